@@ -75,7 +75,8 @@ def events(client: redis.Redis, after: str = "-") -> dict[str, set[str]]:
     found: dict[str, set[str]] = {}
     for _, fields in client.xrange("millstream:spark:progress", after):
         found[fields["event"]] = found.get(fields["event"], set(fields)) & set(fields)
-    assert set(found) == {"started", "progress", "terminated"}
+    # A query's progress is told a second after its start at the earliest, and a warm session is through before
+    assert {"started", "terminated"} <= set(found) <= {"started", "progress", "terminated"}
     return found
 
 
@@ -99,6 +100,7 @@ def test_a_query_goes_on_from_a_recorded_checkpoint(
         batches[number] = [row.id for row in frame.select("id").collect()]
 
     told = {kind: set(words) for kind, words in events(client).items()}
+    assert "progress" in told
     last = client.xinfo_stream("millstream:spark:progress")["last-generated-id"]
     with contextlib.closing(millstream.spark.watch(spark, server.url)):
         query = read(spark, server.url, options).writeStream.foreachBatch(note).queryName(name)
