@@ -248,6 +248,7 @@ def test_a_large_reply_goes_the_ordinary_way(line: str) -> None:
     check(world.node)
 
 
+# That CI has the native core is seen to by tests/engine/twins.py, which fails there without it
 native = pytest.mark.skipif(core.native is None, reason="there is no native core here")
 
 

@@ -105,8 +105,10 @@ def test_a_query_goes_on_from_a_recorded_checkpoint(
     with contextlib.closing(millstream.spark.watch(spark, server.url)):
         query = read(spark, server.url, options).writeStream.foreachBatch(note).queryName(name)
         run(query, checkpoints / name)
-    for kind, words in events(client, f"({last}").items():
+    found = events(client, f"({last}")
+    for kind, words in found.items():
         assert told[kind] - {"error"} <= words, "what is told of a query has other names"
+    assert told["progress"] - {"error"} <= found["terminated"], "the end tells the figures of the last batch too"
     assert by_number(batches[1]) == by_number(ids(checkpoints, f"{name}-1"))
     again = ids(checkpoints, f"{name}-0") + [ident for number in sorted(batches) for ident in batches[number]]
     assert by_number(again) == IDS
