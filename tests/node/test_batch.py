@@ -116,17 +116,14 @@ def run_as_connection(client: Client, pieces: Iterator[bytes]) -> bytes:
     for piece in pieces:
         reader.feed(piece)
         while not session.blocked:
-            argv = None
-            if reader.chunk and node.batches.takes(session):
-                run = node.batches.run(session, reader.chunk, reader.at, world.clock.wall)
-                reader.advance(run.at)
-                replies += run.replies
-                if run.woken is not None:
-                    node.serve(session.db, run.woken, world.clock.now())
-                argv = run.words
-            argv = argv or reader.next()
+            run = node.batches.take(session, reader, world.clock.wall)
+            replies += run.replies
+            if run.woken is not None:
+                node.serve(session.db, run.woken, world.clock.now())
+            argv = session.held or reader.next()
             if argv is None:
                 break
+            session.held = None
             outcome = node.execute(session, argv, world.clock.now())
             replies += b"" if outcome is None else b"".join(outcome.buffers)
     world.deliver()
