@@ -16,6 +16,7 @@ from millstream.node.log import codec
 from millstream.protocol.reader import CommandReader
 from support import campaign
 from support.inprocess import Client, World
+from support.plain import answered
 from support.state import check, snapshot
 from support.wire import pack
 
@@ -111,24 +112,11 @@ class Lines:
 
 def run_as_connection(client: Client, pieces: Iterator[bytes]) -> bytes:
     """What a connection does with bytes: plain commands together, the others one by one."""
-    world, session, node = client.world, client.session, client.world.node
-    reader, replies = CommandReader(), bytearray()
+    world, reader, replies = client.world, CommandReader(), bytearray()
     for piece in pieces:
         reader.feed(piece)
-        while not session.blocked:
-            argv = None
-            if reader.chunk and node.batches.takes(session):
-                run = node.batches.run(session, reader.chunk, reader.at, world.clock.wall)
-                reader.advance(run.at)
-                replies += run.replies
-                if run.woken is not None:
-                    node.serve(session.db, run.woken, world.clock.now())
-                argv = run.words
-            argv = argv or reader.next()
-            if argv is None:
-                break
-            outcome = node.execute(session, argv, world.clock.now())
-            replies += b"" if outcome is None else b"".join(outcome.buffers)
+        for answer, _ in answered(world.node, client.session, reader, world.clock.now()):
+            replies += answer
     world.deliver()
     return bytes(replies)
 
