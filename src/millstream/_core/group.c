@@ -166,7 +166,7 @@ int group_assign(Group *group, Id id, Consumer *consumer, int64_t time, int64_t 
     return 0;
 }
 
-static int group_release(Group *group, Id id, int64_t count)
+int group_release(Group *group, Id id, int64_t count)
 {
     Record *record = (Record *)index_get(&group->records, id);
     if (record != NULL)
