@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from millstream.node.host import NodeHost
     from millstream.node.journal import Journal
     from millstream.node.stats import NodeStats
+    from millstream.protocol.reader import CommandReader
     from millstream.replies import Buffer
 
 NAMES = tuple(
@@ -615,6 +616,29 @@ class Batches:
             and not self._config.events
             and not self._watched
         )
+
+    def take(self, session: "Session", reader: "CommandReader", wall: int) -> PlainRun:
+        """Run the plain commands that are next in what a session has sent, and take them out of that.
+
+        The caller keeps their replies until the journal's position is reached, then serves who waited for the key
+        ``woken``. What comes next is in ``session.held`` if it is the command behind them; after a run of none it
+        comes from the reader, and after any other there may be a further run.
+
+        Args:
+            session: who asks.
+            reader: what it has sent.
+            wall: wall milliseconds.
+
+        Raises:
+            StorageError: the log takes nothing any more.
+        """
+        chunk = reader.chunk
+        if not chunk or not self.takes(session):
+            return NOTHING
+        run = self.run(session, chunk, reader.at, wall)
+        reader.advance(run.at)
+        session.held = run.words
+        return run
 
     def run(self, session: "Session", data: bytes, at: int, wall: int) -> PlainRun:
         """Run plain commands of a session that :meth:`takes` said yes to, and log them.
