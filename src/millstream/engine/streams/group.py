@@ -15,6 +15,8 @@ from millstream.engine.streams.entries import EntryStore
 from millstream.engine.streams.pending import MAX_DELIVERIES, IdIndex, Pending, PyConsumer, TimeOrder
 
 UNKNOWN = -1
+ATTEMPTS = 10
+"""XAUTOCLAIM looks at this many records for each one it may claim, as in Redis."""
 
 
 class Claimable(NamedTuple):
