@@ -102,7 +102,7 @@ int store_needs_node(EntryStore *store, int64_t added, int64_t max_bytes, int64_
     return node_size(node) + added >= max_bytes || (max_entries != 0 && node->stored >= max_entries);
 }
 
-static int store_put(EntryStore *store, Id id, const View *words, Py_ssize_t count, int fresh, int dead)
+int store_put(EntryStore *store, Id id, const View *words, Py_ssize_t count, int fresh, int dead)
 {
     Node *node = last_node(store);
     if (node == NULL && !fresh) {

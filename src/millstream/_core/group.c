@@ -192,7 +192,7 @@ int group_claim(Group *group, Record *const *records, Py_ssize_t count, Consumer
     return 0;
 }
 
-static int group_release(Group *group, Id id, int64_t count)
+int group_release(Group *group, Id id, int64_t count)
 {
     Record *record = (Record *)index_get(&group->records, id);
     if (record != NULL)

@@ -94,6 +94,7 @@ static inline int64_t record_time(const Record *record)
 }
 
 int group_assign(Group *group, Id id, Consumer *consumer, int64_t time, int64_t count);
+int group_release(Group *group, Id id, int64_t count);
 int group_forget(Group *group, Id id);                            /* whether there was a record */
 /* Makes a consumer of the group the holder of so many of its records, no two of them the same; -1: nothing is changed */
 int group_claim(Group *group, Record *const *records, Py_ssize_t count, Consumer *consumer, int64_t time);

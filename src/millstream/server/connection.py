@@ -241,7 +241,7 @@ class Connection(asyncio.Protocol):
             self._take(run, server.clock.now())
             session.held = run.words
             return False
-        reader.chunk, reader.at = b"", 0
+        reader.advance(run.at)
         replies, barrier = run.replies, node.journal.position
         if self._held.size or barrier > server.gate.released or len(replies) > _BATCH:
             self._send([replies], barrier)
@@ -256,7 +256,7 @@ class Connection(asyncio.Protocol):
                 self.check_output()
         if self._full or self._held.size > _HELD_MAX:
             self._pause()
-        return True
+        return not reader.chunk  # more may have been behind it
 
     def _run_burst(self) -> None:
         """Run commands until there are no more, or a reason to stop; replies go out in batches.

@@ -154,6 +154,23 @@ async def test_commands_during_a_sync_share_the_next(log: HeldLog) -> None:
     await committer.close()
 
 
+async def test_a_quick_disk_is_waited_for_and_a_slow_one_is_not(log: HeldLog) -> None:
+    """Once syncs were quick the loop itself does them: in the turn of the command, its reply behind the sync."""
+    committer = committing(log, "always", pytest.fail)
+    client = Client(committer, log)
+    at_sync: list[tuple[str, bool]] = []
+    log.on_sync = lambda: at_sync.append((threading.current_thread().name, log.durable in client.got))
+    log.let.release(1000)
+    for number in range(1, 51):
+        client.command()
+        await aeventually(lambda number=number: client.got[-1:] == [number])
+        assert log.durable == number
+    assert at_sync[0] == ("millstream-commit", False), "nothing is known of the disk yet"
+    assert at_sync[-1] == (threading.current_thread().name, False)
+    assert log.calls == ["write", "sync"] * 50
+    await committer.close()
+
+
 @pytest.mark.parametrize("policy", ["everysec", "no"])
 async def test_others_release_after_the_write(log: HeldLog, policy: str) -> None:
     """Under ``everysec`` and ``no`` a reply waits for the write, not for a sync; closing syncs all the same."""
