@@ -245,6 +245,8 @@ class Connection(asyncio.Protocol):
             server.facts.output_bytes += len(replies)
             self._sent += len(replies)
             self._transport.write(replies)
+            if run.soft:
+                server.after_writes()
             if self._full:
                 self.check_output()
         if self._full or self._held.size > _HELD_MAX:
