@@ -183,10 +183,11 @@ def test_interrupted_read_is_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
 
         thread = threading.Thread(target=press)
         thread.start()
-        with pytest.raises(KeyboardInterrupt):
+        with pytest.raises(KeyboardInterrupt) as pressed:
             store.xread({"orders": "$"}, block=LONG)
         thread.join()
-        assert waiting(other, 0)
+        assert waiting(other, 0), "though the exception still holds the call"
+        assert pressed.value.__traceback__ is not None
         entry = other.xadd("orders", {"a": "b"})
         assert store.xrange("orders") == [(entry, {b"a": b"b"})]
 
@@ -262,19 +263,22 @@ def test_ended_line_is_replaced(url: str) -> None:
         assert store.execute("PING") == b"PONG"
 
 
-def test_forked_child_is_told(url: str) -> None:
-    """A child cannot use its parent's store, and the parent's goes on."""
+@pytest.mark.parametrize("used", [True, False])
+def test_forked_child_is_told(url: str, used: bool) -> None:
+    """A child cannot use its parent's store, whether that had a line for it or not, and the parent's goes on."""
     with millstream.open_store(url) as store:
-        store.xadd("s", {"a": "b"})
+        if used:
+            store.xadd("s", {"a": "b"})
         child = os.fork()
         if not child:
             try:
                 store.xlen("s")
             except UsageError as error:
+                store.close()
                 os._exit(0 if re.match("this process was forked", str(error)) else 2)
             os._exit(1)
         assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
-        assert store.xlen("s") == 1
+        assert store.xlen("s") == used
 
 
 # ---------------------------------------------------------------------- the document

@@ -5,6 +5,7 @@ is spared is what redis-py does around them. A call has a connection (a *line*) 
 share a store and a read that blocks keeps none of the others; a line is kept for later calls.
 """
 
+import os
 import queue
 import threading
 import weakref
@@ -15,6 +16,7 @@ from typing import Any, AnyStr, Generic, Literal, TypeAlias, cast, overload
 from hiredis import Reader, ReplyError, pack_command
 
 from millstream.embedded.place import SCHEMES, Place, parse_place
+from millstream.embedded.store import FORKED
 from millstream.embedded.stores import Lease, finalizer
 from millstream.errors import CommandError, ConfigError, Disconnected, UsageError
 
@@ -100,6 +102,8 @@ class OpenStore(Generic[AnyStr]):
     """
 
     def __init__(self, place: Place, *, text: bool) -> None:
+        self._url = place.url
+        self._process = os.getpid()
         self._encoding = "utf-8" if text else None
         self._lease: Lease | None = Lease(place)
         weakref.finalize(self, finalizer(self._lease)).atexit = False  # the stores see to the end of the process
@@ -119,6 +123,8 @@ class OpenStore(Generic[AnyStr]):
         Raises:
             StorageError: the disk failed at the last write.
         """
+        if os.getpid() != self._process:
+            return
         with self._opening:
             lease, self._lease = self._lease, None
             lines = list(self._lines)
@@ -161,18 +167,24 @@ class OpenStore(Generic[AnyStr]):
             return self._run(words)
         answer = channel.ask(data)
         if not answer:
-            answer = line.inbox.get()
+            try:
+                answer = line.inbox.get()
+            except BaseException:  # Ctrl-C: nobody would hear what this read is given
+                channel.close()
+                raise
             if not answer:
                 raise Disconnected(channel.reason or _CLOSED)
             channel.taken()
         reader.feed(answer)
         reply = reader.gets()
-        self._idle.append(line)  # one that was interrupted is hung up instead, and its read forgotten
+        self._idle.append(line)
         if type(reply) is ReplyError:
             raise CommandError(str(reply))
         return reply
 
     def _open_line(self) -> _Line:
+        if os.getpid() != self._process:  # before the lock, which another thread of the parent may have had
+            raise UsageError(FORKED.format(url=self._url))
         with self._opening:
             if self._lease is None:
                 raise UsageError(_CLOSED)
