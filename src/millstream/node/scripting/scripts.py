@@ -377,7 +377,8 @@ class Scripts:
 
         def whole(*all_of_them: bytes | float) -> tuple[_Run, list[bytes]]:
             assert self._run is not None
-            return self._run, list(map(_word_of, all_of_them)) or self._run.words
+            words = [each if type(each) is bytes else _text(each) for each in all_of_them]  # type: ignore[arg-type]
+            return self._run, words or self._run.words
 
         def call(*all_of_them: bytes | float) -> Any:
             run, argv = whole(*all_of_them)
