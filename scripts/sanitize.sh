@@ -4,7 +4,8 @@
 #
 #     scripts/sanitize.sh PYTHON [PYTEST-ARGUMENT...]
 #
-# The checkout's own core stays as it is: this one lies in .sanitized, beside links to the package's source. Python asks
+# The checkout's own core stays as it is: this one lies in .sanitized, in a copy of the package (links to it would lead
+# the build of an sdist astray, which goes into a folder once, by whatever name it finds it first). Python asks
 # for each block of memory by itself then (PYTHONMALLOC), since what lies inside Python's own large blocks is not seen.
 # The campaigns have their records in .sanitized too, and go on where they stopped.
 set -eu
@@ -19,10 +20,9 @@ runtime=$(${CC:-cc} -print-file-name=libasan.so)
 }
 package=.sanitized/millstream
 rm -rf "$package"
-mkdir -p "$package"
-for part in src/millstream/*; do
-    case $part in */_native* | */__pycache__) ;; *) ln -s "../../$part" "$package/" ;; esac
-done
+mkdir -p .sanitized
+cp -R src/millstream "$package"
+rm -f "$package"/_native*
 "$python" scripts/build_core.py --sanitize --into "$package"
 
 export PYTHONPATH=.sanitized PYTHONMALLOC=malloc MILLSTREAM_CORE=native MILLSTREAM_CAMPAIGNS=.sanitized/campaigns

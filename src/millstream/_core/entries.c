@@ -157,14 +157,16 @@ Id store_last_live(EntryStore *store)
     return 0;
 }
 
-/* Entries of a way until they are so many, or out holds so many bytes; what there was before stays on failure */
-static Py_ssize_t emit(Walk *walk, Py_ssize_t count, Py_ssize_t bytes, Buf *out, Id *last)
+/* Entries of a way until they are so many, or out holds so many bytes; what there was before stays on failure. Their ids
+ * go into a buffer if there is one. */
+static Py_ssize_t emit(Walk *walk, Py_ssize_t count, Py_ssize_t bytes, Buf *out, Id *last, Buf *ids)
 {
     Py_ssize_t number = 0, before = out->size;
     Entry entry;
     int more = 1;
     while (number != count && out->size < bytes && (more = walk_next(walk, &entry)) > 0) {
-        if (node_emit(walk->node, &entry, out) < 0) {
+        if (node_emit(walk->node, &entry, out) < 0
+            || (ids != NULL && buf_add(ids, (const char *)&entry.id, sizeof(Id)) < 0)) {
             more = -1;
             break;
         }
@@ -176,12 +178,13 @@ static Py_ssize_t emit(Walk *walk, Py_ssize_t count, Py_ssize_t bytes, Buf *out,
     return more < 0 ? -1 : number;
 }
 
-Py_ssize_t store_reply(EntryStore *store, Id start, Id end, Py_ssize_t count, int backwards, Py_ssize_t bytes, Buf *out)
+Py_ssize_t store_reply(EntryStore *store, Id start, Id end, Py_ssize_t count, int backwards, Py_ssize_t bytes, Buf *out,
+                       Buf *ids)
 {
     Walk walk;
     Id last;
     walk_begin(&walk, store, start, end, backwards);
-    Py_ssize_t number = emit(&walk, count, bytes, out, &last);
+    Py_ssize_t number = emit(&walk, count, bytes, out, &last, ids);
     walk_end(&walk);
     return number;
 }
@@ -518,7 +521,7 @@ static PyObject *reply(EntryStore *store, PyObject *args, PyObject *keywords)
     walk_begin(&walk, store, start, end, backwards);
     while (there && status == 0 && (count < 0 || number < count) && some != 0) {
         out.size = 0;
-        some = emit(&walk, count < 0 ? -1 : count - number, PIECE, &out, &last);
+        some = emit(&walk, count < 0 ? -1 : count - number, PIECE, &out, &last, NULL);
         if (some > 0) {
             PyObject *piece = buf_bytes(&out);
             status = piece == NULL ? -1 : PyList_Append(buffers, piece);

@@ -48,6 +48,8 @@ _FLAGS = frozenset({"no-writes", "allow-oom", "allow-stale", "no-cluster", "allo
 _MASK = 0xFFFFFFFF
 # Bytes of a text that a script logs: one line of the log, and no way to fill the disk by it
 _LOGGED = 1024
+# Types of reply values that are Lua's as they are
+_AS_THEY_ARE = frozenset({bytes, int})
 
 
 class Runner(Protocol):
@@ -517,11 +519,14 @@ class _Values:
 
     def _list(self, value: list[Reply], resp: int) -> Any:
         """A list as a table, from 1. What a script sees as nil leaves a gap, and does not move those behind it."""
+        if not _AS_THEY_ARE.issuperset(map(type, value)):
+            value = [self.convert(item, resp) for item in value]
+        if resp == 2 or None not in value:
+            return self._table(value)  # at once, since most replies of many rows are lists of short lists
         table = self._table([])
         for at, item in enumerate(value, 1):
-            found = self.convert(item, resp)
-            if found is not None:
-                table[at] = found
+            if item is not None:
+                table[at] = item
         return table
 
     def _pairs(self, pairs: list[tuple[Any, Any]]) -> Any:
