@@ -53,7 +53,7 @@ STEPS: dict[str, Callable[[Any], object]] = {
     "make": lambda store: native.EntryStore(),
 }
 
-NEED_NOTHING = {"remove", "drop"}
+NEED_NOTHING = {"remove", "remove below", "drop"}
 
 
 @pytest.mark.parametrize("what", STEPS)

@@ -3,6 +3,7 @@
 import contextlib
 import itertools
 import random
+import signal
 from collections.abc import Iterator
 from typing import Any
 
@@ -12,7 +13,7 @@ from millstream import core
 from millstream.commands.context.config import Config
 from millstream.engine.keyspace import Keyspace
 from millstream.errors import ProtocolError
-from millstream.node.batch import NAMES, REPLY_MAX, PlainRun, PyPlainRunner
+from millstream.node.batch import NAMES, REPLY_MAX, RUN_MAX, PlainRun, PyPlainRunner
 from millstream.node.log import codec
 from millstream.protocol.reader import CommandReader
 from millstream.protocol.split import WORDS_MAX
@@ -411,6 +412,35 @@ def test_both_runners_do_the_same_a_million_times() -> None:
         return sum(same(seed, 1000) for seed in range(piece * 10, piece * 10 + 10))
 
     campaign.run("runners", ten_thousand_steps, range(1, 101), unit="steps")
+
+
+@native
+def test_ctrl_c_is_not_swallowed_by_a_run() -> None:
+    """A signal that comes while a value's own code runs is raised; an embedding program would else not end."""
+    assert core.native is not None
+    db, data = World().node.keyspace.databases[0], pack("SET", "k", "v") * RUN_MAX
+    runner = core.native.PlainRunner(Config(), {}, False)
+    signals, interrupts = 0, 0
+
+    def interrupt(number: int, frame: object) -> None:
+        nonlocal signals
+        signals += 1
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGVTALRM, interrupt)
+    try:
+        while signals < 10:
+            come = signals
+            try:
+                signal.setitimer(signal.ITIMER_VIRTUAL, 0.001)
+                while signals == come:
+                    runner.run(db, data, 0, 1_700_000_000_000, 2)
+            except KeyboardInterrupt:
+                interrupts += 1
+    finally:
+        signal.setitimer(signal.ITIMER_VIRTUAL, 0)
+        signal.signal(signal.SIGVTALRM, before)
+    assert interrupts == signals
 
 
 @native

@@ -21,19 +21,16 @@ def answered(node: Node, session: Session, reader: CommandReader, now: Now) -> I
         The replies of each run of plain commands and of each other command, and the barrier they wait for.
     """
     while not session.blocked:
-        argv = None
-        if reader.chunk and node.batches.takes(session):
-            run = node.batches.run(session, reader.chunk, reader.at, now.wall)
-            reader.advance(run.at)
-            barrier = node.journal.position
-            if run.woken is not None:
-                node.serve(session.db, run.woken, now)
-            if run.commands:
-                yield run.replies, barrier
-            argv = run.words
-        argv = argv or reader.next()
+        run = node.batches.take(session, reader, now.wall)
+        barrier = node.journal.position
+        if run.woken is not None:
+            node.serve(session.db, run.woken, now)
+        if run.commands:
+            yield run.replies, barrier
+        argv = session.held or reader.next()
         if argv is None:
             return
+        session.held = None
         outcome = node.execute(session, argv, now)
         if outcome is not None:
             yield b"".join(outcome.buffers), outcome.barrier

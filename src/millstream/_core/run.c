@@ -594,7 +594,7 @@ static PyObject *make_result(Run *run, Py_ssize_t at, PyObject *words, Py_ssize_
     return result;
 }
 
-/* Runs what is plain; where it ended, with the words of a command that is not in *other */
+/* Runs what is plain; where it ended, with the words of a command that is not in *other; NULL when interrupted */
 static const char *run_commands(Run *run, const char *at, const char *end, PyObject **other, Py_ssize_t *count, int *last)
 {
     Runner *of = run->of;
@@ -605,6 +605,8 @@ static const char *run_commands(Run *run, const char *at, const char *end, PyObj
             break;
         int command = find_command(run->words[0]);
         if (command < 0 || commands[command].handler(run) != DONE) {
+            if (PyErr_Occurred() && !PyErr_ExceptionMatches(PyExc_Exception))
+                return NULL; /* Ctrl-C while a value's own code ran: it is the caller's, as it is from the Python runner */
             PyErr_Clear();
             *other = word_list(run);
             if (*other == NULL)
@@ -662,7 +664,7 @@ static PyObject *runner_run(Runner *self, PyObject *const *args, Py_ssize_t narg
     int last = -1;
     const char *data = PyBytes_AS_STRING(args[1]);
     const char *at = run_commands(&run, data + first, data + size, &other, &count, &last);
-    result = make_result(&run, at - data, other, count, last);
+    result = at == NULL ? NULL : make_result(&run, at - data, other, count, last);
     give_back(&self->replies);
     give_back(&self->steps);
     give_back(&self->words);

@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from millstream.node.host import NodeHost
     from millstream.node.journal import Journal
     from millstream.node.stats import NodeStats
+    from millstream.protocol.reader import CommandReader
     from millstream.replies import Buffer
 
 NAMES = tuple(
@@ -184,12 +185,16 @@ class PyPlainRunner:
                 break
         return self._ended(splitter, words, replies, last)
 
-    @staticmethod
-    def _reply(handler: "Callable[[list[bytes]], bytes | None]", words: list[bytes]) -> bytes | None:
-        """The command's reply. One that fails (no memory) has changed nothing, and shows why on the ordinary way."""
+    def _reply(self, handler: "Callable[[list[bytes]], bytes | None]", words: list[bytes]) -> bytes | None:
+        """The command's reply. One that fails (no memory) has changed nothing, and shows why on the ordinary way.
+
+        So a handler makes its reply and notes its step before it changes anything; here the step goes again.
+        """
+        noted = len(self._steps)
         try:
             return handler(words)
         except Exception:  # noqa: BLE001 - see above
+            del self._steps[noted:]
             return None
 
     def _ended(self, splitter: Splitter, words: list[bytes] | None, replies: list[bytes], last: int) -> PlainRun:
@@ -241,8 +246,8 @@ class PyPlainRunner:
         db = self._db
         if (db.expires and key in db.expires) or (db.index, key) in self._waiting:
             return None
-        db.keys[key] = StringValue(data)
         self._steps.append(("set", db.index, key, data, None))
+        db.keys[key] = StringValue(data)
         self._dirty += 1
         return b"+OK\r\n"
 
@@ -264,13 +269,15 @@ class PyPlainRunner:
         config, db = self._config, self._db.index
         size = sum(map(len, fields))
         fresh = stream.entries.needs_block(size, config.node_max_bytes, config.node_max_entries)
-        stream.add(new_id, fields, fresh=fresh)
-        self._steps.append(("xadd", db, key, ids.pack(new_id), fields, fresh, None))
-        self._dirty += 1
-        if (db, key) in self._waiting:
-            self._woken = key
+        is_waited_for = (db, key) in self._waiting
         name = ids.text(new_id)
-        return b"$%d\r\n%b\r\n" % (len(name), name)
+        reply = b"$%d\r\n%b\r\n" % (len(name), name)
+        self._steps.append(("xadd", db, key, ids.pack(new_id), fields, fresh, None))
+        stream.add(new_id, fields, fresh=fresh)
+        self._dirty += 1
+        if is_waited_for:
+            self._woken = key
+        return reply
 
     def _xlen(self, words: list[bytes]) -> bytes | None:
         stream = self._stream(words[1]) if len(words) == 2 else None
@@ -360,12 +367,13 @@ class PyPlainRunner:
         taken, buffers, last = stream.entries.reply(group.last_id + 1, ids.MAX_ID, count)
         if sum(map(len, buffers)) >= REPLY_MAX:
             return None
-        self._hits += 1
-        stream.deliver(group, consumer, last, self._wall, noack=noack)
-        self._steps.append(("gread", db, key, words[2], words[3], self._wall, ids.pack(last), noack))
-        self._dirty += 1
         head = b"*1\r\n*2\r\n" if self._resp == 2 else b"%1\r\n"
-        return b"%b$%d\r\n%b\r\n*%d\r\n%b" % (head, len(key), key, taken, b"".join(buffers))
+        reply = b"%b$%d\r\n%b\r\n*%d\r\n%b" % (head, len(key), key, taken, b"".join(buffers))
+        self._steps.append(("gread", db, key, words[2], words[3], self._wall, ids.pack(last), noack))
+        stream.deliver(group, consumer, last, self._wall, noack=noack)
+        self._hits += 1
+        self._dirty += 1
+        return reply
 
     def _group(self, key: bytes, name: bytes) -> Group | None:
         stream = self._stream(key)
@@ -387,15 +395,16 @@ class PyPlainRunner:
         group = self._group(words[1], words[2])
         if group is None or None in wanted:
             return None
-        self._hits += 1
         pending = group.pending
         there = list(dict.fromkeys([entry for entry in wanted if entry is not None and entry in pending]))
+        reply = b":%d\r\n" % len(there)
         if there:
             packed = ids.pack_all(there)
-            group.forget_all(packed)
             self._steps.append(("gack", self._db.index, words[1], words[2], packed))
+            group.forget_all(packed)
             self._dirty += len(there)
-        return b":%d\r\n" % len(there)
+        self._hits += 1
+        return reply
 
     def _xpending(self, words: list[bytes]) -> bytes | None:
         """``XPENDING key group``, and ``XPENDING key group [IDLE ms] start end count [consumer]``."""
@@ -615,6 +624,29 @@ class Batches:
             and not self._config.events
             and not self._watched
         )
+
+    def take(self, session: "Session", reader: "CommandReader", wall: int) -> PlainRun:
+        """Run the plain commands that are next in what a session has sent, and take them out of that.
+
+        The caller keeps their replies until the journal's position is reached, then serves who waited for the key
+        ``woken``. What comes next is in ``session.held`` if it is the command behind them; after a run of none it
+        comes from the reader, and after any other there may be a further run.
+
+        Args:
+            session: who asks.
+            reader: what it has sent.
+            wall: wall milliseconds.
+
+        Raises:
+            StorageError: the log takes nothing any more.
+        """
+        chunk = reader.chunk
+        if not chunk or not self.takes(session):
+            return NOTHING
+        run = self.run(session, chunk, reader.at, wall)
+        reader.advance(run.at)
+        session.held = run.words
+        return run
 
     def run(self, session: "Session", data: bytes, at: int, wall: int) -> PlainRun:
         """Run plain commands of a session that :meth:`takes` said yes to, and log them.
