@@ -53,7 +53,7 @@ STEPS: dict[str, Callable[[Any], object]] = {
     "make": lambda store: native.EntryStore(),
 }
 
-NEED_NOTHING = {"remove", "drop"}
+NEED_NOTHING = {"remove", "remove below", "drop"}
 
 
 @pytest.mark.parametrize("what", STEPS)
@@ -120,7 +120,7 @@ CHANGES: dict[str, Callable[[Any], object]] = {
 STORE = filled()
 HELD = held()
 PLACES = {b"a": 0, b"b": 1}
-ENTRIES, RECORDS = native.pack_entries(STORE), native.pack_records(HELD, PLACES)
+ENTRIES, RECORDS = b"".join(native.pack_entries(STORE)), native.pack_records(HELD, PLACES)
 NODE = some_node(Random(4), 1)
 OWNED = b"".join(entry.to_bytes(16, "big") for entry in range(1, 300))
 PENDING = b"".join(entry.to_bytes(16, "big") + b"\5" + b"\0" * 7 + b"\1" for entry in range(1, 300))

@@ -5,6 +5,7 @@ import itertools
 import random
 import signal
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
@@ -15,6 +16,7 @@ from millstream.errors import ProtocolError
 from millstream.node.batch import NAMES, REPLY_MAX, RUN_MAX, PlainRun, PyPlainRunner
 from millstream.node.log import codec
 from millstream.protocol.reader import CommandReader
+from millstream.protocol.split import WORDS_MAX
 from support import campaign, needs
 from support.inprocess import Client, World
 from support.plain import answered
@@ -321,6 +323,22 @@ def test_no_reply_waits_for_a_claim_of_nothing() -> None:
     run_as_connection(client, iter([pack("XADD", "s", "*", "a", "b") + pack(*READ.split())]))
     assert b"*1\r\n*2\r\n" in run_as_connection(client, iter([pack(*claim)]))
     assert world.node.journal.position == world.log.appended
+
+
+RUNNERS = [PyPlainRunner, *([] if core.native is None else [core.native.PlainRunner])]
+
+
+@pytest.mark.parametrize("runner", RUNNERS)
+@pytest.mark.parametrize(("many", "plain"), [(1021, True), (1022, True), (WORDS_MAX - 3, True), (WORDS_MAX - 2, False)])
+def test_a_command_of_very_many_words_is_plain(runner: Any, many: int, plain: bool) -> None:
+    """An acknowledgement of thousands is one as that of a few is, up to a bound that both runners have."""
+    world = World()
+    client = world.client()
+    for line in ("XADD s 1-1 a b", *GROUP):
+        client.call(*line.split())
+    command = pack("XACK", "s", "g", *[f"{at}-0" for at in range(many)])
+    run = runner(Config(), {}, True).run(world.node.keyspace.databases[0], command, 0, 1_700_000_000_000, 2)
+    assert (run.commands, run.replies) == ((1, b":0\r\n") if plain else (0, b""))
 
 
 # That CI has the native core is seen to by tests/engine/twins.py, which fails there without it

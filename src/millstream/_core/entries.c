@@ -360,6 +360,21 @@ static int gather(EntryStore *store, Id start, Id end, Py_ssize_t count, PyObjec
     return more < 0 ? -1 : 0;
 }
 
+/* How many live entries lie below a bound */
+static Py_ssize_t count_below(EntryStore *store, Id bound, int all)
+{
+    Py_ssize_t index = 0, count = 0;
+    for (; index < store->count && (all || STORE_NODE(store, index)->last < bound); index++)
+        count += STORE_NODE(store, index)->live;
+    Walk walk;
+    Entry entry;
+    walk_begin(&walk, store, index < store->count ? STORE_NODE(store, index)->first : ID_MAX, bound, 0);
+    while (index < store->count && walk_next(&walk, &entry) > 0 && entry.id < bound)
+        count++;
+    walk_end(&walk);
+    return count;
+}
+
 static PyObject *remove_below(EntryStore *store, PyObject *const *args, Py_ssize_t count, PyObject *names)
 {
     Id bound;
@@ -367,14 +382,9 @@ static PyObject *remove_below(EntryStore *store, PyObject *const *args, Py_ssize
     if (keep < 0 || positional(count, 1) < 0)
         return NULL;
     int side = id_clamp(args[0], &bound); /* 1: above all ids */
-    PyObject *removed = side == -2 ? NULL : PyList_New(0);
+    PyObject *removed = side == -2 ? NULL : PyLong_FromSsize_t(count_below(store, bound, side > 0));
     if (removed == NULL)
         return NULL;
-    int nothing = side <= 0 && bound == 0;
-    if (!nothing && gather(store, 0, side > 0 ? ID_MAX : bound - 1, -1, removed) < 0) {
-        Py_DECREF(removed);
-        return NULL;
-    }
     while (store->count && (side > 0 || STORE_NODE(store, 0)->last < bound))
         store_drop(store, 0);
     if (store->count) {

@@ -13,6 +13,9 @@ the next are cut at a time, since who takes a few commands and goes another way 
 _TABLE = 1024
 _COUNTS = {b"*%d" % count: count for count in range(1, _TABLE)}
 _LENGTHS = [b"$%d" % length for length in range(_TABLE)]
+# Words of a command that is taken at all; a count of more digits is none of those
+WORDS_MAX = 1 << 16
+_DIGITS = 5
 # Bytes that are cut first; then twice as many, or eight times where a command does not end in them
 _WINDOW = 1024
 
@@ -51,8 +54,8 @@ class Splitter:
     def next(self) -> list[bytes] | None:
         """The next command's words; None at the end, and at anything that is left to the slow way."""
         tokens, at = self._tokens, self._next
-        count = _COUNTS.get(tokens[at])
-        if count is None:
+        count = _COUNTS.get(tokens[at]) or _many(tokens[at])
+        if not count:
             return self._wider() if at + 1 == len(tokens) else None
         end = at + 1 + 2 * count
         # What follows the last line end is the last token: a command that ends there is not complete
@@ -71,6 +74,14 @@ class Splitter:
         at = self.at
         self._cut(at, (self._end - self._begin) * (2 if at > self._begin else 8))
         return self.next()
+
+
+def _many(head: bytes) -> int:
+    """How many words a command has that has too many for the table; 0 for anything else."""
+    if len(head) > 1 + _DIGITS or head[:1] != b"*" or head[1:2] == b"0" or not head[1:].isdigit():
+        return 0
+    count = int(head[1:])
+    return count if count <= WORDS_MAX else 0
 
 
 def _written_lengths(words: list[bytes]) -> list[bytes]:
