@@ -331,8 +331,11 @@ class Node:
     def recover(self, payloads: Iterable[bytes]) -> int:
         """Apply logged records, in order, to an empty keyspace; how many there were.
 
+        A record that fails, even in its midst, ends the start: it was acknowledged, so it is neither left out nor
+        applied in part. The log stays as it is, and the keyspace, with what the record had changed, is thrown away.
+
         Raises:
-            StorageError: one cannot be applied, though it is as it was written.
+            StorageError: one cannot be applied, though it is as it was written, or there is no memory for it.
         """
         records = 0
         collects = gc.isenabled()
@@ -343,6 +346,11 @@ class Node:
                 records += 1
         except MillstreamError:
             raise
+        except MemoryError as error:
+            raise StorageError(
+                f"there is no memory for record {records + 1} of those read; nothing was changed: give it more memory, "
+                "and start again"
+            ) from error
         except Exception as error:
             raise StorageError(
                 f"record {records + 1} of those read is as it was written, but cannot be applied ({error!r}): if "
