@@ -87,6 +87,11 @@ class CommandReader:
         """Bytes waiting to become commands, words of an unfinished command included."""
         return len(self.chunk) - self.at + len(self._buffer) + self._held
 
+    @property
+    def is_empty(self) -> bool:
+        """Nothing waits: what comes next begins a command."""
+        return not (self.chunk or self._buffer or self._left)
+
     def feed(self, data: bytes) -> None:
         """Take bytes from the peer.
 
