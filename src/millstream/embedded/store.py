@@ -32,7 +32,6 @@ from millstream.node.durability.held_replies import ReplyGate
 from millstream.node.facts import log_facts
 from millstream.node.log.rewriting import Rewriter
 from millstream.node.node import Node
-from millstream.node.outcome import Outcome
 from millstream.persistence.exposure import exposed
 from millstream.persistence.log import Log
 from millstream.protocol.encoder import error_line
@@ -40,7 +39,6 @@ from millstream.protocol.encoder import error_line
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from millstream.commands.context.session import Session
     from millstream.embedded.place import Place
     from millstream.persistence.disk import Disk
 
@@ -192,16 +190,33 @@ class Store:
                 self._channels[session.id] = channel
         return channel
 
-    def run(self, channel: Channel, data: bytes) -> None:
-        """Run the commands a client sends."""
-        self._check_process()
+    def run(self, channel: Channel, data: bytes, sink: Sink | None) -> bytes | None:
+        """Run the commands a client sends.
+
+        Args:
+            channel: the client's.
+            data: what it sends.
+            sink: for what :meth:`Channel.feed` returns, which is returned too.
+
+        Raises:
+            UsageError: in a forked child.
+        """
+        if self.forked:
+            self._check_process()
         with self._guard:
             try:
-                channel.feed(data)
-                self._settle()
+                replies = channel.feed(data)
+                if replies is None:
+                    self._settle()
+                    return None
+                if sink is not None and replies:
+                    sink(replies)
+                if self._durable is not None:
+                    self._settle_writes(self._durable)
             except BaseException as error:
-                self._fail(StorageError(INTERRUPTED.format(url=self.place.url, error=repr(error))))
+                self.fail(StorageError(INTERRUPTED.format(url=self.place.url, error=repr(error))))
                 raise
+        return replies
 
     def hang_up(self, channel: Channel) -> None:
         """The client is gone."""
@@ -223,14 +238,6 @@ class Store:
         return self.clock.now()
 
     # ------------------------------------------------------------------ inside the guard, called by channels
-
-    def execute(self, session: "Session", argv: list[bytes]) -> Outcome | None:
-        """Run one command; a disk that fails on it ends the store."""
-        try:
-            return self.node.execute(session, argv, self._now())
-        except StorageError as error:
-            self._fail(error)
-            return None
 
     def empty_outbox(self) -> None:
         """Hand the node's replies and messages to the connections they are for."""
@@ -271,11 +278,17 @@ class Store:
         if self.node.host.stopping:
             self.node.host.stopping = False
             self._cut_all("SHUTDOWN")
+        if self._durable is not None:
+            self._settle_writes(self._durable)
+        self._set_alarm(self._next_due())
+
+    def _settle_writes(self, kept: _Durable) -> None:
+        """See to what was logged."""
         if self._commit() is not None:
             self._wake()
-        if self._durable is not None and self.failure is None:
-            self._durable.rewriter.consider()
-        self._set_alarm()
+        if self.failure is None:
+            kept.rewriter.consider()
+        self._set_alarm(kept.commit.next_due())
 
     def _commit(self) -> CommitStep | None:
         """Carry out the steps of the group commit that are quick; the next one if it waits for the disk."""
@@ -292,7 +305,7 @@ class Store:
         if commit.done(report, time.monotonic()):
             self.gate.open()
         if commit.failure is not None:
-            self._fail(commit.failure)
+            self.fail(commit.failure)
 
     def _next_due(self) -> float | None:
         """Monotonic seconds at which there is something to do that no command brings about; None for never."""
@@ -301,9 +314,8 @@ class Store:
         moments = [moment for moment in (node and node / 1000, commit) if moment is not None]
         return min(moments) if moments else None
 
-    def _set_alarm(self) -> None:
-        """Wake the background thread if it would sleep past the next moment at which it is needed."""
-        due = self._next_due()
+    def _set_alarm(self, due: float | None) -> None:
+        """Wake the background thread if it would sleep past the moment at which it is needed next."""
         if due is not None and (self._alarm is None or due < self._alarm):
             self._wake()
 
@@ -318,7 +330,7 @@ class Store:
             )
             self._thread.start()
 
-    def _fail(self, error: StorageError) -> None:
+    def fail(self, error: StorageError) -> None:
         """The disk failed: show nobody anything more. If it is only full, hold back what it refused."""
         if self._durable is not None:
             self._durable.commit.fail(error, time.monotonic())
@@ -375,7 +387,7 @@ class Store:
         try:
             self.node.tick(now)
         except StorageError as error:
-            self._fail(error)
+            self.fail(error)
             return
         self._settle()
 

@@ -99,6 +99,9 @@ def parse(word: bytes, missing_seq: int = 0) -> int | None:
         word: ``ms`` or ``ms-seq`` in any form Redis accepts (leading zeros, ``+``, leading blanks).
         missing_seq: what stands for the sequence when only ``ms`` is given.
     """
+    head, _, tail = word.partition(b"-")
+    if tail.isdigit() and head.isdigit() and len(head) < 20 > len(tail):
+        return int(head) << 64 | int(tail)  # as every server writes it: 19 digits fit 64 bits, whatever they are
     halves = _halves(word)
     if halves is None:
         return None

@@ -15,7 +15,7 @@ from millstream.node.log import codec
 from millstream.persistence.log import Log
 from millstream.server.committer import Committer
 from millstream.server.thread import ServerThread
-from support.waiting import aeventually
+from support.waiting import aeventually, eventually
 from support.wire import Wire, pack
 
 LATE = (1000.0, 1000.0)  # a full disk is not tried again while the test lasts
@@ -412,3 +412,17 @@ def test_replies_keep_their_order_across_barriers(tmp_path: object) -> None:
         for n in range(1000):
             assert wire.read() == n + 1
             assert wire.read() == b"%d" % n
+
+
+def test_what_no_reply_waits_for_is_written_all_the_same(tmp_path: Path) -> None:
+    """A claim of nothing is answered at once, and its trace is in the log soon, though nothing else is done."""
+    with ServerThread(str(tmp_path)) as running, Wire(running.url) as wire:
+        for line in ("XADD s 1-1 a b", "XGROUP CREATE s g 0", "XGROUP CREATECONSUMER s g c"):
+            wire.ask(*line.split())
+        node = running.server.node
+        log = node.journal.log
+        assert log is not None
+        appended, position = log.appended, node.journal.position
+        eventually(lambda: wire.ask("XAUTOCLAIM", "s", "g", "c", 0, 0) and log.appended > appended)
+        assert node.journal.position == position
+        eventually(lambda: log.durable == log.appended)

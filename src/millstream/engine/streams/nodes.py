@@ -22,6 +22,8 @@ ENTRY_HEADER = b"*2\r\n"
 # Measured once: Python's objects have no size that could be asked for as a whole
 _OVERHEAD = 600
 _ENTRY_OVERHEAD = 8
+# No block is so large
+_PAYLOAD_MAX = 1 << 48
 # Of most blocks
 _NONE: frozenset[int] = frozenset()
 
@@ -224,11 +226,24 @@ class Block:
 
     @classmethod
     def unpack(cls, packed: list[Any], before: "Block | None") -> "Block":
-        """The block that :meth:`pack` packed, sealed; ``before`` is one that may share its field names."""
+        """The block that :meth:`pack` packed, sealed; ``before`` is one that may share its field names.
+
+        A checksum has seen to its bytes; what is compared here costs next to nothing and keeps every place within them.
+
+        Raises:
+            ValueError: its parts do not belong together.
+        """
         ids, offsets, dead, (low, high, payload), fields, wire = packed
+        count = len(ids) // 16
+        if not count or len(ids) % 16 or len(offsets) != 4 * count or not 0 <= payload <= _PAYLOAD_MAX:
+            raise ValueError("a packed node is damaged: a part is of another size")
+        if not 0 <= low <= count or not 0 <= high <= count or (dead and not 0 <= dead[0] <= dead[-1] < count):
+            raise ValueError("a packed node is damaged: its live entries lie elsewhere")
         block = cls.__new__(cls)
         block.ids = PackedIds.unpack(ids)
         block.offsets = smallest(struct.unpack(f"<{len(offsets) // 4}I", offsets))
+        if block.offsets[0] or max(block.offsets) >= len(wire):
+            raise ValueError("a packed node is damaged: an entry begins elsewhere")
         block.wire = wire
         block.dead = set(dead) or _NONE
         block.live, block.low, block.high = len(block.ids) - len(dead), low, high
