@@ -12,6 +12,7 @@ the run: see :meth:`Batches.takes`. All changes of a run are one record of the l
 record together. There are two runners with one interface: :class:`PyPlainRunner` here, and the one in the native core.
 """
 
+import re
 import time
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
@@ -19,6 +20,8 @@ from millstream import core
 from millstream.engine import ids
 from millstream.engine.keyspace import StringValue
 from millstream.engine.streams.group import UNKNOWN, Group
+from millstream.engine.streams.nodes import bulk_id
+from millstream.engine.streams.pending import IdIndex
 from millstream.engine.streams.stream import Stream
 from millstream.node.journal import not_logged
 from millstream.node.log import codec
@@ -46,8 +49,12 @@ REPLIES_MAX = 256 * 1024
 # Bytes of one reply; a larger one goes the ordinary way, which holds it once. What a run cannot hold ends the server,
 # as what it has changed could not be logged; what one command cannot hold is an error.
 REPLY_MAX = 4 * 1024 * 1024
+# Bytes of the longest id as it is replied
+_ID_MAX = 48
 # Words of a count or an id that are read here: no sign, no leading zero, surely within 64 bits
 _DIGITS_MAX = 18
+_HALF = rb"(?:0|[1-9][0-9]{0,17})"
+_WHOLE_IDS = re.compile(rb"%b-%b(?: %b-%b)*" % (_HALF, _HALF, _HALF, _HALF))
 # A count or a time above this goes the ordinary way, which knows which of them are refused
 _LARGEST = 2**31
 
@@ -81,6 +88,8 @@ class PlainRun(NamedTuple):
     misses: int
     woken: bytes | None
 
+
+_EMPTY = Splitter(b"")
 
 NOTHING = PlainRun(0, None, 0, "", b"", None, 0, 0, 0, None)
 """A run of no commands."""
@@ -119,7 +128,7 @@ class PyPlainRunner:
         self._config = config
         self._waiting = waiting
         self._records = records
-        self._splitter: Splitter | None = None
+        self._splitter = Splitter(b"")
         self._calls = [0] * len(NAMES)
         self._nanoseconds = [0] * len(NAMES)
         self._steps: list[Transition] = []
@@ -128,6 +137,9 @@ class PyPlainRunner:
         self._resp = 2
         self._dirty = self._hits = self._misses = 0
         self._woken: bytes | None = None
+        self._alike = 0  # commands that the handler has taken together with the one it was called for
+        self._room = 0  # commands that it may take so
+        self._is_changing = False  # several changes are being made; a failure leaves some of them
         handlers: list[Callable[[list[bytes]], bytes | None]] = [
             self._get, self._ping, self._set, self._xack, self._xadd, self._xlen, self._xrange, self._xread,
             self._xreadgroup, self._xrevrange,
@@ -149,49 +161,64 @@ class PyPlainRunner:
             resp: the session's protocol, 2 or 3.
         """
         splitter = self._splitter
-        if splitter is None or splitter.data is not data or splitter.at != at:
+        if splitter.data is not data or splitter.at != at:
             splitter = self._splitter = Splitter(data, at)
         self._db, self._wall, self._resp = db, wall, resp
         replies: list[bytes] = []
-        size, last = 0, -1
+        commands, size, last = 0, 0, -1
         handlers, clock = self._handlers, time.perf_counter_ns
         before = clock()
         while (words := splitter.next()) is not None:
             found = handlers.get(words[0]) or handlers.get(words[0].lower())
-            reply = None if found is None else self._reply(found[1], words)
-            if found is None or reply is None:
+            if found is None:
+                break
+            if found[0] != last:  # the clock is read between different commands only
+                before = self._credit(last, before, clock())
+            # So that the run would end where it does if each were looked at alone
+            self._room = min(RUN_MAX - commands, (REPLIES_MAX - size) // _ID_MAX) - 1
+            reply = self._reply(found[1], words)
+            if reply is None:
                 break
             last = found[0]
-            after = clock()
-            self._calls[last] += 1
-            self._nanoseconds[last] += after - before
-            before = after
+            count = 1 + self._alike
+            self._alike = 0
+            self._calls[last] += count
+            commands += count
             replies.append(reply)
             size += len(reply)
-            if self._woken is not None or size >= REPLIES_MAX or len(replies) == RUN_MAX:
+            if self._woken is not None or size >= REPLIES_MAX or commands >= RUN_MAX:
                 words = None
                 break
-        return self._ended(splitter, words, replies, last)
+        self._credit(last, before, clock())
+        return self._ended(words, commands, b"".join(replies), last)
 
-    @staticmethod
-    def _reply(handler: "Callable[[list[bytes]], bytes | None]", words: list[bytes]) -> bytes | None:
+    def _credit(self, command: int, before: int, now: int) -> int:
+        """Count the time since ``before`` as that command's; returns ``now``."""
+        if command >= 0:
+            self._nanoseconds[command] += now - before
+        return now
+
+    def _reply(self, handler: "Callable[[list[bytes]], bytes | None]", words: list[bytes]) -> bytes | None:
         """The command's reply. One that fails (no memory) has changed nothing, and shows why on the ordinary way."""
         try:
             return handler(words)
-        except Exception:  # noqa: BLE001 - see above
+        except Exception:
+            if self._is_changing:
+                raise
             return None
 
-    def _ended(self, splitter: Splitter, words: list[bytes] | None, replies: list[bytes], last: int) -> PlainRun:
-        record = codec.pack(self._wall, self._steps) if self._steps and self._records else None
-        name = NAMES[last] if replies else ""
+    def _ended(self, words: list[bytes] | None, commands: int, replies: bytes, last: int) -> PlainRun:
+        steps, splitter = self._steps, self._splitter
+        record = codec.pack(self._wall, steps) if steps and self._records else None
+        name = NAMES[last] if commands else ""
         counters = (self._dirty, self._hits, self._misses)
-        done = PlainRun(splitter.at, words, len(replies), name, b"".join(replies), record, *counters, self._woken)
-        if self._steps:
+        done = PlainRun(splitter.at, words, commands, name, replies, record, *counters, self._woken)
+        if steps:
             self._steps = []
         self._dirty = self._hits = self._misses = 0
         self._woken = None
         if done.at == len(splitter.data):
-            self._splitter = None
+            self._splitter = _EMPTY
         return done
 
     def drain(self) -> list[tuple[int, int]]:
@@ -241,24 +268,45 @@ class PyPlainRunner:
         return value if type(value) is Stream and key not in db.expires else None
 
     def _xadd(self, words: list[bytes]) -> bytes | None:
+        """``XADD key * field value ...``, and those that follow it at once and add as many fields to the same stream.
+
+        What is the same for all of them is looked at once; their ids follow each other, since the time is the same.
+        """
         if len(words) < 5 or not len(words) & 1 or words[2] != b"*":
             return None
-        key = words[1]
+        key, db, splitter = words[1], self._db.index, self._splitter
         stream = self._stream(key)
         if stream is None or stream.last_id == ids.MAX_ID:
             return None
-        new_id = max(self._wall << 64, stream.last_id + 1)
-        fields = words[3:]
-        config, db = self._config, self._db.index
-        size = sum(map(len, fields))
-        fresh = stream.entries.needs_block(size, config.node_max_bytes, config.node_max_entries)
-        stream.add(new_id, fields, fresh=fresh)
-        self._steps.append(("xadd", db, key, ids.pack(new_id), fields, fresh, None))
-        self._dirty += 1
-        if (db, key) in self._waiting:
+        first = max(self._wall << 64, stream.last_id + 1)
+        is_waited_for = (db, key) in self._waiting
+        room = 0 if is_waited_for or first >= ids.MAX_ID - RUN_MAX else self._room
+        fields, written = words[3:], splitter.rest(3)
+        head, new_id = b"*%d\r\n" % len(fields), first
+        added: list[list[bytes]] = []
+        names: list[bytes] = []
+        wires: list[bytes] = []
+        while True:
+            name = bulk_id(new_id)
+            added.append(fields)
+            names.append(name)
+            wires.append(b"*2\r\n%b%b%b\r\n" % (name, head, written))
+            following = splitter.again(3) if len(added) <= room else None
+            if following is None:
+                break
+            fields, written = following
+            new_id += 1
+        self._is_changing = True
+        fresh = stream.add_all(first, added, wires, self._config.node_max_bytes, self._config.node_max_entries)
+        self._is_changing = False
+        if self._records:
+            for entry_id, fields, is_fresh in zip(range(first, new_id + 1), added, fresh, strict=True):
+                self._steps.append(("xadd", db, key, ids.pack(entry_id), fields, is_fresh, None))
+        self._alike = len(added) - 1
+        self._dirty += len(added)
+        if is_waited_for:
             self._woken = key
-        name = ids.text(new_id)
-        return b"$%d\r\n%b\r\n" % (len(name), name)
+        return b"".join(names)
 
     def _xlen(self, words: list[bytes]) -> bytes | None:
         stream = self._stream(words[1]) if len(words) == 2 else None
@@ -359,14 +407,17 @@ class PyPlainRunner:
     def _xack(self, words: list[bytes]) -> bytes | None:
         if len(words) < 4:
             return None
-        wanted = [None if word in {b"-", b"+"} else _bound(word, 0) for word in words[3:]]
+        wanted = _ids(words[3:])
         stream = self._stream(words[1])
         group = None if stream is None else stream.groups.get(words[2])
-        if group is None or None in wanted:
+        if group is None or wanted is None:
             return None
         self._hits += 1
         pending = group.pending
-        there = list(dict.fromkeys([entry for entry in wanted if entry is not None and entry in pending]))
+        if isinstance(pending, IdIndex) and pending.begins_with(wanted):
+            there = wanted  # found at a glance; else they are looked for one by one
+        else:
+            there = list(dict.fromkeys([entry for entry in wanted if entry in pending]))
         if there:
             packed = ids.pack_all(there)
             group.forget_all(packed)
@@ -463,6 +514,22 @@ def _number(word: bytes) -> int | None:
     if not word.isdigit() or len(word) > _DIGITS_MAX or (word[:1] == b"0" and len(word) > 1):
         return None
     return int(word)
+
+
+def _ids(words: list[bytes]) -> list[int] | None:
+    """Ids in their usual forms, all of which are mostly ``ms-seq``: those are read together."""
+    joined = b" ".join(words)
+    if _WHOLE_IDS.fullmatch(joined):
+        halves = list(map(int, joined.replace(b"-", b" ").split(b" ")))
+        if len(halves) == 2 * len(words):  # no blank was in a word
+            return [ms << 64 | seq for ms, seq in zip(halves[::2], halves[1::2], strict=True)]
+    found: list[int] = []
+    for word in words:
+        entry = None if word in {b"-", b"+"} else _bound(word, 0)
+        if entry is None:
+            return None
+        found.append(entry)
+    return found
 
 
 def _bound(word: bytes, missing_seq: int) -> int | None:

@@ -22,18 +22,20 @@ class Splitter:
         at: where to begin.
     """
 
-    __slots__ = ("_at", "_next", "_seen", "_tokens", "data")
+    __slots__ = ("_at", "_last", "_next", "_seen", "_tokens", "data")
 
     def __init__(self, data: bytes, at: int = 0) -> None:
         self.data = data
         self._tokens = (data[at:] if at else data).split(b"\r\n")
-        self._next = 0  # the token at which the next command begins
+        self._next = self._last = 0  # the token at which the next command begins, and the last one taken
         self._at = at  # where it began for the first _seen tokens
         self._seen = 0
 
     @property
     def at(self) -> int:
         """Position in ``data`` behind the commands taken so far."""
+        if self._next == len(self._tokens) - 1:  # all that is complete, as most often
+            return len(self.data) - len(self._tokens[-1])
         if self._seen < self._next:
             self._at += sum(map(len, self._tokens[self._seen : self._next])) + 2 * (self._next - self._seen)
             self._seen = self._next
@@ -50,8 +52,28 @@ class Splitter:
         # What follows the last line end is the last token: a command that ends there is not complete
         if end >= len(tokens) or tokens[at + 1 : end : 2] != _written_lengths(words):
             return None
-        self._next = end
+        self._last, self._next = at, end
         return words
+
+    def rest(self, first: int) -> bytes:
+        """Of the command last taken the words from ``first`` on, as they were written, without the last line end."""
+        return b"\r\n".join(self._tokens[self._last + 1 + 2 * first : self._next])
+
+    def again(self, first: int) -> tuple[list[bytes], bytes] | None:
+        """The words from ``first`` on of the next command, and :meth:`rest` of it, if it begins like the last one.
+
+        That is, it has as many words, and those before ``first`` are the same: additions to one stream, say, which
+        need not be looked at word by word again. None for any other, which is not taken.
+        """
+        tokens, last, at = self._tokens, self._last, self._next
+        start, end = at + 1 + 2 * first, 2 * at - last
+        if end >= len(tokens) or tokens[at:start] != tokens[last : last + 1 + 2 * first]:
+            return None
+        words = tokens[start + 1 : end : 2]
+        if tokens[start:end:2] != _written_lengths(words):
+            return None
+        self._last, self._next = at, end
+        return words, b"\r\n".join(tokens[start:end])
 
 
 def _written_lengths(words: list[bytes]) -> list[bytes]:

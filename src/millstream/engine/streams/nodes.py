@@ -7,7 +7,8 @@ its double there; both have what stands under "what others see".
 
 import struct
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Iterator, MutableSequence
+from collections.abc import Callable, Iterator, Sequence
+from itertools import accumulate, pairwise
 from typing import Any, cast
 
 from hiredis import Reader, pack_command
@@ -22,6 +23,8 @@ ENTRY_HEADER = b"*2\r\n"
 # Measured once: Python's objects have no size that could be asked for as a whole
 _OVERHEAD = 600
 _ENTRY_OVERHEAD = 8
+# The two counters at a listpack's head have at most this
+_COUNTERS = 20
 # Of most blocks
 _NONE: frozenset[int] = frozenset()
 
@@ -31,14 +34,21 @@ _pack = cast("Callable[[tuple[bytes, ...]], bytes]", pack_command)
 
 def encode_entry(entry_id: int, fields: list[bytes]) -> bytes:
     """One entry in wire form: ``[id, [field, value, ...]]``."""
+    return b"*2\r\n%b%b" % (bulk_id(entry_id), _pack(tuple(fields)))
+
+
+def bulk_id(entry_id: int) -> bytes:
+    """An id as it is replied."""
     name = b"%d-%d" % (entry_id >> 64, entry_id & MAX64)
-    return b"*2\r\n$%d\r\n%b\r\n%b" % (len(name), name, _pack(tuple(fields)))
+    return b"$%d\r\n%b\r\n" % (len(name), name)
 
 
-def _signed(value: int) -> int:
-    """The value as C's int64 holds it."""
+def _difference(value: int) -> int:
+    """Listpack bytes of a difference between halves of ids, which C's int64 holds, and wraps around."""
+    if 0 <= value <= 127:  # the most frequent case of the general one below
+        return 2
     value &= MAX64
-    return value - 2**64 if value >= 2**63 else value
+    return listpack.integer(value - 2**64 if value >= 2**63 else value)
 
 
 class Block:
@@ -47,8 +57,8 @@ class Block:
     Attributes:
         ids: every id ever stored here, tombstones included, ascending; equal ones: see :meth:`EntryStore.reach_back`;
             packed once sealed.
-        offsets: where each entry starts in ``wire``; packed once sealed.
-        wire: the entries' bytes; ``bytes`` once sealed.
+        wire: the bytes of each entry; all together once sealed.
+        offsets: where each entry starts in them, packed; none until sealed.
         dead: positions of tombstones; a set of the block's own once there is one.
         live: entries that are not tombstones.
         low: position of the first live entry; without one, behind the last tombstone.
@@ -66,8 +76,8 @@ class Block:
         if before is not None and before.fields == names:
             names = before.fields
         self.ids: list[int] | PackedIds = []
-        self.offsets: MutableSequence[int] = []
-        self.wire: bytes | bytearray = bytearray()
+        self.offsets: Sequence[int] = ()
+        self.wire: list[bytes] | bytes = []
         self.dead: set[int] | frozenset[int] = _NONE
         self.live = 0
         self.low = 0
@@ -81,11 +91,10 @@ class Block:
     def append(self, entry_id: int, fields: list[bytes]) -> None:
         """Add an entry behind the last one. The node's size grows by what Redis's listpack would, see :meth:`size`."""
         wire, ids = self.wire, self.ids
-        assert isinstance(wire, bytearray), "a sealed block takes no more entries"
+        assert isinstance(wire, list), "a sealed block takes no more entries"
         assert isinstance(ids, list), "they are packed when the bytes are sealed"
-        self.offsets.append(len(wire))
         encoded = encode_entry(entry_id, fields)
-        wire += encoded
+        wire.append(encoded)
         ids.append(entry_id)
         self.live += 1
         self.high = len(ids)
@@ -100,28 +109,72 @@ class Block:
             added: bytes that names and values have at most together; small ones are looked up in a cache.
         """
         master = self.ids[0]
-        # Differences are stored as signed 64-bit numbers
-        seq_diff = _signed((entry_id & MAX64) - (master & MAX64))
-        ms_diff = _signed((entry_id >> 64) - (master >> 64))
-        size = 2 + listpack.integer(ms_diff) + listpack.integer(seq_diff)
+        size = 2 + _difference((entry_id >> 64) - (master >> 64)) + _difference((entry_id & MAX64) - (master & MAX64))
         count = len(fields) // 2
         if fields[::2] == self.fields:
             return size + listpack.strings(fields[1::2], added) + listpack.integer(count + 3)
         size += listpack.strings(fields, added)
         return size + listpack.integer(count) + listpack.integer(2 * count + 4)
 
+    def fill(self, first_id: int, run: list[list[bytes]], wires: list[bytes], most: int, max_bytes: int) -> int:
+        """Add entries with ids that follow each other, until one might be too much for the node; how many were added.
+
+        It is :meth:`append` in a loop, where most of :meth:`_entry_size` is the same for all entries.
+
+        Args:
+            first_id: id of the first.
+            run: names and values in turn of each.
+            wires: their wire forms, which are longer than what the rule of bytes counts.
+            most: how many may be added at most.
+            max_bytes: how large the node may become.
+        """
+        ids, kept, names, master = self.ids, self.wire, self.fields, self.ids[0]
+        assert isinstance(kept, list), "a sealed block takes no more entries"
+        assert isinstance(ids, list), "they are packed when the bytes are sealed"
+        if (first_id & MAX64) + len(run) > MAX64:
+            return 0  # the milliseconds change on the way
+        seq_diff = (first_id & MAX64) - (master & MAX64)
+        same = 2 + _difference((first_id >> 64) - (master >> 64)) + listpack.integer(len(names) + 3)
+        payload, entry_id = self.payload, first_id
+        for fields, wire in zip(run, wires, strict=True):
+            size = len(wire)
+            if most <= 0 or payload + _COUNTERS + size >= max_bytes:
+                break
+            if fields[::2] == names:
+                payload += same + _difference(seq_diff) + listpack.strings(fields[1::2], size)
+            else:
+                payload += self._entry_size(entry_id, fields, size)
+            kept.append(wire)
+            ids.append(entry_id)
+            entry_id += 1
+            seq_diff += 1
+            most -= 1
+        added = entry_id - first_id
+        if added:  # else the last one may be a tombstone
+            self.high = len(ids)
+            self.live += added
+            self.payload = payload
+        return added
+
     def seal(self) -> None:
         """Take no more entries; replies may share the bytes from now on."""
         if isinstance(self.ids, list):
-            self.wire = bytes(self.wire)
+            pieces = self.pieces()
+            self.offsets = smallest(list(accumulate(map(len, pieces[:-1]), initial=0)))
+            self.wire = b"".join(pieces)
             self.ids = PackedIds.of(self.ids)
-            self.offsets = smallest(self.offsets)
 
     def unseal(self) -> None:
         """Take entries again, since the blocks behind are gone; bytes shared before stay as they are."""
-        self.wire = bytearray(self.wire)
-        self.ids = list(self.ids)
-        self.offsets = list(self.offsets)
+        self.wire = self.pieces()
+        self.ids, self.offsets = list(self.ids), ()
+
+    def pieces(self) -> list[bytes]:
+        """The bytes of each entry."""
+        wire = self.wire
+        if isinstance(wire, list):
+            return wire
+        return [wire[begin:end] for begin, end in pairwise([*self.offsets, len(wire)])]
 
     def left(self, entry_id: int) -> int:
         """How many stored ids are below this one."""
@@ -152,14 +205,10 @@ class Block:
         above = self.right(last)
         if above == len(self.ids):
             return
-        entries = list(self.entries())[above:]
-        assert isinstance(self.wire, bytearray), "only the last block can lie above"
+        assert isinstance(self.wire, list), "only the last block can lie above"
         assert isinstance(self.ids, list), "they are packed when the bytes are sealed"
-        del self.ids[above:], self.wire[self.offsets[above] :], self.offsets[above:]
-        for _, _, fields in entries:
-            self.ids.append(last)
-            self.offsets.append(len(self.wire))
-            self.wire += encode_entry(last, fields)
+        self.wire[above:] = [encode_entry(last, fields) for _, _, fields in list(self.entries())[above:]]
+        self.ids[above:] = [last] * (len(self.ids) - above)
 
     def slice(self, start: int, stop: int) -> bytes | memoryview:
         """The wire bytes of entries ``start`` to ``stop``, shared where the block is sealed.
@@ -167,11 +216,11 @@ class Block:
         A view of a sealed block costs nothing and keeps the whole block alive; below half a kilobyte a copy is as cheap
         and keeps nothing.
         """
-        wire = self.wire
-        begin = self.offsets[start]
-        end = self.offsets[stop] if stop < len(self.offsets) else len(wire)
-        if isinstance(wire, bytearray):
-            return bytes(wire[begin:end])
+        wire, offsets = self.wire, self.offsets
+        if isinstance(wire, list):
+            return b"".join(wire[start:stop])
+        begin = offsets[start]
+        end = offsets[stop] if stop < len(offsets) else len(wire)
         if begin == 0 and end == len(wire):
             return wire
         return memoryview(wire)[begin:end] if end - begin > 512 else wire[begin:end]
@@ -201,7 +250,7 @@ class Block:
     @property
     def footprint(self) -> int:
         """Bytes of memory, by and large."""
-        return _OVERHEAD + len(self.wire) + len(self.ids) * _ENTRY_OVERHEAD
+        return _OVERHEAD + sum(map(len, self.pieces())) + len(self.ids) * _ENTRY_OVERHEAD
 
     def live_ids(self) -> list[int]:
         """Ids of the live entries, ascending."""
@@ -212,15 +261,19 @@ class Block:
     def entries(self) -> Iterator[tuple[int, bool, list[bytes]]]:
         """Every stored entry: its id, whether it is a tombstone, fields and values in turn."""
         reader = Reader()
-        reader.feed(bytes(self.wire))
+        reader.feed(b"".join(self.pieces()))
         for at, entry_id in enumerate(self.ids):
             yield entry_id, at in self.dead, reader.gets()[1]
 
     def pack(self) -> list[Any]:
         """The block as plain values, for a snapshot; its bytes as they are."""
-        offsets = struct.pack(f"<{len(self.offsets)}I", *self.offsets)
+        wire, offsets = self.wire, self.offsets
+        if isinstance(wire, list):
+            offsets = list(accumulate(map(len, wire[:-1]), initial=0))
+            wire = b"".join(wire)
+        packed = struct.pack(f"<{len(offsets)}I", *offsets)
         counters = [self.low, self.high, self.payload]
-        return [pack_all(self.ids[:]), offsets, sorted(self.dead), counters, self.fields, bytes(self.wire)]
+        return [pack_all(self.ids[:]), packed, sorted(self.dead), counters, self.fields, wire]
 
     @classmethod
     def unpack(cls, packed: list[Any], before: "Block | None") -> "Block":
@@ -241,8 +294,8 @@ class Block:
         twin = Block.__new__(Block)
         # What is packed and sealed never changes
         twin.ids = self.ids.copy() if isinstance(self.ids, list) else self.ids
-        twin.offsets = self.offsets[:] if isinstance(self.offsets, list) else self.offsets
-        twin.wire = self.wire if isinstance(self.wire, bytes) else bytearray(self.wire)
+        twin.offsets = self.offsets
+        twin.wire = self.wire.copy() if isinstance(self.wire, list) else self.wire
         twin.dead = set(self.dead) or _NONE
         twin.live, twin.low, twin.high = self.live, self.low, self.high
         twin.fields, twin.payload = self.fields, self.payload
