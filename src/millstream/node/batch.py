@@ -281,26 +281,19 @@ class PyPlainRunner:
         first = max(self._wall << 64, stream.last_id + 1)
         is_waited_for = (db, key) in self._waiting
         room = 0 if is_waited_for or first >= ids.MAX_ID - RUN_MAX else self._room
-        fields, written = words[3:], splitter.rest(3)
-        head, new_id = b"*%d\r\n" % len(fields), first
-        added: list[list[bytes]] = []
-        names: list[bytes] = []
-        wires: list[bytes] = []
-        while True:
-            name = bulk_id(new_id)
-            added.append(fields)
-            names.append(name)
-            wires.append(b"*2\r\n%b%b%b\r\n" % (name, head, written))
-            following = splitter.again(3) if len(added) <= room else None
-            if following is None:
-                break
-            fields, written = following
-            new_id += 1
+        added, written = [words[3:]], [splitter.rest(3)]
+        if room:
+            following = splitter.alike(3, room)
+            added += following[0]
+            written += following[1]
+        head, last = b"*%d\r\n" % len(added[0]), first + len(added) - 1
+        names = [bulk_id(new_id) for new_id in range(first, last + 1)]
+        wires = [b"*2\r\n%b%b%b\r\n" % (name, head, fields) for name, fields in zip(names, written, strict=True)]
         self._is_changing = True
         fresh = stream.add_all(first, added, wires, self._config.node_max_bytes, self._config.node_max_entries)
         self._is_changing = False
         if self._records:
-            for entry_id, fields, is_fresh in zip(range(first, new_id + 1), added, fresh, strict=True):
+            for entry_id, fields, is_fresh in zip(range(first, last + 1), added, fresh, strict=True):
                 self._steps.append(("xadd", db, key, ids.pack(entry_id), fields, is_fresh, None))
         self._alike = len(added) - 1
         self._dirty += len(added)

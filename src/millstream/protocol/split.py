@@ -59,21 +59,30 @@ class Splitter:
         """Of the command last taken the words from ``first`` on, as they were written, without the last line end."""
         return b"\r\n".join(self._tokens[self._last + 1 + 2 * first : self._next])
 
-    def again(self, first: int) -> tuple[list[bytes], bytes] | None:
-        """The words from ``first`` on of the next command, and :meth:`rest` of it, if it begins like the last one.
+    def alike(self, first: int, most: int) -> tuple[list[list[bytes]], list[bytes]]:
+        """The words from ``first`` on, and :meth:`rest`, of the next commands, as long as they begin like the last one.
 
-        That is, it has as many words, and those before ``first`` are the same: additions to one stream, say, which
-        need not be looked at word by word again. None for any other, which is not taken.
+        That is, they have as many words, and those before ``first`` are the same: additions to one stream, say, which
+        need not be looked at word by word each. They are taken.
+
+        Args:
+            first: a word's place.
+            most: how many commands may be taken.
         """
-        tokens, last, at = self._tokens, self._last, self._next
-        start, end = at + 1 + 2 * first, 2 * at - last
-        if end >= len(tokens) or tokens[at:start] != tokens[last : last + 1 + 2 * first]:
-            return None
-        words = tokens[start + 1 : end : 2]
-        if tokens[start:end:2] != _written_lengths(words):
-            return None
-        self._last, self._next = at, end
-        return words, b"\r\n".join(tokens[start:end])
+        tokens, at = self._tokens, self._next
+        width, skip = at - self._last, 1 + 2 * first
+        head = tokens[self._last : self._last + skip]
+        words: list[list[bytes]] = []
+        rests: list[bytes] = []
+        for begin in range(at, min(at + most * width, len(tokens) - width), width):
+            start, end = begin + skip, begin + width
+            found = tokens[start + 1 : end : 2]
+            if tokens[begin:start] != head or tokens[start:end:2] != _written_lengths(found):
+                break
+            words.append(found)
+            rests.append(b"\r\n".join(tokens[start:end]))
+            self._last, self._next = begin, end
+        return words, rests
 
 
 def _written_lengths(words: list[bytes]) -> list[bytes]:
