@@ -5,7 +5,8 @@ PURE. The classes here are the specification, and what runs where the native cor
 
 A block holds the entries of one Redis node *in the form in which they are replied*: ``*2``, the id, the array of
 fields and values. A range of n contiguous entries is then a few slices, and the same bytes serve RESP2 and RESP3. A
-block that takes no more entries is sealed to immutable ``bytes``, so replies may hold on to it without copying.
+block that takes no more entries is sealed to immutable ``bytes``, so replies may hold on to it without copying; where
+entries are small, the first field's name is cut out of each then, and put back as it is read.
 
 Why not a tree of entries: entries come at one end and mostly go at the other, so a list of blocks with the first id of
 each beside it is found by two bisections and appended to at its end. Encoding when an entry is added costs the same as

@@ -9,6 +9,7 @@ import struct
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from itertools import accumulate, pairwise
+from operator import sub
 from typing import Any, cast
 
 from hiredis import Reader, pack_command
@@ -25,6 +26,10 @@ _OVERHEAD = 600
 _ENTRY_OVERHEAD = 8
 # The two counters at a listpack's head have at most this
 _COUNTERS = 20
+# Bytes that text has not, and binary values often have not all of
+_MARKS = tuple(bytes([each]) for each in (0, 1, 2, 3, 0x7F, 0xC0, 0xC1, 0xF5, 0xFE, 0xFF))
+# One part in so many that is saved is worth the time that reading takes longer
+_WORTH = 10
 # Of most blocks
 _NONE: frozenset[int] = frozenset()
 
@@ -34,7 +39,8 @@ _pack = cast("Callable[[tuple[bytes, ...]], bytes]", pack_command)
 
 def encode_entry(entry_id: int, fields: list[bytes]) -> bytes:
     """One entry in wire form: ``[id, [field, value, ...]]``."""
-    return b"*2\r\n%b%b" % (bulk_id(entry_id), _pack(tuple(fields)))
+    name = b"%d-%d" % (entry_id >> 64, entry_id & MAX64)
+    return b"*2\r\n$%d\r\n%b\r\n%b" % (len(name), name, _pack(tuple(fields)))
 
 
 def bulk_id(entry_id: int) -> bytes:
@@ -51,14 +57,47 @@ def _difference(value: int) -> int:
     return listpack.integer(value - 2**64 if value >= 2**63 else value)
 
 
+def _cut(pieces: list[bytes], head: bytes) -> tuple[bytes, list[bytes]]:
+    """Put one byte in place of ``head`` in each entry, so that a sealed node holds the first field's name once.
+
+    As in Redis's listpack, where a node's first entry names the fields for those after it; here it must cost next to
+    nothing to put them back, so it is one stretch of each entry, and what reads a range replaces one byte by it. It is
+    done where every entry has it exactly once (so their lengths tell where each began) and it saves enough.
+
+    Args:
+        pieces: the bytes of each entry.
+        head: what most of them have between their id and the first value.
+
+    Returns:
+        The byte, empty if nothing was cut, and the bytes of each entry from now on.
+    """
+    saved, wire = len(head) - 1, b"".join(pieces)
+    mark = next((each for each in _MARKS if each not in wire), b"")
+    if not mark or saved * len(pieces) * _WORTH < len(wire):
+        return b"", pieces
+    kept = [piece.replace(head, mark) for piece in pieces]
+    if set(map(sub, map(len, pieces), map(len, kept))) != {saved}:
+        return b"", pieces
+    return mark, kept
+
+
+def _shared(names: list[bytes], before: "Block | None") -> tuple[list[bytes], bytes]:
+    """A block's field names and what follows from them, those of the block before if it has the same."""
+    if before is not None and before.fields == names:
+        return before.fields, before.head
+    return names, b"\r\n*%d\r\n$%d\r\n%b\r\n$" % (2 * len(names), len(names[0]), names[0])
+
+
 class Block:
     """One node.
 
     Attributes:
         ids: every id ever stored here, tombstones included, ascending; equal ones: see :meth:`EntryStore.reach_back`;
             packed once sealed.
-        wire: the bytes of each entry; all together once sealed.
+        wire: the bytes of each entry; all together once sealed, with ``mark`` for ``head``, see :func:`_cut`.
         offsets: where each entry starts in them, packed; none until sealed.
+        head: what most entries have between their id and the first value.
+        mark: a byte that no entry has; empty where ``head`` was left as it is.
         dead: positions of tombstones; a set of the block's own once there is one.
         live: entries that are not tombstones.
         low: position of the first live entry; without one, behind the last tombstone.
@@ -69,12 +108,10 @@ class Block:
     What others see: ``live`` and the properties and methods under that heading; the rest is the store's.
     """
 
-    __slots__ = ("dead", "fields", "high", "ids", "live", "low", "offsets", "payload", "wire")
+    __slots__ = ("dead", "fields", "head", "high", "ids", "live", "low", "mark", "offsets", "payload", "wire")
 
     def __init__(self, entry_id: int, fields: list[bytes], before: "Block | None" = None) -> None:
-        names = fields[::2]
-        if before is not None and before.fields == names:
-            names = before.fields
+        names, head = _shared(fields[::2], before)
         self.ids: list[int] | PackedIds = []
         self.offsets: Sequence[int] = ()
         self.wire: list[bytes] | bytes = []
@@ -82,7 +119,7 @@ class Block:
         self.live = 0
         self.low = 0
         self.high = 0
-        self.fields: list[bytes] = names
+        self.fields, self.head, self.mark = names, head, b""
         self.payload = listpack.EMPTY + listpack.integer(len(names)) + listpack.integer(0)
         for name in names:
             self.payload += listpack.string(name)
@@ -109,7 +146,8 @@ class Block:
             added: bytes that names and values have at most together; small ones are looked up in a cache.
         """
         master = self.ids[0]
-        size = 2 + _difference((entry_id >> 64) - (master >> 64)) + _difference((entry_id & MAX64) - (master & MAX64))
+        ms_diff, seq_diff = (entry_id >> 64) - (master >> 64), (entry_id & MAX64) - (master & MAX64)
+        size = 2 + _difference(ms_diff) + (2 if 0 <= seq_diff <= 127 else _difference(seq_diff))
         count = len(fields) // 2
         if fields[::2] == self.fields:
             return size + listpack.strings(fields[1::2], added) + listpack.integer(count + 3)
@@ -141,7 +179,8 @@ class Block:
             if most <= 0 or payload + _COUNTERS + size >= max_bytes:
                 break
             if fields[::2] == names:
-                payload += same + _difference(seq_diff) + listpack.strings(fields[1::2], size)
+                payload += same + listpack.strings(fields[1::2], size)
+                payload += 2 if 0 <= seq_diff <= 127 else _difference(seq_diff)
             else:
                 payload += self._entry_size(entry_id, fields, size)
             kept.append(wire)
@@ -159,7 +198,7 @@ class Block:
     def seal(self) -> None:
         """Take no more entries; replies may share the bytes from now on."""
         if isinstance(self.ids, list):
-            pieces = self.pieces()
+            self.mark, pieces = _cut(self.pieces(), self.head)
             self.offsets = smallest(list(accumulate(map(len, pieces[:-1]), initial=0)))
             self.wire = b"".join(pieces)
             self.ids = PackedIds.of(self.ids)
@@ -167,14 +206,15 @@ class Block:
     def unseal(self) -> None:
         """Take entries again, since the blocks behind are gone; bytes shared before stay as they are."""
         self.wire = self.pieces()
-        self.ids, self.offsets = list(self.ids), ()
+        self.ids, self.offsets, self.mark = list(self.ids), (), b""
 
     def pieces(self) -> list[bytes]:
         """The bytes of each entry."""
         wire = self.wire
         if isinstance(wire, list):
             return wire
-        return [wire[begin:end] for begin, end in pairwise([*self.offsets, len(wire)])]
+        found = [wire[begin:end] for begin, end in pairwise([*self.offsets, len(wire)])]
+        return [piece.replace(self.mark, self.head) for piece in found] if self.mark else found
 
     def left(self, entry_id: int) -> int:
         """How many stored ids are below this one."""
@@ -211,9 +251,9 @@ class Block:
         self.ids[above:] = [last] * (len(self.ids) - above)
 
     def slice(self, start: int, stop: int) -> bytes | memoryview:
-        """The wire bytes of entries ``start`` to ``stop``, shared where the block is sealed.
+        """The wire bytes of entries ``start`` to ``stop``, shared where the block is sealed and nothing was cut.
 
-        A view of a sealed block costs nothing and keeps the whole block alive; below half a kilobyte a copy is as cheap
+        A view of such a block costs nothing and keeps the whole block alive; below half a kilobyte a copy is as cheap
         and keeps nothing.
         """
         wire, offsets = self.wire, self.offsets
@@ -221,6 +261,8 @@ class Block:
             return b"".join(wire[start:stop])
         begin = offsets[start]
         end = offsets[stop] if stop < len(offsets) else len(wire)
+        if self.mark:
+            return wire[begin:end].replace(self.mark, self.head)
         if begin == 0 and end == len(wire):
             return wire
         return memoryview(wire)[begin:end] if end - begin > 512 else wire[begin:end]
@@ -271,9 +313,14 @@ class Block:
         if isinstance(wire, list):
             offsets = list(accumulate(map(len, wire[:-1]), initial=0))
             wire = b"".join(wire)
+        elif self.mark:  # each entry has it once
+            longer = len(self.head) - 1
+            offsets = [offset + at * longer for at, offset in enumerate(offsets)]
+            wire = wire.replace(self.mark, self.head)
         packed = struct.pack(f"<{len(offsets)}I", *offsets)
         counters = [self.low, self.high, self.payload]
-        return [pack_all(self.ids[:]), packed, sorted(self.dead), counters, self.fields, wire]
+        ids = pack_all(self.ids) if isinstance(self.ids, list) else self.ids.pack()
+        return [ids, packed, sorted(self.dead), counters, self.fields, wire]
 
     @classmethod
     def unpack(cls, packed: list[Any], before: "Block | None") -> "Block":
@@ -281,11 +328,11 @@ class Block:
         ids, offsets, dead, (low, high, payload), fields, wire = packed
         block = cls.__new__(cls)
         block.ids = PackedIds.unpack(ids)
+        block.fields, block.head = _shared(fields, before)
         block.offsets = smallest(struct.unpack(f"<{len(offsets) // 4}I", offsets))
-        block.wire = wire
+        block.wire, block.mark = wire, b""  # cutting it would make a start take twice as long
         block.dead = set(dead) or _NONE
         block.live, block.low, block.high = len(block.ids) - len(dead), low, high
-        block.fields = before.fields if before is not None and before.fields == fields else fields
         block.payload = payload
         return block
 
@@ -298,5 +345,5 @@ class Block:
         twin.wire = self.wire.copy() if isinstance(self.wire, list) else self.wire
         twin.dead = set(self.dead) or _NONE
         twin.live, twin.low, twin.high = self.live, self.low, self.high
-        twin.fields, twin.payload = self.fields, self.payload
+        twin.fields, twin.head, twin.mark, twin.payload = self.fields, self.head, self.mark, self.payload
         return twin

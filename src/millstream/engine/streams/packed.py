@@ -5,6 +5,7 @@ so its ids become two arrays, of milliseconds since the first and of sequences, 
 """
 
 import struct
+import sys
 from array import array
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
@@ -42,6 +43,15 @@ class PackedIds:
         """Those of a run of 16-byte pieces, as :func:`millstream.engine.ids.pack_all` makes it."""
         halves = struct.unpack(f">{len(data) // 8}Q", data)
         return cls(halves[::2], halves[1::2])
+
+    def pack(self) -> bytes:
+        """All of them as a run of 16-byte pieces."""
+        both = array("Q", bytes(16 * len(self._ms)))
+        both[::2] = array("Q", [self._base + ms for ms in self._ms])
+        both[1::2] = array("Q", self._seq)
+        if sys.byteorder == "little":
+            both.byteswap()
+        return both.tobytes()
 
     def __len__(self) -> int:
         return len(self._ms)
