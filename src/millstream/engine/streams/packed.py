@@ -5,13 +5,15 @@ so its ids become two arrays, of milliseconds since the first and of sequences, 
 """
 
 import struct
-import sys
 from array import array
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
 from typing import overload
 
 from millstream.engine.ids import MAX64
+
+# Arrays hold numbers as this machine does; packed ids are big-endian
+_SWAPPED = array("H", [1]).tobytes() != b"\0\1"
 
 
 def smallest(numbers: Sequence[int]) -> "array[int]":
@@ -49,7 +51,7 @@ class PackedIds:
         both = array("Q", bytes(16 * len(self._ms)))
         both[::2] = array("Q", [self._base + ms for ms in self._ms])
         both[1::2] = array("Q", self._seq)
-        if sys.byteorder == "little":
+        if _SWAPPED:
             both.byteswap()
         return both.tobytes()
 
