@@ -138,7 +138,7 @@ class PyPlainRunner:
         self._dirty = self._hits = self._misses = 0
         self._woken: bytes | None = None
         self._alike = 0  # commands that the handler has taken together with the one it was called for
-        self._room = 0  # commands that it may take so
+        self._before = 0, 0  # commands run before the one at hand, and bytes of their replies
         self._is_changing = False  # several changes are being made; a failure leaves some of them
         handlers: list[Callable[[list[bytes]], bytes | None]] = [
             self._get, self._ping, self._set, self._xack, self._xadd, self._xlen, self._xrange, self._xread,
@@ -166,29 +166,33 @@ class PyPlainRunner:
         self._db, self._wall, self._resp = db, wall, resp
         replies: list[bytes] = []
         commands, size, last = 0, 0, -1
-        handlers, clock = self._handlers, time.perf_counter_ns
+        handlers, calls, clock = self._handlers, self._calls, time.perf_counter_ns
         before = clock()
-        while (words := splitter.next()) is not None:
-            found = handlers.get(words[0]) or handlers.get(words[0].lower())
-            if found is None:
-                break
-            if found[0] != last:  # the clock is read between different commands only
-                before = self._credit(last, before, clock())
-            # So that the run would end where it does if each were looked at alone
-            self._room = min(RUN_MAX - commands, (REPLIES_MAX - size) // _ID_MAX) - 1
-            reply = self._reply(found[1], words)
-            if reply is None:
-                break
-            last = found[0]
-            count = 1 + self._alike
-            self._alike = 0
-            self._calls[last] += count
-            commands += count
-            replies.append(reply)
-            size += len(reply)
-            if self._woken is not None or size >= REPLIES_MAX or commands >= RUN_MAX:
-                words = None
-                break
+        words: list[bytes] | None = None
+        try:
+            while (words := splitter.next()) is not None:
+                found = handlers.get(words[0]) or handlers.get(words[0].lower())
+                if found is None:
+                    break
+                if found[0] != last:  # the clock is read between different commands only
+                    before = self._credit(last, before, clock())
+                self._before = commands, size
+                reply = found[1](words)
+                if reply is None:
+                    break
+                last = found[0]
+                count = 1 + self._alike
+                self._alike = 0
+                calls[last] += count
+                commands += count
+                replies.append(reply)
+                size += len(reply)
+                if self._woken is not None or size >= REPLIES_MAX or commands >= RUN_MAX:
+                    words = None
+                    break
+        except Exception:  # one that fails (no memory) has changed nothing, and shows why on the ordinary way
+            if self._is_changing:
+                raise
         self._credit(last, before, clock())
         return self._ended(words, commands, b"".join(replies), last)
 
@@ -198,28 +202,23 @@ class PyPlainRunner:
             self._nanoseconds[command] += now - before
         return now
 
-    def _reply(self, handler: "Callable[[list[bytes]], bytes | None]", words: list[bytes]) -> bytes | None:
-        """The command's reply. One that fails (no memory) has changed nothing, and shows why on the ordinary way."""
-        try:
-            return handler(words)
-        except Exception:
-            if self._is_changing:
-                raise
-            return None
+    def _room(self) -> int:
+        """How many additions may be made together, so that the run ends where it would if they were one by one."""
+        commands, size = self._before
+        return min(RUN_MAX - commands, (REPLIES_MAX - size) // _ID_MAX)
 
     def _ended(self, words: list[bytes] | None, commands: int, replies: bytes, last: int) -> PlainRun:
         steps, splitter = self._steps, self._splitter
         record = codec.pack(self._wall, steps) if steps and self._records else None
         name = NAMES[last] if commands else ""
-        counters = (self._dirty, self._hits, self._misses)
-        done = PlainRun(splitter.at, words, commands, name, replies, record, *counters, self._woken)
+        at, dirty, hits, misses, woken = splitter.at, self._dirty, self._hits, self._misses, self._woken
         if steps:
             self._steps = []
         self._dirty = self._hits = self._misses = 0
         self._woken = None
-        if done.at == len(splitter.data):
+        if at == len(splitter.data):
             self._splitter = _EMPTY
-        return done
+        return PlainRun(at, words, commands, name, replies, record, dirty, hits, misses, woken)
 
     def drain(self) -> list[tuple[int, int]]:
         """See :class:`PlainRunner`."""
@@ -280,21 +279,24 @@ class PyPlainRunner:
             return None
         first = max(self._wall << 64, stream.last_id + 1)
         is_waited_for = (db, key) in self._waiting
-        room = 0 if is_waited_for or first >= ids.MAX_ID - RUN_MAX else self._room
         added, written = [words[3:]], [splitter.rest(3)]
-        if room:
-            following = splitter.alike(3, room)
+        if splitter.has_more and not is_waited_for and first < ids.MAX_ID - RUN_MAX:
+            following = splitter.alike(3, self._room() - 1)
             added += following[0]
             written += following[1]
-        head, last = b"*%d\r\n" % len(added[0]), first + len(added) - 1
-        names = [bulk_id(new_id) for new_id in range(first, last + 1)]
-        wires = [b"*2\r\n%b%b%b\r\n" % (name, head, fields) for name, fields in zip(names, written, strict=True)]
+        head = b"*%d\r\n" % len(added[0])
+        names: list[bytes] = []
+        wires: list[bytes] = []
+        for new_id, rest in enumerate(written, first):
+            name = bulk_id(new_id)
+            names.append(name)
+            wires.append(b"*2\r\n%b%b%b\r\n" % (name, head, rest))
         self._is_changing = True
         fresh = stream.add_all(first, added, wires, self._config.node_max_bytes, self._config.node_max_entries)
         self._is_changing = False
         if self._records:
-            for entry_id, fields, is_fresh in zip(range(first, last + 1), added, fresh, strict=True):
-                self._steps.append(("xadd", db, key, ids.pack(entry_id), fields, is_fresh, None))
+            for new_id, fields in enumerate(added, first):
+                self._steps.append(("xadd", db, key, ids.pack(new_id), fields, fresh[new_id - first], None))
         self._alike = len(added) - 1
         self._dirty += len(added)
         if is_waited_for:

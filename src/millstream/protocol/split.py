@@ -41,6 +41,11 @@ class Splitter:
             self._seen = self._next
         return self._at
 
+    @property
+    def has_more(self) -> bool:
+        """Whether anything comes behind the commands taken so far."""
+        return self._next < len(self._tokens) - 1
+
     def next(self) -> list[bytes] | None:
         """The next command's words; None at the end, and at anything that is left to the slow way."""
         tokens, at = self._tokens, self._next

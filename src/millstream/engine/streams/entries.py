@@ -117,7 +117,8 @@ class PyEntryStore:
             if self._blocks:
                 block = self._blocks[-1]
                 most = max_entries - len(block.ids) if max_entries else len(run)
-                filled = block.fill(first_id + at, run[at:], wires[at:], most, _node_bytes(max_bytes))
+                more = (run[at:], wires[at:]) if at else (run, wires)
+                filled = block.fill(first_id + at, *more, most, _node_bytes(max_bytes))
                 self.length += filled
                 found += [False] * filled
                 at += filled
