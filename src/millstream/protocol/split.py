@@ -54,8 +54,12 @@ class Splitter:
             return None
         end = at + 1 + 2 * count
         words = tokens[at + 2 : end : 2]
+        try:
+            lengths = [_LENGTHS[len(word)] for word in words]
+        except IndexError:
+            lengths = _written_lengths(words)
         # What follows the last line end is the last token: a command that ends there is not complete
-        if end >= len(tokens) or tokens[at + 1 : end : 2] != _written_lengths(words):
+        if end >= len(tokens) or tokens[at + 1 : end : 2] != lengths:
             return None
         self._last, self._next = at, end
         return words
@@ -82,7 +86,11 @@ class Splitter:
         for begin in range(at, min(at + most * width, len(tokens) - width), width):
             start, end = begin + skip, begin + width
             found = tokens[start + 1 : end : 2]
-            if tokens[begin:start] != head or tokens[start:end:2] != _written_lengths(found):
+            try:
+                lengths = [_LENGTHS[len(word)] for word in found]
+            except IndexError:
+                lengths = _written_lengths(found)
+            if tokens[begin:start] != head or tokens[start:end:2] != lengths:
                 break
             words.append(found)
             rests.append(b"\r\n".join(tokens[start:end]))
@@ -91,7 +99,4 @@ class Splitter:
 
 
 def _written_lengths(words: list[bytes]) -> list[bytes]:
-    try:
-        return [_LENGTHS[len(word)] for word in words]
-    except IndexError:
-        return [b"$%d" % len(word) for word in words]
+    return [b"$%d" % len(word) for word in words]

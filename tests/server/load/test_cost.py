@@ -34,11 +34,11 @@ COMMANDS = {
 # For each core: calls a command, blocks that stay of a command, bytes in use at most during a read of sixteen.
 BOUNDS = {
     "python": {
-        "PING": (19, 0.1, 5000),
-        "SET": (24, 0.1, 8000),
-        "GET": (24, 0.1, 7000),
-        "XADD": (72, 0.5, 36_000),
-        "XRANGE": (70, 0.1, 26_000),
+        "PING": (14, 0.1, 4500),
+        "SET": (18, 0.1, 7200),
+        "GET": (19, 0.1, 6300),
+        "XADD": (25, 0.3, 26_000),
+        "XRANGE": (58, 0.1, 24_000),
     },
     "native": {
         "PING": (2, 0.1, 1000),

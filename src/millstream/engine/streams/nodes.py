@@ -173,22 +173,20 @@ class Block:
             return 0  # the milliseconds change on the way
         seq_diff = (first_id & MAX64) - (master & MAX64)
         same = 2 + _difference((first_id >> 64) - (master >> 64)) + listpack.integer(len(names) + 3)
-        payload, entry_id = self.payload, first_id
-        for fields, wire in zip(run, wires, strict=True):
+        payload, added, string_sizes = self.payload, 0, listpack.strings
+        for fields, wire in zip(run, wires):  # noqa: B905 - they are as many; to ask costs time
             size = len(wire)
-            if most <= 0 or payload + _COUNTERS + size >= max_bytes:
+            if added >= most or payload + _COUNTERS + size >= max_bytes:
                 break
             if fields[::2] == names:
-                payload += same + listpack.strings(fields[1::2], size)
+                payload += same + string_sizes(fields[1::2], size)
                 payload += 2 if 0 <= seq_diff <= 127 else _difference(seq_diff)
             else:
-                payload += self._entry_size(entry_id, fields, size)
+                payload += self._entry_size(first_id + added, fields, size)
             kept.append(wire)
-            ids.append(entry_id)
-            entry_id += 1
+            ids.append(first_id + added)
+            added += 1
             seq_diff += 1
-            most -= 1
-        added = entry_id - first_id
         if added:  # else the last one may be a tombstone
             self.high = len(ids)
             self.live += added
