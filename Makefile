@@ -18,14 +18,14 @@ PIP_OPTIONS := $(if $(CONSTRAINTS),-c $(CONSTRAINTS),--upgrade --upgrade-strateg
 .DEFAULT_GOAL := help
 # The checks must speak before the installation starts, under make -j too.
 .NOTPARALLEL:
-.PHONY: help install core demo test test-fast test-long test-newest newest newer-redis coverage bench constraints lint types docs fix clean check-python check-java
+.PHONY: help install core sanitize demo test test-fast test-long test-newest newest newer-redis coverage bench constraints lint types docs fix clean check-python check-java
 
 help: ## list what can be made
 	@sed -n 's/^\([a-z][a-z0-9-]*\):.*## \(.*\)/  make \1~\2/p' Makefile | awk -F'~' '{ printf "%-18s %s\n", $$1, $$2 }'
 
 install: check-python $(STAMP) $(CORE_STAMP) ## make .venv and install everything the demo and the tests need, as constraints.txt says
 
-core: install ## compile the native core anew (ARGS=--sanitize with checks of what it reads and writes)
+core: install ## compile the native core anew, in place
 	$(BIN)/python scripts/build_core.py $(ARGS)
 
 demo: check-java check-python $(DEMO_STAMP) ## the main job: a year of flights through stream, workers and Spark (ARGS="--rows 5000" for a short one)
@@ -45,6 +45,12 @@ test-long: check-java install ## only the long campaigns
 
 coverage: install ## which modules make test-fast leaves under 80 % (ARGS="-m 'not long'" for what all tests leave)
 	$(BIN)/python scripts/covered.py -m fast -n 2 --dist loadfile $(ARGS)
+
+# What reaches the core's code; the same with -m long are its campaigns
+CORE_TESTS := tests/engine tests/node/test_batch.py tests/node/test_replay.py tests/persistence/test_frame_twins.py
+
+sanitize: install ## the native core's tests with checks of what it reads and writes (ARGS="-m long" for the campaigns)
+	scripts/sanitize.sh $(BIN)/python $(CORE_TESTS) $(or $(ARGS),-m "not long")
 
 bench: install ## the server beside redis-server; writes docs/benchmarks.md (ARGS="--quick --output x.json" in 3 minutes, no page)
 	$(BIN)/python -m bench.server $(ARGS)
@@ -81,7 +87,7 @@ docs: install ## write docs/promises.md and the tables of docs/compatibility.md 
 	$(BIN)/python scripts/promises.py
 
 clean: ## remove .venv and everything made by running
-	rm -rf .venv .venv-newest .pytest_cache .mypy_cache .ruff_cache .hypothesis demo-out spark-warehouse metastore_db derby.log
+	rm -rf .venv .venv-newest .sanitized .pytest_cache .mypy_cache .ruff_cache .hypothesis demo-out spark-warehouse metastore_db derby.log
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 check-python:

@@ -4,12 +4,13 @@ These machines are shared and noisy; only ratios of one run mean anything.
 """
 
 import contextlib
-import json
+import dataclasses
 import os
 import shutil
 import statistics
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -65,37 +66,64 @@ def private_server(kind: str = "redis") -> Iterator[str]:
         yield url
 
 
-def compare(cases: dict[str, Callable[[], float]], rounds: int, unit: str) -> dict[str, list[float]]:
-    """Run every case once a round; print each one's rate and its ratio to the first case of its round.
+@dataclasses.dataclass(frozen=True, slots=True)
+class Taken:
+    """What one run of a case took.
+
+    Attributes:
+        rate: more is better.
+        client: microseconds of this process's processor for each of what the rate counts; 0 if not measured.
+        server: the same of the processes that it started.
+    """
+
+    rate: float
+    client: float = 0.0
+    server: float = 0.0
+
+
+class Stopwatch:
+    """Wall clock and processor time from its making on."""
+
+    def __init__(self) -> None:
+        self._others = Processor()
+        self._own = time.process_time()
+        self._started = time.perf_counter()
+
+    def stop(self, count: int) -> Taken:
+        """What so many took."""
+        seconds, own = time.perf_counter() - self._started, time.process_time() - self._own
+        return Taken(count / seconds, own / count * 1e6, sum(self._others.since(count).values()))
+
+
+def compare(cases: dict[str, Callable[[], Taken]], rounds: int, unit: str) -> None:
+    """Run every case once a round; print each one's rate and processor time, and the ratios to the round's first case.
 
     Args:
-        cases: name to function; a function returns a rate (more is better).
+        cases: name to function.
         rounds: how often.
         unit: what the rate counts.
     """
-    rates: dict[str, list[float]] = {name: [] for name in cases}
+    runs: dict[str, list[Taken]] = {name: [] for name in cases}
     for number in range(rounds):
         for name, case in cases.items():
-            rates[name].append(case())
-            print(f"round {number + 1}/{rounds}: {name}: {rates[name][-1]:,.0f} {unit}", file=sys.stderr)
-    first = next(iter(rates.values()))
-    for name, found in rates.items():
-        ratios = [mine / base for mine, base in zip(found, first, strict=True)]
-        print(
-            json.dumps(
-                {
-                    "case": name,
-                    "unit": unit,
-                    "median": _short(statistics.median(found)),
-                    "least": _short(min(found)),
-                    "most": _short(max(found)),
-                    "ratio": round(statistics.median(ratios), 3),
-                    "ratio_least": round(min(ratios), 3),
-                    "ratio_most": round(max(ratios), 3),
-                }
-            )
-        )
-    return rates
+            runs[name].append(case())
+            print(f"round {number + 1}/{rounds}: {name}: {runs[name][-1].rate:,.0f} {unit}", file=sys.stderr)
+    first = next(iter(runs.values()))
+    costly = all(one.client or one.server for one in first)
+    head = ["us of processor, client", "server", "ratio by processor"] if costly else []
+    rows = []
+    for name, found in runs.items():
+        row = [
+            name,
+            middle([one.rate for one in found]),
+            ratio([one.rate for one in found], [one.rate for one in first]),
+        ]
+        if costly:
+            row += [f"{statistics.median(one.client for one in found):.1f}"]
+            row += [f"{statistics.median(one.server for one in found):.1f}"]
+            row += [ratio([one.client + one.server for one in first], [one.client + one.server for one in found])]
+        rows.append(row)
+    table(["case", unit, "ratio", *head], rows)
 
 
 def table(head: list[str], rows: list[list[str]]) -> None:
@@ -152,11 +180,6 @@ def _descends(pid: int, parents: dict[int, int]) -> bool:
     while pid in parents and pid != os.getpid():
         pid = parents[pid]
     return pid == os.getpid()
-
-
-def _short(rate: float) -> float:
-    """As many digits as mean something."""
-    return round(rate) if rate >= 100 else round(rate, 2)
 
 
 def processor_table(costs: dict[str, list[dict[str, float]]]) -> None:

@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import redis
-from pairs import SERVERS, compare, private_server
+from pairs import SERVERS, Stopwatch, Taken, compare, private_server
 from redis.asyncio import Redis
 
 from millstream import App, StreamSub
@@ -61,30 +61,30 @@ async def settled(client: "Redis", entries: int, count: list[int]) -> None:
         await asyncio.sleep(0.002)
 
 
-async def raw(url: str, entries: int) -> float:
+async def raw(url: str, entries: int) -> Taken:
     """A hand-written loop."""
     await prepare(url, entries)
     client = Redis.from_url(url, socket_timeout=None)
     done = 0
-    started = time.perf_counter()
+    watch = Stopwatch()
     while done < entries:
         for _, rows in await client.xreadgroup("g", "c", {"orders": ">"}, count=100):
             for _, fields in rows:
                 json.loads(fields[b"data"])
                 done += 1
             await client.xack("orders", "g", *[entry for entry, _ in rows])
-    took = time.perf_counter() - started
+    taken = watch.stop(entries)
     await client.aclose()
-    return entries / took
+    return taken
 
 
-async def ours(url: str, entries: int, ack: str) -> float:
+async def ours(url: str, entries: int, ack: str) -> Taken:
     """A subscriber of ours."""
     await prepare(url, entries)
     return await _until_settled(url, entries, ack)
 
 
-async def _until_settled(url: str, entries: int, ack: str) -> float:
+async def _until_settled(url: str, entries: int, ack: str) -> Taken:
     app = App(url)
     count = [0]
 
@@ -93,15 +93,15 @@ async def _until_settled(url: str, entries: int, ack: str) -> float:
         count[0] += 1
 
     client = Redis.from_url(url, socket_timeout=None)
-    started = time.perf_counter()
+    watch = Stopwatch()
     async with app.running():
         await settled(client, entries, count)
-        took = time.perf_counter() - started
+        taken = watch.stop(entries)
     await client.aclose()
-    return entries / took
+    return taken
 
 
-async def faststream(url: str, entries: int) -> float:
+async def faststream(url: str, entries: int) -> Taken:
     """FastStream without its logger, which is its faster half."""
     from faststream.redis import StreamSub as FastStreamSub
 
@@ -109,7 +109,7 @@ async def faststream(url: str, entries: int) -> float:
     return await _faststream(url, entries, FastStreamSub("orders", group="g", consumer="c", max_records=100))
 
 
-async def _faststream(url: str, entries: int, sub: Any) -> float:
+async def _faststream(url: str, entries: int, sub: Any) -> Taken:
     from faststream.redis import RedisBroker
 
     broker = RedisBroker(url, logger=None)
@@ -120,13 +120,13 @@ async def _faststream(url: str, entries: int, sub: Any) -> float:
         count[0] += 1
 
     client = Redis.from_url(url, socket_timeout=None)
-    started = time.perf_counter()
+    watch = Stopwatch()
     await broker.start()
     await settled(client, entries, count)
-    took = time.perf_counter() - started
+    taken = watch.stop(entries)
     await broker.stop()
     await client.aclose()
-    return entries / took
+    return taken
 
 
 async def leave_behind(url: str, entries: int, field: bytes = b"data") -> None:
@@ -139,13 +139,13 @@ async def leave_behind(url: str, entries: int, field: bytes = b"data") -> None:
     await client.aclose()
 
 
-async def our_recovery(url: str, entries: int, ack: str) -> float:
+async def our_recovery(url: str, entries: int, ack: str) -> Taken:
     """A subscriber of ours that finds them."""
     await leave_behind(url, entries)
     return await _until_settled(url, entries, ack)
 
 
-async def faststream_recovery(url: str, entries: int) -> float:
+async def faststream_recovery(url: str, entries: int) -> Taken:
     """FastStream's claiming subscriber."""
     from faststream.redis import StreamSub as FastStreamSub
 
@@ -237,7 +237,7 @@ def main() -> None:
     options = parser.parse_args()
     few = max(options.entries // 10, 1000)
     with private_server(options.server) as url:
-        parts: dict[str, tuple[dict[str, Callable[[], float]], str]] = {
+        parts: dict[str, tuple[dict[str, Callable[[], Taken]], str]] = {
             "throughput": (
                 {
                     "raw redis-py, COUNT 100, one XACK per 100": lambda: asyncio.run(raw(url, options.entries)),
@@ -257,12 +257,12 @@ def main() -> None:
             ),
             "idle": (
                 {
-                    "FastStream": lambda: asyncio.run(faststream_idleness(url)),
-                    "millstream": lambda: asyncio.run(our_idleness(url)),
+                    "FastStream": lambda: Taken(asyncio.run(faststream_idleness(url))),
+                    "millstream": lambda: Taken(asyncio.run(our_idleness(url))),
                 },
                 "commands/s",
             ),
-            "stop": ({"millstream": lambda: our_stop(url)}, "ms"),
+            "stop": ({"millstream": lambda: Taken(our_stop(url))}, "ms"),
         }
         for name, (cases, unit) in parts.items():
             if options.only in (None, name):

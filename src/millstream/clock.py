@@ -32,6 +32,10 @@ class Clock(Protocol):
         """Read the wall clock alone."""
         ...
 
+    def mono_time(self) -> int:
+        """Read the monotonic clock alone."""
+        ...
+
 
 class SystemClock:
     """The machine's clocks."""
@@ -43,6 +47,10 @@ class SystemClock:
     def wall_time(self) -> int:
         """Read the wall clock alone."""
         return time.time_ns() // 1_000_000
+
+    def mono_time(self) -> int:
+        """Read the monotonic clock alone."""
+        return time.monotonic_ns() // 1_000_000
 
 
 class ManualClock:
@@ -64,6 +72,10 @@ class ManualClock:
     def wall_time(self) -> int:
         """The wall clock's hand alone."""
         return self.wall
+
+    def mono_time(self) -> int:
+        """The monotonic clock's hand alone."""
+        return self.mono
 
     def advance(self, ms: int) -> None:
         """Move both clocks forward by ``ms`` milliseconds."""

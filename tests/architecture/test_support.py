@@ -13,6 +13,7 @@ from millstream.demo.running import ports as system
 from support import needs
 from support.ports import Ports, free_port
 from support.servers import ServerProcess
+from support.steps import steps
 from support.waiting import aeventually, eventually
 
 
@@ -135,3 +136,26 @@ def test_real_redis_is_emptied_between_tests(real_redis: ServerProcess) -> None:
     """The key that the test above left behind is gone."""
     with real_redis.client() as client:
         assert client.get("left") is None
+
+
+class Lingering:
+    """What a test left behind: found by the collector alone, and not free of cost when it goes."""
+
+    def __init__(self) -> None:
+        self.itself = self
+
+    def __del__(self) -> None:
+        for _ in range(1000):
+            pass
+
+
+def test_steps_are_those_of_the_act_and_not_of_the_garbage_of_others() -> None:
+    """An act that allocates enough for the collector to run costs the same beside leftovers as without them."""
+
+    def act() -> list[list[int]]:
+        return [[number] for number in range(2000)]
+
+    alone = steps(act)
+    leftovers = [Lingering() for _ in range(100)]
+    leftovers.clear()
+    assert steps(act) == alone

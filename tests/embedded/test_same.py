@@ -277,3 +277,23 @@ def test_twenty_threads_with_pipelines(millstream_any_url: str) -> None:
     for writer in range(20):
         own = [int(fields[b"number"]) for _, fields in stored if int(fields[b"writer"]) == writer]
         assert own == list(range(50))
+
+
+@protocols
+def test_a_long_pipeline_answers_as_one_by_one(millstream_any_url: str, protocol: int) -> None:
+    """Plain commands run many at a time, others between them, cut anywhere: replies are in order, none is missing."""
+    with millstream.connect(millstream_any_url, protocol=protocol) as client:
+        pipe = client.pipeline(transaction=False)
+        for number in range(1500):
+            pipe.xadd("s", {"number": number, "word": "x" * (number % 90)})
+            pipe.set("k", number)
+            if number % 100 == 0:
+                pipe.xadd("s", {"number": number}, id="0-1").append("k", "th").get("k")
+        replies = pipe.execute(raise_on_error=False)
+        added = [reply for reply in replies if isinstance(reply, bytes) and b"-" in reply]
+        assert added == [entry for entry, _ in client.xrange("s")]
+        assert sum(isinstance(reply, redis.ResponseError) for reply in replies) == 15
+        assert [reply for reply in replies if isinstance(reply, bytes) and b"th" in reply] == [
+            b"%dth" % number for number in range(0, 1500, 100)
+        ]
+        assert len(replies) == 3045

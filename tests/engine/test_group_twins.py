@@ -13,6 +13,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from engine.group_twins import COUNTS, NAMES, NEAR, TIMES, GroupTwins, native, rows, step
 from millstream.engine.ids import MAX_ID, pack_all
+from support import campaign
 
 numbers = st.one_of(st.integers(0, NEAR), st.sampled_from([MAX_ID, MAX_ID - 1, 1 << 64]))
 names, times, counts = st.sampled_from(NAMES), st.sampled_from(TIMES), st.sampled_from(COUNTS)
@@ -70,7 +71,7 @@ GroupTwinMachine.TestCase.settings = settings(max_examples=40, stateful_step_cou
 TestGroupTwins = GroupTwinMachine.TestCase
 
 
-def _go(seed: int, steps: int, near: int) -> None:
+def _go(seed: int, steps: int, near: int) -> int:
     random = Random(seed)
     twins = GroupTwins()
     for number in range(steps):
@@ -78,12 +79,25 @@ def _go(seed: int, steps: int, near: int) -> None:
         if number % max(near // 8, 1) == 0:
             twins.compare(random.randrange(near), random.randrange(near), random.randrange(5))
     twins.compare()
+    return steps
 
 
 @pytest.mark.parametrize("near", [10, 3_000])
 def test_groups_are_equal_after_random_steps(near: int) -> None:
     """Few ids, so that they meet; and so many that the index has pieces that are cut, shrink and go."""
     _go(1, 3_000, near)
+
+
+def ten_thousand_steps(seed: int) -> int:
+    """A piece of the campaign."""
+    return sum(_go(seed * 100 + at, 1000, (10, 40, 300, 3_000)[at % 4]) for at in range(10))
+
+
+@pytest.mark.long
+@pytest.mark.timeout(campaign.LIMIT)
+def test_a_million_random_steps_leave_equal_groups() -> None:
+    """The same at length."""
+    campaign.run("group-twins", ten_thousand_steps, range(1, 101), unit="steps")
 
 
 def test_pieces_of_the_index_come_and_go_in_any_order() -> None:

@@ -1,10 +1,12 @@
 """Where memory cannot be had, the native core says so, and what it was to change is as before."""
 
 from collections.abc import Callable
+from random import Random
 from typing import Any
 
 import pytest
 
+from engine.dump_twins import some_node
 from engine.group_twins import seen as group_seen
 from engine.twins import native, seen
 from millstream.engine.ids import pack_all
@@ -51,7 +53,7 @@ STEPS: dict[str, Callable[[Any], object]] = {
     "make": lambda store: native.EntryStore(),
 }
 
-NEED_NOTHING = {"remove", "drop"}
+NEED_NOTHING = {"remove", "remove below", "drop"}
 
 
 @pytest.mark.parametrize("what", STEPS)
@@ -116,6 +118,55 @@ CHANGES: dict[str, Callable[[Any], object]] = {
     "views": lambda group: group_seen(group, 7),
 }
 STORE = filled()
+HELD = held()
+PLACES = {b"a": 0, b"b": 1}
+ENTRIES, RECORDS = native.pack_entries(STORE), native.pack_records(HELD, PLACES)
+NODE = some_node(Random(4), 1)
+OWNED = b"".join(entry.to_bytes(16, "big") for entry in range(1, 300))
+PENDING = b"".join(entry.to_bytes(16, "big") + b"\5" + b"\0" * 7 + b"\1" for entry in range(1, 300))
+
+
+def read_records() -> object:
+    """The records of a group, in another."""
+    group = native.Group(0, 0)
+    native.read_records(RECORDS, 0, group, [group.consumer(name, 1) for name in PLACES])
+    return group_seen(group, 0)
+
+
+def read_pending() -> object:
+    """Redis's records, in a group."""
+    group = native.Group(0, 0)
+    native.assign_pending(group, native.read_pending(PENDING, 0, 299)[0], [(group.consumer(b"a", 1), OWNED)])
+    return group_seen(group, 0)
+
+
+DUMPS: dict[str, Callable[[], object]] = {
+    "pack entries": lambda: native.pack_entries(STORE),
+    "pack records": lambda: native.pack_records(HELD, PLACES),
+    "read entries": lambda: everything(native.read_entries(ENTRIES, 0)[0]),
+    "read records": read_records,
+    "read listpacks": lambda: everything(native.read_listpacks([NODE])),
+    "read pending": read_pending,
+    "decompress": lambda: native.decompress(b"\x02abc" + b"\xe0\xff\x02" * 99, 3 + 264 * 99),
+}
+
+
+@pytest.mark.parametrize("what", DUMPS)
+def test_a_dump_that_finds_no_memory_is_not_made(what: str) -> None:
+    """Whichever allocation fails: MemoryError, and the next try does all of it."""
+    wanted, allocation, succeeded = DUMPS[what](), 0, 0
+    while succeeded < 5:
+        _testcapi.set_nomemory(allocation, allocation + 1)
+        try:
+            found = DUMPS[what]()
+        except MemoryError:
+            succeeded = 0
+        else:
+            succeeded += 1
+        finally:
+            _testcapi.remove_mem_hooks()
+        assert (found if succeeded else DUMPS[what]()) == wanted, allocation
+        allocation += 1 if allocation < 100 else 11
 
 
 @pytest.mark.parametrize("what", CHANGES)

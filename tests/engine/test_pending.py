@@ -1,5 +1,9 @@
 """Pending records by id and by time, against a dictionary and a list."""
 
+import gc
+import tracemalloc
+
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -139,3 +143,30 @@ def test_a_copied_group_is_independent_and_in_the_same_order() -> None:
     twin.forget(3)
     assert [one.id for one in group.order] == [3, 1, 2]
     assert [one.id for one in second.pending.walk()] == [2]
+
+
+def grown(consumers: int, records: int, at_once: int) -> Group:
+    """A group of so many consumers and records, of which some have one time."""
+    group = Group(0, 0)
+    for number in range(consumers):
+        group.consumer(b"consumer-%d" % number, 1)
+    names = list(group.consumers)
+    for first in range(0, records, at_once):
+        now = 1_700_000_000_000 + first
+        some = pack_all([now << 64 | number for number in range(at_once)])
+        group.assign_all(some, group.consumers[names[first // at_once % consumers]], now, [1] * at_once)
+    return group
+
+
+@pytest.mark.parametrize("shape", [(1, 20_000, 10), (3, 20_000, 1), (3, 20_000, 100), (1000, 0, 1), (500, 500, 1)])
+def test_a_group_says_how_much_memory_it_takes(shape: tuple[int, int, int]) -> None:
+    """With either core: at least three quarters of it, at most a fifth more."""
+    gc.collect()
+    tracemalloc.start()
+    try:
+        group = grown(*shape)
+        gc.collect()
+        taken = tracemalloc.get_traced_memory()[0]
+    finally:
+        tracemalloc.stop()
+    assert 0.75 < group.footprint / taken < 1.2, (group.footprint, taken)

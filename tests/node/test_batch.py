@@ -3,7 +3,9 @@
 import contextlib
 import itertools
 import random
+import signal
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
@@ -12,11 +14,13 @@ from millstream.commands.context.config import Config
 from millstream.engine.keyspace import Keyspace
 from millstream.engine.streams.stream import Stream
 from millstream.errors import ProtocolError
-from millstream.node.batch import NAMES, REPLY_MAX, PlainRun, PyPlainRunner
+from millstream.node.batch import NAMES, REPLY_MAX, RUN_MAX, PlainRun, PyPlainRunner
 from millstream.node.log import codec
 from millstream.protocol.reader import CommandReader
-from support import campaign
+from millstream.protocol.split import WORDS_MAX
+from support import campaign, needs
 from support.inprocess import Client, World
+from support.plain import answered
 from support.state import check, snapshot
 from support.wire import pack
 
@@ -32,6 +36,11 @@ IDS = [
     b"1700000000001-0",
     b"1700000000003-2",
     b"(5",
+    b"(1700000000001-0",
+    b"(18446744073709551615-18446744073709551615",
+    b"(0-0",
+    b"(",
+    b"(-",
     b"05",
     b"$",
     b"5-",
@@ -45,21 +54,44 @@ IDS += [
     b"*",
 ]
 COUNTS = [b"1", b"2", b"10", b"0", b"-1", b"01", b"x", b"100000", b"4294967296", b"999999999999999999999"]
-
+IDLES = [b"0", b"0", b"1", b"3", b"1700000000002", b"-1", b"9223372036854775807", b"9223372036854775808", b"01", b"x"]
 
 READ = "XREADGROUP GROUP g c STREAMS s >"
-GROUP = ("XGROUP CREATE s g 1-1 MKSTREAM ENTRIESREAD 1", "XGROUP CREATECONSUMER s g c")
+GROUP = ("XGROUP CREATE s g 1-1 MKSTREAM ENTRIESREAD 1", "XGROUP CREATECONSUMER s g c", "XGROUP CREATECONSUMER s g d")
 
 
 class Lines:
-    """Random commands, most of them plain, from one seed."""
+    """Random commands, most of them plain, from one seed; every third has nothing but what a group is asked."""
 
     def __init__(self, seed: int, words: list[bytes] = WORDS) -> None:
         self.random = random.Random(seed)
         self.words = words
+        self.of_group = seed % 3 == 0
 
     def one(self) -> list[bytes]:
         """The next command."""
+        return self.group_command() if self.of_group else self.any_command()
+
+    def group_command(self) -> list[bytes]:
+        """One of a group that is there, and finds something most often."""
+        pick, who = self.random.choice, self.random.choice([b"c", b"d"])
+        some = [
+            b"%d-%d" % (1_700_000_000_000 + self.random.randrange(pick([1, 5])), self.random.randrange(pick([2, 20])))
+            for _ in range(pick([1, 3, 9]))
+        ]
+        made = [
+            [b"XADD", b"s", b"*", b"f", pick(self.words)],
+            [b"XREADGROUP", b"GROUP", b"g", who, b"COUNT", pick([b"1", b"4"]), b"STREAMS", b"s", b">"],
+            [b"XACK", b"s", b"g", *some],
+            self.claim(b"s", b"g", who, some),
+            self.autoclaim(b"s", b"g", who),
+            self.pending(b"s", b"g", who),
+            [b"XDEL", b"s", some[0]],
+        ]
+        return self.random.choices(made, [9, 9, 3, 5, 5, 5, 1])[0]
+
+    def any_command(self) -> list[bytes]:
+        """One of all."""
         pick = self.random.choice
         key = pick(KEYS)
         fields = [pick(self.words) for _ in range(self.random.choice([2, 2, 4, 6, 6, 6, 3, 40]))]
@@ -68,7 +100,7 @@ class Lines:
         name, who = pick([b"g", b"g", b"h"]), pick([b"c", b"c", b"d"])
         options = [*read, *([b"NOACK"] if self.random.random() < 0.1 else [])]
         some = [
-            b"%d-%d" % (1_700_000_000_000 + self.random.randrange(pick([3, 60])), self.random.randrange(9))
+            b"%d-%d" % (1_700_000_000_000 + self.random.randrange(pick([3, 9, 60])), self.random.randrange(5))
             for _ in fields
         ]
         made: list[list[bytes]] = [
@@ -78,7 +110,9 @@ class Lines:
             [b"XGROUP", b"CREATE", pick([b"s", b"t"]), name, pick([b"0", b"$"])],
             [b"XGROUP", b"SETID", pick([b"s", b"t"]), name, b"0"],
             [b"XGROUP", b"CREATECONSUMER", pick([b"s", b"t"]), name, who],
-            [b"XCLAIM", b"s", name, who, b"0", *some[:3]],
+            self.claim(pick([b"s", b"t"]), name, who, some),
+            self.autoclaim(pick([b"s", b"t"]), name, who),
+            self.pending(pick([b"s", b"t"]), name, who),
             [b"XADD", key, b"*", *fields],
             [b"xadd", pick([b"s", b"t"]), b"*", b"n", b"1", b"m", b"2"],
             [b"XADD", key, pick(IDS), *fields],
@@ -106,30 +140,55 @@ class Lines:
             [b"HELLO", pick([b"2", b"3"])],
             [b"SELECT", pick([b"0", b"0", b"1"])],
         ]
-        weights = [9, 9, 3, 2, 1, 1, 2, 9, 9, 2, 1, 5, 5, 1, 4, 3, 5, 5, 5, *[1] * (len(made) - 19)]
+        weights = [9, 9, 3, 2, 1, 1, 6, 6, 6, 9, 9, 2, 1, 5, 5, 1, 4, 3, 5, 5, 5, *[1] * (len(made) - 21)]
         return self.random.choices(made, weights)[0]
+
+    def claim(self, key: bytes, name: bytes, who: bytes, some: list[bytes]) -> list[bytes]:
+        """XCLAIM, most often of ascending ids, with any options.
+
+        Args:
+            key: the stream's.
+            name: the group's.
+            who: the consumer's.
+            some: ids.
+        """
+        pick, chance = self.random.choice, self.random.random()
+        wanted = some[: self.random.randrange(1, 9)]
+        wanted = sorted(set(wanted)) if chance < 0.8 else [*wanted, pick(IDS)]
+        options = [word for _ in range(pick([0, 0, 1, 2])) for word in pick(self.options())]
+        return [b"XCLAIM", key, name, who, pick(IDLES), *wanted, *options]
+
+    def options(self) -> list[list[bytes]]:
+        """XCLAIM's options, one with each argument."""
+        pick = self.random.choice
+        return [
+            *([b"JUSTID"], [b"justid"], [b"FORCE"], [b"IDLE", pick(IDLES)], [b"TIME", pick(IDLES)], [b"RETRYCOUNT"]),
+            *([b"RETRYCOUNT", pick(COUNTS)], [b"Retrycount", b"9223372036854775807"], [b"LASTID", pick(IDS)], [b"5"]),
+        ]
+
+    def autoclaim(self, key: bytes, name: bytes, who: bytes) -> list[bytes]:
+        """XAUTOCLAIM from anywhere; arguments as above."""
+        pick = self.random.choice
+        options = [word for _ in range(pick([0, 1, 2])) for word in pick([[b"JUSTID"], [b"count", pick(COUNTS)]])]
+        return [b"XAUTOCLAIM", key, name, who, pick(IDLES), pick([b"0", pick(IDS)]), *options]
+
+    def pending(self, key: bytes, name: bytes, who: bytes) -> list[bytes]:
+        """XPENDING in all its forms; arguments as above."""
+        pick, chance = self.random.choice, self.random.random()
+        head, ends = [b"XPENDING", key, name], [pick(IDS), pick(IDS), pick(COUNTS)]
+        if chance < 0.3:
+            return head
+        idle = [pick([b"IDLE", b"idle", b"IDL"]), pick(IDLES)] if chance < 0.6 else []
+        return [*head, *idle, *([b"-", b"+", b"9"] if pick([0, 1]) else ends), *[who] * pick([0, 0, 1, 1, 2])]
 
 
 def run_as_connection(client: Client, pieces: Iterator[bytes]) -> bytes:
     """What a connection does with bytes: plain commands together, the others one by one."""
-    world, session, node = client.world, client.session, client.world.node
-    reader, replies = CommandReader(), bytearray()
+    world, reader, replies = client.world, CommandReader(), bytearray()
     for piece in pieces:
         reader.feed(piece)
-        while not session.blocked:
-            argv = None
-            if reader.chunk and node.batches.takes(session):
-                run = node.batches.run(session, reader.chunk, reader.at, world.clock.wall)
-                reader.advance(run.at)
-                replies += run.replies
-                if run.woken is not None:
-                    node.serve(session.db, run.woken, world.clock.now())
-                argv = run.words
-            argv = argv or reader.next()
-            if argv is None:
-                break
-            outcome = node.execute(session, argv, world.clock.now())
-            replies += b"" if outcome is None else b"".join(outcome.buffers)
+        for answer, _ in answered(world.node, client.session, reader, world.clock.now()):
+            replies += answer
     world.deliver()
     return bytes(replies)
 
@@ -249,6 +308,40 @@ def test_a_large_reply_goes_the_ordinary_way(line: str) -> None:
     check(world.node)
 
 
+def test_no_reply_waits_for_a_claim_of_nothing() -> None:
+    """That the consumer tried is logged, and only XINFO shows it; a claim of something is waited for."""
+    world = World()
+    client = world.client()
+    for line in GROUP:
+        client.call(*line.split())
+    world.clock.advance(5)
+    position, appended = world.node.journal.position, world.log.appended
+    claim = b"XAUTOCLAIM s g c 0 0".split()
+    assert run_as_connection(client, iter([pack(*claim)])) == b"*3\r\n$3\r\n0-0\r\n*0\r\n*0\r\n"
+    assert (world.node.journal.position, world.log.appended) == (position, appended + 1)
+    assert world.node.keyspace.databases[0].keys[b"s"].groups[b"g"].consumers[b"c"].seen == world.clock.wall
+    assert snapshot(world.recovered()) == snapshot(world.node)
+    run_as_connection(client, iter([pack("XADD", "s", "*", "a", "b") + pack(*READ.split())]))
+    assert b"*1\r\n*2\r\n" in run_as_connection(client, iter([pack(*claim)]))
+    assert world.node.journal.position == world.log.appended
+
+
+RUNNERS = [PyPlainRunner, *([] if core.native is None else [core.native.PlainRunner])]
+
+
+@pytest.mark.parametrize("runner", RUNNERS)
+@pytest.mark.parametrize(("many", "plain"), [(1021, True), (1022, True), (WORDS_MAX - 3, True), (WORDS_MAX - 2, False)])
+def test_a_command_of_very_many_words_is_plain(runner: Any, many: int, plain: bool) -> None:
+    """An acknowledgement of thousands is one as that of a few is, up to a bound that both runners have."""
+    world = World()
+    client = world.client()
+    for line in ("XADD s 1-1 a b", *GROUP):
+        client.call(*line.split())
+    command = pack("XACK", "s", "g", *[f"{at}-0" for at in range(many)])
+    run = runner(Config(), {}, True).run(world.node.keyspace.databases[0], command, 0, 1_700_000_000_000, 2)
+    assert (run.commands, run.replies) == ((1, b":0\r\n") if plain else (0, b""))
+
+
 # That CI has the native core is seen to by tests/engine/twins.py, which fails there without it
 native = pytest.mark.skipif(core.native is None, reason="there is no native core here")
 
@@ -262,7 +355,7 @@ def holds_line_end(data: bytes) -> bool:
     return False
 
 
-def same(seed: int, steps: int) -> None:
+def same(seed: int, steps: int) -> int:
     """Both runners on states of their own, with the same bytes: whole, cut off and damaged.
 
     Without words that hold a line's end: they end a run in Python, and are nothing special to the native runner.
@@ -292,7 +385,7 @@ def same(seed: int, steps: int) -> None:
         at, resp = 0, lines.random.choice([2, 3])
         while at < len(data):
             runs = [
-                runner.run(space.databases[0], data, at, 1_700_000_000_000 + step, resp)
+                runner.run(space.databases[0], data, at, 1_700_000_000_000 + step // 8, resp)
                 for runner, space in zip(runners, spaces, strict=True)
             ]
             assert tuple(runs[0]) == tuple(runs[1]), (seed, step, data[at:])
@@ -300,6 +393,7 @@ def same(seed: int, steps: int) -> None:
                 break
             at = runs[0].at
         assert [calls for calls, _ in runners[0].drain()] == [calls for calls, _ in runners[1].drain()]
+    return steps
 
 
 @native
@@ -349,9 +443,40 @@ def test_both_runners_do_the_same_step_by_step() -> None:
 @pytest.mark.timeout(campaign.LIMIT)
 def test_both_runners_do_the_same_a_million_times() -> None:
     """The same, a million steps."""
-    campaign.run(
-        "runners", lambda piece: [same(seed, 1000) for seed in range(piece * 10, piece * 10 + 10)], range(1, 101)
-    )
+
+    def ten_thousand_steps(piece: int) -> int:
+        return sum(same(seed, 1000) for seed in range(piece * 10, piece * 10 + 10))
+
+    campaign.run("runners", ten_thousand_steps, range(1, 101), unit="steps")
+
+
+@native
+def test_ctrl_c_is_not_swallowed_by_a_run() -> None:
+    """A signal that comes while a value's own code runs is raised; an embedding program would else not end."""
+    assert core.native is not None
+    db, data = World().node.keyspace.databases[0], pack("SET", "k", "v") * RUN_MAX
+    runner = core.native.PlainRunner(Config(), {}, False)
+    signals, interrupts = 0, 0
+
+    def interrupt(number: int, frame: object) -> None:
+        nonlocal signals
+        signals += 1
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGVTALRM, interrupt)
+    try:
+        while signals < 10:
+            come = signals
+            try:
+                signal.setitimer(signal.ITIMER_VIRTUAL, 0.001)
+                while signals == come:
+                    runner.run(db, data, 0, 1_700_000_000_000, 2)
+            except KeyboardInterrupt:
+                interrupts += 1
+    finally:
+        signal.setitimer(signal.ITIMER_VIRTUAL, 0)
+        signal.signal(signal.SIGVTALRM, before)
+    assert interrupts == signals
 
 
 @native
@@ -368,9 +493,54 @@ def test_the_native_runner_has_the_same_names_in_the_same_order() -> None:
     client.call("XGROUP", "CREATECONSUMER", "s", "g", "c")
     lines = {"get": b"GET k", "ping": b"PING", "set": b"SET k v", "xadd": b"XADD s * a b", "xlen": b"XLEN s"}
     lines |= {"xrange": b"XRANGE s - +", "xread": b"XREAD STREAMS s 0", "xrevrange": b"XREVRANGE s + -"}
-    lines |= {"xack": b"XACK s g 1-1", "xreadgroup": b"XREADGROUP GROUP g c STREAMS s >"}
+    lines |= {"xack": b"XACK s g 1-1", "xreadgroup": b"XREADGROUP GROUP g c STREAMS s >", "xpending": b"XPENDING s g"}
+    lines |= {"xclaim": b"XCLAIM s g c 0 1-1", "xautoclaim": b"XAUTOCLAIM s g c 0 0"}
     for at, name in enumerate(NAMES):
         run = runner.run(db, pack(*lines[name].split()), 0, 1_700_000_000_000, 2)
         assert run.last == name
         assert [calls for calls, _ in runner.drain()] == [int(place == at) for place in range(len(NAMES))]
     assert [getattr(run, field) for field in PlainRun.__annotations__] == list(run)
+
+
+# What the runner is told to do with 40 records that another consumer holds
+CLAIMS = {
+    "claim": pack("XCLAIM", "s", "g", "d", 0, *[f"{at}-1" for at in range(10, 30)]),
+    "claim ids": pack("XCLAIM", "s", "g", "d", 0, *[f"{at}-1" for at in range(10, 30)], "IDLE", 5, "JUSTID"),
+    "claim what is found": pack("XAUTOCLAIM", "s", "g", "d", 0, "3-1", "COUNT", 9),
+    "show": pack("XPENDING", "s", "g"),
+    "show a range": pack("XPENDING", "s", "g", "-", "+", 20, "c"),
+    "acknowledge": pack("XACK", "s", "g", *[f"{at}-1" for at in range(10, 30)]),
+}
+
+
+@native
+@pytest.mark.parametrize("what", CLAIMS)
+def test_a_plain_command_that_finds_no_memory_is_done_or_changes_nothing(what: str) -> None:
+    """Whichever allocation fails; a run that cannot even say what it did raises, and the server ends."""
+    failing = needs.package("_testcapi")
+    assert core.native is not None
+    untouched = 0
+    for allocation in range(60):
+        world = World()
+        client = world.client()
+        for line in GROUP:
+            client.call(*line.split())
+        for at in range(2, 42):
+            client.call("XADD", "s", f"{at}-1", "a", "b")
+        client.call(*READ.split())
+        before, db = snapshot(world.node), world.node.keyspace.databases[0]
+        runner = core.native.PlainRunner(Config(), {}, True)
+        failing.set_nomemory(allocation, allocation + 1)
+        try:
+            run = runner.run(db, CLAIMS[what], 0, 1_700_000_000_000, 2)
+        except MemoryError:
+            continue
+        finally:
+            failing.remove_mem_hooks()
+        check(world.node)
+        if run.commands == 0:
+            untouched += 1
+            assert snapshot(world.node) == before, allocation
+        else:
+            assert (snapshot(world.node) == before) == (not run.changes), allocation
+    assert untouched > 2

@@ -7,7 +7,7 @@ Real commands on a real node and log; only disk and clock are the tests'. The lo
 import copy
 import functools
 import random
-from collections.abc import Container, Iterator
+from collections.abc import Container, Iterable, Iterator
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -15,17 +15,23 @@ from typing import Any
 
 import pytest
 
+from millstream import core
 from millstream.clock import ManualClock
 from millstream.commands.context.config import Config
 from millstream.commands.context.session import Session
+from millstream.node.log import codec
 from millstream.node.node import Node
 from millstream.node.outcome import Outcome
 from millstream.persistence.log import Log
 from millstream.persistence.rewrite import contents, make
+from millstream.protocol.reader import CommandReader
+from node import plain_work
 from support import campaign
 from support.inprocess import to_words
+from support.plain import answered
 from support.simdisk import Crash, Fault, SimDisk
 from support.state import check, snapshot
+from support.wire import pack
 
 HOME = Path("/data")
 SEGMENT_BYTES = 4000
@@ -107,6 +113,8 @@ def mixing(chance: random.Random) -> Iterator[Line]:
 
 
 WORKLOADS = {"add": adding, "group": grouping, "claim": claiming, "trim": trimming, "rewrite": mixing}
+PLAIN = plain_work.WORKLOADS
+EVERY = WORKLOADS | PLAIN
 
 
 @dataclass
@@ -117,6 +125,7 @@ class Life:
         disk: to run on.
         lazy: syncs every third group, as ``everysec`` does between its seconds.
         rewrites: rewrites its log all the while, one step after each group.
+        plain: a group comes in one piece, as from a client that does not wait for replies, while another waits.
 
     Attributes:
         rewritten: how often the log was rewritten.
@@ -127,6 +136,7 @@ class Life:
     disk: SimDisk
     lazy: bool = False
     rewrites: bool = False
+    plain: bool = False
     promised: int = 0
     groups: int = 0
     rewritten: int = 0
@@ -134,6 +144,11 @@ class Life:
     def __post_init__(self) -> None:
         self.clock = ManualClock()
         self.shown: dict[int, Any] = {}
+
+    @classmethod
+    def of(cls, name: str, disk: SimDisk, lazy: bool) -> "Life":
+        """A life for a workload."""
+        return cls(disk, lazy, name.endswith("rewrite"), name in PLAIN)
 
     def open(self) -> tuple[list[bytes], Node]:
         """Recover, and go on from there."""
@@ -143,6 +158,7 @@ class Life:
         self.node = Node(Config(), self.log)
         self.node.recover(payloads)
         self.session: Session = self.node.sessions.open(self.clock.now())
+        self.waiting: Session = self.node.sessions.open(self.clock.now())
         self.rewriting = self.rewrite()
         return payloads, self.node
 
@@ -151,9 +167,9 @@ class Life:
         self.open()
         at = 0
         while at < len(lines):
-            size = chance.choice((1, 1, 2, 5))
-            outcomes = [self.execute(line, look=look) for line in lines[at : at + size]]
-            self.commit(outcomes)
+            size = chance.choice((1, 3, 16, 40) if self.plain else (1, 1, 2, 5))
+            group = lines[at : at + size]
+            self.commit(list((self.take if self.plain else self.ask)(group, look=look)))
             self.clock.advance(chance.choice((1, 7, 20)))
             if at < len(lines) // 2 <= at + size:
                 self.log.close()
@@ -169,14 +185,34 @@ class Life:
             self.shown[self.log.appended] = snapshot(self.node)
         return outcome
 
-    def commit(self, outcomes: list[Outcome | None]) -> None:
+    def ask(self, group: list[Line], *, look: bool = False) -> Iterator[int]:
+        """Run commands one by one; yields what their replies wait for."""
+        for line in group:
+            outcome = self.execute(line, look=look)
+            if outcome is not None:
+                yield outcome.barrier
+
+    def take(self, group: list[Line], *, look: bool = False) -> Iterator[int]:
+        """Run commands that come in one piece; yields what their replies wait for."""
+        now = self.clock.now()
+        if not self.waiting.blocked:
+            self.node.execute(self.waiting, to_words(plain_work.WAITING), now)
+        reader = CommandReader()
+        reader.feed(b"".join(pack(*line) for line in group))
+        for _, barrier in answered(self.node, self.session, reader, now):
+            if look:
+                self.shown[self.log.appended] = snapshot(self.node)
+            yield barrier
+        yield from (outcome.barrier for _, outcome in self.node.outbox)
+        self.node.outbox.clear()
+
+    def commit(self, barriers: list[int]) -> None:
         """Bring a group to the disk; then its replies may go."""
         self.log.write()
         self.groups += 1
         if not self.lazy or self.groups % 3 == 0:
             self.log.sync()
-        reached = [out.barrier for out in outcomes if out is not None and out.barrier <= self.log.durable]
-        self.promised = max(self.promised, *reached, 0)
+        self.promised = max(self.promised, 0, *(barrier for barrier in barriers if barrier <= self.log.durable))
         if self.rewrites and next(self.rewriting, None) is None:
             self.rewriting = self.rewrite()
 
@@ -214,8 +250,8 @@ class Reference:
 @functools.cache
 def reference(name: str, seed: int, *, lazy: bool) -> Reference:
     """Run a workload undisturbed; live and replayed states are compared on the way."""
-    lines = list(WORKLOADS[name](random.Random(f"{name} {seed}")))
-    life = Life(SimDisk(), lazy, name == "rewrite")
+    lines = list(EVERY[name](random.Random(f"{name} {seed}")))
+    life = Life.of(name, SimDisk(), lazy)
     life.run(lines, random.Random(seed), look=True)
     assert not life.rewrites or life.rewritten > 5
     operations = life.disk.operations
@@ -270,7 +306,8 @@ def check_recovery(whole: Reference, disk: SimDisk, promised: int, seed: int) ->
     assert snapshot(node) == whole.states[len(payloads)]
     check(node, wire=False)
     outcome = after.execute(["XADD", "afterwards", "1-1", "f", "v"])
-    after.commit([outcome])
+    assert outcome is not None
+    after.commit([outcome.barrier])
     assert after.promised == len(payloads) + 1, "the node does not go on where it recovered"
     kept = snapshot(node)
     last = Life(after.disk.reboot(Crash.DROPPED, seed))
@@ -278,15 +315,15 @@ def check_recovery(whole: Reference, disk: SimDisk, promised: int, seed: int) ->
     assert snapshot(node) == kept
 
 
-def crashes(seed: int, each: int) -> int:
+def crashes(seed: int, each: int, names: Iterable[str] = WORKLOADS) -> int:
     """Crash each workload in each way after so many of its operations, all over it; how often that was."""
     count = 0
-    for number, name in enumerate(WORKLOADS):
+    for number, name in enumerate(names):
         lazy = bool((seed + number) % 2)
         whole = reference(name, seed, lazy=lazy)
         stride = max(1, whole.operations // each)
         disk = WatchedDisk(range(seed % stride, whole.operations, stride))
-        disk.life = Life(disk, lazy, name == "rewrite")
+        disk.life = Life.of(name, disk, lazy)
         disk.life.run(whole.lines, random.Random(seed))
         for point, (then, promised) in disk.kept.items():
             for crash in sorted(Crash, key=lambda crash: crash is Crash.PROCESS):  # which goes on with the same disk
@@ -297,11 +334,11 @@ def crashes(seed: int, each: int) -> int:
 
 def test_workloads_do_what_they_are_named_for() -> None:
     """The references are worth crashing: many records over several log files, hardly a command refused."""
-    for name in WORKLOADS:
-        life = Life(SimDisk(), rewrites=name == "rewrite")
+    for name in EVERY:
+        life = Life.of(name, SimDisk(), lazy=False)
         life.run(reference(name, 0, lazy=False).lines, random.Random(0))
         assert life.log.appended > 60
-        assert name == "rewrite" or sum(path.name.endswith(".seg") for path in life.disk.names) > 1, name
+        assert life.rewrites or sum(path.name.endswith(".seg") for path in life.disk.names) > 1, name
         failed = sum(stats.failed + stats.rejected for stats in life.node.stats.commands.values())
         assert failed < 20, name
 
@@ -311,8 +348,32 @@ def test_a_crash_at_any_operation_leaves_a_moment_of_the_past() -> None:
     assert crashes(0, 70) >= 2000
 
 
+def test_records_of_plain_commands_are_worth_crashing() -> None:
+    """Many steps in many of them, of every kind that plain commands make."""
+    kinds = set()
+    for name in PLAIN:
+        steps = [codec.unpack(payload)[1] for payload in reference(name, 0, lazy=False).payloads]
+        kinds.update(step[0] for some in steps if len(some) > 5 for step in some)
+        assert sum(len(some) > 5 for some in steps) > 20, name
+        assert any(step[4] == b"waiter" for some in steps for step in some if step[0] == "gread"), f"{name}: no wake-up"
+    assert {"xadd", "set", "gread", "gack"} <= kinds
+
+
+def test_a_crash_amid_plain_commands_leaves_a_moment_of_the_past() -> None:
+    """Bar A1 for records of many commands that ran together, and of those whom they woke; 1,200 crashes."""
+    assert crashes(0, 70, PLAIN) >= 1200
+
+
 @pytest.mark.long
 @pytest.mark.timeout(campaign.LIMIT)
 def test_crashes_at_any_operation_of_many_workloads() -> None:
     """Bar A1: 50,000 crashes."""
     campaign.run("node-crashes", lambda seed: crashes(seed, 70), range(1, 25), unit="crashes")
+
+
+@pytest.mark.long
+@pytest.mark.timeout(campaign.LIMIT)
+def test_crashes_amid_plain_commands_of_many_workloads() -> None:
+    """Bar A1 for records of many commands: 30,000 crashes on each core, and each operation is one of them."""
+    name = f"plain-crashes-{core.NAME}"
+    campaign.run(name, lambda seed: crashes(seed, 70, PLAIN), range(1, 25), unit="crashes")

@@ -10,7 +10,15 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from millstream.clock import SystemClock
 from millstream.errors import DiskError, DiskFullError
 from millstream.node.durability.disk_guard import DiskGuard
-from millstream.node.durability.group_commit import SYNC_SECONDS, CommitStep, Fsync, GroupCommit, Report, perform
+from millstream.node.durability.group_commit import (
+    QUICK_SECONDS,
+    SYNC_SECONDS,
+    CommitStep,
+    Fsync,
+    GroupCommit,
+    Report,
+    perform,
+)
 from millstream.node.durability.outage import Outage
 from millstream.node.log import codec
 
@@ -52,6 +60,12 @@ class PositionLog:
         return self.durable
 
 
+def time_syncs(commit: GroupCommit, seconds: float) -> None:
+    """Let it seem that syncs take so long; there is nothing for them to store."""
+    for _ in range(60):
+        commit.done(Report(CommitStep.SYNC, free=1000, seconds=seconds), 0.0)
+
+
 class GroupCommits(RuleBasedStateMachine):
     """Commands, a thread that takes its time, a clock, and a disk that is full or fails, in any order.
 
@@ -61,16 +75,20 @@ class GroupCommits(RuleBasedStateMachine):
         opened: the highest position that the shell was asked to let out.
     """
 
-    @initialize(policy=st.sampled_from(["always", "everysec", "no"]), space=st.sampled_from([0, 1000]))
-    def start(self, policy: Fsync, space: int) -> None:
+    @initialize(
+        policy=st.sampled_from(["always", "everysec", "no"]), space=st.sampled_from([0, 1000]), may_wait=st.booleans()
+    )
+    def start(self, policy: Fsync, space: int, may_wait: bool = False) -> None:
         self.log, self.now, self.policy = PositionLog(), 0.0, policy
         self.log.space = space
         self.thread: CommitStep | None = None
         self.refusing: Outage | None = None
         self.floor = 0
         self.guard = DiskGuard(self.log, self, lambda: self.floor, SystemClock())
-        self.commit = GroupCommit(self.log, policy, self.guard, self.now)
+        self.commit = GroupCommit(self.log, policy, self.guard, self.now, may_wait=may_wait)
         self.opened = 0
+        if may_wait:
+            time_syncs(self.commit, 0.0)
 
     def suspend(self, outage: Outage) -> None:
         """The node's part."""
@@ -196,3 +214,30 @@ def test_a_group_is_all_that_gathered(policy: Fsync) -> None:
         machine.thread_ends()
     assert (log.written, machine.opened) == (100, 100)
     assert log.durable == (100 if policy == "always" else 0)
+
+
+def test_only_a_quick_disk_is_waited_for() -> None:
+    """A shell that may wait does so once syncs were quick, not for one that stalls often, and again when it is over."""
+    log = PositionLog()
+    switch = GroupCommits()
+    switch.start("always", 1000)
+    commit = GroupCommit(log, "always", switch.guard, 0.0, may_wait=True)  # type: ignore[arg-type] # parametrised
+    log.appended = 1
+    assert commit.next_step(0.0) is CommitStep.WRITE_AND_SYNC, "nothing is known of the disk yet"
+    time_syncs(commit, 0.0)
+    assert commit.next_step(0.0) is CommitStep.COMMIT
+    commit.done(Report(CommitStep.SYNC, free=1000, seconds=60.0), 0.0)
+    assert commit.next_step(0.0) is CommitStep.COMMIT, "one stall"
+    time_syncs(commit, QUICK_SECONDS * 2)
+    assert commit.next_step(0.0) is CommitStep.WRITE_AND_SYNC
+    time_syncs(commit, QUICK_SECONDS / 2)
+    assert commit.next_step(0.0) is CommitStep.COMMIT
+
+
+@pytest.mark.parametrize("policy", ["everysec", "no"])
+def test_only_always_waits(policy: Fsync) -> None:
+    """Where replies wait for no sync, no sync is waited for."""
+    machine = GroupCommits()
+    machine.start(policy, 1000, may_wait=True)
+    machine.log.appended = 1
+    assert machine.commit.next_step(0.0) is CommitStep.WRITE

@@ -13,7 +13,7 @@ from millstream.engine.ids import pack
 from millstream.engine.keyspace import Keyspace
 from millstream.engine.streams.stream import Stream
 from millstream.node.log import codec, rebuilding, replay
-from support import needs
+from support import campaign, needs
 
 assert transitions.MODULES, "importing them is what matters"
 native = needs.native_core(at_work=True)
@@ -61,20 +61,39 @@ def by_steps(payload: bytes, space: Keyspace) -> None:
         space.apply(tuple(step))
 
 
+WALLS = (0, 127, 128, 70000, 1 << 33, 1795374684834)
+
+
+def leave_the_same(seed: int) -> int:
+    """Records of one step and of many, of additions of all shapes; how many records."""
+    random = Random(seed)
+    mine, theirs = streams(b"a", b"b" * 300), streams(b"a", b"b" * 300)
+    last = 5 << 64
+    for wall in WALLS:
+        steps = additions(random, last)
+        last = int.from_bytes(steps[-1][3], "big")
+        payload = codec.pack(wall, steps)
+        assert short(payload, theirs) == wall, seed
+        by_steps(payload, mine)
+    assert rebuilding.differing(mine, theirs) == []
+    assert facts(mine) == facts(theirs)
+    return len(WALLS)
+
+
 def test_both_leave_the_same_keyspace() -> None:
     """Additions of all shapes, in records of one step and of many."""
-    for seed in range(40):
-        random = Random(seed)
-        mine, theirs = streams(b"a", b"b" * 300), streams(b"a", b"b" * 300)
-        last = 5 << 64
-        for wall in (0, 127, 128, 70000, 1 << 33, 1795374684834):
-            steps = additions(random, last)
-            last = int.from_bytes(steps[-1][3], "big")
-            payload = codec.pack(wall, steps)
-            assert short(payload, theirs) == wall, seed
-            by_steps(payload, mine)
-        assert rebuilding.differing(mine, theirs) == []
-        assert facts(mine) == facts(theirs)
+    assert sum(leave_the_same(seed) for seed in range(40)) == 240
+
+
+@pytest.mark.long
+@pytest.mark.timeout(campaign.LIMIT)
+def test_both_leave_the_same_keyspace_after_many_records() -> None:
+    """The same, 60,000 records."""
+
+    def piece(number: int) -> int:
+        return sum(leave_the_same(seed) for seed in range(number * 100, number * 100 + 100))
+
+    campaign.run("replay-twins", piece, range(1, 101), unit="records")
 
 
 ID = pack(7 << 64)

@@ -5,7 +5,7 @@ from random import Random
 import pytest
 
 from millstream.persistence.frame import MAGIC, FileHeader, py_decode_run, py_encode_records
-from support import needs
+from support import campaign, needs
 
 native = needs.native_core()
 
@@ -28,24 +28,38 @@ def test_both_make_the_same_frames() -> None:
         assert b"".join(native.encode_records(header, payloads, index, durable)) == mine, seed
 
 
+def damaged(seed: int) -> tuple[int, bool]:
+    """Frames cut short, with a byte changed or bytes of another file behind, read by both; where reading ended."""
+    random = Random(seed)
+    header, payloads, index, durable = some(random)
+    data = bytearray(b"".join(py_encode_records(header, payloads, index, durable)))
+    if random.random() < 0.3:
+        seal = FileHeader(header.mark, header.seed, 1)
+        data += b"".join(py_encode_records(seal, [b""], index + 5, index + 6)) if index < 2**32 - 5 else b""
+    if random.random() < 0.5:
+        data[random.randrange(len(data))] ^= 1 << random.randrange(8)
+    if random.random() < 0.5:
+        del data[random.randrange(len(data)) :]
+    found = py_decode_run(header, bytes(data), index)
+    assert native.decode_run(header, bytes(data), index) == found, seed
+    return len(found[0]), found[2]
+
+
 def test_both_read_the_same_of_what_is_damaged() -> None:
     """Cut short, with a byte changed or bytes of another file behind: both stop at the same place."""
-    ends = set()
-    for seed in range(2000):
-        random = Random(seed)
-        header, payloads, index, durable = some(random)
-        data = bytearray(b"".join(py_encode_records(header, payloads, index, durable)))
-        if random.random() < 0.3:
-            seal = FileHeader(header.mark, header.seed, 1)
-            data += b"".join(py_encode_records(seal, [b""], index + 5, index + 6)) if index < 2**32 - 5 else b""
-        if random.random() < 0.5:
-            data[random.randrange(len(data))] ^= 1 << random.randrange(8)
-        if random.random() < 0.5:
-            del data[random.randrange(len(data)) :]
-        found = py_decode_run(header, bytes(data), index)
-        assert native.decode_run(header, bytes(data), index) == found, seed
-        ends.add((len(found[0]), found[2]))
-    assert len(ends) > 6
+    assert len({damaged(seed) for seed in range(2000)}) > 6
+
+
+def five_thousand(piece: int) -> int:
+    """A piece of the campaign."""
+    return len([damaged(seed) for seed in range(piece * 5000, piece * 5000 + 5000)])
+
+
+@pytest.mark.long
+@pytest.mark.timeout(campaign.LIMIT)
+def test_both_read_the_same_of_many_that_are_damaged() -> None:
+    """The same, 200,000 times."""
+    campaign.run("frame-twins", five_thousand, range(1, 41), unit="runs of frames")
 
 
 def test_what_fits_into_no_frame_is_refused() -> None:

@@ -11,6 +11,7 @@ day; and how far the one is that has begun, and whether it stopped at a failure.
 docs/promises.md.
 
 ``MILLSTREAM_FRESH=1`` starts over. ``MILLSTREAM_SEED=n`` runs the one piece with that seed and records nothing.
+``MILLSTREAM_CAMPAIGNS`` names another folder for the records, for runs of another build.
 """
 
 import json
@@ -26,7 +27,7 @@ from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
-FOLDER = Path(__file__).parents[2] / ".campaigns"
+FOLDER = Path(os.environ.get("MILLSTREAM_CAMPAIGNS") or Path(__file__).parents[2] / ".campaigns")
 LIMIT = 2700
 """Seconds a campaign may take, 45 minutes: the timeout of its test."""
 
@@ -171,7 +172,9 @@ def commit() -> str:
     """The state of the code, as short as git says it; empty where there is no git."""
     words = ["git", "rev-parse", "--short=9", "HEAD"]
     try:
-        return subprocess.run(words, cwd=FOLDER.parent, capture_output=True, text=True, check=False).stdout.strip()
+        return subprocess.run(
+            words, cwd=Path(__file__).parent, capture_output=True, text=True, check=False
+        ).stdout.strip()
     except OSError:
         return ""
 

@@ -33,3 +33,6 @@ class Ahead:
 
     def wall_time(self) -> int:
         return self._system.wall_time() + self.ms
+
+    def mono_time(self) -> int:
+        return self._system.mono_time() + self.ms

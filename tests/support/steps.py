@@ -1,5 +1,6 @@
 """What an act costs in steps, which are the same on any machine: lines that run, and built-in functions called."""
 
+import gc
 import sys
 from collections.abc import Callable
 from types import FrameType
@@ -7,7 +8,10 @@ from typing import Any
 
 
 def steps(act: Callable[[], object]) -> int:
-    """How many lines of Python an act runs, each turn of a loop anew, and how many built-in functions it calls."""
+    """How many lines of Python an act runs, each turn of a loop anew, and how many built-in functions it calls.
+
+    The garbage collector waits meanwhile: what it finalizes is whatever tests before this one left behind.
+    """
     count = 0
 
     def line(_frame: FrameType, event: str, _arg: object) -> Any:
@@ -19,7 +23,8 @@ def steps(act: Callable[[], object]) -> int:
         nonlocal count
         count += event == "c_call"
 
-    before = sys.gettrace()
+    before, collecting = sys.gettrace(), gc.isenabled()
+    gc.disable()
     sys.setprofile(call)
     sys.settrace(line)
     try:
@@ -27,4 +32,6 @@ def steps(act: Callable[[], object]) -> int:
     finally:
         sys.settrace(before)
         sys.setprofile(None)
+        if collecting:
+            gc.enable()
     return count

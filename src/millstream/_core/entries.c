@@ -102,7 +102,7 @@ int store_needs_node(EntryStore *store, int64_t added, int64_t max_bytes, int64_
     return node_size(node) + added >= max_bytes || (max_entries != 0 && node->stored >= max_entries);
 }
 
-static int store_put(EntryStore *store, Id id, const View *words, Py_ssize_t count, int fresh, int dead)
+int store_put(EntryStore *store, Id id, const View *words, Py_ssize_t count, int fresh, int dead)
 {
     Node *node = last_node(store);
     if (node == NULL && !fresh) {
@@ -157,14 +157,16 @@ Id store_last_live(EntryStore *store)
     return 0;
 }
 
-/* Entries of a way until they are so many, or out holds so many bytes; what there was before stays on failure */
-static Py_ssize_t emit(Walk *walk, Py_ssize_t count, Py_ssize_t bytes, Buf *out, Id *last)
+/* Entries of a way until they are so many, or out holds so many bytes; what there was before stays on failure. Their ids
+ * go into a buffer if there is one. */
+static Py_ssize_t emit(Walk *walk, Py_ssize_t count, Py_ssize_t bytes, Buf *out, Id *last, Buf *ids)
 {
     Py_ssize_t number = 0, before = out->size;
     Entry entry;
     int more = 1;
     while (number != count && out->size < bytes && (more = walk_next(walk, &entry)) > 0) {
-        if (node_emit(walk->node, &entry, out) < 0) {
+        if (node_emit(walk->node, &entry, out) < 0
+            || (ids != NULL && buf_add(ids, (const char *)&entry.id, sizeof(Id)) < 0)) {
             more = -1;
             break;
         }
@@ -176,12 +178,13 @@ static Py_ssize_t emit(Walk *walk, Py_ssize_t count, Py_ssize_t bytes, Buf *out,
     return more < 0 ? -1 : number;
 }
 
-Py_ssize_t store_reply(EntryStore *store, Id start, Id end, Py_ssize_t count, int backwards, Py_ssize_t bytes, Buf *out)
+Py_ssize_t store_reply(EntryStore *store, Id start, Id end, Py_ssize_t count, int backwards, Py_ssize_t bytes, Buf *out,
+                       Buf *ids)
 {
     Walk walk;
     Id last;
     walk_begin(&walk, store, start, end, backwards);
-    Py_ssize_t number = emit(&walk, count, bytes, out, &last);
+    Py_ssize_t number = emit(&walk, count, bytes, out, &last, ids);
     walk_end(&walk);
     return number;
 }
@@ -370,6 +373,21 @@ static int gather(EntryStore *store, Id start, Id end, Py_ssize_t count, PyObjec
     return more < 0 ? -1 : 0;
 }
 
+/* How many live entries lie below a bound */
+static Py_ssize_t count_below(EntryStore *store, Id bound, int all)
+{
+    Py_ssize_t index = 0, count = 0;
+    for (; index < store->count && (all || STORE_NODE(store, index)->last < bound); index++)
+        count += STORE_NODE(store, index)->live;
+    Walk walk;
+    Entry entry;
+    walk_begin(&walk, store, index < store->count ? STORE_NODE(store, index)->first : ID_MAX, bound, 0);
+    while (index < store->count && walk_next(&walk, &entry) > 0 && entry.id < bound)
+        count++;
+    walk_end(&walk);
+    return count;
+}
+
 static PyObject *remove_below(EntryStore *store, PyObject *const *args, Py_ssize_t count, PyObject *names)
 {
     Id bound;
@@ -377,14 +395,9 @@ static PyObject *remove_below(EntryStore *store, PyObject *const *args, Py_ssize
     if (keep < 0 || positional(count, 1) < 0)
         return NULL;
     int side = id_clamp(args[0], &bound); /* 1: above all ids */
-    PyObject *removed = side == -2 ? NULL : PyList_New(0);
+    PyObject *removed = side == -2 ? NULL : PyLong_FromSsize_t(count_below(store, bound, side > 0));
     if (removed == NULL)
         return NULL;
-    int nothing = side <= 0 && bound == 0;
-    if (!nothing && gather(store, 0, side > 0 ? ID_MAX : bound - 1, -1, removed) < 0) {
-        Py_DECREF(removed);
-        return NULL;
-    }
     while (store->count && (side > 0 || STORE_NODE(store, 0)->last < bound))
         store_drop(store, 0);
     if (store->count) {
@@ -508,7 +521,7 @@ static PyObject *reply(EntryStore *store, PyObject *args, PyObject *keywords)
     walk_begin(&walk, store, start, end, backwards);
     while (there && status == 0 && (count < 0 || number < count) && some != 0) {
         out.size = 0;
-        some = emit(&walk, count < 0 ? -1 : count - number, PIECE, &out, &last);
+        some = emit(&walk, count < 0 ? -1 : count - number, PIECE, &out, &last, NULL);
         if (some > 0) {
             PyObject *piece = buf_bytes(&out);
             status = piece == NULL ? -1 : PyList_Append(buffers, piece);

@@ -3,7 +3,6 @@
  * What holds between calls stands in pending.h. A change asks for all memory it needs before it changes anything; taking
  * a record out of an index or out of the time order cannot fail.
  */
-#include "node.h"
 #include "pending.h"
 #include <structmember.h>
 
@@ -144,6 +143,17 @@ static Record *own_record(Group *group, Id id, Consumer *consumer)
     return record;
 }
 
+/* Give a record that is in the consumer's index, and was ordered before or not, its place in time */
+static void settle(Group *group, Record *record, Consumer *consumer, Moment *moment)
+{
+    if (record->consumer != consumer) {
+        disown(record);
+        record->consumer = (Consumer *)Py_NewRef(consumer);
+    }
+    order_insert(group, record, moment);
+    group->records.version++;
+}
+
 int group_assign(Group *group, Id id, Consumer *consumer, int64_t time, int64_t count)
 {
     Moment *moment = get_moment(group, time);
@@ -156,17 +166,33 @@ int group_assign(Group *group, Id id, Consumer *consumer, int64_t time, int64_t 
     }
     if (group->records.size == before)
         order_remove(group, record, moment);
-    if (record->consumer != consumer) {
-        disown(record);
-        record->consumer = (Consumer *)Py_NewRef(consumer);
-    }
     record->count = count;
-    order_insert(group, record, moment);
-    group->records.version++;
+    settle(group, record, consumer, moment);
     return 0;
 }
 
-static int group_release(Group *group, Id id, int64_t count)
+int group_claim(Group *group, Record *const *records, Py_ssize_t count, Consumer *consumer, int64_t time)
+{
+    Moment *moment = get_moment(group, time);
+    if (moment == NULL)
+        return -1;
+    for (Py_ssize_t at = 0; at < count; at++)
+        if (records[at]->consumer != consumer && index_add(&consumer->records, (Item *)records[at]) < 0) {
+            while (at--)
+                if (records[at]->consumer != consumer)
+                    index_remove(&consumer->records, records[at]->id);
+            drop_moment(group, moment);
+            return -1;
+        }
+    consumer->of = group;
+    for (Py_ssize_t at = 0; at < count; at++) {
+        order_remove(group, records[at], moment);
+        settle(group, records[at], consumer, moment);
+    }
+    return 0;
+}
+
+int group_release(Group *group, Id id, int64_t count)
 {
     Record *record = (Record *)index_get(&group->records, id);
     if (record != NULL)
@@ -455,6 +481,14 @@ static PyObject *get_pending(Group *group, void *Py_UNUSED(closure))
     return index_view((PyObject *)group, &group->records);
 }
 
+/* With 200 and 170 bytes for what Python keeps of a group and of a consumer; a record is in two indexes */
+static PyObject *footprint(Group *group, void *Py_UNUSED(closure))
+{
+    return PyLong_FromSsize_t(200 + 170 * PyDict_GET_SIZE(group->consumers)
+                              + group->records.size * (Py_ssize_t)(sizeof(Record) + 2 * sizeof(Item *))
+                              + group->moments.size * (Py_ssize_t)(sizeof(Moment) + sizeof(Item *)));
+}
+
 static PyMethodDef group_methods[] = {
     {"consumer", (PyCFunction)(void (*)(void))find_consumer, METH_FASTCALL, NULL},
     {"assign", (PyCFunction)(void (*)(void))assign, METH_FASTCALL, NULL},
@@ -480,6 +514,7 @@ static PyGetSetDef group_properties[] = {
     {"last_id", (getter)get_last_id, (setter)set_last_id, NULL, NULL},
     {"pending", (getter)get_pending, NULL, NULL, NULL},
     {"order", (getter)order_view, NULL, NULL, NULL},
+    {"footprint", (getter)footprint, NULL, NULL, NULL},
     {NULL},
 };
 

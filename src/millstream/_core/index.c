@@ -230,11 +230,12 @@ Item *index_remove(Index *index, Id key)
     }
     slot->last = piece->items[piece->count - 1]->key;
     if (piece->room > PIECE_MIN && piece->count * 4 <= piece->room) {
-        piece = piece_resize(piece, piece->room / 2);
-        if (piece == NULL)
-            PyErr_Clear();
-        else
+        int room = piece->room / 2;
+        piece = PyMem_Realloc(piece, sizeof(Piece) + (size_t)room * sizeof(Item *));
+        if (piece != NULL) {
+            piece->room = room;
             slot->piece = piece;
+        }
     }
     return found;
 }

@@ -2,8 +2,7 @@
  *
  * Invariant: one is here only when it does all that the class or function does which it stands in for.
  */
-#include "node.h"
-#include "pending.h"
+#include "dumps.h"
 
 static PyTypeObject *const types[] = {&EntryStoreType, &GroupType, &ConsumerType, &RunnerType, NULL};
 
@@ -15,6 +14,15 @@ static PyMethodDef functions[] = {
     {"encode_records", encode_records, METH_VARARGS, NULL},
     {"decode_run", decode_run, METH_VARARGS, NULL},
     {"apply_plain", apply_plain, METH_VARARGS, NULL},
+    {"pack_entries", pack_entries, METH_O, NULL},
+    {"pack_records", pack_records, METH_VARARGS, NULL},
+    {"read_entries", read_entries, METH_VARARGS, NULL},
+    {"read_records", read_records, METH_VARARGS, NULL},
+    {"crc64", crc64, METH_O, NULL},
+    {"decompress", decompress, METH_VARARGS, NULL},
+    {"read_listpacks", read_listpacks, METH_O, NULL},
+    {"read_pending", read_pending, METH_VARARGS, NULL},
+    {"assign_pending", assign_pending, METH_VARARGS, NULL},
     {NULL},
 };
 

@@ -20,7 +20,7 @@ static int64_t listpack_integer(int64_t value)
 }
 
 /* Whether the bytes are the one canonical way to write a number of 64 bits */
-static int canonical(View word, int64_t *value)
+int canonical(View word, int64_t *value)
 {
     if (word.size == 0 || word.size > 20)
         return 0;
@@ -41,13 +41,18 @@ static int canonical(View word, int64_t *value)
     return 1;
 }
 
+int64_t listpack_back(int64_t size)
+{
+    return size <= 127 ? 1 : size < 16383 ? 2 : size < 2097151 ? 3 : size < 268435455 ? 4 : 5;
+}
+
 static int64_t listpack_string(View word)
 {
     int64_t value;
     if (canonical(word, &value))
         return listpack_integer(value);
     int64_t size = word.size + (word.size < 64 ? 1 : word.size < 4096 ? 2 : 5);
-    return size + (size <= 127 ? 1 : size < 16383 ? 2 : size < 2097151 ? 3 : size < 268435455 ? 4 : 5);
+    return size + listpack_back(size);
 }
 
 int64_t node_size(const Node *node)

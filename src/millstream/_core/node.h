@@ -68,6 +68,8 @@ void node_kill(Node *node, const Entry *entry);                        /* make a
 Node *node_reach_back(const Node *node, Id last);                      /* a copy: ids above last became it */
 int node_emit(const Node *node, const Entry *entry, Buf *out);         /* the entry in wire form */
 Py_ssize_t node_words(const Node *node, const Entry *entry, View **words, Py_ssize_t *room); /* how many; -1 */
+int canonical(View word, int64_t *value);                              /* whether it is a number as numbers are written */
+int64_t listpack_back(int64_t size);                                   /* bytes of an element's size behind it */
 PyObject *node_pack(Node *node);                                       /* packed.c: as Block.pack does */
 Node *node_unpack(PyObject *packed);
 
@@ -86,6 +88,8 @@ typedef struct {
 void walk_begin(Walk *walk, EntryStore *store, Id start, Id end, int backwards);
 int walk_next(Walk *walk, Entry *entry);
 void walk_end(Walk *walk);
+/* Add a tombstone too; words and failure as for store_append */
+int store_put(EntryStore *store, Id id, const View *words, Py_ssize_t count, int fresh, int dead);
 Py_ssize_t store_index(EntryStore *store, Id id);                      /* of the last node that begins at or below id; -1 */
 
 extern PyTypeObject NodeType, NodesType, RowsType;

@@ -7,6 +7,8 @@
  */
 #include "node.h"
 
+#define PAYLOAD_MAX ((long long)1 << 48) /* no node is so large; sums with it do not overflow */
+
 /* ---------------------------------------------------------------- to plain values */
 
 static PyObject *names_of(const Node *node)
@@ -91,22 +93,26 @@ static int refuse(const char *what)
 }
 
 /* A head of RESP: its number, and the place behind it; -1 with an exception */
-static int64_t read_head(const char **at, const char *end, char mark)
+static inline int64_t read_head(const char **at, const char *end, char mark)
 {
     const char *p = *at;
     int64_t number = 0;
+    if (end - p >= 4 && p[0] == mark && p[1] >= '0' && p[1] <= '9' && p[2] == '\r' && p[3] == '\n') {
+        *at = p + 4;
+        return p[1] - '0'; /* most of them */
+    }
     if (p == end || *p++ != mark)
         return refuse("a head is missing");
     const char *first = p;
     for (; p < end && *p >= '0' && *p <= '9' && p - first < 18; p++)
         number = number * 10 + (*p - '0');
-    if (p == first || end - p < 2 || p[0] != '\r' || p[1] != '\n')
+    if (p == first || (*first == '0' && p - first > 1) || end - p < 2 || p[0] != '\r' || p[1] != '\n')
         return refuse("a head is no number");
     *at = p + 2;
     return number;
 }
 
-static int read_bulk(const char **at, const char *end, View *word)
+static inline int read_bulk(const char **at, const char *end, View *word)
 {
     int64_t size = read_head(at, end, '$');
     if (size < 0)
@@ -118,18 +124,17 @@ static int read_bulk(const char **at, const char *end, View *word)
     return 0;
 }
 
-/* The words of one entry in wire form, in an array of the caller's that grows; how many, -1 with an exception. Its id is
- * not looked at: of a tombstone it may be an older one, see reach_back. */
-static Py_ssize_t read_entry(const char **at, const char *end, View **words, Py_ssize_t *room)
+/* The words of one entry in wire form, in an array of the caller's that grows; how many, -1 with an exception. Of a
+ * tombstone the id may be an older one, see reach_back. */
+static Py_ssize_t read_entry(const char **at, const char *end, View *id, View **words, Py_ssize_t *room)
 {
-    View id;
     int64_t count = read_head(at, end, '*');
-    if (count != 2 || read_bulk(at, end, &id) < 0)
+    if (count != 2 || read_bulk(at, end, id) < 0)
         return count < 0 || PyErr_Occurred() ? -1 : refuse("an entry has no two parts");
     count = read_head(at, end, '*');
     if (count < 0)
         return -1;
-    if (count % 2 || count > (end - *at) / 5) /* five bytes are the shortest word */
+    if (count == 0 || count % 2 || count > (end - *at) / 5) /* five bytes are the shortest word */
         return refuse("an entry has the wrong number of words");
     if (count > *room) {
         View *grown = PyMem_Realloc(*words, (size_t)count * sizeof(View));
@@ -146,17 +151,35 @@ static Py_ssize_t read_entry(const char **at, const char *end, View **words, Py_
     return (Py_ssize_t)count;
 }
 
-/* All entries of a packed node; dead is the list of the tombstones' places, ascending */
-static Node *read_entries(View ids, View wire, PyObject *dead)
+/* Whether a word, which stands in wire form, is an id as it is written */
+static int is_id(View word, Id id)
+{
+    char text[ID_ROOM];
+    Py_ssize_t size = put_id(text, id) - text;
+    return size == word.size && memcmp(text, word.data, (size_t)size) == 0;
+}
+
+static int same_place(View places, Py_ssize_t number, Py_ssize_t place)
+{
+    const unsigned char *at = (const unsigned char *)places.data + 4 * number;
+    return ((uint32_t)at[0] | (uint32_t)at[1] << 8 | (uint32_t)at[2] << 16 | (uint32_t)at[3] << 24) == (uint64_t)place;
+}
+
+/* All entries of a packed node; dead is the list of the tombstones' places, ascending. low and high become the places of
+ * the first live entry and behind the last one. */
+static Node *read_entries(View ids, View places, View wire, PyObject *dead, long long *low, long long *high)
 {
     const char *at = wire.data, *end = wire.data + wire.size;
-    View *words = NULL;
+    View *words = NULL, name;
     Py_ssize_t room = 0, tombs = 0, number = ids.size / 16;
     Node *node = NULL;
     int fine = 1;
+    *low = number, *high = 0;
     for (Py_ssize_t i = 0; i < number && fine; i++) {
         Id id = id_from_bytes(ids.data + 16 * i);
-        Py_ssize_t count = read_entry(&at, end, &words, &room);
+        if (!same_place(places, i, at - wire.data))
+            fine = refuse("an entry begins elsewhere") == 0;
+        Py_ssize_t count = fine ? read_entry(&at, end, &name, &words, &room) : -1;
         int is_dead = 0;
         if (count >= 0 && tombs < PyList_GET_SIZE(dead)) {
             long place = PyLong_AsLong(PyList_GET_ITEM(dead, tombs));
@@ -164,11 +187,15 @@ static Node *read_entries(View ids, View wire, PyObject *dead)
             tombs += is_dead;
         }
         fine = count >= 0 && !PyErr_Occurred();
-        if (fine && node != NULL && id < node->last)
-            fine = refuse("ids descend") == 0;
+        if (fine && node != NULL && (id < node->last || (id == node->last && !is_dead)))
+            fine = refuse("ids do not ascend") == 0;
+        if (fine && !is_dead && !is_id(name, id))
+            fine = refuse("an entry has another id") == 0;
         if (fine && node == NULL)
             fine = (node = node_new(id, words, count)) != NULL;
         fine = fine && node_put(node, id, words, count, is_dead, 0) == 0;
+        if (!is_dead)
+            *low = *high ? *low : i, *high = i + 1;
     }
     if (fine && (number == 0 || at != end || tombs != PyList_GET_SIZE(dead)))
         fine = refuse("ids, bytes and tombstones are not of one number") == 0;
@@ -178,24 +205,61 @@ static Node *read_entries(View ids, View wire, PyObject *dead)
     return fine ? node : NULL;
 }
 
+/* Whether these are the names of the first entry */
+static int has_names(const Node *node, PyObject *names)
+{
+    const char *at = node->data;
+    if ((Py_ssize_t)get_varint(&at) != PyList_GET_SIZE(names))
+        return 0;
+    for (Py_ssize_t i = 0; i < PyList_GET_SIZE(names); i++) {
+        PyObject *name = PyList_GET_ITEM(names, i);
+        Py_ssize_t size = (Py_ssize_t)get_varint(&at);
+        if (!PyBytes_Check(name) || PyBytes_GET_SIZE(name) != size || memcmp(PyBytes_AS_STRING(name), at, (size_t)size) != 0)
+            return 0;
+        at += size;
+    }
+    return 1;
+}
+
+/* Compare what is said of a node with what was read of it; -1 with an exception */
+static int check_facts(Node *node, PyObject *names, PyObject *counters, long long low, long long high)
+{
+    long long said[3];
+    for (int at = 0; at < 3; at++) {
+        said[at] = PyLong_AsLongLong(PyList_GET_ITEM(counters, at));
+        if (said[at] == -1 && PyErr_Occurred())
+            return -1;
+    }
+    if (said[0] != low || said[1] != high)
+        return refuse("its live entries lie elsewhere");
+    if (said[2] < 0 || said[2] > PAYLOAD_MAX)
+        return refuse("its size is none");
+    if (!has_names(node, names))
+        return refuse("its names are not those of its first entry");
+    node->payload = said[2];
+    return 0;
+}
+
 Node *node_unpack(PyObject *packed)
 {
-    PyObject *ids, *dead, *counters, *wire, *part[6];
+    PyObject *part[6];
     if (!PyList_Check(packed) || PyList_GET_SIZE(packed) != 6)
         return refuse("six parts are expected"), NULL;
-    for (int at = 0; at < 6; at++)
+    for (int at = 0; at < 6; at++) {
         part[at] = PyList_GET_ITEM(packed, at);
-    ids = part[0], dead = part[2], counters = part[3], wire = part[5];
-    if (!PyBytes_Check(ids) || !PyList_Check(dead) || !PyList_Check(counters) || !PyBytes_Check(wire))
-        return refuse("a part is of another type"), NULL;
-    if (PyList_GET_SIZE(counters) != 3 || PyBytes_GET_SIZE(ids) % 16)
+        if (at == 2 || at == 3 || at == 4 ? !PyList_Check(part[at]) : !PyBytes_Check(part[at]))
+            return refuse("a part is of another type"), NULL;
+    }
+    View ids = {PyBytes_AS_STRING(part[0]), PyBytes_GET_SIZE(part[0])};
+    View places = {PyBytes_AS_STRING(part[1]), PyBytes_GET_SIZE(part[1])};
+    View wire = {PyBytes_AS_STRING(part[5]), PyBytes_GET_SIZE(part[5])};
+    if (PyList_GET_SIZE(part[3]) != 3 || ids.size % 16 || places.size != ids.size / 4)
         return refuse("a part is of another size"), NULL;
-    long long payload = PyLong_AsLongLong(PyList_GET_ITEM(counters, 2));
-    if (payload == -1 && PyErr_Occurred())
+    long long low, high;
+    Node *node = read_entries(ids, places, wire, part[2], &low, &high);
+    if (node != NULL && check_facts(node, part[4], part[3], low, high) < 0) {
+        node_free(node);
         return NULL;
-    Node *node = read_entries((View){PyBytes_AS_STRING(ids), PyBytes_GET_SIZE(ids)},
-                              (View){PyBytes_AS_STRING(wire), PyBytes_GET_SIZE(wire)}, dead);
-    if (node != NULL)
-        node->payload = payload;
+    }
     return node;
 }

@@ -4,7 +4,6 @@
  * Invariant: a walk holds the owner of what it walks, and its version, which is compared before a record is looked at; a
  * record's fields are read before any object is made of them, since making one may run other code.
  */
-#include "node.h"
 #include "pending.h"
 
 static PyTypeObject PendingType;
@@ -115,9 +114,9 @@ static int add_row(Buf *out, const Record *record, int own, __int128 time)
     return 0;
 }
 
-static int is_idle(const Record *record, int64_t min_idle, int64_t now)
+int record_is_idle(const Record *record, int64_t min_idle, int64_t now)
 {
-    return record->moment == NULL || (__int128)now - record_time(record) >= min_idle;
+    return !min_idle || record->moment == NULL || (__int128)now - record_time(record) >= min_idle;
 }
 
 /* How many rows and their bytes; frees the buffer */
@@ -126,6 +125,26 @@ static PyObject *rows_made(Py_ssize_t count, Buf *out)
     PyObject *bytes = count < 0 ? NULL : buf_bytes(out);
     buf_free(out);
     return bytes == NULL ? NULL : Py_BuildValue("nN", count, bytes);
+}
+
+Py_ssize_t index_rows(const Index *index, Id start, Id end, int64_t count, int64_t min_idle, int64_t now, Py_ssize_t bytes,
+                      Buf *out)
+{
+    Py_ssize_t made = 0;
+    IndexPlace place;
+    Record *record = (Record *)index_seek(index, start, &place);
+    for (; record != NULL && record->id <= end && made < count && out->size < bytes;
+         record = (Record *)index_next(index, &place)) {
+        __int128 idle = record->moment == NULL ? -1 : (__int128)now - record_time(record);
+        if (record->moment != NULL && idle < 0)
+            idle = 0;
+        if (record->moment != NULL && idle < min_idle)
+            continue;
+        if (add_row(out, record, 0, idle) < 0)
+            return -1;
+        made++;
+    }
+    return made;
 }
 
 /* idle_rows(start, end, count, min_idle, now) */
@@ -139,23 +158,10 @@ static PyObject *idle_rows(IndexView *view, PyObject *args)
     int low = id_clamp(first, &start), high = id_clamp(last, &end);
     if (low == -2 || high == -2)
         return NULL;
-    Py_ssize_t made = 0;
     Buf out = {0};
-    IndexPlace place;
-    Record *record = low > 0 || high < 0 ? NULL : (Record *)index_seek(view->index, start, &place);
-    for (; record != NULL && record->id <= end && made < count; record = (Record *)index_next(view->index, &place)) {
-        __int128 idle = record->moment == NULL ? -1 : (__int128)now - record_time(record);
-        if (record->moment != NULL && idle < 0)
-            idle = 0;
-        if (record->moment != NULL && idle < min_idle)
-            continue;
-        if (add_row(&out, record, 0, idle) < 0) {
-            made = -1;
-            break;
-        }
-        made++;
-    }
-    return rows_made(made, &out);
+    if (low > 0 || high < 0)
+        count = 0;
+    return rows_made(index_rows(view->index, start, end, count, min_idle, now, PY_SSIZE_T_MAX, &out), &out);
 }
 
 /* rows(count, *, own) */
@@ -180,37 +186,78 @@ static PyObject *rows(IndexView *view, PyObject *args, PyObject *keywords)
 
 /* ---------------------------------------------------------------- what may be claimed */
 
-typedef struct {
-    Buf ids, gone, counts;
-} Found;
-
-static int add_id(Buf *buf, Id id)
+int find_on(Walk *walk, EntryStore *store, Id id, Entry *entry)
 {
-    char packed[16];
-    id_to_bytes(id, packed);
-    return buf_add(buf, packed, 16);
-}
-
-static int is_there(EntryStore *store, Id id)
-{
-    Entry entry;
-    Py_ssize_t index = store_index(store, id);
-    return index >= 0 && node_find(STORE_NODE(store, index), id, &entry);
-}
-
-static PyObject *counts_list(const Buf *counts)
-{
-    PyObject *list = PyList_New(counts->size / 8);
-    for (Py_ssize_t at = 0; list != NULL && at < counts->size / 8; at++) {
-        int64_t count;
-        memcpy(&count, counts->data + 8 * at, 8);
-        PyObject *number = PyLong_FromLongLong(count);
-        if (number == NULL)
-            Py_CLEAR(list);
-        else
-            PyList_SET_ITEM(list, at, number);
+    if (walk->node == NULL || id > walk->node->last) {
+        walk_begin(walk, store, id, ID_MAX, 0);
+        if (walk_next(walk, entry) <= 0)
+            return 0;
     }
-    return list;
+    while (entry->id < id)
+        if (walk_next(walk, entry) <= 0)
+            return 0;
+    return entry->id == id;
+}
+
+void found_free(Found *found)
+{
+    buf_free(&found->records);
+    buf_free(&found->gone);
+}
+
+int group_look(Group *group, EntryStore *store, Id start, int64_t min_idle, int64_t now, int64_t most, int64_t looks, Found *found)
+{
+    Walk walk = {0};
+    Entry entry;
+    IndexPlace place;
+    Record *record = (Record *)index_seek(&group->records, start, &place);
+    for (; record != NULL; record = (Record *)index_next(&group->records, &place)) {
+        if (!most || !looks) {
+            found->cursor = record->id;
+            break;
+        }
+        looks--;
+        if (!find_on(&walk, store, record->id, &entry)) {
+            if (buf_add(&found->gone, (const char *)&record->id, sizeof(Id)) < 0)
+                return -1;
+        } else if (!record_is_idle(record, min_idle, now))
+            continue;
+        else if (buf_add(&found->records, (const char *)&record, sizeof record) < 0)
+            return -1;
+        most--;
+    }
+    return 0;
+}
+
+/* Claimable of what was found, as a tuple; making a list may run what changes the group */
+static PyObject *show_found(const Group *group, const Found *found)
+{
+    uint64_t version = group->records.version;
+    Py_ssize_t count = FOUND_COUNT(found), gone = found->gone.size / (Py_ssize_t)sizeof(Id);
+    PyObject *parts[] = {id_to_int(found->cursor), PyBytes_FromStringAndSize(NULL, 16 * count), PyList_New(count),
+                         PyBytes_FromStringAndSize(NULL, 16 * gone)};
+    PyObject *result = NULL;
+    if (parts[0] == NULL || parts[1] == NULL || parts[2] == NULL || parts[3] == NULL)
+        goto end;
+    if (version != group->records.version) {
+        PyErr_SetString(PyExc_RuntimeError, "the records changed while somebody went through them");
+        goto end;
+    }
+    for (Py_ssize_t at = 0; at < gone; at++)
+        id_to_bytes(((const Id *)found->gone.data)[at], PyBytes_AS_STRING(parts[3]) + 16 * at);
+    for (Py_ssize_t at = 0; at < count; at++) {
+        const Record *record = FOUND(found)[at];
+        PyObject *number = PyLong_FromLongLong(record->count);
+        if (number == NULL)
+            goto end;
+        id_to_bytes(record->id, PyBytes_AS_STRING(parts[1]) + 16 * at);
+        PyList_SET_ITEM(parts[2], at, number);
+    }
+    result = PyTuple_Pack(4, parts[0], parts[1], parts[2], parts[3]);
+end:
+    for (int at = 0; at < 4; at++)
+        Py_XDECREF(parts[at]);
+    return result;
 }
 
 /* claimable(entries, start, min_idle, now, *, most, looks) */
@@ -220,46 +267,17 @@ PyObject *group_claimable(Group *group, PyObject *args, PyObject *keywords)
     EntryStore *store;
     PyObject *first;
     long long min_idle, now, most, looks;
-    Id start, cursor = 0;
+    Id start;
     if (!PyArg_ParseTupleAndKeywords(args, keywords, "O!OLL$LL", names, &EntryStoreType, &store, &first, &min_idle, &now,
                                      &most, &looks))
         return NULL;
-    int side = id_clamp(first, &start), status = 0;
+    int side = id_clamp(first, &start);
     if (side == -2)
         return NULL;
-    Found found = {{0}, {0}, {0}};
-    IndexPlace place;
-    Record *record = side > 0 ? NULL : (Record *)index_seek(&group->records, start, &place);
-    for (; record != NULL && status == 0; record = (Record *)index_next(&group->records, &place)) {
-        if (!most || !looks) {
-            cursor = record->id;
-            break;
-        }
-        looks--;
-        if (!is_there(store, record->id)) {
-            status = add_id(&found.gone, record->id);
-            most--;
-        } else if (!min_idle || is_idle(record, min_idle, now)) {
-            status = add_id(&found.ids, record->id);
-            if (status == 0)
-                status = buf_add(&found.counts, (const char *)&record->count, 8);
-            most--;
-        }
-    }
-    PyObject *parts[] = {NULL, NULL, NULL, NULL}, *result = NULL;
-    if (status == 0) {
-        parts[0] = id_to_int(cursor);
-        parts[1] = buf_bytes(&found.ids);
-        parts[2] = counts_list(&found.counts);
-        parts[3] = buf_bytes(&found.gone);
-        if (parts[0] != NULL && parts[1] != NULL && parts[2] != NULL && parts[3] != NULL)
-            result = PyTuple_Pack(4, parts[0], parts[1], parts[2], parts[3]);
-    }
-    for (int at = 0; at < 4; at++)
-        Py_XDECREF(parts[at]);
-    buf_free(&found.ids);
-    buf_free(&found.gone);
-    buf_free(&found.counts);
+    Found found = {0};
+    int failed = side <= 0 && group_look(group, store, start, min_idle, now, most, looks, &found) < 0;
+    PyObject *result = failed ? NULL : show_found(group, &found);
+    found_free(&found);
     return result;
 }
 

@@ -11,7 +11,7 @@
  */
 #ifndef MILLSTREAM_PENDING_H
 #define MILLSTREAM_PENDING_H
-#include "core.h"
+#include "node.h"
 
 typedef struct {
     Id key;
@@ -94,7 +94,29 @@ static inline int64_t record_time(const Record *record)
 }
 
 int group_assign(Group *group, Id id, Consumer *consumer, int64_t time, int64_t count);
+int group_release(Group *group, Id id, int64_t count);
 int group_forget(Group *group, Id id);                            /* whether there was a record */
+/* Makes a consumer of the group the holder of so many of its records, no two of them the same; -1: nothing is changed */
+int group_claim(Group *group, Record *const *records, Py_ssize_t count, Consumer *consumer, int64_t time);
+
+/* What a walk over a group's records found for a claim: pointers to records, and ids of those whose entries are gone */
+typedef struct {
+    Id cursor;
+    Buf records, gone;
+} Found;
+
+#define FOUND(found) ((Record **)(found)->records.data)
+#define FOUND_COUNT(found) ((found)->records.size / (Py_ssize_t)sizeof(Record *))
+
+/* See claimable of PyGroup; -1 with an exception. found is empty before, and to be freed in any case */
+int group_look(Group *group, EntryStore *store, Id start, int64_t min_idle, int64_t now, int64_t most, int64_t looks, Found *found);
+void found_free(Found *found);
+int record_is_idle(const Record *record, int64_t min_idle, int64_t now);
+/* Goes on to an entry of a store: whether it is there and lives. Fast where ids ascend; {0} at first, and no walk_end. */
+int find_on(Walk *walk, EntryStore *store, Id id, Entry *entry);
+/* Rows as idle_rows of IdIndex, until out holds so many bytes; how many, or -1 with an exception */
+Py_ssize_t index_rows(const Index *index, Id start, Id end, int64_t count, int64_t min_idle, int64_t now, Py_ssize_t bytes,
+                      Buf *out);
 
 PyObject *group_claimable(Group *group, PyObject *args, PyObject *keywords);
 PyObject *index_view(PyObject *owner, Index *index);              /* what Python sees of an index of records */

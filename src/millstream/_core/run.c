@@ -10,13 +10,13 @@
 #include <strings.h>
 #include <time.h>
 
-#include "node.h"
 #include "pending.h"
 
-#define WORDS_MAX 1024          /* words of a command that is taken; more take the ordinary way */
+#define WORDS_MAX (1 << 16)     /* words of a command that is taken; more take the ordinary way */
 #define COMMANDS_MAX 512        /* of one run; then other clients have their turn */
 #define REPLIES_MAX (256 << 10) /* bytes of one run; then they are to be sent */
 #define REPLY_MAX (4 << 20)     /* bytes of one reply; a larger one takes the ordinary way, which holds it once */
+#define ROWS_MAX 50000          /* of XPENDING; more are surely too many bytes, or nearly so */
 #define ENTRIES_MAX 10000       /* of one reply; more are not copied but shared, which the ordinary way does */
 #define DIGITS_MAX 18           /* of a number that surely is within 64 bits */
 #define LARGEST (1LL << 31)     /* a count or a time above this takes the ordinary way */
@@ -29,7 +29,7 @@ typedef struct {
     PyObject *config, *waiting;
     PyTypeObject *stream_type, *string_type;
     int records;
-    Buf replies, steps;
+    Buf replies, steps, words; /* words: a View of each */
     uint64_t calls[16], nanoseconds[16];
 } Runner;
 
@@ -41,9 +41,9 @@ typedef struct {
     uint64_t db, wall;
     int resp;
     int64_t max_bytes, max_entries;
-    Py_ssize_t changes, written, hits, misses; /* written: steps of the record; one may be many changes */
+    Py_ssize_t changes, written, soft, hits, misses; /* written: steps of the record; one may be many changes */
     PyObject *woken;
-    View *words;
+    View *words; /* of the command at work */
     Py_ssize_t count; /* words */
 } Run;
 
@@ -73,8 +73,13 @@ static const char *split(Run *run, const char *at, const char *end)
 {
     int64_t count, size;
     at = get_head(at, end, '*', &count);
-    if (at == NULL || count < 1 || count > WORDS_MAX)
+    if (at == NULL || count < 1 || count > WORDS_MAX || count > (end - at) / 6) /* "$0", two line ends */
         return NULL;
+    if (buf_reserve(&run->of->words, (Py_ssize_t)sizeof(View) * count) < 0) {
+        PyErr_Clear();
+        return NULL;
+    }
+    run->words = (View *)run->of->words.data;
     for (int64_t word = 0; word < count; word++) {
         at = get_head(at, end, '$', &size);
         if (at == NULL || end - at < size + 2 || at[size] != '\r' || at[size + 1] != '\n')
@@ -134,6 +139,25 @@ static int get_bound(View word, uint64_t missing, Id *id)
     if (ms < 0 || seq < 0)
         return 0;
     *id = ID_MAKE(ms, dash == NULL ? missing : (uint64_t)seq);
+    return 1;
+}
+
+/* An id: "ms" or "ms-seq"; 0 for any other form */
+static int get_id(View word, Id *id)
+{
+    return !is_sign(word, '-') && !is_sign(word, '+') && get_bound(word, 0, id);
+}
+
+/* An end of a range, which "(" leaves out */
+static int get_edge(View word, int is_end, Id *id)
+{
+    int out = word.size > 0 && *word.data == '(';
+    View rest = {word.data + out, word.size - out};
+    if ((out && (is_sign(rest, '-') || is_sign(rest, '+'))) || !get_bound(rest, is_end ? UINT64_MAX : 0, id))
+        return 0;
+    if (out && *id == (is_end ? 0 : ID_MAX))
+        return 0;
+    *id += !out ? 0 : is_end ? ID_MAX : 1;
     return 1;
 }
 
@@ -379,27 +403,51 @@ static int run_xlen(Run *run)
     return DONE;
 }
 
-/* "*n" and the entries between two ids behind what is in replies; ORDINARY leaves them as they were */
-static int reply_entries(Run *run, EntryStore *entries, Id start, Id end, int64_t count, int backwards)
+/* Begins an array in replies, of which it is known behind them how many items it has; where they begin, or -1 */
+static Py_ssize_t begin_array(Buf *replies)
 {
-    Buf *replies = &run->of->replies;
-    Py_ssize_t before = replies->size;
-    if ((count < 0 || count > ENTRIES_MAX) && store_length(entries) > ENTRIES_MAX)
-        return ORDINARY;
     if (buf_reserve(replies, HEAD_ROOM) < 0)
-        return ORDINARY;
-    /* How many there are is known behind them: they are moved up to their head then */
-    Py_ssize_t first = before + HEAD_ROOM;
-    replies->size = first;
-    Py_ssize_t found = store_reply(entries, start, end, (Py_ssize_t)count, backwards, first + REPLY_MAX, replies);
-    if (found < 0 || replies->size >= first + REPLY_MAX) {
-        replies->size = before;
+        return -1;
+    return replies->size += HEAD_ROOM;
+}
+
+/* Moves the items up to their head; ORDINARY where count is -1 or they are too many bytes, and nothing is there of them */
+static int end_array(Buf *replies, Py_ssize_t first, Py_ssize_t count)
+{
+    if (count < 0 || replies->size >= first + REPLY_MAX) {
+        replies->size = first - HEAD_ROOM;
         return ORDINARY;
     }
-    char *at = put_head(replies->data + before, '*', (uint64_t)found);
+    char *at = put_head(replies->data + first - HEAD_ROOM, '*', (uint64_t)count);
     memmove(at, replies->data + first, (size_t)(replies->size - first));
     replies->size -= replies->data + first - at;
     return DONE;
+}
+
+/* "*n" and the entries between two ids behind what is in replies, and their ids to ids, which may be NULL; ORDINARY leaves
+ * replies as they were */
+static int reply_entries(Run *run, EntryStore *entries, Id start, Id end, int64_t count, int backwards, Buf *ids)
+{
+    Buf *replies = &run->of->replies;
+    if ((count < 0 || count > ENTRIES_MAX) && store_length(entries) > ENTRIES_MAX)
+        return ORDINARY;
+    Py_ssize_t first = begin_array(replies);
+    if (first < 0)
+        return ORDINARY;
+    return end_array(replies, first,
+                     store_reply(entries, start, end, (Py_ssize_t)count, backwards, first + REPLY_MAX, replies, ids));
+}
+
+/* What XREAD and XREADGROUP answer of one key: its name, and entries as above */
+static int reply_read(Run *run, View key, EntryStore *entries, Id after, int64_t count, Buf *ids)
+{
+    Buf *replies = &run->of->replies;
+    Py_ssize_t before = replies->size;
+    if (buf_add(replies, run->resp == 2 ? "*1\r\n*2\r\n" : "%1\r\n", run->resp == 2 ? 8 : 4) == 0
+        && buf_bulk(replies, key.data, key.size) == 0 && reply_entries(run, entries, after + 1, ID_MAX, count, 0, ids) == DONE)
+        return DONE;
+    replies->size = before;
+    return ORDINARY;
 }
 
 static int run_range(Run *run, int backwards)
@@ -413,12 +461,12 @@ static int run_range(Run *run, int backwards)
             return ORDINARY;
     } else if (run->count != 4)
         return ORDINARY;
-    if (!get_bound(run->words[2 + backwards], 0, &start) || !get_bound(run->words[3 - backwards], UINT64_MAX, &end))
+    if (!get_edge(run->words[2 + backwards], 0, &start) || !get_edge(run->words[3 - backwards], 1, &end))
         return ORDINARY;
     EntryStore *entries = get_entries(run, run->words[1], &stream);
     if (entries == NULL)
         return ORDINARY;
-    int result = reply_entries(run, entries, start, end, count, backwards);
+    int result = reply_entries(run, entries, start, end, count, backwards, NULL);
     run->hits += result == DONE;
     Py_DECREF(entries);
     return result;
@@ -446,20 +494,14 @@ static int run_xread(Run *run)
     if (run->count != at + 3 || !is_word(run->words[at], "STREAMS"))
         return ORDINARY;
     View key = run->words[at + 1], id = run->words[at + 2];
-    if (is_sign(id, '-') || is_sign(id, '+') || !get_bound(id, 0, &after) || after == ID_MAX)
+    if (!get_id(id, &after) || after == ID_MAX)
         return ORDINARY;
     EntryStore *entries = get_entries(run, key, &stream);
     if (entries == NULL)
         return ORDINARY;
-    Buf *replies = &run->of->replies;
-    Py_ssize_t before = replies->size;
     int result = ORDINARY;
-    if (store_length(entries) && store_last_live(entries) > after
-        && buf_add(replies, run->resp == 2 ? "*1\r\n*2\r\n" : "%1\r\n", run->resp == 2 ? 8 : 4) == 0
-        && buf_bulk(replies, key.data, key.size) == 0)
-        result = reply_entries(run, entries, after + 1, ID_MAX, count, 0);
-    if (result == ORDINARY)
-        replies->size = before;
+    if (store_length(entries) && store_last_live(entries) > after)
+        result = reply_read(run, key, entries, after, count, NULL);
     run->hits += result == DONE;
     Py_DECREF(entries);
     return result;
@@ -472,9 +514,11 @@ static const struct {
     const char *name;
     int (*handler)(Run *);
 } commands[] = {
-    {"get", run_get},     {"ping", run_ping},     {"set", run_set},
-    {"xack", run_xack},     {"xadd", run_xadd},
-    {"xlen", run_xlen},   {"xrange", run_xrange}, {"xread", run_xread}, {"xreadgroup", run_xreadgroup}, {"xrevrange", run_xrevrange},
+    {"get", run_get},       {"ping", run_ping},     {"set", run_set},
+    {"xack", run_xack},     {"xadd", run_xadd},     {"xautoclaim", run_xautoclaim},
+    {"xclaim", run_xclaim}, {"xlen", run_xlen},     {"xpending", run_xpending},
+    {"xrange", run_xrange}, {"xread", run_xread},   {"xreadgroup", run_xreadgroup},
+    {"xrevrange", run_xrevrange},
 };
 #define COMMANDS ((int)(sizeof commands / sizeof *commands))
 static PyObject *names[COMMANDS];
@@ -541,7 +585,8 @@ static PyObject *make_result(Run *run, Py_ssize_t at, PyObject *words, Py_ssize_
     PyStructSequence_SET_ITEM(result, 7, PyLong_FromSsize_t(run->hits));
     PyStructSequence_SET_ITEM(result, 8, PyLong_FromSsize_t(run->misses));
     PyStructSequence_SET_ITEM(result, 9, run->woken == NULL ? Py_NewRef(Py_None) : run->woken);
-    for (int item = 0; item < 10; item++)
+    PyStructSequence_SET_ITEM(result, 10, PyBool_FromLong(run->written && run->written == run->soft));
+    for (int item = 0; item < 11; item++)
         if (PyStructSequence_GET_ITEM(result, item) == NULL) {
             Py_DECREF(result);
             return NULL;
@@ -549,7 +594,7 @@ static PyObject *make_result(Run *run, Py_ssize_t at, PyObject *words, Py_ssize_
     return result;
 }
 
-/* Runs what is plain; where it ended, with the words of a command that is not in *other */
+/* Runs what is plain; where it ended, with the words of a command that is not in *other; NULL when interrupted */
 static const char *run_commands(Run *run, const char *at, const char *end, PyObject **other, Py_ssize_t *count, int *last)
 {
     Runner *of = run->of;
@@ -560,6 +605,8 @@ static const char *run_commands(Run *run, const char *at, const char *end, PyObj
             break;
         int command = find_command(run->words[0]);
         if (command < 0 || commands[command].handler(run) != DONE) {
+            if (PyErr_Occurred() && !PyErr_ExceptionMatches(PyExc_Exception))
+                return NULL; /* Ctrl-C while a value's own code ran: it is the caller's, as it is from the Python runner */
             PyErr_Clear();
             *other = word_list(run);
             if (*other == NULL)
@@ -593,8 +640,7 @@ static PyObject *runner_run(Runner *self, PyObject *const *args, Py_ssize_t narg
         PyErr_SetString(PyExc_TypeError, "run(db, data, at, wall, resp)");
         return NULL;
     }
-    View words[WORDS_MAX];
-    Run run = {.of = self, .words = words};
+    Run run = {.of = self};
     Py_ssize_t size = PyBytes_GET_SIZE(args[1]), first = PyLong_AsSsize_t(args[2]), count = 0;
     run.wall = PyLong_AsUnsignedLongLong(args[3]);
     run.resp = (int)PyLong_AsLong(args[4]);
@@ -618,9 +664,10 @@ static PyObject *runner_run(Runner *self, PyObject *const *args, Py_ssize_t narg
     int last = -1;
     const char *data = PyBytes_AS_STRING(args[1]);
     const char *at = run_commands(&run, data + first, data + size, &other, &count, &last);
-    result = make_result(&run, at - data, other, count, last);
+    result = at == NULL ? NULL : make_result(&run, at - data, other, count, last);
     give_back(&self->replies);
     give_back(&self->steps);
+    give_back(&self->words);
 end:
     Py_XDECREF(run.key);
     Py_XDECREF(keys);
@@ -705,6 +752,7 @@ static void runner_dealloc(Runner *self)
     runner_clear(self);
     buf_free(&self->replies);
     buf_free(&self->steps);
+    buf_free(&self->words);
     Py_TYPE(self)->tp_free((PyObject *)self);
 }
 
@@ -729,9 +777,10 @@ PyTypeObject RunnerType = {
 
 static PyStructSequence_Field run_fields[] = {
     {"at", NULL},     {"words", NULL}, {"commands", NULL}, {"last", NULL},   {"replies", NULL}, {"record", NULL},
-    {"changes", NULL}, {"hits", NULL},  {"misses", NULL}, {"woken", NULL}, {NULL, NULL},
+    {"changes", NULL}, {"hits", NULL},  {"misses", NULL}, {"woken", NULL}, {"soft", NULL},
+    {NULL, NULL},
 };
-static PyStructSequence_Desc run_description = {"millstream._native.PlainRun", "See millstream.node.batch.PlainRun.", run_fields, 10};
+static PyStructSequence_Desc run_description = {"millstream._native.PlainRun", "See millstream.node.batch.PlainRun.", run_fields, 11};
 
 int runner_prepare(void)
 {

@@ -1,6 +1,7 @@
 """The ``millstream`` command: each subcommand's module is imported only when it is asked for, so that help is quick."""
 
 import importlib
+import os
 from typing import Any
 
 import click
@@ -66,3 +67,15 @@ class LazyGroup(click.Group):
 @click.version_option(__version__, prog_name="millstream")
 def main() -> None:
     """Event streams in Python: Redis Streams server, claiming workers, Spark pipelines."""
+    fill_standard_descriptors()
+
+
+def fill_standard_descriptors() -> None:
+    """Open those of 0 to 2 that were closed (``2>&-``), so that no file or socket gets their place.
+
+    What anybody writes to standard error would go into it, be it the log; and libuv ends the process (SIGABRT) where it
+    is to close one of them.
+    """
+    while (opened := os.open(os.devnull, os.O_RDWR)) <= 2:
+        os.set_inheritable(opened, True)
+    os.close(opened)

@@ -15,6 +15,7 @@ from millstream.protocol.reader import CommandReader, QueryBufferError
 
 if TYPE_CHECKING:
     from millstream.commands.context.session import Session
+    from millstream.node.batch import PlainRun
     from millstream.node.durability.held_replies import ReplyGate
     from millstream.node.node import Node
     from millstream.node.outcome import Outcome
@@ -36,6 +37,12 @@ class ChannelHost(Protocol):
 
     def run(self, channel: "Channel", data: bytes) -> None:
         """Run the commands a client sends."""
+
+    def run_plain(self, session: "Session", reader: CommandReader) -> "PlainRun":
+        """Run the plain commands that are next; a disk that fails on them ends the store."""
+
+    def serve(self, session: "Session", key: bytes) -> None:
+        """Run again what waited for a key, since a plain command of this session has changed it."""
 
     def execute(self, session: "Session", argv: list[bytes]) -> "Outcome | None":
         """Run one command; a disk that fails on it ends the store."""
@@ -102,21 +109,42 @@ class Channel:
 
     # ------------------------------------------------------------------ inside the store's guard
 
-    def feed(self, data: bytes) -> None:
-        """Take bytes from the client and run what is complete."""
+    def feed(self, data: bytes) -> bool:
+        """Take bytes from the client and run what is complete; whether all of it was plain commands.
+
+        These end no wait and no connection, publish nothing and make nothing due.
+        """
         if self.closed or self._ending:
-            return
+            return False
         try:
             self._reader.feed(data)
         except QueryBufferError as error:
             self._store.cut(self, str(error))
-            return
-        self.run()
+            return False
+        if self.session.blocked or not self._run_plain() or self._reader.chunk or self.session.held is not None:
+            self.run()
+            return False
+        self.flush()
+        return True
+
+    def _run_plain(self) -> bool:
+        """Run the plain commands that are next; whether there were any, and nobody had waited for what they changed."""
+        store = self._store
+        run = store.run_plain(self.session, self._reader)
+        if run.commands:
+            self.put([run.replies], store.node.journal.position)
+        if run.woken is None:
+            return run.commands > 0
+        store.serve(self.session, run.woken)
+        store.empty_outbox()
+        return False
 
     def run(self) -> None:
         """Run the commands that are here, until one waits."""
         store, session = self._store, self.session
         while not (self.closed or self._ending or session.blocked):
+            if self._run_plain() and session.held is None:  # the reader would look through the rest of the chunk
+                continue
             try:
                 argv = session.held or self._reader.next()
             except ProtocolError as error:

@@ -26,6 +26,7 @@ from millstream.commands.context.config import Config
 from millstream.embedded.channel import Channel, Sink
 from millstream.embedded.guard import Guard, be_helper
 from millstream.errors import DiskFullError, StorageError, UsageError
+from millstream.node.batch import NOTHING, PlainRun
 from millstream.node.durability.disk_guard import DiskGuard, default_floor
 from millstream.node.durability.group_commit import CommitStep, Fsync, GroupCommit, Report, perform, perform_in_thread
 from millstream.node.durability.held_replies import ReplyGate
@@ -43,6 +44,7 @@ if TYPE_CHECKING:
     from millstream.commands.context.session import Session
     from millstream.embedded.place import Place
     from millstream.persistence.disk import Disk
+    from millstream.protocol.reader import CommandReader
 
 log = logging.getLogger("millstream.embedded")
 
@@ -197,8 +199,10 @@ class Store:
         self._check_process()
         with self._guard:
             try:
-                channel.feed(data)
-                self._settle()
+                if channel.feed(data):
+                    self._settle_writes()
+                else:
+                    self._settle()
             except BaseException as error:
                 self._fail(StorageError(INTERRUPTED.format(url=self.place.url, error=repr(error))))
                 raise
@@ -223,6 +227,21 @@ class Store:
         return self.clock.now()
 
     # ------------------------------------------------------------------ inside the guard, called by channels
+
+    def run_plain(self, session: "Session", reader: "CommandReader") -> PlainRun:
+        """Run the plain commands that are next; a disk that fails on them ends the store."""
+        try:
+            return self.node.batches.take(session, reader, self.clock.wall_time())
+        except StorageError as error:
+            self._fail(error)
+            return NOTHING
+
+    def serve(self, session: "Session", key: bytes) -> None:
+        """Run again what waited for a key, since a plain command of this session has changed it."""
+        try:
+            self.node.serve(session.db, key, self._now())
+        except StorageError as error:
+            self._fail(error)
 
     def execute(self, session: "Session", argv: list[bytes]) -> Outcome | None:
         """Run one command; a disk that fails on it ends the store."""
@@ -271,11 +290,19 @@ class Store:
         if self.node.host.stopping:
             self.node.host.stopping = False
             self._cut_all("SHUTDOWN")
+        self._settle_writes()
+        self._set_alarm(self._next_due())
+
+    def _settle_writes(self) -> None:
+        """See to what was logged."""
+        kept = self._durable
+        if kept is None:
+            return
         if self._commit() is not None:
             self._wake()
-        if self._durable is not None and self.failure is None:
-            self._durable.rewriter.consider()
-        self._set_alarm()
+        if self.failure is None:
+            kept.rewriter.consider()
+        self._set_alarm(kept.commit.next_due())
 
     def _commit(self) -> CommitStep | None:
         """Carry out the steps of the group commit that are quick; the next one if it waits for the disk."""
@@ -301,9 +328,8 @@ class Store:
         moments = [moment for moment in (node and node / 1000, commit) if moment is not None]
         return min(moments) if moments else None
 
-    def _set_alarm(self) -> None:
-        """Wake the background thread if it would sleep past the next moment at which it is needed."""
-        due = self._next_due()
+    def _set_alarm(self, due: float | None) -> None:
+        """Wake the background thread if it would sleep past the moment at which it is needed next."""
         if due is not None and (self._alarm is None or due < self._alarm):
             self._wake()
 

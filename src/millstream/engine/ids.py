@@ -52,8 +52,7 @@ def pack_all(ids: list[int]) -> bytes:
 
 def unpack_all(packed: bytes) -> list[int]:
     """The ids in a run of 16-byte pieces."""
-    halves = struct.unpack(f">{len(packed) // 8}Q", packed)
-    return [ms << 64 | seq for ms, seq in zip(halves[::2], halves[1::2], strict=True)]
+    return [ms << 64 | seq for ms, seq in struct.iter_unpack(">QQ", packed)]
 
 
 def _unsigned(digits: bytes) -> int | None:
@@ -101,6 +100,9 @@ def parse(word: bytes, missing_seq: int = 0) -> int | None:
         word: ``ms`` or ``ms-seq`` in any form Redis accepts (leading zeros, ``+``, leading blanks).
         missing_seq: what stands for the sequence when only ``ms`` is given.
     """
+    head, _, tail = word.partition(b"-")
+    if tail.isdigit() and head.isdigit() and len(head) < 20 > len(tail):
+        return int(head) << 64 | int(tail)  # as every server writes it: 19 digits fit 64 bits, whatever they are
     halves = _halves(word)
     if halves is None:
         return None

@@ -19,9 +19,9 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 from millstream import core
 from millstream.engine import ids
 from millstream.engine.keyspace import StringValue
-from millstream.engine.streams.group import UNKNOWN, Group
+from millstream.engine.streams.group import ATTEMPTS, UNKNOWN, Group, next_count
 from millstream.engine.streams.nodes import bulk_id
-from millstream.engine.streams.pending import IdIndex
+from millstream.engine.streams.pending import Consumer, IdIndex
 from millstream.engine.streams.stream import Stream
 from millstream.node.journal import not_logged
 from millstream.node.log import codec
@@ -38,8 +38,12 @@ if TYPE_CHECKING:
     from millstream.node.host import NodeHost
     from millstream.node.journal import Journal
     from millstream.node.stats import NodeStats
+    from millstream.protocol.reader import CommandReader
+    from millstream.replies import Buffer
 
-NAMES = ("get", "ping", "set", "xack", "xadd", "xlen", "xrange", "xread", "xreadgroup", "xrevrange")
+NAMES = tuple(
+    "get ping set xack xadd xautoclaim xclaim xlen xpending xrange xread xreadgroup xrevrange".split()  # noqa: SIM905 - one on a line would take a line for each
+)
 """The commands that have plain forms; the counters of a run stand in this order."""
 
 # Commands after which a run ends, so that other clients have their turn
@@ -57,6 +61,9 @@ _HALF = rb"(?:0|[1-9][0-9]{0,17})"
 _WHOLE_IDS = re.compile(rb"%b-%b(?: %b-%b)*" % (_HALF, _HALF, _HALF, _HALF))
 # A count or a time above this goes the ordinary way, which knows which of them are refused
 _LARGEST = 2**31
+# Rows of XPENDING's reply; more are surely too many bytes, or nearly so
+ROWS_MAX = 50_000
+_SIGNS = frozenset({b"-", b"+"})
 
 
 class PlainRun(NamedTuple):
@@ -75,6 +82,8 @@ class PlainRun(NamedTuple):
         misses: keys that were read and were not there.
         woken: the key, if the last command changed one that somebody waits for; they are to be served before
             anything else.
+        soft: no reply waits for the record, which holds only when consumers tried to claim; see
+            :func:`~millstream.commands.streams.read.note_seen`.
     """
 
     at: int
@@ -87,11 +96,12 @@ class PlainRun(NamedTuple):
     hits: int
     misses: int
     woken: bytes | None
+    soft: bool
 
 
 _EMPTY = Splitter(b"")
 
-NOTHING = PlainRun(0, None, 0, "", b"", None, 0, 0, 0, None)
+NOTHING = PlainRun(0, None, 0, "", b"", None, 0, 0, 0, None, soft=False)
 """A run of no commands."""
 
 
@@ -136,13 +146,14 @@ class PyPlainRunner:
         self._wall = 0
         self._resp = 2
         self._dirty = self._hits = self._misses = 0
+        self._soft_steps = 0
         self._woken: bytes | None = None
         self._alike = 0  # commands that the handler has taken together with the one it was called for
         self._before = 0, 0  # commands run before the one at hand, and bytes of their replies
         self._is_changing = False  # several changes are being made; a failure leaves some of them
         handlers: list[Callable[[list[bytes]], bytes | None]] = [
-            self._get, self._ping, self._set, self._xack, self._xadd, self._xlen, self._xrange, self._xread,
-            self._xreadgroup, self._xrevrange,
+            self._get, self._ping, self._set, self._xack, self._xadd, self._xautoclaim, self._xclaim, self._xlen,
+            self._xpending, self._xrange, self._xread, self._xreadgroup, self._xrevrange,
         ]  # fmt: skip
         self._handlers = {
             word: (at, handler)
@@ -169,6 +180,7 @@ class PyPlainRunner:
         handlers, calls, clock = self._handlers, self._calls, time.perf_counter_ns
         before = clock()
         words: list[bytes] | None = None
+        noted = 0
         try:
             while (words := splitter.next()) is not None:
                 found = handlers.get(words[0]) or handlers.get(words[0].lower())
@@ -177,6 +189,7 @@ class PyPlainRunner:
                 if found[0] != last:  # the clock is read between different commands only
                     before = self._credit(last, before, clock())
                 self._before = commands, size
+                noted = len(self._steps)
                 reply = found[1](words)
                 if reply is None:
                     break
@@ -190,9 +203,12 @@ class PyPlainRunner:
                 if self._woken is not None or size >= REPLIES_MAX or commands >= RUN_MAX:
                     words = None
                     break
-        except Exception:  # one that fails (no memory) has changed nothing, and shows why on the ordinary way
+        except Exception:
+            # One that fails (no memory) has changed nothing, and shows why on the ordinary way. So a handler makes its
+            # reply and notes its step before it changes anything; here the step goes again
             if self._is_changing:
                 raise
+            del self._steps[noted:]
         self._credit(last, before, clock())
         return self._ended(words, commands, b"".join(replies), last)
 
@@ -210,15 +226,16 @@ class PyPlainRunner:
     def _ended(self, words: list[bytes] | None, commands: int, replies: bytes, last: int) -> PlainRun:
         steps, splitter = self._steps, self._splitter
         record = codec.pack(self._wall, steps) if steps and self._records else None
+        soft = 0 < len(steps) == self._soft_steps
         name = NAMES[last] if commands else ""
         at, dirty, hits, misses, woken = splitter.at, self._dirty, self._hits, self._misses, self._woken
         if steps:
             self._steps = []
-        self._dirty = self._hits = self._misses = 0
+        self._dirty = self._hits = self._misses = self._soft_steps = 0
         self._woken = None
         if at == len(splitter.data):
             self._splitter = _EMPTY
-        return PlainRun(at, words, commands, name, replies, record, dirty, hits, misses, woken)
+        return PlainRun(at, words, commands, name, replies, record, dirty, hits, misses, woken, soft)
 
     def drain(self) -> list[tuple[int, int]]:
         """See :class:`PlainRunner`."""
@@ -255,8 +272,8 @@ class PyPlainRunner:
         db = self._db
         if (db.expires and key in db.expires) or (db.index, key) in self._waiting:
             return None
-        db.keys[key] = StringValue(data)
         self._steps.append(("set", db.index, key, data, None))
+        db.keys[key] = StringValue(data)
         self._dirty += 1
         return b"+OK\r\n"
 
@@ -291,17 +308,18 @@ class PyPlainRunner:
             name = bulk_id(new_id)
             names.append(name)
             wires.append(b"*2\r\n%b%b%b\r\n" % (name, head, rest))
+        reply = b"".join(names)
         self._is_changing = True
         fresh = stream.add_all(first, added, wires, self._config.node_max_bytes, self._config.node_max_entries)
-        self._is_changing = False
         if self._records:
             for new_id, fields in enumerate(added, first):
                 self._steps.append(("xadd", db, key, ids.pack(new_id), fields, fresh[new_id - first], None))
+        self._is_changing = False
         self._alike = len(added) - 1
         self._dirty += len(added)
         if is_waited_for:
             self._woken = key
-        return b"".join(names)
+        return reply
 
     def _xlen(self, words: list[bytes]) -> bytes | None:
         stream = self._stream(words[1]) if len(words) == 2 else None
@@ -325,7 +343,7 @@ class PyPlainRunner:
         elif len(words) != 4:
             return None
         first, second = (words[3], words[2]) if backwards else (words[2], words[3])
-        start, end = _bound(first, 0), _bound(second, ids.MAX64)
+        start, end = _start(first), _end(second)
         stream = self._stream(words[1])
         if start is None or end is None or stream is None:
             return None
@@ -349,7 +367,7 @@ class PyPlainRunner:
             return None
         key = words[at + 1]
         after, stream = _bound(words[at + 2], 0), self._stream(key)
-        if after is None or words[at + 2] in {b"-", b"+"} or stream is None:
+        if after is None or words[at + 2] in _SIGNS or stream is None:
             return None
         if after == ids.MAX_ID or not stream.length or stream.entries.last_live_id <= after:
             return None
@@ -382,43 +400,224 @@ class PyPlainRunner:
                 count = value or -1
             at += 1
         db, key = self._db.index, words[-2]
-        stream = self._stream(key)
-        group = None if stream is None else stream.groups.get(words[2])
-        consumer = None if group is None else group.consumers.get(words[3])
-        if stream is None or group is None or consumer is None or (db, key) in self._waiting:
+        holder = self._holder(key, words[2], words[3])
+        if holder is None:
             return None
+        stream, group, consumer = holder
         if not _reads_in_order(stream, group):
             return None
         taken, buffers, last = stream.entries.reply(group.last_id + 1, ids.MAX_ID, count)
         if sum(map(len, buffers)) >= REPLY_MAX:
             return None
-        self._hits += 1
-        stream.deliver(group, consumer, last, self._wall, noack=noack)
-        self._steps.append(("gread", db, key, words[2], words[3], self._wall, ids.pack(last), noack))
-        self._dirty += 1
         head = b"*1\r\n*2\r\n" if self._resp == 2 else b"%1\r\n"
-        return b"%b$%d\r\n%b\r\n*%d\r\n%b" % (head, len(key), key, taken, b"".join(buffers))
+        reply = b"%b$%d\r\n%b\r\n*%d\r\n%b" % (head, len(key), key, taken, b"".join(buffers))
+        self._steps.append(("gread", db, key, words[2], words[3], self._wall, ids.pack(last), noack))
+        stream.deliver(group, consumer, last, self._wall, noack=noack)
+        self._hits += 1
+        self._dirty += 1
+        return reply
+
+    def _group(self, key: bytes, name: bytes) -> Group | None:
+        stream = self._stream(key)
+        return None if stream is None else stream.groups.get(name)
+
+    def _holder(self, key: bytes, name: bytes, consumer: bytes) -> tuple[Stream, Group, Consumer] | None:
+        """A consumer who may be given entries, with its group; None if one is missing, or if somebody waits there."""
+        stream = self._stream(key)
+        group = None if stream is None else stream.groups.get(name)
+        holder = None if group is None else group.consumers.get(consumer)
+        if stream is None or group is None or holder is None or (self._db.index, key) in self._waiting:
+            return None
+        return stream, group, holder
 
     def _xack(self, words: list[bytes]) -> bytes | None:
         if len(words) < 4:
             return None
         wanted = _ids(words[3:])
-        stream = self._stream(words[1])
-        group = None if stream is None else stream.groups.get(words[2])
+        group = self._group(words[1], words[2])
         if group is None or wanted is None:
             return None
-        self._hits += 1
         pending = group.pending
         if isinstance(pending, IdIndex) and pending.begins_with(wanted):
             there = wanted  # found at a glance; else they are looked for one by one
         else:
             there = list(dict.fromkeys([entry for entry in wanted if entry in pending]))
+        reply = b":%d\r\n" % len(there)
         if there:
             packed = ids.pack_all(there)
-            group.forget_all(packed)
             self._steps.append(("gack", self._db.index, words[1], words[2], packed))
+            group.forget_all(packed)
             self._dirty += len(there)
-        return b":%d\r\n" % len(there)
+        self._hits += 1
+        return reply
+
+    def _xpending(self, words: list[bytes]) -> bytes | None:
+        """``XPENDING key group``, and ``XPENDING key group [IDLE ms] start end count [consumer]``."""
+        if len(words) < 3:
+            return None
+        group = self._group(words[1], words[2])
+        if group is None:
+            return None
+        reply = self._summary(group) if len(words) == 3 else self._pending_range(group, words)
+        self._hits += reply is not None
+        return reply
+
+    def _summary(self, group: Group) -> bytes | None:
+        pending = group.pending
+        if not len(pending):
+            return b"*4\r\n:0\r\n$-1\r\n$-1\r\n*-1\r\n" if self._resp == 2 else b"*4\r\n:0\r\n_\r\n_\r\n_\r\n"
+        rows = [
+            b"*2\r\n%b%b" % (_bulk(name), _bulk(b"%d" % len(consumer.pending)))
+            for name, consumer in sorted(group.consumers.items())
+            if len(consumer.pending)
+        ]
+        if sum(map(len, rows)) >= REPLY_MAX:
+            return None
+        ends = _bulk(ids.text(pending.first())) + _bulk(ids.text(pending.last()))
+        return b"*4\r\n:%d\r\n%b*%d\r\n%b" % (len(pending), ends, len(rows), b"".join(rows))
+
+    def _pending_range(self, group: Group, words: list[bytes]) -> bytes | None:
+        at, min_idle = (5, _number(words[4])) if len(words) > 7 and words[3].upper() == b"IDLE" else (3, 0)
+        if min_idle is None or not at + 3 <= len(words) <= at + 4:
+            return None
+        start, end, count = _start(words[at]), _end(words[at + 1]), _number(words[at + 2])
+        if start is None or end is None or count is None:
+            return None
+        index = group.pending
+        if len(words) == at + 4:
+            consumer = group.consumers.get(words[at + 3])
+            if consumer is None:
+                return b"*0\r\n"
+            index = consumer.pending
+        if min(count, len(index)) > ROWS_MAX:
+            return None
+        number, rows = index.idle_rows(start, end, count, min_idle, self._wall)
+        return b"*%d\r\n%b" % (number, rows) if len(rows) < REPLY_MAX else None
+
+    def _xclaim(self, words: list[bytes]) -> bytes | None:
+        """``XCLAIM key group consumer min-idle id [id ...]`` of ascending ids whose entries are there.
+
+        With ``IDLE ms``, ``TIME ms``, ``RETRYCOUNT n`` and ``JUSTID`` in any order.
+        """
+        wanted: list[int] = []
+        while len(words) > len(wanted) + 5 and (entry := _id(words[len(wanted) + 5])) is not None:
+            if wanted and entry <= wanted[-1]:
+                return None
+            wanted.append(entry)
+        options = _claim_options(words[len(wanted) + 5 :], self._wall)
+        if len(words) < 6 or options is None:
+            return None
+        holder, min_idle = self._holder(*words[1:4]), _number(words[4])
+        if holder is None or min_idle is None:
+            return None
+        pending, entries, latest = holder[1].pending, holder[0].entries, self._wall - min_idle
+        found: list[int] = []
+        counts: list[int] = []
+        for entry in wanted:
+            record = pending.get(entry)
+            if record is None:
+                continue
+            if entry not in entries:
+                return None
+            if record.consumer is None or not min_idle or record.time <= latest:
+                found.append(entry)
+                counts.append(record.count)
+        return self._claim(words, holder, options, found, counts)
+
+    def _xautoclaim(self, words: list[bytes]) -> bytes | None:
+        """``XAUTOCLAIM key group consumer min-idle start [COUNT n] [JUSTID]`` that comes upon no entry that is gone."""
+        if len(words) < 6:
+            return None
+        start, min_idle, count, just_id, at = _start(words[5]), _number(words[4]), 100, False, 6
+        while at < len(words):
+            if words[at].upper() == b"JUSTID":
+                just_id = True
+                at += 1
+                continue
+            count = (_number(words[at + 1]) or 0) if len(words) > at + 1 and words[at].upper() == b"COUNT" else 0
+            if not 0 < count <= _LARGEST:
+                return None
+            at += 2
+        holder = self._holder(*words[1:4])
+        if holder is None or start is None or min_idle is None:
+            return None
+        entries, group = holder[0].entries, holder[1]
+        cursor, taken, counts, gone = group.claimable(
+            entries, start, min_idle, self._wall, most=count, looks=count * ATTEMPTS
+        )
+        if gone:
+            return None
+        options = _ClaimOptions(self._wall, None, just_id)
+        reply = self._claim(words, holder, options, ids.unpack_all(taken), counts)
+        return None if reply is None else b"*3\r\n%b%b*0\r\n" % (_bulk(ids.text(cursor)), reply)
+
+    def _claim(
+        self,
+        words: list[bytes],
+        holder: tuple[Stream, Group, Consumer],
+        options: "_ClaimOptions",
+        found: list[int],
+        counts: list[int],
+    ) -> bytes | None:
+        """Give records to a consumer; the reply, of ids or entries."""
+        (stream, group, consumer), (time, retry_count, just_id) = holder, options
+        if counts and min(counts) < 0:
+            return None
+        rows: list[Buffer]
+        if just_id:
+            rows = [_bulk(ids.text(entry)) for entry in found]
+        else:
+            rows = [wire for wire in map(stream.entries.wire, found) if wire is not None]
+        if sum(map(len, rows)) >= REPLY_MAX:
+            return None
+        self._hits += 1
+        wall = self._wall
+        place = (self._db.index, *words[1:4], wall)
+        if found:
+            if retry_count is not None:
+                counts = [retry_count] * len(found)
+            elif not just_id:
+                counts = list(map(next_count, counts))
+            packed = ids.pack_all(found)
+            group.assign_all(packed, consumer, time, counts)
+            consumer.seen = consumer.active = wall
+            self._steps.append(("gclaim", *place, time, packed, counts))
+            self._dirty += len(found)
+        elif consumer.seen != wall:
+            consumer.seen = wall
+            self._steps.append(("cseen", *place))
+            self._soft_steps += 1
+        return b"*%d\r\n%b" % (len(found), b"".join(rows))
+
+
+class _ClaimOptions(NamedTuple):
+    """XCLAIM's options: the delivery time to set, the count to set, and whether only ids are asked for."""
+
+    time: int
+    retry_count: int | None
+    just_id: bool
+
+
+def _claim_options(words: list[bytes], wall: int) -> _ClaimOptions | None:
+    time, retry_count, just_id = wall, None, False
+    at = 0
+    while at < len(words):
+        word = words[at].upper()
+        at += 1
+        if word == b"JUSTID":
+            just_id = True
+            continue
+        value = _number(words[at]) if at < len(words) else None
+        at += 1
+        if value is None:
+            return None
+        if word == b"RETRYCOUNT":
+            retry_count = value
+        elif word in {b"IDLE", b"TIME"}:
+            time = value if word == b"TIME" else wall - value
+        else:
+            return None
+    return _ClaimOptions(time if 0 <= time <= wall else wall, retry_count, just_id)
 
 
 def _reads_in_order(stream: Stream, group: Group) -> bool:
@@ -471,6 +670,29 @@ class Batches:
             and not self._watched
         )
 
+    def take(self, session: "Session", reader: "CommandReader", wall: int) -> PlainRun:
+        """Run the plain commands that are next in what a session has sent, and take them out of that.
+
+        The caller keeps their replies until the journal's position is reached, then serves who waited for the key
+        ``woken``. What comes next is in ``session.held`` if it is the command behind them; after a run of none it
+        comes from the reader, and after any other there may be a further run.
+
+        Args:
+            session: who asks.
+            reader: what it has sent.
+            wall: wall milliseconds.
+
+        Raises:
+            StorageError: the log takes nothing any more.
+        """
+        chunk = reader.chunk
+        if not chunk or not self.takes(session):
+            return NOTHING
+        run = self.run(session, chunk, reader.at, wall)
+        reader.advance(run.at)
+        session.held = run.words
+        return run
+
     def run(self, session: "Session", data: bytes, at: int, wall: int) -> PlainRun:
         """Run plain commands of a session that :meth:`takes` said yes to, and log them.
 
@@ -497,7 +719,7 @@ class Batches:
             stats.lookups.hits += run.hits
             stats.lookups.misses += run.misses
             if run.record is not None:
-                self._journal.append_run(run.record)
+                self._journal.append_run(run.record, soft=run.soft)
         return run
 
     def _drain(self) -> list[tuple[str, int, int]]:
@@ -520,7 +742,7 @@ def _ids(words: list[bytes]) -> list[int] | None:
             return [ms << 64 | seq for ms, seq in zip(halves[::2], halves[1::2], strict=True)]
     found: list[int] = []
     for word in words:
-        entry = None if word in {b"-", b"+"} else _bound(word, 0)
+        entry = _id(word)
         if entry is None:
             return None
         found.append(entry)
@@ -536,3 +758,28 @@ def _bound(word: bytes, missing_seq: int) -> int | None:
     ms_word, dash, seq_word = word.partition(b"-")
     ms, seq = _number(ms_word), _number(seq_word) if dash else missing_seq
     return None if ms is None or seq is None else ids.make(ms, seq)
+
+
+def _id(word: bytes) -> int | None:
+    """An id in one of its usual forms."""
+    return None if word in _SIGNS else _bound(word, 0)
+
+
+def _start(word: bytes) -> int | None:
+    """The first id of a range; ``(id``: the one behind it."""
+    if word[:1] != b"(":
+        return _bound(word, 0)
+    found = _id(word[1:])
+    return None if found is None or found == ids.MAX_ID else found + 1
+
+
+def _end(word: bytes) -> int | None:
+    """The last id of a range; ``(id``: the one before it."""
+    if word[:1] != b"(":
+        return _bound(word, ids.MAX64)
+    found = None if word[1:] in _SIGNS else _bound(word[1:], ids.MAX64)
+    return found - 1 if found else None
+
+
+def _bulk(word: bytes) -> bytes:
+    return b"$%d\r\n%b\r\n" % (len(word), word)

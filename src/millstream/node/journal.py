@@ -82,19 +82,21 @@ class Journal:
                 self.position = position
         return steps
 
-    def append_run(self, record: bytes) -> None:
-        """Append the record of a run of plain commands, which replies wait for.
+    def append_run(self, record: bytes, *, soft: bool) -> None:
+        """Append the record of a run of plain commands, which replies wait for unless it is ``soft``.
 
         Raises:
             StorageError: as for :meth:`flush`.
         """
         if self.log is not None:
             try:
-                self.position = self.log.append(record)
+                position = self.log.append(record)
             except StorageError:
                 raise
             except Exception as error:  # as for flush
                 raise not_logged("plain commands were run", error) from error
+            if not soft:
+                self.position = position
 
     # ------------------------------------------------------------------ the log as a whole
 

@@ -9,6 +9,10 @@ There are two ways through. The *slow way* is the grammar, in this file, with ev
 else. No limit can be passed by it, because it only sees bytes that are already here. Bytes that may go the fast way are
 kept apart, in :attr:`CommandReader.chunk`, so that the node can take plain commands from them without any words being
 made (see :mod:`millstream.node.batch`).
+
+What comes while commands of the chunk wait is gathered in the buffer behind it. When the chunk is at its end, a copy of
+the buffer's head becomes the next one, so of many commands sent together each byte is copied but a few times, however
+many wait; where the fast way has ended in their midst, it is tried again behind half of what it saw.
 """
 
 import re
@@ -27,6 +31,8 @@ _INTEGER = re.compile(rb"0|-?[1-9][0-9]{0,18}")
 _SMALL = 8 * 1024
 # Bytes that may be taken before any bound for what waits is looked at
 _AT_ONCE = 8 * 1024
+# Bytes of the buffer that go the fast way together: about what one read of a socket gives
+_CHUNK = 64 * 1024
 # A word of this size is copied out of the buffer through a view, so that it is never held three times.
 _LARGE_WORD = 64 * 1024
 WORDS_AT_ONCE = 10_000
@@ -49,14 +55,16 @@ class CommandReader:
     Attributes:
         trusted: the peer is authenticated, or no password is set; until then the smaller limits hold.
         has_more: :meth:`next` answered None because it has read enough for one turn; more may be here.
-        chunk: bytes that may go the fast way; nothing else is waiting while there are any.
+        chunk: bytes that may go the fast way; whatever else is waiting comes behind them.
         at: position in ``chunk`` behind what was taken of it; whoever takes commands from it moves this on.
     """
 
     __slots__ = (
         "_buffer",
         "_bulk",
+        "_fast_below",
         "_held",
+        "_is_copy",
         "_left",
         "_scanned",
         "_splitter",
@@ -74,6 +82,8 @@ class CommandReader:
         self.at = 0
         self._splitter: Splitter | None = None  # of the chunk, from where it was begun
         self._buffer = bytearray()
+        self._is_copy = False  # the chunk's bytes are at the head of the buffer, too
+        self._fast_below = 0  # the fast way is tried again when no more than this is in the buffer
         self.has_more = False
         self._left = 0  # words still to come of the command being read; 0 between commands
         self._words: list[bytes] = []
@@ -85,7 +95,8 @@ class CommandReader:
     @property
     def buffered(self) -> int:
         """Bytes waiting to become commands, words of an unfinished command included."""
-        return len(self.chunk) - self.at + len(self._buffer) + self._held
+        ahead = -self.at if self._is_copy else len(self.chunk) - self.at
+        return ahead + len(self._buffer) + self._held
 
     def feed(self, data: bytes) -> None:
         """Take bytes from the peer.
@@ -97,15 +108,15 @@ class CommandReader:
             self.chunk, self.at = data, 0  # as most often
             return
         bound = limits.QUERY_BUFFER_MAX if self.trusted else limits.QUERY_BUFFER_MAX_UNAUTHENTICATED
-        if self.chunk:
-            self._leave_chunk()
         # Before AUTH the small limits hold, which only the slow way knows
-        if self.trusted and not self._left and len(self._buffer) < _SMALL and len(data) < bound - _SMALL:
+        is_free = self.trusted and not self._left and not self.chunk
+        if is_free and len(self._buffer) < _SMALL and len(data) < bound - _SMALL:
             self.chunk, self.at = bytes(self._buffer) + data if self._buffer else data, 0
             self._buffer.clear()
             self._scanned = 0
         else:
             self._buffer += data
+            self._fast_below += len(data)
             # Here and not where words are read: a peer that never ends its command must find its bound too
             if self.buffered > bound:
                 raise QueryBufferError("query buffer limit reached")
@@ -117,7 +128,9 @@ class CommandReader:
             ProtocolError: the bytes are not RESP, with Redis's text; nothing can be read after it.
         """
         self.has_more = False
-        if self.chunk:
+        if self._buffer and not self.chunk and not self._left and len(self._buffer) <= self._fast_below:
+            self._begin_chunk()
+        while self.chunk:
             words = self._next_of_chunk()
             if words is not None:
                 return words
@@ -138,10 +151,13 @@ class CommandReader:
         """Somebody took the commands of the chunk before this position."""
         self.at = at
         if at == len(self.chunk):
-            self.chunk, self.at, self._splitter = b"", 0, None
+            if self._buffer:
+                self._leave_chunk()
+            else:
+                self.chunk, self.at, self._splitter = b"", 0, None
 
     def _next_of_chunk(self) -> list[bytes] | None:
-        """The next command of the chunk; None, and the rest is in the buffer, where the fast way ends."""
+        """The next command of the chunk; None where the fast way ends, and the chunk is left."""
         splitter = self._splitter
         if splitter is None or splitter.data is not self.chunk or splitter.at != self.at:
             splitter = self._splitter = Splitter(self.chunk, self.at)
@@ -152,10 +168,22 @@ class CommandReader:
             self.advance(splitter.at)
         return words
 
+    def _begin_chunk(self) -> None:
+        """The head of the buffer may go the fast way."""
+        with memoryview(self._buffer) as view:
+            self.chunk, self.at, self._is_copy = bytes(view[:_CHUNK]), 0, True
+
     def _leave_chunk(self) -> None:
-        """What is left of the chunk goes the slow way."""
-        self._buffer += memoryview(self.chunk)[self.at :]
-        self.chunk, self.at, self._splitter = b"", 0, None
+        """What is left of the chunk is in the buffer: the fast way may go on only if more is behind it."""
+        used, size = self.at, len(self.chunk)
+        if self._is_copy:
+            del self._buffer[:used]
+        else:
+            self._buffer[:0] = memoryview(self.chunk)[used:]
+        self.chunk, self.at, self._splitter, self._is_copy = b"", 0, None, False
+        self._fast_below = len(self._buffer) - (size - used + 1) // 2
+        if used and self.trusted and len(self._buffer) > size - used:
+            self._begin_chunk()
 
     def _line_end(self, mark: bytes, error: str) -> int:
         """Where the line at the head of the buffer ends, or -1 if it has not yet."""

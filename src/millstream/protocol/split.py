@@ -5,13 +5,19 @@ leading zero), so whatever is taken, the slow way of :class:`~millstream.protoco
 the same. At anything else the splitter stops, and the slow way goes on from there with Redis's limits and errors.
 
 The bytes are cut at all line ends at once, and then each length is compared with the word that follows it. A word that
-holds a line end itself is cut too, so its length does not fit, and it is left to the slow way.
+holds a line end itself is cut too, so its length does not fit, and it is left to the slow way. Of very many bytes only
+the next are cut at a time, since who takes a few commands and goes another way for the next would have paid for all.
 """
 
 # Words of a command, and bytes of a word, that are looked up in a table; more of either are computed or left
 _TABLE = 1024
 _COUNTS = {b"*%d" % count: count for count in range(1, _TABLE)}
 _LENGTHS = [b"$%d" % length for length in range(_TABLE)]
+# Words of a command that is taken at all; a count of more digits is none of those
+WORDS_MAX = 1 << 16
+_DIGITS = 5
+# Bytes that are cut first; then twice as many, or eight times where a command does not end in them
+_WINDOW = 1024
 
 
 class Splitter:
@@ -22,11 +28,17 @@ class Splitter:
         at: where to begin.
     """
 
-    __slots__ = ("_at", "_last", "_next", "_seen", "_tokens", "data")
+    __slots__ = ("_at", "_begin", "_end", "_last", "_next", "_seen", "_tokens", "data")
 
     def __init__(self, data: bytes, at: int = 0) -> None:
         self.data = data
-        self._tokens = (data[at:] if at else data).split(b"\r\n")
+        self._cut(at, _WINDOW)
+
+    def _cut(self, at: int, size: int) -> None:
+        """Go on from a place with so many bytes."""
+        data = self.data
+        self._begin, self._end = at, at + size
+        self._tokens = (data[at : at + size] if at or size < len(data) else data).split(b"\r\n")
         self._next = self._last = 0  # the token at which the next command begins, and the last one taken
         self._at = at  # where it began for the first _seen tokens
         self._seen = 0
@@ -34,7 +46,7 @@ class Splitter:
     @property
     def at(self) -> int:
         """Position in ``data`` behind the commands taken so far."""
-        if self._next == len(self._tokens) - 1:  # all that is complete, as most often
+        if self._next == len(self._tokens) - 1 and self._end >= len(self.data):  # all that is complete, as most often
             return len(self.data) - len(self._tokens[-1])
         if self._seen < self._next:
             self._at += sum(map(len, self._tokens[self._seen : self._next])) + 2 * (self._next - self._seen)
@@ -44,22 +56,24 @@ class Splitter:
     @property
     def has_more(self) -> bool:
         """Whether anything comes behind the commands taken so far."""
-        return self._next < len(self._tokens) - 1
+        return self._next < len(self._tokens) - 1 or self._end < len(self.data)
 
     def next(self) -> list[bytes] | None:
         """The next command's words; None at the end, and at anything that is left to the slow way."""
         tokens, at = self._tokens, self._next
-        count = _COUNTS.get(tokens[at])
-        if count is None:
-            return None
+        count = _COUNTS.get(tokens[at]) or _many(tokens[at])
+        if not count:
+            return self._wider() if at + 1 == len(tokens) else None
         end = at + 1 + 2 * count
+        # What follows the last line end is the last token: a command that ends there is not complete
+        if end >= len(tokens):
+            return self._wider()
         words = tokens[at + 2 : end : 2]
         try:
             lengths = [_LENGTHS[len(word)] for word in words]
         except IndexError:
             lengths = _written_lengths(words)
-        # What follows the last line end is the last token: a command that ends there is not complete
-        if end >= len(tokens) or tokens[at + 1 : end : 2] != lengths:
+        if tokens[at + 1 : end : 2] != lengths:
             return None
         self._last, self._next = at, end
         return words
@@ -96,6 +110,22 @@ class Splitter:
             rests.append(b"\r\n".join(tokens[start:end]))
             self._last, self._next = begin, end
         return words, rests
+
+    def _wider(self) -> list[bytes] | None:
+        """The next command's words if it is complete beyond the bytes that were cut."""
+        if self._end >= len(self.data):
+            return None
+        at = self.at
+        self._cut(at, (self._end - self._begin) * (2 if at > self._begin else 8))
+        return self.next()
+
+
+def _many(head: bytes) -> int:
+    """How many words a command has that has too many for the table; 0 for anything else."""
+    if len(head) > 1 + _DIGITS or head[:1] != b"*" or head[1:2] == b"0" or not head[1:].isdigit():
+        return 0
+    count = int(head[1:])
+    return count if count <= WORDS_MAX else 0
 
 
 def _written_lengths(words: list[bytes]) -> list[bytes]:

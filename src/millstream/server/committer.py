@@ -2,7 +2,7 @@
 
 What is written when, and which replies may go out, :mod:`millstream.node.durability.group_commit` decides. Here its
 steps are carried out: those that are quick by the loop itself, at the end of the turn in which the commands ran; those
-that wait for the disk by the thread, which answers in the loop. So the loop's thread alone touches the group commit.
+that wait for a slow disk by the thread, which answers in the loop. So the loop's thread alone touches the group commit.
 
 Under ``everysec`` the loop asks for the sync a little before it is due. If it does not, since one command keeps it
 busy, the thread syncs unasked: what was acknowledged does not wait for the end of a script.
@@ -71,7 +71,8 @@ class Committer:
         self._on_failure = on_failure
         self._sync_seconds = sync_seconds
         self._loop = asyncio.get_running_loop()
-        self._commit = GroupCommit(log, policy, guard, self._loop.time(), sync_seconds=max(sync_seconds - early, 0))
+        late = max(sync_seconds - early, 0)
+        self._commit = GroupCommit(log, policy, guard, self._loop.time(), sync_seconds=late, may_wait=True)
         self.gate = self._commit.gate
         self._turn_scheduled = False
         self._closing = False  # close() does what is left to do

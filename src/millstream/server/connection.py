@@ -228,21 +228,16 @@ class Connection(asyncio.Protocol):
         publish nothing, and make nothing due. A client that waits for each reply pays for every call here, so what is
         elsewhere in steps is in one piece here.
         """
-        server, session, reader = self._server, self.session, self._reader
-        chunk, node = reader.chunk, server.node
-        if not chunk or not node.batches.takes(session):
-            return False
+        server, reader = self._server, self._reader
         try:
-            run = node.batches.run(session, chunk, reader.at, server.clock.wall_time())
+            run = server.node.batches.take(self.session, reader, server.clock.wall_time())
         except StorageError as error:
             server.fail(error)
             return True
-        if run.at < len(chunk) or run.words is not None or run.woken is not None:
+        if reader.chunk or run.words is not None or run.woken is not None or not run.commands:
             self._take(run, server.clock.now())
-            session.held = run.words
             return False
-        reader.chunk, reader.at = b"", 0
-        replies, barrier = run.replies, node.journal.position
+        replies, barrier = run.replies, server.node.journal.position
         if self._held.size or barrier > server.gate.released or len(replies) > _BATCH:
             self._send([replies], barrier)
             server.after_writes()
@@ -250,6 +245,8 @@ class Connection(asyncio.Protocol):
             server.facts.output_bytes += len(replies)
             self._sent += len(replies)
             self._transport.write(replies)
+            if run.soft:
+                server.after_writes()
             if self._full:
                 self.check_output()
         if self._full or self._held.size > _HELD_MAX:
@@ -263,21 +260,18 @@ class Connection(asyncio.Protocol):
             ProtocolError: what follows the commands run is not RESP.
         """
         server, reader, session = self._server, self._reader, self.session
-        node, now = server.node, server.clock.now()
+        now = server.clock.now()
         left, turns = _BURST, 0
         try:
             while left > 0:
-                argv = session.held
-                if argv is None and reader.chunk and node.batches.takes(session):
+                if reader.chunk:
                     run = self._run_plain(now)
                     left -= run.commands
-                    argv = run.words
                     if self._must_stop():
-                        session.held = argv
                         break
-                    if argv is None and run.commands:  # the reader would look through the rest of the chunk for one
+                    if run.commands and session.held is None:  # the reader would look through the rest of the chunk
                         continue
-                argv = argv or reader.next()
+                argv = session.held or reader.next()
                 if argv is None:
                     if reader.has_more:  # a command of very many words: others have their turn before the rest of it
                         self._go_on_later()
@@ -322,9 +316,9 @@ class Connection(asyncio.Protocol):
 
     def _run_plain(self, now: "Now") -> "PlainRun":
         """Run the plain commands that are next."""
-        server, reader = self._server, self._reader
+        server = self._server
         try:
-            run = server.node.batches.run(self.session, reader.chunk, reader.at, now.wall)
+            run = server.node.batches.take(self.session, self._reader, now.wall)
         except StorageError as error:
             server.fail(error)
             return NOTHING
@@ -332,9 +326,8 @@ class Connection(asyncio.Protocol):
         return run
 
     def _take(self, run: "PlainRun", now: "Now") -> None:
-        """Take what was run from the reader, keep its replies, and serve who waited for what it changed."""
+        """Keep the replies of what was run, and serve who waited for what it changed."""
         server = self._server
-        self._reader.advance(run.at)
         if run.commands:
             self._gather([run.replies], server.node.journal.position)
         if run.woken is None:

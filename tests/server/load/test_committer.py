@@ -15,7 +15,7 @@ from millstream.node.log import codec
 from millstream.persistence.log import Log
 from millstream.server.committer import Committer
 from millstream.server.thread import ServerThread
-from support.waiting import aeventually
+from support.waiting import aeventually, eventually
 from support.wire import Wire, pack
 
 LATE = (1000.0, 1000.0)  # a full disk is not tried again while the test lasts
@@ -151,6 +151,23 @@ async def test_commands_during_a_sync_share_the_next(log: HeldLog) -> None:
     await aeventually(lambda: client.got == [1, 101])
     assert log.calls == ["write", "sync"] * 2
     log.let.release(10)
+    await committer.close()
+
+
+async def test_a_quick_disk_is_waited_for_and_a_slow_one_is_not(log: HeldLog) -> None:
+    """Once syncs were quick the loop itself does them: in the turn of the command, its reply behind the sync."""
+    committer = committing(log, "always", pytest.fail)
+    client = Client(committer, log)
+    at_sync: list[tuple[str, bool]] = []
+    log.on_sync = lambda: at_sync.append((threading.current_thread().name, log.durable in client.got))
+    log.let.release(1000)
+    for number in range(1, 51):
+        client.command()
+        await aeventually(lambda number=number: client.got[-1:] == [number])
+        assert log.durable == number
+    assert at_sync[0] == ("millstream-commit", False), "nothing is known of the disk yet"
+    assert at_sync[-1] == (threading.current_thread().name, False)
+    assert log.calls == ["write", "sync"] * 50
     await committer.close()
 
 
@@ -395,3 +412,17 @@ def test_replies_keep_their_order_across_barriers(tmp_path: object) -> None:
         for n in range(1000):
             assert wire.read() == n + 1
             assert wire.read() == b"%d" % n
+
+
+def test_what_no_reply_waits_for_is_written_all_the_same(tmp_path: Path) -> None:
+    """A claim of nothing is answered at once, and its trace is in the log soon, though nothing else is done."""
+    with ServerThread(str(tmp_path)) as running, Wire(running.url) as wire:
+        for line in ("XADD s 1-1 a b", "XGROUP CREATE s g 0", "XGROUP CREATECONSUMER s g c"):
+            wire.ask(*line.split())
+        node = running.server.node
+        log = node.journal.log
+        assert log is not None
+        appended, position = log.appended, node.journal.position
+        eventually(lambda: wire.ask("XAUTOCLAIM", "s", "g", "c", 0, 0) and log.appended > appended)
+        assert node.journal.position == position
+        eventually(lambda: log.durable == log.appended)

@@ -30,15 +30,21 @@ COMMANDS = {
     "GET": pack("GET", "k"),
     "XADD": pack("XADD", "s", "*", "user", "u-12345", "action", "click", "amount", "12.50"),
     "XRANGE": pack("XRANGE", "read", "50-1", "+", "COUNT", "10"),
+    "XPENDING": pack("XPENDING", "read", "g", "50-1", "+", "10"),
+    "XCLAIM": pack("XCLAIM", "read", "g", "c", "0", "50-1", "51-1"),
+    "XAUTOCLAIM": pack("XAUTOCLAIM", "read", "g", "c", "0", "50-1", "COUNT", "10"),
 }
 # For each core: calls a command, blocks that stay of a command, bytes in use at most during a read of sixteen.
 BOUNDS = {
     "python": {
-        "PING": (14, 0.1, 4500),
-        "SET": (18, 0.1, 7200),
-        "GET": (19, 0.1, 6300),
-        "XADD": (25, 0.3, 26_000),
-        "XRANGE": (58, 0.1, 24_000),
+        "PING": (16, 0.1, 4500),
+        "SET": (20, 0.1, 7200),
+        "GET": (21, 0.1, 6300),
+        "XADD": (32, 0.3, 20_000),
+        "XRANGE": (60, 0.1, 24_000),
+        "XPENDING": (140, 0.1, 22_000),
+        "XCLAIM": (167, 0.2, 18_000),
+        "XAUTOCLAIM": (445, 0.2, 31_000),
     },
     "native": {
         "PING": (2, 0.1, 1000),
@@ -46,6 +52,9 @@ BOUNDS = {
         "GET": (3, 0.1, 1200),
         "XADD": (2, 0.1, 8000),
         "XRANGE": (2, 0.1, 8000),
+        "XPENDING": (2, 0.1, 6000),
+        "XCLAIM": (2, 0.1, 2500),
+        "XAUTOCLAIM": (2, 0.1, 7000),
     },
 }
 
@@ -91,6 +100,8 @@ async def fed(name: str) -> tuple[float, float, int]:
         connection.connection_made(sink)
         for number in range(1, 101):
             connection.data_received(pack("XADD", "read", f"{number}-1", "f", "v"))
+        connection.data_received(pack("XGROUP", "CREATE", "read", "g", "0"))
+        connection.data_received(pack("XREADGROUP", "GROUP", "g", "c", "STREAMS", "read", ">"))
         connection.data_received(COMMANDS["SET"])
         batch = COMMANDS[name] * BATCH
         for _ in range(READS):  # what a first command makes ready is not a command's cost

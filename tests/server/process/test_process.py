@@ -341,3 +341,17 @@ def test_a_file_is_no_data_directory(tmp_path: Path) -> None:
     """Said so, not that it exists."""
     (tmp_path / "file").touch()
     refused(serve("--port", 0, "--dir", "file", cwd=tmp_path), 1, "Not a directory; is it the right directory?")
+
+
+@pytest.mark.parametrize("closed", ["2>&-", "<&- >&- 2>&-"])
+def test_a_server_without_standard_streams_stops_in_order(tmp_path: Path, closed: str) -> None:
+    """No file takes the place of one that was closed, so nothing is written into it and nothing aborts."""
+    server = millstream_server(tmp_path)
+    server.command[:0] = ["sh", "-c", f'exec "$@" {closed}', "sh"]
+    with server:
+        with Wire(server.url) as wire:
+            assert wire.ask("SET", "k", "v") == b"OK"
+        assert server.stop() == 0
+        server.start()
+        with Wire(server.url) as wire:
+            assert wire.ask("GET", "k") == b"v"

@@ -505,6 +505,21 @@ async def test_acks_are_gathered(server: ServerProcess, client: redis.Redis) -> 
     assert flushes["ack"] <= 100
 
 
+async def test_as_many_run_at_once_as_may(server: ServerProcess, client: redis.Redis) -> None:
+    """Every lane gets an entry where handlers wait, however many entries come with one read."""
+    for number in range(40):
+        client.xadd("s", {"x": number})
+    app, running = App(server.url), asyncio.Barrier(40)
+
+    @app.subscriber(StreamSub("s", group="g"), concurrency=40)
+    async def handle() -> None:
+        await running.wait()
+
+    async with app.running():
+        await aeventually(all_done(client, "s", "g"))
+    assert app.stats()["handle"]["acked"] == 40
+
+
 async def test_prefetch_is_bounded(server: ServerProcess, client: redis.Redis) -> None:
     """A worker whose handlers are busy holds no more than it runs plus what waits for them; the rest is for others."""
     for number in range(500):

@@ -17,9 +17,6 @@ from millstream.replies import OK, Map, Reply, Verbatim
 
 # What a key costs beside its name and value: its places in the dictionaries, rounded (measured on CPython 3.11).
 _KEY_OVERHEAD = 120
-# The same for an entry beside its bytes (id and offset), a block, a pending record and a consumer.
-_PENDING_OVERHEAD = 250
-_CONSUMER_OVERHEAD = 400
 
 
 def _text(word: bytes) -> str:
@@ -205,8 +202,8 @@ container("memory", since="4.0.0", group="server", summary="Tells what keys take
 def memory_usage(ctx: Context, argv: list[bytes]) -> Reply:
     """An estimate: wire bytes of the entries and typical sizes of what surrounds them. SAMPLES changes nothing.
 
-    Python's objects have no size that could be asked for as a whole, so the constants above were measured once. It is
-    for telling large keys from small ones.
+    Python's objects have no size that could be asked for as a whole, so what they take was measured once. It is for
+    telling large keys from small ones.
     """
     if len(argv) not in {3, 5} or (len(argv) == 5 and (keyword(argv[3]) != b"SAMPLES" or integer(argv[4]) < 0)):
         raise SYNTAX
@@ -226,9 +223,7 @@ def memory_usage(ctx: Context, argv: list[bytes]) -> Reply:
 def _stream_size(stream: Stream) -> int:
     """A stream's bytes without its key: nodes with their entries, groups with their records."""
     size = sum(node.footprint for node in stream.entries.nodes())
-    for group in stream.groups.values():
-        size += len(group.pending) * _PENDING_OVERHEAD + len(group.consumers) * _CONSUMER_OVERHEAD
-    return size
+    return size + sum(group.footprint for group in stream.groups.values())
 
 
 help_for(

@@ -3,9 +3,10 @@
 What is dumped is in our own form; RESTORE takes it, and what DUMP of Redis makes of strings and streams. The other way
 round does not work: Redis cannot read ours, and refuses it by its checksum.
 
-A payload is loaded before anything is decided, and logged in our own form, so recovery never needs the reader of
-Redis's format, nor its limits. Loading is checked to the last rule, see ``engine/serialization/dump.py``: RESTORE is
-the one command by which a client hands us a structure instead of values.
+A payload is logged in our own form, so recovery never needs the reader of Redis's format, nor its limits. Loading is
+checked to the last rule, see ``engine/serialization/dump.py``: RESTORE is the one command by which a client hands us a
+structure instead of values. Its transition loads the payload and refuses it before anything is changed, so one in our
+form is not loaded twice.
 
 Source: https://redis.io/docs/latest/commands/dump/ and restore/
 """
@@ -16,7 +17,6 @@ from millstream.commands.context.context import Context
 from millstream.commands.keyspace.expiry import delete_key
 from millstream.commands.table.args import LLONG_MAX, SYNTAX, integer, keyword
 from millstream.commands.table.table import command
-from millstream.engine.keyspace import Value
 from millstream.engine.serialization import dump as dumping
 from millstream.engine.serialization import rdb
 from millstream.engine.serialization.plain import MalformedError
@@ -89,22 +89,20 @@ def _options(words: list[bytes]) -> _Options:
     return found
 
 
-def _loaded(ctx: Context, payload: bytes) -> Value:
-    """The value of a payload.
+def _in_our_form(ctx: Context, payload: bytes) -> bytes:
+    """A payload as it is logged.
 
     Raises:
-        CommandError: version or checksum are wrong, or (with another text) the content is.
+        CommandError: version or checksum are wrong.
+        MalformedError: it is Redis's, and damaged.
     """
     is_ours = dumping.is_ours(payload)
     if not (dumping if is_ours else rdb).is_whole(payload):
         raise CommandError(BAD_PAYLOAD)
+    if is_ours:
+        return payload
     config = ctx.host.config
-    try:
-        if is_ours:
-            return dumping.load(payload)
-        return rdb.load(payload, config.idmp_duration, config.idmp_maxsize)
-    except MalformedError:
-        raise CommandError(BAD_FORMAT) from None
+    return dumping.dump(rdb.load(payload, config.idmp_duration, config.idmp_maxsize))
 
 
 @command(
@@ -136,16 +134,18 @@ def restore(ctx: Context, argv: list[bytes]) -> Reply:
     base = 0 if options.absolute else ctx.now.wall
     if not 0 <= ttl <= LLONG_MAX - base:
         raise CommandError(BAD_TTL)
-    value = _loaded(ctx, argv[3])
     expires_at = base + ttl if ttl else None
-    if expires_at is not None and expires_at <= ctx.now.wall:
-        if old is not None:
-            delete_key(ctx, key)
-        return OK
-    # Logged in our form, and not larger than one record may be
-    payload = argv[3] if dumping.is_ours(argv[3]) else dumping.dump(value)
-    ctx.host.weigh(len(payload))
-    ctx.commit(("restore", ctx.db.index, key, payload, expires_at))
+    try:
+        payload = _in_our_form(ctx, argv[3])
+        if expires_at is not None and expires_at <= ctx.now.wall:
+            dumping.load(payload)
+            if old is not None:
+                delete_key(ctx, key)
+            return OK
+        ctx.host.weigh(len(payload))  # not larger than one record may be
+        ctx.commit(("restore", ctx.db.index, key, payload, expires_at))
+    except MalformedError:
+        raise CommandError(BAD_FORMAT) from None
     ctx.signal(key)
     ctx.notify("g", "restore", key)
     ctx.overwritten(key, old)

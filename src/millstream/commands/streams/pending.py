@@ -34,14 +34,12 @@ from millstream.commands.table.args import (
 )
 from millstream.commands.table.table import command
 from millstream.engine import ids
-from millstream.engine.streams.group import Group, next_count
+from millstream.engine.streams.group import ATTEMPTS, Group, next_count
 from millstream.engine.streams.pending import MAX_DELIVERIES, Pending
 from millstream.engine.streams.stream import Stream
 from millstream.errors import CommandError
 from millstream.replies import NIL_ARRAY, Buffer, Reply
 
-# Redis: XAUTOCLAIM looks at this many records for each one it may claim
-ATTEMPTS = 10
 MAX_AUTOCLAIM_COUNT = LLONG_MAX // 16
 # Redis keeps XNACK's number of ids in an int, but not that of XACKDEL and XDELEX
 INT_MAX = 2**31 - 1

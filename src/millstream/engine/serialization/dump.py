@@ -28,13 +28,14 @@ from millstream.engine.collections import HashValue, ListValue, SetValue, ZSetVa
 from millstream.engine.ids import MAX_ID
 from millstream.engine.keyspace import StringValue, Value
 from millstream.engine.serialization import plain
-from millstream.engine.serialization.plain import MalformedError
+from millstream.engine.serialization.bulk import pack_entries, pack_records, read_entries, read_records
+from millstream.engine.serialization.plain import MalformedError, Packed, number, part
 from millstream.engine.streams.entries import EntryStore
 from millstream.engine.streams.group import UNKNOWN, Group
 from millstream.engine.streams.idempotence import Idempotence
-from millstream.engine.streams.nodes import Block
-from millstream.engine.streams.pending import MAX_DELIVERIES, Consumer
+from millstream.engine.streams.pending import Consumer
 from millstream.engine.streams.stream import LLONG_MAX, Stream
+from millstream.replies import Buffer
 
 VERSION = 1
 # Redis numbers its types upwards from 0 and its special bytes downwards from 255
@@ -54,8 +55,11 @@ def is_ours(payload: bytes) -> bool:
 def dump(value: Value) -> bytes:
     """The payload of a value."""
     kind, content = _content(value)
-    body = bytes([kind]) + plain.pack(content) + VERSION.to_bytes(2, "little")
-    return body + _checksum(body)
+    payload = bytearray([kind])
+    plain.put(payload, content)
+    payload += VERSION.to_bytes(2, "little")
+    payload += _checksum(payload)
+    return bytes(payload)
 
 
 def _content(value: Value) -> tuple[int, Any]:
@@ -75,14 +79,14 @@ def _content(value: Value) -> tuple[int, Any]:
     return 0x85, sorted(value)
 
 
-def _checksum(body: bytes) -> bytes:
+def _checksum(body: Buffer) -> bytes:
     """Against damage, not against forgery: who can make a payload can make its checksum."""
     return blake2b(body, digest_size=_CHECKSUM).digest()
 
 
 def is_whole(payload: bytes) -> bool:
     """Whether version and checksum are right: the two things for which RESTORE has an error of its own, as Redis."""
-    if len(payload) <= _TAIL or payload[-_CHECKSUM:] != _checksum(payload[:-_CHECKSUM]):
+    if len(payload) <= _TAIL or payload[-_CHECKSUM:] != _checksum(memoryview(payload)[:-_CHECKSUM]):
         return False
     return int.from_bytes(payload[-_TAIL:-_CHECKSUM], "little") <= VERSION
 
@@ -93,12 +97,12 @@ def load(payload: bytes) -> Value:
     Raises:
         MalformedError: it is not one that :func:`dump` can have made.
     """
-    content = plain.unpack(payload[1:-_TAIL])
-    kind = payload[0]
+    kind, body = payload[0], payload[1:-_TAIL]
+    if kind == 0x81:
+        return _read_stream(body)
+    content = plain.unpack(body)
     if kind == 0x80:
         return StringValue(_want(content, bytes))
-    if kind == 0x81:
-        return build_stream(content)
     if kind == 0x83:
         return _sorted_set(content)
     words = _words(content)
@@ -131,7 +135,7 @@ def _hash(words: list[bytes]) -> HashValue:
 
 def _sorted_set(content: object) -> ZSetValue:
     """Scores packed together, then members in the same order."""
-    packed, members = _fields(content, 2)
+    packed, members = part(content, 2)
     words = _words(members)
     if not words or len(_want(packed, bytes)) != 8 * len(words) or len(set(words)) != len(words):
         raise MalformedError("members without scores, or twice")
@@ -156,28 +160,17 @@ def _plain_stream(stream: Stream) -> list[Any]:
         stream.max_deleted,
         stream.entries_added,
         _plain_idempotence(stream.idempotence),
-        [_plain_node(node) for node in stream.entries.nodes()],
+        Packed(pack_entries(stream.entries)),
         [_plain_group(name, stream.groups[name]) for name in sorted(stream.groups)],
     ]
 
 
-def _plain_node(node: Block) -> list[Any]:
-    """Entries with their tombstones: which node an entry lies in, and what was deleted there, shows in trimming."""
-    return [[entry_id, is_dead, *fields] for entry_id, is_dead, fields in node.entries()]
-
-
 def _plain_group(name: bytes, group: Group) -> list[Any]:
-    """A group; its records in time order.
-
-    So reading them needs no sorting, and those of one moment keep their order.
-    """
+    """A group, with its consumers and records."""
     names = sorted(group.consumers)
-    index: dict[bytes, int] = {consumer: at for at, consumer in enumerate(names)}
+    places: dict[bytes, int] = {consumer: at for at, consumer in enumerate(names)}
     consumers = [[each, group.consumers[each].seen, group.consumers[each].active] for each in names]
-    records = [
-        [one.id, None if one.consumer is None else index[one.consumer.name], one.time, one.count] for one in group.order
-    ]
-    return [name, group.last_id, group.entries_read, consumers, records]
+    return [name, group.last_id, group.entries_read, consumers, Packed(pack_records(group, places))]
 
 
 def _plain_idempotence(memory: Idempotence) -> list[Any]:
@@ -192,121 +185,94 @@ def _plain_idempotence(memory: Idempotence) -> list[Any]:
 # ---------------------------------------------------------------------- plain values as a stream
 
 
-def build_stream(content: object) -> Stream:
-    """The stream of a plain form.
+def _read_stream(content: bytes) -> Stream:
+    """The stream of a plain form."""
+    source = plain.PlainSource(content)
+    if source.opened() != 6:
+        raise MalformedError("a stream has six parts")
+    last, max_deleted, added, memory = (source.value() for _ in range(4))
+    entries, source.at = read_entries(content, source.at)
+    stream = make_stream([last, max_deleted, added, memory], entries)
+    for _ in range(source.opened()):
+        if source.opened() != 5:
+            raise MalformedError("a group has five parts")
+        group, holders = add_group(stream, [source.value() for _ in range(4)])
+        source.at = read_records(content, source.at, group, holders)
+    source.end()
+    return stream
+
+
+def make_stream(counters: list[Any], entries: EntryStore) -> Stream:
+    """A stream without groups.
 
     Args:
-        content: as in the module's text; a group's entries read may be None for "as far as the stream can tell".
+        counters: last id, max deleted id, entries added and producers, in plain form.
+        entries: as they were read.
 
     Raises:
         MalformedError: a rule that every stream keeps is broken.
     """
-    last, max_deleted, added, memory, blocks, groups = _fields(content, 6)
+    last, max_deleted, added, memory = counters
     stream = _memory_of(memory)
-    stream.entries = _store_of(_want(blocks, list))
-    stream.last_id = _number(last, MAX_ID)
-    stream.max_deleted = _number(max_deleted, MAX_ID)
-    stream.entries_added = _number(added, LLONG_MAX)
-    if stream.entries.last_live_id > stream.last_id or stream.max_deleted > stream.last_id:
+    stream.entries = entries
+    stream.last_id = number(last, MAX_ID)
+    stream.max_deleted = number(max_deleted, MAX_ID)
+    stream.entries_added = number(added, LLONG_MAX)
+    if entries.last_live_id > stream.last_id or stream.max_deleted > stream.last_id:
         raise MalformedError("an id above the last")
-    stream.entries.reach_back(stream.last_id)
+    entries.reach_back(stream.last_id)
     if stream.length > stream.entries_added:
         raise MalformedError("more entries than were added")
-    for each in _want(groups, list):
-        name, group = _group_of(stream, each)
-        if name in stream.groups:
-            raise MalformedError("two groups of one name")
-        stream.groups[name] = group
     return stream
 
 
 def _memory_of(content: object) -> Stream:
     """A stream with nothing but its producers."""
-    duration, maxsize, added, duplicates, producers = _fields(content, 5)
-    stream = Stream(_number(duration, LLONG_MAX), _number(maxsize, LLONG_MAX))
+    duration, maxsize, added, duplicates, producers = part(content, 5)
+    stream = Stream(number(duration, LLONG_MAX), number(maxsize, LLONG_MAX))
     for each in _want(producers, list):
-        producer, pairs = _fields(each, 2)
+        producer, pairs = part(each, 2)
         _want(pairs, list)
         messages = stream.idempotence.producers.setdefault(_want(producer, bytes), {})
         if len(pairs) % 2 or len(pairs) // 2 > stream.idempotence.maxsize:
             raise MalformedError("too many messages")
         for at in range(0, len(pairs), 2):
-            messages[_want(pairs[at], bytes)] = _number(pairs[at + 1], MAX_ID)
-    stream.idempotence.added = _number(added, LLONG_MAX)
-    stream.idempotence.duplicates = _number(duplicates, LLONG_MAX)
+            messages[_want(pairs[at], bytes)] = number(pairs[at + 1], MAX_ID)
+    stream.idempotence.added = number(added, LLONG_MAX)
+    stream.idempotence.duplicates = number(duplicates, LLONG_MAX)
     return stream
 
 
-def _store_of(blocks: list[Any]) -> EntryStore:
-    """Entries, each added as XADD adds it, so that sizes are computed and not believed."""
-    store = EntryStore()
-    last = 0
-    for entries in blocks:
-        for at, entry in enumerate(_want(entries, list)):
-            if len(_want(entry, list)) < 4 or len(entry) % 2:
-                raise MalformedError("an entry without its fields")
-            entry_id, is_dead, *fields = entry
-            # A tombstone may share its id with what lies before it in its node, see PyEntryStore.reach_back
-            lowest = last if is_dead and at else last + 1
-            if _number(entry_id, MAX_ID) < lowest or not all(isinstance(each, bytes) for each in fields):
-                raise MalformedError("entries out of order, or not of bytes")
-            last = entry_id
-            store.append(entry_id, fields, fresh=at == 0, dead=_want(is_dead, bool))
-        if not entries:
-            raise MalformedError("a block without entries")
-    return store
+def add_group(stream: Stream, content: list[Any]) -> tuple[Group, list[Consumer]]:
+    """Add a group without records to a stream that has its entries; the group, and its consumers in their order.
 
+    Args:
+        stream: the stream.
+        content: name, last id, entries read and consumers, in plain form; entries read may be None for "as far as the
+            stream can tell".
 
-def _group_of(stream: Stream, content: object) -> tuple[bytes, Group]:
-    """A group of a stream that has its entries already.
-
-    The count of entries read may have to be told from them.
+    Raises:
+        MalformedError: a rule that every group keeps is broken.
     """
-    name, last, read, consumers, records = _fields(content, 5)
-    last = _number(last, MAX_ID)
+    name, last, read, consumers = content
+    last = number(last, MAX_ID)
     if read is None:
         distance = stream.distance(last)
         read = UNKNOWN if distance is None else distance
-    group = Group(last, _number(read, LLONG_MAX, lowest=UNKNOWN))
+    group = Group(last, number(read, LLONG_MAX, lowest=UNKNOWN))
     holders = []
     for each in _want(consumers, list):
-        consumer, seen, active = _fields(each, 3)
-        holder = Consumer(_want(consumer, bytes), _number(seen, LLONG_MAX, lowest=-LLONG_MAX))
-        holder.active = _number(active, LLONG_MAX, lowest=-LLONG_MAX)
+        consumer, seen, active = part(each, 3)
+        holder = Consumer(_want(consumer, bytes), number(seen, LLONG_MAX, lowest=-LLONG_MAX))
+        holder.active = number(active, LLONG_MAX, lowest=-LLONG_MAX)
         holders.append(holder)
         group.consumers[holder.name] = holder
     if len(group.consumers) != len(holders):
         raise MalformedError("two consumers of one name")
-    latest = -LLONG_MAX
-    for each in _want(records, list):
-        latest = _add_record(group, holders, each, latest)
-    return _want(name, bytes), group
-
-
-def _add_record(group: Group, holders: list[Consumer], content: object, latest: int) -> int:
-    """Add the next record in time order; the time from which the one behind it may be.
-
-    Args:
-        group: the group so far.
-        holders: its consumers, which records name by their place.
-        content: the record in plain form.
-        latest: the time of the one before.
-
-    Raises:
-        MalformedError: it is there already, out of order, or of a consumer that is not.
-    """
-    entry_id, at, time, count = _fields(content, 4)
-    if _number(entry_id, MAX_ID) in group.pending:
-        raise MalformedError("one entry pending twice")
-    _number(count, MAX_DELIVERIES)
-    if at is not None:
-        holder = holders[_number(at, len(holders) - 1)]
-        group.assign(entry_id, holder, _number(time, LLONG_MAX, lowest=latest), count)
-        return int(time)
-    if group.order.released != len(group.pending):
-        raise MalformedError("a released entry behind an owned one")
-    group.release(entry_id, count)
-    return latest
+    if _want(name, bytes) in stream.groups:
+        raise MalformedError("two groups of one name")
+    stream.groups[name] = group
+    return group, holders
 
 
 # ---------------------------------------------------------------------- checks
@@ -324,17 +290,3 @@ def _words(value: object) -> list[bytes]:
     if not all(type(each) is bytes for each in found):
         raise MalformedError("bytes expected")
     return found
-
-
-def _fields(value: object, count: int) -> list[Any]:
-    found: list[Any] = _want(value, list)
-    if len(found) != count:
-        raise MalformedError(f"{count} parts expected")
-    return found
-
-
-def _number(value: object, highest: int, *, lowest: int = 0) -> int:
-    number = _want(value, int)
-    if not lowest <= number <= highest:
-        raise MalformedError("a number out of range")
-    return number

@@ -2,7 +2,8 @@
 
 PURE. A value is one tag byte and what it needs; a size is seven bits a byte, lowest first, the high bit meaning "more
 follows". Reading believes nothing: a size larger than what is left, lists in lists in lists, or bytes left over are
-refused before anything is made of them.
+refused before anything is made of them. The core in C reads and writes this form too
+(:mod:`millstream.engine.serialization.bulk`).
 
 Ours and not msgpack's: ids have 128 bits, which msgpack has no number for, and a library's reader would have to be told
 each of these limits.
@@ -20,14 +21,18 @@ class MalformedError(Exception):
     """Bytes that no dump can be."""
 
 
+class Packed(bytes):
+    """A value that is packed already, and goes into another one as it is."""
+
+
 def pack(value: object) -> bytes:
     """A value as bytes."""
     out = bytearray()
-    _put(out, value)
+    put(out, value)
     return bytes(out)
 
 
-def _put(out: bytearray, value: object) -> None:
+def put(out: bytearray, value: object) -> None:
     """Append a value. A negative number is its distance below zero less one, so that there is one zero only."""
     if value is None:
         out.append(_NONE)
@@ -36,6 +41,8 @@ def _put(out: bytearray, value: object) -> None:
     elif isinstance(value, int):
         out.append(_INT if value >= 0 else _NEGATIVE)
         _put_size(out, value if value >= 0 else -value - 1)
+    elif isinstance(value, Packed):
+        out += value
     elif isinstance(value, bytes):
         out.append(_BYTES)
         _put_size(out, len(value))
@@ -45,7 +52,7 @@ def _put(out: bytearray, value: object) -> None:
         out.append(_LIST)
         _put_size(out, len(value))
         for each in value:
-            _put(out, each)
+            put(out, each)
 
 
 def _put_size(out: bytearray, number: int) -> None:
@@ -61,13 +68,63 @@ def unpack(data: bytes) -> Any:
     Raises:
         MalformedError: the bytes are no value, or more than one.
     """
-    value, end = _take(data, 0, _DEEPEST)
-    if end != len(data):
-        raise MalformedError("bytes left over")
+    source = PlainSource(data)
+    value = source.value()
+    source.end()
     return value
 
 
-def _take(data: bytes, at: int, depth: int) -> tuple[Any, int]:
+class PlainSource:
+    """Values read one after another, from front to end.
+
+    Attributes:
+        data: all bytes.
+        at: where the next value begins.
+    """
+
+    def __init__(self, data: bytes) -> None:
+        self.data = data
+        self.at = 0
+
+    def value(self) -> Any:
+        """The next value.
+
+        Raises:
+            MalformedError: none begins here.
+        """
+        value, self.at = take(self.data, self.at, _DEEPEST)
+        return value
+
+    def opened(self) -> int:
+        """Open the list that begins here: how many values it has, which follow.
+
+        Raises:
+            MalformedError: no list begins here.
+        """
+        size, self.at = take_list(self.data, self.at)
+        return size
+
+    def end(self) -> None:
+        """Nothing may be left over."""
+        if self.at != len(self.data):
+            raise MalformedError("bytes left over")
+
+
+def take_list(data: bytes, at: int) -> tuple[int, int]:
+    """How many values the list has that begins at a position, and where the first of them begins.
+
+    Raises:
+        MalformedError: no list begins there.
+    """
+    if data[at : at + 1] != bytes([_LIST]):
+        raise MalformedError("list expected")
+    size, at = _take_size(data, at + 1)
+    if size > len(data) - at:
+        raise MalformedError("cut short")
+    return size, at
+
+
+def take(data: bytes, at: int, depth: int) -> tuple[Any, int]:
     """The value that begins at a position, and the position behind it.
 
     Args:
@@ -99,7 +156,7 @@ def _take(data: bytes, at: int, depth: int) -> tuple[Any, int]:
         raise MalformedError("too deep")
     found = []
     for _ in range(size):
-        value, at = _take(data, at, depth - 1)
+        value, at = take(data, at, depth - 1)
         found.append(value)
     return found, at
 
@@ -116,3 +173,33 @@ def _take_size(data: bytes, at: int) -> tuple[int, int]:
         if byte < 128:
             return number, at
         shift += 7
+
+
+# ---------------------------------------------------------------------- what a value must be
+
+
+def number(value: object, highest: int, *, lowest: int = 0) -> int:
+    """The value, if it is a number between two.
+
+    Args:
+        value: any value.
+        highest: the largest it may be.
+        lowest: the smallest it may be.
+
+    Raises:
+        MalformedError: it is another, or none.
+    """
+    if type(value) is not int or not lowest <= value <= highest:  # a bool is an int to Python, and must not be one
+        raise MalformedError("a number out of range")
+    return value
+
+
+def part(value: object, count: int) -> list[Any]:
+    """The value, if it is a list of so many.
+
+    Raises:
+        MalformedError: it is not.
+    """
+    if type(value) is not list or len(value) != count:
+        raise MalformedError(f"{count} parts expected")
+    return value

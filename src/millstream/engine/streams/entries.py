@@ -201,33 +201,29 @@ class PyEntryStore:
         self.length -= 1
         return True
 
-    def remove_below(self, bound: int, *, keep: bool) -> list[int]:
-        """Delete every entry with an id below ``bound``, and every block that ends below it.
+    def remove_below(self, bound: int, *, keep: bool) -> int:
+        """Delete every entry with an id below ``bound``, and every block that ends below it; how many entries went.
 
         Args:
             bound: the smallest id that stays.
             keep: the block in which the bound lies stays even if nothing in it lives.
-
-        Returns:
-            The ids deleted, ascending.
         """
-        removed: list[int] = []
-        whole = 0
+        removed = whole = 0
         for block in self._blocks:
             if block.ids[-1] >= bound:
                 break
-            removed += block.live_ids()
+            removed += block.live
             whole += 1
         del self._blocks[:whole], self._firsts[:whole]
         if self._blocks:
             block = self._blocks[0]
             for at in range(block.low, block.left(bound)):
                 if at not in block.dead:
-                    removed.append(block.ids[at])
+                    removed += 1
                     block.remove(at)
             if not block.live and not keep:
                 self._drop(0)
-        self.length -= len(removed)
+        self.length -= removed
         return removed
 
     def ends_below(self, bound: int) -> bool:

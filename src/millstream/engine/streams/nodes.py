@@ -30,6 +30,8 @@ _COUNTERS = 20
 _MARKS = tuple(bytes([each]) for each in (0, 1, 2, 3, 0x7F, 0xC0, 0xC1, 0xF5, 0xFE, 0xFF))
 # One part in so many that is saved is worth the time that reading takes longer
 _WORTH = 10
+# No block is so large
+_PAYLOAD_MAX = 1 << 48
 # Of most blocks
 _NONE: frozenset[int] = frozenset()
 
@@ -322,12 +324,25 @@ class Block:
 
     @classmethod
     def unpack(cls, packed: list[Any], before: "Block | None") -> "Block":
-        """The block that :meth:`pack` packed, sealed; ``before`` is one that may share its field names."""
+        """The block that :meth:`pack` packed, sealed; ``before`` is one that may share its field names.
+
+        A checksum has seen to its bytes; what is compared here costs next to nothing and keeps every place within them.
+
+        Raises:
+            ValueError: its parts do not belong together.
+        """
         ids, offsets, dead, (low, high, payload), fields, wire = packed
+        count = len(ids) // 16
+        if not count or len(ids) % 16 or len(offsets) != 4 * count or not 0 <= payload <= _PAYLOAD_MAX:
+            raise ValueError("a packed node is damaged: a part is of another size")
+        if not 0 <= low <= count or not 0 <= high <= count or (dead and not 0 <= dead[0] <= dead[-1] < count):
+            raise ValueError("a packed node is damaged: its live entries lie elsewhere")
         block = cls.__new__(cls)
         block.ids = PackedIds.unpack(ids)
         block.fields, block.head = _shared(fields, before)
         block.offsets = smallest(struct.unpack(f"<{len(offsets) // 4}I", offsets))
+        if block.offsets[0] or max(block.offsets) >= len(wire):
+            raise ValueError("a packed node is damaged: an entry begins elsewhere")
         block.wire, block.mark = wire, b""  # cutting it would make a start take twice as long
         block.dead = set(dead) or _NONE
         block.live, block.low, block.high = len(block.ids) - len(dead), low, high

@@ -216,6 +216,11 @@ class TimeOrder:
             yield at
             at = at.after
 
+    @property
+    def moments(self) -> int:
+        """How many different times owned records have."""
+        return len(self._ends)
+
     def known(self, time: int) -> int:
         """The time, as the same object as that of the last record if it is the same: a number takes 32 bytes."""
         return self._ends.last() if self._ends and self._ends.last() == time else time

@@ -116,10 +116,10 @@ class Stream:
             noack: make no records; the consumer then was not active, as in Redis.
         """
         ids = self.entries.ids(group.last_id + 1, upto)
-        if ids:
-            self._advance(group, ids)
         if not noack:
             group.assign_all(pack_all(ids), consumer, now, [1] * len(ids))
+        if ids:  # behind the records: where memory ends in between, the same entries are delivered again
+            self._advance(group, ids)
         consumer.seen = now
         if not noack:
             consumer.active = now

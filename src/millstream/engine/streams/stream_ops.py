@@ -8,7 +8,7 @@ without it, and must mean what they meant.
 :meth:`millstream.engine.keyspace.Keyspace.apply`.
 """
 
-from millstream.engine.ids import MAX_ID, unpack, unpack_all
+from millstream.engine.ids import MAX_ID, pack_all, unpack, unpack_all
 from millstream.engine.keyspace import Keyspace, transition
 from millstream.engine.streams.group import Group, next_count
 from millstream.engine.streams.stream import LLONG_MAX, Stream
@@ -50,11 +50,12 @@ def _trim(space: Keyspace, db: int, key: bytes, bound: bytes | None, unref: bool
     ``keep``: a node in which the bound lies stays even if nothing in it lives. The first records were without it.
     """
     stream = _stream(space, db, key)
-    removed = stream.entries.remove_below(_end(bound), keep=keep)
+    end = _end(bound)
     if unref and stream.groups:
-        for entry_id in removed:
-            stream.forget_everywhere(entry_id)
-    return len(removed)
+        gone = pack_all(stream.entries.ids(0, end - 1))
+        for group in stream.groups.values():
+            group.forget_all(gone)
+    return stream.entries.remove_below(end, keep=keep)
 
 
 @transition("xdrop")

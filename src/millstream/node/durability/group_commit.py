@@ -4,7 +4,9 @@ Commands append records to the log while they run. What has gathered is written 
 
 ``always``
     The group is written and synced in a thread. Meanwhile further commands run and append; they are the next group. A
-    reply waits for its record to be *durable*. Under load a group is as large as what arrives during one fsync.
+    reply waits for its record to be *durable*. Under load a group is as large as what arrives during one fsync. A shell
+    that may wait does it itself while syncs are quick, since handing over to a thread costs more than they do: a group
+    is then what one turn of its loop brought, and others wait for its sync, as they do in Redis.
 ``everysec``
     The group is written at once by whoever ran the commands, and synced in a thread once a second. A reply waits for
     its record to be *written*: the end of the process loses nothing, the end of the machine about a second.
@@ -23,6 +25,7 @@ A disk that is full does not: nothing of the refused group was written, the log 
 The disk guard has further writes refused, and the group is tried again from time to time.
 """
 
+import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Literal
 
@@ -39,10 +42,16 @@ Fsync = Literal["always", "everysec", "no"]
 SYNC_SECONDS = 1.0
 """The longest that ``everysec`` leaves something unsynced (Redis: the same)."""
 
+QUICK_SECONDS = 0.008
+"""Syncs that take less on average are waited for by a shell that may."""
+# How many syncs the average looks back on, and how much longer than quick one counts at most: a single stall of the
+# disk decides nothing, two or three do.
+_LOOKS_BACK, _STALL = 16, 10
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class CommitStep:
-    """What is to be done next; there are four, the class's own.
+    """What is to be done next; there are five, the class's own.
 
     No ``Enum``: some ten times a turn of the loop one is named, and CPython 3.11 looks up its members ten times as
     slowly.
@@ -50,21 +59,27 @@ class CommitStep:
     Attributes:
         text: what it is, for people.
         in_thread: it may take as long as the disk likes, so commands go on meanwhile.
+        writes: the group is written.
+        syncs: what is written is synced.
     """
 
     text: str
     in_thread: bool
+    writes: bool = False
+    syncs: bool = False
 
     WRITE: ClassVar["CommitStep"]
     MEASURE: ClassVar["CommitStep"]
     SYNC: ClassVar["CommitStep"]
     WRITE_AND_SYNC: ClassVar["CommitStep"]
+    COMMIT: ClassVar["CommitStep"]
 
 
-CommitStep.WRITE = CommitStep("write", in_thread=False)
+CommitStep.WRITE = CommitStep("write", in_thread=False, writes=True)
 CommitStep.MEASURE = CommitStep("look at the free space", in_thread=False)
-CommitStep.SYNC = CommitStep("sync", in_thread=True)
-CommitStep.WRITE_AND_SYNC = CommitStep("write and sync", in_thread=True)
+CommitStep.SYNC = CommitStep("sync", in_thread=True, syncs=True)
+CommitStep.WRITE_AND_SYNC = CommitStep("write and sync", in_thread=True, writes=True, syncs=True)
+CommitStep.COMMIT = CommitStep("write and sync at once", in_thread=False, writes=True, syncs=True)
 
 
 @dataclass(slots=True)
@@ -76,12 +91,14 @@ class Report:
         position: the last position written, or durable; 0 if the step had nothing to do with that.
         free: free bytes, None if they were not looked at, or the system does not say.
         error: why it failed, None if it did not.
+        seconds: how long it took.
     """
 
     step: CommitStep
     position: int = 0
     free: int | None = None
     error: StorageError | None = None
+    seconds: float = 0.0
 
 
 def perform(step: CommitStep, log: "Log", guard: DiskGuard) -> Report:
@@ -94,16 +111,17 @@ def perform(step: CommitStep, log: "Log", guard: DiskGuard) -> Report:
     """
     position = 0
     free: int | None = None
+    began = time.perf_counter()
     try:
-        if step is CommitStep.WRITE or step is CommitStep.WRITE_AND_SYNC:
+        if step.writes:
             position = log.write()
-        if step is CommitStep.SYNC or step is CommitStep.WRITE_AND_SYNC:
+        if step.syncs:
             position = log.sync()
         if step is not CommitStep.WRITE:
             free = guard.measure()
     except StorageError as error:
         return Report(step, error=error)
-    return Report(step, position, free)
+    return Report(step, position, free, seconds=time.perf_counter() - began)
 
 
 def perform_in_thread(step: CommitStep, log: "Log", guard: DiskGuard) -> Report:
@@ -129,6 +147,7 @@ class GroupCommit:
         guard: told of a full disk and of free space.
         now: the time.
         sync_seconds: under ``everysec`` a sync is due so long after a write.
+        may_wait: the shell waits for the disk itself while that is quick.
 
     Attributes:
         gate: which replies may go out; the shell opens it when :meth:`done` says so.
@@ -139,12 +158,21 @@ class GroupCommit:
     """
 
     def __init__(
-        self, log: "Log", policy: Fsync, guard: DiskGuard, now: float, *, sync_seconds: float = SYNC_SECONDS
+        self,
+        log: "Log",
+        policy: Fsync,
+        guard: DiskGuard,
+        now: float,
+        *,
+        sync_seconds: float = SYNC_SECONDS,
+        may_wait: bool = False,
     ) -> None:
         self._log = log
         self._policy = policy
         self._guard = guard
         self._sync_seconds = sync_seconds
+        self._may_wait = may_wait
+        self._pace = 2 * QUICK_SECONDS  # of syncs, on average; a disk has to show first that it is quick
         self.sync_at: float | None = None
         self._retry_at: float | None = None  # when a disk that takes no writes is tried again; None while it takes them
         self._measure_at = now  # from when on free space is looked at behind a write
@@ -175,12 +203,15 @@ class GroupCommit:
                 CommitStep.WRITE_AND_SYNC
             )  # whatever the policy: a disk that was full is not to keep the shell waiting
         if self.has_group:
-            return CommitStep.WRITE_AND_SYNC if self._policy == "always" else CommitStep.WRITE
+            return self._durably() if self._policy == "always" else CommitStep.WRITE
         if not self._is_measured and (self._guard.is_near or now >= self._measure_at):
             return CommitStep.MEASURE
         if self.sync_at is not None and now >= self.sync_at:
             return CommitStep.SYNC
         return None
+
+    def _durably(self) -> CommitStep:
+        return CommitStep.COMMIT if self._may_wait and self._pace < QUICK_SECONDS else CommitStep.WRITE_AND_SYNC
 
     def next_due(self) -> float | None:
         """When :meth:`next_step` has something that no command brings about; None if never."""
@@ -224,7 +255,8 @@ class GroupCommit:
                 self.sync_at = now + self._sync_seconds
         else:
             self._measured(report.free, now)
-        if report.step.in_thread:
+        if report.step.syncs:
+            self._pace += (min(report.seconds, _STALL * QUICK_SECONDS) - self._pace) / _LOOKS_BACK
             self.synced_at, self.sync_at = now, None
         return self.gate.released > before
 

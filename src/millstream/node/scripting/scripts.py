@@ -48,6 +48,8 @@ _FLAGS = frozenset({"no-writes", "allow-oom", "allow-stale", "no-cluster", "allo
 _MASK = 0xFFFFFFFF
 # Bytes of a text that a script logs: one line of the log, and no way to fill the disk by it
 _LOGGED = 1024
+# Types of reply values that are Lua's as they are
+_AS_THEY_ARE = frozenset({bytes, int})
 
 
 class Runner(Protocol):
@@ -375,7 +377,8 @@ class Scripts:
 
         def whole(*all_of_them: bytes | float) -> tuple[_Run, list[bytes]]:
             assert self._run is not None
-            return self._run, list(map(_word_of, all_of_them)) or self._run.words
+            words = [each if type(each) is bytes else _text(each) for each in all_of_them]  # type: ignore[arg-type]
+            return self._run, words or self._run.words
 
         def call(*all_of_them: bytes | float) -> Any:
             run, argv = whole(*all_of_them)
@@ -516,11 +519,14 @@ class _Values:
 
     def _list(self, value: list[Reply], resp: int) -> Any:
         """A list as a table, from 1. What a script sees as nil leaves a gap, and does not move those behind it."""
+        if not _AS_THEY_ARE.issuperset(map(type, value)):
+            value = [self.convert(item, resp) for item in value]
+        if resp == 2 or None not in value:
+            return self._table(value)  # at once, since most replies of many rows are lists of short lists
         table = self._table([])
         for at, item in enumerate(value, 1):
-            found = self.convert(item, resp)
-            if found is not None:
-                table[at] = found
+            if item is not None:
+                table[at] = item
         return table
 
     def _pairs(self, pairs: list[tuple[Any, Any]]) -> Any:

@@ -48,9 +48,10 @@ def lenient(value: Any) -> Any:
 
 def mapping(value: Any) -> dict[str, Any]:
     """A JSON object or a mapping of fields as a dict of text."""
-    value = _loaded(value)
-    if type(value) is not dict and not isinstance(value, Mapping):  # the second alone takes a hundredth of an entry
-        raise _unfit("an object", value)
+    if type(value) is not dict:  # what came from JSON is one
+        value = _loaded(value)
+        if not isinstance(value, Mapping):
+            raise _unfit("an object", value)
     return as_text(value)
 
 

@@ -129,13 +129,13 @@ class Membership:
 
     def stale(self, held: Held) -> bool:
         """True when so much time went by that somebody else may own the entry."""
-        return self.clock.now().mono - held.leased > self.min_idle * 3 // 4 and not self.no_ack
+        return self.clock.mono_time() - held.leased > self.min_idle * 3 // 4 and not self.no_ack
 
     def stale_among(self, entries: Sequence[Held]) -> list[Held]:
         """Those of them that are stale; the clock is read once."""
         if self.no_ack:
             return []
-        fresh = self.clock.now().mono - self.min_idle * 3 // 4
+        fresh = self.clock.mono_time() - self.min_idle * 3 // 4
         return [held for held in entries if held.leased < fresh]
 
     def drop(self, held: Held) -> None:

@@ -62,21 +62,26 @@ class Buffer(SubscriberPart):
         return self._target - ahead if ahead * 2 <= self._target else 0
 
     def put(self, found: Sequence[Held]) -> None:
-        """Take in what was read, and wake as many lanes."""
+        """Take in what was read, and wake a lane, which wakes others."""
         now = self._member.clock.now().mono
         if not self.entries and self._fed_at:
             self._target = resize(self._target, self._lowest, self._highest, waited_ms=now - self._fed_at)
         self._fed_at = now
         self.entries.extend(found)
-        self._wake(len(found))
+        self._wake(1)
 
     # -- the lanes' side --------------------------------------------------------------------------------------------
 
     async def arrival(self) -> None:
-        """Wait until something is put in, or the buffer is closed."""
+        """Wait until something is put in, or the buffer is closed.
+
+        Who is woken and finds entries wakes two more, and so do they: after a few turns of the loop all lanes are
+        there; where handlers never wait, and one lane empties the buffer, the others sleep on.
+        """
         turn = asyncio.get_running_loop().create_future()
         self._idle.append(turn)
         await turn
+        self._wake(min(len(self.entries) - 1, 2))
 
     def take(self) -> Held:
         """The first entry; there must be one."""

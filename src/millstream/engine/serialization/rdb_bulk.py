@@ -1,0 +1,316 @@
+"""What takes time in a payload of Redis's: its checksum, compressed strings, listpacks of entries, pending records.
+
+PURE. The functions here are the specification, and what runs where the native core was not built; its doubles
+(``_core/rdb.c``) make the same of the same bytes, and refuse the same. Nothing in the bytes is believed.
+
+Source: the format as rdb.h, listpack.c, crc64.c and lzf_d.c of Redis describe it.
+"""
+
+from collections.abc import Iterator
+from functools import cache
+from typing import TYPE_CHECKING
+
+from millstream import core
+from millstream.engine.ids import MAX64
+from millstream.engine.serialization.bulk import add_node
+from millstream.engine.serialization.plain import MalformedError, number
+from millstream.engine.streams.entries import EntryStore
+from millstream.engine.streams.group import Group
+from millstream.engine.streams.listpack import back_length, is_integer
+from millstream.engine.streams.pending import MAX_DELIVERIES, Consumer
+
+# The polynomial of Redis's checksum, bits reversed
+_POLYNOMIAL = 0x95AC9329AC4BC9B5
+# Largest value that compressed bytes may stand for (Redis: proto-max-bulk-len)
+_LARGEST = 512 * 1024 * 1024
+_LLONG_MAX = 2**63 - 1
+# An id, a time, a count
+_RECORD = 32
+
+
+class Payload:
+    """Bytes read from front to end.
+
+    Attributes:
+        data: all bytes.
+        at: where the next ones begin.
+    """
+
+    def __init__(self, data: bytes, at: int = 0) -> None:
+        self.data = data
+        self.at = at
+
+    def take(self, size: int) -> bytes:
+        """So many bytes."""
+        start = self.at
+        self.at += size
+        if size < 0 or self.at > len(self.data):
+            raise MalformedError("cut short")
+        return self.data[start : self.at]
+
+    def byte(self) -> int:
+        """One byte."""
+        return self.take(1)[0]
+
+    def little(self, size: int, *, signed: bool = False) -> int:
+        """A number, lowest byte first."""
+        return int.from_bytes(self.take(size), "little", signed=signed)
+
+    def size(self) -> int:
+        """A size: 6, 14, 32 or 64 bits, by its first two bits."""
+        size, is_special = self.size_or_special()
+        if is_special:
+            raise MalformedError("a size expected")
+        return size
+
+    def size_or_special(self) -> tuple[int, bool]:
+        """A size, or the number of a special encoding."""
+        first = self.byte()
+        kind = first >> 6
+        if kind == 0:
+            return first & 63, False
+        if kind == 1:
+            return (first & 63) << 8 | self.byte(), False
+        if kind == 3:
+            return first & 63, True
+        if first == 0x80:
+            return int.from_bytes(self.take(4), "big"), False
+        if first == 0x81:
+            return int.from_bytes(self.take(8), "big"), False
+        raise MalformedError("an unknown size")
+
+    def entry_id(self) -> int:
+        """An id as two sizes, as it stands in counters."""
+        ms = self.size()
+        return ms << 64 | self.size()
+
+    def end(self) -> None:
+        """Nothing may be left over."""
+        if self.at != len(self.data):
+            raise MalformedError("bytes left over")
+
+
+# ---------------------------------------------------------------------- checksum, compression
+
+
+@cache
+def _crc_table() -> tuple[int, ...]:
+    """The checksum's table, made on first use: few servers ever read such a payload."""
+    table = []
+    for byte in range(256):
+        crc = byte
+        for _ in range(8):
+            crc = crc >> 1 ^ (_POLYNOMIAL if crc & 1 else 0)
+        table.append(crc)
+    return tuple(table)
+
+
+def py_crc64(data: bytes | memoryview) -> int:
+    """Redis's CRC-64 (Jones)."""
+    table, crc = _crc_table(), 0
+    for byte in data:
+        crc = table[(crc ^ byte) & 255] ^ crc >> 8
+    return crc
+
+
+def py_decompress(data: bytes, size: int) -> bytes:
+    """Undo LZF.
+
+    Args:
+        data: the compressed bytes.
+        size: how many there were before.
+
+    Raises:
+        MalformedError: they are not what they are said to be.
+    """
+    if size > min(_LARGEST, len(data) * 264):  # three bytes make at most 264
+        raise MalformedError("larger than it can be")
+    source, out = Payload(data), bytearray()
+    while source.at < len(data) and len(out) <= size:
+        control = source.byte()
+        if control < 32:
+            out += source.take(control + 1)
+            continue
+        length = control >> 5
+        if length == 7:
+            length += source.byte()
+        distance = ((control & 31) << 8 | source.byte()) + 1
+        start = len(out) - distance
+        if start < 0:
+            raise MalformedError("points before the beginning")
+        length += 2
+        piece = bytes(out[start : start + length])
+        out += (piece * (length // len(piece) + 1))[:length]  # what is copied may overlap what it makes
+    if len(out) != size:
+        raise MalformedError("not the size it is said to be")
+    return bytes(out)
+
+
+# ---------------------------------------------------------------------- entries
+
+
+def py_read_listpacks(nodes: list[tuple[bytes, bytes]]) -> EntryStore:
+    """A store of the entries of nodes.
+
+    Args:
+        nodes: of each the id it lies under, and its listpack; those without an entry are left out.
+
+    Raises:
+        MalformedError: they are damaged, or no stream can have them.
+    """
+    store, last = EntryStore(), 0
+    for key, packed in nodes:
+        entries = _node(key, packed)
+        if entries:
+            last = add_node(store, entries, last)
+    return store
+
+
+def _node(key: bytes, packed: bytes) -> list[list[int | bool | bytes]]:
+    """The entries of one node, dead ones too, in plain form.
+
+    A node's head holds the counters and the fields of its first entry; entries with the same fields (flag 2) have
+    values only. Ids are differences to the node's own, which is the key it lies under.
+    """
+    if len(key) != 16:
+        raise MalformedError("a node without its id")
+    ms, seq = int.from_bytes(key[:8], "big"), int.from_bytes(key[8:], "big")
+    items = _listpack(packed)
+    live, dead = _count(items), _count(items)
+    names = [_next(items) for _ in range(_count(items))]
+    if _integer(items):
+        raise MalformedError("a node's head does not end")
+    entries: list[list[int | bool | bytes]] = []
+    for _ in range(live + dead):
+        flags = _integer(items)
+        entry_id = ((ms + _integer(items)) & MAX64) << 64 | (seq + _integer(items)) & MAX64
+        if flags & 2:
+            fields = [part for name in names for part in (name, _next(items))]
+        else:
+            fields = [_next(items) for _ in range(2 * _count(items))]
+        _integer(items)  # how many elements the entry took, for walking backwards
+        entries.append([entry_id, bool(flags & 1), *fields])
+    if next(items, None) is not None or sum(bool(entry[1]) for entry in entries) != dead:
+        raise MalformedError("a node's counters are wrong")
+    return entries
+
+
+def _next(items: Iterator[bytes]) -> bytes:
+    """The next element, which must be there."""
+    item = next(items, None)
+    if item is None:
+        raise MalformedError("a node cut short")
+    return item
+
+
+def _integer(items: Iterator[bytes]) -> int:
+    """The next element, which must be a number; written as text it must be the one way to write it, as for Redis."""
+    item = _next(items)
+    if not is_integer(item):
+        raise MalformedError("a number expected")
+    return int(item)
+
+
+def _count(items: Iterator[bytes]) -> int:
+    """The next element, which must be a number of things."""
+    return number(_integer(items), _LLONG_MAX)
+
+
+# Sizes of the encodings of integers behind their first byte, whole
+_INTEGERS = {0xF1: 2, 0xF2: 3, 0xF3: 4, 0xF4: 8}
+
+
+def _listpack(packed: bytes) -> Iterator[bytes]:
+    """The elements of a listpack, numbers as they are written.
+
+    The size of each stands behind it too, for walking backwards; it is passed over, having from one to five bytes.
+    """
+    if packed[:4] != len(packed).to_bytes(4, "little") or len(packed) < 7 or packed[-1] != 0xFF:
+        raise MalformedError("not a listpack")
+    source = Payload(packed[:-1], 6)  # behind the size, and how many elements, if they are few
+    while source.at < len(source.data):
+        start = source.at
+        yield _element(source)
+        source.take(back_length(source.at - start))
+
+
+def _element(source: Payload) -> bytes:
+    """One element; its first bits say whether it is a number or a string and of how many bits or bytes."""
+    first = source.byte()
+    if first < 0x80:
+        return b"%d" % first
+    if first < 0xC0:
+        return source.take(first & 63)
+    if first < 0xE0:
+        value = (first & 31) << 8 | source.byte()
+        return b"%d" % (value - 8192 if value >= 4096 else value)
+    if first < 0xF0:
+        return source.take((first & 15) << 8 | source.byte())
+    if first == 0xF0:
+        return source.take(source.little(4))
+    if first in _INTEGERS:
+        return b"%d" % source.little(_INTEGERS[first], signed=True)
+    raise MalformedError("an unknown element")
+
+
+# ---------------------------------------------------------------------- pending records
+
+
+def py_read_pending(data: bytes, at: int, count: int) -> tuple[bytes, int]:
+    """A group's records: of each its id, then its time and its count in 8 bytes, lowest first; and the position behind.
+
+    Args:
+        data: the payload.
+        at: where they begin.
+        count: how many they are.
+
+    Raises:
+        MalformedError: they are not all there.
+    """
+    source, found = Payload(data, at), []
+    for _ in range(count):
+        found += [source.take(24), source.size().to_bytes(8, "little")]
+    return b"".join(found), source.at
+
+
+def py_assign_pending(group: Group, records: bytes, owned: list[tuple[Consumer, bytes]]) -> None:
+    """Put records into a group.
+
+    These formats do not keep the order of time; entries delivered together are ordered by id.
+
+    Args:
+        group: a group without records, which is of no use if this fails.
+        records: as :func:`read_pending` gives them.
+        owned: each consumer, and the ids of its own, 16 bytes each.
+
+    Raises:
+        MalformedError: the group's and the consumers' are not the same, or no group can have them.
+    """
+    found: dict[bytes, tuple[int, int]] = {}
+    for at in range(0, len(records), _RECORD):
+        time = int.from_bytes(records[at + 16 : at + 24], "little", signed=True)
+        count = int.from_bytes(records[at + 24 : at + 32], "little")
+        times = number(time, _LLONG_MAX, lowest=-_LLONG_MAX), number(count, MAX_DELIVERIES)
+        if found.setdefault(records[at : at + 16], times) is not times:
+            raise MalformedError("one entry pending twice")
+    holders: dict[bytes, Consumer] = {}
+    for consumer, ids in owned:
+        for at in range(0, len(ids), 16):
+            entry_id = ids[at : at + 16]
+            if entry_id not in found or entry_id in holders:
+                raise MalformedError("a consumer's record that is not its group's, or another's")
+            holders[entry_id] = consumer
+    if len(holders) != len(found):
+        raise MalformedError("a record without its consumer")
+    for entry_id, (time, count) in sorted(found.items(), key=lambda item: (item[1][0], item[0])):
+        group.assign(int.from_bytes(entry_id, "big"), holders[entry_id], time, count)
+
+
+if TYPE_CHECKING:
+    crc64, decompress = py_crc64, py_decompress
+    read_listpacks = py_read_listpacks
+    read_pending, assign_pending = py_read_pending, py_assign_pending
+else:
+    crc64, decompress = core.choose(py_crc64), core.choose(py_decompress)
+    read_listpacks = core.choose(py_read_listpacks)
+    read_pending, assign_pending = core.choose(py_read_pending), core.choose(py_assign_pending)

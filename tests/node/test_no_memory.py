@@ -1,0 +1,172 @@
+"""Where memory ends in the midst of plain commands: what was changed is in the record, and nothing else was."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from millstream.commands.context.config import Config
+from millstream.engine.ids import pack as pack_id
+from millstream.engine.streams.stream import Stream
+from millstream.node.batch import PyPlainRunner
+from millstream.node.log import codec
+from millstream.persistence.frame import FileHeader, py_encode_records
+from support import needs
+from support.inprocess import World
+from support.state import check, snapshot
+from support.wire import pack
+
+_testcapi = needs.package("_testcapi")  # makes allocations fail
+# At work under the runner in Python too: its store changes all of an entry or nothing
+native = needs.native_core(at_work=True)
+
+WALL = 1_700_000_000_000
+SETUP = (
+    *("XADD s 1-1 a b", "XADD s 2-1 a b", "XADD s 3-1 a b", "XADD t 5-5 a b c d", "SET str v", "XADD full 1-1 a b"),
+    *("XGROUP CREATE s g 1-1 ENTRIESREAD 1", "XGROUP CREATECONSUMER s g c", "XGROUP CREATE t g 0 ENTRIESREAD 0"),
+    *("XADD full 1-2 a b", "XGROUP CREATECONSUMER t g d", "XREADGROUP GROUP g d STREAMS t >"),
+)
+CASES = {
+    "get": ("GET str", "GET missing"),
+    "set": ("SET str w", "SET new value"),
+    "add": ("XADD s * a b", "XADD s * c d"),
+    "add what somebody waits for": ("XADD t * a b",),
+    "add to a new node": ("XADD full * a b",),
+    "add much": ("XADD s * " + " ".join(f"f{at} {'v' * 200}" for at in range(40)),),
+    "length": ("XLEN s", "PING"),
+    "range": ("XRANGE s - +", "XRANGE s 1 2 COUNT 1"),
+    "range backwards": ("XREVRANGE s + -",),
+    "read": ("XREAD STREAMS s 1-1", "XREAD COUNT 1 STREAMS s 0"),
+    "read as a group": ("XREADGROUP GROUP g c COUNT 1 STREAMS s >", "XREADGROUP GROUP g c STREAMS s >"),
+    "read without acknowledgement": ("XREADGROUP GROUP g c NOACK STREAMS s >",),
+    "acknowledge": ("XACK t g 5-5 6-6", "XACK t g 5-5"),
+    "all of them": ("SET str w", "XADD s * a b", "XREADGROUP GROUP g c STREAMS s >", "XACK s g 2-1", "XRANGE s - +"),
+    "what is not plain": ("XADD s * a b", "XDEL s 1-1", "SET str w"),
+}
+
+
+def made(runner: Any) -> tuple[World, Any]:
+    """A node with some values, and a runner for it."""
+    world = World({"stream-node-max-entries": "2"})
+    client = world.client()
+    for line in SETUP:
+        client.call(*line.split())
+    return world, runner(Config({"stream-node-max-entries": "2"}), {(0, b"t"): None}, True)
+
+
+def taken(world: World, runner: Any, data: bytes) -> tuple[bytes, list[bytes]]:
+    """Run all, what is handed back the ordinary way; replies and records."""
+    session, logged = world.client().session, len(world.log.payloads)
+    at, replies, records = 0, b"", []
+    while at < len(data):
+        run = runner.run(world.node.keyspace.databases[0], data, at, WALL, 2)
+        replies += run.replies
+        records += [run.record] * (run.record is not None)
+        if run.words is not None:
+            outcome = world.node.execute(session, run.words, world.clock.now())
+            replies += b"" if outcome is None else b"".join(outcome.buffers)
+            records += world.log.payloads[logged:]
+            logged = len(world.log.payloads)
+        at = run.at
+    return replies, records
+
+
+def replayed(world: World, records: list[bytes]) -> None:
+    """Apply what was recorded."""
+    for record in records:
+        for step in codec.unpack(record)[1]:
+            world.node.keyspace.apply(tuple(step))
+
+
+@pytest.mark.parametrize("kind", [PyPlainRunner, native.PlainRunner])
+@pytest.mark.parametrize("case", CASES)
+def test_what_is_changed_is_in_the_record_whichever_allocation_fails(kind: Any, case: str) -> None:
+    """A command that finds no memory is handed back with nothing of it done; those before it are whole."""
+    data = b"".join(pack(*line.split()) for line in CASES[case])
+    expected = taken(*made(kind), data)
+    world, runner = made(kind)
+    whole = runner.run(world.node.keyspace.databases[0], data, 0, WALL, 2)
+    allocation, succeeded = 0, 0
+    while succeeded < 5:
+        (world, runner), (twin, _) = made(kind), made(kind)
+        db = world.node.keyspace.databases[0]
+        before = snapshot(world.node)
+        run = None
+        _testcapi.set_nomemory(allocation, allocation + 1)
+        try:
+            run = runner.run(db, data, 0, WALL, 2)
+        except MemoryError:
+            succeeded = 0  # nobody can say what was done: the node ends
+        finally:
+            _testcapi.remove_mem_hooks()
+        allocation += 1
+        if run is None:
+            continue
+        replayed(twin, [run.record] * (run.record is not None))
+        if kind is native.PlainRunner:  # in Python some records of a delivery may be there, and are made anew
+            assert snapshot(twin.node) == snapshot(world.node), allocation
+            assert run.commands or snapshot(world.node) == before
+        check(world.node)
+        done = run.at - len(pack(*run.words)) if run.words else run.at
+        replies, records = taken(world, runner, data[done:])
+        replayed(twin, records)
+        assert run.replies + replies == expected[0], allocation
+        assert snapshot(twin.node) == snapshot(world.node), allocation
+        succeeded = succeeded + 1 if (run.commands, run.words) == (whole.commands, whole.words) else 0
+    assert allocation > 5
+
+
+ADDED = [("xadd", 0, b"s", pack_id(at << 64), [b"f", b"v" * 900], at == 8, None) for at in (7, 8)]
+RECORD = codec.pack(5, ADDED)
+HEADER = FileHeader(b"mark", 7, 1, b"magic")
+PAYLOADS = [b"", b"x" * 9, b"y" * 5000]
+FRAMES = b"".join(py_encode_records(HEADER, PAYLOADS, 3, 3))
+FUNCTIONS: dict[str, Callable[[], object]] = {
+    "encode": lambda: b"".join(native.encode_records(HEADER, PAYLOADS, 3, 3)),
+    "decode": lambda: native.decode_run(HEADER, FRAMES, 3),
+}
+
+
+@pytest.mark.parametrize("what", FUNCTIONS)
+def test_frames_that_find_no_memory_say_so(what: str) -> None:
+    """MemoryError, and the next try makes or reads them all."""
+    expected = FUNCTIONS[what]()
+    allocation, succeeded = 0, 0
+    while succeeded < 5:
+        _testcapi.set_nomemory(allocation, allocation + 1)
+        try:
+            found = FUNCTIONS[what]()
+        except MemoryError:
+            succeeded, found = 0, FUNCTIONS[what]()
+        else:
+            succeeded += 1
+        finally:
+            _testcapi.remove_mem_hooks()
+        assert found == expected, allocation
+        allocation += 1
+    assert allocation > 5
+
+
+def test_a_record_that_finds_no_memory_is_applied_up_to_a_step() -> None:
+    """Recovery ends with the error then; what is there was applied whole, in order."""
+    states = []
+    for count in range(len(ADDED) + 1):
+        world, _ = made(native.PlainRunner)
+        replayed(world, [codec.pack(5, ADDED[:count])])
+        states.append(snapshot(world.node))
+    allocation, succeeded = 0, 0
+    while succeeded < 5:
+        world, _ = made(native.PlainRunner)
+        _testcapi.set_nomemory(allocation, allocation + 1)
+        try:
+            wall = native.apply_plain(world.node.keyspace.databases, Stream, RECORD)
+        except MemoryError:
+            succeeded, wall = 0, None
+        else:
+            succeeded += 1
+        finally:
+            _testcapi.remove_mem_hooks()
+        allocation += 1
+        assert snapshot(world.node) in ({5: states[-1:], -1: states[:1]}.get(wall, states)), allocation
+        check(world.node)
+    assert allocation > 3

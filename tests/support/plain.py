@@ -1,0 +1,36 @@
+"""Bytes from a client, run as a connection runs them: plain commands together, the others one by one."""
+
+from collections.abc import Iterator
+
+from millstream.clock import Now
+from millstream.commands.context.session import Session
+from millstream.node.node import Node
+from millstream.protocol.reader import CommandReader
+
+
+def answered(node: Node, session: Session, reader: CommandReader, now: Now) -> Iterator[tuple[bytes, int]]:
+    """Run what a reader holds, until it is at its end or the session is blocked.
+
+    Args:
+        node: runs it.
+        session: whose bytes they are.
+        reader: was fed with them.
+        now: both clocks, for all of it.
+
+    Yields:
+        The replies of each run of plain commands and of each other command, and the barrier they wait for.
+    """
+    while not session.blocked:
+        run = node.batches.take(session, reader, now.wall)
+        barrier = node.journal.position
+        if run.woken is not None:
+            node.serve(session.db, run.woken, now)
+        if run.commands:
+            yield run.replies, barrier
+        argv = session.held or reader.next()
+        if argv is None:
+            return
+        session.held = None
+        outcome = node.execute(session, argv, now)
+        if outcome is not None:
+            yield b"".join(outcome.buffers), outcome.barrier
