@@ -297,8 +297,8 @@ def test_a_million_mutated_inputs() -> None:
 
 def test_a_command_of_very_many_words_is_read_in_turns() -> None:
     """However much has come while nothing was read, a turn reads so many words, and says that there are more."""
-    words = [b"w"] * 3000  # more than the fast way takes
-    reader = CommandReader(words_at_once=1000)
+    words = [b"w"] * 70_000  # more than the fast way takes
+    reader = CommandReader(words_at_once=30_000)
     reader.feed(packed(*words) + packed(b"PING"))
     turns = 0
     while (found := reader.next()) is None:

@@ -17,7 +17,7 @@ _LENGTHS = [b"$%d" % length for length in range(_TABLE)]
 WORDS_MAX = 1 << 16
 _DIGITS = 5
 # Bytes that are cut first; then twice as many, or eight times where a command does not end in them
-_WINDOW = 1024
+_WINDOW = 4096
 
 
 class Splitter:
