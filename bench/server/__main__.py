@@ -15,7 +15,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from bench.server import curves, memory, page, through_redis_py, turns, waits
+from bench.server import curves, in_process, memory, page, through_redis_py, turns, waits
 from bench.server.cases import CASES, QUICK
 from bench.server.servers import load_average
 
@@ -25,6 +25,7 @@ PARTS: dict[str, Callable[[turns.Effort], Any]] = {
     "woken": waits.woken,
     "paced": waits.at_half_of_peak,
     "redis-py": through_redis_py.all_cases,
+    "in-process": in_process.all_cases,
     "curves": curves.all_curves,
 }
 

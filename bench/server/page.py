@@ -44,6 +44,7 @@ def section(results: dict[str, Any]) -> str:
         "woken": ("A thousand blocked readers woken", _woken),
         "memory": ("Memory", _memory),
         "redis-py": ("Through redis-py", _through_redis_py),
+        "in-process": ("In the caller's process", _in_process),
         "curves": ("Curves", _curves),
     }
     for part, (title, make) in makers.items():
@@ -75,6 +76,29 @@ def _cases(found: dict[str, Any]) -> str:
 def _through_redis_py(found: dict[str, Any]) -> str:
     told = "Entries a second: redis-py takes a good part of the time itself, the same for all servers.\n\n"
     return told + _rate_table(found, "entries/s, us of processor")
+
+
+def _in_process(found: dict[str, Any]) -> str:
+    told = [
+        "A cycle is XADD of three fields, XREADGROUP COUNT 1 and XACK, one after the other. Beside a server the",
+        "processor time is that of both processes. In process it is all there is: `millstream.connect` gives a client",
+        "of redis-py over the store, `millstream.open_store` the store without redis-py. A ratio is to redis-py and",
+        "redis-server over TCP (for asyncio clients, to the asyncio one) in the same round, the middle one of the",
+        "rounds: of the clock and, **bold**, of processor time.\n",
+    ]
+    for setting, cases in found.items():
+        stored = "in memory" if setting == "memory" else f"fsync {setting}"
+        rows = []
+        for case, rounds in cases.items():
+            base = next(told for told in cases if REDIS in told and ("asyncio" in told) == ("asyncio" in case))
+            ratios = [
+                median(one[key] / other[key] for one, other in zip(cases[base], rounds, strict=True))
+                for key in ("clock", "micros")
+            ]
+            cells = [_digits(median(one[key] for one in rounds)) for key in ("clock", "micros")]
+            rows.append([case, *cells, "" if case == base else f"{ratios[0]:.1f}, **{ratios[1]:.1f}**"])
+        told.append(_table([f"a cycle {stored}", "us of the clock", "us of processor", "ratio"], rows))
+    return "\n".join(told)
 
 
 def _rate_table(found: dict[str, Any], unit: str) -> str:

@@ -42,6 +42,11 @@ class Server:
     pid: int
     client: redis.Redis
 
+    @property
+    def url(self) -> str:
+        """Where redis-py finds it."""
+        return f"redis://127.0.0.1:{self.port}/0"
+
     def clock(self) -> float:
         """Seconds of processor time that all its threads have had, those that ended among them (Linux)."""
         return time.clock_gettime((~self.pid << 3) | 2)  # what clock_getcpuclockid() gives for a process
@@ -91,7 +96,7 @@ def _redis(port: int, folder: str, setting: str) -> list[str]:
     if program is None:
         sys.exit("this bench compares with redis-server, which is not installed: apt-get install redis-server")
     keep = ["no"] if setting == MEMORY else ["yes", "--appendfsync", setting]
-    plain = ["--save", "", "--maxclients", str(MOST_CLIENTS)]
+    plain = ["--save", "", "--maxclients", str(MOST_CLIENTS), "--unixsocket", f"{folder}/redis.sock"]
     return [program, "--port", str(port), "--dir", folder, *plain, "--appendonly", *keep]
 
 

@@ -1,8 +1,8 @@
 """Millstream: event streams in Python.
 
-The names here are the worker's, and ``connect`` for a client of a server or of the engine in this process. The other
-parts are imported by their own names (``millstream.client``, ``millstream.spark``). Everything is loaded on first use,
-so ``import millstream`` costs next to nothing.
+The names here are the worker's, ``connect`` for a client of a server or of the engine in this process, and
+``open_store`` for that engine without a client. The other parts are imported by their own names (``millstream.client``,
+``millstream.spark``). Everything is loaded on first use, so ``import millstream`` costs next to nothing.
 """
 
 from typing import TYPE_CHECKING
@@ -12,6 +12,7 @@ from millstream._version import __version__ as __version__
 if TYPE_CHECKING:
     from millstream.client.connect import connect as connect
     from millstream.client.connect import connect_async as connect_async
+    from millstream.embedded.direct import open_store as open_store
     from millstream.errors import Disconnected as Disconnected
     from millstream.worker.app import App as App
     from millstream.worker.handlers.dependencies import Depends as Depends
@@ -52,6 +53,7 @@ _WHERE = {
     "StreamSub": "millstream.worker.handlers.subscription",
     "connect": "millstream.client.connect",
     "connect_async": "millstream.client.connect",
+    "open_store": "millstream.embedded.direct",
     "once": "millstream.worker.handlers.idempotency",
     "once_sync": "millstream.worker.handlers.idempotency",
 }

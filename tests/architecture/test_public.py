@@ -36,6 +36,7 @@ PUBLIC = {
     "connect_async",
     "once",
     "once_sync",
+    "open_store",
 }
 
 

@@ -1,4 +1,4 @@
-"""log, backup and restore through the real console script, beside a real server."""
+"""log, backup, restore and doctor beside a real server; the whole way through the real console script."""
 
 import json
 import re
@@ -7,16 +7,26 @@ import sys
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner, Result
 
+from millstream.cli.main import main
 from support.servers import ServerProcess
 from support.waiting import eventually
 
 MILLSTREAM = str(Path(sys.executable).with_name("millstream"))
 
 
-def run(*words: object, stdin: str = "") -> subprocess.CompletedProcess[str]:
+def run(*words: object) -> subprocess.CompletedProcess[str]:
+    """The console script's exit code and what it says."""
     command = [MILLSTREAM, *map(str, words)]
-    return subprocess.run(command, capture_output=True, text=True, check=False, input=stdin)
+    return subprocess.run(command, capture_output=True, text=True, check=False)
+
+
+def here(*words: object) -> Result:
+    """The same in this process, whose imports are done."""
+    done = CliRunner().invoke(main, [*map(str, words)], prog_name="millstream")
+    assert done.exception is None or isinstance(done.exception, SystemExit), done.exception
+    return done
 
 
 @pytest.fixture
@@ -73,27 +83,27 @@ def test_damage_is_told_and_cut_only_on_request(our_server: ServerProcess, data:
     with pytest.raises(RuntimeError, match="whole records"):
         our_server.start()
 
-    checked = run("log", "check", data)
-    assert checked.returncode == 1
+    checked = here("log", "check", data)
+    assert checked.exit_code == 1
     place = re.search(rf"--at ({path.name}:\d+)", checked.stderr)
     assert place is not None
     assert "1 problem. Behind the first: 4 whole records (positions 3 to 6" in checked.stderr
     assert re.search(r"orders +4 +3 +3-0 +5-0 +xadd:3 gnew:1", checked.stdout)
-    lost = json.loads(run("log", "check", data, "-o", "json").stdout)["lost_keys"]
+    lost = json.loads(here("log", "check", data, "-o", "json").stdout)["lost_keys"]
     assert [(key["key"], key["entries"], key["first_id"], key["last_id"]) for key in lost] == [
         ("orders", 3, "3-0", "5-0")
     ]
 
     before = path.read_bytes()
-    asked = run("log", "cut", data, "--at", place[1])
-    assert (asked.returncode, path.read_bytes()) == (2, before)
+    asked = here("log", "cut", data, "--at", place[1])
+    assert (asked.exit_code, path.read_bytes()) == (2, before)
     assert "say --yes" in asked.stderr
     assert "loses 4 whole records" in asked.stderr
-    cut = run("log", "cut", data, "--at", place[1], "--yes")
-    assert cut.returncode == 0
+    cut = here("log", "cut", data, "--at", place[1], "--yes")
+    assert cut.exit_code == 0
     (kept,) = data.glob("cut-*")
     assert str(kept) in cut.stderr
-    assert [json.loads(line)["position"] for line in run("log", "dump", kept, "-o", "jsonl").stdout.splitlines()] == [
+    assert [json.loads(line)["position"] for line in here("log", "dump", kept, "-o", "jsonl").stdout.splitlines()] == [
         3,
         4,
         5,
@@ -106,20 +116,20 @@ def test_damage_is_told_and_cut_only_on_request(our_server: ServerProcess, data:
 
 def test_without_a_place(tmp_path: Path) -> None:
     """Usage errors teach, and end with 2; what cannot be read ends with 1."""
-    assert run("log", "cut", tmp_path, "--at", "nonsense", "--yes").returncode == 2
-    assert run("log", "check", tmp_path / "wrong").returncode == 1
-    assert run("log", "check", tmp_path).returncode == 1
-    nowhere = run("log", "cut", tmp_path / "wrong", "--at", "log-00000000000000000001.seg:32", "--yes")
-    assert (nowhere.returncode, "is it the right directory?" in nowhere.stderr) == (1, True)
+    assert here("log", "cut", tmp_path, "--at", "nonsense", "--yes").exit_code == 2
+    assert here("log", "check", tmp_path / "wrong").exit_code == 1
+    assert here("log", "check", tmp_path).exit_code == 1
+    nowhere = here("log", "cut", tmp_path / "wrong", "--at", "log-00000000000000000001.seg:32", "--yes")
+    assert (nowhere.exit_code, "is it the right directory?" in nowhere.stderr) == (1, True)
     for name in ("check", "dump"):
-        remote = run("log", name, "redis://127.0.0.1:1")
-        assert remote.returncode == 2
+        remote = here("log", name, "redis://127.0.0.1:1")
+        assert remote.exit_code == 2
         assert "name the data directory" in remote.stderr
-    assert run("log", "check").returncode == 2
-    asked = run("log", "dump", tmp_path, "--from", "yesterday")
-    assert (asked.returncode, "no place in a log" in asked.stderr) == (2, True)
-    away = run("backup", "redis://127.0.0.1:1", tmp_path / "b")
-    assert (away.returncode, "cannot ask the server" in away.stderr) == (1, True)
+    assert here("log", "check").exit_code == 2
+    asked = here("log", "dump", tmp_path, "--from", "yesterday")
+    assert (asked.exit_code, "no place in a log" in asked.stderr) == (2, True)
+    away = here("backup", "redis://127.0.0.1:1", tmp_path / "b")
+    assert (away.exit_code, "cannot ask the server" in away.stderr) == (1, True)
 
 
 def test_a_healthy_log_with_a_snapshot_of_every_kind_is_called_healthy(our_server: ServerProcess, data: Path) -> None:
@@ -136,40 +146,40 @@ def test_a_healthy_log_with_a_snapshot_of_every_kind_is_called_healthy(our_serve
         eventually(lambda: not client.info("persistence")["aof_rewrite_in_progress"])
     (snapshot,) = data.glob("snapshot-*")
     assert b"gpending" in snapshot.read_bytes()
-    checked = run("log", "check", data)
-    assert (checked.returncode, "not known" in checked.stderr) == (0, False), checked.stderr
-    examined = json.loads(run("doctor", data, "-o", "json").stdout)
+    checked = here("log", "check", data)
+    assert (checked.exit_code, "not known" in checked.stderr) == (0, False), checked.stderr
+    examined = json.loads(here("doctor", data, "-o", "json").stdout)
     assert {row["level"] for row in examined if row["check"] in {"log", "snapshot"}} == {"ok"}
-    assert run("log", "dump", data).returncode == 0
+    assert here("log", "dump", data).exit_code == 0
 
 
 @pytest.mark.realserver
 def test_a_server_that_is_no_millstream_has_no_files_for_us(real_redis: ServerProcess, tmp_path: Path) -> None:
     """The error names what to use instead."""
-    ended = run("backup", real_redis.url, tmp_path / "b")
-    assert (ended.returncode, "millstream export" in ended.stderr) == (2, True)
+    ended = here("backup", real_redis.url, tmp_path / "b")
+    assert (ended.exit_code, "millstream export" in ended.stderr) == (2, True)
 
 
 @pytest.mark.parametrize("command", ["log check", "log dump", "log cut", "backup", "restore", "doctor"])
 def test_help_teaches(command: str) -> None:
     """Examples and exit codes are in the help."""
-    shown = run(*command.split(), "--help").stdout
+    shown = here(*command.split(), "--help").stdout
     assert f"millstream {command}" in shown
     assert "Exit code" in shown
 
 
 def test_doctor(our_server: ServerProcess, data: Path, tmp_path: Path) -> None:
     """The exit code says the worst; every form has what, why and advice."""
-    well = run("doctor", data, "-o", "json")
+    well = here("doctor", data, "-o", "json")
     rows = json.loads(well.stdout)
-    assert well.returncode == (1 if any(row["level"] == "warning" for row in rows) else 0)
+    assert well.exit_code == (1 if any(row["level"] == "warning" for row in rows) else 0)
     assert {"level", "check", "what", "why", "advice"} == set(rows[0])
     assert any("which runs" in row["what"] for row in rows)
-    assert run("doctor", our_server.url).returncode == 0
+    assert here("doctor", our_server.url).exit_code == 0
     with our_server.client() as client:
         client.xreadgroup("billing", "anna", {"orders": ">"})
         client.xclaim("orders", "billing", "anna", 0, ["1-0"], idle=120_000)
-    late = run("doctor", our_server.url, "--pending-older", "1m")
-    assert (late.returncode, "orders billing: 5 pending" in late.stdout, "XAUTOCLAIM" in late.stdout) == (1, True, True)
-    assert run("doctor", tmp_path / "wrong").returncode == 3
-    assert run("doctor", our_server.url, "--pending-older", "soon").returncode == 2
+    late = here("doctor", our_server.url, "--pending-older", "1m")
+    assert (late.exit_code, "orders billing: 5 pending" in late.stdout, "XAUTOCLAIM" in late.stdout) == (1, True, True)
+    assert here("doctor", tmp_path / "wrong").exit_code == 3
+    assert here("doctor", our_server.url, "--pending-older", "soon").exit_code == 2

@@ -5,6 +5,7 @@ import random
 from contextlib import closing
 
 import pytest
+from redis.exceptions import ResponseError
 
 from millstream.engine.keyspace import Value
 from millstream.engine.serialization import dump, plain, rdb, rdb_bulk
@@ -461,6 +462,9 @@ def test_keys_come_over_from_a_real_redis(each_redis: ServerProcess, world: Worl
             assert client.call("GET", key) == redis.get(key)
         for key in ("s", "lengths"):
             assert client.call("RESTORE", key, 0, redis.dump(key)) == OK
+        for key in ("s", "lengths", "n"):  # and not the other way round
+            with pytest.raises(ResponseError, match="DUMP payload version or checksum are wrong"):
+                redis.restore("back", 0, client.call("DUMP", key))
     asked: list[tuple[str, ...]] = [
         ("XRANGE", "lengths", "-", "+"),
         ("XRANGE", "s", "-", "+"),

@@ -19,7 +19,7 @@ from millstream.clock import Now, SystemClock
 from millstream.embedded.place import parse_place
 from millstream.embedded.store import Store
 from millstream.embedded.stores import Lease
-from millstream.errors import ConfigError, LogLockedError, StorageError
+from millstream.errors import ConfigError, Disconnected, LogLockedError, StorageError
 from millstream.persistence.disk import RealDisk, RealFile
 from support.servers import millstream_server
 from support.waiting import eventually
@@ -34,6 +34,21 @@ def write(writer):
         ids = client.pipeline(transaction=False).xadd("s", {"w": writer}).xadd("s", {"w": writer}).execute()
         with guard:
             print(*ids, sep="\\n", flush=True)
+
+for writer in range(4):
+    threading.Thread(target=write, args=(writer,)).start()
+"""
+
+DIRECT_WRITER = """
+import sys, threading, millstream
+store = millstream.open_store(sys.argv[1], text=True)
+guard = threading.Lock()
+
+def write(writer):
+    while True:
+        entry = store.xadd("s", {"w": writer})
+        with guard:
+            print(entry, flush=True)
 
 for writer in range(4):
     threading.Thread(target=write, args=(writer,)).start()
@@ -64,10 +79,11 @@ def url(tmp_path: Path) -> str:
     return (tmp_path / "data").as_uri()
 
 
+@pytest.mark.parametrize("writer", [WRITER, DIRECT_WRITER], ids=["redis-py", "direct"])
 @pytest.mark.parametrize("fsync", ["always", "everysec", "no"])
-def test_killed_process_loses_nothing_it_acknowledged(url: str, fsync: str) -> None:
+def test_killed_process_loses_nothing_it_acknowledged(url: str, fsync: str, writer: str) -> None:
     """Four threads write until SIGKILL; every id they printed is there, and nothing is torn."""
-    with child(WRITER, f"{url}?fsync={fsync}") as process:
+    with child(writer, f"{url}?fsync={fsync}") as process:
         assert process.stdout is not None
         told = [process.stdout.readline().strip() for _ in range(200)]
         process.send_signal(signal.SIGKILL)
@@ -250,6 +266,39 @@ def test_nothing_is_shown_before_it_is_durable(url: str, disk: GatedDisk) -> Non
         writer.join()
         assert len(heard) == 2
         assert listener.get_message(timeout=20)["data"] == b"xadd"
+
+
+def test_a_direct_call_returns_when_it_is_durable(url: str, disk: GatedDisk) -> None:
+    """While the disk syncs, neither the call that writes, nor one that waits to read, nor any other returns."""
+    heard: list[Any] = []
+    with millstream.open_store(url) as store:
+        store.execute("PING")
+        disk.shut()
+        reader = threading.Thread(target=lambda: heard.append(store.xread({"s": "$"}, block=30_000)))
+        reader.start()
+        eventually(lambda: len(disk.store.node.waits) == 1, what="the reader waits")
+        writer = threading.Thread(target=lambda: heard.append(store.xadd("s", {"a": "b"})))
+        writer.start()
+        assert disk.entered.wait(30)
+        other = threading.Thread(target=lambda: heard.append(store.xlen("s")))
+        other.start()
+        eventually(lambda: disk.store.node.stats.lookups.hits > 0, what="the length was looked up")
+        assert len(disk.store.node.waits) == 0, "the reader's answer is made, and held back"
+        assert heard == []
+        disk.gate.set()
+        for thread in (reader, writer, other):
+            thread.join()
+        assert len(heard) == 3
+
+
+def test_a_direct_call_says_that_the_disk_failed(url: str, disk: GatedDisk) -> None:
+    """The write is not acknowledged, and every later call is refused with the same reason."""
+    with millstream.open_store(url) as store:
+        disk.broken = True
+        with pytest.raises(Disconnected, match=r"cannot sync .*the medium is gone"):
+            store.xadd("s", {"a": "b"})
+        with pytest.raises(StorageError, match=r"cannot sync .*the medium is gone"):
+            store.xlen("s")
 
 
 async def test_event_loop_goes_on_while_the_disk_syncs(url: str, disk: GatedDisk) -> None:

@@ -98,8 +98,8 @@ def some_store(random: Random) -> Any:
     twins = Twins()
     for _ in range(random.choice((1, 5, 30, 100))):
         store_step(twins, random)
-    packed = {write(store) for store in (twins.python, twins.native) for write in (bulk.py_pack_entries,)}
-    assert packed == {native.pack_entries(twins.native)}
+    packed = {b"".join(bulk.py_pack_entries(store)) for store in (twins.python, twins.native)}
+    assert packed == {b"".join(native.pack_entries(twins.native))}
     return twins.native
 
 
@@ -225,7 +225,7 @@ def whole_and_damaged(seed: int, number: int) -> tuple[int, int]:
     random = Random(seed)
     tried = taken = 0
     while tried < number:
-        entries = b"\0" + native.pack_entries(some_store(random))
+        entries = b"\0" + b"".join(native.pack_entries(some_store(random)))
         assert entries_told(entries) != REFUSED
         group = some_group(random)
         records = b"\0" + native.pack_records(group, {name: at for at, name in enumerate(sorted(group.consumers))})

@@ -224,6 +224,15 @@ FAULTS = (
         f"{CONTRACT}::test_a_server_restart_is_survived",
     ),
     Fault(
+        "lanes-sleep-on",
+        "As many handlers run at once as the subscriber allows.",
+        "worker/subscriber/buffer.py",
+        "Buffer.arrival",
+        "self._wake(min(len(self.entries) - 1, 2))",
+        "",
+        f"{CONTRACT}::test_as_many_run_at_once_as_may[redis]",
+    ),
+    Fault(
         "handing-back-is-charged",
         "What is handed back unrun counts no delivery.",
         "worker/subscriber/buffer.py",

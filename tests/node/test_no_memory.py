@@ -40,6 +40,9 @@ CASES = {
     "read as a group": ("XREADGROUP GROUP g c COUNT 1 STREAMS s >", "XREADGROUP GROUP g c STREAMS s >"),
     "read without acknowledgement": ("XREADGROUP GROUP g c NOACK STREAMS s >",),
     "acknowledge": ("XACK t g 5-5 6-6", "XACK t g 5-5"),
+    "pending": ("XPENDING s g", "XPENDING t g - + 10", "XPENDING t g IDLE 0 - + 10 d"),
+    "claim": ("XCLAIM t g d 0 5-5", "XCLAIM t g d 0 5-5 JUSTID"),
+    "claim what is there": ("XAUTOCLAIM t g d 0 0", "XAUTOCLAIM t g d 0 0 COUNT 1 JUSTID"),
     "all of them": ("SET str w", "XADD s * a b", "XREADGROUP GROUP g c STREAMS s >", "XACK s g 2-1", "XRANGE s - +"),
     "what is not plain": ("XADD s * a b", "XDEL s 1-1", "SET str w"),
 }

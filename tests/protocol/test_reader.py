@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from millstream.errors import ProtocolError
 from millstream.protocol import limits
 from millstream.protocol.reader import CommandReader, QueryBufferError
+from millstream.protocol.split import WORDS_MAX
 from support import campaign
 
 Outcome = tuple[list[list[bytes]], str | None]
@@ -297,8 +298,8 @@ def test_a_million_mutated_inputs() -> None:
 
 def test_a_command_of_very_many_words_is_read_in_turns() -> None:
     """However much has come while nothing was read, a turn reads so many words, and says that there are more."""
-    words = [b"w"] * 70_000  # more than the fast way takes
-    reader = CommandReader(words_at_once=30_000)
+    words = [b"w"] * (WORDS_MAX + 4)  # more than the fast way takes
+    reader = CommandReader(words_at_once=WORDS_MAX // 2)
     reader.feed(packed(*words) + packed(b"PING"))
     turns = 0
     while (found := reader.next()) is None:

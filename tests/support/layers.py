@@ -56,7 +56,7 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     "cli": frozenset(),  # by subcommand, below
     "compat": frozenset({"client", "worker"}),  # other libraries' names on the worker
     "testing": frozenset({"embedded", "client", "server", "worker"}),  # fixtures for users' tests
-    "": frozenset({"worker", "client"}),  # ``from millstream import App``, on first use
+    "": frozenset({"worker", "client", "embedded"}),  # ``from millstream import App``, on first use
 }
 
 # cli/<name>.py -> the parts it is the door to. The top layer: nothing imports it.
@@ -126,7 +126,7 @@ ASYNC_PARTS = frozenset({"server", "embedded", "client", "worker", "pipelines", 
 # third-party package -> (parts that may import it, the extra of pyproject.toml that brings it; "" is the core)
 THIRD_PARTY: dict[str, tuple[frozenset[str], str]] = {
     "click": (frozenset({"cli"}), ""),
-    "hiredis": (frozenset({"protocol", "engine", "node", "client", "spark", "migrate"}), ""),
+    "hiredis": (frozenset({"protocol", "engine", "node", "embedded", "client", "spark", "migrate"}), ""),
     "lupa": (frozenset({"node"}), "server"),
     "msgpack": (frozenset({"persistence", "node", "maintenance"}), ""),
     "redis": (

@@ -34,6 +34,19 @@ PyObject *buf_bytes(const Buf *buf)
     return PyBytes_FromStringAndSize(buf->data, buf->size);
 }
 
+PyObject *view_list(const View *words, Py_ssize_t count)
+{
+    PyObject *list = PyList_New(count);
+    for (Py_ssize_t at = 0; list != NULL && at < count; at++) {
+        PyObject *word = PyBytes_FromStringAndSize(words[at].data, words[at].size);
+        if (word == NULL)
+            Py_CLEAR(list);
+        else
+            PyList_SET_ITEM(list, at, word);
+    }
+    return list;
+}
+
 char *put_number(char *at, uint64_t number)
 {
     char digits[NUMBER_ROOM];

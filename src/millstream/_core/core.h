@@ -45,6 +45,7 @@ typedef struct {
 int buf_grow(Buf *buf, Py_ssize_t more);            /* room for so many bytes more; -1 with MemoryError */
 void buf_free(Buf *buf);                            /* empty again */
 PyObject *buf_bytes(const Buf *buf);                /* a copy as bytes */
+PyObject *view_list(const View *words, Py_ssize_t count); /* their copies, a list of bytes */
 
 /* An int of any size as an id: 0, or -1 below and 1 above all ids, which then are the smallest and the largest. -2 with
  * TypeError for what is no int. */

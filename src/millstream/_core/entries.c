@@ -69,19 +69,6 @@ static void store_drop(EntryStore *store, Py_ssize_t index)
         store->head = 0;
 }
 
-Py_ssize_t store_index(EntryStore *store, Id id)
-{
-    Py_ssize_t low = 0, high = store->count;
-    while (low < high) {
-        Py_ssize_t middle = low + (high - low) / 2;
-        if (STORE_NODE(store, middle)->first <= id)
-            low = middle + 1;
-        else
-            high = middle;
-    }
-    return low - 1;
-}
-
 static Node *store_find(EntryStore *store, Id id, Py_ssize_t *index, Entry *entry)
 {
     *index = store_index(store, id);

@@ -311,3 +311,18 @@ Py_ssize_t node_words(const Node *node, const Entry *entry, View **words, Py_ssi
     }
     return count;
 }
+
+/* ---------------------------------------------------------------- among the others */
+
+Py_ssize_t store_index(EntryStore *store, Id id)
+{
+    Py_ssize_t low = 0, high = store->count;
+    while (low < high) {
+        Py_ssize_t middle = low + (high - low) / 2;
+        if (STORE_NODE(store, middle)->first <= id)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low - 1;
+}

@@ -8,7 +8,8 @@
 
 enum { NONE, FALSE, TRUE, INT, NEGATIVE, BYTES, LIST };
 
-#define ID_SIZE 19 /* the most bytes that a number takes */
+#define ID_SIZE 19       /* the most bytes that a number takes */
+#define PIECE (1 << 16) /* entries are packed in pieces of at least so many bytes */
 
 /* ---------------------------------------------------------------- what both readers use */
 
@@ -111,6 +112,16 @@ static int pack_node(const Node *node, Buf *out, Words *words)
     return 0;
 }
 
+/* What was packed so far, as bytes at the end of a list */
+static int add_piece(PyObject *pieces, Buf *out)
+{
+    PyObject *piece = buf_bytes(out);
+    int status = piece == NULL ? -1 : PyList_Append(pieces, piece);
+    Py_XDECREF(piece);
+    out->size = 0;
+    return status;
+}
+
 PyObject *pack_entries(PyObject *Py_UNUSED(self), PyObject *object)
 {
     if (!PyObject_TypeCheck(object, &EntryStoreType))
@@ -118,15 +129,20 @@ PyObject *pack_entries(PyObject *Py_UNUSED(self), PyObject *object)
     EntryStore *store = (EntryStore *)object;
     Buf out = {0};
     Words words = {0};
-    int status = buf_reserve(&out, 1 + ID_SIZE);
+    PyObject *pieces = PyList_New(0);
+    int status = pieces == NULL ? -1 : buf_reserve(&out, 1 + ID_SIZE);
     if (status == 0)
         out.size = put_tagged(out.data, LIST, (Id)store->count) - out.data;
-    for (Py_ssize_t index = 0; index < store->count && status == 0; index++)
+    for (Py_ssize_t index = 0; index < store->count && status == 0; index++) {
         status = pack_node(STORE_NODE(store, index), &out, &words);
-    PyObject *packed = status < 0 ? NULL : buf_bytes(&out);
+        if (status == 0 && out.size >= PIECE)
+            status = add_piece(pieces, &out);
+    }
+    if (status < 0 || add_piece(pieces, &out) < 0)
+        Py_CLEAR(pieces);
     buf_free(&out);
     words_free(&words);
-    return packed;
+    return pieces;
 }
 
 /* pack_records(group, places) */

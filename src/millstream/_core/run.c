@@ -91,19 +91,6 @@ static const char *split(Run *run, const char *at, const char *end)
     return at;
 }
 
-static PyObject *word_list(const Run *run)
-{
-    PyObject *list = PyList_New(run->count);
-    for (Py_ssize_t at = 0; list != NULL && at < run->count; at++) {
-        PyObject *word = PyBytes_FromStringAndSize(run->words[at].data, run->words[at].size);
-        if (word == NULL)
-            Py_CLEAR(list);
-        else
-            PyList_SET_ITEM(list, at, word);
-    }
-    return list;
-}
-
 static int is_word(View word, const char *name)
 {
     return (Py_ssize_t)strlen(name) == word.size && strncasecmp(word.data, name, (size_t)word.size) == 0;
@@ -608,7 +595,7 @@ static const char *run_commands(Run *run, const char *at, const char *end, PyObj
             if (PyErr_Occurred() && !PyErr_ExceptionMatches(PyExc_Exception))
                 return NULL; /* Ctrl-C while a value's own code ran: it is the caller's, as it is from the Python runner */
             PyErr_Clear();
-            *other = word_list(run);
+            *other = view_list(run->words, run->count);
             if (*other == NULL)
                 PyErr_Clear(); /* it stays where it is, and the reader finds that there is no memory */
             else

@@ -75,16 +75,20 @@ static int deliver(Group *group, Consumer *consumer, const Id *ids, Py_ssize_t c
     return 0;
 }
 
+/* Of a consumer's step what all begin with: the names, which for a key is not always the same word, and the time */
+static char *put_consumer_op(Run *run, Py_ssize_t arguments, const char *op, View key)
+{
+    char *at = put_binary(put_op(run->of->steps.data + run->of->steps.size, run, arguments, op), key);
+    return put_unsigned(put_binary(put_binary(at, run->words[2]), run->words[3]), run->wall);
+}
+
 static void put_read_step(Run *run, View key, Id last, int noack)
 {
-    Buf *steps = &run->of->steps;
-    char packed[16];
+    char packed[16], *at = put_consumer_op(run, 7, "gread", key);
     id_to_bytes(last, packed);
-    char *at = put_binary(put_op(steps->data + steps->size, run, 7, "gread"), key);
-    at = put_unsigned(put_binary(put_binary(at, run->words[2]), run->words[3]), run->wall);
     at = put_binary(at, (View){packed, 16});
     *at++ = (char)(noack ? 0xc3 : 0xc2);
-    steps->size = at - steps->data;
+    run->of->steps.size = at - run->of->steps.data;
 }
 
 /* Reads and delivers what is new; ORDINARY leaves everything as it was */
@@ -309,10 +313,8 @@ static int reply_claimed(Run *run, const Found *found, EntryStore *entries, int 
 static void put_claim_step(Run *run, const Found *found, const Claim *claim)
 {
     Py_ssize_t count = FOUND_COUNT(found);
-    Buf *steps = &run->of->steps;
-    char *at = put_binary(put_op(steps->data + steps->size, run, 8, "gclaim"), run->words[1]);
-    at = put_unsigned(put_binary(put_binary(at, run->words[2]), run->words[3]), run->wall);
-    at = put_binary_head(put_unsigned(at, (uint64_t)claim->time), (uint64_t)count * 16);
+    char *at = put_unsigned(put_consumer_op(run, 8, "gclaim", run->words[1]), (uint64_t)claim->time);
+    at = put_binary_head(at, (uint64_t)count * 16);
     for (Py_ssize_t each = 0; each < count; each++, at += 16)
         id_to_bytes(FOUND(found)[each]->id, at);
     at = put_array(at, (uint64_t)count);
@@ -325,33 +327,29 @@ static void put_claim_step(Run *run, const Found *found, const Claim *claim)
         at = put_unsigned(at, (uint64_t)record->count);
     }
     if (run->of->records)
-        steps->size = at - steps->data;
+        run->of->steps.size = at - run->of->steps.data;
 }
 
 /* The consumer was here, and claimed nothing; no reply waits for that */
 static void note_seen(Run *run, Consumer *consumer)
 {
-    Buf *steps = &run->of->steps;
     if (consumer->seen == (long long)run->wall)
         return;
     consumer->seen = (long long)run->wall;
-    if (run->of->records) {
-        char *at = put_binary(put_op(steps->data + steps->size, run, 5, "cseen"), run->words[1]);
-        at = put_unsigned(put_binary(put_binary(at, run->words[2]), run->words[3]), run->wall);
-        steps->size = at - steps->data;
-    }
+    if (run->of->records)
+        run->of->steps.size = put_consumer_op(run, 5, "cseen", run->words[1]) - run->of->steps.data;
     run->written++;
     run->soft++;
 }
 
-/* Gives what was found to the consumer, and answers with it; frees what was found, and the place */
-static int claim_found(Run *run, Place *place, Found *found, const Claim *claim, int with_cursor)
+/* Gives what was found to the consumer and answers with it, if all is `well`; lets go of what was found and of the place */
+static int claim_found(Run *run, Place *place, Found *found, const Claim *claim, int well, int with_cursor)
 {
     Buf *replies = &run->of->replies;
     Py_ssize_t before = replies->size, count = FOUND_COUNT(found);
     Py_ssize_t room = run->words[1].size + run->words[2].size + run->words[3].size + 64 + 25 * count;
     int result = ORDINARY;
-    if ((!with_cursor || (buf_head(replies, '*', 3) == 0 && buf_id_bulk(replies, found->cursor) == 0))
+    if (well && (!with_cursor || (buf_head(replies, '*', 3) == 0 && buf_id_bulk(replies, found->cursor) == 0))
         && reply_claimed(run, found, place->entries, claim->just_id) == DONE
         && (!with_cursor || buf_head(replies, '*', 0) == 0) && buf_reserve(&run->of->steps, room) == 0
         && (count == 0 || group_claim(place->group, FOUND(found), count, place->consumer, claim->time) == 0)) {
@@ -429,11 +427,8 @@ static int run_xclaim(Run *run)
     if (min_idle < 0 || !get_claim(run, end, &claim)
         || !get_holder(run, run->words[1], run->words[2], run->words[3], &place))
         return ORDINARY;
-    if (look_at(run, &place, end, min_idle, &found) == 0)
-        return claim_found(run, &place, &found, &claim, 0);
-    found_free(&found);
-    Py_DECREF(place.entries);
-    return ORDINARY;
+    int well = look_at(run, &place, end, min_idle, &found) == 0;
+    return claim_found(run, &place, &found, &claim, well, 0);
 }
 
 /* XAUTOCLAIM key group consumer min-idle start [COUNT n] [JUSTID], that comes upon no entry that is gone */
@@ -457,10 +452,6 @@ static int run_xautoclaim(Run *run)
     }
     if (!get_holder(run, run->words[1], run->words[2], run->words[3], &place))
         return ORDINARY;
-    if (group_look(place.group, place.entries, start, min_idle, (int64_t)run->wall, count, count * ATTEMPTS, &found) == 0
-        && found.gone.size == 0)
-        return claim_found(run, &place, &found, &claim, 1);
-    found_free(&found);
-    Py_DECREF(place.entries);
-    return ORDINARY;
+    int status = group_look(place.group, place.entries, start, min_idle, (int64_t)run->wall, count, count * ATTEMPTS, &found);
+    return claim_found(run, &place, &found, &claim, status == 0 && found.gone.size == 0, 1);
 }

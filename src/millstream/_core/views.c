@@ -242,19 +242,6 @@ static PyObject *live_ids(Place *place, PyObject *Py_UNUSED(ignored))
     return found;
 }
 
-static PyObject *list_of(const View *words, Py_ssize_t count)
-{
-    PyObject *list = PyList_New(count);
-    for (Py_ssize_t at = 0; list != NULL && at < count; at++) {
-        PyObject *word = PyBytes_FromStringAndSize(words[at].data, words[at].size);
-        if (word == NULL)
-            Py_CLEAR(list);
-        else
-            PyList_SET_ITEM(list, at, word);
-    }
-    return list;
-}
-
 /* Every stored entry as (id, whether it is a tombstone, words). Its bytes are copied first: making a list may run what
  * changes the store, which is then noticed before the next entry is read. */
 static PyObject *entries(Place *place, PyObject *Py_UNUSED(ignored))
@@ -271,7 +258,7 @@ static PyObject *entries(Place *place, PyObject *Py_UNUSED(ignored))
         entry_read(at, before, &entry);
         before = entry.id;
         Py_ssize_t count = node_words(twin, &entry, &words, &room);
-        PyObject *fields = count < 0 ? NULL : list_of(words, count);
+        PyObject *fields = count < 0 ? NULL : view_list(words, count);
         PyObject *id = fields == NULL ? NULL : id_to_int(entry.id);
         PyObject *row = id == NULL ? NULL : PyTuple_New(3);
         if (row == NULL) {

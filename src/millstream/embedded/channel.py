@@ -8,12 +8,14 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Protocol
 
 from millstream.embedded.guard import outside
-from millstream.errors import ProtocolError
+from millstream.errors import ProtocolError, StorageError
+from millstream.node.batch import NOTHING
 from millstream.node.durability.held_replies import HeldReplies
 from millstream.protocol.encoder import error_line
 from millstream.protocol.reader import CommandReader, QueryBufferError
 
 if TYPE_CHECKING:
+    from millstream.clock import Clock
     from millstream.commands.context.session import Session
     from millstream.node.batch import PlainRun
     from millstream.node.durability.held_replies import ReplyGate
@@ -30,22 +32,24 @@ class ChannelHost(Protocol):
     Attributes:
         node: runs the commands.
         gate: how far replies may go.
+        clock: where time comes from.
     """
 
     node: "Node"
     gate: "ReplyGate"
+    clock: "Clock"
 
-    def run(self, channel: "Channel", data: bytes) -> None:
-        """Run the commands a client sends."""
+    def run(self, channel: "Channel", data: bytes, sink: Sink | None) -> bytes | None:
+        """Run the commands a client sends.
 
-    def run_plain(self, session: "Session", reader: CommandReader) -> "PlainRun":
-        """Run the plain commands that are next; a disk that fails on them ends the store."""
+        Args:
+            channel: the client's.
+            data: what it sends.
+            sink: for what :meth:`Channel.feed` returns, which is returned too.
+        """
 
-    def serve(self, session: "Session", key: bytes) -> None:
-        """Run again what waited for a key, since a plain command of this session has changed it."""
-
-    def execute(self, session: "Session", argv: list[bytes]) -> "Outcome | None":
-        """Run one command; a disk that fails on it ends the store."""
+    def fail(self, error: StorageError) -> None:
+        """The disk failed: every connection ends, unless it is only full."""
 
     def empty_outbox(self) -> None:
         """Hand the node's replies and messages to the connections they are for."""
@@ -96,7 +100,15 @@ class Channel:
         Raises:
             UsageError: in a forked child.
         """
-        self._store.run(self, data)
+        self._store.run(self, data, self._sink)
+
+    def ask(self, data: bytes) -> bytes | None:
+        """As :meth:`send`; the replies themselves if they are here at once, None if they go to the sink.
+
+        Raises:
+            UsageError: in a forked child.
+        """
+        return self._store.run(self, data, None)
 
     def taken(self) -> None:
         """The client has read what the sink was given."""
@@ -109,60 +121,89 @@ class Channel:
 
     # ------------------------------------------------------------------ inside the store's guard
 
-    def feed(self, data: bytes) -> bool:
-        """Take bytes from the client and run what is complete; whether all of it was plain commands.
+    def feed(self, data: bytes) -> bytes | None:
+        """Take bytes from the client and run what is complete.
 
-        These end no wait and no connection, publish nothing and make nothing due.
+        Returns:
+            The replies, if all of it was plain commands: these end no wait and no connection, publish nothing and make
+            nothing due. They are empty where they wait for the log; None where anything else was done.
         """
         if self.closed or self._ending:
-            return False
+            return None
+        session, reader, store = self.session, self._reader, self._store
         try:
-            self._reader.feed(data)
+            reader.feed(data)
         except QueryBufferError as error:
-            self._store.cut(self, str(error))
-            return False
-        if self.session.blocked or not self._run_plain() or self._reader.chunk or self.session.held is not None:
-            self.run()
-            return False
-        self.flush()
-        return True
+            store.cut(self, str(error))
+            return None
+        if not session.blocked:
+            run = self._run_plain()
+            if run.commands and run.woken is None and not reader.chunk and session.held is None:
+                if self._out or self._held.size or store.node.journal.position > store.gate.released:
+                    self.put([run.replies], store.node.journal.position)
+                    self.flush()
+                    return b""
+                return run.replies
+            self._take(run)
+        self.run()
+        return None
 
-    def _run_plain(self) -> bool:
-        """Run the plain commands that are next; whether there were any, and nobody had waited for what they changed."""
+    def _run_plain(self) -> "PlainRun":
+        """Run the plain commands that are next."""
         store = self._store
-        run = store.run_plain(self.session, self._reader)
+        try:
+            return store.node.batches.take(self.session, self._reader, store.clock.wall_time())
+        except StorageError as error:
+            store.fail(error)
+            return NOTHING
+
+    def _take(self, run: "PlainRun") -> None:
+        """Keep the replies of plain commands, and serve who waited for what they changed."""
+        store = self._store
         if run.commands:
             self.put([run.replies], store.node.journal.position)
-        if run.woken is None:
-            return run.commands > 0
-        store.serve(self.session, run.woken)
-        store.empty_outbox()
-        return False
+        if run.woken is not None:
+            try:
+                store.node.serve(self.session.db, run.woken, store.clock.now())
+            except StorageError as error:
+                store.fail(error)
+            store.empty_outbox()
 
     def run(self) -> None:
         """Run the commands that are here, until one waits."""
-        store, session = self._store, self.session
+        store, session, reader = self._store, self.session, self._reader
         while not (self.closed or self._ending or session.blocked):
-            if self._run_plain() and session.held is None:  # the reader would look through the rest of the chunk
-                continue
+            if reader.chunk:
+                run = self._run_plain()
+                self._take(run)
+                if run.commands and session.held is None:  # the reader would look through the rest of the chunk
+                    continue
             try:
-                argv = session.held or self._reader.next()
+                argv = session.held or reader.next()
             except ProtocolError as error:
                 self._ending = True
                 self.put([error_line(f"ERR {error}")], 0)
                 break
             if argv is None:
-                if self._reader.has_more:
+                if reader.has_more:
                     continue
                 break
             session.held = None
-            outcome = store.execute(session, argv)
-            self._reader.trusted = session.user is not None  # AUTH and RESET change it
+            outcome = self._execute(argv)
+            reader.trusted = session.user is not None  # AUTH and RESET change it
             if outcome is not None:
                 self.put(outcome.buffers, outcome.barrier)
             self._ending = self._ending or session.closing
             store.empty_outbox()
         self.flush()
+
+    def _execute(self, argv: list[bytes]) -> "Outcome | None":
+        store = self._store
+        try:
+            return store.node.execute(self.session, argv, store.clock.now())
+        except StorageError as error:
+            store.fail(error)
+            return None
 
     def put(self, buffers: "list[Buffer]", barrier: int) -> None:
         """Keep a reply until it is flushed, or until the log has reached the barrier; never past an earlier one."""

@@ -51,8 +51,9 @@ class Guard:
 
     def __exit__(self, *_: object) -> None:
         self._lock.release()
-        _here.depth -= 1
-        if (_here.late or _left_over) and not _here.depth:
+        here = _here
+        here.depth = depth = here.depth - 1
+        if not depth and (here.late or _left_over):
             catch_up()
 
 

@@ -26,14 +26,12 @@ from millstream.commands.context.config import Config
 from millstream.embedded.channel import Channel, Sink
 from millstream.embedded.guard import Guard, be_helper
 from millstream.errors import DiskFullError, StorageError, UsageError
-from millstream.node.batch import NOTHING, PlainRun
 from millstream.node.durability.disk_guard import DiskGuard, default_floor
 from millstream.node.durability.group_commit import CommitStep, Fsync, GroupCommit, Report, perform, perform_in_thread
 from millstream.node.durability.held_replies import ReplyGate
 from millstream.node.facts import log_facts
 from millstream.node.log.rewriting import Rewriter
 from millstream.node.node import Node
-from millstream.node.outcome import Outcome
 from millstream.persistence.exposure import exposed
 from millstream.persistence.log import Log
 from millstream.protocol.encoder import error_line
@@ -41,10 +39,8 @@ from millstream.protocol.encoder import error_line
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from millstream.commands.context.session import Session
     from millstream.embedded.place import Place
     from millstream.persistence.disk import Disk
-    from millstream.protocol.reader import CommandReader
 
 log = logging.getLogger("millstream.embedded")
 
@@ -194,18 +190,33 @@ class Store:
                 self._channels[session.id] = channel
         return channel
 
-    def run(self, channel: Channel, data: bytes) -> None:
-        """Run the commands a client sends."""
-        self._check_process()
+    def run(self, channel: Channel, data: bytes, sink: Sink | None) -> bytes | None:
+        """Run the commands a client sends.
+
+        Args:
+            channel: the client's.
+            data: what it sends.
+            sink: for what :meth:`Channel.feed` returns, which is returned too.
+
+        Raises:
+            UsageError: in a forked child.
+        """
+        if self.forked:
+            self._check_process()
         with self._guard:
             try:
-                if channel.feed(data):
-                    self._settle_writes()
-                else:
+                replies = channel.feed(data)
+                if replies is None:
                     self._settle()
+                    return None
+                if sink is not None and replies:
+                    sink(replies)
+                if self._durable is not None:
+                    self._settle_writes(self._durable)
             except BaseException as error:
-                self._fail(StorageError(INTERRUPTED.format(url=self.place.url, error=repr(error))))
+                self.fail(StorageError(INTERRUPTED.format(url=self.place.url, error=repr(error))))
                 raise
+        return replies
 
     def hang_up(self, channel: Channel) -> None:
         """The client is gone."""
@@ -227,29 +238,6 @@ class Store:
         return self.clock.now()
 
     # ------------------------------------------------------------------ inside the guard, called by channels
-
-    def run_plain(self, session: "Session", reader: "CommandReader") -> PlainRun:
-        """Run the plain commands that are next; a disk that fails on them ends the store."""
-        try:
-            return self.node.batches.take(session, reader, self.clock.wall_time())
-        except StorageError as error:
-            self._fail(error)
-            return NOTHING
-
-    def serve(self, session: "Session", key: bytes) -> None:
-        """Run again what waited for a key, since a plain command of this session has changed it."""
-        try:
-            self.node.serve(session.db, key, self._now())
-        except StorageError as error:
-            self._fail(error)
-
-    def execute(self, session: "Session", argv: list[bytes]) -> Outcome | None:
-        """Run one command; a disk that fails on it ends the store."""
-        try:
-            return self.node.execute(session, argv, self._now())
-        except StorageError as error:
-            self._fail(error)
-            return None
 
     def empty_outbox(self) -> None:
         """Hand the node's replies and messages to the connections they are for."""
@@ -290,14 +278,12 @@ class Store:
         if self.node.host.stopping:
             self.node.host.stopping = False
             self._cut_all("SHUTDOWN")
-        self._settle_writes()
+        if self._durable is not None:
+            self._settle_writes(self._durable)
         self._set_alarm(self._next_due())
 
-    def _settle_writes(self) -> None:
+    def _settle_writes(self, kept: _Durable) -> None:
         """See to what was logged."""
-        kept = self._durable
-        if kept is None:
-            return
         if self._commit() is not None:
             self._wake()
         if self.failure is None:
@@ -319,7 +305,7 @@ class Store:
         if commit.done(report, time.monotonic()):
             self.gate.open()
         if commit.failure is not None:
-            self._fail(commit.failure)
+            self.fail(commit.failure)
 
     def _next_due(self) -> float | None:
         """Monotonic seconds at which there is something to do that no command brings about; None for never."""
@@ -344,7 +330,7 @@ class Store:
             )
             self._thread.start()
 
-    def _fail(self, error: StorageError) -> None:
+    def fail(self, error: StorageError) -> None:
         """The disk failed: show nobody anything more. If it is only full, hold back what it refused."""
         if self._durable is not None:
             self._durable.commit.fail(error, time.monotonic())
@@ -401,7 +387,7 @@ class Store:
         try:
             self.node.tick(now)
         except StorageError as error:
-            self._fail(error)
+            self.fail(error)
             return
         self._settle()
 

@@ -12,6 +12,8 @@ from millstream.embedded.leased import CLOSED, LeasedConnection, LeasedPool
 from millstream.embedded.place import Place
 from millstream.embedded.stores import Lease
 
+_NO_DESCRIPTOR = "an embedded connection has no file descriptor"
+
 
 class Pipe:
     """What redis-py's connections and parsers need of a socket, over a channel of a store.
@@ -37,7 +39,7 @@ class Pipe:
         if self._channel.closed:
             raise RedisConnectionError(self._channel.reason or CLOSED)
         # a socket refuses what is not bytes; bytes(5) would be five zeros, which no command ever completes
-        self._channel.send(bytes(memoryview(data)))
+        self._channel.send(data if type(data) is bytes else bytes(memoryview(data)))
 
     def settimeout(self, seconds: float | None) -> None:
         """Seconds a read may take from now on; None for ever."""
@@ -90,8 +92,14 @@ class Pipe:
         return True
 
     def pending(self) -> bool:
-        """Whether bytes are here; redis-py asks this first, as of a TLS socket, before it polls."""
-        return bool(self._held)
+        """Whether bytes are here: redis-py asks this first, as of a TLS socket, before it polls; before each command.
+
+        Raises:
+            UnsupportedOperation: none are here, so that it would make ready to poll what :meth:`fileno` refuses.
+        """
+        if self._held:
+            return True
+        raise io.UnsupportedOperation(_NO_DESCRIPTOR)
 
     def fileno(self) -> int:
         """There is none to poll; redis-py asks when its parser has found nothing in its own buffer.
@@ -99,7 +107,7 @@ class Pipe:
         Raises:
             UnsupportedOperation: always.
         """
-        raise io.UnsupportedOperation("an embedded connection has no file descriptor")
+        raise io.UnsupportedOperation(_NO_DESCRIPTOR)
 
     def getpeername(self) -> str:
         """As a unix socket's: none."""

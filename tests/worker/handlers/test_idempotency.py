@@ -5,6 +5,7 @@ import sqlite3
 from pathlib import Path
 from typing import Any
 
+import pytest
 import redis
 
 from millstream import App, Message, Reject, Retry, StreamSub, once, once_sync
@@ -175,6 +176,7 @@ async def test_what_cannot_be_meant_is_an_error(server: ServerProcess, client: r
     assert not client.exists("count")
 
 
+@pytest.mark.either_server
 def test_the_recipe_for_sql_holds(own_server: ServerProcess, tasks: Any, tmp_path: Path) -> None:
     """The example of docs/worker/how-to.md: key and effect in one transaction, killed between commit and ack."""
     database = tmp_path / "accounts.db"

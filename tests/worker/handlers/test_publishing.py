@@ -313,6 +313,7 @@ print(len(ours), "the same" if ours <= connections() else "another")
 """
 
 
+@pytest.mark.either_server
 def test_forked_processes_leave_the_connection_of_their_parent_alone(
     server: ServerProcess, client: redis.Redis
 ) -> None:

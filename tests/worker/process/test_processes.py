@@ -3,7 +3,9 @@
 import os
 import signal
 import subprocess
+import sys
 from collections import Counter
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,6 +14,7 @@ from click.testing import CliRunner
 
 from millstream.cli.main import main
 from millstream.client.url import without_password
+from millstream.errors import ConfigError
 from millstream.worker.child import find_app
 from support.groups import all_done, consumers, pending
 from support.ports import free_port
@@ -281,16 +284,28 @@ def test_a_fatal_error_exits_with_non_zero(server: ServerProcess, client: redis.
 @pytest.mark.parametrize(
     ("target", "words"),
     [
-        ("jobs", "module:name"),
-        ("nowhere:app", "no module 'nowhere'"),
-        ("jobs:application", "its apps: app"),
-        ("jobs:os", "not a millstream.App"),
-        ("broken:app", "No module named 'not_installed'"),
+        ("misnamed", "module:name"),
+        ("misnamed:application", "its apps: app"),
+        ("misnamed:os", "not a millstream.App"),
     ],
 )
+def test_each_way_to_misname_an_app_has_its_own_sentence(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, target: str, words: str
+) -> None:
+    """Which part of the name is wrong, and what would be right."""
+    monkeypatch.syspath_prepend("")  # what find_app adds to the path is taken off again
+    (tmp_path / "misnamed.py").write_text(APP.format(min_idle=500, concurrency=2))
+    monkeypatch.delitem(sys.modules, "misnamed", raising=False)
+    with pytest.raises(ConfigError, match=words):
+        find_app(target, str(tmp_path))
+
+
+@pytest.mark.parametrize(
+    ("target", "words"),
+    [("nowhere:app", "no module 'nowhere'"), ("broken:app", "No module named 'not_installed'")],
+)
 def test_a_wrong_name_is_explained_once(tasks: Any, target: str, words: str) -> None:
-    """Each way to misname an app has its own sentence, said once however many workers were asked for, and code 78."""
-    tasks.app(APP.format(min_idle=500, concurrency=2))
+    """However many workers were asked for, and with code 78: a name that is wrong, and an import that fails."""
     tasks.app("import not_installed\n", "broken")
     running = tasks.run(target, "redis://127.0.0.1:1", "--workers", "3")
     out, _ = running.communicate(timeout=60)

@@ -40,6 +40,7 @@ def test_an_app_is_found_in_a_folder_and_made_by_a_function(tmp_path: Path, monk
             find_app(f"made_here:{target}", str(tmp_path))
 
 
+@pytest.mark.either_server
 def test_workers_start_again_when_a_file_changes(server: ServerProcess, client: redis.Redis, tasks: Any) -> None:
     """The second edition runs; one that cannot be imported waits for the third; SIGTERM ends it with code 0."""
     file = tasks.folder / "src" / "jobs.py"

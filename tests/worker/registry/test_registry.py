@@ -273,6 +273,7 @@ def effects(client: redis.Redis) -> list[int]:
     return [int(fields["x"]) for _, fields in rows]
 
 
+@pytest.mark.either_server
 def test_a_drained_worker_finishes_and_is_not_started_again(
     server: ServerProcess, client: redis.Redis, tasks: Any
 ) -> None:
@@ -322,6 +323,7 @@ async def test_whoever_waits_for_a_drained_worker_is_told_that_it_goes_on(
         go.set()
 
 
+@pytest.mark.either_server
 def test_a_stopped_worker_hands_back_after_the_grace_time(
     server: ServerProcess, client: redis.Redis, tasks: Any
 ) -> None:
@@ -336,6 +338,7 @@ def test_a_stopped_worker_hands_back_after_the_grace_time(
     assert [count for _, count in pending(client, "jobs", "g").values()] == [0]
 
 
+@pytest.mark.either_server
 def test_an_order_for_a_worker_that_died_is_forgotten(server: ServerProcess, client: redis.Redis, tasks: Any) -> None:
     """Killed before it saw the order: the next command tidies up, and a restart is not ordered by mistake."""
     worker = tasks.worker(tasks.app(LONG), server.url)

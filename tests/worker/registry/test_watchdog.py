@@ -42,6 +42,7 @@ def listed(server: ServerProcess) -> list[dict[str, Any]]:
     return found
 
 
+@pytest.mark.either_server
 def test_a_worker_whose_handler_blocks_is_shown_as_blocked(
     server: ServerProcess, client: redis.Redis, tasks: Any
 ) -> None:

@@ -506,7 +506,7 @@ async def test_acks_are_gathered(server: ServerProcess, client: redis.Redis) -> 
 
 
 async def test_as_many_run_at_once_as_may(server: ServerProcess, client: redis.Redis) -> None:
-    """Every lane gets an entry where handlers wait, however many entries come with one read."""
+    """Every lane gets an entry where handlers wait, however many come with one read; none is left asleep."""
     for number in range(40):
         client.xadd("s", {"x": number})
     app, running = App(server.url), asyncio.Barrier(40)

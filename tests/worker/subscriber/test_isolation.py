@@ -273,6 +273,7 @@ async def work(x: int, msg: Message) -> None:
 """
 
 
+@pytest.mark.either_server
 def test_a_killer_in_a_batch_of_fifty_is_dead_after_its_limit_and_nobody_else_pays(
     server: ServerProcess, client: redis.Redis, tasks: Any
 ) -> None:

@@ -20,13 +20,13 @@ _LLONG_MAX = 2**63 - 1
 _NODE_DEPTH, _RECORD_DEPTH = 2, 4
 
 
-def py_pack_entries(store: EntryStore) -> bytes:
-    """The packed list of a store's nodes.
+def py_pack_entries(store: EntryStore) -> list[bytes]:
+    """The packed list of a store's nodes, in any number of pieces.
 
     Entries with their tombstones: which node an entry lies in, and what was deleted there, shows in trimming.
     """
-    nodes = [[[entry_id, is_dead, *fields] for entry_id, is_dead, fields in node.entries()] for node in store.nodes()]
-    return plain.pack(nodes)
+    nodes = ([[entry_id, is_dead, *fields] for entry_id, is_dead, fields in node.entries()] for node in store.nodes())
+    return [plain.pack_list(store.node_count), *map(plain.pack, nodes)]
 
 
 def py_read_entries(data: bytes, at: int) -> tuple[EntryStore, int]:

@@ -20,6 +20,7 @@ The encoding that a collection shows is not in it: small collections come back i
 the order of a set.
 """
 
+from collections.abc import Iterable, Iterator
 from hashlib import blake2b
 from typing import Any, TypeVar
 
@@ -29,7 +30,7 @@ from millstream.engine.ids import MAX_ID
 from millstream.engine.keyspace import StringValue, Value
 from millstream.engine.serialization import plain
 from millstream.engine.serialization.bulk import pack_entries, pack_records, read_entries, read_records
-from millstream.engine.serialization.plain import MalformedError, Packed, number, part
+from millstream.engine.serialization.plain import MalformedError, number, part
 from millstream.engine.streams.entries import EntryStore
 from millstream.engine.streams.group import UNKNOWN, Group
 from millstream.engine.streams.idempotence import Idempotence
@@ -54,20 +55,20 @@ def is_ours(payload: bytes) -> bool:
 
 def dump(value: Value) -> bytes:
     """The payload of a value."""
-    kind, content = _content(value)
-    payload = bytearray([kind])
-    plain.put(payload, content)
-    payload += VERSION.to_bytes(2, "little")
-    payload += _checksum(payload)
-    return bytes(payload)
+    if isinstance(value, Stream):
+        pieces = [b"\x81", *_packed_stream(value)]
+    else:
+        kind, content = _content(value)
+        pieces = [bytes([kind]), plain.pack(content)]
+    pieces.append(VERSION.to_bytes(2, "little"))
+    pieces.append(_checksum(pieces))
+    return b"".join(pieces)
 
 
 def _content(value: Value) -> tuple[int, Any]:
-    """The type byte, and the value in plain form."""
+    """The type byte, and a value that is no stream in plain form."""
     if isinstance(value, StringValue):
         return 0x80, value.data
-    if isinstance(value, Stream):
-        return 0x81, _plain_stream(value)
     if isinstance(value, HashValue):
         return 0x82, [part for pair in value.fields.items() for part in pair]
     if isinstance(value, ZSetValue):
@@ -79,14 +80,17 @@ def _content(value: Value) -> tuple[int, Any]:
     return 0x85, sorted(value)
 
 
-def _checksum(body: Buffer) -> bytes:
+def _checksum(pieces: Iterable[Buffer]) -> bytes:
     """Against damage, not against forgery: who can make a payload can make its checksum."""
-    return blake2b(body, digest_size=_CHECKSUM).digest()
+    found = blake2b(digest_size=_CHECKSUM)
+    for piece in pieces:
+        found.update(piece)
+    return found.digest()
 
 
 def is_whole(payload: bytes) -> bool:
     """Whether version and checksum are right: the two things for which RESTORE has an error of its own, as Redis."""
-    if len(payload) <= _TAIL or payload[-_CHECKSUM:] != _checksum(memoryview(payload)[:-_CHECKSUM]):
+    if len(payload) <= _TAIL or payload[-_CHECKSUM:] != _checksum([memoryview(payload)[:-_CHECKSUM]]):
         return False
     return int.from_bytes(payload[-_TAIL:-_CHECKSUM], "little") <= VERSION
 
@@ -150,27 +154,28 @@ def _sorted_set(content: object) -> ZSetValue:
 # ---------------------------------------------------------------------- a stream as plain values
 
 
-def _plain_stream(stream: Stream) -> list[Any]:
-    """A stream in the form of the module's text.
+def _packed_stream(stream: Stream) -> Iterator[bytes]:
+    """A stream in the form of the module's text, in pieces.
 
     Groups and consumers stand by name, so that equal streams are equal bytes.
     """
-    return [
-        stream.last_id,
-        stream.max_deleted,
-        stream.entries_added,
-        _plain_idempotence(stream.idempotence),
-        Packed(pack_entries(stream.entries)),
-        [_plain_group(name, stream.groups[name]) for name in sorted(stream.groups)],
-    ]
+    counters = [stream.last_id, stream.max_deleted, stream.entries_added, _plain_idempotence(stream.idempotence)]
+    yield plain.pack_list(6)
+    yield from map(plain.pack, counters)
+    yield from pack_entries(stream.entries)
+    yield plain.pack_list(len(stream.groups))
+    for name in sorted(stream.groups):
+        yield from _packed_group(name, stream.groups[name])
 
 
-def _plain_group(name: bytes, group: Group) -> list[Any]:
+def _packed_group(name: bytes, group: Group) -> Iterator[bytes]:
     """A group, with its consumers and records."""
     names = sorted(group.consumers)
     places: dict[bytes, int] = {consumer: at for at, consumer in enumerate(names)}
     consumers = [[each, group.consumers[each].seen, group.consumers[each].active] for each in names]
-    return [name, group.last_id, group.entries_read, consumers, Packed(pack_records(group, places))]
+    yield plain.pack_list(5)
+    yield from map(plain.pack, [name, group.last_id, group.entries_read, consumers])
+    yield pack_records(group, places)
 
 
 def _plain_idempotence(memory: Idempotence) -> list[Any]:

@@ -21,38 +21,39 @@ class MalformedError(Exception):
     """Bytes that no dump can be."""
 
 
-class Packed(bytes):
-    """A value that is packed already, and goes into another one as it is."""
-
-
 def pack(value: object) -> bytes:
     """A value as bytes."""
     out = bytearray()
-    put(out, value)
+    _put(out, value)
     return bytes(out)
 
 
-def put(out: bytearray, value: object) -> None:
+def pack_list(size: int) -> bytes:
+    """What a list of so many values begins with; they follow."""
+    out = bytearray([_LIST])
+    _put_size(out, size)
+    return bytes(out)
+
+
+def _put(out: bytearray, value: object) -> None:
     """Append a value. A negative number is its distance below zero less one, so that there is one zero only."""
-    if value is None:
+    if type(value) is bytes:  # most values are short ones
+        out.append(_BYTES)
+        _put_size(out, len(value))
+        out += value
+    elif value is None:
         out.append(_NONE)
     elif isinstance(value, bool):
         out.append(_TRUE if value else _FALSE)
     elif isinstance(value, int):
         out.append(_INT if value >= 0 else _NEGATIVE)
         _put_size(out, value if value >= 0 else -value - 1)
-    elif isinstance(value, Packed):
-        out += value
-    elif isinstance(value, bytes):
-        out.append(_BYTES)
-        _put_size(out, len(value))
-        out += value
     else:
         assert isinstance(value, list)
         out.append(_LIST)
         _put_size(out, len(value))
         for each in value:
-            put(out, each)
+            _put(out, each)
 
 
 def _put_size(out: bytearray, number: int) -> None:
@@ -143,7 +144,11 @@ def take(data: bytes, at: int, depth: int) -> tuple[Any, int]:
         return (None, False, True)[tag], at
     if tag > _LIST:
         raise MalformedError("unknown tag")
-    size, at = _take_size(data, at)
+    if at < len(data) and data[at] < 128:  # as nearly all are
+        size = data[at]
+        at += 1
+    else:
+        size, at = _take_size(data, at)
     if tag == _INT:
         return size, at
     if tag == _NEGATIVE:

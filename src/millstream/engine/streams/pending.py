@@ -131,14 +131,18 @@ class IdIndex:
         """
         rows: list[bytes] = []
         for record in self.walk(start):
-            if record.id > end or len(rows) >= count:
+            entry, consumer = record.id, record.consumer
+            if entry > end or len(rows) >= count:
                 break
-            if record.consumer is None:
-                rows.append(_row(record, b"", -1))
-                continue
-            idle = max(now - record.time, 0)
-            if idle >= min_idle:
-                rows.append(_row(record, record.consumer.name, idle))
+            if consumer is None:
+                name, idle = b"", -1
+            else:
+                name, idle = consumer.name, max(now - record.time, 0)
+                if idle < min_idle:
+                    continue
+            # As _row, which would be a quarter of the cost for its call alone
+            text = b"%d-%d" % (entry >> 64, entry & ids.MAX64)
+            rows.append(_ROW % (len(text), text, len(name), name, idle, record.count))
         return len(rows), b"".join(rows)
 
     def rows(self, count: int, *, own: bool) -> tuple[int, bytes]:
@@ -155,16 +159,12 @@ class IdIndex:
         return len(found), b"".join(found)
 
 
+_ROW = b"*4\r\n$%d\r\n%b\r\n$%d\r\n%b\r\n:%d\r\n:%d\r\n"
+
+
 def _row(record: Pending, consumer: bytes, time: int) -> bytes:
     name = ids.text(record.id)
-    return b"*4\r\n$%d\r\n%b\r\n$%d\r\n%b\r\n:%d\r\n:%d\r\n" % (
-        len(name),
-        name,
-        len(consumer),
-        consumer,
-        time,
-        record.count,
-    )
+    return _ROW % (len(name), name, len(consumer), consumer, time, record.count)
 
 
 def _own_row(record: Pending) -> bytes:

@@ -377,7 +377,10 @@ class Scripts:
 
         def whole(*all_of_them: bytes | float) -> tuple[_Run, list[bytes]]:
             assert self._run is not None
-            words = [each if type(each) is bytes else _text(each) for each in all_of_them]  # type: ignore[arg-type]
+            words = [
+                each if type(each) is bytes else _text(each)  # type: ignore[arg-type]  # what is not bytes is a number
+                for each in all_of_them
+            ]
             return self._run, words or self._run.words
 
         def call(*all_of_them: bytes | float) -> Any:

@@ -1,0 +1,315 @@
+"""A store of this process without redis-py: ``open_store(url)``, for programs that never move to a server.
+
+The commands are the node's, by the same way as everybody's: words in, a reply in bytes out once it may be shown. What
+is spared is what redis-py does around them. A call has a connection (a *line*) to itself while it runs, so threads may
+share a store and a read that blocks keeps none of the others; a line is kept for later calls.
+"""
+
+import queue
+import threading
+import weakref
+from collections.abc import Callable, Mapping, Sequence
+from itertools import chain
+from typing import Any, AnyStr, Generic, Literal, TypeAlias, cast, overload
+
+from hiredis import Reader, ReplyError, pack_command
+
+from millstream.embedded.place import SCHEMES, Place, parse_place
+from millstream.embedded.stores import Lease, finalizer
+from millstream.errors import CommandError, ConfigError, Disconnected, UsageError
+
+Word: TypeAlias = str | bytes | int | float
+"""What a command is made of; text is sent as UTF-8."""
+Entry: TypeAlias = tuple[AnyStr, dict[AnyStr, AnyStr]]
+"""An entry's id and its fields."""
+
+# hiredis's stub asks for a tuple of one element
+_pack = cast("Callable[[tuple[Word, ...]], bytes]", pack_command)
+
+_CLOSED = "this store was closed: open it again with open_store()"
+# What changes the connection it is given on, or answers other than once; a call here has whichever line is free
+_OF_A_CONNECTION = frozenset(
+    b"multi exec discard watch unwatch select hello auth reset quit monitor subscribe psubscribe ssubscribe "
+    b"unsubscribe punsubscribe sunsubscribe".split()
+)
+
+
+@overload
+def open_store(url: str = "memory://", *, text: Literal[False] = False) -> "OpenStore[bytes]": ...
+@overload
+def open_store(url: str = "memory://", *, text: Literal[True]) -> "OpenStore[str]": ...
+def open_store(url: str = "memory://", *, text: bool = False) -> "OpenStore[Any]":
+    """A store of this process, without a redis-py client around it.
+
+    For example::
+
+        with millstream.open_store("file:///var/lib/orders", text=True) as store:
+            store.xadd("orders", {"item": "tea"})
+
+    It is the same store that :func:`millstream.connect` gives clients of, and both may be used at once.
+
+    Args:
+        url: ``memory://`` for a store of its own, ``memory://NAME`` for one that all of this process share,
+            ``file:///DIR`` for a data directory (``?fsync=everysec`` or ``no`` to wait less for the disk).
+        text: replies are text, what is not UTF-8 in them as surrogates; else bytes.
+
+    Raises:
+        ConfigError: the URL is invalid, or that of a server.
+        StorageError: the data directory is locked by another process, damaged or not usable.
+    """
+    if not url.startswith(SCHEMES):
+        scheme = url.partition("://")[0]
+        raise ConfigError(
+            f"a store of this process is at memory:// or file:///dir, not at {scheme!r}; for a server there is "
+            "millstream.connect()"
+        )
+    return OpenStore(parse_place(url), text=text)
+
+
+class _Line:
+    """One connection: a command out, its reply in."""
+
+    __slots__ = ("__weakref__", "channel", "inbox", "reader")
+
+    def __init__(self, lease: Lease, encoding: str | None) -> None:
+        self.inbox: queue.SimpleQueue[bytes] = queue.SimpleQueue()
+        self.reader = Reader(encoding=encoding, errors="surrogateescape")
+        self.channel = lease.store().connect(self.inbox.put)
+        self.channel.session.db = lease.place.db
+        self.channel.session.resp = 3
+
+    def __del__(self) -> None:
+        if hasattr(self, "channel"):
+            self.channel.close()
+
+
+class OpenStore(Generic[AnyStr]):
+    """A store of this process; :func:`open_store` makes it. Close it, with ``with`` or :meth:`close`.
+
+    Threads may share it: their commands run one at a time, in the thread that calls, and each sees all that was
+    answered before. Over ``file://`` a call returns when what it tells of is as safe as ``fsync`` asks. An error of a
+    command is a :class:`~millstream.errors.CommandError`; whichever call it is, it may also raise
+
+    * ``Disconnected``: the store was closed meanwhile or its disk has failed, so that the command may have run or not;
+    * ``UsageError``: the store is closed, or this is a child that was forked from the process that opened it;
+    * ``StorageError``: the disk has failed before.
+
+    Args:
+        place: what to open.
+        text: replies are text.
+    """
+
+    def __init__(self, place: Place, *, text: bool) -> None:
+        self._encoding = "utf-8" if text else None
+        self._lease: Lease | None = Lease(place)
+        weakref.finalize(self, finalizer(self._lease)).atexit = False  # the stores see to the end of the process
+        self._opening = threading.Lock()
+        self._lines: weakref.WeakSet[_Line] = weakref.WeakSet()
+        self._idle: list[_Line] = []
+
+    def __enter__(self) -> "OpenStore[AnyStr]":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End what still waits, and let the store go; the last to do so brings everything to the disk.
+
+        Raises:
+            StorageError: the disk failed at the last write.
+        """
+        with self._opening:
+            lease, self._lease = self._lease, None
+            lines = list(self._lines)
+        self._idle.clear()
+        for line in lines:
+            line.channel.close()
+        if lease is not None:
+            lease.give_up()
+
+    # ------------------------------------------------------------------ any command
+
+    def execute(self, *words: Word) -> Any:
+        """Run a command; its reply as Python's own types, maps as ``dict``.
+
+        Args:
+            words: ``"XTRIM", "orders", "MAXLEN", 1000``, and so on. Not those that are about a connection (``MULTI``,
+                ``SELECT``, ``SUBSCRIBE``): :func:`millstream.connect` gives one.
+
+        Raises:
+            CommandError: it was refused; the text is Redis's.
+            UsageError: it is about a connection; or no word, or one that is neither text nor bytes nor a number.
+        """
+        if not words:
+            raise UsageError("a command is at least one word")
+        if _is_of_a_connection(words):
+            raise UsageError(f"{words[0]!r} is about a connection; a store has none, millstream.connect() gives one")
+        return self._run(words)
+
+    def _run(self, words: tuple[Word, ...]) -> Any:
+        try:
+            data = _pack(words)
+        except TypeError as error:
+            raise UsageError(f"a command is words, each text, bytes or a number: {error}") from None
+        try:
+            line = self._idle.pop()
+        except IndexError:
+            line = self._open_line()
+        channel, reader = line.channel, line.reader
+        if channel.closed:  # it was, while nobody used it
+            return self._run(words)
+        answer = channel.ask(data)
+        if not answer:
+            answer = line.inbox.get()
+            if not answer:
+                raise Disconnected(channel.reason or _CLOSED)
+            channel.taken()
+        reader.feed(answer)
+        reply = reader.gets()
+        self._idle.append(line)  # one that was interrupted is hung up instead, and its read forgotten
+        if type(reply) is ReplyError:
+            raise CommandError(str(reply))
+        return reply
+
+    def _open_line(self) -> _Line:
+        with self._opening:
+            if self._lease is None:
+                raise UsageError(_CLOSED)
+            line = _Line(self._lease, self._encoding)
+            self._lines.add(line)
+        return line
+
+    # ------------------------------------------------------------------ streams
+
+    def xadd(
+        self,
+        key: Word,
+        fields: Mapping[Any, Word],
+        id: Word = "*",  # noqa: A002 - the word that Redis's documents and redis-py have
+        *,
+        maxlen: int | None = None,
+        approximate: bool = True,
+    ) -> AnyStr:
+        """Add an entry; its id.
+
+        Args:
+            key: of the stream, which is made if it is not there.
+            fields: names and values, at least one.
+            id: ``*`` for one made of the time.
+            maxlen: trim the stream to so many entries.
+            approximate: leave some more, which is faster; False for exactly as many.
+
+        Raises:
+            CommandError: there is something else at the key, or the id is not above the last one.
+        """
+        trim: tuple[Word, ...] = () if maxlen is None else ("MAXLEN", "~" if approximate else "=", maxlen)
+        reply: AnyStr = self._run(("XADD", key, *trim, id, *chain.from_iterable(fields.items())))
+        return reply
+
+    def xlen(self, key: Word) -> int:
+        """How many entries a stream has; 0 where there is none.
+
+        Raises:
+            CommandError: there is something else at the key.
+        """
+        length: int = self._run(("XLEN", key))
+        return length
+
+    def xrange(self, key: Word, start: Word = "-", end: Word = "+", count: int | None = None) -> list[Entry[AnyStr]]:
+        """Entries in their order.
+
+        Args:
+            key: of the stream.
+            start: from this id on; ``(5-1`` for what is above it.
+            end: up to this id.
+            count: how many at most.
+
+        Raises:
+            CommandError: there is something else at the key, or an id is not one.
+        """
+        words: tuple[Word, ...] = ("XRANGE", key, start, end)
+        return _entries(self._run(words if count is None else (*words, "COUNT", count)))
+
+    def xread(
+        self, streams: Mapping[Any, Word], count: int | None = None, block: int | None = None
+    ) -> dict[AnyStr, list[Entry[AnyStr]]]:
+        """Entries above an id, of each stream that has some.
+
+        Args:
+            streams: keys, and the id above which to read; ``$`` for what is added from now on.
+            count: how many at most of each.
+            block: wait so many milliseconds for a first one, 0 for ever; other threads go on.
+
+        Raises:
+            CommandError: there is something else at a key, or an id is not one.
+        """
+        return self._read(("XREAD",), streams, count, block)
+
+    def xreadgroup(
+        self,
+        group: Word,
+        consumer: Word,
+        streams: Mapping[Any, Word],
+        count: int | None = None,
+        block: int | None = None,
+        *,
+        noack: bool = False,
+    ) -> dict[AnyStr, list[Entry[AnyStr]]]:
+        """Entries for a consumer of a group, of each stream that has some.
+
+        Args:
+            group: of each of the streams.
+            consumer: in whose name.
+            streams: keys, and ``>`` for what the group has not read yet, or an id above which to read what is pending
+                for this consumer; a pending entry that was deleted has no fields.
+            count: how many at most of each.
+            block: wait so many milliseconds for a first one, 0 for ever; other threads go on.
+            noack: do not keep them as pending.
+
+        Raises:
+            CommandError: there is no such stream or group.
+        """
+        words = ("XREADGROUP", "GROUP", group, consumer, "NOACK") if noack else ("XREADGROUP", "GROUP", group, consumer)
+        return self._read(words, streams, count, block)
+
+    def _read(
+        self, words: tuple[Word, ...], streams: Mapping[Any, Word], count: int | None, block: int | None
+    ) -> dict[AnyStr, list[Entry[AnyStr]]]:
+        if count is not None:
+            words = (*words, "COUNT", count)
+        if block is not None:
+            words = (*words, "BLOCK", block)
+        found = self._run((*words, "STREAMS", *streams, *streams.values()))
+        return {} if found is None else {key: _entries(rows) for key, rows in found.items()}
+
+    def xack(self, key: Word, group: Word, *ids: Word) -> int:
+        """Acknowledge entries; how many of them were pending.
+
+        Args:
+            key: of the stream.
+            group: which has read them.
+            ids: theirs.
+
+        Raises:
+            CommandError: an id is not one, or none is given.
+        """
+        acknowledged: int = self._run(("XACK", key, group, *ids))
+        return acknowledged
+
+
+def _entries(rows: Sequence[Any]) -> list[Any]:
+    entries = []
+    for entry, fields in rows:
+        words = iter(fields or ())
+        entries.append((entry, dict(zip(words, words, strict=True))))  # a name and its value, again and again
+    return entries
+
+
+def _is_of_a_connection(words: Sequence[Word]) -> bool:
+    name, *rest = [word.encode() if isinstance(word, str) else word for word in words[:2]]
+    if not isinstance(name, bytes):
+        return False
+    if name.lower() == b"client":  # after CLIENT REPLY no answer may come
+        return rest != [] and isinstance(rest[0], bytes) and rest[0].lower() == b"reply"
+    return name.lower() in _OF_A_CONNECTION

@@ -1,0 +1,305 @@
+"""A store without redis-py: the same commands by the same way, and what its calls promise."""
+
+import gc
+import os
+import re
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+import redis
+
+import millstream
+from millstream.embedded.channel import Channel
+from millstream.embedded.direct import OpenStore
+from millstream.errors import CommandError, ConfigError, Disconnected, LogLockedError, MillstreamError, UsageError
+from millstream.persistence.log import Log
+from support.source import ROOT
+from support.waiting import eventually
+
+LONG = 60_000
+
+
+@pytest.fixture(params=["memory", "file"])
+def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """A place that nobody has open."""
+    return "memory://direct" if request.param == "memory" else (tmp_path / "data").as_uri()
+
+
+def waiting(store: OpenStore[bytes], readers: int) -> bool:
+    """Whether so many wait."""
+    return b"blocked_clients:%d\r" % readers in store.execute("INFO", "clients")
+
+
+@pytest.fixture
+def told() -> list[object]:
+    """What threads were answered."""
+    return []
+
+
+def in_thread(told: list[object], call: Callable[[], object]) -> threading.Thread:
+    """A thread that keeps what a call answers, or raises."""
+
+    def run() -> None:
+        try:
+            told.append(call())
+        except MillstreamError as error:
+            told.append(error)
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    return thread
+
+
+def test_journey(url: str) -> None:
+    """Add, read, read as a group, acknowledge; a redis-py client of the same place sees the same."""
+    with millstream.open_store(url) as store, millstream.connect(url) as client:
+        ids = [store.xadd("orders", {"item": f"tea {number}", b"price": number}) for number in range(4)]
+        fields = [{b"item": b"tea %d" % number, b"price": b"%d" % number} for number in range(4)]
+        entries = list(zip(ids, fields, strict=True))
+        assert store.xrange("orders") == entries == client.xrange("orders")
+        assert store.xrange(b"orders", ids[1], ids[3], count=2) == entries[1:3]
+        assert store.xread({"orders": ids[2]}) == {b"orders": entries[3:]}
+        assert store.xread({"orders": ids[3]}) == {}
+        assert store.xlen("orders") == 4
+        assert store.execute("XGROUP", "CREATE", "orders", "billing", "0") == b"OK"
+        assert store.xreadgroup("billing", "anna", {"orders": ">"}, count=3) == {b"orders": entries[:3]}
+        assert store.xack("orders", "billing", *ids[:2], "5-5") == 2
+        client.xdel("orders", ids[2])
+        assert store.xreadgroup("billing", "anna", {"orders": "0"}) == {b"orders": [(ids[2], {})]}
+        assert store.xreadgroup("billing", "bert", {"orders": ">"}, noack=True) == {b"orders": entries[3:]}
+        assert client.xpending("orders", "billing")["pending"] == 1
+
+
+def test_options_of_adding() -> None:
+    """An id of one's own, and trimming, exact or nearly."""
+    with millstream.open_store() as store:
+        assert [store.xadd("s", {"a": 1}, f"{number}-0", maxlen=3) for number in range(1, 9)][-1] == b"8-0"
+        assert store.xlen("s") == 8
+        store.xadd("s", {"a": 1}, maxlen=3, approximate=False)
+        assert store.xlen("s") == 3
+        with pytest.raises(CommandError, match=r"^ERR The ID specified in XADD is equal or smaller"):
+            store.xadd("s", {"a": 1}, "1-1")
+
+
+def test_replies_may_be_text() -> None:
+    """Ids, keys, names and values; bytes that are no UTF-8 survive the way there and back."""
+    with millstream.open_store(text=True) as store:
+        entry = store.xadd("orders", {"item": "té", "raw": b"\xff"})
+        assert store.xread({"orders": "0"}) == {"orders": [(entry, {"item": "té", "raw": "\udcff"})]}
+        assert store.execute("HGETALL", "none") == {}
+        with pytest.raises(CommandError, match=r"^WRONGTYPE"):
+            store.execute("GET", "orders")
+
+
+def test_any_command(url: str) -> None:
+    """Replies are Python's own types, errors Redis's words; the store goes on after one."""
+    with millstream.open_store(url) as store:
+        assert store.execute("SET", "word", 1.5) == b"OK"
+        assert store.execute(b"get", "word") == b"1.5"
+        assert store.execute("GET", "none") is None
+        assert store.execute("HSET", "h", "a", 1, "b", 2) == 2
+        assert store.execute("HGETALL", "h") == {b"a": b"1", b"b": b"2"}
+        with pytest.raises(CommandError, match=r"^ERR unknown command 'NOSUCH'"):
+            store.execute("NOSUCH")
+        with pytest.raises(CommandError, match=r"^NOGROUP No such key 'orders'"):
+            store.xreadgroup("billing", "anna", {"orders": ">"})
+        assert store.execute("EVAL", "return {1, {'two'}}", 0) == [1, [b"two"]]
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        (),
+        ("SET", "k", None),
+        ("XADD", "s", "*", "a", object()),
+        ("MULTI",),
+        (b"subscribe", "news"),
+        ("Select", 1),
+        ("CLIENT", "REPLY", "OFF"),
+        (b"client", b"reply", b"off"),
+        (5, "k"),
+    ],
+)
+def test_what_is_no_command_of_a_store_is_refused(words: tuple[object, ...]) -> None:
+    """What changes a connection would change whichever was free, and what never answers would wait for ever."""
+    with millstream.open_store() as store:
+        with pytest.raises((UsageError, CommandError)):
+            store.execute(*words)  # type: ignore[arg-type]  # some are no words
+        assert store.execute("PING") == b"PONG"
+
+
+def test_database_of_the_url() -> None:
+    """``?db=`` chooses it, for each line."""
+    with millstream.open_store("memory://many?db=3") as third, millstream.open_store("memory://many") as first:
+        third.execute("SET", "word", "x")
+        assert (first.execute("GET", "word"), third.execute("GET", "word")) == (None, b"x")
+
+
+@pytest.mark.parametrize("address", ["redis://localhost", "redis://localhost/0", "memory://a/b", "file://data"])
+def test_url_of_no_place_is_refused(address: str) -> None:
+    """One sentence, before anything is opened."""
+    with pytest.raises(ConfigError):
+        millstream.open_store(address)
+
+
+# ---------------------------------------------------------------------- waiting
+
+
+def test_blocked_read_is_woken(url: str, told: list[object]) -> None:
+    """By the same store in another thread, and by a redis-py client, in the order in which they wait."""
+    with millstream.open_store(url) as store, millstream.connect(url) as client:
+        store.execute("XGROUP", "CREATE", "jobs", "g", "$", "MKSTREAM")
+        reader = in_thread(told, lambda: store.xread({"orders": "$"}, block=LONG))
+        eventually(lambda: waiting(store, 1), what="the reader waits")
+        group = in_thread(told, lambda: store.xreadgroup("g", "c", {"jobs": ">"}, block=LONG))
+        eventually(lambda: waiting(store, 2), what="both wait")
+        first = store.xadd("orders", {"item": "tea"})
+        reader.join(30)
+        second = client.xadd("jobs", {"item": "pot"})
+        group.join(30)
+        assert told == [{b"orders": [(first, {b"item": b"tea"})]}, {b"jobs": [(second, {b"item": b"pot"})]}]
+        back = in_thread(told, lambda: client.xread({"orders": "$"}, block=LONG))
+        eventually(lambda: waiting(store, 1), what="the client waits")
+        third = store.xadd("orders", {"item": "cup"})
+        back.join(30)
+        assert third in str(told[2]).encode()
+
+
+def test_blocked_read_times_out(url: str) -> None:
+    """After its time it has found nothing."""
+    with millstream.open_store(url) as store:
+        assert store.xread({"orders": "$"}, block=10) == {}
+
+
+def test_interrupted_read_is_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ctrl-C while a call waits leaves no waiting client behind, and the next call gets its own reply."""
+    with millstream.open_store("memory://stop") as store, millstream.open_store("memory://stop") as other:
+
+        def press() -> None:
+            eventually(lambda: waiting(other, 1), what="the reader waits")
+            os.kill(os.getpid(), 2)
+
+        thread = threading.Thread(target=press)
+        thread.start()
+        with pytest.raises(KeyboardInterrupt):
+            store.xread({"orders": "$"}, block=LONG)
+        thread.join()
+        assert waiting(other, 0)
+        entry = other.xadd("orders", {"a": "b"})
+        assert store.xrange("orders") == [(entry, {b"a": b"b"})]
+
+
+def test_twenty_threads(url: str) -> None:
+    """Every id that a call returned is there, once, and each writer's are in its order."""
+    added: list[list[bytes]] = [[] for _ in range(20)]
+
+    def write(writer: int) -> None:
+        for number in range(25):
+            added[writer].append(store.xadd("s", {"writer": writer, "number": number}))
+            assert store.xrange("s", added[writer][-1], added[writer][-1]), "a thread sees what it was answered"
+
+    with millstream.open_store(url) as store:
+        threads = [threading.Thread(target=write, args=(writer,)) for writer in range(20)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        stored = [entry for entry, _ in store.xrange("s")]
+    assert sorted(entry for own in added for entry in own) == sorted(stored)
+    for own in added:
+        assert own == sorted(own, key=stored.index)
+
+
+# ---------------------------------------------------------------------- the end
+
+
+def test_closed_store_says_so(url: str, told: list[object]) -> None:
+    """Who waits is told, and who calls afterwards; closing again does nothing."""
+    with millstream.open_store(url) as other:
+        store = millstream.open_store(url)
+        thread = in_thread(told, lambda: store.xread({"orders": "$"}, block=0))
+        eventually(lambda: waiting(other, 1), what="the reader waits")
+        store.close()
+        thread.join(30)
+        assert [type(each) for each in told] == [Disconnected]
+        with pytest.raises(UsageError, match="open it again"):
+            store.xlen("orders")
+        store.close()
+        assert waiting(other, 0)
+
+
+def test_last_to_close_lets_the_directory_go(tmp_path: Path) -> None:
+    """Whether it is a store or a client of redis-py."""
+    store, client = millstream.open_store(tmp_path.as_uri()), millstream.connect(tmp_path.as_uri())
+    store.xadd("s", {"a": "b"})
+    client.close()
+    with pytest.raises(LogLockedError):
+        Log.open(tmp_path)
+    store.close()
+    Log.open(tmp_path)[0].close()
+
+
+def test_dropped_store_is_a_closed_one(tmp_path: Path) -> None:
+    """One that nobody refers to any more leaves neither the directory nor a connection behind."""
+    store = millstream.open_store(tmp_path.as_uri())
+    store.xadd("s", {"a": "b"})
+    del store
+    gc.collect()
+    assert not any(type(found) is Channel for found in gc.get_objects())
+    Log.open(tmp_path)[0].close()
+
+
+def test_ended_line_is_replaced(url: str) -> None:
+    """SHUTDOWN, or CLIENT KILL by another, ends connections that wait for calls; the next call has a new one."""
+    with millstream.open_store(url) as store, millstream.connect(url) as client:
+        number = store.execute("CLIENT", "ID")
+        assert client.client_kill_filter(_id=number) == 1
+        assert store.execute("CLIENT", "ID") > number
+        with pytest.raises(Disconnected):
+            store.execute("SHUTDOWN")
+        assert store.execute("PING") == b"PONG"
+
+
+def test_forked_child_is_told(url: str) -> None:
+    """A child cannot use its parent's store, and the parent's goes on."""
+    with millstream.open_store(url) as store:
+        store.xadd("s", {"a": "b"})
+        child = os.fork()
+        if not child:
+            try:
+                store.xlen("s")
+            except UsageError as error:
+                os._exit(0 if re.match("this process was forked", str(error)) else 2)
+            os._exit(1)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+        assert store.xlen("s") == 1
+
+
+# ---------------------------------------------------------------------- the document
+
+
+@pytest.fixture
+def example() -> Iterator[str]:
+    """The document's program, in a directory that is the reader's own."""
+    found = re.findall(r"```python\n(.*?)```", (ROOT / "docs/embedded.md").read_text(), re.DOTALL)
+    return next(text for text in found if "open_store" in text)
+
+
+def test_example_of_the_document(example: str, tmp_path: Path) -> None:
+    """It runs as it stands, but for the directory."""
+    exec(compile(example.replace("/var/lib/orders", str(tmp_path / "orders")), "docs/embedded.md", "exec"), {})
+    with millstream.open_store((tmp_path / "orders").as_uri(), text=True) as store:
+        assert [fields["item"] for _, fields in store.xrange("orders")] == ["tea"]
+        assert store.execute("XPENDING", "orders", "billing")[0] == 0
+
+
+def test_both_kinds_of_errors_have_the_same_words() -> None:
+    """What redis-py's ResponseError says, CommandError says, with the code before it."""
+    with millstream.open_store("memory://words") as store, millstream.connect("memory://words") as client:
+        with pytest.raises(redis.ResponseError) as theirs:
+            client.execute_command("XADD", "s", "x", "a", "b")
+        with pytest.raises(CommandError) as ours:
+            store.execute("XADD", "s", "x", "a", "b")
+        assert ours.value.line.removeprefix("ERR ") == str(theirs.value)
