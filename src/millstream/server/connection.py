@@ -205,8 +205,9 @@ class Connection(asyncio.Protocol):
             return run.replies
         self._server.facts.input_bytes += len(data)
         if self._feed(data):
-            self._take(run, self._server.clock.now())
+            self._reader.advance(run.at)
             session.held = run.words
+            self._take(run, self._server.clock.now())
             self._run()
         return None
 
