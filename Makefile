@@ -47,7 +47,7 @@ coverage: install ## which modules make test-fast leaves under 80 % (ARGS="-m 'n
 	$(BIN)/python scripts/covered.py -m fast -n 2 --dist loadfile $(ARGS)
 
 # What reaches the core's code; the same with -m long are its campaigns
-CORE_TESTS := tests/engine tests/node/test_batch.py tests/node/test_replay.py tests/persistence/test_frame_twins.py
+CORE_TESTS := tests/engine tests/node/test_batch.py tests/node/test_no_memory.py tests/node/test_replay.py tests/persistence/test_frame_twins.py
 
 sanitize: install ## the native core's tests with checks of what it reads and writes (ARGS="-m long" for the campaigns)
 	scripts/sanitize.sh $(BIN)/python $(CORE_TESTS) $(or $(ARGS),-m "not long")
@@ -56,7 +56,7 @@ sanitize: install ## the native core's tests with checks of what it reads and wr
 # hold the two against each other: they have done so already. Chosen by what they reach; 50 s of the processor in all.
 PYTHON_CORE_TESTS := $(addprefix tests/,$(addsuffix .py,\
 	$(addprefix engine/test_,entries packed pending lag machine idempotence ordered) \
-	$(addprefix node/test_,batch blocking log rewriting snapshot transactions waits_at_random) \
+	$(addprefix node/test_,batch blocking log snapshot transactions) \
 	$(addprefix commands/test_,changes costs dump read_budgets refusals trimming) \
 	conformance/test_transcripts persistence/test_frame persistence/test_damage persistence/test_log embedded/test_same))
 

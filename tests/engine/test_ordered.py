@@ -14,7 +14,9 @@ class Short(Ordered[str]):
 
 
 @given(
-    st.lists(st.tuples(st.sampled_from(["add", "change", "remove"]), st.integers(0, 40)), max_size=200),
+    st.lists(
+        st.tuples(st.sampled_from(["add", "change", "remove", "several", "first"]), st.integers(0, 40)), max_size=200
+    ),
     st.integers(-1, 41),
     st.integers(0, 40),
 )
@@ -27,6 +29,16 @@ def test_it_is_a_sorted_dictionary(steps: list[tuple[str, int]], bound: int, mor
         assert numbers.get(number) == plain.get(number)
         if what == "remove":
             assert numbers.pop(number) == plain.pop(number, None)
+        elif what == "several":
+            last = max(plain, default=0)
+            added = list(range(last + 1, last + 2 + number % 5))
+            numbers.extend(added, [f"{each}" for each in added])
+            plain.update({each: f"{each}" for each in added})
+        elif what == "first":
+            front = sorted(plain)[: number % 3 + 1]
+            if front and numbers.begins_with(front):
+                assert numbers.pop_first(len(front)) == [plain.pop(each) for each in front]
+            assert not numbers.begins_with([*front, 10**9])
         elif what == "change" or number not in plain:
             before = max((each for each in plain if each <= number), default=None)
             assert numbers.put(number, f"{number} {what}") == (None if before is None else plain[before])

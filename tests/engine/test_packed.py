@@ -17,6 +17,7 @@ def test_packed_ids_are_those_of_the_list(numbers: list[int], wanted: int, start
     """Each by its place, slices, the places of ids that are there and that are not; also as a snapshot has them."""
     for packed in (PackedIds.of(numbers), PackedIds.unpack(pack_all(numbers))):
         assert len(packed) == len(numbers)
+        assert packed.pack() == pack_all(numbers)
         assert list(packed) == packed.copy() == [packed[at] for at in range(len(packed))] == numbers
         assert (packed[-1], packed[start:stop]) == (numbers[-1], numbers[start:stop])
         for each in (wanted, *numbers, 0, MAX_ID, MAX_ID + 1):

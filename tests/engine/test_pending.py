@@ -4,12 +4,13 @@ import gc
 import tracemalloc
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from millstream.engine.ids import pack_all
-from millstream.engine.streams.group import Group, next_count
+from millstream.engine.streams.group import Group, PyGroup, next_count
 from millstream.engine.streams.pending import MAX_DELIVERIES, IdIndex, Pending, PyConsumer, TimeOrder
+from support.state import check_group
 
 # (add or remove, id): few ids, so that they come back at the front; or so many that stale ones are swept out
 changes = st.one_of(
@@ -82,6 +83,40 @@ def test_time_order_is_the_released_first_then_by_time(steps: list[tuple[str, in
             zone.append(number)
         assert [one.id for one in order] == zone + [one[1] for one in owned]
         assert order.released == len(zone)
+
+
+several = st.lists(
+    st.tuples(st.sampled_from("ab"), st.integers(0, 30), st.integers(1, 12), st.integers(0, 3), st.booleans()),
+    max_size=20,
+)
+
+
+@settings(deadline=None)
+@given(several)
+def test_several_records_change_as_they_would_one_by_one(steps: list[tuple[str, int, int, int, bool]]) -> None:
+    """Given out and acknowledged together, in order or not: every order and every holder is the same."""
+    together, singly = PyGroup(0, 0), PyGroup(0, 0)
+    for name, first, count, time, assign in steps:
+        found = list(range(first, first + count))
+        if time == 3:
+            found.reverse()
+        if assign:
+            together.assign_all(pack_all(found), together.consumer(name.encode(), 0), time, [1] * count)
+            for one in found:
+                singly.assign(one, singly.consumer(name.encode(), 0), time, 1)
+        else:
+            assert together.forget_all(pack_all(found)) == sum(singly.forget(one) for one in found)
+            if count == 1:
+                for group in (together, singly):
+                    group.release(first, 1)
+        check_group(together)
+        assert rows(together) == rows(singly)
+
+
+def rows(group: PyGroup) -> list[list[object]]:
+    """A group's records in the order of time, and each consumer's."""
+    held = [[one.id for one in group.consumer(name, 0).pending.walk()] for name in (b"a", b"b")]
+    return [[(one.id, one.time) for one in group.order], *held]
 
 
 def test_a_count_stops_at_the_largest_number() -> None:

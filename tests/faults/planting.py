@@ -40,6 +40,7 @@ class Fault:
         caught_by: the test that must fail, ``tests/folder/file.py::name``, with or without ``[parameters]``.
         shows: names of the exceptions by which that test may fail.
         which: ``2 of 5``, where several statements of the place have the shape of ``old``.
+        core: which one runs; what is planted in Python is passed over where the native core does the same.
     """
 
     name: str
@@ -51,6 +52,7 @@ class Fault:
     caught_by: str
     shows: tuple[str, ...] = ASSERTION
     which: str = ""
+    core: str = "python"
 
     @property
     def anchor(self) -> Anchor:
@@ -116,7 +118,7 @@ def run(folder: Path, tests: Sequence[str], fault: Fault | None = None) -> Run:
         "PYTHONPATH": os.pathsep.join([str(source), str(ROOT / "tests")]),
         "PYTHONDONTWRITEBYTECODE": "1",
         "HYPOTHESIS_STORAGE_DIRECTORY": str(folder / "hypothesis"),
-        "MILLSTREAM_CORE": "python",  # a fault is planted in Python, which the native core would pass over
+        "MILLSTREAM_CORE": "python" if fault is None else fault.core,
         "PLANTED_SOURCE": str(source),
         "PLANTED_REPORT": str(report),
     }

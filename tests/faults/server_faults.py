@@ -57,6 +57,16 @@ FAULTS = (
         f"{COMMITTER}::test_a_quick_disk_is_waited_for_and_a_slow_one_is_not",
     ),
     Fault(
+        "turn-answers-before-its-commit",
+        "What was run together in a turn is answered when it is where the fsync mode promises.",
+        "server/app.py",
+        "Server.end_turn",
+        "connection.answer(replies, barrier)",
+        "connection.answer(replies, 0)",
+        "tests/server/disk/test_shown.py::test_nothing_plain_is_shown_before_it_is_durable[XLEN-alone]",
+        core="native",
+    ),
+    Fault(
         "released-before-the-write",
         "Under everysec and no a reply waits for the write.",
         "node/durability/group_commit.py",
@@ -96,8 +106,8 @@ FAULTS = (
         "Under everysec what was written is synced by itself.",
         "node/durability/group_commit.py",
         "GroupCommit.done",
-        "if self._policy == 'everysec' and self.sync_at is None: ...",
-        "if self._policy == 'never' and self.sync_at is None: ...",
+        "if report.step is CommitStep.WRITE and self._policy == 'everysec' and self.sync_at is None: ...",
+        "if report.step is CommitStep.WRITE and self._policy == 'never' and self.sync_at is None: ...",
         f"{COMMITTER}::test_everysec_syncs_by_itself",
     ),
     Fault(

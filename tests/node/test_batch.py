@@ -12,6 +12,7 @@ import pytest
 from millstream import core
 from millstream.commands.context.config import Config
 from millstream.engine.keyspace import Keyspace
+from millstream.engine.streams.stream import Stream
 from millstream.errors import ProtocolError
 from millstream.node.batch import NAMES, REPLY_MAX, RUN_MAX, PlainRun, PyPlainRunner
 from millstream.node.log import codec
@@ -393,6 +394,41 @@ def same(seed: int, steps: int) -> int:
             at = runs[0].at
         assert [calls for calls, _ in runners[0].drain()] == [calls for calls, _ in runners[1].drain()]
     return steps
+
+
+@native
+@pytest.mark.parametrize("count", [1, 2, 99, 512, 1300])
+def test_both_runners_add_many_that_are_alike(count: int) -> None:
+    """Runs end where they would if each addition were looked at alone; nodes begin at the same entries."""
+    assert core.native is not None
+    rng = random.Random(count)
+    spaces = [Keyspace(), Keyspace()]
+    config = Config({"stream-node-max-entries": "7"})
+    runners = [PyPlainRunner(config, {}, True), core.native.PlainRunner(config, {}, True)]
+    for space in spaces:
+        for step in (("xnew", 0, b"s", 100, 100), ("xnew", 0, b"t", 100, 100), ("set", 0, b"k", bytes(40_000), None)):
+            space.apply(step)
+    single = [pack("XADD", "s", "*", "f", str(number)) for number in range(count)]
+    mixed = [pack("XADD", rng.choice("st"), "*", *["f", "vv"] * rng.choice([1, 1, 1, 2])) for _ in range(count)]
+    cut_off = b"".join(single) + single[0][:-1]
+    replies_end_it = pack("GET", "k") * 6 + b"".join(single)
+    for data in (b"".join(single), b"".join(mixed), cut_off, replies_end_it):
+        at = 0
+        while at < len(data):
+            runs = [
+                runner.run(space.databases[0], data, at, 1_700_000_000_000, 2)
+                for runner, space in zip(runners, spaces, strict=True)
+            ]
+            assert tuple(runs[0]) == tuple(runs[1])
+            if runs[0].at == at:
+                break
+            at = runs[0].at
+    packed = []
+    for space in spaces:
+        streams = [space.databases[0].keys[key] for key in (b"s", b"t")]
+        packed.append([[node.pack() for node in one.entries.nodes()] for one in streams if isinstance(one, Stream)])
+    assert packed[0] == packed[1]
+    assert [calls for calls, _ in runners[0].drain()] == [calls for calls, _ in runners[1].drain()]
 
 
 @native

@@ -27,6 +27,8 @@ def answered(node: Node, session: Session, reader: CommandReader, now: Now) -> I
             node.serve(session.db, run.woken, now)
         if run.commands:
             yield run.replies, barrier
+            if session.held is None:
+                continue
         argv = session.held or reader.next()
         if argv is None:
             return

@@ -126,8 +126,9 @@ def _check_blocks(blocks: list[Block]) -> None:
         live = [at for at in range(len(block.ids)) if at not in block.dead]
         assert (block.low, block.high) == ((live[0], live[-1] + 1) if live else (len(block.ids), 0))
         assert block.dead <= set(range(len(block.ids)))
-        assert isinstance(block.wire, bytearray) == (block is blocks[-1]), "the last block is open, no other"
-        assert len(block.offsets) == len(block.ids)
+        assert isinstance(block.wire, list) == (block is blocks[-1]), "the last block is open, no other"
+        assert len(block.offsets) == (0 if block is blocks[-1] else len(block.ids))
+        assert len(block.pieces()) == len(block.ids)
         assert [bytes(block.slice(at, at + 1)) for at in range(len(block.ids)) if at not in block.dead] == [
             encode_entry(entry, fields) for entry, dead, fields in block.entries() if not dead
         ]

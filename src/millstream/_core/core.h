@@ -201,4 +201,9 @@ PyObject *apply_plain(PyObject *self, PyObject *args);
 int frames_prepare(void);                           /* once, before the functions are used; -1 with an exception */
 int replay_prepare(void);
 
+/* ---------------------------------------------------------------- sockets.c, on Linux */
+
+PyObject *read_ready(PyObject *self, PyObject *poll); /* [(descriptor, what came, events)], of an epoll */
+PyObject *send_each(PyObject *self, PyObject *replies); /* [(descriptor, bytes)] to [how many were taken, or -errno] */
+
 #endif

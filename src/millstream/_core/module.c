@@ -14,6 +14,10 @@ static PyMethodDef functions[] = {
     {"encode_records", encode_records, METH_VARARGS, NULL},
     {"decode_run", decode_run, METH_VARARGS, NULL},
     {"apply_plain", apply_plain, METH_VARARGS, NULL},
+#ifdef __linux__
+    {"read_ready", read_ready, METH_O, NULL},
+    {"send_each", send_each, METH_O, NULL},
+#endif
     {"pack_entries", pack_entries, METH_O, NULL},
     {"pack_records", pack_records, METH_VARARGS, NULL},
     {"read_entries", read_entries, METH_VARARGS, NULL},

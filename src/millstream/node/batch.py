@@ -12,6 +12,7 @@ the run: see :meth:`Batches.take`. All changes of a run are one record of the lo
 record together. There are two runners with one interface: :class:`PyPlainRunner` here, and the one in the native core.
 """
 
+import re
 import time
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
@@ -19,7 +20,8 @@ from millstream import core
 from millstream.engine import ids
 from millstream.engine.keyspace import StringValue
 from millstream.engine.streams.group import ATTEMPTS, UNKNOWN, Group, next_count
-from millstream.engine.streams.pending import Consumer
+from millstream.engine.streams.nodes import bulk_id
+from millstream.engine.streams.pending import Consumer, IdIndex
 from millstream.engine.streams.stream import Stream
 from millstream.node.journal import not_logged
 from millstream.node.log import codec
@@ -51,8 +53,12 @@ REPLIES_MAX = 256 * 1024
 # Bytes of one reply; a larger one goes the ordinary way, which holds it once. What a run cannot hold ends the server,
 # as what it has changed could not be logged; what one command cannot hold is an error.
 REPLY_MAX = 4 * 1024 * 1024
+# Bytes of the longest id as it is replied
+_ID_MAX = 48
 # Words of a count or an id that are read here: no sign, no leading zero, surely within 64 bits
 _DIGITS_MAX = 18
+_HALF = rb"(?:0|[1-9][0-9]{0,17})"
+_WHOLE_IDS = re.compile(rb"%b-%b(?: %b-%b)*" % (_HALF, _HALF, _HALF, _HALF))
 # A count or a time above this goes the ordinary way, which knows which of them are refused
 _LARGEST = 2**31
 # Rows of XPENDING's reply; more are surely too many bytes, or nearly so
@@ -93,6 +99,8 @@ class PlainRun(NamedTuple):
     soft: bool
 
 
+_EMPTY = Splitter(b"")
+
 NOTHING = PlainRun(0, None, 0, "", b"", None, 0, 0, 0, None, soft=False)
 """A run of no commands."""
 
@@ -130,7 +138,7 @@ class PyPlainRunner:
         self._config = config
         self._waiting = waiting
         self._records = records
-        self._splitter: Splitter | None = None
+        self._splitter = Splitter(b"")
         self._calls = [0] * len(NAMES)
         self._nanoseconds = [0] * len(NAMES)
         self._steps: list[Transition] = []
@@ -140,6 +148,9 @@ class PyPlainRunner:
         self._dirty = self._hits = self._misses = 0
         self._soft_steps = 0
         self._woken: bytes | None = None
+        self._alike = 0  # commands that the handler has taken together with the one it was called for
+        self._before = 0, 0  # commands run before the one at hand, and bytes of their replies
+        self._is_changing = False  # several changes are being made; a failure leaves some of them
         handlers: list[Callable[[list[bytes]], bytes | None]] = [
             self._get, self._ping, self._set, self._xack, self._xadd, self._xautoclaim, self._xclaim, self._xlen,
             self._xpending, self._xrange, self._xread, self._xreadgroup, self._xrevrange,
@@ -161,55 +172,70 @@ class PyPlainRunner:
             resp: the session's protocol, 2 or 3.
         """
         splitter = self._splitter
-        if splitter is None or splitter.data is not data or splitter.at != at:
+        if splitter.data is not data or splitter.at != at:
             splitter = self._splitter = Splitter(data, at)
         self._db, self._wall, self._resp = db, wall, resp
         replies: list[bytes] = []
-        size, last = 0, -1
-        handlers, clock = self._handlers, time.perf_counter_ns
+        commands, size, last = 0, 0, -1
+        handlers, calls, clock = self._handlers, self._calls, time.perf_counter_ns
         before = clock()
-        while (words := splitter.next()) is not None:
-            found = handlers.get(words[0]) or handlers.get(words[0].lower())
-            reply = None if found is None else self._reply(found[1], words)
-            if found is None or reply is None:
-                break
-            last = found[0]
-            after = clock()
-            self._calls[last] += 1
-            self._nanoseconds[last] += after - before
-            before = after
-            replies.append(reply)
-            size += len(reply)
-            if self._woken is not None or size >= REPLIES_MAX or len(replies) == RUN_MAX:
-                words = None
-                break
-        return self._ended(splitter, words, replies, last)
-
-    def _reply(self, handler: "Callable[[list[bytes]], bytes | None]", words: list[bytes]) -> bytes | None:
-        """The command's reply. One that fails (no memory) has changed nothing, and shows why on the ordinary way.
-
-        So a handler makes its reply and notes its step before it changes anything; here the step goes again.
-        """
+        words: list[bytes] | None = None
         noted = len(self._steps)
         try:
-            return handler(words)
-        except Exception:  # noqa: BLE001 - see above
+            while (words := splitter.next()) is not None:
+                found = handlers.get(words[0]) or handlers.get(words[0].lower())
+                if found is None:
+                    break
+                if found[0] != last:  # the clock is read between different commands only
+                    before = self._credit(last, before, clock())
+                self._before = commands, size
+                reply = found[1](words)
+                if reply is None:
+                    break
+                words = None  # done: not to be handed back, whatever fails from here on
+                noted = len(self._steps)
+                last = found[0]
+                count = 1 + self._alike
+                self._alike = 0
+                calls[last] += count
+                commands += count
+                replies.append(reply)
+                size += len(reply)
+                if self._woken is not None or size >= REPLIES_MAX or commands >= RUN_MAX:
+                    break
+        except Exception:
+            # One that fails (no memory) has changed nothing, and shows why on the ordinary way. So a handler makes its
+            # reply and notes its step before it changes anything; here the step goes again
+            if self._is_changing or words is None:
+                raise
             del self._steps[noted:]
-            return None
+        self._credit(last, before, clock())
+        return self._ended(words, commands, b"".join(replies), last)
 
-    def _ended(self, splitter: Splitter, words: list[bytes] | None, replies: list[bytes], last: int) -> PlainRun:
-        record = codec.pack(self._wall, self._steps) if self._steps and self._records else None
-        name = NAMES[last] if replies else ""
-        counters = (self._dirty, self._hits, self._misses)
-        soft = 0 < len(self._steps) == self._soft_steps
-        done = PlainRun(splitter.at, words, len(replies), name, b"".join(replies), record, *counters, self._woken, soft)
-        if self._steps:
+    def _credit(self, command: int, before: int, now: int) -> int:
+        """Count the time since ``before`` as that command's; returns ``now``."""
+        if command >= 0:
+            self._nanoseconds[command] += now - before
+        return now
+
+    def _room(self) -> int:
+        """How many additions may be made together, so that the run ends where it would if they were one by one."""
+        commands, size = self._before
+        return min(RUN_MAX - commands, (REPLIES_MAX - size) // _ID_MAX)
+
+    def _ended(self, words: list[bytes] | None, commands: int, replies: bytes, last: int) -> PlainRun:
+        steps, splitter = self._steps, self._splitter
+        record = codec.pack(self._wall, steps) if steps and self._records else None
+        soft = 0 < len(steps) == self._soft_steps
+        name = NAMES[last] if commands else ""
+        at, dirty, hits, misses, woken = splitter.at, self._dirty, self._hits, self._misses, self._woken
+        if steps:
             self._steps = []
         self._dirty = self._hits = self._misses = self._soft_steps = 0
         self._woken = None
-        if done.at == len(splitter.data):
-            self._splitter = None
-        return done
+        if at == len(splitter.data):
+            self._splitter = _EMPTY
+        return PlainRun(at, words, commands, name, replies, record, dirty, hits, misses, woken, soft)
 
     def drain(self) -> list[tuple[int, int]]:
         """See :class:`PlainRunner`."""
@@ -258,23 +284,40 @@ class PyPlainRunner:
         return value if type(value) is Stream and key not in db.expires else None
 
     def _xadd(self, words: list[bytes]) -> bytes | None:
+        """``XADD key * field value ...``, and those that follow it at once and add as many fields to the same stream.
+
+        What is the same for all of them is looked at once; their ids follow each other, since the time is the same.
+        """
         if len(words) < 5 or not len(words) & 1 or words[2] != b"*":
             return None
-        key = words[1]
+        key, db, splitter = words[1], self._db.index, self._splitter
         stream = self._stream(key)
         if stream is None or stream.last_id == ids.MAX_ID:
             return None
-        new_id = max(self._wall << 64, stream.last_id + 1)
-        fields = words[3:]
-        config, db = self._config, self._db.index
-        size = sum(map(len, fields))
-        fresh = stream.entries.needs_block(size, config.node_max_bytes, config.node_max_entries)
+        first = max(self._wall << 64, stream.last_id + 1)
         is_waited_for = (db, key) in self._waiting
-        name = ids.text(new_id)
-        reply = b"$%d\r\n%b\r\n" % (len(name), name)
-        self._steps.append(("xadd", db, key, ids.pack(new_id), fields, fresh, None))
-        stream.add(new_id, fields, fresh=fresh)
-        self._dirty += 1
+        added, written = [words[3:]], [splitter.rest(3)]
+        if splitter.has_more and not is_waited_for and first < ids.MAX_ID - RUN_MAX:
+            self._is_changing = True  # what is taken with it cannot be handed back with its words
+            following = splitter.alike(3, self._room() - 1)
+            added += following[0]
+            written += following[1]
+        head = b"*%d\r\n" % len(added[0])
+        names: list[bytes] = []
+        wires: list[bytes] = []
+        for new_id, rest in enumerate(written, first):
+            name = bulk_id(new_id)
+            names.append(name)
+            wires.append(b"*2\r\n%b%b%b\r\n" % (name, head, rest))
+        reply = b"".join(names)
+        self._is_changing = True
+        fresh = stream.add_all(first, added, wires, self._config.node_max_bytes, self._config.node_max_entries)
+        if self._records:
+            for new_id, fields in enumerate(added, first):
+                self._steps.append(("xadd", db, key, ids.pack(new_id), fields, fresh[new_id - first], None))
+        self._is_changing = False
+        self._alike = len(added) - 1
+        self._dirty += len(added)
         if is_waited_for:
             self._woken = key
         return reply
@@ -391,12 +434,15 @@ class PyPlainRunner:
     def _xack(self, words: list[bytes]) -> bytes | None:
         if len(words) < 4:
             return None
-        wanted = [_id(word) for word in words[3:]]
+        wanted = _ids(words[3:])
         group = self._group(words[1], words[2])
-        if group is None or None in wanted:
+        if group is None or wanted is None:
             return None
         pending = group.pending
-        there = list(dict.fromkeys([entry for entry in wanted if entry is not None and entry in pending]))
+        if isinstance(pending, IdIndex) and pending.begins_with(wanted):
+            there = wanted  # found at a glance; else they are looked for one by one
+        else:
+            there = list(dict.fromkeys([entry for entry in wanted if entry in pending]))
         reply = b":%d\r\n" % len(there)
         if there:
             packed = ids.pack_all(there)
@@ -670,6 +716,22 @@ def _number(word: bytes) -> int | None:
     if not word.isdigit() or len(word) > _DIGITS_MAX or (word[:1] == b"0" and len(word) > 1):
         return None
     return int(word)
+
+
+def _ids(words: list[bytes]) -> list[int] | None:
+    """Ids in their usual forms, all of which are mostly ``ms-seq``: those are read together."""
+    joined = b" ".join(words)
+    if _WHOLE_IDS.fullmatch(joined):
+        halves = list(map(int, joined.replace(b"-", b" ").split(b" ")))
+        if len(halves) == 2 * len(words):  # no blank was in a word
+            return [ms << 64 | seq for ms, seq in zip(halves[::2], halves[1::2], strict=True)]
+    found: list[int] = []
+    for word in words:
+        entry = _id(word)
+        if entry is None:
+            return None
+        found.append(entry)
+    return found
 
 
 def _bound(word: bytes, missing_seq: int) -> int | None:

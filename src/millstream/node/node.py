@@ -34,6 +34,7 @@ from millstream.errors import CommandError, MillstreamError, StorageError
 from millstream.node.admission import Admission
 from millstream.node.batch import Batches
 from millstream.node.clients.blocking import Waiter
+from millstream.node.clients.muting import Muting
 from millstream.node.clients.replies import Replies
 from millstream.node.clients.sessions import Sessions
 from millstream.node.cron import Cron
@@ -275,6 +276,7 @@ class Node:
         replies: list[Reply] = []
         shows_soft, settled, resp = False, 0, session.resp
         ceiling, size = self.replies.ceiling(session), 0
+        muting = Muting(session)
         for argv in queue:
             ctx.db = self.keyspace.databases[session.db]  # SELECT inside the transaction
             row = resolve(argv)
@@ -282,6 +284,7 @@ class Node:
             # The rules may have changed since it was queued
             refused = self.admission.refusal(session, row, argv, now, "multi")
             reply = self._run_queued(ctx, row, argv) if refused is None else self._no_longer(row, refused[0])
+            muting.note(row, reply)
             if session.resp != resp:  # by HELLO: what was answered before stays in the protocol of its time
                 replies[settled:] = [Raw(encode(each, resp)) for each in replies[settled:]]
                 settled, resp = len(replies), session.resp
@@ -296,7 +299,7 @@ class Node:
         if shows_soft:
             self.journal.wait_for_soft()
         self.stats.dirty += ctx.dirty
-        return replies
+        return muting.heard(replies)
 
     def _run_queued(self, ctx: Context, row: Command, argv: list[bytes]) -> Reply:
         try:
@@ -328,8 +331,11 @@ class Node:
     def recover(self, payloads: Iterable[bytes]) -> int:
         """Apply logged records, in order, to an empty keyspace; how many there were.
 
+        A record that fails, even in its midst, ends the start: it was acknowledged, so it is neither left out nor
+        applied in part. The log stays as it is, and the keyspace, with what the record had changed, is thrown away.
+
         Raises:
-            StorageError: one cannot be applied, though it is as it was written.
+            StorageError: one cannot be applied, though it is as it was written, or there is no memory for it.
         """
         records = 0
         collects = gc.isenabled()
@@ -340,6 +346,11 @@ class Node:
                 records += 1
         except MillstreamError:
             raise
+        except MemoryError as error:
+            raise StorageError(
+                f"there is no memory for record {records + 1} of those read; nothing was changed: give it more memory, "
+                "and start again"
+            ) from error
         except Exception as error:
             raise StorageError(
                 f"record {records + 1} of those read is as it was written, but cannot be applied ({error!r}): if "

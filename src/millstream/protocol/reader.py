@@ -98,6 +98,11 @@ class CommandReader:
         ahead = -self.at if self._is_copy else len(self.chunk) - self.at
         return ahead + len(self._buffer) + self._held
 
+    @property
+    def is_empty(self) -> bool:
+        """Nothing waits: what comes next begins a command."""
+        return not (self.chunk or self._buffer or self._left)
+
     def feed(self, data: bytes) -> None:
         """Take bytes from the peer.
 

@@ -24,6 +24,7 @@ from collections.abc import Callable
 
 from millstream.protocol.encoder import error_line
 from millstream.server import tls
+from millstream.server.sockets import Sockets
 
 log = logging.getLogger("millstream.server")
 
@@ -63,6 +64,7 @@ class Listener:
         sockets: bound, not yet listening; they are closed by :meth:`close`.
         factory: makes the protocol of a new connection.
         on_refused: called for each connection turned away.
+        clients: has those without TLS; None leaves them to the loop.
         served: how TLS is served, None for not at all.
         context: made of that.
     """
@@ -72,10 +74,12 @@ class Listener:
         sockets: list[socket.socket],
         factory: Factory,
         on_refused: Callable[[], None],
+        clients: Sockets | None,
         served: tls.Tls | None = None,
         context: ssl.SSLContext | None = None,
     ) -> None:
         self._sockets = sockets
+        self._clients = clients if context is None else None
         self._factory = factory
         self._on_refused = on_refused
         self._served = served
@@ -180,6 +184,9 @@ class Listener:
         sock.close()
 
     def _open(self, sock: socket.socket) -> None:
+        if self._clients is not None:
+            self._clients.add(sock, self._factory())
+            return
         if self._context is not None:
             self._shaking[sock] = self._loop.time()
         task = self._loop.create_task(self._opened(sock))

@@ -43,6 +43,7 @@ from millstream.server.listener import ListenError, bind_tcp, bind_unix, show_ad
 from millstream.server.machine import read_machine
 from millstream.server.rates import Rates
 from millstream.server.settings import Settings
+from millstream.server.sockets import Sockets, native_calls
 from millstream.server.tls import make_context
 
 if TYPE_CHECKING:
@@ -50,6 +51,7 @@ if TYPE_CHECKING:
     from millstream.commands.context.config import Config
     from millstream.persistence.recovery import RecoveryReport
     from millstream.server.rates import Counters
+    from millstream.server.sockets import Answers
 
 log = logging.getLogger("millstream.server")
 
@@ -103,6 +105,7 @@ class Server:
         self._log: Log | None = None
         self._rewriter: Rewriter | None = None
         self._listeners: list[Listener] = []
+        self._sockets: Sockets | None = None  # of clients without TLS; None leaves them to the loop
         self._connections: dict[int, Connection] = {}  # by session id
         self._transports: set[Connection] = set()  # those above and those still sending their last replies
         self._none_open = asyncio.Event()
@@ -126,6 +129,8 @@ class Server:
         """
         self.loop = asyncio.get_running_loop()
         self.stopping = asyncio.Event()
+        calls = native_calls()
+        self._sockets = None if calls is None else Sockets(self.loop, self, calls)
         config = self.settings.config()
         # The order is: what can be refused at once, then the addresses, then the recovery, which may take minutes, and
         # only then clients. A server that cannot be had at its address has not touched the data either
@@ -142,6 +147,7 @@ class Server:
         except BaseException:  # Ctrl-C during a recovery too: the lock of the data directory must not stay
             await self._close_listeners()
             await self._close_storage()
+            self._close_sockets()
             raise
 
     def _open(self, config: "Config") -> Node:
@@ -187,7 +193,7 @@ class Server:
         """Keep sockets that are bound; they answer nobody before :meth:`_listen`."""
         factory = functools.partial(Connection, self, is_unix=is_unix)
         served = None if context is None else self.settings.tls
-        self._listeners.append(Listener(sockets, factory, self._count_refused, served, context))
+        self._listeners.append(Listener(sockets, factory, self._count_refused, self._sockets, served, context))
 
     def _count_refused(self) -> None:
         self.facts.rejected_connections += 1
@@ -284,6 +290,7 @@ class Server:
             connection.finish()
         await self._close_storage()
         await self._farewell()
+        self._close_sockets()
 
     async def _close_listeners(self) -> None:
         for listener in self._listeners:
@@ -305,6 +312,11 @@ class Server:
                 await asyncio.wait_for(self._none_open.wait(), self.settings.delays.farewell)
         for connection in self.open_connections:
             connection.abort()
+
+    def _close_sockets(self) -> None:
+        if self._sockets is not None:
+            self._sockets.close()
+            self._sockets = None
 
     async def _close_storage(self) -> None:
         """Bring everything appended to the disk, release what waited for that, and let the data directory go."""
@@ -391,6 +403,24 @@ class Server:
             self.committer.poke()
         if self._rewriter is not None:
             self._rewriter.consider()
+
+    def end_turn(self, size: int, answers: "Answers") -> None:
+        """All that came together was run: commit it together, and answer what may be answered then.
+
+        Args:
+            size: how many bytes of plain commands came.
+            answers: the replies to them.
+        """
+        if self.loop.time() >= self.sample_at:
+            self.sample()
+        self.facts.input_bytes += size
+        barrier = self.node.journal.position
+        if self.committer is not None:
+            self.committer.end_turn()
+        if self._rewriter is not None:
+            self._rewriter.consider()
+        for connection, replies in answers:
+            connection.answer(replies, barrier)
 
     def empty_outbox(self) -> None:
         """Hand the node's replies and messages to the connections they are for."""

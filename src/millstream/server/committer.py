@@ -110,6 +110,11 @@ class Committer:
             self._turn_scheduled = True
             self._loop.call_soon(self._turn)
 
+    def end_turn(self) -> None:
+        """All that came in this turn has been run: commit it now rather than when others have had their turn."""
+        if self._commit.retry_if_floor_moved() or self._commit.has_group:
+            self._turn()
+
     def retry(self) -> None:
         """Try a disk that takes no writes again now, rather than when that is due."""
         self._commit.retry()

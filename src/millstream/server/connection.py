@@ -170,14 +170,67 @@ class Connection(asyncio.Protocol):
         self._reads += 1
         if self._ending or self._closed:
             return
+        if self._feed(data) and not (self._blocked or self._paused or self._again or self._run_directly()):
+            self._run()
+
+    def _feed(self, data: bytes) -> bool:
+        """Give the reader what came; False if that was too much."""
         try:
             self._reader.feed(data)
         except QueryBufferError:
             self._server.facts.query_buffer_closed += 1
             self._cut("it sent more than it may have waiting")
-            return
-        if not (self._blocked or self._paused or self._again or self._run_directly()):
+            return False
+        return True
+
+    def run_at_once(self, data: bytes, wall: int) -> bytes | None:
+        """Run what came in a turn; replies to be sent behind the turn's commit, or None where it is seen to otherwise.
+
+        Args:
+            data: what came; not empty.
+            wall: wall milliseconds.
+        """
+        session, batches = self.session, self._server.node.batches
+        if self._is_busy() or not self._reader.is_empty or not batches.takes(session):
+            self.data_received(data)
+            return None
+        self._received += len(data)
+        self._reads += 1
+        try:
+            run = batches.run(session, data, 0, wall)
+        except StorageError as error:
+            self._server.fail(error)
+            return None
+        if run.at == len(data) and run.words is None and run.woken is None:
+            return run.replies
+        self._server.facts.input_bytes += len(data)
+        if self._feed(data):
+            self._reader.advance(run.at)
+            session.held = run.words
+            self._take(run, self._server.clock.now())
             self._run()
+        return None
+
+    def _is_busy(self) -> bool:
+        return self._blocked or self._paused or self._again or self._ending or self._closed or bool(self._held.size)
+
+    def answer(self, replies: bytes, barrier: int) -> None:
+        """The turn is committed: send what was run in it, or hold it where the log has not come so far.
+
+        Args:
+            replies: from :meth:`run_at_once`.
+            barrier: what they wait for.
+        """
+        if self._held.size or barrier > self._server.gate.released:
+            self._send([replies], barrier)
+        elif not self._closed:
+            self._server.facts.output_bytes += len(replies)
+            self._sent += len(replies)
+            self._transport.write(replies)
+            if self._full:
+                self.check_output()
+        if self._is_stalled():
+            self._pause()
 
     def eof_received(self) -> bool:
         """The client sends no more: answer what it has sent, then close."""

@@ -308,20 +308,35 @@ def test_maxclients_is_lowered_to_what_the_system_allows(tmp_path: Path) -> None
         assert "maxclients is lowered to 16" in server.log.read_text()
 
 
+def steps(*at: int) -> list[tuple[object, ...]]:
+    """Additions with these milliseconds; the first of a stream opens a node."""
+    return [("xadd", 0, b"s", one.to_bytes(8, "big") + bytes(8), [b"f", b"v"], one == 5, None) for one in at]
+
+
+def added(*at: int) -> bytes:
+    """A record of additions."""
+    return bytes(msgpack.packb((1, 2, steps(*at))))
+
+
 @pytest.mark.parametrize(
     "record",
     [
         pytest.param(msgpack.packb((2, 1, [("set", 0, b"k", b"v", None)])), id="later version"),
         pytest.param(msgpack.packb((1, 1, [("put", 0, b"k", b"v")])), id="unknown change"),
         pytest.param(b"\xc1", id="no record"),
+        pytest.param(added(6, 3), id="in its midst"),
+        pytest.param(added(7)[:-1] + b"\xc2", id="at its end"),
     ],
 )
 def test_a_record_that_cannot_be_applied_is_a_sentence(tmp_path: Path, record: bytes) -> None:
-    """Its checksum is right, so a newer program may have written it."""
+    """Its checksum is right, so a newer program may have written it. It was acknowledged: nothing is left out."""
     log, _ = Log.open(tmp_path / "data")
+    log.append(msgpack.packb((1, 1, [("xnew", 0, b"s", 0, 0), *steps(5)])))
     log.append(record)
     log.close()
+    before = {path.name: path.read_bytes() for path in (tmp_path / "data").glob("log-*")}
     refused(serve("--port", 0, "--dir", "data", cwd=tmp_path), 1, "a newer Millstream")
+    assert {path.name: path.read_bytes() for path in (tmp_path / "data").glob("log-*")} == before
 
 
 def test_damage_names_the_command_that_explains_it(tmp_path: Path) -> None:

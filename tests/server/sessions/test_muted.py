@@ -1,8 +1,15 @@
 """CLIENT REPLY OFF and SKIP with what comes unasked: byte for byte what redis-server sends."""
 
+import random
+import re
+
 import pytest
 
+from millstream.protocol.reader import CommandReader
 from millstream.server.thread import ServerThread
+from support import campaign
+from support.inprocess import World
+from support.plain import answered
 from support.servers import ServerProcess
 from support.wire import Wire, pack
 
@@ -42,3 +49,78 @@ def test_confirmations_are_sent_to_who_wants_no_replies(each_redis: ServerProces
     """Confirmations of SUBSCRIBE and its kin are no replies: OFF and SKIP do not silence them, as in Redis."""
     with ServerThread() as server:
         assert heard(server.url, version, sent) == heard(each_redis.url, version, sent)
+
+
+def mixed(seed: int) -> list[bytes]:
+    """Commands of which many change whether replies are wanted, in transactions and outside."""
+    chance = random.Random(seed)
+    plain = [b"SET k 1", b"GET k", b"GET none", b"PING", b"XLEN s", b"XADD s * f v", b"XRANGE none - +"]
+    others = [b"INCR n", b"GET", b"NOSUCH", b"LPUSH k 1", b"EVAL return\t1 0", b"SELECT 0", b"WATCH k", b"SUBSCRIBE a"]
+    modes = [b"CLIENT REPLY " + mode for mode in (b"ON", b"OFF", b"SKIP", b"SKIP", b"SKIP", b"NONSENSE")]
+    ends = [b"MULTI", b"MULTI", b"EXEC", b"DISCARD"]
+    lines = chance.choices([plain, others, modes, ends], (10, 2, 3, 3), k=chance.choice((5, 20, 60)))
+    picked = [chance.choice(kind) for kind in lines]
+    return [b"XLEN s" if line == b"XADD s * f v" and chance.randrange(3) else line for line in picked]
+
+
+def packed(line: bytes) -> bytes:
+    return pack(*(word.replace(b"\t", b" ") for word in line.split(b" ")))
+
+
+def without_ids(data: bytes) -> bytes:
+    """Ids are of the clock."""
+    return re.sub(rb"\$\d+\r\n\d{13}-\d+\r\n", b"<id>", data)
+
+
+def answers(url: str, version: int, lines: list[bytes]) -> bytes:
+    """What a server sends to commands that come in one piece, each world made anew."""
+    with Wire(url) as wire:
+        wire.ask("FLUSHALL")
+        wire.ask("XADD", "s", "1-1", "f", "v")
+    return without_ids(heard(url, version, b"".join(map(packed, lines)) + pack("DISCARD")))
+
+
+def both_ways(lines: list[bytes]) -> tuple[bytes, bytes]:
+    """The replies of a node that takes plain commands together, and of one that runs all one by one."""
+    found = []
+    for together in (True, False):
+        world, reader = World(), CommandReader()
+        session = world.client().session
+        reader.feed(b"".join(map(packed, [b"XADD s 1-1 f v", *lines])))
+        if together:
+            replies = b"".join(answer for answer, _ in answered(world.node, session, reader, world.clock.now()))
+        else:
+            outcomes = [world.node.execute(session, words, world.clock.now()) for words in iter(reader.next, None)]
+            replies = b"".join(b"".join(each.buffers) for each in outcomes if each is not None)
+        found.append(replies)
+    return found[0], found[1]
+
+
+def compare(ours: str, theirs: str, seed: int) -> None:
+    """The same commands in one piece to both servers, and both ways of ours."""
+    lines = mixed(seed)
+    version = 2 + seed % 2
+    one, other = both_ways(lines)
+    assert one == other, (seed, lines)
+    assert answers(ours, version, lines) == answers(theirs, version, lines), (seed, lines)
+
+
+@pytest.mark.realserver
+def test_who_wants_replies_is_as_in_redis_among_plain_commands(each_redis: ServerProcess) -> None:
+    """ON, OFF and SKIP in and around transactions, mixed with plain commands: 60 conversations."""
+    with ServerThread() as server:
+        for seed in range(60):
+            compare(server.url, each_redis.url, seed)
+
+
+@pytest.mark.long
+@pytest.mark.realserver
+@pytest.mark.timeout(campaign.LIMIT)
+def test_who_wants_replies_is_as_in_redis_in_many_conversations(each_redis: ServerProcess) -> None:
+    """The same, 10,000 conversations."""
+    with ServerThread() as server:
+        campaign.run(
+            f"muted-{each_redis.release()[0]}",
+            lambda piece: [compare(server.url, each_redis.url, seed) for seed in range(piece * 100, piece * 100 + 100)],
+            range(1, 101),
+        )

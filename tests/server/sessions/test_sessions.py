@@ -436,3 +436,14 @@ def test_defect_in_timed_work_is_contained(
     assert len(calls) == 2
     assert calls[1].mono - calls[0].mono >= 40
     assert wire.ask("PING") == b"PONG"
+
+
+def test_a_reader_is_woken_by_the_first_of_what_comes_together() -> None:
+    """Between two plain commands of one piece: it sees the first addition, and not yet the second."""
+    with ServerThread() as server, Wire(server.url) as reader, Wire(server.url) as writer:
+        first = writer.ask("XADD", "s", "1-1", "f", "v")
+        reader.send("XREAD", "BLOCK", 0, "STREAMS", "s", first)
+        eventually(lambda: b"blocked_clients:1" in writer.ask("INFO", "clients"))
+        second, _, length = writer.ask_together([("XADD", "s", "*", "f", 2), ("XADD", "s", "*", "f", 3), ("XLEN", "s")])
+        assert reader.read() == [[b"s", [[second, [b"f", b"2"]]]]]
+        assert length == 3

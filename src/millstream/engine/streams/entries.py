@@ -5,7 +5,8 @@ PURE. The classes here are the specification, and what runs where the native cor
 
 A block holds the entries of one Redis node *in the form in which they are replied*: ``*2``, the id, the array of
 fields and values. A range of n contiguous entries is then a few slices, and the same bytes serve RESP2 and RESP3. A
-block that takes no more entries is sealed to immutable ``bytes``, so replies may hold on to it without copying.
+block that takes no more entries is sealed to immutable ``bytes``, so replies may hold on to it without copying; where
+entries are small, the first field's name is cut out of each then, and put back as it is read.
 
 Why not a tree of entries: entries come at one end and mostly go at the other, so a list of blocks with the first id of
 each beside it is found by two bisections and appended to at its end. Encoding when an entry is added costs the same as
@@ -65,9 +66,7 @@ class PyEntryStore:
         if not self._blocks:
             return True
         block = self._blocks[-1]
-        if max_bytes == 0 or max_bytes > NODE_BYTES_CAP:
-            max_bytes = NODE_BYTES_CAP
-        if block.size + added >= max_bytes:
+        if block.size + added >= _node_bytes(max_bytes):
             return True
         return max_entries != 0 and len(block.ids) >= max_entries
 
@@ -94,6 +93,43 @@ class PyEntryStore:
             block.remove(len(block.ids) - 1)
         else:
             self.length += 1
+
+    def append_all(
+        self, first_id: int, run: list[list[bytes]], wires: list[bytes], max_bytes: int, max_entries: int
+    ) -> list[bool]:
+        """Add entries with ids that follow each other, each in a new node where :meth:`needs_block` says so.
+
+        As long as the last node surely has room it takes them together, which costs much less than one by one.
+
+        Args:
+            first_id: id of the first, above all others.
+            run: names and values in turn of each.
+            wires: their wire forms.
+            max_bytes: see :meth:`needs_block`.
+            max_entries: the same.
+
+        Returns:
+            Of each whether it starts a new node.
+        """
+        found: list[bool] = []
+        at = 0
+        while at < len(run):
+            if self._blocks:
+                block = self._blocks[-1]
+                most = max_entries - len(block.ids) if max_entries else len(run)
+                more = (run[at:], wires[at:]) if at else (run, wires)
+                filled = block.fill(first_id + at, *more, most, _node_bytes(max_bytes))
+                self.length += filled
+                found += [False] * filled
+                at += filled
+                if at == len(run):
+                    break
+            fields = run[at]
+            fresh = self.needs_block(sum(map(len, fields)), max_bytes, max_entries)
+            self.append(first_id + at, fields, fresh=fresh)
+            found.append(fresh)
+            at += 1
+        return found
 
     def extend(self, packed: list[list[Any]]) -> None:
         """Add nodes of a snapshot (:meth:`~millstream.engine.streams.nodes.Block.pack`) behind the others.
@@ -244,13 +280,12 @@ class PyEntryStore:
         Returns:
             How many they are, their bytes in any number of pieces, and the id of the last one, 0 without one.
         """
-        number = last = 0
+        number = 0
         buffers: list[Buffer] = []
         for block, low, high in (self._reversed_runs if backwards else self._runs)(start, end, count):
             number += high - low
             buffers.append(block.slice(low, high))
-            last = block.ids[high - 1]
-        return number, buffers, last
+        return number, buffers, block.ids[high - 1] if number else 0
 
     def rows(self, start: int, end: int, count: int = -1) -> Iterator[tuple[int, Buffer]]:
         """Live entries with ids in [start, end] one by one, oldest first: the id and the wire form.
@@ -279,14 +314,14 @@ class PyEntryStore:
         """
         if start > end or not self._blocks:
             return
-        index = max(bisect_right(self._firsts, start) - 1, 0)
-        blocks = self._blocks
+        blocks, firsts = self._blocks, self._firsts
+        index = max(bisect_right(firsts, start) - 1, 0)
         while index < len(blocks) and count:
             block = blocks[index]
-            if block.ids[0] > end:
+            if firsts[index] > end:
                 return
-            low = max(block.left(start), block.low)
-            high = min(block.right(end), block.high)
+            low = max(block.left(start), block.low) if firsts[index] < start else block.low
+            high = min(block.right(end), block.high) if end != MAX_ID else block.high
             for run_low, run_high in self._live_runs(block, low, high):
                 stop = run_high if count < 0 else min(run_high, run_low + count)
                 yield block, run_low, stop
@@ -359,6 +394,11 @@ class PyEntryStore:
         twin._firsts = self._firsts.copy()
         twin.length = self.length
         return twin
+
+
+def _node_bytes(max_bytes: int) -> int:
+    """The most bytes of a node, by ``stream-node-max-bytes``."""
+    return max_bytes if 0 < max_bytes <= NODE_BYTES_CAP else NODE_BYTES_CAP
 
 
 if TYPE_CHECKING:

@@ -7,6 +7,7 @@ A record is in up to three places (the group's ids, its consumer's ids, the time
 through a method here, which keeps the three together. Nothing else touches them.
 """
 
+from operator import lt
 from typing import TYPE_CHECKING, NamedTuple
 
 from millstream import core
@@ -158,12 +159,33 @@ class PyGroup:
             time: wall milliseconds of the delivery.
             counts: deliveries of each, this one included.
         """
-        for entry_id, count in zip(unpack_all(packed), counts, strict=True):
-            self.assign(entry_id, consumer, time, count)
+        ids, pending = unpack_all(packed), self.pending
+        if not ids or (len(pending) and pending.last() >= ids[0]) or not all(map(lt, ids, ids[1:])):
+            for entry_id, count in zip(ids, counts, strict=True):
+                self.assign(entry_id, consumer, time, count)
+            return
+        # None is pending yet, nor any behind them, as with most new deliveries: all go to the end of each order
+        records = [Pending(entry_id, consumer, time, count) for entry_id, count in zip(ids, counts, strict=True)]
+        pending.extend(ids, records)
+        consumer.pending.extend(ids, records)
+        self.order.insert_all(records)
 
     def forget_all(self, packed: bytes) -> int:
         """Drop several entries' records; how many there were."""
-        return sum(map(self.forget, unpack_all(packed)))
+        ids = unpack_all(packed)
+        if not ids or not self.pending.begins_with(ids):
+            return sum(map(self.forget, ids))
+        # Acknowledging in order is what most groups do; it takes from the front of all orders at once
+        records = self.pending.pop_first(len(ids))
+        self.order.remove_all(records)
+        holder = records[0].consumer
+        if holder is not None and holder.pending.begins_with(ids):
+            holder.pending.pop_first(len(ids))
+            return len(ids)
+        for record in records:
+            if record.consumer is not None:
+                record.consumer.pending.pop(record.id)
+        return len(ids)
 
     def claimable(
         self, entries: EntryStore, start: int, min_idle: int, now: int, *, most: int, looks: int

@@ -7,7 +7,9 @@ its double there; both have what stands under "what others see".
 
 import struct
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Iterator, MutableSequence
+from collections.abc import Callable, Iterator, Sequence
+from itertools import accumulate, pairwise
+from operator import sub
 from typing import Any, cast
 
 from hiredis import Reader, pack_command
@@ -22,6 +24,12 @@ ENTRY_HEADER = b"*2\r\n"
 # Measured once: Python's objects have no size that could be asked for as a whole
 _OVERHEAD = 600
 _ENTRY_OVERHEAD = 8
+# The two counters at a listpack's head have at most this
+_COUNTERS = 20
+# Bytes that text has not, and binary values often have not all of
+_MARKS = tuple(bytes([each]) for each in (0, 1, 2, 3, 0x7F, 0xC0, 0xC1, 0xF5, 0xFE, 0xFF))
+# One part in so many that is saved is worth the time that reading takes longer
+_WORTH = 10
 # No block is so large
 _PAYLOAD_MAX = 1 << 48
 # Of most blocks
@@ -37,10 +45,49 @@ def encode_entry(entry_id: int, fields: list[bytes]) -> bytes:
     return b"*2\r\n$%d\r\n%b\r\n%b" % (len(name), name, _pack(tuple(fields)))
 
 
-def _signed(value: int) -> int:
-    """The value as C's int64 holds it."""
+def bulk_id(entry_id: int) -> bytes:
+    """An id as it is replied."""
+    name = b"%d-%d" % (entry_id >> 64, entry_id & MAX64)
+    return b"$%d\r\n%b\r\n" % (len(name), name)
+
+
+def _difference(value: int) -> int:
+    """Listpack bytes of a difference between halves of ids, which C's int64 holds, and wraps around."""
+    if 0 <= value <= 127:  # the most frequent case of the general one below
+        return 2
     value &= MAX64
-    return value - 2**64 if value >= 2**63 else value
+    return listpack.integer(value - 2**64 if value >= 2**63 else value)
+
+
+def _cut(pieces: list[bytes], head: bytes) -> tuple[bytes, list[bytes]]:
+    """Put one byte in place of ``head`` in each entry, so that a sealed node holds the first field's name once.
+
+    As in Redis's listpack, where a node's first entry names the fields for those after it; here it must cost next to
+    nothing to put them back, so it is one stretch of each entry, and what reads a range replaces one byte by it. It is
+    done where every entry has it exactly once (so their lengths tell where each began) and it saves enough.
+
+    Args:
+        pieces: the bytes of each entry.
+        head: what most of them have between their id and the first value.
+
+    Returns:
+        The byte, empty if nothing was cut, and the bytes of each entry from now on.
+    """
+    saved, wire = len(head) - 1, b"".join(pieces)
+    mark = next((each for each in _MARKS if each not in wire), b"")
+    if not mark or saved * len(pieces) * _WORTH < len(wire):
+        return b"", pieces
+    kept = [piece.replace(head, mark) for piece in pieces]
+    if set(map(sub, map(len, pieces), map(len, kept))) != {saved}:
+        return b"", pieces
+    return mark, kept
+
+
+def _shared(names: list[bytes], before: "Block | None") -> tuple[list[bytes], bytes]:
+    """A block's field names and what follows from them, those of the block before if it has the same."""
+    if before is not None and before.fields == names:
+        return before.fields, before.head
+    return names, b"\r\n*%d\r\n$%d\r\n%b\r\n$" % (2 * len(names), len(names[0]), names[0])
 
 
 class Block:
@@ -49,8 +96,10 @@ class Block:
     Attributes:
         ids: every id ever stored here, tombstones included, ascending; equal ones: see :meth:`EntryStore.reach_back`;
             packed once sealed.
-        offsets: where each entry starts in ``wire``; packed once sealed.
-        wire: the entries' bytes; ``bytes`` once sealed.
+        wire: the bytes of each entry; all together once sealed, with ``mark`` for ``head``, see :func:`_cut`.
+        offsets: where each entry starts in them, packed; none until sealed.
+        head: what most entries have between their id and the first value.
+        mark: a byte that no entry has; empty where ``head`` was left as it is.
         dead: positions of tombstones; a set of the block's own once there is one.
         live: entries that are not tombstones.
         low: position of the first live entry; without one, behind the last tombstone.
@@ -61,20 +110,18 @@ class Block:
     What others see: ``live`` and the properties and methods under that heading; the rest is the store's.
     """
 
-    __slots__ = ("dead", "fields", "high", "ids", "live", "low", "offsets", "payload", "wire")
+    __slots__ = ("dead", "fields", "head", "high", "ids", "live", "low", "mark", "offsets", "payload", "wire")
 
     def __init__(self, entry_id: int, fields: list[bytes], before: "Block | None" = None) -> None:
-        names = fields[::2]
-        if before is not None and before.fields == names:
-            names = before.fields
+        names, head = _shared(fields[::2], before)
         self.ids: list[int] | PackedIds = []
-        self.offsets: MutableSequence[int] = []
-        self.wire: bytes | bytearray = bytearray()
+        self.offsets: Sequence[int] = ()
+        self.wire: list[bytes] | bytes = []
         self.dead: set[int] | frozenset[int] = _NONE
         self.live = 0
         self.low = 0
         self.high = 0
-        self.fields: list[bytes] = names
+        self.fields, self.head, self.mark = names, head, b""
         self.payload = listpack.EMPTY + listpack.integer(len(names)) + listpack.integer(0)
         for name in names:
             self.payload += listpack.string(name)
@@ -83,11 +130,10 @@ class Block:
     def append(self, entry_id: int, fields: list[bytes]) -> None:
         """Add an entry behind the last one. The node's size grows by what Redis's listpack would, see :meth:`size`."""
         wire, ids = self.wire, self.ids
-        assert isinstance(wire, bytearray), "a sealed block takes no more entries"
+        assert isinstance(wire, list), "a sealed block takes no more entries"
         assert isinstance(ids, list), "they are packed when the bytes are sealed"
-        self.offsets.append(len(wire))
         encoded = encode_entry(entry_id, fields)
-        wire += encoded
+        wire.append(encoded)
         ids.append(entry_id)
         self.live += 1
         self.high = len(ids)
@@ -102,28 +148,73 @@ class Block:
             added: bytes that names and values have at most together; small ones are looked up in a cache.
         """
         master = self.ids[0]
-        # Differences are stored as signed 64-bit numbers
-        seq_diff = _signed((entry_id & MAX64) - (master & MAX64))
-        ms_diff = _signed((entry_id >> 64) - (master >> 64))
-        size = 2 + listpack.integer(ms_diff) + listpack.integer(seq_diff)
+        ms_diff, seq_diff = (entry_id >> 64) - (master >> 64), (entry_id & MAX64) - (master & MAX64)
+        size = 2 + _difference(ms_diff) + (2 if 0 <= seq_diff <= 127 else _difference(seq_diff))
         count = len(fields) // 2
         if fields[::2] == self.fields:
             return size + listpack.strings(fields[1::2], added) + listpack.integer(count + 3)
         size += listpack.strings(fields, added)
         return size + listpack.integer(count) + listpack.integer(2 * count + 4)
 
+    def fill(self, first_id: int, run: list[list[bytes]], wires: list[bytes], most: int, max_bytes: int) -> int:
+        """Add entries with ids that follow each other, until one might be too much for the node; how many were added.
+
+        It is :meth:`append` in a loop, where most of :meth:`_entry_size` is the same for all entries.
+
+        Args:
+            first_id: id of the first.
+            run: names and values in turn of each.
+            wires: their wire forms, which are longer than what the rule of bytes counts.
+            most: how many may be added at most.
+            max_bytes: how large the node may become.
+        """
+        ids, kept, names, master = self.ids, self.wire, self.fields, self.ids[0]
+        assert isinstance(kept, list), "a sealed block takes no more entries"
+        assert isinstance(ids, list), "they are packed when the bytes are sealed"
+        if (first_id & MAX64) + len(run) > MAX64:
+            return 0  # the milliseconds change on the way
+        seq_diff = (first_id & MAX64) - (master & MAX64)
+        same = 2 + _difference((first_id >> 64) - (master >> 64)) + listpack.integer(len(names) + 3)
+        payload, added, string_sizes = self.payload, 0, listpack.strings
+        for fields, wire in zip(run, wires):  # noqa: B905 - they are as many; to ask costs time
+            size = len(wire)
+            if added >= most or payload + _COUNTERS + size >= max_bytes:
+                break
+            if fields[::2] == names:
+                payload += same + string_sizes(fields[1::2], size)
+                payload += 2 if 0 <= seq_diff <= 127 else _difference(seq_diff)
+            else:
+                payload += self._entry_size(first_id + added, fields, size)
+            kept.append(wire)
+            ids.append(first_id + added)
+            added += 1
+            seq_diff += 1
+        if added:  # else the last one may be a tombstone
+            self.high = len(ids)
+            self.live += added
+            self.payload = payload
+        return added
+
     def seal(self) -> None:
         """Take no more entries; replies may share the bytes from now on."""
         if isinstance(self.ids, list):
-            self.wire = bytes(self.wire)
+            self.mark, pieces = _cut(self.pieces(), self.head)
+            self.offsets = smallest(list(accumulate(map(len, pieces[:-1]), initial=0)))
+            self.wire = b"".join(pieces)
             self.ids = PackedIds.of(self.ids)
-            self.offsets = smallest(self.offsets)
 
     def unseal(self) -> None:
         """Take entries again, since the blocks behind are gone; bytes shared before stay as they are."""
-        self.wire = bytearray(self.wire)
-        self.ids = list(self.ids)
-        self.offsets = list(self.offsets)
+        self.wire = self.pieces()
+        self.ids, self.offsets, self.mark = list(self.ids), (), b""
+
+    def pieces(self) -> list[bytes]:
+        """The bytes of each entry."""
+        wire = self.wire
+        if isinstance(wire, list):
+            return wire
+        found = [wire[begin:end] for begin, end in pairwise([*self.offsets, len(wire)])]
+        return [piece.replace(self.mark, self.head) for piece in found] if self.mark else found
 
     def left(self, entry_id: int) -> int:
         """How many stored ids are below this one."""
@@ -154,26 +245,24 @@ class Block:
         above = self.right(last)
         if above == len(self.ids):
             return
-        entries = list(self.entries())[above:]
-        assert isinstance(self.wire, bytearray), "only the last block can lie above"
+        assert isinstance(self.wire, list), "only the last block can lie above"
         assert isinstance(self.ids, list), "they are packed when the bytes are sealed"
-        del self.ids[above:], self.wire[self.offsets[above] :], self.offsets[above:]
-        for _, _, fields in entries:
-            self.ids.append(last)
-            self.offsets.append(len(self.wire))
-            self.wire += encode_entry(last, fields)
+        self.wire[above:] = [encode_entry(last, fields) for _, _, fields in list(self.entries())[above:]]
+        self.ids[above:] = [last] * (len(self.ids) - above)
 
     def slice(self, start: int, stop: int) -> bytes | memoryview:
-        """The wire bytes of entries ``start`` to ``stop``, shared where the block is sealed.
+        """The wire bytes of entries ``start`` to ``stop``, shared where the block is sealed and nothing was cut.
 
-        A view of a sealed block costs nothing and keeps the whole block alive; below half a kilobyte a copy is as cheap
+        A view of such a block costs nothing and keeps the whole block alive; below half a kilobyte a copy is as cheap
         and keeps nothing.
         """
-        wire = self.wire
-        begin = self.offsets[start]
-        end = self.offsets[stop] if stop < len(self.offsets) else len(wire)
-        if isinstance(wire, bytearray):
-            return bytes(wire[begin:end])
+        wire, offsets = self.wire, self.offsets
+        if isinstance(wire, list):
+            return b"".join(wire[start:stop])
+        begin = offsets[start]
+        end = offsets[stop] if stop < len(offsets) else len(wire)
+        if self.mark:
+            return wire[begin:end].replace(self.mark, self.head)
         if begin == 0 and end == len(wire):
             return wire
         return memoryview(wire)[begin:end] if end - begin > 512 else wire[begin:end]
@@ -203,7 +292,7 @@ class Block:
     @property
     def footprint(self) -> int:
         """Bytes of memory, by and large."""
-        return _OVERHEAD + len(self.wire) + len(self.ids) * _ENTRY_OVERHEAD
+        return _OVERHEAD + sum(map(len, self.pieces())) + len(self.ids) * _ENTRY_OVERHEAD
 
     def live_ids(self) -> list[int]:
         """Ids of the live entries, ascending."""
@@ -214,15 +303,24 @@ class Block:
     def entries(self) -> Iterator[tuple[int, bool, list[bytes]]]:
         """Every stored entry: its id, whether it is a tombstone, fields and values in turn."""
         reader = Reader()
-        reader.feed(bytes(self.wire))
+        reader.feed(b"".join(self.pieces()))
         for at, entry_id in enumerate(self.ids):
             yield entry_id, at in self.dead, reader.gets()[1]
 
     def pack(self) -> list[Any]:
         """The block as plain values, for a snapshot; its bytes as they are."""
-        offsets = struct.pack(f"<{len(self.offsets)}I", *self.offsets)
+        wire, offsets = self.wire, self.offsets
+        if isinstance(wire, list):
+            offsets = list(accumulate(map(len, wire[:-1]), initial=0))
+            wire = b"".join(wire)
+        elif self.mark:  # each entry has it once
+            longer = len(self.head) - 1
+            offsets = [offset + at * longer for at, offset in enumerate(offsets)]
+            wire = wire.replace(self.mark, self.head)
+        packed = struct.pack(f"<{len(offsets)}I", *offsets)
         counters = [self.low, self.high, self.payload]
-        return [pack_all(self.ids[:]), offsets, sorted(self.dead), counters, self.fields, bytes(self.wire)]
+        ids = pack_all(self.ids) if isinstance(self.ids, list) else self.ids.pack()
+        return [ids, packed, sorted(self.dead), counters, self.fields, wire]
 
     @classmethod
     def unpack(cls, packed: list[Any], before: "Block | None") -> "Block":
@@ -241,13 +339,13 @@ class Block:
             raise ValueError("a packed node is damaged: its live entries lie elsewhere")
         block = cls.__new__(cls)
         block.ids = PackedIds.unpack(ids)
+        block.fields, block.head = _shared(fields, before)
         block.offsets = smallest(struct.unpack(f"<{len(offsets) // 4}I", offsets))
         if block.offsets[0] or max(block.offsets) >= len(wire):
             raise ValueError("a packed node is damaged: an entry begins elsewhere")
-        block.wire = wire
+        block.wire, block.mark = wire, b""  # cutting it would make a start take twice as long
         block.dead = set(dead) or _NONE
         block.live, block.low, block.high = len(block.ids) - len(dead), low, high
-        block.fields = before.fields if before is not None and before.fields == fields else fields
         block.payload = payload
         return block
 
@@ -256,9 +354,9 @@ class Block:
         twin = Block.__new__(Block)
         # What is packed and sealed never changes
         twin.ids = self.ids.copy() if isinstance(self.ids, list) else self.ids
-        twin.offsets = self.offsets[:] if isinstance(self.offsets, list) else self.offsets
-        twin.wire = self.wire if isinstance(self.wire, bytes) else bytearray(self.wire)
+        twin.offsets = self.offsets
+        twin.wire = self.wire.copy() if isinstance(self.wire, list) else self.wire
         twin.dead = set(self.dead) or _NONE
         twin.live, twin.low, twin.high = self.live, self.low, self.high
-        twin.fields, twin.payload = self.fields, self.payload
+        twin.fields, twin.head, twin.mark, twin.payload = self.fields, self.head, self.mark, self.payload
         return twin

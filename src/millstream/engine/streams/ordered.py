@@ -108,6 +108,37 @@ class Ordered(Generic[V]):
             lasts.insert(index, piece[self.PIECE - 1])
         return before
 
+    def extend(self, numbers: list[int], values: list[V]) -> None:
+        """Add several that ascend and lie above all others, as :meth:`put` would one by one.
+
+        Args:
+            numbers: at least one.
+            values: as many.
+        """
+        room = self.PIECE - len(self._pieces[-1]) if self._pieces else 0
+        if room > 0:
+            self._pieces[-1] += numbers[:room]
+            self._values[-1] += values[:room]
+            self._lasts[-1] = self._pieces[-1][-1]
+        for at in range(max(room, 0), len(numbers), self.PIECE):
+            self._pieces.append(numbers[at : at + self.PIECE])
+            self._values.append(values[at : at + self.PIECE])
+            self._lasts.append(self._pieces[-1][-1])
+
+    def begins_with(self, numbers: list[int]) -> bool:
+        """Whether these are the first, in this order; False where they are not all in one piece."""
+        return bool(self._pieces) and self._pieces[0][: len(numbers)] == numbers
+
+    def pop_first(self, count: int) -> list[V]:
+        """Remove so many from the front, all of which are in one piece; returns their values."""
+        piece, values = self._pieces[0], self._values[0]
+        popped = values[:count]
+        if count == len(piece):
+            del self._pieces[0], self._values[0], self._lasts[0]
+        else:
+            del piece[:count], values[:count]
+        return popped
+
     def pop(self, number: int) -> V | None:
         """Remove a number; returns its value, or None if it is not there."""
         found = self._find(number)

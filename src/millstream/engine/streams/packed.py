@@ -12,6 +12,9 @@ from typing import overload
 
 from millstream.engine.ids import MAX64
 
+# Arrays hold numbers as this machine does; packed ids are big-endian
+_SWAPPED = array("H", [1]).tobytes() != b"\0\1"
+
 
 def smallest(numbers: Sequence[int]) -> "array[int]":
     """An array of the smallest items that hold these numbers, none of them negative."""
@@ -42,6 +45,15 @@ class PackedIds:
         """Those of a run of 16-byte pieces, as :func:`millstream.engine.ids.pack_all` makes it."""
         halves = struct.unpack(f">{len(data) // 8}Q", data)
         return cls(halves[::2], halves[1::2])
+
+    def pack(self) -> bytes:
+        """All of them as a run of 16-byte pieces."""
+        both = array("Q", bytes(16 * len(self._ms)))
+        both[::2] = array("Q", [self._base + ms for ms in self._ms])
+        both[1::2] = array("Q", self._seq)
+        if _SWAPPED:
+            both.byteswap()
+        return both.tobytes()
 
     def __len__(self) -> int:
         return len(self._ms)

@@ -75,6 +75,25 @@ class IdIndex:
         self._records.put(record.id, record)
         self._count += 1
 
+    def extend(self, ids: list[int], records: list[Pending]) -> None:
+        """Add records that ascend, with ids above all others.
+
+        Args:
+            ids: theirs.
+            records: at least one.
+        """
+        self._records.extend(ids, records)
+        self._count += len(records)
+
+    def begins_with(self, ids: list[int]) -> bool:
+        """Whether these are the first ids, in this order; it may say no where they are a great many."""
+        return self._records.begins_with(ids)
+
+    def pop_first(self, count: int) -> list[Pending]:
+        """Remove so many records from the front, as many as :meth:`begins_with` was asked for."""
+        self._count -= count
+        return self._records.pop_first(count)
+
     def fill(self, records: list[Pending]) -> None:
         """Hold these, which ascend, and nothing else, as when a snapshot is read."""
         self._records.fill([record.id for record in records], records)
@@ -211,6 +230,23 @@ class TimeOrder:
         before = self._ends.put(record.time, record)
         self._link(record, self._zone_end if before is None else before)
 
+    def insert_all(self, records: list[Pending]) -> None:
+        """Put owned records of one time, at least one, behind all that were delivered no later, in this order."""
+        last = records[-1]
+        found = self._ends.put(last.time, last)
+        before = self._zone_end if found is None else found
+        after = self.head if before is None else before.after
+        for record in records:
+            record.before = before
+            if before is None:
+                self.head = record
+            else:
+                before.after = record
+            before = record
+        last.after = after
+        if after is not None:
+            after.before = last
+
     def release(self, record: Pending) -> None:
         """Put a released record at the end of the zone."""
         self._link(record, self._zone_end)
@@ -246,6 +282,27 @@ class TimeOrder:
         if after is not None:
             after.before = before
         record.before = record.after = None
+
+    def remove_all(self, records: list[Pending]) -> None:
+        """Take several out, in the order in which they may follow each other, see :meth:`remove`.
+
+        What was delivered together and is acknowledged together is one stretch of the list, whose ends alone are linked
+        anew.
+        """
+        first = records[0]
+        after: Pending | None = first
+        for record in records:
+            if record is not after or record.time != first.time or record.consumer is None:
+                for each in records:
+                    self.remove(each)
+                return
+            after = record.after
+        for record in records[1:]:
+            record.before = record.after = None
+        first.after = after
+        if after is not None:
+            after.before = first
+        self.remove(first)
 
 
 if TYPE_CHECKING:

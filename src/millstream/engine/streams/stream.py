@@ -14,6 +14,7 @@ Trimming does no harm to this: it only takes from the front, so what is left can
 
 from typing import ClassVar
 
+from millstream.engine.ids import pack_all
 from millstream.engine.streams.entries import EntryStore
 from millstream.engine.streams.group import UNKNOWN, Group
 from millstream.engine.streams.idempotence import Idempotence
@@ -60,6 +61,33 @@ class Stream:
         if self.entries_added < LLONG_MAX:
             self.entries_added += 1
 
+    def add_all(
+        self, first_id: int, run: list[list[bytes]], wires: list[bytes], max_bytes: int, max_entries: int
+    ) -> list[bool]:
+        """Append entries whose ids follow each other, as :meth:`add` would one by one.
+
+        Args:
+            first_id: id of the first, above ``last_id``.
+            run: names and values in turn of each.
+            wires: their wire forms.
+            max_bytes: see :meth:`PyEntryStore.needs_block`.
+            max_entries: the same.
+
+        Returns:
+            Of each whether it starts a new node.
+        """
+        store = self.entries
+        if hasattr(store, "append_all"):  # the native store has not: the native core does all of this at once
+            fresh = store.append_all(first_id, run, wires, max_bytes, max_entries)
+            self.last_id = first_id + len(run) - 1
+            self.entries_added = min(self.entries_added + len(run), LLONG_MAX)
+            return fresh
+        fresh = []
+        for entry_id, fields in enumerate(run, first_id):
+            fresh.append(store.needs_block(sum(map(len, fields)), max_bytes, max_entries))
+            self.add(entry_id, fields, fresh=fresh[-1])
+        return fresh
+
     def delete(self, entry_id: int) -> bool:
         """Remove an entry as XDEL does; whether it was there."""
         if not self.entries.remove(entry_id):
@@ -89,8 +117,7 @@ class Stream:
         """
         ids = self.entries.ids(group.last_id + 1, upto)
         if not noack:
-            for entry_id in ids:
-                group.assign(entry_id, consumer, now, 1)
+            group.assign_all(pack_all(ids), consumer, now, [1] * len(ids))
         if ids:  # behind the records: where memory ends in between, the same entries are delivered again
             self._advance(group, ids)
         consumer.seen = now

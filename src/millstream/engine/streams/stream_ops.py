@@ -35,9 +35,15 @@ def _new(space: Keyspace, db: int, key: bytes, idmp_duration: int, idmp_maxsize:
 def _add(
     space: Keyspace, db: int, key: bytes, entry_id: bytes, fields: list[bytes], fresh: bool, idmp: list[bytes] | None
 ) -> None:
-    """An entry; ``fresh`` opens a new node, ``idmp`` is [producer, message] to remember."""
+    """An entry; ``fresh`` opens a new node, ``idmp`` is [producer, message] to remember.
+
+    Raises:
+        ValueError: a record says so of an id that no command can have given.
+    """
     stream = _stream(space, db, key)
     number = unpack(entry_id)
+    if number < stream.last_id:
+        raise ValueError("an id below one that is stored")
     stream.add(number, fields, fresh=fresh)
     if idmp is not None:
         stream.idempotence.remember(idmp[0], idmp[1], number)

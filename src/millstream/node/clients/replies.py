@@ -17,6 +17,12 @@ if TYPE_CHECKING:
 _FEW = 1024
 
 
+class Heard(Many):
+    """What is sent of a transaction in which the session said whether it wants replies: all of it."""
+
+    __slots__ = ()
+
+
 class Replies:
     """See the module's text.
 
@@ -42,9 +48,13 @@ class Replies:
             reply: of the command, or of EXEC.
             row: the command; None where there is none, or none that is known.
         """
-        if session.reply_mode != "on":
+        if isinstance(reply, Heard):
+            if not reply.values:
+                return None
+            reply = Many(reply.values)
+        elif session.reply_mode != "on":
             _count_skipped(session)
-            pushes = _pushes_in(reply)
+            pushes = pushes_in(reply)
             if not pushes:
                 return None
             reply = Many(pushes)
@@ -81,7 +91,7 @@ def _count_skipped(session: "Session") -> None:
         session.reply_mode = "on"
 
 
-def _pushes_in(reply: Reply) -> list[Reply]:
+def pushes_in(reply: Reply) -> list[Reply]:
     """What of a command's answer, or of EXEC's, comes to who wants no replies: confirmations of SUBSCRIBE and its kin.
 
     Redis sends them as it sends the messages that they announce.
@@ -89,5 +99,5 @@ def _pushes_in(reply: Reply) -> list[Reply]:
     if isinstance(reply, Many):
         return [value for value in reply.values if isinstance(value, Push)]
     if isinstance(reply, list):
-        return [push for each in reply if isinstance(each, Many) for push in _pushes_in(each)]
+        return [push for each in reply if isinstance(each, Many) for push in pushes_in(each)]
     return []

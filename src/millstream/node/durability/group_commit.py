@@ -61,12 +61,14 @@ class CommitStep:
         in_thread: it may take as long as the disk likes, so commands go on meanwhile.
         writes: the group is written.
         syncs: what is written is synced.
+        measures: the free space is looked at; behind the others when that is due.
     """
 
     text: str
     in_thread: bool
     writes: bool = False
     syncs: bool = False
+    measures: bool = True
 
     WRITE: ClassVar["CommitStep"]
     MEASURE: ClassVar["CommitStep"]
@@ -75,11 +77,11 @@ class CommitStep:
     COMMIT: ClassVar["CommitStep"]
 
 
-CommitStep.WRITE = CommitStep("write", in_thread=False, writes=True)
+CommitStep.WRITE = CommitStep("write", in_thread=False, writes=True, measures=False)
 CommitStep.MEASURE = CommitStep("look at the free space", in_thread=False)
 CommitStep.SYNC = CommitStep("sync", in_thread=True, syncs=True)
 CommitStep.WRITE_AND_SYNC = CommitStep("write and sync", in_thread=True, writes=True, syncs=True)
-CommitStep.COMMIT = CommitStep("write and sync at once", in_thread=False, writes=True, syncs=True)
+CommitStep.COMMIT = CommitStep("write and sync at once", in_thread=False, writes=True, syncs=True, measures=False)
 
 
 @dataclass(slots=True)
@@ -117,7 +119,7 @@ def perform(step: CommitStep, log: "Log", guard: DiskGuard) -> Report:
             position = log.write()
         if step.syncs:
             position = log.sync()
-        if step is not CommitStep.WRITE:
+        if step.measures:
             free = guard.measure()
     except StorageError as error:
         return Report(step, error=error)
@@ -249,12 +251,12 @@ class GroupCommit:
             self.fail(report.error, now)
             return self.gate.released > before
         self.gate.released = max(before, report.position)  # a sync stores no more than what was released when written
-        if report.step is CommitStep.WRITE:
-            self._is_measured = False
-            if self._policy == "everysec" and self.sync_at is None:
-                self.sync_at = now + self._sync_seconds
-        else:
+        if report.step is CommitStep.WRITE and self._policy == "everysec" and self.sync_at is None:
+            self.sync_at = now + self._sync_seconds
+        if report.step.measures:
             self._measured(report.free, now)
+        else:
+            self._is_measured = False
         if report.step.syncs:
             self._pace += (min(report.seconds, _STALL * QUICK_SECONDS) - self._pace) / _LOOKS_BACK
             self.synced_at, self.sync_at = now, None

@@ -1,0 +1,55 @@
+"""CLIENT REPLY inside a transaction: what of EXEC's answer is sent, to the byte of Redis's.
+
+Redis writes as it goes: the head of EXEC's array before the first command, then each reply unless the client wants none
+at that moment. So OFF in the midst leaves an array that is cut short, ON in the midst one without its head, and neither
+OFF nor SKIP is answered. SKIP silences what follows EXEC, not what follows in it, even if ON comes in between.
+"""
+
+from typing import TYPE_CHECKING
+
+from millstream.node.clients.replies import Heard, pushes_in
+from millstream.replies import Error, Raw, Reply
+
+if TYPE_CHECKING:
+    from millstream.commands.context.session import Session
+    from millstream.commands.table.spec import Command
+
+
+class Muting:
+    """Follows the commands of one EXEC.
+
+    Args:
+        session: whose transaction it is.
+    """
+
+    def __init__(self, session: "Session") -> None:
+        self._session = session
+        self._begun = self._mode = session.reply_mode
+        self._is_changed = self._skips = False
+        self._wanted: list[bool] = []
+
+    def note(self, row: "Command", reply: Reply) -> None:
+        """A command of the transaction was run, and answered so."""
+        session = self._session
+        wanted = self._mode == "on"
+        if row.name == "client|reply" and not isinstance(reply, Error):
+            self._is_changed = True
+            wanted = session.reply_mode == "on"
+            if session.reply_mode == "skip":
+                self._skips, session.reply_mode = True, self._mode
+            self._mode = session.reply_mode
+        self._wanted.append(wanted)
+
+    def heard(self, replies: list[Reply]) -> Reply:
+        """EXEC's answer: the replies, or what is to be sent of them whatever the session wants by now."""
+        if not self._is_changed or len(replies) != len(self._wanted):
+            return replies
+        session = self._session
+        sent: list[Reply] = []
+        if self._begun == "on":
+            sent.append(Raw([b"*%d\r\n" % len(replies)]))  # its items follow, as many as are wanted
+        for reply, wanted in zip(replies, self._wanted, strict=True):
+            sent += [reply] if wanted else pushes_in(reply)
+        if session.reply_mode != "off":
+            session.reply_mode = "skipping" if self._skips else "on"
+        return Heard(sent)

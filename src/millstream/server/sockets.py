@@ -1,0 +1,453 @@
+"""Clients' sockets: all that are ready in one turn of the loop are read, then run, then committed, then answered.
+
+An event loop calls back once for each socket, and each call pays for its own way in and out. Here the loop watches one
+thing, an epoll of all clients. When that is ready, one turn takes what has come from all of them, as redis-server does:
+so a group commit is all that came together, and one sync is behind all its replies. TLS stays with the loop's own
+transports, as does every client where the native core, or epoll, is missing.
+
+Invariants:
+
+* A descriptor is in the epoll exactly while it is in ``_open`` and has something to be watched for; it is taken out
+  before its socket is closed, so no event of an earlier socket is ever another's.
+* A transport's bytes leave in the order in which they were written. Which may leave is not decided here.
+"""
+
+import asyncio
+import contextlib
+import errno
+import os
+import select
+import socket
+from collections import deque
+from collections.abc import Callable, Iterable
+from itertools import islice
+from typing import TYPE_CHECKING, Any, Protocol, cast
+
+from millstream import core
+
+if TYPE_CHECKING:
+    from millstream.clock import Clock
+    from millstream.replies import Buffer
+
+# Buffers handed to the kernel in one call; it takes 1,024
+_TOGETHER = 64
+_AGAIN = frozenset({errno.EAGAIN, errno.EWOULDBLOCK, errno.EINTR})
+# EPOLLIN, EPOLLOUT, and what is told unasked: EPOLLERR, EPOLLHUP
+_READABLE, _WRITABLE, _BROKEN = 1, 4, 8 | 16
+# Stands in a turn's list for a reply that is not to be sent in it
+_NONE = (-1, b"")
+
+Event = tuple[int, "bytes | int | None", int]
+"""A descriptor; what was read, an ``errno``, or None for nothing; what the epoll told of it."""
+
+
+class _Calls(Protocol):
+    """What the native core does for a turn."""
+
+    def read_ready(self, poll: "select.epoll") -> list[Event]:
+        """Read what has come, 64 KiB of each socket at most, and from 256 sockets of an epoll at most."""
+
+    def send_each(self, replies: list[tuple[int, bytes]]) -> list[int]:
+        """Send to each descriptor; how many bytes the kernel took of each, or the ``errno`` below zero."""
+
+
+def native_calls() -> _Calls | None:
+    """The native core, where it has what this needs: in Python, calls cost more than those of the loop."""
+    return cast("_Calls", core.native) if hasattr(core.native, "read_ready") else None
+
+
+class Client(Protocol):
+    """What a turn needs of a protocol, beside what the loop's transports do."""
+
+    def run_at_once(self, data: bytes, wall: int) -> bytes | None:
+        """Run what came; replies to be sent when the turn is committed, or None where it has seen to that itself.
+
+        Args:
+            data: what came; not empty.
+            wall: wall milliseconds.
+        """
+
+    def answer(self, replies: bytes, barrier: int) -> None:
+        """Send these when the log has come so far.
+
+        Args:
+            replies: from :meth:`run_at_once`.
+            barrier: what they wait for.
+        """
+
+    def check_output(self) -> None:
+        """More is to be sent than the kernel takes for now."""
+
+
+Answers = list[tuple[Client, bytes]]
+"""What a turn has to send behind its commit, and to whom."""
+
+
+class Turns(Protocol):
+    """What a turn needs of the server.
+
+    Attributes:
+        clock: where time comes from.
+    """
+
+    clock: "Clock"
+
+    def end_turn(self, size: int, answers: Answers) -> None:
+        """What has come was run: commit it, then answer.
+
+        Args:
+            size: how many bytes of plain commands came.
+            answers: the replies to them.
+        """
+
+
+class Sockets:
+    """The sockets of one event loop.
+
+    Args:
+        loop: the loop.
+        turns: told when all that came in a turn was run.
+        calls: of the native core.
+
+    Attributes:
+        loop: as given.
+        in_turn: what is written waits for the end of the turn.
+    """
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, turns: Turns, calls: _Calls) -> None:
+        self.loop = loop
+        self.in_turn = False
+        self._turns = turns
+        self._calls = calls
+        self._poll = select.epoll()
+        self._open: dict[int, SocketTransport] = {}
+        self._answered: list[SocketTransport | None] = []  # in this turn; None: it has seen to that itself
+        self._replies: list[tuple[int, bytes]] = []  # to them
+        loop.add_reader(self._poll.fileno(), self._turn)
+
+    def add(self, sock: socket.socket, protocol: asyncio.Protocol) -> None:
+        """Give a connected socket its protocol.
+
+        Args:
+            sock: not blocking; closed by the transport.
+            protocol: told of what comes.
+        """
+        if sock.family != socket.AF_UNIX:
+            with contextlib.suppress(OSError):
+                sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        transport = SocketTransport(self, sock, protocol)
+        self._open[transport.fd] = transport
+        protocol.connection_made(transport)
+        transport.watch()
+
+    def close(self) -> None:
+        """Watch nothing any more; every transport is closed by now."""
+        self.loop.remove_reader(self._poll.fileno())
+        self._poll.close()
+
+    # ------------------------------------------------------------------ the turn
+
+    def _turn(self) -> None:
+        """Take what has come; commit; answer."""
+        found, opened = self._calls.read_ready(self._poll), self._open
+        wall_time = self._turns.clock.wall_time
+        wall, size = wall_time(), 0
+        answers: Answers = []
+        self.in_turn = True
+        try:
+            for fd, data, events in found:
+                transport = opened.get(fd)
+                if transport is None:
+                    continue  # closed by what came from another
+                try:
+                    if type(data) is bytes and data and events == _READABLE and transport.reads:
+                        replies = transport.run_at_once(data, wall)
+                        if replies is None:  # who knows how long that took
+                            wall = wall_time()
+                        else:
+                            size += len(data)
+                            answers.append((transport.client, replies))
+                    else:
+                        transport.happened(data, events)
+                except Exception as error:  # noqa: BLE001 - a defect ends one connection, not the turn of the others
+                    transport.abort()
+                    self.loop.call_exception_handler({"message": "a client's protocol failed", "exception": error})
+            self._turns.end_turn(size, answers)
+        finally:
+            self.in_turn = False
+            self._answer()
+
+    def _answer(self) -> None:
+        """Send what was written in this turn."""
+        answered, replies = self._answered, self._replies
+        if not answered:
+            return
+        self._answered, self._replies = [], []
+        for transport, count in zip(answered, self._calls.send_each(replies), strict=True):
+            if transport is not None:
+                transport.answered(count)
+
+    def put_off(self, transport: "SocketTransport", data: "Buffer") -> int:
+        """Send this at the end of the turn; its number until then.
+
+        Args:
+            transport: has nothing to be sent before.
+            data: what it is to send.
+        """
+        self._answered.append(transport)
+        self._replies.append((transport.fd, data) if type(data) is bytes else _NONE)
+        return len(self._replies) - 1
+
+    def take_back(self, number: int) -> None:
+        """Do not send this: its transport has sent it, or never will."""
+        self._answered[number], self._replies[number] = None, _NONE
+
+    # ------------------------------------------------------------------ what transports call
+
+    def watch(self, fd: int, before: int, events: int) -> None:
+        """Watch a descriptor for other events than before; 0 for none.
+
+        Args:
+            fd: the descriptor.
+            before: what it was watched for.
+            events: what it is watched for from now on.
+        """
+        if not before:
+            self._poll.register(fd, events)
+        elif events:
+            self._poll.modify(fd, events)
+        else:
+            self._poll.unregister(fd)
+
+    def forget(self, fd: int) -> None:
+        """The descriptor is about to be closed."""
+        self._open.pop(fd, None)
+
+
+class SocketTransport(asyncio.Transport):
+    """One socket, as asyncio's protocols see it.
+
+    Args:
+        sockets: who watches it.
+        sock: the socket.
+        protocol: told of what comes.
+
+    Attributes:
+        fd: its descriptor.
+    """
+
+    __slots__ = (  # noqa: SIM905 - one on a line would take a line for each
+        "_closing _ended _high _low _lost _number _out _paused _protocol _size _sock _sockets _waits _watched "
+        "client fd reads run_at_once"
+    ).split()
+
+    def __init__(self, sockets: Sockets, sock: socket.socket, protocol: asyncio.Protocol) -> None:
+        client = cast("Client", protocol)
+        super().__init__({"socket": sock, "sockname": _name(sock.getsockname), "peername": _name(sock.getpeername)})
+        self._sockets = sockets
+        self._sock = sock
+        self._protocol = protocol
+        self.fd = sock.fileno()
+        self.client = client
+        self.run_at_once = cast("Callable[[Any, int], bytes | None]", client.run_at_once)
+        self.reads = True
+        self._out: deque[Buffer] = deque()
+        self._size = 0  # bytes in _out
+        self._number = -1  # in the replies of this turn, while _out waits for its end
+        self._high, self._low = 64 * 1024, 16 * 1024
+        self._watched = 0  # the events it is in the epoll for
+        self._waits = False  # the kernel takes no more for now
+        self._paused = False  # the protocol was asked to write no more
+        self._ended = False  # nothing more will come
+        self._closing = False
+        self._lost = False  # connection_lost was called, or will be
+
+    # ------------------------------------------------------------------ reading
+
+    def happened(self, data: bytes | int | None, events: int) -> None:
+        """Something else than that bytes came.
+
+        Args:
+            data: what was read all the same, an ``errno``, or None.
+            events: what the epoll told.
+        """
+        if data is not None and self.reads:
+            self._take(data)
+        elif events & _BROKEN and not self._waits:
+            self.abort()
+        if self._waits and events & (_WRITABLE | _BROKEN):
+            self._flush()
+
+    def _take(self, data: bytes | int) -> None:
+        if isinstance(data, int):
+            self._lose(OSError(data, os.strerror(data)))
+        elif data:
+            self._protocol.data_received(data)
+        else:
+            self._ended = True
+            if self._protocol.eof_received():
+                self.pause_reading()
+            else:
+                self.close()
+
+    def is_reading(self) -> bool:
+        """See asyncio."""
+        return self.reads
+
+    def pause_reading(self) -> None:
+        """See asyncio."""
+        self.reads = False
+        self.watch()
+
+    def resume_reading(self) -> None:
+        """See asyncio."""
+        if not (self._closing or self._ended):
+            self.reads = True
+            self.watch()
+
+    def watch(self) -> None:
+        """Be watched for what is of interest now."""
+        events = 0 if self._lost else _READABLE * self.reads | _WRITABLE * self._waits
+        if events != self._watched:
+            self._sockets.watch(self.fd, self._watched, events)
+            self._watched = events
+
+    # ------------------------------------------------------------------ writing
+
+    def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
+        """See asyncio; both are given here."""
+        self._high, self._low = high or 0, low or 0
+
+    def get_write_buffer_size(self) -> int:
+        """See asyncio."""
+        return self._size
+
+    def write(self, data: "Buffer") -> None:
+        """See asyncio."""
+        if self._lost or not data:
+            return
+        first = not self._out
+        self._out.append(data)
+        self._size += len(data)
+        if first and self._sockets.in_turn and self._size <= self._high:
+            self._number = self._sockets.put_off(self, data)
+        else:
+            self._written()
+
+    def writelines(self, list_of_data: "Iterable[Any]") -> None:
+        """See asyncio."""
+        for data in list_of_data:
+            if data and not self._lost:
+                self._out.append(data)
+                self._size += len(data)
+        self._written()
+
+    def _written(self) -> None:
+        if self._waits:
+            self._look_at_size()
+        elif self._number < 0 or self._size > self._high:  # what is much is tried before the client counts as slow
+            self._flush()
+
+    def answered(self, count: int) -> None:
+        """The turn has ended, and the kernel took so many bytes, or said what failed."""
+        self._number = -1
+        if count == self._size and not self._closing:
+            self._out.clear()
+            self._size = 0
+        elif count < 0:
+            self._lose(OSError(-count, os.strerror(-count)))
+        else:
+            self._sent(count)
+            self._flush()
+            if self._paused:
+                self.client.check_output()
+
+    def _flush(self) -> None:
+        """Send what the kernel takes."""
+        out = self._out
+        self._take_back()
+        while out and not self._lost:
+            try:
+                sent = os.writev(self.fd, list(islice(out, _TOGETHER)))
+            except OSError as error:
+                if error.errno not in _AGAIN:
+                    self._lose(error)
+                    return
+                break
+            self._sent(sent)
+        self._waits = bool(out)
+        self.watch()
+        self._look_at_size()
+        if self._closing and not out:
+            self._lose(None)
+
+    def _look_at_size(self) -> None:
+        """Tell the protocol to write no more, or that it may."""
+        if self._size > self._high and not self._paused:
+            self._paused = True
+            self._protocol.pause_writing()
+        elif self._paused and self._size <= self._low:
+            self._paused = False
+            self._protocol.resume_writing()
+
+    def _take_back(self) -> None:
+        if self._number >= 0:
+            self._sockets.take_back(self._number)
+            self._number = -1
+
+    def _sent(self, count: int) -> None:
+        out = self._out
+        self._size -= count
+        while count:
+            head = out[0]
+            if len(head) > count:
+                out[0] = memoryview(head)[count:]
+                return
+            count -= len(head)
+            out.popleft()
+
+    # ------------------------------------------------------------------ the end
+
+    def is_closing(self) -> bool:
+        """See asyncio."""
+        return self._closing
+
+    def close(self) -> None:
+        """See asyncio: what was written goes out first."""
+        if self._closing:
+            return
+        self._closing, self.reads = True, False
+        if self._out:
+            self.watch()
+        else:
+            self._lose(None)
+
+    def abort(self) -> None:
+        """See asyncio: what was written and not sent is dropped."""
+        self._lose(None)
+
+    def _lose(self, error: OSError | None) -> None:
+        if self._lost:
+            return
+        self._closing = self._lost = True
+        self.reads = False
+        self._take_back()
+        self._out.clear()
+        self._size = 0
+        self.watch()
+        self._sockets.forget(self.fd)
+        self._sockets.loop.call_soon(self._end, error)
+
+    def _end(self, error: OSError | None) -> None:
+        try:
+            self._protocol.connection_lost(error)
+        finally:
+            self._sock.close()
+
+
+def _name(read: Callable[[], object]) -> object:
+    """An address of a socket; None if the client has gone already."""
+    try:
+        return read()
+    except OSError:
+        return None

@@ -1,0 +1,201 @@
+"""What stands in the way of plain commands, and whom they reach: both ways side by side, one scene for each reason.
+
+``test_batch.py`` has what single commands do, at random; here is what others do to them between two.
+"""
+
+from collections.abc import Callable
+
+import pytest
+
+from millstream.node.batch import RUN_MAX
+from millstream.node.durability.outage import Outage
+from millstream.protocol.reader import CommandReader
+from support.inprocess import Client, World, to_words
+from support.plain import answered
+from support.state import snapshot
+from support.wire import pack
+
+READY = (
+    *("XADD s 1-1 f v", "XADD t 1-1 f v", "SET k v", "SET brief v PX 50"),
+    *("XGROUP CREATE s g 1-1 ENTRIESREAD 1", "XGROUP CREATECONSUMER s g c"),
+)
+
+Scene = list[tuple[str, str]]
+"""Who does what: ``a`` and ``b`` are clients, ``disk`` and ``clock`` what they are."""
+
+SCENES: dict[str, Scene] = {
+    "rights taken away": [("a", "SET k 1|ACL SETUSER default -set|SET k 2|GET k|ACL SETUSER default +set|SET k 3")],
+    "rights taken away by another": [
+        ("a", "SET k 1"),
+        ("b", "ACL SETUSER default ~x -@write"),
+        ("a", "SET k 2|GET k|PING"),
+    ],
+    "a transaction": [("a", "SET k 1|MULTI|SET k 2|XADD s * f v|GET k|DISCARD|GET k|MULTI|SET k 3|EXEC|GET k")],
+    "replies not wanted": [("a", "CLIENT REPLY OFF|SET k 1|PING|CLIENT REPLY ON|CLIENT REPLY SKIP|SET k 2|GET k")],
+    "subscribed": [
+        ("a", "SUBSCRIBE x|GET k|PING|XLEN s|UNSUBSCRIBE x|GET k"),
+        ("a", "PSUBSCRIBE x*|GET k|PUNSUBSCRIBE|PING"),
+    ],
+    "watched by another": [("b", "WATCH k"), ("a", "SET k 1|SET k 2"), ("b", "MULTI|GET k|EXEC"), ("a", "SET k 3")],
+    "a stream watched": [("b", "WATCH s"), ("a", "XADD s * f v"), ("b", "MULTI|XLEN s|EXEC")],
+    "its own watch": [("a", "WATCH k|SET k 1|MULTI|GET k|EXEC|SET k 2")],
+    "watched no more": [("b", "WATCH k|UNWATCH"), ("a", "SET k 1|GET k")],
+    "events": [
+        ("b", "CONFIG SET notify-keyspace-events KEA"),
+        ("b", "PSUBSCRIBE *"),
+        ("a", "SET k 1|XADD s * f v|GET none"),
+    ],
+    "paused for writes": [("b", "CLIENT PAUSE 100 WRITE"), ("a", "GET k|XLEN s|SET k 1|GET k"), ("clock", "100")],
+    "paused for all": [("b", "CLIENT PAUSE 100 ALL"), ("a", "PING|GET k"), ("clock", "100")],
+    "a full disk": [
+        ("disk", "full"),
+        ("a", "GET k|SET k 1|XADD s * f v|GET k|PING"),
+        ("disk", "free"),
+        ("a", "SET k 2|GET k"),
+    ],
+    "held by the disk": [("a", "SET k 1"), ("disk", "held"), ("a", "GET k|XLEN s|SET k 2")],
+    "a key that dies": [("a", "SET brief 2|GET brief"), ("clock", "60"), ("a", "GET brief|SET brief 3|GET brief")],
+    "dead and not yet deleted": [
+        ("clock", "0"),
+        ("a", "PEXPIRE s 5"),
+        ("clock", "-9"),
+        ("a", "XADD s * f v|XLEN s|GET k"),
+    ],
+    "a reader waits": [("b", "XREAD BLOCK 0 STREAMS s $"), ("a", "SET k 1|XADD s * f 1|XADD s * f 2|XLEN s")],
+    "a consumer waits": [
+        ("b", "XREADGROUP GROUP g c BLOCK 0 STREAMS s >"),
+        ("a", "XADD s * f 1|XADD s * f 2|XREADGROUP GROUP g c STREAMS s >|XACK s g 1700000000000-0 1700000000000-0"),
+    ],
+    "waited for in another database": [
+        *[("b", "SELECT 1"), ("b", "XADD s 1-1 f v"), ("b", "XREAD BLOCK 0 STREAMS s $")],
+        *[("a", "XADD s * f 1|SET k 1|SELECT 1|XADD s * f 2|GET k")],
+    ],
+    "a list is waited for": [("b", "BLPOP k 0"), ("b", "PING"), ("a", "DEL k|SET k 1|GET k")],
+    "waits no more": [
+        ("b", "XREAD BLOCK 5 STREAMS s $"),
+        ("clock", "10"),
+        ("a", "XADD s * f 1"),
+        ("b", "XREAD BLOCK 5 STREAMS s $"),
+    ],
+    "acknowledged twice": [("a", "XADD s 9-9 f v|XREADGROUP GROUP g c STREAMS s >|XACK s g 9-9 9-9 8-8|XACK s g 9-9")],
+}
+
+
+def together(client: Client, line: str) -> bytes:
+    """Commands in one piece, as a connection takes them."""
+    world, reader = client.world, CommandReader()
+    reader.feed(b"".join(pack(*words.split()) for words in line.split("|")))
+    replies = b"".join(found for found, _ in answered(world.node, client.session, reader, world.clock.now()))
+    world.deliver()
+    return replies
+
+
+def singly(client: Client, line: str) -> bytes:
+    """The same one by one."""
+    world, replies = client.world, b""
+    for words in line.split("|"):
+        if client.session.blocked:
+            break
+        outcome = world.node.execute(client.session, to_words(words.split()), world.clock.now())
+        replies += b"" if outcome is None else b"".join(outcome.buffers)
+    world.deliver()
+    return replies
+
+
+def played(scene: Scene, run: Callable[[Client, str], bytes]) -> list[object]:
+    """All that can be seen of a scene."""
+    world = World()
+    clients = {name: world.client() for name in "ab"}
+    for words in READY:
+        clients["a"].call(*words.split())
+    seen: list[object] = []
+    for who, what in scene:
+        if who == "disk":
+            held = world.log.payloads[-1:] if what == "held" else []
+            world.node.journal.resume() if what == "free" else world.node.journal.suspend(Outage("full", held))
+        elif who == "clock":
+            world.advance(int(what)) if int(what) > 0 else world.clock.advance(-int(what))
+        else:
+            seen.append(run(clients[who], what))
+    stats = world.node.stats
+    stats.collect()
+    seen += [client.inbox for client in clients.values()]
+    seen += [
+        snapshot(world.node),
+        stats.processed,
+        stats.dirty,
+        stats.lookups,
+        stats.errors,
+        list(world.node.waits.lines.by_place),
+    ]
+    seen += [(name, each.calls, each.rejected) for name, each in sorted(stats.commands.items()) if each.calls]
+    seen += [
+        (client.session.last_command, client.session.commands, client.session.blocked) for client in clients.values()
+    ]
+    return [*seen, snapshot(world.recovered())]
+
+
+@pytest.mark.parametrize("name", SCENES)
+def test_what_stands_in_the_way_is_seen(name: str) -> None:
+    """Replies, what others are sent, the data, the log and the counters."""
+    assert played(SCENES[name], together) == played(SCENES[name], singly)
+
+
+def test_plain_commands_are_plain_again_when_nothing_stands_in_the_way() -> None:
+    """Who watched, waited, paused or queued leaves nothing behind."""
+    world = World()
+    client, other = world.client(), world.client()
+    for words in (*READY, "WATCH k", "UNWATCH", "MULTI", "DISCARD", "CLIENT PAUSE 10 ALL"):
+        client.call(*words.split())
+    world.advance(20)
+    for words in ("WATCH k", "MULTI", "EXEC", "SUBSCRIBE x", "UNSUBSCRIBE x"):
+        other.call(*words.split())
+    other.send("XREAD", "BLOCK", 5, "STREAMS", "s", "$")
+    other.world.advance(10)
+    other.send("XREAD", "BLOCK", 0, "STREAMS", "k2", "s", "$", "$")
+    other.close()
+    assert world.node.batches.takes(client.session)
+    data = b"".join(pack(*words.split()) for words in ("SET k2 v", "XADD s * f v", "GET k2"))
+    run = world.node.batches.run(client.session, data, 0, world.clock.now().wall)
+    assert (run.commands, run.at, run.words, run.woken) == (3, len(data), None, None)
+
+
+def test_a_run_ends_so_that_others_have_their_turn() -> None:
+    """After so many commands, and behind the first that wakes somebody."""
+    world = World()
+    client, other = world.client(), world.client()
+    for words in READY:
+        client.call(*words.split())
+    data = pack("SET", "k", "v") * (RUN_MAX + 5)
+    run = world.node.batches.run(client.session, data, 0, 5)
+    assert (run.commands, run.words) == (RUN_MAX, None)
+    assert world.node.batches.run(client.session, data, run.at, 5).commands == 5
+    other.send("XREAD", "BLOCK", 0, "STREAMS", "s", "$")
+    data = pack("PING") + pack("XADD", "s", "*", "f", "v") * 3
+    run = world.node.batches.run(client.session, data, 0, 5)
+    assert (run.commands, run.woken) == (2, b"s")
+
+
+def test_each_run_has_the_time_it_is_given() -> None:
+    """And keeps none of an earlier one."""
+    world = World()
+    client = world.client()
+    for words in READY:
+        client.call(*words.split())
+    data = pack("XADD", "s", "*", "f", "v") * 2
+    for wall, ids in ((9_000_000_000_000, b"%d-%d"), (9_000_000_000_007, b"%d-%d")):
+        run = world.node.batches.run(client.session, data, 0, wall)
+        assert run.replies == b"".join(b"$15\r\n%b\r\n" % (ids % (wall, number)) for number in range(2))
+        assert client.session.last_used == wall
+
+
+def test_replies_of_a_run_wait_for_its_record() -> None:
+    """Its own, if it has one, or else the last that replies wait for."""
+    world = World()
+    client, reader = world.client(), CommandReader()
+    for words in READY:
+        client.call(*words.split())
+    for line in ("SET k 1|XADD s * f v|GET k", "GET k|PING"):
+        reader.feed(b"".join(pack(*words.split()) for words in line.split("|")))
+        [(_, barrier)] = answered(world.node, client.session, reader, world.clock.now())
+        assert barrier == world.log.appended == len(READY) + 1

@@ -1,0 +1,161 @@
+"""Clients whose sockets are read, run, committed and answered together in one turn of the loop."""
+
+import asyncio
+import contextlib
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from millstream.persistence.log import Log
+from millstream.server.app import Server
+from millstream.server.connection import Connection
+from millstream.server.settings import Settings
+from millstream.server.sockets import native_calls
+from millstream.server.thread import ServerThread
+from support.waiting import aeventually, eventually
+from support.wire import Wire, pack
+
+ADD = pack("XADD", "s", "*", "f", "v")
+
+native = pytest.mark.skipif(native_calls() is None, reason="the native core reads sockets on Linux only")
+
+
+@contextlib.contextmanager
+def clients(server: Server, count: int) -> Iterator[list[socket.socket]]:
+    """So many connections."""
+    with contextlib.ExitStack() as stack:
+        address = ("127.0.0.1", server.facts.tcp_port)
+        yield [stack.enter_context(socket.create_connection(address)) for _ in range(count)]
+
+
+@native
+async def test_what_comes_together_is_one_group(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The commands of all clients that are ready are one write and one sync, and no reply leaves before that."""
+    server = Server(Settings(port=0, directory=tmp_path / "data"))
+    await server.start()
+    try:
+        with clients(server, 20) as sockets:
+            await aeventually(lambda: len(server.open_connections) == 20)
+            loop = asyncio.get_running_loop()
+            sockets[0].sendall(ADD)
+            assert b"-" in await loop.run_in_executor(None, sockets[0].recv, 100)
+            sizes: list[int] = []
+            silent: list[bool] = []
+            sync = Log.sync
+
+            def looking(log: Log) -> int:
+                done = sync(log)
+                sizes.append(log.written)
+                silent.append(all(is_silent(each) for each in sockets))
+                return done
+
+            monkeypatch.setattr(Log, "sync", looking)
+            for each in sockets:  # the loop stands still meanwhile
+                each.sendall(ADD)
+            for each in sockets:
+                assert b"-" in await loop.run_in_executor(None, each.recv, 100)
+            monkeypatch.undo()
+            assert sizes[0] == sizes[-1]
+            assert silent[0]
+    finally:
+        await server.stop()
+
+
+def is_silent(sock: socket.socket) -> bool:
+    """Whether nothing has come."""
+    try:
+        sock.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT)
+    except BlockingIOError:
+        return True
+    return False
+
+
+def test_one_that_closes_others_in_a_turn_ends_nobody_else() -> None:
+    """CLIENT KILL among the commands of a turn: those killed in it are gone, all others are answered."""
+    with ServerThread() as server, Wire(server.url) as killer:
+        for _ in range(20):
+            with contextlib.ExitStack() as stack:
+                wires = [stack.enter_context(Wire(server.url)) for _ in range(6)]
+                victims = [wire.ask("CLIENT", "ID") for wire in wires[:2]]
+                for wire in wires:
+                    wire.socket.sendall(pack("PING") * 3)
+                killer.socket.sendall(b"".join(pack("CLIENT", "KILL", "ID", str(each)) for each in victims))
+                for wire in wires[2:]:
+                    assert [wire.read() for _ in range(3)] == [b"PONG"] * 3
+                assert [killer.read() for _ in victims] == [1, 1]
+
+
+@pytest.mark.parametrize("size", [100_000, 900_000])
+def test_replies_larger_than_the_kernel_takes_come_whole_and_in_order(size: int) -> None:
+    """What the kernel does not take in the turn goes out later, behind nothing that was asked for later."""
+    with ServerThread() as server, Wire(server.url) as wire:
+        for number in range(8):
+            assert wire.ask("SET", f"k{number}", bytes([65 + number]) * size) == b"OK"
+        asked = [number % 8 for number in range(40)]
+        wire.socket.sendall(b"".join(pack("GET", f"k{number}") + pack("ECHO", str(number)) for number in asked))
+        for number in asked:
+            assert wire.read() == bytes([65 + number]) * size
+            assert wire.read() == b"%d" % number
+
+
+def test_who_sends_and_closes_its_side_is_answered() -> None:
+    """A client that sends no more still takes its replies, and the connection ends behind them."""
+    with ServerThread() as server, Wire(server.url) as wire:
+        wire.ask("SET", "k", b"x" * 500_000)
+        wire.socket.sendall(pack("GET", "k") * 20)
+        wire.socket.shutdown(socket.SHUT_WR)
+        assert [len(wire.read()) for _ in range(20)] == [500_000] * 20
+        assert wire.is_closed()
+        eventually(lambda: not server.server.open_connections)
+
+
+def test_who_is_gone_with_replies_untaken_is_let_go() -> None:
+    """A reset connection is noticed while it has output that waits."""
+    with ServerThread() as server, Wire(server.url) as other:
+        other.ask("SET", "k", b"x" * 900_000)
+        with socket.create_connection(("127.0.0.1", server.server.facts.tcp_port)) as gone:
+            gone.sendall(pack("GET", "k") * 30)
+            eventually(lambda: any(each.unsent for each in server.server.open_connections))
+            gone.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")
+        eventually(lambda: len(server.server.open_connections) == 1)
+        assert other.ask("XLEN", "none") == 0
+
+
+@native
+def test_a_defect_ends_one_connection(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An exception that nobody caught ends its client, and the turn of the others goes on."""
+    with ServerThread() as server, Wire(server.url) as other:
+        run = Connection.run_at_once
+
+        def failing(self: Connection, data: bytes, wall: int) -> bytes | None:
+            if b"defect" in data:
+                raise RuntimeError("a defect")
+            return run(self, data, wall)
+
+        monkeypatch.setattr(Connection, "run_at_once", failing)
+        with Wire(server.url) as wire:
+            wire.send("ECHO", "defect")
+            assert wire.is_closed()
+        assert other.ask("ECHO", "x") == b"x"
+
+
+@native
+def test_calls_refuse_what_they_do_not_know() -> None:
+    """The core's two calls say what is wrong with what they are given, and change nothing."""
+    calls: Any = native_calls()
+    with pytest.raises((TypeError, ValueError)):
+        calls.read_ready(None)
+    with pytest.raises(TypeError):
+        calls.send_each(((1, b""),))
+    with pytest.raises(TypeError):
+        calls.send_each([(1, "text")])
+    one, other = socket.socketpair()
+    with one, other:
+        assert calls.send_each([(-1, b"x"), (one.fileno(), b"abc")]) == [0, 3]
+        assert other.recv(10) == b"abc"
+        other.close()
+        (sent,) = calls.send_each([(one.fileno(), b"abc")])
+        assert sent < 0
