@@ -102,14 +102,6 @@ class Channel:
         """
         self._store.run(self, data, self._sink)
 
-    def ask(self, data: bytes) -> bytes | None:
-        """As :meth:`send`; the replies themselves if they are here at once, None if they go to the sink.
-
-        Raises:
-            UsageError: in a forked child.
-        """
-        return self._store.run(self, data, None)
-
     def taken(self) -> None:
         """The client has read what the sink was given."""
         self._untaken = 0
@@ -137,10 +129,15 @@ class Channel:
             store.cut(self, str(error))
             return None
         if not session.blocked:
-            run = self._run_plain()
+            node = store.node
+            try:
+                run = node.batches.take(session, reader, store.clock.wall_time())
+            except StorageError as error:
+                store.fail(error)
+                run = NOTHING
             if run.commands and run.woken is None and not reader.chunk and session.held is None:
-                if self._out or self._held.size or store.node.journal.position > store.gate.released:
-                    self.put([run.replies], store.node.journal.position)
+                if self._out or self._held.size or node.journal.position > store.gate.released:
+                    self.put([run.replies], node.journal.position)
                     self.flush()
                     return b""
                 return run.replies
