@@ -25,6 +25,9 @@ if TYPE_CHECKING:
 
 Sink = Callable[[bytes], None]
 
+# Bytes of a command, or a few, that are looked at before the reader has them; it keeps so many as they are
+_SHORT = 4096
+
 
 class ChannelHost(Protocol):
     """What a channel needs of its store.
@@ -123,24 +126,28 @@ class Channel:
         if self.closed or self._ending:
             return None
         session, reader, store = self.session, self._reader, self._store
+        batches = store.node.batches
+        run = NOTHING
+        if len(data) < _SHORT and reader.is_empty and not session.blocked and batches.takes(session):
+            try:
+                run = batches.run(session, data, 0, store.clock.wall_time())
+            except StorageError as error:
+                store.fail(error)
+            if run.at == len(data) and run.words is None and run.woken is None:
+                barrier = store.node.journal.position
+                if self._out or self._held.size or barrier > store.gate.released:
+                    self.put([run.replies], barrier)
+                    self.flush()
+                    return b""
+                return run.replies
         try:
             reader.feed(data)
         except QueryBufferError as error:
             store.cut(self, str(error))
             return None
-        if not session.blocked:
-            node = store.node
-            try:
-                run = node.batches.take(session, reader, store.clock.wall_time())
-            except StorageError as error:
-                store.fail(error)
-                run = NOTHING
-            if run.commands and run.woken is None and not reader.chunk and session.held is None:
-                if self._out or self._held.size or node.journal.position > store.gate.released:
-                    self.put([run.replies], node.journal.position)
-                    self.flush()
-                    return b""
-                return run.replies
+        if run.at:
+            reader.advance(run.at)
+            session.held = run.words
             self._take(run)
         self.run()
         return None

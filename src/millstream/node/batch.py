@@ -8,7 +8,7 @@ behind it. So nothing here says what a command means: it says what the handler i
 nothing is unusual, and the tests run every conformance case both ways.
 
 What holds for a session as a whole (permissions, transactions, notifications, a full disk) is looked at once, before
-the run: see :meth:`Batches.take`. All changes of a run are one record of the log, and its replies wait for that
+the run: see :meth:`Batches.takes`. All changes of a run are one record of the log, and its replies wait for that
 record together. There are two runners with one interface: :class:`PyPlainRunner` here, and the one in the native core.
 """
 
@@ -652,28 +652,14 @@ class Batches:
         self._runner: PlainRunner = _RUNNER(host.config, waiting, journal.log is not None)
         stats.sources.append(self._drain)
 
-    def take(self, session: "Session", reader: "CommandReader", wall: int) -> PlainRun:
-        """Run and log the plain commands that are next in what a session has sent, and take them out of that.
+    def takes(self, session: "Session") -> bool:
+        """Whether plain commands of this session may be run now, for as long as it runs nothing else.
 
-        The caller keeps their replies until the journal's position is reached, then serves who waited for the key
-        ``woken``. What comes next is in ``session.held`` if it is the command behind them; after a run of none it
-        comes from the reader, and after any other there may be a further run.
-
-        Nothing is taken where plain commands of this session may not be run now. What may be in the way: the user's
-        rights, a transaction, subscriptions (RESP2 then takes few commands), CLIENT REPLY, a pause, a full disk,
-        keyspace events, and somebody who watches keys.
-
-        Args:
-            session: who asks.
-            reader: what it has sent.
-            wall: wall milliseconds.
-
-        Raises:
-            StorageError: the log takes nothing any more.
+        What may be in the way: the user's rights, a transaction, subscriptions (RESP2 then takes few commands), CLIENT
+        REPLY, a pause, a full disk, keyspace events, and somebody who watches keys.
         """
-        if not (  # in one piece, as who waits for each reply pays for every call
-            reader.chunk
-            and session.user in self._accounts.unrestricted
+        return (
+            session.user in self._accounts.unrestricted
             and session.queue is None
             and session.reply_mode == "on"
             and not session.channels
@@ -683,28 +669,58 @@ class Batches:
             and self._journal.outage is None
             and not self._config.events
             and not self._watched
-        ):
+        )
+
+    def take(self, session: "Session", reader: "CommandReader", wall: int) -> PlainRun:
+        """Run the plain commands that are next in what a session has sent, and take them out of that.
+
+        The caller keeps their replies until the journal's position is reached, then serves who waited for the key
+        ``woken``. What comes next is in ``session.held`` if it is the command behind them; after a run of none it
+        comes from the reader, and after any other there may be a further run.
+
+        Args:
+            session: who asks.
+            reader: what it has sent.
+            wall: wall milliseconds.
+
+        Raises:
+            StorageError: the log takes nothing any more.
+        """
+        chunk = reader.chunk
+        if not chunk or not self.takes(session):
             return NOTHING
+        run = self.run(session, chunk, reader.at, wall)
+        reader.advance(run.at)
+        session.held = run.words
+        return run
+
+    def run(self, session: "Session", data: bytes, at: int, wall: int) -> PlainRun:
+        """Run plain commands of a session that :meth:`takes` said yes to, and log them.
+
+        Args:
+            session: who asks.
+            data: bytes from it.
+            at: where to begin.
+            wall: wall milliseconds.
+
+        Raises:
+            StorageError: the log takes nothing any more.
+        """
         session.last_used = self._host.wall = wall
-        db = self._keyspace.databases[session.db]
         try:
-            run = self._runner.run(db, reader.chunk, reader.at, wall, session.resp)
+            run = self._runner.run(self._keyspace.databases[session.db], data, at, wall, session.resp)
         except Exception as error:  # no memory to tell what was done
             raise not_logged("plain commands were run", error) from error
-        at, words, commands, last, _, record, changes, hits, misses, _, soft = run
-        if commands:
-            session.commands += commands
-            session.last_command = last
+        if run.commands:
+            session.commands += run.commands
+            session.last_command = run.last
             stats = self._stats
-            stats.processed += commands
-            stats.dirty += changes
-            if hits or misses:
-                stats.lookups.hits += hits
-                stats.lookups.misses += misses
-            if record is not None:
-                self._journal.append_run(record, soft=soft)
-        reader.advance(at)
-        session.held = words
+            stats.processed += run.commands
+            stats.dirty += run.changes
+            stats.lookups.hits += run.hits
+            stats.lookups.misses += run.misses
+            if run.record is not None:
+                self._journal.append_run(run.record, soft=run.soft)
         return run
 
     def _drain(self) -> list[tuple[str, int, int]]:
