@@ -15,8 +15,8 @@ PLAIN = "tests/server/disk/test_shown.py::test_nothing_plain_is_shown_before_it_
 
 
 def in_the_way(name: str, breaks: str, condition: str, scene: str) -> Fault:
-    """A condition of :meth:`Batches.take` that somebody forgot."""
-    return Fault(name, breaks, "node/batch.py", "Batches.take", condition, "True", f"{WAY}[{scene}]")
+    """A condition of :meth:`Batches.takes` that somebody forgot."""
+    return Fault(name, breaks, "node/batch.py", "Batches.takes", condition, "True", f"{WAY}[{scene}]")
 
 
 FAULTS = (
@@ -72,8 +72,8 @@ FAULTS = (
         "plain-run-not-logged",
         "What plain commands change is in the log.",
         "node/batch.py",
-        "Batches.take",
-        "self._journal.append_run(record, soft=soft)",
+        "Batches.run",
+        "self._journal.append_run(run.record, soft=run.soft)",
         "pass",
         KILLS,
         ("AssertionError", "ResponseError"),
@@ -137,17 +137,17 @@ FAULTS = (
         "plain-misses-count-as-hits",
         "INFO's keyspace_misses counts keys that plain commands did not find.",
         "node/batch.py",
-        "Batches.take",
-        "stats.lookups.misses += misses",
-        "stats.lookups.hits += misses",
+        "Batches.run",
+        "stats.lookups.misses += run.misses",
+        "stats.lookups.hits += run.misses",
         f"{BATCH}[0]",
     ),
     Fault(
         "plain-session-not-counted",
         "CLIENT LIST's tot-cmds counts plain commands.",
         "node/batch.py",
-        "Batches.take",
-        "session.commands += commands",
+        "Batches.run",
+        "session.commands += run.commands",
         "",
         f"{BATCH}[0]",
     ),
@@ -255,6 +255,7 @@ FAULTS = (
         "if end >= len(tokens): ...",
         "if end > len(tokens): return self._wider()",
         f"{CHUNKS}::test_a_splitter_cuts_no_more_than_is_asked_of_it",
+        ("AssertionError", "IndexError"),
     ),
     Fault(
         "written-lengths-are-not-compared",
