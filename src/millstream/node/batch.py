@@ -549,8 +549,8 @@ class PyPlainRunner:
         if gone:
             return None
         options = _ClaimOptions(self._wall, None, just_id)
-        reply = self._claim(words, holder, options, ids.unpack_all(taken), counts)
-        return None if reply is None else b"*3\r\n%b%b*0\r\n" % (_bulk(ids.text(cursor)), reply)
+        form = b"*3\r\n%b%%b*0\r\n" % _bulk(ids.text(cursor))
+        return self._claim(words, holder, options, ids.unpack_all(taken), counts, form)
 
     def _claim(
         self,
@@ -559,8 +559,9 @@ class PyPlainRunner:
         options: "_ClaimOptions",
         found: list[int],
         counts: list[int],
+        form: bytes = b"%b",
     ) -> bytes | None:
-        """Give records to a consumer; the reply, of ids or entries."""
+        """Give records to a consumer; the reply, of ids or entries, in the form given."""
         (stream, group, consumer), (time, retry_count, just_id) = holder, options
         if counts and min(counts) < 0:
             return None
@@ -571,24 +572,27 @@ class PyPlainRunner:
             rows = [wire for wire in map(stream.entries.wire, found) if wire is not None]
         if sum(map(len, rows)) >= REPLY_MAX:
             return None
-        self._hits += 1
         wall = self._wall
         place = (self._db.index, *words[1:4], wall)
+        reply = form % (b"*%d\r\n%b" % (len(found), b"".join(rows)))
         if found:
             if retry_count is not None:
                 counts = [retry_count] * len(found)
             elif not just_id:
                 counts = list(map(next_count, counts))
             packed = ids.pack_all(found)
-            group.assign_all(packed, consumer, time, counts)
-            consumer.seen = consumer.active = wall
             self._steps.append(("gclaim", *place, time, packed, counts))
+            self._is_changing = True
+            group.assign_all(packed, consumer, time, counts)
+            self._is_changing = False
+            consumer.seen = consumer.active = wall
             self._dirty += len(found)
         elif consumer.seen != wall:
-            consumer.seen = wall
             self._steps.append(("cseen", *place))
+            consumer.seen = wall
             self._soft_steps += 1
-        return b"*%d\r\n%b" % (len(found), b"".join(rows))
+        self._hits += 1
+        return reply
 
 
 class _ClaimOptions(NamedTuple):

@@ -167,6 +167,34 @@ def test_a_defect_ends_one_connection(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @native
+async def test_time_goes_on_within_a_turn(tmp_path: Path) -> None:
+    """What is run behind a command that took its time has a later one, however that one came: here with the end."""
+    path = tmp_path / "socket"
+    server = Server(Settings(port=0, unixsocket=path))
+    await server.start()
+    try:
+        with socket.socket(socket.AF_UNIX) as slow, socket.socket(socket.AF_UNIX) as other:
+            for each in (slow, other):
+                each.connect(str(path))
+            await aeventually(lambda: len(server.open_connections) == 2)
+            loop = asyncio.get_running_loop()
+            other.sendall(pack("XADD", "behind", "1-1", "f", "v"))
+            await loop.run_in_executor(None, other.recv, 100)
+            long, more = pack("EVAL", "for i = 1, 2000000 do end", "0"), pack("ECHO", "x") * 40  # until a clock is read
+            slow.sendall(long + more + pack("XADD", "before", "*", "f", "v"))
+            slow.close()
+            other.sendall(pack("XADD", "behind", "*", "f", "v"))
+            await loop.run_in_executor(None, other.recv, 100)
+            last = {}
+            for key in ("before", "behind"):
+                other.sendall(pack("XREVRANGE", key, "+", "-", "COUNT", "1"))
+                last[key] = (await loop.run_in_executor(None, other.recv, 200)).split(b"\r\n")[3]
+            assert last["behind"] >= last["before"]
+    finally:
+        await server.stop()
+
+
+@native
 def test_calls_refuse_what_they_do_not_know() -> None:
     """The core's two calls say what is wrong with what they are given, and change nothing."""
     calls: Any = native_calls()
