@@ -27,7 +27,7 @@ from millstream.embedded.channel import Channel, Sink
 from millstream.embedded.guard import INSIDE, Guard, be_helper, catch_up, late
 from millstream.errors import DiskFullError, StorageError, UsageError
 from millstream.node.durability.disk_guard import DiskGuard, default_floor
-from millstream.node.durability.group_commit import CommitStep, Fsync, GroupCommit, Report, perform, perform_in_thread
+from millstream.node.durability.group_commit import CommitStep, Fsync, GroupCommit, Report, perform, perform_safely
 from millstream.node.durability.held_replies import ReplyGate
 from millstream.node.facts import log_facts
 from millstream.node.log.rewriting import Rewriter
@@ -381,7 +381,7 @@ class Store:
 
     def _perform(self, step: CommitStep, kept: _Durable) -> None:
         """Write or sync outside the guard, so that commands go on meanwhile."""
-        report = perform_in_thread(step, kept.log, kept.disk_guard)
+        report = perform_safely(step, kept.log, kept.disk_guard)
         with self._guard:
             self._take_in(kept.commit, report)
             self._settle()
