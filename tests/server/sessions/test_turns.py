@@ -66,9 +66,7 @@ async def test_what_comes_together_is_one_group(tmp_path: Path, monkeypatch: pyt
 
 
 async def test_what_came_with_what_stops_a_client_is_run_later(tmp_path: Path) -> None:
-    """A client whose wait ends in a turn with more than may be held back is read no further, but what it had sent in
-    the same turn is not lost.
-    """
+    """A client whose wait ends with more than may be held back is read no further; what it had sent is not lost."""
     server = Server(Settings(port=0, directory=tmp_path / "data"))
     await server.start()
     try:
