@@ -126,7 +126,7 @@ class PyPlainRunner:
         handlers, calls, clock = self._handlers, self._calls, time.perf_counter_ns
         before = clock()
         words: list[bytes] | None = None
-        noted = 0
+        noted = len(self._steps)
         try:
             while (words := splitter.next()) is not None:
                 found = handlers.get(words[0]) or handlers.get(words[0].lower())
@@ -135,10 +135,11 @@ class PyPlainRunner:
                 if found[0] != last:  # the clock is read between different commands only
                     before = self._credit(last, before, clock())
                 self._before = commands, size
-                noted = len(self._steps)
                 reply = found[1](words)
                 if reply is None:
                     break
+                words = None  # done: not to be handed back, whatever fails from here on
+                noted = len(self._steps)
                 last = found[0]
                 count = 1 + self._alike
                 self._alike = 0
@@ -147,12 +148,11 @@ class PyPlainRunner:
                 replies.append(reply)
                 size += len(reply)
                 if self._woken is not None or size >= REPLIES_MAX or commands >= RUN_MAX:
-                    words = None
                     break
         except Exception:
             # One that fails (no memory) has changed nothing, and shows why on the ordinary way. So a handler makes its
             # reply and notes its step before it changes anything; here the step goes again
-            if self._is_changing:
+            if self._is_changing or words is None:
                 raise
             del self._steps[noted:]
         self._credit(last, before, clock())
@@ -244,6 +244,7 @@ class PyPlainRunner:
         is_waited_for = (db, key) in self._waiting
         added, written = [words[3:]], [splitter.rest(3)]
         if splitter.has_more and not is_waited_for and first < ids.MAX_ID - RUN_MAX:
+            self._is_changing = True  # what is taken with it cannot be handed back with its words
             following = splitter.alike(3, self._room() - 1)
             added += following[0]
             written += following[1]

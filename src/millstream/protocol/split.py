@@ -17,7 +17,7 @@ _LENGTHS = [b"$%d" % length for length in range(_TABLE)]
 WORDS_MAX = 1 << 16
 _DIGITS = 5
 # Bytes that are cut first; then twice as many, or eight times where a command does not end in them
-_WINDOW = 4096
+WINDOW = 4096
 
 
 class Splitter:
@@ -32,7 +32,7 @@ class Splitter:
 
     def __init__(self, data: bytes, at: int = 0) -> None:
         self.data = data
-        self._cut(at, _WINDOW)
+        self._cut(at, WINDOW)
 
     def _cut(self, at: int, size: int) -> None:
         """Go on from a place with so many bytes."""
@@ -86,7 +86,8 @@ class Splitter:
         """The words from ``first`` on, and :meth:`rest`, of the next commands, as long as they begin like the last one.
 
         That is, they have as many words, and those before ``first`` are the same: additions to one stream, say, which
-        need not be looked at word by word each. They are taken.
+        need not be looked at word by word each. They are taken. Beyond the bytes that were cut none are: the next
+        command is taken by itself, and those behind it again together.
 
         Args:
             first: a word's place.

@@ -271,7 +271,8 @@ class SocketTransport(asyncio.Transport):
             data: what was read all the same, an ``errno``, or None.
             events: what the epoll told.
         """
-        if data is not None and self.reads:
+        # Who was asked in this very turn to read no more is given what was read before that; the end comes again
+        if data is not None and (self.reads or (data and not self._closing)):
             self._take(data)
         elif events & _BROKEN and not self._waits:
             self.abort()

@@ -42,6 +42,8 @@ def heard(url: str, version: int, sent: bytes) -> bytes:
         pytest.param(OFF + pack("SUBSCRIBE"), id="refused"),
         pytest.param(OFF + JOIN + pack("PING"), id="ping"),
         pytest.param(SKIP + pack("GET", "x") + JOIN, id="used up"),
+        pytest.param(SKIP + pack("RESET") + pack("PING"), id="reset"),
+        pytest.param(OFF + pack("RESET") + pack("PING"), id="reset all"),
         pytest.param(OFF + pack("MULTI") + pack("SET", "x", 1) + JOIN + pack("EXEC"), id="exec"),
     ],
 )

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import hiredis
 import pytest
 
 from millstream.persistence.log import Log
@@ -60,6 +61,29 @@ async def test_what_comes_together_is_one_group(tmp_path: Path, monkeypatch: pyt
             monkeypatch.undo()
             assert sizes[0] == sizes[-1]
             assert silent[0]
+    finally:
+        await server.stop()
+
+
+async def test_what_came_with_what_stops_a_client_is_run_later(tmp_path: Path) -> None:
+    """A client whose wait ends with more than may be held back is read no further; what it had sent is not lost."""
+    server = Server(Settings(port=0, directory=tmp_path / "data"))
+    await server.start()
+    try:
+        with clients(server, 2) as (adder, waiter):
+            loop = asyncio.get_running_loop()
+            waiter.sendall(pack("XREAD", "BLOCK", "0", "STREAMS", "s", "$"))
+            await aeventually(lambda: len(server.node.sessions.waits.lines.by_place) == 1)
+            adder.sendall(pack("EVAL", "redis.call('XADD', 's', '1-1', 'f', string.rep('x', 3000000))", "0"))
+            waiter.sendall(pack("ECHO", "first"))  # the loop stands still meanwhile
+            waiter.settimeout(30)
+            reader = hiredis.Reader()
+            found: list[object] = []
+            while len(found) < 2:
+                reader.feed(await loop.run_in_executor(None, waiter.recv, 1 << 20))
+                while (reply := reader.gets()) is not False:
+                    found.append(reply)
+            assert found[1] == b"first"
     finally:
         await server.stop()
 

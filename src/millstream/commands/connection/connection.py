@@ -234,7 +234,8 @@ def reset(ctx: Context, argv: list[bytes]) -> Reply:  # noqa: ARG001 - a handler
         names.clear()
     # Replies to what follows are RESP2 again, so a pool's next user begins with HELLO
     session.db, session.resp, session.name = 0, 2, b""
-    session.reply_mode = "on"
+    if session.reply_mode != "skipping":  # the one reply that was not wanted is this command's, as in Redis
+        session.reply_mode = "on"
     session.no_evict = session.no_touch = False
     session.user = ctx.host.accounts.first_user
     return Simple(b"RESET")
