@@ -9,18 +9,18 @@ from typing import TYPE_CHECKING, Protocol
 
 from millstream.embedded.guard import outside
 from millstream.errors import ProtocolError, StorageError
-from millstream.node.batch import NOTHING
 from millstream.node.durability.held_replies import HeldReplies
+from millstream.node.plain import NOTHING
 from millstream.protocol.encoder import error_line
 from millstream.protocol.reader import CommandReader, QueryBufferError
 
 if TYPE_CHECKING:
     from millstream.clock import Clock
     from millstream.commands.context.session import Session
-    from millstream.node.batch import PlainRun
     from millstream.node.durability.held_replies import ReplyGate
     from millstream.node.node import Node
     from millstream.node.outcome import Outcome
+    from millstream.node.plain import PlainRun
     from millstream.replies import Buffer
 
 Sink = Callable[[bytes], None]
