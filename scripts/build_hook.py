@@ -26,7 +26,7 @@ class NativeCoreHook(BuildHookInterface[Any]):
         """Compile, and name the result; ``version`` is ``editable`` or ``standard``.
 
         Raises:
-            Exception: the compiler refused, and the environment asks for the native core.
+            SystemExit: there is no compiler or it refused, and the environment asks for the native core.
         """
         wanted = os.environ.get("MILLSTREAM_CORE", "")
         if wanted == "python":
@@ -38,7 +38,10 @@ class NativeCoreHook(BuildHookInterface[Any]):
             made = tools["build"](folder)
         except tools["CompilerError"] as error:
             if wanted == "native":
-                raise
+                sys.exit(
+                    f"millstream: the native core was not built: {error}\n"
+                    "Mend that, or build without MILLSTREAM_CORE=native for the Python core"
+                )
             sys.stderr.write(f"millstream: installed without its native core, which makes it faster: {error}\n")
             return
         build_data["pure_python"] = False

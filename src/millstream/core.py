@@ -17,14 +17,16 @@ from importlib import import_module
 from types import ModuleType
 from typing import Any, Final, TypeVar
 
+from millstream.errors import ConfigError
+
 T = TypeVar("T", bound=Callable[..., Any])
 
 VARIABLE: Final = "MILLSTREAM_CORE"
 NATIVE: Final = "native"
 PYTHON: Final = "python"
 REMEDY: Final = (
-    "install a C compiler and Python's headers (Debian: gcc python3-dev), then "
-    "pip install --force-reinstall --no-deps --no-binary millstream millstream; in a checkout: make core"
+    "install a C compiler and Python's headers (Debian: gcc python3-dev), then, in the clone, "
+    "pip install --force-reinstall --no-deps . (make core where it was installed by make)"
 )
 
 
@@ -32,17 +34,19 @@ def _find(wanted: str) -> ModuleType | None:
     """The native module; None where there is none, or the other is wanted.
 
     Raises:
-        ImportError: it is asked for and not there, or what is asked for is neither.
+        ConfigError: it is asked for and not there, or what is asked for is neither.
     """
     if wanted not in {"", NATIVE, PYTHON}:
-        raise ImportError(f"{VARIABLE} is {wanted!r}; it may be {NATIVE} or {PYTHON}")
+        raise ConfigError(f"{VARIABLE} is {wanted!r}: set it to {NATIVE} or {PYTHON}, or unset it for the faster one")
     if wanted == PYTHON:
         return None
     try:
         return import_module("millstream._native")
     except ModuleNotFoundError:
         if wanted == NATIVE:
-            raise
+            raise ConfigError(
+                f"{VARIABLE}={NATIVE}, but the native core is not there: {REMEDY}; or unset {VARIABLE}"
+            ) from None
         return None
 
 

@@ -12,6 +12,7 @@ from millstream import core
 from millstream.server.process import core_note
 
 ROOT = Path(__file__).parents[2]
+HOW = core.REMEDY
 NO_COMPILER = {"CC": "no-such-compiler"}
 
 
@@ -36,8 +37,32 @@ def test_the_environment_chooses_the_core() -> None:
     """The Python one on request; the native one where it was built; anything else is a mistake."""
     found = run("-c", "from millstream import core; print(core.NAME)", MILLSTREAM_CORE="python")
     assert (found.stdout, found.stderr) == ("python\n", "")
-    wrong = run("-c", "from millstream import core", MILLSTREAM_CORE="fast")
-    assert "MILLSTREAM_CORE is 'fast'; it may be native or python" in wrong.stderr
+
+
+@pytest.mark.parametrize(
+    "words", [("serve", "--memory", "--port", "0"), ("serve", "--set", "maxclients=5", "--memory"), ("doctor",)]
+)
+@pytest.mark.parametrize(
+    ("wanted", "said"),
+    [
+        ("fast", "MILLSTREAM_CORE is 'fast': set it to native or python, or unset it for the faster one"),
+        ("native", f"MILLSTREAM_CORE=native, but the native core is not there: {HOW}; or unset MILLSTREAM_CORE"),
+    ],
+)
+def test_a_core_that_cannot_be_had_ends_a_command_with_one_sentence(
+    tmp_path: Path, words: tuple[str, ...], wanted: str, said: str
+) -> None:
+    """Of what happened and what to do; a traceback says neither."""
+    # Beside the source, which may have a core: one without it, by links to all else
+    package = tmp_path / "millstream"
+    package.mkdir()
+    for each in (ROOT / "src/millstream").iterdir():
+        if not each.name.startswith("_native"):
+            (package / each.name).symlink_to(each)
+    command = f"import sys; sys.path.insert(0, {str(tmp_path)!r}); from millstream.cli.main import main; main()"
+    done = run("-c", command, *words, MILLSTREAM_CORE=wanted)
+    assert (done.returncode, done.stdout) == (1 if words[0] == "serve" else 2, "")
+    assert done.stderr == f"millstream {words[0]}: {said}\n"
 
 
 @pytest.mark.parametrize(
@@ -89,3 +114,5 @@ def test_a_wheel_has_the_native_core(tmp_path: Path) -> None:
         "-m", "hatchling", "build", "-t", "wheel", "-d", str(tmp_path), MILLSTREAM_CORE="native", **NO_COMPILER
     )
     assert failed.returncode != 0
+    assert failed.stderr.strip().endswith("Mend that, or build without MILLSTREAM_CORE=native for the Python core")
+    assert "Traceback" not in failed.stderr

@@ -10,9 +10,12 @@ import pytest
 import redis
 
 import millstream
+from millstream.clock import ManualClock
 from millstream.embedded import guard
 from millstream.embedded.channel import Channel
 from millstream.embedded.guard import Guard, outside
+from millstream.embedded.place import parse_place
+from millstream.embedded.stores import Lease
 from millstream.errors import ConfigError, UsageError
 from millstream.persistence.log import Log
 from support.waiting import eventually
@@ -277,20 +280,48 @@ def test_urls_that_mean_nothing_are_refused(url: str, match: str) -> None:
 
 
 def test_a_thread_may_be_told_to_close_while_its_state_is_made(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The garbage collector may run at the allocation with which a new thread's state begins."""
+    """The garbage collector may run at the allocation of the place where a thread keeps what it puts off."""
     done: list[str] = []
 
     def collected() -> deque[Callable[[], None]]:
+        monkeypatch.undo()
         with Guard():
             outside(lambda: done.append("closed"))
         return deque()
 
     def take() -> None:
         with Guard():
+            outside(lambda: done.append("put off"))
             done.append("inside")
 
     monkeypatch.setattr(guard, "deque", collected)
     thread = threading.Thread(target=take)
     thread.start()
     thread.join()
-    assert sorted(done) == ["closed", "inside"]
+    assert done[0] == "inside"
+    assert sorted(done[1:]) == ["closed", "put off"]
+
+
+def test_call_within_a_call_is_refused() -> None:
+    """As a signal's handler could make it, in the midst of a command of the same thread; that goes on undisturbed."""
+    refused: list[str] = []
+
+    class Interrupted(ManualClock):
+        def wall_time(self) -> int:
+            for call in calls:
+                with pytest.raises(UsageError) as error:
+                    call()
+                refused.append(str(error.value))
+            return super().wall_time()
+
+    calls: list[Callable[[], object]] = []
+    lease = Lease(parse_place("memory://within"), clock=Interrupted())
+    with millstream.open_store("memory://within") as store, millstream.connect("memory://within") as client:
+        client.ping()
+        calls += [lambda: client.xlen("s"), lambda: store.xlen("s")]
+        assert store.xadd("s", {"a": "b"})
+        calls.clear()
+        assert (client.xlen("s"), store.xlen("s")) == (1, 1)
+    lease.give_up()
+    assert len(refused) == 2
+    assert all("a signal's handler" in text for text in refused)

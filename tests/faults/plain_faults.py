@@ -3,6 +3,7 @@
 from faults.planting import Fault
 
 BATCH = "tests/node/test_batch.py::test_commands_run_together_do_what_they_do_one_by_one"
+TRANSACTIONS = "tests/node/test_batch.py::test_transactions_run_together_do_what_they_do_one_by_one"
 WAY = "tests/node/test_plain_way.py::test_what_stands_in_the_way_is_seen"
 AGAIN = "tests/node/test_plain_way.py::test_plain_commands_are_plain_again_when_nothing_stands_in_the_way"
 TURNS = "tests/node/test_plain_way.py::test_a_run_ends_so_that_others_have_their_turn"
@@ -26,11 +27,52 @@ FAULTS = (
         "session.user in self._accounts.unrestricted",
         "rights taken away",
     ),
-    in_the_way(
+    Fault(
         "plain-in-a-transaction",
         "A transaction queues plain commands, too.",
-        "session.queue is None",
-        "a transaction",
+        "node/batch.py",
+        "Batches.run",
+        "if session.queue is not None: ...",
+        "",
+        f"{WAY}[a transaction]",
+    ),
+    Fault(
+        "plain-in-a-transaction-not-logged",
+        "What the plain commands of a transaction change is in its record.",
+        "node/batch.py",
+        "Batches.run_inside",
+        "if run.record is not None: ...",
+        "",
+        f"{TRANSACTIONS}[0]",
+        ("AssertionError", "StorageError"),
+    ),
+    Fault(
+        "plain-in-a-transaction-wakes-nobody",
+        "Who waits is served behind a transaction of plain commands.",
+        "node/node.py",
+        "Node._exec_piece",
+        "self.waits.wake(session.db, run.woken)",
+        "pass",
+        f"{WAY}[a reader waits for a transaction]",
+    ),
+    Fault(
+        "plain-in-a-transaction-that-changes-more-than-data",
+        "What a transaction switches holds for its commands behind that.",
+        "node/node.py",
+        "Node._runs_together",
+        "return all(row.flags & _OF_DATA and not shows_times(row) for row in rows)",
+        "return True",
+        f"{WAY}[a transaction that switches events on]",
+    ),
+    Fault(
+        "plain-in-a-transaction-with-too-few-words",
+        "A command that cannot be queued is refused, and the transaction with it.",
+        "node/queued.py",
+        "py_queue_plain",
+        "if name not in WRITES or len(words) < -TABLE[name.encode()].arity: ...",
+        "if name not in WRITES: break",
+        f"{TRANSACTIONS}[0]",
+        ("AssertionError", "CommandError"),
     ),
     in_the_way(
         "plain-replies-to-who-wants-none",
@@ -59,13 +101,13 @@ FAULTS = (
     in_the_way(
         "plain-without-events",
         "A plain write makes keyspace events.",
-        "not self._config.events",
+        "session.queue is not None or not self._config.events",
         "events",
     ),
     in_the_way(
         "plain-breaks-no-watch",
         "A plain write breaks the watch of its key.",
-        "not self._watched",
+        "session.queue is not None or not self._watched",
         "watched by another",
     ),
     Fault(
@@ -92,8 +134,8 @@ FAULTS = (
         "Only a record that tells of times alone is not waited for.",
         "node/batch.py",
         "PyPlainRunner._ended",
-        "soft = 0 < len(self._steps) == self._soft_steps",
-        "soft = len(self._steps) > self._soft_steps",
+        "soft = 0 < len(steps) == self._soft_steps",
+        "soft = len(steps) > self._soft_steps",
         f"{PLAIN}[XLEN-alone]",
     ),
     Fault(
@@ -101,8 +143,8 @@ FAULTS = (
         "The record of a run has all its changes.",
         "node/batch.py",
         "PyPlainRunner._ended",
-        "record = codec.pack(self._wall, self._steps) if self._steps and self._records else None",
-        "record = codec.pack(self._wall, self._steps[-1:]) if self._steps and self._records else None",
+        "record = codec.pack(self._wall, steps) if steps and self._records else None",
+        "record = codec.pack(self._wall, steps[-1:]) if steps and self._records else None",
         CRASH,
     ),
     Fault(
@@ -110,7 +152,7 @@ FAULTS = (
         "What one run has logged is not logged by the next.",
         "node/batch.py",
         "PyPlainRunner._ended",
-        "if self._steps: ...",
+        "if steps: ...",
         "",
         f"{BATCH}[0]",
         ("AssertionError", "StorageError"),
@@ -129,7 +171,7 @@ FAULTS = (
         "INFO commandstats counts plain commands.",
         "node/batch.py",
         "PyPlainRunner.run",
-        "self._calls[last] += 1",
+        "calls[last] += count",
         "",
         f"{BATCH}[0]",
     ),
@@ -137,7 +179,7 @@ FAULTS = (
         "plain-misses-count-as-hits",
         "INFO's keyspace_misses counts keys that plain commands did not find.",
         "node/batch.py",
-        "Batches.run",
+        "Batches._counted",
         "stats.lookups.misses += run.misses",
         "stats.lookups.hits += run.misses",
         f"{BATCH}[0]",
@@ -156,10 +198,9 @@ FAULTS = (
         "Who waits for a key is served before the next command changes it.",
         "node/batch.py",
         "PyPlainRunner.run",
-        "if self._woken is not None or size >= REPLIES_MAX or len(replies) == RUN_MAX: ...",
+        "if self._woken is not None or size >= REPLIES_MAX or commands >= RUN_MAX: ...",
         """
-        if size >= REPLIES_MAX or len(replies) == RUN_MAX:
-            words = None
+        if size >= REPLIES_MAX or commands >= RUN_MAX:
             break
         """,
         f"{WAY}[a reader waits]",
@@ -169,10 +210,9 @@ FAULTS = (
         "Others have their turn after so many commands of one client.",
         "node/batch.py",
         "PyPlainRunner.run",
-        "if self._woken is not None or size >= REPLIES_MAX or len(replies) == RUN_MAX: ...",
+        "if self._woken is not None or size >= REPLIES_MAX or commands >= RUN_MAX: ...",
         """
         if self._woken is not None or size >= REPLIES_MAX:
-            words = None
             break
         """,
         TURNS,
@@ -218,8 +258,8 @@ FAULTS = (
         "XACK counts an id that is given twice once.",
         "node/batch.py",
         "PyPlainRunner._xack",
-        "there = list(dict.fromkeys([entry for entry in wanted if entry is not None and entry in pending]))",
-        "there = list([entry for entry in wanted if entry is not None and entry in pending])",
+        "there = list(dict.fromkeys([entry for entry in wanted if entry in pending]))",
+        "there = list([entry for entry in wanted if entry in pending])",
         f"{WAY}[acknowledged twice]",
     ),
     Fault(
@@ -257,13 +297,14 @@ FAULTS = (
         "if end >= len(tokens): ...",
         "if end > len(tokens): return self._wider()",
         f"{CHUNKS}::test_a_splitter_cuts_no_more_than_is_asked_of_it",
+        ("AssertionError", "IndexError"),
     ),
     Fault(
         "written-lengths-are-not-compared",
         "A word with a line's end in it is one word.",
         "protocol/split.py",
         "Splitter.next",
-        "if tokens[at + 1 : end : 2] != _written_lengths(words): ...",
+        "if tokens[at + 1 : end : 2] != lengths: ...",
         "",
         f"{CHUNKS}::test_commands_are_the_same_however_they_wait",
         ("AssertionError", "ProtocolError"),

@@ -102,13 +102,14 @@ class Run:
     output: str
 
 
-def run(folder: Path, tests: Sequence[str], fault: Fault | None = None) -> Run:
+def run(folder: Path, tests: Sequence[str], fault: Fault | None = None, core: str = "python") -> Run:
     """Run tests against a copy of the source, up to the first that fails.
 
     Args:
         folder: made for it.
         tests: their node ids.
         fault: planted in the copy; None for none.
+        core: which one runs where there is no fault to say it.
     """
     folder.mkdir(parents=True)
     source = copy_of_source(folder, fault)
@@ -118,7 +119,7 @@ def run(folder: Path, tests: Sequence[str], fault: Fault | None = None) -> Run:
         "PYTHONPATH": os.pathsep.join([str(source), str(ROOT / "tests")]),
         "PYTHONDONTWRITEBYTECODE": "1",
         "HYPOTHESIS_STORAGE_DIRECTORY": str(folder / "hypothesis"),
-        "MILLSTREAM_CORE": "python" if fault is None else fault.core,
+        "MILLSTREAM_CORE": core if fault is None else fault.core,
         "PLANTED_SOURCE": str(source),
         "PLANTED_REPORT": str(report),
     }
@@ -178,5 +179,5 @@ def prove(fault: Fault, folder: Path, sound: dict[str, Run]) -> None:
         WrongFailure: the fault was not caught as it should be.
     """
     if fault.caught_by not in sound:
-        sound[fault.caught_by] = run(folder / "sound", [fault.caught_by])
+        sound[fault.caught_by] = run(folder / "sound", [fault.caught_by], core=fault.core)
     judge(fault, sound[fault.caught_by], run(folder / "broken", [fault.caught_by], fault))

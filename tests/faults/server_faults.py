@@ -2,6 +2,7 @@
 
 from faults.planting import ASSERTION, Fault
 
+TURNS = "tests/server/sessions/test_turns.py"
 COMMITTER = "tests/server/load/test_committer.py"
 OUTAGE = "tests/node/test_outage.py"
 PLAIN = "tests/server/disk/test_shown.py::test_nothing_plain_is_shown_before_it_is_durable"
@@ -64,6 +65,26 @@ FAULTS = (
         "connection.answer(replies, barrier)",
         "connection.answer(replies, 0)",
         "tests/server/disk/test_shown.py::test_nothing_plain_is_shown_before_it_is_durable[XLEN-alone]",
+        core="native",
+    ),
+    Fault(
+        "put-off-reply-sent-twice",
+        "What was put off to the end of a turn and has left before is not sent again.",
+        "server/sockets.py",
+        "Sockets.take_back",
+        "self._answered[number], self._replies[number] = (None, _NONE)",
+        "self._answered[number] = None",
+        f"{TURNS}::test_what_was_put_off_and_then_sent_at_once_is_sent_once",
+        core="native",
+    ),
+    Fault(
+        "killed-in-a-turn-and-answered",
+        "Who was killed in a turn is sent nothing at its end.",
+        "server/sockets.py",
+        "SocketTransport._lose",
+        "self._take_back()",
+        "",
+        f"{TURNS}::test_who_is_killed_in_a_turn_is_sent_nothing_in_it",
         core="native",
     ),
     Fault(

@@ -47,9 +47,9 @@ def test_this_machine(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(
     ("name", "is_chosen", "level", "words"),
     [
-        ("native", False, "ok", "the native core"),
-        ("python", True, "ok", "as MILLSTREAM_CORE says"),
-        ("python", False, "note", "the native core is not there"),
+        ("native", False, "ok", "native"),
+        ("python", True, "ok", "python, as MILLSTREAM_CORE says"),
+        ("python", False, "note", "python: the native core is not there"),
     ],
 )
 def test_which_core_runs(monkeypatch: pytest.MonkeyPatch, name: str, is_chosen: bool, level: str, words: str) -> None:
@@ -211,3 +211,22 @@ def test_memory_only_and_many_streams(tmp_path: Path, monkeypatch: pytest.Monkey
 def test_a_server_that_does_not_answer() -> None:
     """One problem, and the next step."""
     assert levels(diagnose_server(f"redis://127.0.0.1:{free_port()}", Limits())) == {"reachable": "problem"}
+
+
+@pytest.mark.parametrize(("name", "level"), [("native", "ok"), ("python", "note")])
+def test_which_core_a_server_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, level: str) -> None:
+    """With the slower one, how to get the other: where the server is, which may be another machine."""
+    if name == "native" and core.NAME != core.NATIVE:
+        pytest.skip("no native core here")
+    monkeypatch.setenv(core.VARIABLE, name)
+    with millstream_server(tmp_path, "--memory") as server:
+        found = by_check(diagnose_server(server.url, Limits()))["core"]
+    assert (found.level, found.what) == (level, name)
+    assert (core.REMEDY in found.advice, "on the server's machine" in found.advice) == (level == "note",) * 2
+
+
+@pytest.mark.realserver
+def test_redis_has_no_core_to_choose(tmp_path: Path) -> None:
+    """Nothing is said of what INFO does not show."""
+    with redis_server(tmp_path) as server:
+        assert "core" not in by_check(diagnose_server(server.url, Limits()))

@@ -28,7 +28,8 @@ def writing(chance: random.Random) -> Iterator[Line]:
         elif kind == 16:
             yield ["XTRIM", chance.choice("stu"), "MAXLEN", "~", "50"]
         elif kind == 17 and number % 5 == 0:
-            yield from (["MULTI"], ["XADD", "s", "*", "n", "t"], ["XADD", "t", "*", "n", "t"], ["EXEC"])
+            inside = [["XADD", chance.choice("stu"), "*", "n", "t"] for _ in range(chance.choice((2, 9)))]
+            yield from (["MULTI"], *inside, ["HSET", "h", "n", str(number)], *inside[:1], ["SET", "k1", "t"], ["EXEC"])
         else:
             yield chance.choice((["GET", "k1"], ["XLEN", "s"], ["PING"], ["XRANGE", "t", "-", "+", "COUNT", "3"]))
 

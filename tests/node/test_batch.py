@@ -11,11 +11,15 @@ import pytest
 
 from millstream import core
 from millstream.commands.context.config import Config
+from millstream.commands.table.table import TABLE
 from millstream.engine.keyspace import Keyspace
 from millstream.engine.streams.stream import Stream
 from millstream.errors import ProtocolError
-from millstream.node.batch import NAMES, REPLY_MAX, RUN_MAX, PlainRun, PyPlainRunner
+from millstream.node.batch import NAMES, REPLY_MAX, RUN_MAX, PyPlainRunner
 from millstream.node.log import codec
+from millstream.node.plain import PlainRun
+from millstream.node.queued import py_queue_plain
+from millstream.protocol import limits
 from millstream.protocol.reader import CommandReader
 from millstream.protocol.split import WORDS_MAX
 from support import campaign, needs
@@ -71,6 +75,19 @@ class Lines:
     def one(self) -> list[bytes]:
         """The next command."""
         return self.group_command() if self.of_group else self.any_command()
+
+    def some(self, count: int) -> list[list[bytes]]:
+        """Commands, some of them in transactions, which may be refused, broken or dropped."""
+        found: list[list[bytes]] = []
+        while len(found) < count:
+            inside = [self.one() for _ in range(self.random.choice([1, 2, 5, 20]))]
+            begun = [[b"WATCH", self.random.choice(KEYS)], *inside[:1]] if self.random.random() < 0.3 else []
+            if self.random.random() < 0.2:
+                inside.insert(0, self.random.choice([[b"XADD", b"s", b"*", b"f"], [b"SET", b"k"], [b"HINCRBY", b"s"]]))
+            inside += [[b"HSET", b"h", b"f", b"v"]] if self.random.random() < 0.3 else []
+            end = self.random.choices([[b"EXEC"], [b"DISCARD"], [b"XLEN", b"s"]], [9, 1, 1])[0]
+            found += [*begun, [b"MULTI"], *inside, end]
+        return found
 
     def group_command(self) -> list[bytes]:
         """One of a group that is there, and finds something most often."""
@@ -209,7 +226,7 @@ def counted(world: World) -> tuple[object, ...]:
     return calls, stats.processed, stats.dirty, stats.lookups, stats.errors
 
 
-def compare(seed: int, rounds: int = 12) -> None:
+def compare(seed: int, rounds: int = 12, *, transactions: bool = False) -> None:
     """Two worlds with the same commands, in one of which plain commands run together; nothing may tell them apart."""
     lines = Lines(seed)
     config = {"stream-node-max-entries": lines.random.choice(["100", "5", "1"])}
@@ -222,7 +239,8 @@ def compare(seed: int, rounds: int = 12) -> None:
         for client in waiting:
             if seed % 2 and not client.session.blocked:  # in the others nobody waits, or no delivery would be plain
                 client.send("XREAD", "BLOCK", 0, "STREAMS", "s", "t", "$", "$")
-        commands = [lines.one() for _ in range(lines.random.randrange(1, 30))]
+        count = lines.random.randrange(1, 30)
+        commands = lines.some(count) if transactions else [lines.one() for _ in range(count)]
         replies = bytearray()
         taken = 0
         for command in commands:
@@ -258,13 +276,79 @@ def test_commands_run_together_do_what_they_do_one_by_one(part: int) -> None:
         compare(seed)
 
 
+@pytest.mark.parametrize("part", range(4))
+def test_transactions_run_together_do_what_they_do_one_by_one(part: int) -> None:
+    """The same of what is queued, whatever is between, with watches and refusals."""
+    for seed in range(part * 30, part * 30 + 30):
+        compare(seed, 6, transactions=True)
+
+
 @pytest.mark.long
 @pytest.mark.timeout(campaign.LIMIT)
 def test_many_commands_run_together() -> None:
     """The same, 20,000 seeds."""
-    campaign.run(
-        "batches", lambda piece: [compare(seed) for seed in range(piece * 200, piece * 200 + 200)], range(1, 101)
-    )
+
+    def some(piece: int) -> None:
+        for seed in range(piece * 200, piece * 200 + 200):
+            compare(seed, transactions=seed % 2 == 1)
+
+    campaign.run("batches", some, range(1, 101))
+
+
+def test_a_transaction_of_plain_commands_is_one_record() -> None:
+    """Whatever is between them, and however many runs they take."""
+    world = World()
+    client = world.client()
+    for line in (*GROUP, "XADD s 1-2 a b"):
+        client.call(*line.split())
+    added = pack("XADD", "s", "*", "f", "v")
+    before = world.log.appended
+    data = [pack("MULTI"), *[added] * (RUN_MAX + 9), pack("HSET", "h", "f", "v"), pack(*READ.split()), added * 3]
+    replies = run_as_connection(client, iter([b"".join(data) + pack("EXEC")]))
+    assert replies.count(b"+QUEUED\r\n") == RUN_MAX + 14
+    assert world.log.appended == before + 1
+    steps = codec.unpack(world.log.payloads[-1])[1]
+    assert [step[0] for step in steps] == ["xadd"] * (RUN_MAX + 9) + ["hset", "gread"] + ["xadd"] * 3
+    assert snapshot(world.recovered()) == snapshot(world.node)
+
+
+@pytest.mark.parametrize("together", [True, False])
+def test_a_transaction_changes_no_more_than_a_record_holds(together: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The very command that would pass the limit is refused, and those that fit behind it are done."""
+    monkeypatch.setattr(limits, "CHANGE_MAX", 2000)
+    world = World()
+    client = world.client()
+    client.call("XADD", "s", "1-1", "f", "v")
+    lines = ["MULTI", *["XADD s * f " + "x" * 300] * 9, "SET k v", "SET k " + "x" * 500, "EXEC"]
+    if together:
+        run_as_connection(client, iter([b"".join(pack(*line.split()) for line in lines)]))
+    else:
+        for line in lines:
+            client.call(*line.split())
+    assert (client.call("XLEN", "s"), client.call("GET", "k")) == (6, b"v")
+
+
+@pytest.mark.parametrize("queues", [py_queue_plain, *([] if core.native is None else [core.native.queue_plain])])
+def test_what_is_queued_together_has_words_enough(queues: Any) -> None:
+    """As many as the table of commands asks for; and it writes, as only that weighs in the record."""
+    for name, row in TABLE.items():
+        for count in range(1, 12):
+            data = pack(*[name] * count)
+            may = name.decode() in NAMES and "write" in row.flags and count >= -row.arity
+            assert queues(data, 0)[:2] == ((len(data), 1) if may else (0, 0)), (name, count)
+
+
+@pytest.mark.skipif(core.native is None, reason="there is no native core here")
+def test_both_cores_queue_the_same() -> None:
+    """Of what is whole, cut off or damaged."""
+    assert core.native is not None
+    for seed in range(400):
+        lines = Lines(seed, [word for word in WORDS if b"\n" not in word])
+        data = b"".join(pack(*lines.one()) for _ in range(9))
+        at = lines.random.randrange(len(data))
+        for one in (data, data[:at], data[:at] + bytes([lines.random.randrange(256)]) + data[at + 1 :]):
+            if not holds_line_end(one):
+                assert core.native.queue_plain(one, 0) == py_queue_plain(one, 0), (seed, one)
 
 
 @pytest.mark.parametrize("plain", [True, False])

@@ -19,6 +19,8 @@ from millstream import core
 from millstream.clock import ManualClock
 from millstream.commands.context.config import Config
 from millstream.commands.context.session import Session
+from millstream.node.durability.disk_guard import DiskGuard
+from millstream.node.durability.group_commit import CommitStep, perform
 from millstream.node.log import codec
 from millstream.node.node import Node
 from millstream.node.outcome import Outcome
@@ -157,6 +159,7 @@ class Life:
         payloads = list(recovery.payloads())
         self.node = Node(Config(), self.log)
         self.node.recover(payloads)
+        self.guard = DiskGuard(self.log, self.node.journal, lambda: 0, self.clock)
         self.session: Session = self.node.sessions.open(self.clock.now())
         self.waiting: Session = self.node.sessions.open(self.clock.now())
         self.rewriting = self.rewrite()
@@ -207,11 +210,11 @@ class Life:
         self.node.outbox.clear()
 
     def commit(self, barriers: list[int]) -> None:
-        """Bring a group to the disk; then its replies may go."""
-        self.log.write()
+        """Bring a group to the disk as the server's loop does; then its replies may go."""
         self.groups += 1
-        if not self.lazy or self.groups % 3 == 0:
-            self.log.sync()
+        step = CommitStep.WRITE if self.lazy and self.groups % 3 else CommitStep.COMMIT
+        error = perform(step, self.log, self.guard).error
+        assert error is None, error
         self.promised = max(self.promised, 0, *(barrier for barrier in barriers if barrier <= self.log.durable))
         if self.rewrites and next(self.rewriting, None) is None:
             self.rewriting = self.rewrite()

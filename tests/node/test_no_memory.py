@@ -25,6 +25,8 @@ SETUP = (
     *("XADD s 1-1 a b", "XADD s 2-1 a b", "XADD s 3-1 a b", "XADD t 5-5 a b c d", "SET str v", "XADD full 1-1 a b"),
     *("XGROUP CREATE s g 1-1 ENTRIESREAD 1", "XGROUP CREATECONSUMER s g c", "XGROUP CREATE t g 0 ENTRIESREAD 0"),
     *("XADD full 1-2 a b", "XGROUP CREATECONSUMER t g d", "XREADGROUP GROUP g d STREAMS t >"),
+    *("XADD p 5-5 a b", "XADD p 6-6 c d", "XGROUP CREATE p g 0", "XREADGROUP GROUP g c STREAMS p >"),
+    *("XCLAIM p g c 0 5-5 6-6 IDLE 5000", "XGROUP CREATECONSUMER p g d"),  # nobody waits for this one
 )
 CASES = {
     "get": ("GET str", "GET missing"),
@@ -41,8 +43,8 @@ CASES = {
     "read without acknowledgement": ("XREADGROUP GROUP g c NOACK STREAMS s >",),
     "acknowledge": ("XACK t g 5-5 6-6", "XACK t g 5-5"),
     "pending": ("XPENDING s g", "XPENDING t g - + 10", "XPENDING t g IDLE 0 - + 10 d"),
-    "claim": ("XCLAIM t g d 0 5-5", "XCLAIM t g d 0 5-5 JUSTID"),
-    "claim what is there": ("XAUTOCLAIM t g d 0 0", "XAUTOCLAIM t g d 0 0 COUNT 1 JUSTID"),
+    "claim": ("XCLAIM p g d 5000 5-5", "XCLAIM p g d 5000 5-5", "XCLAIM p g d 0 5-5 6-6 JUSTID"),
+    "claim what is there": ("XAUTOCLAIM p g d 5000 0 COUNT 1", "XAUTOCLAIM p g d 5000 0 JUSTID"),
     "all of them": ("SET str w", "XADD s * a b", "XREADGROUP GROUP g c STREAMS s >", "XACK s g 2-1", "XRANGE s - +"),
     "what is not plain": ("XADD s * a b", "XDEL s 1-1", "SET str w"),
 }

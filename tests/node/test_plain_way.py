@@ -31,6 +31,61 @@ SCENES: dict[str, Scene] = {
         ("a", "SET k 2|GET k|PING"),
     ],
     "a transaction": [("a", "SET k 1|MULTI|SET k 2|XADD s * f v|GET k|DISCARD|GET k|MULTI|SET k 3|EXEC|GET k")],
+    "a transaction of many kinds": [
+        ("a", "MULTI|SET k 2|HSET h f v|XADD s * f v|XADD s|EXEC|MULTI|SET k 2|HSET h f v|XADD s * f v|GET k|EXEC"),
+        ("a", "MULTI|SET k 4|SADD k x|XADD k * f v|XADD brief * f v|SET brief x|XADD s 1-1 f v|EXEC|GET k"),
+    ],
+    "a reader waits for a transaction": [
+        ("b", "XREAD BLOCK 0 STREAMS s t $ $"),
+        ("a", "MULTI|SET k 1|XADD t * f 1|XADD s * f 2|XADD s * f 3|EXEC|XLEN s"),
+    ],
+    "two wait for a transaction": [
+        ("b", "BLPOP l 0"),
+        ("a", "MULTI|XADD s * f 1|RPUSH l x y|XADD t * f 1|EXEC|LLEN l"),
+    ],
+    "a consumer waits for a transaction": [
+        ("b", "XREADGROUP GROUP g c BLOCK 0 STREAMS s >"),
+        ("a", "MULTI|XADD s * f 1|XREADGROUP GROUP g c STREAMS s >|XACK s g 1700000000000-0|XADD s * f 2|EXEC"),
+    ],
+    "a transaction of who watches": [
+        ("a", "WATCH k|SET k 1|MULTI|SET k 2|EXEC|GET k|WATCH k|MULTI|SET k 3|XADD s * f v|EXEC|GET k"),
+        ("a", "WATCH k"),
+        ("b", "SET k 4"),
+        ("a", "MULTI|SET k 5|EXEC|SET k 6"),
+    ],
+    "a transaction watched by another": [
+        ("b", "WATCH s"),
+        ("a", "MULTI|SET k 1|XADD s * f v|EXEC"),
+        ("b", "MULTI|SET k 2|EXEC"),
+    ],
+    "a transaction that switches events on": [
+        ("b", "PSUBSCRIBE *"),
+        ("a", "MULTI|SET k 1|CONFIG SET notify-keyspace-events KEA|XADD s * f v|EXEC|MULTI|SET k 1|EXEC"),
+    ],
+    "a transaction that goes elsewhere": [("a", "MULTI|SET k 1|SELECT 1|SET k 2|HELLO 3|SET k 3|EXEC|GET k")],
+    "a transaction that wants no replies": [("a", "MULTI|SET k 1|CLIENT REPLY SKIP|SET k 2|EXEC|PING|PING")],
+    "a transaction that shows times": [
+        ("a", "MULTI|XAUTOCLAIM s g c 0 0|EXEC|MULTI|XAUTOCLAIM s g c 0 0|XINFO CONSUMERS s g|EXEC")
+    ],
+    "a transaction whose rights are taken away": [
+        ("a", "MULTI|SET k 1|XADD s * f v"),
+        ("b", "ACL SETUSER default ~x -set"),
+        ("a", "SET k 2|EXEC|GET x"),
+    ],
+    "a transaction on a disk that fills": [
+        ("a", "MULTI|SET k 1|XADD s * f v"),
+        ("disk", "full"),
+        ("a", "EXEC|SET k 2"),
+        ("disk", "free"),
+        ("a", "MULTI|SET k 3|XADD s * f v|EXEC"),
+    ],
+    "a transaction in a pause": [
+        ("a", "MULTI|SET k 1|XADD s * f v"),
+        ("b", "CLIENT PAUSE 100 WRITE"),
+        ("a", "SET k 2|XLEN s|EXEC"),
+        ("clock", "100"),
+    ],
+    "a transaction in CLIENT LIST": [("a", "MULTI|SET k 1|XADD s * f v|GET k"), ("b", "CLIENT LIST")],
     "replies not wanted": [("a", "CLIENT REPLY OFF|SET k 1|PING|CLIENT REPLY ON|CLIENT REPLY SKIP|SET k 2|GET k")],
     "subscribed": [
         ("a", "SUBSCRIBE x|GET k|PING|XLEN s|UNSUBSCRIBE x|GET k"),

@@ -203,6 +203,7 @@ int replay_prepare(void);
 
 /* ---------------------------------------------------------------- sockets.c, on Linux */
 
+PyObject *queue_plain(PyObject *self, PyObject *const *args, Py_ssize_t nargs); /* see millstream.node.queued */
 PyObject *read_ready(PyObject *self, PyObject *poll); /* [(descriptor, what came, events)], of an epoll */
 PyObject *send_each(PyObject *self, PyObject *replies); /* [(descriptor, bytes)] to [how many were taken, or -errno] */
 

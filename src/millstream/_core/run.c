@@ -496,16 +496,17 @@ static int run_xread(Run *run)
 
 #include "run_groups.h"
 
-/* In the order of millstream.node.batch.NAMES */
+/* In the order of millstream.node.batch.NAMES; with the fewest words of one that writes, as the command table has it */
 static const struct {
     const char *name;
     int (*handler)(Run *);
+    int fewest;
 } commands[] = {
-    {"get", run_get},       {"ping", run_ping},     {"set", run_set},
-    {"xack", run_xack},     {"xadd", run_xadd},     {"xautoclaim", run_xautoclaim},
-    {"xclaim", run_xclaim}, {"xlen", run_xlen},     {"xpending", run_xpending},
-    {"xrange", run_xrange}, {"xread", run_xread},   {"xreadgroup", run_xreadgroup},
-    {"xrevrange", run_xrevrange},
+    {"get", run_get, 0},       {"ping", run_ping, 0},   {"set", run_set, 3},
+    {"xack", run_xack, 4},     {"xadd", run_xadd, 5},   {"xautoclaim", run_xautoclaim, 6},
+    {"xclaim", run_xclaim, 6}, {"xlen", run_xlen, 0},   {"xpending", run_xpending, 0},
+    {"xrange", run_xrange, 0}, {"xread", run_xread, 0}, {"xreadgroup", run_xreadgroup, 7},
+    {"xrevrange", run_xrevrange, 0},
 };
 #define COMMANDS ((int)(sizeof commands / sizeof *commands))
 static PyObject *names[COMMANDS];
@@ -663,6 +664,31 @@ end:
     if (result == NULL && !PyErr_Occurred())
         PyErr_SetString(PyExc_TypeError, "not a database");
     return result;
+}
+
+PyObject *queue_plain(PyObject *Py_UNUSED(self), PyObject *const *args, Py_ssize_t nargs)
+{
+    Py_ssize_t first = nargs == 2 && PyBytes_Check(args[0]) ? PyLong_AsSsize_t(args[1]) : -1;
+    if (first < 0 || first > PyBytes_GET_SIZE(args[0]))
+        return PyErr_Occurred() ? NULL : PyErr_Format(PyExc_TypeError, "queue_plain(data, at)");
+    Runner of = {.words = {0}};
+    Run run = {.of = &of};
+    const char *data = PyBytes_AS_STRING(args[0]), *end = data + PyBytes_GET_SIZE(args[0]), *at = data + first, *next;
+    Py_ssize_t count = 0, words = 0, size = 0;
+    int last = -1;
+    while (count < COMMANDS_MAX && (next = split(&run, at, end)) != NULL) {
+        int command = find_command(run.words[0]);
+        if (command < 0 || commands[command].fewest == 0 || run.count < commands[command].fewest)
+            break;
+        for (Py_ssize_t word = 0; word < run.count; word++)
+            size += run.words[word].size;
+        words += run.count;
+        last = command;
+        at = next;
+        count++;
+    }
+    buf_free(&of.words);
+    return Py_BuildValue("(nnnns)", at - data, count, size, words, last < 0 ? "" : commands[last].name);
 }
 
 static PyObject *runner_drain(Runner *self, PyObject *Py_UNUSED(nothing))

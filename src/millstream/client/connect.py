@@ -70,10 +70,10 @@ def sync_client(url: str, **options: Any) -> "redis.Redis":
     options.setdefault("retry", Retry(NoBackoff(), 0))
     if check_url(url).startswith(EMBEDDED):
         from millstream.embedded.place import parse_place  # noqa: PLC0415 - only its users load the engine
-        from millstream.embedded.sync import sync_pool  # noqa: PLC0415 - as above
+        from millstream.embedded.short import sync_store  # noqa: PLC0415 - as above
 
         try:
-            return redis.Redis.from_pool(sync_pool(parse_place(url), **options))
+            return sync_store(parse_place(url), **options)
         except LogLockedError as locked:
             url, options = _attach(url, locked, options)
     if url.startswith(SENTINELS):

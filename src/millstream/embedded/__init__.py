@@ -2,6 +2,7 @@
 
 ``place`` reads such a URL, ``stores`` knows which are open in this process, ``store`` is one of them (a node, its log
 and a thread for what is due), ``channel`` is one connection's bytes; ``sync`` and ``aio`` are redis-py's two kinds of
-connection over a channel, ``direct`` is what needs no redis-py. Only ``millstream.client`` and ``millstream.testing``
-import this part, and ``millstream`` itself for the public name.
+connection over a channel, ``short`` is its blocking client with fewer steps between, ``direct`` is what needs no
+redis-py. Only ``millstream.client`` and ``millstream.testing`` import this part, and ``millstream`` itself for the
+public name.
 """

@@ -9,21 +9,24 @@ from typing import TYPE_CHECKING, Protocol
 
 from millstream.embedded.guard import outside
 from millstream.errors import ProtocolError, StorageError
-from millstream.node.batch import NOTHING
 from millstream.node.durability.held_replies import HeldReplies
+from millstream.node.plain import NOTHING
 from millstream.protocol.encoder import error_line
 from millstream.protocol.reader import CommandReader, QueryBufferError
 
 if TYPE_CHECKING:
     from millstream.clock import Clock
     from millstream.commands.context.session import Session
-    from millstream.node.batch import PlainRun
     from millstream.node.durability.held_replies import ReplyGate
     from millstream.node.node import Node
     from millstream.node.outcome import Outcome
+    from millstream.node.plain import PlainRun
     from millstream.replies import Buffer
 
 Sink = Callable[[bytes], None]
+
+# Bytes of a command, or a few, that are looked at before the reader has them; it keeps so many as they are
+_SHORT = 4096
 
 
 class ChannelHost(Protocol):
@@ -102,14 +105,6 @@ class Channel:
         """
         self._store.run(self, data, self._sink)
 
-    def ask(self, data: bytes) -> bytes | None:
-        """As :meth:`send`; the replies themselves if they are here at once, None if they go to the sink.
-
-        Raises:
-            UsageError: in a forked child.
-        """
-        return self._store.run(self, data, None)
-
     def taken(self) -> None:
         """The client has read what the sink was given."""
         self._untaken = 0
@@ -131,19 +126,28 @@ class Channel:
         if self.closed or self._ending:
             return None
         session, reader, store = self.session, self._reader, self._store
+        batches = store.node.batches
+        run = NOTHING
+        if len(data) < _SHORT and reader.is_empty and not session.blocked and batches.takes(session):
+            try:
+                run = batches.run(session, data, 0, store.clock.wall_time())
+            except StorageError as error:
+                store.fail(error)
+            if run.at == len(data) and run.words is None and run.woken is None:
+                barrier = store.node.journal.position
+                if self._out or self._held.size or barrier > store.gate.released:
+                    self.put([run.replies], barrier)
+                    self.flush()
+                    return b""
+                return run.replies
         try:
             reader.feed(data)
         except QueryBufferError as error:
             store.cut(self, str(error))
             return None
-        if not session.blocked:
-            run = self._run_plain()
-            if run.commands and run.woken is None and not reader.chunk and session.held is None:
-                if self._out or self._held.size or store.node.journal.position > store.gate.released:
-                    self.put([run.replies], store.node.journal.position)
-                    self.flush()
-                    return b""
-                return run.replies
+        if run.at:
+            reader.advance(run.at)
+            session.held = run.words
             self._take(run)
         self.run()
         return None

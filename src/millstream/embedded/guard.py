@@ -5,6 +5,8 @@ is inside a command of the same store, or of another one. Closing must not take 
 the thread would wait for itself. So each thread knows whether it is inside a :class:`Guard`; what it is told to close
 meanwhile is put off until it has left the outermost. A thread that others wait for while they close (the background
 thread of a store) leaves such work to them altogether.
+
+Every command passes a guard, so it is made of what the interpreter has in C: a lock that knows its owner.
 """
 
 import logging
@@ -12,57 +14,85 @@ import threading
 from collections import deque
 from collections.abc import Callable
 
+from millstream.errors import UsageError
+
 log = logging.getLogger("millstream.embedded")
 
+Job = Callable[[], None]
 
-# What helpers were told to close, for the next other thread that leaves a guard.
-_left_over: deque[Callable[[], None]] = deque()
+INSIDE = "a store was called from within a call of it, as only a signal's handler can: let that set a flag instead"
+
+# Of each guard there is, whether this thread has it
+_mine: dict[int, Callable[[], bool]] = {}
 
 
 class _Here(threading.local):
-    """This thread's state: how many guards it is inside of, and what was put off."""
+    """This thread's state."""
 
-    depth = 0
     is_helper = False
-    late = _left_over  # until the thread has its own: the collector may run while that is made
-
-    def __init__(self) -> None:
-        self.late = deque()
 
 
 _here = _Here()
 
 
-class Guard:
-    """A lock; inside it :func:`outside` puts off what it is given. One thread cannot take it while it has it."""
+class _PutOff:
+    """What is to be done later.
 
-    __slots__ = ("_lock",)
+    Attributes:
+        own: by the number of the thread that does it when it has left the outermost guard.
+        left_over: what helpers were told to close, for the next other thread that leaves a guard.
+    """
+
+    __slots__ = ("left_over", "own")
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
+        self.own: dict[int, deque[Job]] = {}
+        self.left_over: deque[Job] = deque()
+
+
+late = _PutOff()
+
+
+class Guard:
+    """A lock; inside it :func:`outside` puts off what it is given. One thread cannot take it while it has it.
+
+    Attributes:
+        lock: the lock itself, for whom two calls are too many: it asks :attr:`is_mine` first, and looks at :data:`late`
+            when it has left.
+        is_mine: whether this thread has it.
+    """
+
+    __slots__ = ("is_mine", "lock")
+
+    def __init__(self) -> None:
+        self.lock = threading.RLock()
+        self.is_mine: Callable[[], bool] = self.lock._is_owned  # type: ignore[attr-defined] # noqa: SLF001 - as threading.Condition has it
+        _mine[id(self)] = self.is_mine
+
+    def __del__(self) -> None:
+        _mine.pop(id(self), None)
 
     def __enter__(self) -> None:
-        _here.depth += 1
-        try:
-            self._lock.acquire()
-        except BaseException:
-            _here.depth -= 1
-            raise
+        if self.is_mine():
+            raise UsageError(INSIDE)
+        self.lock.acquire()
 
     def __exit__(self, *_: object) -> None:
-        self._lock.release()
-        here = _here
-        here.depth = depth = here.depth - 1
-        if not depth and (here.late or _left_over):
+        self.lock.release()
+        if late.own or late.left_over:
             catch_up()
 
 
-def outside(job: Callable[[], None]) -> None:
+def _is_inside() -> bool:
+    return any(is_mine() for is_mine in list(_mine.values()))
+
+
+def outside(job: Job) -> None:
     """Call ``job`` now, or as soon as this thread, or another if this is a helper, has left every guard."""
     if _here.is_helper:
-        _left_over.append(job)
-    elif _here.depth:
-        _here.late.append(job)
+        late.left_over.append(job)
+    elif _is_inside():
+        late.own.setdefault(threading.get_ident(), deque()).append(job)
     else:
         job()
 
@@ -72,11 +102,17 @@ def be_helper() -> None:
     _here.is_helper = True
 
 
+def forget_guards() -> None:
+    """In a forked child: the threads that may be inside one are not here."""
+    _mine.clear()
+    late.own.clear()
+
+
 def catch_up() -> None:
     """Do what was put off; what goes wrong is logged."""
-    if _here.is_helper:
+    if _here.is_helper or _is_inside():
         return
-    for jobs in (_here.late, _left_over):
+    for jobs in (late.own.pop(threading.get_ident(), None), late.left_over):
         while jobs:
             try:
                 job = jobs.popleft()

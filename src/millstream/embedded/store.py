@@ -24,10 +24,10 @@ from millstream.clock import Clock, ManualClock, Now, SystemClock
 from millstream.commands.admin.info import LogFacts, ShellFacts
 from millstream.commands.context.config import Config
 from millstream.embedded.channel import Channel, Sink
-from millstream.embedded.guard import Guard, be_helper
+from millstream.embedded.guard import INSIDE, Guard, be_helper, catch_up, late
 from millstream.errors import DiskFullError, StorageError, UsageError
 from millstream.node.durability.disk_guard import DiskGuard, default_floor
-from millstream.node.durability.group_commit import CommitStep, Fsync, GroupCommit, Report, perform, perform_in_thread
+from millstream.node.durability.group_commit import CommitStep, Fsync, GroupCommit, Report, perform, perform_safely
 from millstream.node.durability.held_replies import ReplyGate
 from millstream.node.facts import log_facts
 from millstream.node.log.rewriting import Rewriter
@@ -109,6 +109,7 @@ class Store:
         self.forked = False
         self.gate = ReplyGate()
         self._guard = Guard()
+        self._lock, self._is_mine = self._guard.lock, self._guard.is_mine
         self._channels: dict[int, Channel] = {}  # by session id
         self._again: list[Channel] = []  # their wait is over, so commands they sent since may run
         self._durable: _Durable | None = None
@@ -199,23 +200,29 @@ class Store:
             sink: for what :meth:`Channel.feed` returns, which is returned too.
 
         Raises:
-            UsageError: in a forked child.
+            UsageError: in a forked child, or by a signal's handler inside a call of this very thread.
         """
         if self.forked:
             self._check_process()
-        with self._guard:
-            try:
-                replies = channel.feed(data)
-                if replies is None:
-                    self._settle()
-                    return None
-                if sink is not None and replies:
-                    sink(replies)
-                if self._durable is not None:
-                    self._settle_writes(self._durable)
-            except BaseException as error:
-                self.fail(StorageError(INTERRUPTED.format(url=self.place.url, error=repr(error))))
-                raise
+        if self._is_mine():
+            raise UsageError(INSIDE)
+        try:
+            with self._lock:  # the guard's, as two calls more would be much beside a plain command
+                try:
+                    replies = channel.feed(data)
+                    if replies is None:
+                        self._settle()
+                    else:
+                        if sink is not None and replies:
+                            sink(replies)
+                        if self._durable is not None:
+                            self._settle_writes(self._durable)
+                except BaseException as error:
+                    self.fail(StorageError(INTERRUPTED.format(url=self.place.url, error=repr(error))))
+                    raise
+        finally:
+            if late.own or late.left_over:
+                catch_up()
         return replies
 
     def hang_up(self, channel: Channel) -> None:
@@ -374,7 +381,7 @@ class Store:
 
     def _perform(self, step: CommitStep, kept: _Durable) -> None:
         """Write or sync outside the guard, so that commands go on meanwhile."""
-        report = perform_in_thread(step, kept.log, kept.disk_guard)
+        report = perform_safely(step, kept.log, kept.disk_guard)
         with self._guard:
             self._take_in(kept.commit, report)
             self._settle()

@@ -10,7 +10,7 @@ import os
 import weakref
 from typing import TYPE_CHECKING
 
-from millstream.embedded.guard import Guard, catch_up, outside
+from millstream.embedded.guard import Guard, catch_up, forget_guards, outside
 from millstream.embedded.store import Store
 from millstream.errors import ConfigError, StorageError, UsageError
 
@@ -148,6 +148,7 @@ def _close_all() -> None:
 def _after_fork() -> None:
     """In a forked child: another thread may have held any lock at that moment, so none of the parent's is used."""
     global _process
+    forget_guards()
     stores, _process = list(_process.open), _Process()
     for store in stores:
         store.abandon()

@@ -5,12 +5,21 @@ import queue
 import socket
 from typing import Any, cast
 
-from redis.connection import AbstractConnection, ConnectionPool
+from hiredis import pack_command
+from redis.connection import AbstractConnection, ConnectionPool, HiredisRespSerializer
 from redis.exceptions import ConnectionError as RedisConnectionError
+from redis.exceptions import ResponseError
+from redis.retry import Retry
 
 from millstream.embedded.leased import CLOSED, LeasedConnection, LeasedPool
-from millstream.embedded.place import Place
 from millstream.embedded.stores import Lease
+
+_VALUES = frozenset({bytes, str, int, float, bool, dict, set, type(None)})
+_PUSH = ord(">")
+# Options of a pool that ask for more of redis-py than a command's way to a store has
+_ELABORATE = frozenset(
+    {"cache", "cache_config", "credential_provider", "event_dispatcher", "retry_on_error", "retry_on_timeout"}
+)
 
 _NO_DESCRIPTOR = "an embedded connection has no file descriptor"
 
@@ -32,14 +41,32 @@ class Pipe:
         self._inbox: queue.SimpleQueue[bytes] = queue.SimpleQueue()
         self._held = b""  # taken from the inbox, not yet by the client
         self._at_end = False
-        self._channel = lease.store().connect(self._inbox.put)
+        self._put = self._inbox.put
+        self._store = lease.store()
+        self._run = self._store.run
+        self._channel = self._store.connect(self._put)
 
     def sendall(self, data: bytes) -> None:
         """Run commands; their replies can be read afterwards."""
         if self._channel.closed:
             raise RedisConnectionError(self._channel.reason or CLOSED)
         # a socket refuses what is not bytes; bytes(5) would be five zeros, which no command ever completes
-        self._channel.send(data if type(data) is bytes else bytes(memoryview(data)))
+        self._run(self._channel, data if type(data) is bytes else bytes(memoryview(data)), self._put)
+
+    def is_quiet(self) -> bool:
+        """Whether it is open and there is nothing to read, in the process that opened it."""
+        return not (self._held or self._channel.closed or self._store.forked) and self._inbox.empty()
+
+    def next(self) -> bytes | None:
+        """Replies that are here, from the begin of one on; None if there are none, or if it is a message or the end."""
+        if self._held or self._at_end or self._inbox.empty():
+            return None
+        data = self._inbox.get()
+        if not data or data[0] == _PUSH:
+            self._held, self._at_end = data, not data
+            return None
+        self._channel.taken()
+        return data
 
     def settimeout(self, seconds: float | None) -> None:
         """Seconds a read may take from now on; None for ever."""
@@ -125,6 +152,72 @@ class Pipe:
 class StoreConnection(LeasedConnection, AbstractConnection):
     """A connection of redis-py to a store of this process; see :class:`LeasedConnection` for its arguments."""
 
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options)
+        packer = getattr(self, "_command_packer", None)
+        self._packs_itself = type(packer) is HiredisRespSerializer and not self.health_check_interval
+
+    def _reader(self) -> Any:
+        """redis-py's hiredis reader; None while it is closed, or has another parser."""
+        return getattr(self._parser, "_reader", None)
+
+    def is_ready(self) -> bool:
+        """Whether a command may be sent, and the next thing to be read will be its reply."""
+        pipe = cast("Pipe | None", self._sock)
+        if pipe is None or not pipe.is_quiet() or self.should_reconnect():  # type: ignore[no-untyped-call]  # redis-py's gap
+            return False
+        reader = self._reader()
+        return reader is not None and not reader.has_data()
+
+    def send_command(self, *args: Any, **options: Any) -> None:
+        """Pack and run a command, with fewer calls than redis-py's where its name is one plain word."""
+        pipe: Any = self._sock
+        name = args[0]
+        if pipe is None or not self._packs_itself or type(name) is not str or not name.isalpha():
+            super().send_command(*args, **options)  # type: ignore[no-untyped-call]  # redis-py's gap
+            return
+        try:
+            data = pack_command(args)
+        except TypeError:  # a word of a kind that redis-py changes first, or refuses
+            super().send_command(*args, **options)  # type: ignore[no-untyped-call]  # redis-py's gap
+            return
+        try:
+            pipe.sendall(data)
+        except BaseException:
+            self.disconnect()  # type: ignore[no-untyped-call]  # redis-py's gap
+            raise
+
+    def read_response(self, disable_decoding: bool = False, **options: Any) -> Any:
+        """The next reply, with fewer calls than redis-py's where it is here and nothing but a reply."""
+        pipe, reader = cast("Pipe | None", self._sock), self._reader()
+        if disable_decoding or options or pipe is None or reader is None or self.health_check_interval:
+            return super().read_response(disable_decoding, **options)
+        if reader.has_data() or (data := pipe.next()) is None:
+            return super().read_response()
+        reader.feed(data)
+        reply = reader.gets()
+        if type(reply) in _VALUES or (type(reply) is list and not (reply and isinstance(reply[0], Exception))):
+            return reply
+        try:
+            return self._unusual(reply)
+        finally:
+            del reply  # or an error, its traceback and this frame were a cycle
+
+    def _unusual(self, reply: Any) -> Any:
+        """As redis-py does with a reply that is no value, or not whole."""
+        if type(reply) is object:  # its word for that
+            return super().read_response()
+        error = reply[0] if isinstance(reply, list) and reply else reply
+        try:
+            if isinstance(error, RedisConnectionError):
+                self.disconnect()  # type: ignore[no-untyped-call]  # redis-py's gap
+                raise error
+            if isinstance(reply, ResponseError):
+                raise reply
+            return reply
+        finally:
+            del error, reply
+
     def _connect(self) -> socket.socket:
         return cast("socket.socket", Pipe(self._lease, self.socket_timeout))
 
@@ -143,17 +236,47 @@ class StoreConnection(LeasedConnection, AbstractConnection):
 class StorePool(LeasedPool, ConnectionPool):
     """A pool of redis-py; see :class:`LeasedPool` for its arguments."""
 
+    def __init__(self, lease: Lease, **options: Any) -> None:
+        super().__init__(lease, **options)
+        self._is_simple = not any(options.get(name) for name in _ELABORATE) and _is_once(options.get("retry"))
+
     def disconnect(self, inuse_connections: bool = True) -> None:
         """Hang up; with no connection left, let the store go. Used again, the pool opens it again."""
         super().disconnect(inuse_connections)
         if inuse_connections:
             self._lease.give_up()
 
+    def set_retry(self, retry: Any) -> None:
+        """What is done when a connection fails, from now on."""
+        self._is_simple = self._is_simple and _is_once(retry)
+        super().set_retry(retry)
 
-def sync_pool(place: Place, **options: Any) -> StorePool:
-    """A pool for ``redis.Redis.from_pool``.
+    def lend(self) -> StoreConnection | None:
+        """An idle connection that is ready; None if there is none, or it is for ``get_connection`` to say more.
 
-    Raises:
-        MillstreamError: the store cannot be opened; see :class:`Lease`.
-    """
-    return StorePool(Lease(place), connection_class=StoreConnection, **{"db": place.db, **options})
+        What it counts and tells listeners is not done, so this is for who has nobody to tell.
+        """
+        if not self._is_simple:
+            return None
+        with self._lock:
+            idle = self._available_connections
+            if not idle or not idle[-1].is_ready():
+                return None
+            connection: StoreConnection = idle.pop()
+            self._in_use_connections.add(connection)
+        return connection
+
+    def take_back(self, connection: StoreConnection) -> None:
+        """One that was lent."""
+        if connection.should_reconnect() or self.pid != connection.pid:  # type: ignore[no-untyped-call]  # redis-py's gap
+            self.release(connection)  # type: ignore[arg-type]  # redis-py means any
+            return
+        with self._lock:
+            if connection in self._in_use_connections:
+                self._in_use_connections.remove(connection)
+                self._available_connections.append(connection)
+
+
+def _is_once(retry: Any) -> bool:
+    """Whether nothing is tried again."""
+    return retry is None or (type(retry) is Retry and retry.get_retries() == 0)

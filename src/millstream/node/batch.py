@@ -14,7 +14,7 @@ record together. There are two runners with one interface: :class:`PyPlainRunner
 
 import re
 import time
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple
 
 from millstream import core
 from millstream.engine import ids
@@ -25,6 +25,8 @@ from millstream.engine.streams.pending import Consumer, IdIndex
 from millstream.engine.streams.stream import Stream
 from millstream.node.journal import not_logged
 from millstream.node.log import codec
+from millstream.node.plain import NOTHING, PlainRun, PlainRunner
+from millstream.node.queued import append_plain
 from millstream.protocol.split import Splitter
 
 if TYPE_CHECKING:
@@ -66,63 +68,7 @@ ROWS_MAX = 50_000
 _SIGNS = frozenset({b"-", b"+"})
 
 
-class PlainRun(NamedTuple):
-    """What came of a run of plain commands.
-
-    Attributes:
-        at: position in the data behind the last command that was taken.
-        words: the command there, if it is complete; it was taken too, and goes the ordinary way. None at the end of
-            the data, at what is not complete or not usual RESP, and where the run ended for another reason.
-        commands: how many plain commands were run.
-        last: name of the last of them.
-        replies: theirs, in order.
-        record: their changes as a record of the log; None without any.
-        changes: how many there were, as Redis counts them.
-        hits: keys that were read and were there.
-        misses: keys that were read and were not there.
-        woken: the key, if the last command changed one that somebody waits for; they are to be served before
-            anything else.
-        soft: no reply waits for the record, which holds only when consumers tried to claim; see
-            :func:`~millstream.commands.streams.read.note_seen`.
-    """
-
-    at: int
-    words: list[bytes] | None
-    commands: int
-    last: str
-    replies: bytes
-    record: bytes | None
-    changes: int
-    hits: int
-    misses: int
-    woken: bytes | None
-    soft: bool
-
-
 _EMPTY = Splitter(b"")
-
-NOTHING = PlainRun(0, None, 0, "", b"", None, 0, 0, 0, None, soft=False)
-"""A run of no commands."""
-
-
-class PlainRunner(Protocol):
-    """Runs plain commands; what the two implementations have in common."""
-
-    def run(self, db: "Database", data: bytes, at: int, wall: int, resp: int) -> PlainRun:
-        """Run plain commands from the head of ``data`` on.
-
-        Args:
-            db: the session's database.
-            data: bytes from the client.
-            at: where to begin.
-            wall: wall milliseconds, for all of them.
-            resp: the session's protocol, 2 or 3.
-        """
-        ...
-
-    def drain(self) -> list[tuple[int, int]]:
-        """Calls and nanoseconds of each command in the order of :data:`NAMES` since this was last asked."""
-        ...
 
 
 class PyPlainRunner:
@@ -549,8 +495,8 @@ class PyPlainRunner:
         if gone:
             return None
         options = _ClaimOptions(self._wall, None, just_id)
-        reply = self._claim(words, holder, options, ids.unpack_all(taken), counts)
-        return None if reply is None else b"*3\r\n%b%b*0\r\n" % (_bulk(ids.text(cursor)), reply)
+        form = b"*3\r\n%b%%b*0\r\n" % _bulk(ids.text(cursor))
+        return self._claim(words, holder, options, ids.unpack_all(taken), counts, form)
 
     def _claim(
         self,
@@ -559,8 +505,9 @@ class PyPlainRunner:
         options: "_ClaimOptions",
         found: list[int],
         counts: list[int],
+        form: bytes = b"%b",
     ) -> bytes | None:
-        """Give records to a consumer; the reply, of ids or entries."""
+        """Give records to a consumer; the reply, of ids or entries, in the form given."""
         (stream, group, consumer), (time, retry_count, just_id) = holder, options
         if counts and min(counts) < 0:
             return None
@@ -571,24 +518,27 @@ class PyPlainRunner:
             rows = [wire for wire in map(stream.entries.wire, found) if wire is not None]
         if sum(map(len, rows)) >= REPLY_MAX:
             return None
-        self._hits += 1
         wall = self._wall
         place = (self._db.index, *words[1:4], wall)
+        reply = form % (b"*%d\r\n%b" % (len(found), b"".join(rows)))
         if found:
             if retry_count is not None:
                 counts = [retry_count] * len(found)
             elif not just_id:
                 counts = list(map(next_count, counts))
             packed = ids.pack_all(found)
-            group.assign_all(packed, consumer, time, counts)
-            consumer.seen = consumer.active = wall
             self._steps.append(("gclaim", *place, time, packed, counts))
+            self._is_changing = True
+            group.assign_all(packed, consumer, time, counts)
+            self._is_changing = False
+            consumer.seen = consumer.active = wall
             self._dirty += len(found)
         elif consumer.seen != wall:
-            consumer.seen = wall
             self._steps.append(("cseen", *place))
+            consumer.seen = wall
             self._soft_steps += 1
-        return b"*%d\r\n%b" % (len(found), b"".join(rows))
+        self._hits += 1
+        return reply
 
 
 class _ClaimOptions(NamedTuple):
@@ -655,20 +605,19 @@ class Batches:
     def takes(self, session: "Session") -> bool:
         """Whether plain commands of this session may be run now, for as long as it runs nothing else.
 
-        What may be in the way: the user's rights, a transaction, subscriptions (RESP2 then takes few commands), CLIENT
-        REPLY, a pause, a full disk, keyspace events, and somebody who watches keys.
+        What may be in the way: the user's rights, subscriptions (RESP2 then takes few commands), CLIENT REPLY, a pause,
+        a full disk; and, but for commands that a transaction queues, keyspace events and somebody who watches keys.
         """
         return (
             session.user in self._accounts.unrestricted
-            and session.queue is None
             and session.reply_mode == "on"
             and not session.channels
             and not session.patterns
             and session.held is None
             and self._pause.ends is None
             and self._journal.outage is None
-            and not self._config.events
-            and not self._watched
+            and (session.queue is not None or not self._config.events)
+            and (session.queue is not None or not self._watched)
         )
 
     def take(self, session: "Session", reader: "CommandReader", wall: int) -> PlainRun:
@@ -707,20 +656,44 @@ class Batches:
             StorageError: the log takes nothing any more.
         """
         session.last_used = self._host.wall = wall
+        if session.queue is not None:
+            end, commands, last = append_plain(session, session.queue, data, at)
+            return NOTHING._replace(at=end, commands=commands, last=last, replies=b"+QUEUED\r\n" * commands)
+        run = self._counted(session, data, at, wall)
+        if run.commands:
+            session.commands += run.commands
+            session.last_command = run.last
+            if run.record is not None:
+                self._journal.append_run(run.record, soft=run.soft)
+        return run
+
+    def run_inside(self, session: "Session", data: bytes, at: int, wall: int) -> PlainRun:
+        """Run plain commands of a transaction, as a part of its record.
+
+        Args:
+            session: whose transaction it is; :meth:`takes` said yes to it.
+            data: the commands.
+            at: where to begin.
+            wall: wall milliseconds.
+
+        Raises:
+            StorageError: the log will never have what was changed.
+        """
+        run = self._counted(session, data, at, wall)
+        if run.record is not None:
+            self._journal.note_run(run.record, soft=run.soft)
+        return run
+
+    def _counted(self, session: "Session", data: bytes, at: int, wall: int) -> PlainRun:
         try:
             run = self._runner.run(self._keyspace.databases[session.db], data, at, wall, session.resp)
         except Exception as error:  # no memory to tell what was done
             raise not_logged("plain commands were run", error) from error
-        if run.commands:
-            session.commands += run.commands
-            session.last_command = run.last
-            stats = self._stats
-            stats.processed += run.commands
-            stats.dirty += run.changes
-            stats.lookups.hits += run.hits
-            stats.lookups.misses += run.misses
-            if run.record is not None:
-                self._journal.append_run(run.record, soft=run.soft)
+        stats = self._stats
+        stats.processed += run.commands
+        stats.dirty += run.changes
+        stats.lookups.hits += run.hits
+        stats.lookups.misses += run.misses
         return run
 
     def _drain(self) -> list[tuple[str, int, int]]:

@@ -40,7 +40,7 @@ class Journal:
         self.weight = Weight()
         self.outage: Outage | None = None
         self.saved_at = 0
-        self._steps: list[Transition] = []
+        self._steps: list[Transition | bytes] = []  # bytes: the record of a run, a part of this one
         self._is_hard = False  # one of these is not soft
 
     # ------------------------------------------------------------------ the record at work
@@ -51,13 +51,19 @@ class Journal:
         if not soft:
             self._is_hard = True
 
+    def note_run(self, record: bytes, *, soft: bool) -> None:
+        """The changes of a run of plain commands were made inside a transaction."""
+        self._steps.append(record)
+        if not soft:
+            self._is_hard = True
+
     def wait_for_soft(self) -> None:
         """A script or transaction shows what is logged softly, before it and in it: its reply waits for all of that."""
         if self.log is not None and not self.is_holding:
             self.position, self._is_hard = self.log.appended, self._is_hard or bool(self._steps)
 
     def flush(self, wall: int) -> "list[Transition]":
-        """Append what was noted since the last flush as one record; returns it.
+        """Append what was noted since the last flush as one record; returns it, without the runs of plain commands.
 
         Args:
             wall: wall milliseconds of the command.
@@ -68,19 +74,19 @@ class Journal:
         self.weight.bytes = 0
         steps = self._steps
         if not steps:
-            return steps
+            return []
         self._steps = []
         hard, self._is_hard = self._is_hard, False
         if self.log is not None:
             try:
-                position = self.log.append(codec.pack(wall, steps))
+                position = self.log.append(codec.join(wall, steps))
             except StorageError:
                 raise
             except Exception as error:  # a record beyond its limit, no memory for it
                 raise not_logged(f"{len(steps)} changes of one command or transaction were made", error) from error
             if hard:
                 self.position = position
-        return steps
+        return [step for step in steps if not isinstance(step, bytes)]
 
     def append_run(self, record: bytes, *, soft: bool) -> None:
         """Append the record of a run of plain commands, which replies wait for unless it is ``soft``.

@@ -24,7 +24,7 @@ from millstream.commands import load_all
 from millstream.commands.connection.transactions import end_transaction
 from millstream.commands.context.config import Config
 from millstream.commands.context.context import Blocked, Context
-from millstream.commands.context.session import Session
+from millstream.commands.context.session import Queue, Session
 from millstream.commands.table.spec import Command
 from millstream.commands.table.table import find, resolve
 from millstream.commands.users.accounts import Accounts
@@ -44,6 +44,7 @@ from millstream.node.host import NodeHost
 from millstream.node.journal import Journal
 from millstream.node.log import replay
 from millstream.node.outcome import Outcome
+from millstream.node.queued import Answers, PlainPiece
 from millstream.node.scripting.scripts import Scripts
 from millstream.node.stats import NodeStats
 from millstream.protocol.encoder import encode, weight
@@ -58,6 +59,8 @@ log = logging.getLogger("millstream.node")
 
 # Commands that act on the transaction itself even while one is open
 _UNQUEUED = frozenset({"exec", "discard", "multi", "watch", "quit", "reset"})
+# Commands with one of these flags change nothing but data, and are told of nothing else
+_OF_DATA = frozenset({"write", "readonly"})
 # What EXEC says of a queued command that is not allowed any more, by what was refused
 _NO_LONGER = (
     "NOPERM ACLs rules changed between the moment the transaction was accumulated and the EXEC call. This command is "
@@ -260,7 +263,7 @@ class Node:
         self.stats.error(line)
         return Error(line)
 
-    def _exec(self, session: Session, queue: list[list[bytes]], now: Now) -> Reply:
+    def _exec(self, session: Session, queue: Queue, now: Now) -> Reply:
         """Run a transaction: one time, one record, and nobody served in between."""
         ctx = self._context(session, now, may_block=False)
         self.stats.command("exec").calls += 1
@@ -273,6 +276,8 @@ class Node:
             return Error(line)
         if broken:
             return NIL_ARRAY
+        if queue.has_together and self._runs_together(session, queue):
+            return self._exec_together(ctx, queue)
         replies: list[Reply] = []
         shows_soft, settled, resp = False, 0, session.resp
         ceiling, size = self.replies.ceiling(session), 0
@@ -300,6 +305,42 @@ class Node:
             self.journal.wait_for_soft()
         self.stats.dirty += ctx.dirty
         return muting.heard(replies)
+
+    def _runs_together(self, session: Session, queue: Queue) -> bool:
+        """Whether nothing stands in the way of plain commands before, between or behind those that are not plain."""
+        if not self.batches.takes(session):
+            return False
+        rows = [resolve(item) for item in queue.items if isinstance(item, list)]
+        return all(row.flags & _OF_DATA and not shows_times(row) for row in rows)
+
+    def _exec_together(self, ctx: Context, queue: Queue) -> Reply:
+        """Run a transaction, its plain commands many at a time."""
+        session, answers = ctx.session, Answers(len(queue), self.replies.ceiling(ctx.session))
+        for item in queue.items:
+            ctx.db = self.keyspace.databases[session.db]
+            if isinstance(item, PlainPiece) and self.journal.weight.takes(item.weight):
+                self._exec_piece(ctx, item, answers)
+                continue
+            for argv in [item] if isinstance(item, list) else item:
+                answers.add(encode(self._run_queued(ctx, resolve(argv), argv), session.resp))
+        session.overflow = answers.overflow
+        self.stats.dirty += ctx.dirty
+        return Raw(answers.buffers)
+
+    def _exec_piece(self, ctx: Context, piece: PlainPiece, answers: Answers) -> None:
+        """Run what was queued together, which was weighed."""
+        at, session = 0, ctx.session
+        while at < len(piece.data):
+            run = self.batches.run_inside(session, piece.data, at, ctx.now.wall)
+            answers.add([run.replies])
+            at = run.at
+            others = [] if run.words is None else [run.words]
+            if run.woken is not None:
+                self.waits.wake(session.db, run.woken)
+            elif not (others or run.commands):  # there was no memory to see what comes
+                others, at = list(piece.after(at)), len(piece.data)
+            for argv in others:
+                answers.add(encode(self._run(ctx, resolve(argv), argv), session.resp))
 
     def _run_queued(self, ctx: Context, row: Command, argv: list[bytes]) -> Reply:
         try:

@@ -25,8 +25,7 @@ from millstream.node.durability.group_commit import (
     Fsync,
     GroupCommit,
     Report,
-    perform,
-    perform_in_thread,
+    perform_safely,
 )
 
 if TYPE_CHECKING:
@@ -131,7 +130,7 @@ class Committer:
             if step.in_thread:
                 self._start(step)
             else:
-                self._settle(perform(step, self._log, self._guard))
+                self._settle(perform_safely(step, self._log, self._guard))
         self._set_timer()
 
     def _set_timer(self) -> None:
@@ -220,7 +219,7 @@ class Committer:
             due = None
             if job is not None:
                 job()
-            self._loop.call_soon_threadsafe(self._finished, perform_in_thread(step, self._log, self._guard))
+            self._loop.call_soon_threadsafe(self._finished, perform_safely(step, self._log, self._guard))
 
     def _sync_unasked(self) -> None:
         """The loop is late. What it has written is synced all the same; nothing waits for that, so nothing is told."""

@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING, Protocol, cast
 
 from millstream.commands.context.session import Traffic
 from millstream.errors import ProtocolError, StorageError
-from millstream.node.batch import NOTHING
 from millstream.node.durability.held_replies import HeldReplies
 from millstream.node.outcome import Outcome
+from millstream.node.plain import NOTHING
 from millstream.protocol import limits
 from millstream.protocol.encoder import error_line
 from millstream.protocol.reader import CommandReader, QueryBufferError
@@ -28,9 +28,9 @@ if TYPE_CHECKING:
     from millstream.commands.admin.info import ShellFacts
     from millstream.commands.context.config import OutputLimit
     from millstream.commands.context.session import Session
-    from millstream.node.batch import PlainRun
     from millstream.node.durability.held_replies import ReplyGate
     from millstream.node.node import Node
+    from millstream.node.plain import PlainRun
     from millstream.replies import Buffer
 
 log = logging.getLogger("millstream.server")
@@ -113,7 +113,7 @@ class Connection(asyncio.Protocol):
 
     __slots__ = (  # noqa: SIM905 - one on a line would take a line for each
         "_again _blocked _closed _ending _eof _forgotten _full _held _is_unix _out _out_barrier _out_size _paused "
-        "_queued _reader _reads _received _sent _server _transport session slow_since"
+        "_reader _reads _received _sent _server _transport session slow_since"
     ).split()
 
     session: "Session"
@@ -126,7 +126,6 @@ class Connection(asyncio.Protocol):
         self._held = HeldReplies(server.gate, self)  # what waits for the disk; nothing where no log is kept
         self._out: list[Buffer] = []  # replies gathered in the round of commands at work
         self._out_size = self._out_barrier = 0
-        self._queued = 0  # bytes of the commands queued by MULTI
         self._blocked = False  # a command waits in the node
         self._full = False  # the transport asked for no more
         self._paused = False  # we asked the transport for no more
@@ -413,19 +412,12 @@ class Connection(asyncio.Protocol):
             return Outcome([error_line("ERR internal error; the server's log has the details")], 0)
         if session.overflow:
             self._cut_slow(session.overflow)
-        if session.queue is not None:
-            self._count_queued(argv)
-        elif self._queued:
-            self._queued = 0
+        if session.queue is not None and session.queue.size > limits.QUERY_BUFFER_MAX:
+            # Commands queued by MULTI count against what a client may have waiting
+            server.facts.query_buffer_closed += 1
+            self._cut("its transaction is too large")
         self._reader.trusted = session.user is not None  # AUTH and RESET change it
         return outcome
-
-    def _count_queued(self, argv: list[bytes]) -> None:
-        """Commands queued by MULTI count against what a client may have waiting."""
-        self._queued += sum(map(len, argv)) + 64 * len(argv)
-        if self._queued > limits.QUERY_BUFFER_MAX:
-            self._server.facts.query_buffer_closed += 1
-            self._cut("its transaction is too large")
 
     # ------------------------------------------------------------------ replies
 

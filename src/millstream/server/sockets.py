@@ -162,13 +162,13 @@ class Sockets:
                 try:
                     if type(data) is bytes and data and events == _READABLE and transport.reads:
                         replies = transport.run_at_once(data, wall)
-                        if replies is None:  # who knows how long that took
-                            wall = wall_time()
-                        else:
+                        if replies is not None:
                             size += len(data)
                             answers.append((transport.client, replies))
+                            continue
                     else:
                         transport.happened(data, events)
+                    wall = wall_time()  # who knows how long that took
                 except Exception as error:  # noqa: BLE001 - a defect ends one connection, not the turn of the others
                     transport.abort()
                     self.loop.call_exception_handler({"message": "a client's protocol failed", "exception": error})

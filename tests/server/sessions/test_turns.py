@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 import socket
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -66,7 +66,7 @@ async def test_what_comes_together_is_one_group(tmp_path: Path, monkeypatch: pyt
 
 
 async def test_what_came_with_what_stops_a_client_is_run_later(tmp_path: Path) -> None:
-    """What came in the turn in which a client's wait ended with more than may be held back is not lost."""
+    """A client whose wait ends with more than may be held back is read no further; what it had sent is not lost."""
     server = Server(Settings(port=0, directory=tmp_path / "data"))
     await server.start()
     try:
@@ -167,6 +167,34 @@ def test_a_defect_ends_one_connection(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @native
+async def test_time_goes_on_within_a_turn(tmp_path: Path) -> None:
+    """What is run behind a command that took its time has a later one, however that one came: here with the end."""
+    path = tmp_path / "socket"
+    server = Server(Settings(port=0, unixsocket=path))
+    await server.start()
+    try:
+        with socket.socket(socket.AF_UNIX) as slow, socket.socket(socket.AF_UNIX) as other:
+            for each in (slow, other):
+                each.connect(str(path))
+            await aeventually(lambda: len(server.open_connections) == 2)
+            loop = asyncio.get_running_loop()
+            other.sendall(pack("XADD", "behind", "1-1", "f", "v"))
+            await loop.run_in_executor(None, other.recv, 100)
+            long, more = pack("EVAL", "for i = 1, 2000000 do end", "0"), pack("ECHO", "x") * 40  # until a clock is read
+            slow.sendall(long + more + pack("XADD", "before", "*", "f", "v"))
+            slow.close()
+            other.sendall(pack("XADD", "behind", "*", "f", "v"))
+            await loop.run_in_executor(None, other.recv, 100)
+            last = {}
+            for key in ("before", "behind"):
+                other.sendall(pack("XREVRANGE", key, "+", "-", "COUNT", "1"))
+                last[key] = (await loop.run_in_executor(None, other.recv, 200)).split(b"\r\n")[3]
+            assert last["behind"] >= last["before"]
+    finally:
+        await server.stop()
+
+
+@native
 def test_calls_refuse_what_they_do_not_know() -> None:
     """The core's two calls say what is wrong with what they are given, and change nothing."""
     calls: Any = native_calls()
@@ -183,3 +211,83 @@ def test_calls_refuse_what_they_do_not_know() -> None:
         other.close()
         (sent,) = calls.send_each([(one.fileno(), b"abc")])
         assert sent < 0
+
+
+@contextlib.asynccontextmanager
+async def standing(settings: Settings) -> AsyncIterator[Server]:
+    """A server in the test's own loop: what clients send while the test does not wait comes in one turn."""
+    server = Server(settings)
+    await server.start()
+    try:
+        yield server
+    finally:
+        await server.stop()
+
+
+async def reply(wire: Wire) -> Any:
+    """The next reply, while the loop goes on."""
+    return await asyncio.get_running_loop().run_in_executor(None, wire.read)
+
+
+async def ask(wire: Wire, *words: bytes | str | int) -> Any:
+    """Send one command and return its reply."""
+    wire.send(*words)
+    return await reply(wire)
+
+
+@native
+async def test_what_was_put_off_and_then_sent_at_once_is_sent_once() -> None:
+    """A reply that waits for the end of the turn leaves with those behind it where they are too many to wait."""
+    async with standing(Settings(port=0)) as server:
+        with Wire(server.url) as wire, Wire(server.url) as other:
+            assert await ask(other, "SUBSCRIBE", "c") == [b"subscribe", b"c", 1]
+            assert await ask(wire, "SET", "k", b"x" * 300_000) == b"OK"
+            # A message to another has what comes before it written on its own
+            wire.socket.sendall(b"".join((pack("CLIENT", "GETNAME"), pack("PUBLISH", "c", "m"), pack("MGET", "k") * 6)))
+            assert await reply(wire) in (None, b"")
+            assert await reply(wire) == 1
+            for _ in range(6):
+                assert await reply(wire) == [b"x" * 300_000]
+            assert await ask(wire, "ECHO", "end") == b"end"
+            assert await reply(other) == [b"message", b"c", b"m"]
+
+
+@native
+async def test_who_is_killed_in_a_turn_is_sent_nothing_in_it() -> None:
+    """A reply that waits for the end of the turn is dropped with its client, as in Redis, whoever else is answered."""
+    async with standing(Settings(port=0)) as server:
+        with Wire(server.url) as killer, Wire(server.url) as victim, Wire(server.url) as other:
+            number = await ask(victim, "CLIENT", "ID")
+            assert await ask(other, "PING") == await ask(killer, "PING") == b"PONG"
+            victim.send("CLIENT", "ID")
+            killer.send("CLIENT", "KILL", "ID", number)
+            other.send("CLIENT", "GETNAME")
+            assert await reply(killer) == 1
+            assert await reply(other) in (None, b"")
+            with pytest.raises((EOFError, ConnectionError)):
+                await reply(victim)
+            await aeventually(lambda: len(server.open_connections) == 2)
+
+
+@native
+@pytest.mark.parametrize("fsync", ["always", "everysec"])
+async def test_a_commit_that_breaks_answers_nobody(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fsync: Any) -> None:
+    """A defect in the commit of a turn: nobody is told that it was done, nor left waiting; the server stops."""
+    async with standing(Settings(port=0, directory=tmp_path / "data", fsync=fsync)) as server:
+        with Wire(server.url) as wire, Wire(server.url) as other:
+            for _ in range(60):  # until the loop itself waits for the disk
+                assert b"-" in await ask(wire, "XADD", "s", "*", "f", "v")
+            assert await ask(other, "PING") == b"PONG"
+
+            def failing(_: Log) -> int:
+                raise RuntimeError("a defect")
+
+            monkeypatch.setattr(Log, "write", failing)
+            wire.socket.sendall(ADD)
+            other.socket.sendall(pack("PING"))
+            for each in (wire, other):
+                with pytest.raises((EOFError, ConnectionError)):
+                    await reply(each)
+            assert server.stopping.is_set()
+            assert server.failure is not None
+            monkeypatch.undo()

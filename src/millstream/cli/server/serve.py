@@ -6,6 +6,7 @@ from pathlib import Path
 import click
 
 from millstream.cli.shared.paths import LocalPath
+from millstream.errors import ConfigError
 
 DEFAULT_DIR = Path("millstream-data")
 _PORTS = click.IntRange(0, 65535)
@@ -106,7 +107,10 @@ def serve(  # noqa: PLR0917 - click passes every option by name
     Exit code: 0 ended as asked, 1 it could not start or the disk failed (one line says what to do), 2 the command line
     is invalid. docs/server.md lists the parameters of --set; `redis-cli CONFIG GET '*'` shows them.
     """
-    from millstream.server.process import run_server  # noqa: PLC0415 - `serve --help` does not need it
+    try:
+        from millstream.server.process import run_server  # noqa: PLC0415 - `serve --help` does not need it
+    except ConfigError as error:  # of the core that the environment asks for
+        sys.exit(f"millstream serve: {error}")
     from millstream.server.settings import Settings  # noqa: PLC0415 - the same
     from millstream.server.tls import Tls  # noqa: PLC0415 - the same
 

@@ -8,6 +8,7 @@ Source: https://redis.io/docs/latest/develop/using-commands/transactions/
 """
 
 from millstream.commands.context.context import Context
+from millstream.commands.context.session import Queue
 from millstream.commands.table.table import command
 from millstream.errors import CommandError
 from millstream.replies import OK, Reply
@@ -27,7 +28,7 @@ def multi(ctx: Context, argv: list[bytes]) -> Reply:  # noqa: ARG001 - a handler
     """Queue commands from now on; replies OK. A second MULTI is an error that leaves the queue as it is."""
     if ctx.session.queue is not None:
         raise CommandError("ERR MULTI calls can not be nested")
-    ctx.session.queue = []
+    ctx.session.queue = Queue()
     return OK
 
 

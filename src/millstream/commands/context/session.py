@@ -1,7 +1,10 @@
 """What the commands know of one connection: plain data, no socket."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
+
+WORD_SIZE = 64
+"""What a queued word takes beside its bytes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,6 +26,54 @@ class Traffic:
     reads: int = 0
     unread: int = 0
     untaken: int = 0
+
+
+class Queue:
+    """The commands of a transaction that has begun.
+
+    Attributes:
+        items: in order: the words of one command, or commands that were queued together, which give the words of each.
+        size: what they take in memory.
+        has_together: some were queued together.
+    """
+
+    __slots__ = ("_count", "has_together", "items", "size")
+
+    def __init__(self) -> None:
+        self.items: list[list[bytes] | Iterable[list[bytes]]] = []
+        self.size = 0
+        self.has_together = False
+        self._count = 0
+
+    def append(self, argv: list[bytes]) -> None:
+        """Queue one command."""
+        self.items.append(argv)
+        self._count += 1
+        self.size += sum(map(len, argv)) + WORD_SIZE * len(argv)
+
+    def append_together(self, commands: Iterable[list[bytes]], count: int, size: int) -> None:
+        """Queue commands that came together.
+
+        Args:
+            commands: give the words of each.
+            count: how many they are.
+            size: what they take in memory.
+        """
+        self.items.append(commands)
+        self._count += count
+        self.size += size
+        self.has_together = True
+
+    def __len__(self) -> int:
+        return self._count
+
+    def __iter__(self) -> Iterator[list[bytes]]:
+        """The words of each command."""
+        for item in self.items:
+            if isinstance(item, list):
+                yield item
+            else:
+                yield from item
 
 
 @dataclass(slots=True, eq=False)
@@ -73,7 +124,7 @@ class Session:
     created: int = 0
     last_used: int = 0
     last_command: str = ""
-    queue: list[list[bytes]] | None = None
+    queue: Queue | None = None
     queue_failed: bool = False
     watched: set[tuple[int, bytes]] = field(default_factory=set)
     watch_broken: bool = False

@@ -37,13 +37,13 @@ def diagnose_machine(useful: Mapping[str, str] = USEFUL) -> Iterator[Finding]:
 
 def _core() -> Finding:
     if core.NAME == core.NATIVE:
-        return Finding("ok", "core", "the native core")
+        return Finding("ok", "core", core.NATIVE)
     if core.IS_CHOSEN:
-        return Finding("ok", "core", f"the Python core, as {core.VARIABLE} says; the native one is faster")
+        return Finding("ok", "core", f"{core.PYTHON}, as {core.VARIABLE} says; the native one is faster")
     return Finding(
         "note",
         "core",
-        "the native core is not there",
+        f"{core.PYTHON}: the native core is not there",
         "the server runs on its Python double, which is slower",
         core.REMEDY,
     )

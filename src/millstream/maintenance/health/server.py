@@ -7,6 +7,7 @@ from typing import Any
 
 import redis
 
+from millstream import core
 from millstream.client.capabilities import Capabilities, find_sync
 from millstream.client.connect import sync_client
 from millstream.client.url import check_remote
@@ -78,6 +79,8 @@ def _server(client: Any, info: dict[str, Any]) -> Iterator[Finding]:
     """
     name = f"Millstream {info['millstream_version']}" if "millstream_version" in info else "a server of Redis Streams"
     yield Finding("ok", "reachable", f"{name}, Redis {info.get('redis_version', 'of unknown version')}")
+    if "millstream_core" in info:
+        yield _core(info["millstream_core"])
     can = find_sync(client)
     has = [field.name for field in fields(Capabilities) if getattr(can, field.name)]
     lacks = [field.name for field in fields(Capabilities) if not getattr(can, field.name)]
@@ -100,6 +103,18 @@ def _server(client: Any, info: dict[str, Any]) -> Iterator[Finding]:
                 "the server could not write to its disk",
                 "see its log, and the space on its disk",
             )
+
+
+def _core(name: str) -> Finding:
+    if name == core.NATIVE:
+        return Finding("ok", "core", name)
+    return Finding(
+        "note",
+        "core",
+        name,
+        "the native core is faster",
+        f"on the server's machine {core.REMEDY}; nothing, if {core.VARIABLE} chose this one",
+    )
 
 
 def _settings(client: Any, info: dict[str, Any]) -> Iterator[Finding]:

@@ -126,7 +126,7 @@ def perform(step: CommitStep, log: "Log", guard: DiskGuard) -> Report:
     return Report(step, position, free, seconds=time.perf_counter() - began)
 
 
-def perform_in_thread(step: CommitStep, log: "Log", guard: DiskGuard) -> Report:
+def perform_safely(step: CommitStep, log: "Log", guard: DiskGuard) -> Report:
     """:func:`perform`, where nobody else would see what it raises: no reply may be released after it.
 
     Args:

@@ -5,6 +5,7 @@ applying never reads it. Nothing but ints, bytes, text, booleans, null and array
 makes nothing else: no object is ever revived from a log.
 """
 
+from collections.abc import Sequence
 from typing import Any
 
 import msgpack
@@ -13,12 +14,37 @@ from millstream.engine.keyspace import Transition
 from millstream.errors import StorageError
 
 VERSION = 1
+# Bytes of a record before its transitions, at most: two heads of arrays, two numbers
+_HEAD_MAX = 20
 
 
-def pack(wall: int, steps: list[Transition]) -> bytes:
+def pack(wall: int, steps: Sequence[Transition | bytes]) -> bytes:
     """A record of these transitions, made at this wall time."""
     packed: bytes = msgpack.packb((VERSION, wall, steps), use_bin_type=True)
     return packed
+
+
+def join(wall: int, steps: Sequence[Transition | bytes]) -> bytes:
+    """A record of transitions, and of those of other records made at the same wall time, which are bytes."""
+    if bytes not in map(type, steps):
+        return pack(wall, steps)
+    packer, count, parts = msgpack.Packer(use_bin_type=True, autoreset=False), 0, []
+    for step in steps:
+        if isinstance(step, bytes):
+            unpacker = msgpack.Unpacker()
+            unpacker.feed(step[:_HEAD_MAX])
+            unpacker.read_array_header()
+            unpacker.skip()
+            unpacker.skip()
+            count += unpacker.read_array_header()
+            parts.append(memoryview(step)[unpacker.tell() :])
+        else:
+            count += 1
+            parts.append(msgpack.packb(step, use_bin_type=True))
+    for write, value in ((packer.pack_array_header, 3), (packer.pack, VERSION), (packer.pack, wall)):
+        write(value)
+    packer.pack_array_header(count)
+    return b"".join((packer.bytes(), *parts))
 
 
 def unpack(payload: bytes) -> tuple[int, list[list[Any]]]:

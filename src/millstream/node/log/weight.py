@@ -5,7 +5,7 @@ from millstream.errors import CommandError
 from millstream.protocol import limits
 
 # Bytes that a word takes in a record beside itself, at most
-_WORD_OVERHEAD = 16
+WORD_OVERHEAD = 16
 _TOO_LARGE = (
     f"ERR the changes of one transaction, script or command take at most {limits.CHANGE_MAX >> 20} MiB in the log, and "
     "with this command they would take more: nothing of it was done; make such changes in smaller parts"
@@ -31,7 +31,13 @@ class Weight:
             CommandError: see :meth:`add`.
         """
         if "write" in row.flags:
-            self.add(sum(map(len, argv)) + _WORD_OVERHEAD * len(argv))
+            self.add(sum(map(len, argv)) + WORD_OVERHEAD * len(argv))
+
+    def takes(self, size: int) -> bool:
+        """Weigh so many bytes if they are not too many; whether they were weighed."""
+        fits = self.bytes + size <= limits.CHANGE_MAX
+        self.bytes += size * fits
+        return fits
 
     def add(self, size: int) -> None:
         """So many bytes are about to be changed.

@@ -1,0 +1,136 @@
+"""Plain commands of a transaction, kept as the bytes they came as.
+
+A transaction that adds a thousand entries is a thousand commands that only wait: each is known by its name and its
+number of words to be one that may be queued, so they are counted together and no words are made of them. EXEC gives the
+bytes to the runner of :mod:`millstream.node.batch`. Only commands that write are kept so, since those are the ones that
+are sent by the thousand, and all of them weigh in the transaction's record.
+"""
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from millstream import core
+from millstream.commands.context.session import WORD_SIZE
+from millstream.commands.table.table import TABLE
+from millstream.node.log.weight import WORD_OVERHEAD
+from millstream.protocol import limits
+from millstream.protocol.reader import CommandReader
+from millstream.protocol.split import Splitter
+
+if TYPE_CHECKING:
+    from millstream.commands.context.session import Queue, Session
+    from millstream.replies import Buffer
+
+# Commands that are queued together; then other clients have their turn
+QUEUE_MAX = 512
+# Bytes that a queued command takes for each byte of what it came as, at most: a word of none is six
+_QUEUED_MAX = 11
+# The commands that write and have plain forms
+WRITES = tuple("set xack xadd xautoclaim xclaim xreadgroup".split())  # noqa: SIM905 - one on a line would take a line for each
+
+
+def py_queue_plain(data: bytes, at: int) -> tuple[int, int, int, int, str]:
+    """How far there is nothing but plain commands that write and have words enough.
+
+    Args:
+        data: bytes from a client.
+        at: where to begin.
+
+    Returns:
+        The position behind them, how many they are, the bytes of their words, how many words these are, and the name of
+        the last command, empty without any.
+    """
+    splitter = Splitter(data, at)
+    commands = size = count = 0
+    last, end = "", at
+    while commands < QUEUE_MAX and (words := splitter.next()) is not None:
+        name = words[0].lower().decode("latin-1")
+        if name not in WRITES or len(words) < -TABLE[name.encode()].arity:
+            break
+        last, end = name, splitter.at
+        commands += 1
+        count += len(words)
+        size += sum(map(len, words))
+    return end, commands, size, count, last
+
+
+queue_plain = core.choose(py_queue_plain)
+
+
+class PlainPiece:
+    """Plain commands that were queued together.
+
+    Args:
+        data: their bytes.
+        weight: what they take in the log, at most.
+    """
+
+    __slots__ = ("data", "weight")
+
+    def __init__(self, data: bytes, weight: int) -> None:
+        self.data, self.weight = data, weight
+
+    def __iter__(self) -> Iterator[list[bytes]]:
+        """The words of each."""
+        return self.after(0)
+
+    def after(self, at: int) -> Iterator[list[bytes]]:
+        """The words of each from a place on."""
+        reader = CommandReader()  # the native core queues words that hold a line's end, too
+        reader.feed(self.data[at:])
+        while (words := reader.next()) is not None or reader.has_more:
+            if words is not None:
+                yield words
+
+
+class Answers:
+    """The bytes of EXEC's reply.
+
+    Args:
+        count: replies that it has.
+        ceiling: bytes above which it is not kept, since its client would be cut; 0 for no such limit.
+
+    Attributes:
+        buffers: the bytes, in order.
+        overflow: how many they are, where that is too many; else 0.
+    """
+
+    __slots__ = ("_ceiling", "_size", "buffers", "overflow")
+
+    def __init__(self, count: int, ceiling: int) -> None:
+        self.buffers: list[Buffer] = [b"*%d\r\n" % count]
+        self.overflow = self._size = 0
+        self._ceiling = ceiling
+
+    def add(self, buffers: "list[Buffer]") -> None:
+        """The replies to what was run next; the whole transaction is run, even if they are not kept to be shown."""
+        self._size += sum(map(len, buffers))
+        if self._ceiling and self._size > self._ceiling:
+            self.overflow = self._size
+            self.buffers.clear()
+        else:
+            self.buffers += buffers
+
+
+def append_plain(session: "Session", queue: "Queue", data: bytes, at: int) -> tuple[int, int, str]:
+    """Queue the commands that may be queued together.
+
+    Args:
+        session: who has sent them.
+        queue: of its transaction.
+        data: bytes from it.
+        at: where to begin.
+
+    Returns:
+        The position behind them, how many they are, and the name of the last.
+    """
+    if queue.size + _QUEUED_MAX * (len(data) - at) > limits.QUERY_BUFFER_MAX:  # the ordinary way knows where it ends
+        return at, 0, ""
+    end, commands, size, words, last = queue_plain(data, at)
+    if commands:
+        queue.append_together(
+            PlainPiece(data[at:end], size + WORD_OVERHEAD * words), commands, size + WORD_SIZE * words
+        )
+        session.commands += commands
+        session.last_command = last
+    return end, commands, last

@@ -1,0 +1,175 @@
+"""redis-py's client by the short way: what users see of redis-py is as by the long one."""
+
+import os
+import threading
+from typing import Any
+
+import pytest
+import redis
+from redis.backoff import NoBackoff
+from redis.retry import Retry
+
+import millstream
+from millstream.embedded.short import StoreClient
+from millstream.embedded.sync import StorePool
+from millstream.errors import UsageError
+
+FIELDS = {"item": "tea", "amount": "3"}
+
+
+@pytest.fixture
+def lent(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
+    """Of each command that asked for the short way, whether it was let."""
+    asked: list[bool] = []
+    lend = StorePool.lend
+
+    def ask(pool: StorePool) -> Any:
+        connection = lend(pool)
+        asked.append(connection is not None)
+        return connection
+
+    monkeypatch.setattr(StorePool, "lend", ask)
+    return asked
+
+
+def test_commands_go_the_short_way(lent: list[bool]) -> None:
+    """All but the first, which makes the connection; a client made of this one, or of its pool, is as it was."""
+    with millstream.connect(decode_responses=True) as client:
+        entry = client.xadd("s", FIELDS)
+        client.xgroup_create("s", "g", id="0")
+        assert client.xreadgroup("g", "c", {"s": ">"}) == [["s", [(entry, FIELDS)]]]
+        assert client.xack("s", "g", entry) == 1
+        assert lent == [False, True, True]  # XGROUP CREATE is a name of two words
+        assert isinstance(client, StoreClient)
+        assert len(client.connection_pool._available_connections) == 1
+        with client.client() as single:
+            assert single.xlen("s") == 1
+        with redis.Redis(connection_pool=client.connection_pool) as other:
+            assert other.xlen("s") == 1
+        assert len(lent) == 3
+
+
+def test_every_kind_of_reply_and_word() -> None:
+    """Each value, and each error, is the one of redis-py's own way on the same store."""
+    calls: list[tuple[object, ...]] = [
+        ("SET", "k", "v"), ("GET", "k"), ("GET", "none"), ("get", b"k"), ("HSET", "h", "a", 1, "b", 2.5),
+        ("HGETALL", "h"), ("SADD", "set", "a"), ("SMEMBERS", "set"), ("XLEN", "none"), ("EVAL", "return {1, false}", 0),
+        ("EVAL", "return {}", 0), ("XADD", "s", "1-1", "a", bytearray(b"x")),
+        ("XADD", "s", "2-1", "a", memoryview(b"y")),
+        ("XRANGE", "s", "-", "+"), ("CONFIG GET", "maxmemory"), ("NOSUCH",), ("GET", "s"), ("GET",), ("HIMPORT", "SET"),
+        ("SET", "k", None), ("SET", "k", object()), ("XADD", "s", "1-1", "a", "b"), (b"PING",), ("PING", "\xe9"),
+        ("ECHO", "x" * 300_000), ("EVAL", "return redis.error_reply('LOADING it is')", 0), ("GET", "k"),
+    ]  # fmt: skip
+
+    def answers(client: redis.Redis) -> list[object]:
+        found: list[object] = []
+        for words in calls:
+            try:
+                found.append(client.execute_command(*words))
+            except redis.RedisError as error:
+                found.append((type(error), str(error)))
+        return found
+
+    with millstream.connect() as short, millstream.connect() as store, store.client() as long:
+        assert answers(short) == answers(long)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"retry": Retry(NoBackoff(), 3)},
+        {"retry_on_error": [redis.ResponseError]},
+        {"retry_on_timeout": True},
+    ],
+)
+def test_what_is_asked_of_redis_py_it_does(options: dict[str, Any], lent: list[bool]) -> None:
+    """Retries are its own."""
+    with millstream.connect(**options) as client:
+        client.set("k", "v")
+        assert [client.get("k"), client.get("k")] == [b"v", b"v"]
+        assert True not in lent
+
+
+def test_a_retry_set_later_holds(lent: list[bool]) -> None:
+    """From then on commands go redis-py's way."""
+    with millstream.connect("memory://later") as client, millstream.connect("memory://later") as other:
+        number = client.client_id()
+        client.set_retry(Retry(NoBackoff(), 1))
+        assert other.client_kill_filter(_id=number) == 1
+        lent.clear()
+        assert client.ping()
+        assert lent == [False]
+
+
+def test_closed_and_lost_connections(lent: list[bool]) -> None:
+    """One that was ended while idle is made again; while it waits for a reply, that is an error."""
+    with millstream.connect("memory://lost") as client, millstream.connect("memory://lost") as other:
+        number = client.client_id()
+        assert other.client_kill_filter(_id=number) == 1
+        assert client.client_id() > number
+        with pytest.raises(redis.ConnectionError):
+            client.execute_command("SHUTDOWN")
+        assert client.ping()
+
+
+def test_no_more_connections_than_allowed() -> None:
+    """``max_connections`` counts those that are lent; they are given back after errors."""
+    with millstream.connect(max_connections=1) as client:
+        for _ in range(3):
+            with pytest.raises(redis.ResponseError):
+                client.execute_command("NOSUCH")
+        held = client.connection_pool.get_connection()
+        with pytest.raises(redis.exceptions.MaxConnectionsError):
+            client.ping()
+        client.connection_pool.release(held)
+        assert client.ping()
+
+
+def test_threads_share_a_client() -> None:
+    """Each command has a connection to itself, also while others close the pool's."""
+    wrong: list[object] = []
+
+    def work(client: redis.Redis, number: int) -> None:
+        for turn in range(200):
+            if client.echo(f"{number} {turn}") != b"%d %d" % (number, turn):
+                wrong.append((number, turn))
+            if turn % 50 == 0:
+                client.connection_pool.disconnect(inuse_connections=False)
+
+    with millstream.connect("memory://many") as client:
+        threads = [threading.Thread(target=work, args=(client, number)) for number in range(8)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        pool = client.connection_pool
+        assert not pool._in_use_connections
+        assert len(pool._available_connections) == pool._created_connections
+    assert wrong == []
+
+
+def test_messages_are_no_replies() -> None:
+    """What comes unasked on a connection, as by CLIENT TRACKING or a subscription over RESP3, is not taken for one."""
+    with millstream.connect("memory://news", protocol=3) as client, millstream.connect("memory://news") as other:
+        client.ping()
+        connection = client.connection_pool.get_connection()
+        connection.send_command("SUBSCRIBE", "news")
+        assert connection.read_response(push_request=True)[0] == b"subscribe"
+        other.publish("news", "today")
+        client.connection_pool.release(connection)
+        assert client.echo("x") == b"x"
+
+
+def test_forked_child_is_told() -> None:
+    """By redis-py's own way, in its words or ours, and the parent goes on."""
+    with millstream.connect("memory://parent") as client:
+        client.set("k", "v")
+        child = os.fork()
+        if not child:
+            try:
+                client.get("k")
+            except (redis.RedisError, UsageError) as error:
+                os._exit(0 if "forked" in str(error) else 2)
+            os._exit(1)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+        assert client.get("k") == b"v"
