@@ -64,7 +64,7 @@ test-python-core: export MILLSTREAM_CORE = python
 test-python-core: install ## make test, of what has a double in C, with the Python core
 	$(BIN)/python -m pytest -m "not long" -n 2 --dist loadfile $(PYTHON_CORE_TESTS) $(ARGS)
 
-bench: install ## the server beside redis-server; writes docs/benchmarks.md (ARGS="--quick --output x.json" in 3 minutes, no page)
+bench: install ## the server beside redis-server; writes docs/benchmarks.md (ARGS="--quick --output x.json" in 3 to 5 minutes, no page)
 	$(BIN)/python -m bench.server $(ARGS)
 
 newer-redis: ## put a Redis 8 into .servers, for the comparisons with a live server (SOURCE=... builds it from a checkout)

@@ -83,6 +83,15 @@ def test_options_of_adding() -> None:
             store.xadd("s", {"a": 1}, "1-1")
 
 
+@pytest.mark.parametrize("count", [0, -1])
+def test_no_entries_asked_for_are_none(count: int) -> None:
+    """Redis answers null to a range of none, which is not what a loop over entries expects."""
+    with millstream.open_store("memory://") as store:
+        store.xadd("s", {"f": "v"})
+        assert store.xrange("s", count=count) == []
+        assert store.xrange("missing", count=count) == []
+
+
 def test_replies_may_be_text() -> None:
     """Ids, keys, names and values; bytes that are no UTF-8 survive the way there and back."""
     with millstream.open_store(text=True) as store:

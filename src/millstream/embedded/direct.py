@@ -247,7 +247,7 @@ class OpenStore(Generic[AnyStr]):
             CommandError: there is something else at the key, or an id is not one.
         """
         words: tuple[Word, ...] = ("XRANGE", key, start, end)
-        return _entries(self._run(words if count is None else (*words, "COUNT", count)))
+        return _entries(self._run(words if count is None else (*words, "COUNT", count)) or ())  # null for a COUNT of 0
 
     def xread(
         self, streams: Mapping[Any, Word], count: int | None = None, block: int | None = None
