@@ -166,7 +166,9 @@ async def test_a_quick_disk_is_waited_for_and_a_slow_one_is_not(log: HeldLog) ->
         await aeventually(lambda number=number: client.got[-1:] == [number])
         assert log.durable == number
     assert at_sync[0] == ("millstream-commit", False), "nothing is known of the disk yet"
-    assert at_sync[-1] == (threading.current_thread().name, False)
+    # Not the last one for certain: a machine that stalled a moment ago is taken for a slow disk
+    assert (threading.current_thread().name, False) in at_sync
+    assert not any(shown for _, shown in at_sync)
     assert log.calls == ["write", "sync"] * 50
     await committer.close()
 
