@@ -247,6 +247,9 @@ MEMORY = [100, 100, 0, 0, []]
         [1, 0, 1, MEMORY, [[ENTRY]], [[b"g", 0, 0, [HOLDER], [[1, 0, 5, 1], [2, None, 0, 1]]]]],
         [1, 0, 1, MEMORY, [[ENTRY]], [[b"g", 0, 0, [HOLDER], [[1, 0, 5, 2**63]]]]],
         [1, 0, 1, MEMORY, [[ENTRY]], [[b"g", 0, 0, [HOLDER], [[1, -1, 5, 1]]]]],
+        [1, 0, 1, MEMORY, [[ENTRY]], [[b"g", 0, 0, [HOLDER], [[1, 0, 1 - 2**63, 1]]]]],
+        [1, 0, 1, MEMORY, [[ENTRY]], [[b"g", 0, 0, [[b"c", 1 - 2**63, -1]], []]]],
+        [1, 0, 1, MEMORY, [[ENTRY]], [[b"g", 0, 0, [[b"c", 0, 1 - 2**63]], []]]],
     ],
 )
 def test_streams_that_no_stream_can_be(content: object) -> None:
@@ -346,7 +349,7 @@ def text(value: bytes) -> bytes:
     return bytes([0x80 | len(value)]) + value + bytes([len(value) + 1])
 
 
-def stream_of_redis(kind: int, active: int = 77, read: bytes = b"\x01") -> bytes:
+def stream_of_redis(kind: int, active: int = 77, read: bytes = b"\x01", delivered: int = 50) -> bytes:
     """Entries 1-1 and 1-2 (1-2 deleted), 1-3 with other fields; group g at 1-1, which anna has since 50."""
     packed = number(2) + number(1) + number(1) + text(b"f") + number(0)
     packed += number(2) + number(0) + number(0) + text(b"a") + number(4)
@@ -358,7 +361,7 @@ def stream_of_redis(kind: int, active: int = 77, read: bytes = b"\x01") -> bytes
     if kind > 15:
         body += bytes([1, 1, 1, 2, 3])
     body += b"\x01\x01g\x01\x01" + (read if kind > 15 else b"")
-    body += b"\x01" + first + (50).to_bytes(8, "little") + b"\x03"
+    body += b"\x01" + first + delivered.to_bytes(8, "little", signed=True) + b"\x03"
     body += b"\x01\x04anna" + (60).to_bytes(8, "little")
     if kind > 19:
         body += active.to_bytes(8, "little", signed=True)
@@ -392,6 +395,14 @@ def test_a_group_of_redis_that_cannot_count_comes_over(world: World) -> None:
     assert client.call("RESTORE", "s", 0, stream_of_redis(21, read=b"\x81" + b"\xff" * 8)) == OK
     assert fields(client.call("XINFO", "GROUPS", "s")[0])[b"entries-read"] is None
     assert client.call("RESTORE", "t", 0, stream_of_redis(21, read=b"\x81" + b"\xff" * 7 + b"\xfe")) == Error(BAD)
+
+
+def test_no_time_of_redis_is_too_long_ago_to_be_told(world: World) -> None:
+    """Since when an entry is idle is told in 64 bits: what a client makes up beyond that is refused."""
+    client = world.client()
+    assert client.call("RESTORE", "s", 0, stream_of_redis(21, delivered=-5)) == OK
+    assert client.call("RESTORE", "t", 0, stream_of_redis(21, delivered=5 - 2**63)) == Error(BAD)
+    assert client.call("RESTORE", "t", 0, stream_of_redis(21, active=5 - 2**63)) == Error(BAD)
 
 
 BOUNDS = [62, 63, 64, 125, 126, 4095, 4096, 16377, 16378, 16379, 2097145, 2097146]

@@ -68,16 +68,6 @@ FAULTS = (
         core="native",
     ),
     Fault(
-        "put-off-reply-sent-twice",
-        "What was put off to the end of a turn and has left before is not sent again.",
-        "server/sockets.py",
-        "Sockets.take_back",
-        "self._answered[number], self._replies[number] = (None, _NONE)",
-        "self._answered[number] = None",
-        f"{TURNS}::test_what_was_put_off_and_then_sent_at_once_is_sent_once",
-        core="native",
-    ),
-    Fault(
         "killed-in-a-turn-and-answered",
         "Who was killed in a turn is sent nothing at its end.",
         "server/sockets.py",
@@ -85,6 +75,16 @@ FAULTS = (
         "self._take_back()",
         "",
         f"{TURNS}::test_who_is_killed_in_a_turn_is_sent_nothing_in_it",
+        core="native",
+    ),
+    Fault(
+        "put-off-reply-sent-twice",
+        "What was put off to the end of a turn and has left before is not sent again.",
+        "server/sockets.py",
+        "Sockets.take_back",
+        "self._answered[number], self._replies[number] = (None, _NONE)",
+        "self._answered[number] = None",
+        f"{TURNS}::test_what_was_put_off_and_then_sent_at_once_is_sent_once",
         core="native",
     ),
     Fault(

@@ -192,6 +192,7 @@ Py_ssize_t store_length(EntryStore *store);         /* live entries */
 
 extern PyTypeObject RunnerType;
 int runner_prepare(void);                           /* once, before the type is used; -1 with an exception */
+PyObject *queue_plain(PyObject *self, PyObject *const *args, Py_ssize_t nargs); /* see millstream.node.queued */
 
 /* ---------------------------------------------------------------- frames.c, replay.c: the log */
 
@@ -203,7 +204,6 @@ int replay_prepare(void);
 
 /* ---------------------------------------------------------------- sockets.c, on Linux */
 
-PyObject *queue_plain(PyObject *self, PyObject *const *args, Py_ssize_t nargs); /* see millstream.node.queued */
 PyObject *read_ready(PyObject *self, PyObject *poll); /* [(descriptor, what came, events)], of an epoll */
 PyObject *send_each(PyObject *self, PyObject *replies); /* [(descriptor, bytes)] to [how many were taken, or -errno] */
 

@@ -11,6 +11,7 @@ typedef struct {
     const char *at, *end;
 } Source;
 
+#define OLDEST (-(INT64_C(1) << 62)) /* as plain.py has it */
 #define LEFT(source) ((uint64_t)((source)->end - (source)->at))
 
 typedef struct {

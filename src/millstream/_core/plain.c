@@ -365,7 +365,7 @@ PyObject *read_records(PyObject *Py_UNUSED(self), PyObject *args)
     Group *group;
     Source source;
     uint64_t count;
-    int64_t latest = -INT64_MAX;
+    int64_t latest = OLDEST;
     if (!PyArg_ParseTuple(args, "OOO!O!", &data, &at, &GroupType, &group, &PyList_Type, &holders)
         || source_at(data, at, &source) < 0 || !are_consumers(holders) || take_size(&source, LIST, &count) < 0)
         return NULL;

@@ -357,7 +357,7 @@ static int read_rows(const char *at, Row *rows, Py_ssize_t count)
     int ascend = 1;
     for (Py_ssize_t i = 0; i < count; i++, at += RECORD) {
         rows[i] = (Row){id_from_bytes(at), (int64_t)get_little(at + 16, 8), (int64_t)get_little(at + 24, 8), NULL};
-        if (rows[i].count < 0 || rows[i].time == INT64_MIN)
+        if (rows[i].count < 0 || rows[i].time < OLDEST)
             return malformed("a number out of range");
         ascend = ascend && (i == 0 || rows[i - 1].id < rows[i].id);
     }

@@ -100,7 +100,7 @@ def py_read_records(data: bytes, at: int, group: Group, holders: list[Consumer])
     Raises:
         MalformedError: one is there already, out of order, or of a consumer that is not.
     """
-    latest = -_LLONG_MAX
+    latest = plain.OLDEST
     count, at = plain.take_list(data, at)
     for _ in range(count):
         record, at = plain.take(data, at, _RECORD_DEPTH)

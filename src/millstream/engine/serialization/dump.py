@@ -268,8 +268,8 @@ def add_group(stream: Stream, content: list[Any]) -> tuple[Group, list[Consumer]
     holders = []
     for each in _want(consumers, list):
         consumer, seen, active = part(each, 3)
-        holder = Consumer(_want(consumer, bytes), number(seen, LLONG_MAX, lowest=-LLONG_MAX))
-        holder.active = number(active, LLONG_MAX, lowest=-LLONG_MAX)
+        holder = Consumer(_want(consumer, bytes), number(seen, LLONG_MAX, lowest=plain.OLDEST))
+        holder.active = number(active, LLONG_MAX, lowest=plain.OLDEST)
         holders.append(holder)
         group.consumers[holder.name] = holder
     if len(group.consumers) != len(holders):

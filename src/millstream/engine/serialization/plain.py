@@ -16,6 +16,9 @@ _NONE, _FALSE, _TRUE, _INT, _NEGATIVE, _BYTES, _LIST = range(7)
 _MOST_BITS = 133
 _DEEPEST = 8
 
+OLDEST = -(2**62)
+"""The earliest time that a payload may name: what is older has been idle for longer than a reply's number can say."""
+
 
 class MalformedError(Exception):
     """Bytes that no dump can be."""

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from millstream import core
 from millstream.engine.ids import MAX64
 from millstream.engine.serialization.bulk import add_node
-from millstream.engine.serialization.plain import MalformedError, number
+from millstream.engine.serialization.plain import OLDEST, MalformedError, number
 from millstream.engine.streams.entries import EntryStore
 from millstream.engine.streams.group import Group
 from millstream.engine.streams.listpack import back_length, is_integer
@@ -290,7 +290,7 @@ def py_assign_pending(group: Group, records: bytes, owned: list[tuple[Consumer, 
     for at in range(0, len(records), _RECORD):
         time = int.from_bytes(records[at + 16 : at + 24], "little", signed=True)
         count = int.from_bytes(records[at + 24 : at + 32], "little")
-        times = number(time, _LLONG_MAX, lowest=-_LLONG_MAX), number(count, MAX_DELIVERIES)
+        times = number(time, _LLONG_MAX, lowest=OLDEST), number(count, MAX_DELIVERIES)
         if found.setdefault(records[at : at + 16], times) is not times:
             raise MalformedError("one entry pending twice")
     holders: dict[bytes, Consumer] = {}
