@@ -2,6 +2,7 @@
 
 import gc
 import os
+import sys
 from collections.abc import Generator, Iterator
 from pathlib import Path
 from typing import Any
@@ -74,6 +75,18 @@ def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.Tes
     report = yield
     report.sections = [(name, text.encode(errors="backslashreplace").decode()) for name, text in report.sections]
     return report
+
+
+@pytest.fixture
+def alone() -> Iterator[None]:
+    """No other thread runs unless the test waits for something: what fails or is counted here is its own.
+
+    Making allocations fail is for the whole process, and Spark's tests before this one leave a thread behind.
+    """
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(10)
+    yield
+    sys.setswitchinterval(before)
 
 
 @pytest.fixture(scope="session")

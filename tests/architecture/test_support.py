@@ -4,6 +4,8 @@ import os
 import socket
 import subprocess
 import sys
+import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -159,3 +161,26 @@ def test_steps_are_those_of_the_act_and_not_of_the_garbage_of_others() -> None:
     leftovers = [Lingering() for _ in range(100)]
     leftovers.clear()
     assert steps(act) == alone
+
+
+@pytest.mark.usefixtures("alone")
+def test_alone_no_other_thread_runs() -> None:
+    """A thread that wants to run has not, however long the test computes; then it does."""
+    ran, go, done = [0], threading.Lock(), threading.Event()
+
+    def other() -> None:
+        with go:
+            ran[0] += 1
+        done.set()
+
+    go.acquire()
+    thread = threading.Thread(target=other)
+    thread.start()
+    go.release()  # it is ready to run from here on
+    until = time.perf_counter() + 0.2
+    while time.perf_counter() < until:
+        pass
+    seen = ran[0]
+    assert done.wait(10)
+    thread.join()
+    assert (seen, ran[0]) == (0, 1)

@@ -12,6 +12,7 @@ from engine.twins import native, seen
 from millstream.engine.ids import pack_all
 from support import needs
 
+pytestmark = pytest.mark.usefixtures("alone")
 _testcapi = needs.package("_testcapi")  # makes allocations fail
 
 LARGE = [b"f%d" % at for at in range(100)]  # more words than are looked at without asking for memory

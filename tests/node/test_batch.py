@@ -598,6 +598,7 @@ CLAIMS = {
 
 
 @native
+@pytest.mark.usefixtures("alone")
 @pytest.mark.parametrize("what", CLAIMS)
 def test_a_plain_command_that_finds_no_memory_is_done_or_changes_nothing(what: str) -> None:
     """Whichever allocation fails; a run that cannot even say what it did raises, and the server ends."""

@@ -19,6 +19,7 @@ from support import needs
 from support.inprocess import World
 from support.wire import pack
 
+pytestmark = pytest.mark.usefixtures("alone")
 _testcapi = needs.package("_testcapi")
 native = needs.native_core(at_work=True)
 

@@ -16,6 +16,7 @@ from support.inprocess import World
 from support.state import check, snapshot
 from support.wire import pack
 
+pytestmark = pytest.mark.usefixtures("alone")
 _testcapi = needs.package("_testcapi")  # makes allocations fail
 # At work under the runner in Python too: its store changes all of an entry or nothing
 native = needs.native_core(at_work=True)
