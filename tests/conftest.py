@@ -81,11 +81,14 @@ def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.Tes
 def alone() -> Iterator[None]:
     """No other thread runs unless the test waits for something: what fails or is counted here is its own.
 
-    Making allocations fail is for the whole process, and Spark's tests before this one leave a thread behind.
+    Making allocations fail is for the whole process: for a thread that Spark's tests before this one left behind, and
+    for whom the collector calls.
     """
-    before = sys.getswitchinterval()
+    before, called = sys.getswitchinterval(), gc.callbacks[:]
     sys.setswitchinterval(10)
+    gc.callbacks.clear()
     yield
+    gc.callbacks.extend(called)
     sys.setswitchinterval(before)
 
 
