@@ -29,7 +29,7 @@ static PyObject *names_of(const Node *node)
 }
 
 /* low and high as the class has them: without a live entry behind the last one, and 0 */
-static int pack_entries(const Node *node, Buf *ids, Buf *places, Buf *wire, PyObject *dead, int64_t *low, int64_t *high)
+static int pack_parts(const Node *node, Buf *ids, Buf *places, Buf *wire, PyObject *dead, int64_t *low, int64_t *high)
 {
     Entry entry;
     Id before = node->first;
@@ -71,7 +71,7 @@ PyObject *node_pack(Node *source)
     PyObject *dead = PyList_New(0), *names = NULL, *packed = NULL;
     Node *node = dead == NULL ? NULL : node_copy(source); /* lists may start the garbage collector, and that anything */
     if (node != NULL && (names = names_of(node)) != NULL
-        && pack_entries(node, &ids, &places, &wire, dead, &low, &high) == 0)
+        && pack_parts(node, &ids, &places, &wire, dead, &low, &high) == 0)
         packed = Py_BuildValue("[NNO[LLL]ON]", buf_bytes(&ids), buf_bytes(&places), dead, (long long)low,
                                (long long)high, (long long)node->payload, names, buf_bytes(&wire));
     buf_free(&ids);
@@ -167,7 +167,7 @@ static int same_place(View places, Py_ssize_t number, Py_ssize_t place)
 
 /* All entries of a packed node; dead is the list of the tombstones' places, ascending. low and high become the places of
  * the first live entry and behind the last one. */
-static Node *read_entries(View ids, View places, View wire, PyObject *dead, long long *low, long long *high)
+static Node *node_of_parts(View ids, View places, View wire, PyObject *dead, long long *low, long long *high)
 {
     const char *at = wire.data, *end = wire.data + wire.size;
     View *words = NULL, name;
@@ -256,7 +256,7 @@ Node *node_unpack(PyObject *packed)
     if (PyList_GET_SIZE(part[3]) != 3 || ids.size % 16 || places.size != ids.size / 4)
         return refuse("a part is of another size"), NULL;
     long long low, high;
-    Node *node = read_entries(ids, places, wire, part[2], &low, &high);
+    Node *node = node_of_parts(ids, places, wire, part[2], &low, &high);
     if (node != NULL && check_facts(node, part[4], part[3], low, high) < 0) {
         node_free(node);
         return NULL;
