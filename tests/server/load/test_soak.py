@@ -26,7 +26,11 @@ STREAMS = 4
 KEPT = 2000
 PAUSE = 0.002
 GROWTH = 1.1
-"""The last third's memory is at most so many times the middle third's."""
+"""What the last third's memory comes back to is at most so many times what the middle third's came back to.
+
+The least of each third is compared and not its mean: replies to a client that takes none of them are in the memory for
+as long as it lives, some megabytes a time, and on a busy machine it lives for seconds. What leaks never comes back.
+"""
 RESTART = 300.0
 """Seconds a restart may take. 11 MB of log are 1.2 s of processor time, and were 13 s on a machine in great demand."""
 
@@ -150,7 +154,7 @@ class Soak:
             line.close()
 
     async def run(self, pid: int) -> list[int]:
-        """Everybody at once; the server's memory in bytes, about twice a second."""
+        """Everybody at once; the server's memory in bytes, about ten times a second."""
         working = [self.add(f"soak:{number}") for number in range(STREAMS)]
         working += [self.consume(f"c{number}") for number in range(6)]
         working += [self.harm(), self.harm()]
@@ -160,7 +164,7 @@ class Soak:
         seen = []
         while not self.over:
             seen.append(memory(pid))
-            await pace(0.5)
+            await pace(0.1)
         return seen
 
 
@@ -189,7 +193,7 @@ def lives(folder: Path, seed: int, seconds: float) -> int:
         judge_living(server)
         assert set(soak.harmed) == {"half", "blocked", "slow", "nonsense", "kills"}
         third = len(seen) // 3
-        middle, end = (sum(some) / third for some in (seen[third:][:third], seen[-third:]))
+        middle, end = min(seen[third : 2 * third]), min(seen[-third:])
         hours = seconds / 3 / 3600
         campaign.show(
             f"soak of {seconds:.0f} s",
@@ -197,7 +201,7 @@ def lives(folder: Path, seed: int, seconds: float) -> int:
             f"memory {middle / 1e6:.1f} to {end / 1e6:.1f} MB, "
             f"slope {(end / middle - 1) * 100 / hours:.2f} % an hour",
         )
-        assert end <= middle * GROWTH, f"memory grew from {middle:.0f} to {end:.0f} bytes"
+        assert end <= middle * GROWTH, f"memory grew from {middle} to {end} bytes"
         server.kill()
         begun = time.monotonic()
         server.start(RESTART)
