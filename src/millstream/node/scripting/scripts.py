@@ -461,7 +461,6 @@ class Scripts:
 
         return {
             "look": lambda: None,
-            "resp": lambda: 2 if self._run is None else self._run.resp,
             "words": words,
             "more_words": more_words,
             "call": call,

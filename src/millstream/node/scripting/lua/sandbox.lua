@@ -312,6 +312,8 @@ function redis.sha1hex(...)
   return ask('sha1', type((...)) == 'number' and tostring((...)) or type((...)) == 'string' and (...) or '')
 end
 
+local resp -- the protocol that the script asked for
+
 function redis.setresp(...)
   if select('#', ...) ~= 1 then
     fail('ERR redis.setresp() requires one argument.')
@@ -321,6 +323,7 @@ function redis.setresp(...)
     fail('ERR RESP version must be 2 or 3.')
   end
   ask('set_resp', wanted)
+  resp = wanted
 end
 
 function redis.log(...)
@@ -710,7 +713,7 @@ end
 
 -- Before anything of a script's: the limits hold, and nothing of the one before is left
 local function begin()
-  stopped, is_loose, work, ticks, second = nil, false, 0, 0, time()
+  stopped, is_loose, work, ticks, second, resp = nil, false, 0, 0, time(), 2
   patterns.forget()
   made.forget()
   host.arm()
@@ -743,7 +746,7 @@ local function run(body, keys, argv, wide)
     local result = value
     ok, value = plain_xpcall(function()
       local out = {}
-      write(out, result, wide, ask('resp'), DEPTH)
+      write(out, result, wide, resp, DEPTH)
       sethook()
       return concat(out)
     end, explained)
