@@ -54,7 +54,7 @@ def test_what_is_no_stream_is_said_so(client: redis.Redis, look: Look[Any]) -> N
     with pytest.raises(NotReadableError, match="the key 'text' holds no stream"):
         look(lambda line: streams.one(line, "text"))
     with pytest.raises(NotReadableError, match="no group 'bill'; its groups are: billing"):
-        look(lambda line: groups.group(line, "orders", "bill"))
+        look(lambda line: groups.read_group(line, "orders", "bill"))
     with pytest.raises(NotReadableError, match="with a group 'bill'"):
         look(lambda line: pending.summary(line, "orders", "bill"))
 

@@ -84,6 +84,13 @@ CLI_DOORS: dict[str, frozenset[str]] = {
     "server.doctor": frozenset({"maintenance"}),
     "spark.archive": frozenset({"spark"}),
     "spark.replay": frozenset({"spark"}),
+    "shared.lazy": frozenset(),  # groups of subcommands
+    "console.nouns": frozenset(),  # tables of subcommands
+    "console.shown": frozenset({"console"}),  # how groups are shown
+    "console.watching": frozenset({"client"}),  # the same question again and again
+    "console.stream": frozenset({"console", "client"}),
+    "console.group": frozenset({"console", "client"}),
+    "console.pending": frozenset({"console", "client"}),
     "shared.paths": frozenset(),  # of this machine
     "shared.signals": frozenset(),  # how long commands hear that they are to end
     "spark.queries": frozenset({"spark"}),

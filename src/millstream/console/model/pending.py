@@ -1,7 +1,9 @@
 """Entries that were delivered and not acknowledged: who holds them, since when, how often they were delivered. Pure."""
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Literal
 
 from millstream.console.model.entries import EntryView
 
@@ -44,6 +46,48 @@ class PendingEntry:
         return self.consumer is None
 
 
+PendingOrder = Literal["idle", "deliveries"]
+"""What pending entries may be sorted by, the highest first."""
+
+
+def badness(entry: PendingEntry, by: PendingOrder) -> float:
+    """What an entry is sorted by; one that nobody holds is idle for ever.
+
+    Args:
+        entry: a pending one.
+        by: what counts.
+    """
+    if by == "deliveries":
+        return entry.deliveries
+    return math.inf if entry.idle_ms is None else entry.idle_ms
+
+
+@dataclass(frozen=True, slots=True)
+class PendingChoice:
+    """Which pending entries are meant; what is None or False does not narrow.
+
+    Attributes:
+        consumer: held by this one.
+        idle_ms: last delivered so long ago at least; what nobody holds fits always, as it does for a claim.
+        deliveries: delivered so often at least.
+        unowned: held by nobody.
+    """
+
+    consumer: str | None = None
+    idle_ms: int | None = None
+    deliveries: int | None = None
+    unowned: bool = False
+
+    def fits(self, entry: PendingEntry) -> bool:
+        """Whether this entry is meant."""
+        return (
+            self.consumer in (None, entry.consumer)
+            and (self.idle_ms is None or entry.idle_ms is None or entry.idle_ms >= self.idle_ms)
+            and (self.deliveries is None or entry.deliveries >= self.deliveries)
+            and (entry.unowned or not self.unowned)
+        )
+
+
 @dataclass(frozen=True, slots=True)
 class PendingSummary:
     """How much is pending in a group, and with whom.
@@ -70,7 +114,7 @@ class PendingPage:
     Attributes:
         entries: in the order of their ids.
         next: where the next page begins, for ``start`` of the reading function; None at the end.
-        looked_at: entries that were read to find these; with a filter more than ``entries``.
+        looked_at: entries that were read to find these; with a choice more than ``entries``.
     """
 
     entries: tuple[PendingEntry, ...]

@@ -152,6 +152,33 @@ class StreamsSeen:
     more: bool = False
 
 
+@dataclass(frozen=True, slots=True)
+class GroupSeen:
+    """One group with all that is known of it, read at one moment.
+
+    Attributes:
+        streams: its stream alone, with the moment.
+        group: the group.
+        consumers: by name; empty where they could not be read, and then ``consumers_why`` says why.
+        consumers_why: why they could not be read; None when they were.
+    """
+
+    streams: StreamsSeen
+    group: GroupStatus
+    consumers: tuple[ConsumerStatus, ...]
+    consumers_why: str | None = None
+
+    @property
+    def at_ms(self) -> int:
+        """Wall milliseconds when it was asked for."""
+        return self.streams.at_ms
+
+    @property
+    def stream(self) -> StreamStatus:
+        """The stream of the group."""
+        return self.streams.streams[0]
+
+
 def oldest(entries: Iterable[OldestEntry]) -> OldestEntry:
     """The oldest of them; not known where one of them is not."""
     found = OldestEntry()

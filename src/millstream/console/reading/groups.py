@@ -2,15 +2,15 @@
 
 from millstream.client.line import Line
 from millstream.console.model import replies
-from millstream.console.model.streams import ConsumerStatus, GroupStatus, StreamStatus
+from millstream.console.model.streams import ConsumerStatus, GroupSeen, GroupStatus, StreamStatus
 from millstream.console.reading.asking import NotReadableError, calls, checked
-from millstream.console.reading.streams import one
+from millstream.console.reading.streams import read_one
 
 _NAMED = 10  # groups that a message names
 
 
-async def group(line: Line, stream: str, name: str) -> tuple[StreamStatus, GroupStatus]:
-    """A group and its stream.
+async def read_group(line: Line, stream: str, name: str) -> GroupSeen:
+    """A group, its stream and its consumers.
 
     Args:
         line: to the server.
@@ -21,16 +21,24 @@ async def group(line: Line, stream: str, name: str) -> tuple[StreamStatus, Group
         NotReadableError: there is no such stream or group, or the server does not let us look.
         Disconnected: no answer came.
     """
-    status = await one(line, stream)
+    seen = await read_one(line, stream)
+    found = _named(seen.streams[0], name)
+    try:
+        return GroupSeen(seen, found, tuple(await consumers(line, stream, name)))
+    except NotReadableError as error:
+        return GroupSeen(seen, found, (), str(error))
+
+
+def _named(status: StreamStatus, name: str) -> GroupStatus:
     if (refused := status.missing.get("groups")) is not None:
-        raise NotReadableError(f"{stream}: {refused}")
+        raise NotReadableError(f"{status.key}: its groups are not known: {refused}")
     for found in status.groups:
         if found.name == name:
-            return status, found
+            return found
     names = sorted(each.name for each in status.groups)
     more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
     has = f"its groups are: {', '.join(names[:_NAMED])}{more}" if names else "it has none"
-    raise NotReadableError(f"the stream {stream!r} has no group {name!r}; {has}")
+    raise NotReadableError(f"the stream {status.key!r} has no group {name!r}; {has}")
 
 
 async def consumers(line: Line, stream: str, name: str) -> list[ConsumerStatus]:

@@ -12,7 +12,7 @@ from millstream.clock import SystemClock
 from millstream.console.model import replies
 from millstream.console.model.names import order, text_of
 from millstream.console.model.streams import GroupStatus, OldestEntry, StreamsSeen, StreamStatus
-from millstream.console.reading.asking import calls, checked, explained
+from millstream.console.reading.asking import NotReadableError, calls, checked, explained
 
 STREAMS_A_TRIP = 200
 """Streams that are asked about in one round trip."""
@@ -75,10 +75,24 @@ async def one(line: Line, key: str) -> StreamStatus:
         NotReadableError: there is none at that key, or the server does not let us look.
         Disconnected: no answer came.
     """
+    return (await read_one(line, key)).streams[0]
+
+
+async def read_one(line: Line, key: str) -> StreamsSeen:
+    """The same, with the moment it was read.
+
+    Args:
+        line: to the server.
+        key: of the stream.
+
+    Raises:
+        NotReadableError: there is none at that key, or the server does not let us look.
+        Disconnected: no answer came.
+    """
     seen = await read(line, [key])
     if not seen.streams:
-        checked(Exception(seen.refused[key]), key)
-    return seen.streams[0]
+        raise NotReadableError(seen.refused[key])
+    return seen
 
 
 async def read(line: Line, keys: Sequence[str], *, ages: bool = True) -> StreamsSeen:
