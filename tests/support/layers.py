@@ -101,12 +101,12 @@ PURE = (
     "millstream.worker.model.retry",
     "millstream.worker.registry.facts",
     "millstream.client.jsontext",
+    "millstream.client.ranges",
     "millstream.spark.model.offsets",
     "millstream.spark.model.claims",
     "millstream.spark.archiving.bounds",
     "millstream.spark.archiving.manifest",
     "millstream.console.model",
-    "millstream.console.advice",
 )
 
 # Whatever reads or waits for the world outside the arguments.
