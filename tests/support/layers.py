@@ -47,7 +47,7 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     "spark": frozenset({"client"}),
     # What an app declares is the worker's, how it runs is Spark's, and neither knows the other: this joins them.
     "pipelines": frozenset({"client", "worker", "spark"}),
-    "console": frozenset({"client"}),
+    "console": frozenset({"client", "worker"}),  # the registry of workers and their envelope
     "maintenance": frozenset(
         {"engine", "node", "persistence", "client"}
     ),  # reads a log; asks a server for its settings
@@ -106,6 +106,8 @@ PURE = (
     "millstream.spark.archiving.manifest",
     "millstream.console.model",
     "millstream.console.advice",
+    "millstream.console.payloads",
+    "millstream.worker.handlers.envelope",
 )
 
 # Whatever reads or waits for the world outside the arguments.
@@ -128,7 +130,7 @@ THIRD_PARTY: dict[str, tuple[frozenset[str], str]] = {
     "click": (frozenset({"cli"}), ""),
     "hiredis": (frozenset({"protocol", "engine", "node", "embedded", "client", "spark", "migrate"}), ""),
     "lupa": (frozenset({"node"}), "server"),
-    "msgpack": (frozenset({"persistence", "node", "maintenance"}), ""),
+    "msgpack": (frozenset({"persistence", "node", "maintenance", "console"}), ""),
     "redis": (
         frozenset({"embedded", "client", "worker", "compat", "spark", "demo", "testing", "migrate", "maintenance"}),
         "",
