@@ -10,10 +10,10 @@ from collections.abc import Callable, Iterable
 from support.source import Import, Module, part_of
 
 # Leaves: one error tree, the clock protocol, times as people write them, what a signal asks for, the reply values,
-# patterns of keys, names of local files, text for terminals, the choice between C and Python. All may use them, they
-# use nobody but each other.
+# patterns of keys, names of local files, text for terminals, values as text, the choice between C and Python. All may
+# use them, they use nobody but each other.
 LEAVES = frozenset(
-    "errors clock times ending replies glob paths printable logs failpoints core _version".split()  # noqa: SIM905 - shorter than quoted words
+    "errors clock times ending replies glob paths printable texts logs failpoints core _version".split()  # noqa: SIM905 - shorter than quoted words
 )
 
 # What is written in C and compiled, of which there is no Python source
@@ -30,6 +30,7 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     "glob": frozenset(),
     "paths": frozenset(),
     "printable": frozenset(),
+    "texts": frozenset(),
     "logs": frozenset(),
     "failpoints": frozenset(),
     "core": frozenset({COMPILED}),  # the one door to it
@@ -100,12 +101,12 @@ PURE = (
     "millstream.worker.model.retry",
     "millstream.worker.registry.facts",
     "millstream.client.jsontext",
+    "millstream.client.ranges",
     "millstream.spark.model.offsets",
     "millstream.spark.model.claims",
     "millstream.spark.archiving.bounds",
     "millstream.spark.archiving.manifest",
     "millstream.console.model",
-    "millstream.console.advice",
     "millstream.console.payloads",
     "millstream.worker.handlers.envelope",
 )
