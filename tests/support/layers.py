@@ -48,7 +48,7 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     "spark": frozenset({"client"}),
     # What an app declares is the worker's, how it runs is Spark's, and neither knows the other: this joins them.
     "pipelines": frozenset({"client", "worker", "spark"}),
-    "console": frozenset({"client"}),
+    "console": frozenset({"client", "worker"}),  # the registry of workers and their envelope
     "maintenance": frozenset(
         {"engine", "node", "persistence", "client"}
     ),  # reads a log; asks a server for its settings
@@ -114,6 +114,8 @@ PURE = (
     "millstream.spark.archiving.bounds",
     "millstream.spark.archiving.manifest",
     "millstream.console.model",
+    "millstream.console.payloads",
+    "millstream.worker.handlers.envelope",
 )
 
 # Whatever reads or waits for the world outside the arguments.
@@ -136,7 +138,7 @@ THIRD_PARTY: dict[str, tuple[frozenset[str], str]] = {
     "click": (frozenset({"cli"}), ""),
     "hiredis": (frozenset({"protocol", "engine", "node", "embedded", "client", "spark", "migrate"}), ""),
     "lupa": (frozenset({"node"}), "server"),
-    "msgpack": (frozenset({"persistence", "node", "maintenance"}), ""),
+    "msgpack": (frozenset({"persistence", "node", "maintenance", "console"}), ""),
     "redis": (
         frozenset({"embedded", "client", "worker", "compat", "spark", "demo", "testing", "migrate", "maintenance"}),
         "",
