@@ -48,7 +48,7 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     "spark": frozenset({"client"}),
     # What an app declares is the worker's, how it runs is Spark's, and neither knows the other: this joins them.
     "pipelines": frozenset({"client", "worker", "spark"}),
-    "console": frozenset({"client"}),
+    "console": frozenset({"client", "worker", "spark"}),  # of these two only CONSOLE_READS
     "maintenance": frozenset(
         {"engine", "node", "persistence", "client"}
     ),  # reads a log; asks a server for its settings
@@ -59,6 +59,14 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     "testing": frozenset({"embedded", "client", "server", "worker"}),  # fixtures for users' tests
     "": frozenset({"worker", "client", "embedded"}),  # ``from millstream import App``, on first use
 }
+
+# What the console may read of those who work: their records on the server. Neither handlers nor PySpark come with it.
+CONSOLE_READS = (
+    "millstream.worker.registry",
+    "millstream.worker.model.pause",
+    "millstream.worker.dead_letter_admin",
+    "millstream.spark.monitoring.store",
+)
 
 # cli/<name>.py -> the parts it is the door to. The top layer: nothing imports it.
 CLI_DOORS: dict[str, frozenset[str]] = {
@@ -105,6 +113,7 @@ FROM_ROOT = frozenset({"millstream.__version__"})
 PURE = (
     "millstream.engine",
     "millstream.worker.model.lifecycle",
+    "millstream.worker.model.pause",
     "millstream.worker.model.retry",
     "millstream.worker.registry.facts",
     "millstream.client.jsontext",
@@ -201,6 +210,18 @@ def layering(modules: Iterable[Module]) -> list[str]:
             if not fine:
                 broken.append(f"{module.place}:{found.line} imports {found.name}")
     return broken
+
+
+def console_reads(modules: Iterable[Module]) -> list[str]:
+    """The console's imports of the worker and of Spark, but for the records that those keep on the server."""
+    return [
+        f"{module.place}:{found.line} imports {found.name}"
+        for module in modules
+        if module.part == "console"
+        for found, part in _internal(module)
+        if part in {"worker", "spark"}
+        and not any(found.name == name or found.name.startswith(f"{name}.") for name in CONSOLE_READS)
+    ]
 
 
 def unknown_parts(modules: Iterable[Module]) -> list[str]:
