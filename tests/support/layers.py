@@ -99,6 +99,7 @@ CLI_DOORS: dict[str, frozenset[str]] = {
     "console.watching": frozenset({"client"}),  # the same question again and again
     "console.stream": frozenset({"console", "client"}),
     "console.group": frozenset({"console", "client"}),
+    "console.consumer": frozenset({"console", "client"}),
     "console.pending": frozenset({"console", "client"}),
     "shared.paths": frozenset(),  # of this machine
     "shared.signals": frozenset(),  # how long commands hear that they are to end
