@@ -65,6 +65,7 @@ CONSOLE_READS = (
     "millstream.worker.registry",
     "millstream.worker.model.pause",
     "millstream.worker.dead_letter_admin",
+    "millstream.worker.handlers.envelope",  # of what App.publish writes
     "millstream.spark.monitoring.store",
 )
 
@@ -124,6 +125,8 @@ PURE = (
     "millstream.spark.archiving.bounds",
     "millstream.spark.archiving.manifest",
     "millstream.console.model",
+    "millstream.console.payloads",
+    "millstream.worker.handlers.envelope",
 )
 
 # Whatever reads or waits for the world outside the arguments.
@@ -146,7 +149,7 @@ THIRD_PARTY: dict[str, tuple[frozenset[str], str]] = {
     "click": (frozenset({"cli"}), ""),
     "hiredis": (frozenset({"protocol", "engine", "node", "embedded", "client", "spark", "migrate"}), ""),
     "lupa": (frozenset({"node"}), "server"),
-    "msgpack": (frozenset({"persistence", "node", "maintenance"}), ""),
+    "msgpack": (frozenset({"persistence", "node", "maintenance", "console"}), ""),
     "redis": (
         frozenset({"embedded", "client", "worker", "compat", "spark", "demo", "testing", "migrate", "maintenance"}),
         "",

@@ -523,7 +523,8 @@ class Connection(asyncio.Protocol):
             if self._paused:
                 self._paused = False
                 self._transport.resume_reading()
-            self._go_on_later()
+            if self._eof or self.session.held is not None or not self._reader.is_empty:
+                self._go_on_later()
 
     def _go_on_later(self) -> None:
         """Run on once others have had their turn."""
