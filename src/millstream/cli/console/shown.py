@@ -1,14 +1,14 @@
 """How groups and their lag are shown, by all subcommands alike."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from millstream.cli.shared.output import Column
+from millstream.cli.shared.output import Column, Table
 
 if TYPE_CHECKING:
     from millstream.console.model.lag import Lag
     from millstream.console.model.rates import GroupRate
-    from millstream.console.model.streams import GroupStatus
+    from millstream.console.model.streams import ConsumerStatus, GroupStatus
 
 GROUPS = (
     Column("stream"),
@@ -33,6 +33,13 @@ GROUPS_FOR_PEOPLE = (
     *("group", "lag", "undelivered_age_ms", "pending", "pending_age_ms", "unowned", "consumers", "last_delivered_id"),
 )
 """Of one stream; a list of many has ``stream`` as well, and one that is watched its rates."""
+
+CONSUMERS = (
+    Column("consumer"),
+    Column("pending", "count"),
+    Column("idle_ms", "span", "idle for"),
+    Column("inactive_ms", "span", "nothing new for"),
+)
 
 RATES = ("lag_change", "drain_ms", "added_per_second", "delivered_per_second")
 
@@ -93,3 +100,9 @@ def group_row(group: "GroupStatus", now_ms: int, rate: "GroupRate | None", form:
 
 def _rounded(rate: float | None) -> float | None:
     return None if rate is None else round(rate, 1)
+
+
+def consumer_table(found: "Sequence[ConsumerStatus]") -> Table:
+    """Consumers as a table."""
+    rows = [(one.name, one.pending, one.idle_ms, one.inactive_ms) for one in found]
+    return Table("consumers", CONSUMERS, rows, empty="No consumers.")
