@@ -92,16 +92,22 @@ class Lanes(SubscriberPart):
         buffer = self._buffer
         entries = buffer.entries
         run = self.run if buffer.by_key is None else buffer.by_key.run
+        places = buffer.places
         count = 0
         while True:
-            while not entries:
-                if buffer.closed.is_set():
+            while not entries or places.free < 1:
+                if not entries and buffer.closed.is_set():
                     return
                 await buffer.arrival()
-            await run(buffer.take())
-            count += 1
-            if count % _YIELD_EVERY == 0:
-                await asyncio.sleep(0)
+                count = 0
+            places.free -= 1
+            try:
+                await run(buffer.take())
+                count += 1
+                if count % _YIELD_EVERY == 0:
+                    await asyncio.sleep(0)
+            finally:
+                places.free += 1  # not before: who finds one goes on at once
 
     async def run(self, held: Held) -> None:
         """Run one entry, unless it is not ours any more or must not run now."""

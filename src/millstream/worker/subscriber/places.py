@@ -1,0 +1,43 @@
+"""The places of a subscriber's lanes: how many entries may run, or with ``ack="each"`` have run and are not stored.
+
+There are as many as lanes. With ``ack="each"`` an entry keeps its place until the server has confirmed its outcome, so
+that a crash repeats at most one finished entry for each of them. The lane that ran it need not wait for that: it takes
+another place while there is one, and what several handlers settled in one turn of the event loop is sent together.
+"""
+
+from typing import TYPE_CHECKING
+
+from millstream.worker.subscriber.isolation import IsolationGate
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+
+class LanePlaces:
+    """Counts the free ones.
+
+    Args:
+        number: of them all.
+        gate: counts what is not stored as running, so that an isolated run waits for it.
+
+    Attributes:
+        free: how many nobody has.
+        freed: called when there is one again after there was none.
+    """
+
+    def __init__(self, number: int, gate: IsolationGate) -> None:
+        self.free = number
+        self.freed: Callable[[], None] = lambda: None
+        self._gate = gate
+
+    def keep(self) -> None:
+        """An entry that has run keeps its place until its outcome is stored."""
+        self.free -= 1
+        self._gate.began()
+
+    def leave(self) -> None:
+        """That entry's outcome is stored, or it is lost."""
+        self.free += 1
+        self._gate.ended()
+        if self.free == 1:
+            self.freed()
