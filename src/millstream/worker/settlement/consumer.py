@@ -8,7 +8,7 @@ from random import Random
 from typing import TYPE_CHECKING
 
 from millstream.client.capabilities import Capabilities
-from millstream.client.dead_letter.letter import take_history
+from millstream.client.dead_letter.letter import HISTORY, take_history
 from millstream.client.line import Line
 from millstream.clock import Clock
 from millstream.worker.model.lifecycle import FINAL, TABLE, Event, State, step
@@ -91,6 +91,8 @@ def hold(entry: bytes, fields: list[bytes], deliveries: int, leased: int) -> Hel
         deliveries: how often it was delivered, this time included; the proof of a lease together with the consumer.
         leased: monotonic milliseconds at which we surely owned it: those before the read was sent.
     """
+    if len(fields) < 4 or fields[-2] != HISTORY:
+        return Held(entry, fields, deliveries, leased)
     own, history = take_history(fields)
     return (
         Held(entry, fields, deliveries, leased) if own is fields else Returned(entry, own, deliveries, leased, history)

@@ -7,6 +7,7 @@ another place while there is one, and what several handlers settled in one turn 
 
 from typing import TYPE_CHECKING
 
+from millstream.worker.settlement.consumer import Held
 from millstream.worker.subscriber.isolation import IsolationGate
 
 if TYPE_CHECKING:
@@ -18,7 +19,7 @@ class LanePlaces:
 
     Args:
         number: of them all.
-        gate: counts what is not stored as running, so that an isolated run waits for it.
+        gate: counts runs; an isolated one waits until no place is kept.
 
     Attributes:
         free: how many nobody has.
@@ -30,13 +31,12 @@ class LanePlaces:
         self.freed: Callable[[], None] = lambda: None
         self._gate = gate
 
-    def keep(self) -> None:
-        """An entry that has run keeps its place until its outcome is stored."""
+    def keep(self, held: Held) -> None:
+        """An entry that has run keeps its place, and counts as running, until its outcome is stored or it is lost."""
         self.free -= 1
-        self._gate.began()
+        held.on_end = self._leave
 
-    def leave(self) -> None:
-        """That entry's outcome is stored, or it is lost."""
+    def _leave(self) -> None:
         self.free += 1
         self._gate.ended()
         if self.free == 1:

@@ -114,6 +114,7 @@ class SingleRuns(SubscriberPart):
         held.step(Event.START)
         failpoints.reach("before_handler")
         self._gate.began()
+        ended = True
         try:
             await self.call(held)
         except (Exception, SystemExit, asyncio.CancelledError) as error:
@@ -127,17 +128,14 @@ class SingleRuns(SubscriberPart):
             self._member.stats.handled += 1
             self._returned(held)
             if self._each and held.state not in FINAL:
-                await self._storing(held)
+                if self._places is None or self._gate.wanted:
+                    await self._acks.stored(held)
+                else:
+                    ended = False
+                    self._places.keep(held)
         finally:
-            self._gate.ended()
-
-    async def _storing(self, held: Held) -> None:
-        """See that nothing takes the entry's place before its outcome is stored."""
-        if self._places is None or self._gate.wanted:
-            await self._acks.stored(held)
-        else:
-            held.on_end = self._places.leave
-            self._places.keep()
+            if ended:
+                self._gate.ended()
 
 
 def is_being_cancelled(error: BaseException) -> bool:
