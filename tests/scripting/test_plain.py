@@ -302,7 +302,7 @@ def both() -> list[Any]:
     assert core.native is not None
     found = []
     for kind in (PyPlainRunner, core.native.PlainRunner):
-        runner = kind(Config(), {(0, b"t"): True}, True)
+        runner = kind(Config(), {(0, b"t"): True}, {(0, b"t"): True}, True)
         database = Keyspace().databases[0]
         for key in (b"s", b"t"):
             database.keys[key] = Stream(0, 0)

@@ -43,7 +43,7 @@ typedef struct {
 
 struct Runner {
     PyObject_HEAD
-    PyObject *config, *waiting;
+    PyObject *config, *waiting, *claiming;
     PyTypeObject *stream_type, *string_type;
     int records;
     Buf replies, steps, words; /* words: a View of each */
@@ -250,13 +250,13 @@ static EntryStore *get_entries(Run *run, View word, PyObject **stream)
     return (EntryStore *)entries;
 }
 
-/* Whether somebody waits for the key at work; -1 on an error */
-static int is_waited_for(Run *run)
+/* Whether somebody waits for the key at work, or waits to claim there; -1 on an error */
+static int is_waited_for(Run *run, PyObject *places)
 {
-    if (PyDict_GET_SIZE(run->of->waiting) == 0)
+    if (PyDict_GET_SIZE(places) == 0)
         return 0;
     PyObject *place = Py_BuildValue("(KO)", (unsigned long long)run->db, run->key);
-    int found = place == NULL ? -1 : PyDict_Contains(run->of->waiting, place);
+    int found = place == NULL ? -1 : PyDict_Contains(places, place);
     Py_XDECREF(place);
     return found;
 }
@@ -298,7 +298,8 @@ static int run_get(Run *run)
 static int run_set(Run *run)
 {
     PyObject *old;
-    if (run->count != 3 || !look_up(run, run->words[1], &old) || is_waited_for(run) || reserve(run))
+    if (run->count != 3 || !look_up(run, run->words[1], &old) || is_waited_for(run, run->of->waiting)
+        || reserve(run))
         return ORDINARY;
     PyObject *data = PyBytes_FromStringAndSize(run->words[2].data, run->words[2].size);
     PyObject *value = data == NULL ? NULL : PyObject_CallOneArg((PyObject *)run->of->string_type, data);
@@ -361,7 +362,7 @@ static int run_xadd(Run *run)
     EntryStore *entries = get_entries(run, run->words[1], &stream);
     if (entries == NULL)
         return ORDINARY;
-    int fresh = 0, waited_for = is_waited_for(run);
+    int fresh = 0, waited_for = is_waited_for(run, run->of->waiting);
     Id id = waited_for < 0 || reserve(run) ? 0 : add_entry(run, stream, entries, &fresh);
     Py_DECREF(entries);
     if (id == 0)
@@ -742,16 +743,18 @@ static PyTypeObject *find_type(const char *module, const char *name)
 
 static PyObject *runner_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
 {
-    static char *keywords[] = {"config", "waiting", "records", NULL};
-    PyObject *config, *waiting;
+    static char *keywords[] = {"config", "waiting", "claiming", "records", NULL};
+    PyObject *config, *waiting, *claiming;
     int records;
-    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "OO!p", keywords, &config, &PyDict_Type, &waiting, &records))
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "OO!O!p", keywords, &config, &PyDict_Type, &waiting, &PyDict_Type,
+                                     &claiming, &records))
         return NULL;
     Runner *self = (Runner *)type->tp_alloc(type, 0);
     if (self == NULL)
         return NULL;
     self->config = Py_NewRef(config);
     self->waiting = Py_NewRef(waiting);
+    self->claiming = Py_NewRef(claiming);
     self->records = records;
     self->stream_type = find_type("millstream.engine.streams.stream", "Stream");
     self->string_type = find_type("millstream.engine.keyspace", "StringValue");
@@ -764,6 +767,7 @@ static int runner_traverse(Runner *self, visitproc visit, void *arg)
 {
     Py_VISIT(self->config);
     Py_VISIT(self->waiting);
+    Py_VISIT(self->claiming);
     Py_VISIT(self->stream_type);
     Py_VISIT(self->string_type);
     Py_VISIT(self->script.keys);
@@ -777,6 +781,7 @@ static int runner_clear(Runner *self)
 {
     Py_CLEAR(self->config);
     Py_CLEAR(self->waiting);
+    Py_CLEAR(self->claiming);
     Py_CLEAR(self->stream_type);
     Py_CLEAR(self->string_type);
     end_script(self);

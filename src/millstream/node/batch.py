@@ -74,13 +74,16 @@ class PyPlainRunner(ScriptCalls):
     Args:
         config: the limits of a stream's nodes are looked at.
         waiting: the places where somebody waits.
+        claiming: those of them where somebody waits to claim, and is to be told when records change hands.
         records: make records of what changes, since a log is kept.
     """
 
-    def __init__(self, config: "Config", waiting: "Mapping[Place, object]", records: bool) -> None:
+    def __init__(
+        self, config: "Config", waiting: "Mapping[Place, object]", claiming: "Mapping[Place, object]", records: bool
+    ) -> None:
         super().__init__()
         self._config = config
-        self._waiting = waiting
+        self._waiting, self._claiming = waiting, claiming
         self._records = records
         self._splitter = Splitter(b"")
         self._calls = [0] * len(NAMES)
@@ -367,11 +370,11 @@ class PyPlainRunner(ScriptCalls):
         return None if stream is None else stream.groups.get(name)
 
     def _holder(self, key: bytes, name: bytes, consumer: bytes) -> tuple[Stream, Group, Consumer] | None:
-        """A consumer who may be given entries, with its group; None if one is missing, or if somebody waits there."""
+        """A consumer who may be given entries, with its group; None if one is missing, or somebody waits to claim."""
         stream = self._stream(key)
         group = None if stream is None else stream.groups.get(name)
         holder = None if group is None else group.consumers.get(consumer)
-        if stream is None or group is None or holder is None or (self._db.index, key) in self._waiting:
+        if stream is None or group is None or holder is None or (self._db.index, key) in self._claiming:
             return None
         return stream, group, holder
 
@@ -579,7 +582,9 @@ def _reads_in_order(stream: Stream, group: Group) -> bool:
     return not len(group.pending) or group.pending.last() <= last
 
 
-_RUNNER: "Callable[[Config, Mapping[Place, object], bool], PlainRunner]" = core.choose(PyPlainRunner)
+_RUNNER: "Callable[[Config, Mapping[Place, object], Mapping[Place, object], bool], PlainRunner]" = core.choose(
+    PyPlainRunner
+)
 
 
 class Batches:
@@ -599,8 +604,9 @@ class Batches:
         self._host, self._journal, self._stats = host, journal, stats
         self._config, self._accounts, self._keyspace = host.config, host.accounts, host.keyspace
         self._pause, self._watched = sessions.pause, sessions.watches.by_place
-        waiting = sessions.waits.lines.by_place
-        self._runner: PlainRunner = _RUNNER(host.config, waiting, journal.log is not None)
+        waits = sessions.waits
+        places = waits.lines.by_place, waits.claimers.by_place
+        self._runner: PlainRunner = _RUNNER(host.config, *places, journal.log is not None)
         self.call = self._runner.call
         stats.sources.append(self._drain)
 
@@ -684,6 +690,25 @@ class Batches:
         run = self._counted(session, data, at, wall)
         if run.record is not None:
             self._journal.note_run(run.record, soft=run.soft)
+        return run
+
+    def run_again(self, session: "Session", data: bytes, wall: int) -> PlainRun:
+        """Run a command that waited, if it is plain now, of a session that :meth:`takes` says yes to, and log it.
+
+        Args:
+            session: who waits.
+            data: the command.
+            wall: wall milliseconds.
+
+        Raises:
+            StorageError: the log takes nothing any more.
+        """
+        run = self._counted(session, data, 0, wall)
+        if run.commands:  # the same call as before
+            self._stats.processed -= 1
+            self._stats.command(run.last).calls -= 1
+            if run.record is not None:
+                self._journal.append_run(run.record, soft=run.soft)
         return run
 
     def begin_calls(
