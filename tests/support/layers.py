@@ -98,6 +98,8 @@ CLI_DOORS: dict[str, frozenset[str]] = {
     "entries.choosing": frozenset({"console"}),  # which entries, and how their values are decoded
     "entries.shown": frozenset({"console"}),  # entries on standard output
     "entries.tail": frozenset({"console", "client"}),
+    "entries.get": frozenset({"console"}),
+    "entries.add": frozenset({"console", "client", "worker"}),  # entries as an app publishes them
 }
 
 # The package itself names the worker's API for users' code, as the demo's app is; the parts use only the version.
