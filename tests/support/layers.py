@@ -48,7 +48,7 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     "spark": frozenset({"client"}),
     # What an app declares is the worker's, how it runs is Spark's, and neither knows the other: this joins them.
     "pipelines": frozenset({"client", "worker", "spark"}),
-    "console": frozenset({"client", "worker"}),  # the registry of workers and their envelope
+    "console": frozenset({"client", "worker", "spark"}),  # of these two only CONSOLE_READS
     "maintenance": frozenset(
         {"engine", "node", "persistence", "client"}
     ),  # reads a log; asks a server for its settings
@@ -59,6 +59,15 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     "testing": frozenset({"embedded", "client", "server", "worker"}),  # fixtures for users' tests
     "": frozenset({"worker", "client", "embedded"}),  # ``from millstream import App``, on first use
 }
+
+# What the console may read of those who work: their records on the server. Neither handlers nor PySpark come with it.
+CONSOLE_READS = (
+    "millstream.worker.registry",
+    "millstream.worker.model.pause",
+    "millstream.worker.dead_letter_admin",
+    "millstream.worker.handlers.envelope",  # of what App.publish writes
+    "millstream.spark.monitoring.store",
+)
 
 # cli/<name>.py -> the parts it is the door to. The top layer: nothing imports it.
 CLI_DOORS: dict[str, frozenset[str]] = {
@@ -91,6 +100,7 @@ CLI_DOORS: dict[str, frozenset[str]] = {
     "console.watching": frozenset({"client"}),  # the same question again and again
     "console.stream": frozenset({"console", "client"}),
     "console.group": frozenset({"console", "client"}),
+    "console.consumer": frozenset({"console", "client"}),
     "console.pending": frozenset({"console", "client"}),
     "shared.paths": frozenset(),  # of this machine
     "shared.signals": frozenset(),  # how long commands hear that they are to end
@@ -110,6 +120,7 @@ FROM_ROOT = frozenset({"millstream.__version__"})
 PURE = (
     "millstream.engine",
     "millstream.worker.model.lifecycle",
+    "millstream.worker.model.pause",
     "millstream.worker.model.retry",
     "millstream.worker.registry.facts",
     "millstream.client.jsontext",
@@ -208,6 +219,18 @@ def layering(modules: Iterable[Module]) -> list[str]:
             if not fine:
                 broken.append(f"{module.place}:{found.line} imports {found.name}")
     return broken
+
+
+def console_reads(modules: Iterable[Module]) -> list[str]:
+    """The console's imports of the worker and of Spark, but for the records that those keep on the server."""
+    return [
+        f"{module.place}:{found.line} imports {found.name}"
+        for module in modules
+        if module.part == "console"
+        for found, part in _internal(module)
+        if part in {"worker", "spark"}
+        and not any(found.name == name or found.name.startswith(f"{name}.") for name in CONSOLE_READS)
+    ]
 
 
 def unknown_parts(modules: Iterable[Module]) -> list[str]:

@@ -1,11 +1,12 @@
-"""``millstream group ls`` and ``show``, and ``millstream consumer ls``."""
+"""``millstream group ls`` and ``show``."""
 
 import shlex
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import click
 
-from millstream.cli.console.shown import GROUPS, GROUPS_FOR_PEOPLE, RATES, group_row, picked
+from millstream.cli.console.shown import GROUPS, GROUPS_FOR_PEOPLE, RATES, consumer_table, group_row, picked
 from millstream.cli.console.watching import look, watch_option
 from millstream.cli.shared.output import Column, Output, Table, exits, output_option, url_option
 
@@ -13,16 +14,21 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from millstream.client.line import Line
-    from millstream.console.model.streams import ConsumerStatus, GroupSeen, GroupStatus, StreamsSeen
+    from millstream.console.model.advice import Advice, Case
+    from millstream.console.model.streams import GroupStatus, StreamsSeen
 
 _WIDE = {"max_content_width": 110}
 
-_CONSUMERS = (
+_ADVICE = (
+    Column("level"),
+    Column("code"),
     Column("consumer"),
-    Column("pending", "count"),
-    Column("idle_ms", "span", "idle for"),
-    Column("inactive_ms", "span", "nothing new for"),
+    Column("says", "prose", "what is the matter"),
+    Column("remedy", "prose", "what helps"),
+    Column("raw"),
+    Column("evidence"),
 )
+_ADVICE_FOR_PEOPLE = ("level", "says", "remedy")
 _SORTS = ("lag", "age", "pending", "name")
 
 
@@ -110,42 +116,52 @@ def _rank(group: "GroupStatus", sort: str, now_ms: int) -> tuple[int, str, str]:
 @click.command(context_settings=_WIDE)
 @click.argument("stream")
 @click.argument("group")
+@click.option(
+    "--count", type=click.IntRange(0), default=1000, show_default=True, help="Most entries counted, see above."
+)
 @watch_option
 @url_option
 @output_option
-def show(stream: str, group: str, watch: float | None, url: str | None, form: str) -> None:
-    """Show GROUP of STREAM: its position, its lag or why that is unknown, and its consumers.
+def show(stream: str, group: str, count: int, watch: float | None, url: str | None, form: str) -> None:
+    """Show GROUP of STREAM: its position, its lag or why that is unknown, its consumers, and what there is to do.
+
+    Where the server does not know the lag, the undelivered entries are counted by reading them, as many as --count
+    says; then the command is shown with which the server knows it again, where there is one. Each advice comes with
+    the facts that it goes by, and the command line that helps.
 
     \b
     Examples:
       millstream group show orders billing
       millstream group show orders billing --watch
+      millstream group show orders billing -o json | jq '.advice[].remedy'
     """
-    from millstream.console.reading.groups import read_group  # noqa: PLC0415 - help does not need it
+    from millstream.console.reading.case import read_case  # noqa: PLC0415 - help does not need it
 
     with exits("millstream group show"):
         look(
             url,
             watch,
-            lambda line: read_group(line, stream, group),
+            lambda line: read_case(line, stream, group, count=count),
             lambda seen, before: _whole(seen, before, form),
             form,
         )
 
 
-def _whole(seen: "GroupSeen", before: "GroupSeen | None", form: str) -> None:
+def _whole(case: "Case", before: "Case | None", form: str) -> None:
     """One answer of ``show``.
 
     Args:
-        seen: the group.
+        case: the group and what is around it.
         before: of the answer before, for rates.
         form: of what is shown.
     """
+    from millstream.console.model.advice import advise  # noqa: PLC0415 - as above
     from millstream.console.model.rates import rates  # noqa: PLC0415 - as above
 
-    lag = seen.group.lag
-    rate = rates(before.streams, seen.streams)[1] if before is not None else {}
-    facts = dict(group_row(seen.group, seen.at_ms, rate.get((seen.group.stream, seen.group.name)), form))
+    seen, lag = case.seen, case.seen.group.lag
+    rate = rates(before.seen.streams, seen.streams)[1] if before is not None else {}
+    case = replace(case, rate=rate.get((seen.group.stream, seen.group.name)))
+    facts = dict(group_row(seen.group, seen.at_ms, case.rate, form))
     facts |= {
         "oldest_undelivered_id": seen.group.oldest_undelivered.id,
         "oldest_pending_id": seen.group.oldest_pending.id,
@@ -157,52 +173,18 @@ def _whole(seen: "GroupSeen", before: "GroupSeen | None", form: str) -> None:
         hidden = {"lag_at_least", "lag_at_most", "lag_unknown"} | (set(RATES) if before is None else set())
         hidden |= {name for name in ("lag_why", "lag_repair", "lag_repair_note") if facts[name] is None}
         facts = {name: value for name, value in facts.items() if name not in hidden}
-    Output(form).report(facts, [consumer_table(seen.consumers)], GROUPS)
+    advice = Table("advice", picked(_ADVICE, _ADVICE_FOR_PEOPLE, form), _advice_rows(advise(case), form))
+    tables = [consumer_table(seen.consumers), advice]
+    Output(form).report(facts, tables if advice.rows or form != "table" else tables[:1], GROUPS)
 
 
-@click.command(context_settings=_WIDE)
-@click.argument("stream")
-@click.argument("group")
-@click.option(
-    "--sort", type=click.Choice(("pending", "idle", "name")), default="name", show_default=True, help="By what."
-)
-@click.option("--limit", type=click.IntRange(1), default=1000, show_default=True, help="Most consumers shown.")
-@watch_option
-@url_option
-@output_option
-def consumers(  # noqa: PLR0917 - click passes every option by name
-    stream: str, group: str, sort: str, limit: int, watch: float | None, url: str | None, form: str
-) -> None:
-    """List the consumers of GROUP of STREAM: entries they hold, and their idle times.
-
-    `idle for` is since the consumer last asked the server for something, `nothing new for` since it was last given an
-    entry (Redis tells since 7.2). The consumer named '' is where servers without XNACK keep what nobody holds.
-
-    \b
-    Examples:
-      millstream consumer ls orders billing
-      millstream consumer ls orders billing --sort idle
-      millstream consumer ls orders billing --watch
-    """
-    from millstream.console.reading import groups  # noqa: PLC0415 - help does not need it
-
-    def show(found: "list[ConsumerStatus]", _: object) -> None:
-        output = Output(form)
-        output.table(consumer_table(_sorted(found, sort)[:limit]))
-        if len(found) > limit:
-            output.say(f"There are {len(found)}; --limit {len(found)} shows all.")
-
-    with exits("millstream consumer ls"):
-        look(url, watch, lambda line: groups.consumers(line, stream, group), show, form)
-
-
-def consumer_table(found: "Sequence[ConsumerStatus]") -> Table:
-    """Consumers as a table."""
-    rows = [(one.name, one.pending, one.idle_ms, one.inactive_ms) for one in found]
-    return Table("consumers", _CONSUMERS, rows, empty="No consumers.")
-
-
-def _sorted(found: "list[ConsumerStatus]", sort: str) -> "list[ConsumerStatus]":
-    if sort == "name":
-        return found
-    return sorted(found, key=lambda one: -(one.pending if sort == "pending" else one.idle_ms))
+def _advice_rows(found: "Sequence[Advice]", form: str) -> list[list[object]]:
+    rows: list[list[object]] = []
+    for one in found:
+        remedy = None if one.remedy is None else shlex.join(one.remedy)
+        if form == "table":
+            rows.append([one.level, one.says, remedy])
+            continue
+        raw = [shlex.join(words) for words in one.raw]
+        rows.append([one.level, one.code, one.consumer, one.says, remedy, raw, dict(one.evidence)])
+    return rows

@@ -24,7 +24,7 @@ PENDING: Rows = {
     "ls": ("millstream.cli.console.pending:ls", "List pending entries: who holds them, since when, how often."),
 }
 CONSUMER: Rows = {
-    "ls": ("millstream.cli.console.group:consumers", "List the consumers of a group: what they hold, idle times."),
+    "ls": ("millstream.cli.console.consumer:ls", "List the consumers of a group: what they hold, idle times."),
 }
 
 

@@ -1,22 +1,22 @@
 """How groups and their lag are shown, by all subcommands alike."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from millstream.cli.shared.output import Column
+from millstream.cli.shared.output import Column, Table
 
 if TYPE_CHECKING:
     from millstream.console.model.lag import Lag
     from millstream.console.model.rates import GroupRate
-    from millstream.console.model.streams import GroupStatus
+    from millstream.console.model.streams import ConsumerStatus, GroupStatus
 
 GROUPS = (
     Column("stream"),
     Column("group"),
     Column("lag", "count"),
-    Column("lag_at_least", "count"),
-    Column("lag_at_most", "count"),
-    Column("lag_unknown"),
+    Column("lag_at_least", "count", rank=10),
+    Column("lag_at_most", "count", rank=10),
+    Column("lag_unknown", rank=10),
     Column("lag_change", "count", "change", rank=3),
     Column("undelivered_age_ms", "span", "behind by", rank=1),
     Column("drain_ms", "span", "done in", rank=4),
@@ -25,7 +25,7 @@ GROUPS = (
     Column("unowned", "count", rank=5),
     Column("consumers", "count", rank=6),
     Column("last_delivered_id", rank=7),
-    Column("entries_read", "count"),
+    Column("entries_read", "count", rank=10),
     Column("added_per_second", "count", "added/s", rank=8),
     Column("delivered_per_second", "count", "delivered/s", rank=9),
 )
@@ -33,6 +33,13 @@ GROUPS_FOR_PEOPLE = (
     *("group", "lag", "undelivered_age_ms", "pending", "pending_age_ms", "unowned", "consumers", "last_delivered_id"),
 )
 """Of one stream; a list of many has ``stream`` as well, and one that is watched its rates."""
+
+CONSUMERS = (
+    Column("consumer"),
+    Column("pending", "count"),
+    Column("idle_ms", "span", "idle for"),
+    Column("inactive_ms", "span", "nothing new for"),
+)
 
 RATES = ("lag_change", "drain_ms", "added_per_second", "delivered_per_second")
 
@@ -93,3 +100,9 @@ def group_row(group: "GroupStatus", now_ms: int, rate: "GroupRate | None", form:
 
 def _rounded(rate: float | None) -> float | None:
     return None if rate is None else round(rate, 1)
+
+
+def consumer_table(found: "Sequence[ConsumerStatus]") -> Table:
+    """Consumers as a table."""
+    rows = [(one.name, one.pending, one.idle_ms, one.inactive_ms) for one in found]
+    return Table("consumers", CONSUMERS, rows, empty="No consumers.")

@@ -24,10 +24,10 @@ class Lag:
     Attributes:
         entries: entries in the stream that it was not delivered yet; None when that is unknown.
         server: what the server said, also where the ids say otherwise; None for null or nothing.
-        reason: why it is unknown; None when it is known.
+        reason: why the server does not know it; None when it does. What was counted instead has a reason and a number.
         at_least: it is no less.
         at_most: it is no more; None when nothing is known of that.
-        why: the reason as a sentence; empty when it is known.
+        why: the reason as a sentence; empty without one.
         repair: the command that makes the server know it again; None where there is none, or nothing to repair.
         repair_note: what to know before that command, or why there is none.
     """

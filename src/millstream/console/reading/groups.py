@@ -4,25 +4,27 @@ from millstream.client.line import Line
 from millstream.console.model import replies
 from millstream.console.model.streams import ConsumerStatus, GroupSeen, GroupStatus, StreamStatus
 from millstream.console.reading.asking import NotReadableError, calls, checked
+from millstream.console.reading.counting import COUNT, count_lag
 from millstream.console.reading.streams import read_one
 
 _NAMED = 10  # groups that a message names
 
 
-async def read_group(line: Line, stream: str, name: str) -> GroupSeen:
+async def read_group(line: Line, stream: str, name: str, *, count: int = COUNT) -> GroupSeen:
     """A group, its stream and its consumers.
 
     Args:
         line: to the server.
         stream: key of the stream.
         name: of the group.
+        count: most entries that are counted where the server does not know the lag; 0 for none.
 
     Raises:
         NotReadableError: there is no such stream or group, or the server does not let us look.
         Disconnected: no answer came.
     """
     seen = await read_one(line, stream)
-    found = _named(seen.streams[0], name)
+    found = await count_lag(line, seen.streams[0], _named(seen.streams[0], name), count)
     try:
         return GroupSeen(seen, found, tuple(await consumers(line, stream, name)))
     except NotReadableError as error:
