@@ -80,7 +80,8 @@ CLI_DOORS: dict[str, frozenset[str]] = {
     "shared.extras": frozenset(),  # what to install for a package that is missing
     "server.serve": frozenset({"server", "commands"}),
     "worker.run": frozenset({"worker", "client"}),
-    "worker.dead": frozenset({"worker", "client"}),
+    "worker.dead": frozenset({"worker", "client", "console"}),  # what is in a letter, to be edited
+    "worker.editor": frozenset(),  # a text in the user's editor
     "worker.letters": frozenset({"worker", "client"}),
     "shared.asking": frozenset({"client"}),  # a question by the subcommands that take --url
     "worker.worker": frozenset({"worker", "client"}),
