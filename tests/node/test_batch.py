@@ -15,9 +15,9 @@ from millstream.commands.table.table import TABLE
 from millstream.engine.keyspace import Keyspace
 from millstream.engine.streams.stream import Stream
 from millstream.errors import ProtocolError
-from millstream.node.batch import NAMES, REPLY_MAX, RUN_MAX, PyPlainRunner
+from millstream.node.batch import REPLY_MAX, RUN_MAX, PyPlainRunner
 from millstream.node.log import codec
-from millstream.node.plain import PlainRun
+from millstream.node.plain import NAMES, PlainRun
 from millstream.node.queued import py_queue_plain
 from millstream.protocol import limits
 from millstream.protocol.reader import CommandReader

@@ -107,6 +107,9 @@ CLI_DOORS: dict[str, frozenset[str]] = {
     "shared.paths": frozenset(),  # of this machine
     "shared.signals": frozenset(),  # how long commands hear that they are to end
     "spark.queries": frozenset({"spark"}),
+    "entries.choosing": frozenset({"console"}),  # which entries, and how their values are decoded
+    "entries.shown": frozenset({"console"}),  # entries on standard output
+    "entries.tail": frozenset({"console", "client"}),
 }
 
 # The package itself names the worker's API for users' code, as the demo's app is; the parts use only the version.

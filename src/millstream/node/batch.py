@@ -14,7 +14,7 @@ record together. There are two runners with one interface: :class:`PyPlainRunner
 
 import re
 import time
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from millstream import core
 from millstream.engine import ids
@@ -23,10 +23,12 @@ from millstream.engine.streams.group import ATTEMPTS, UNKNOWN, Group, next_count
 from millstream.engine.streams.nodes import bulk_id
 from millstream.engine.streams.pending import Consumer, IdIndex
 from millstream.engine.streams.stream import Stream
+from millstream.node.calls import GATHERED_MAX, ScriptCalls
 from millstream.node.journal import not_logged
 from millstream.node.log import codec
-from millstream.node.plain import NOTHING, PlainRun, PlainRunner
+from millstream.node.plain import NAMES, NOTHING, PlainRun, PlainRunner
 from millstream.node.queued import append_plain
+from millstream.protocol import limits
 from millstream.protocol.split import Splitter
 
 if TYPE_CHECKING:
@@ -42,11 +44,6 @@ if TYPE_CHECKING:
     from millstream.node.stats import NodeStats
     from millstream.protocol.reader import CommandReader
     from millstream.replies import Buffer
-
-NAMES = tuple(
-    "get ping set xack xadd xautoclaim xclaim xlen xpending xrange xread xreadgroup xrevrange".split()  # noqa: SIM905 - one on a line would take a line for each
-)
-"""The commands that have plain forms; the counters of a run stand in this order."""
 
 # Commands after which a run ends, so that other clients have their turn
 RUN_MAX = 512
@@ -71,7 +68,7 @@ _SIGNS = frozenset({b"-", b"+"})
 _EMPTY = Splitter(b"")
 
 
-class PyPlainRunner:
+class PyPlainRunner(ScriptCalls):
     """The runner in Python, which is also the specification of the native one.
 
     Args:
@@ -84,6 +81,7 @@ class PyPlainRunner:
     def __init__(
         self, config: "Config", waiting: "Mapping[Place, object]", claiming: "Mapping[Place, object]", records: bool
     ) -> None:
+        super().__init__()
         self._config = config
         self._waiting, self._claiming = waiting, claiming
         self._records = records
@@ -597,6 +595,9 @@ class Batches:
         sessions: the clients, and what they wait for and watch.
         journal: where records go.
         stats: what INFO counts.
+
+    Attributes:
+        call: runs a plain command of a script, between :meth:`begin_calls` and :meth:`end_calls`.
     """
 
     def __init__(self, host: "NodeHost", sessions: "Sessions", journal: "Journal", stats: "NodeStats") -> None:
@@ -606,6 +607,7 @@ class Batches:
         waits = sessions.waits
         places = waits.lines.by_place, waits.claimers.by_place
         self._runner: PlainRunner = _RUNNER(host.config, *places, journal.log is not None)
+        self.call = self._runner.call
         stats.sources.append(self._drain)
 
     def takes(self, session: "Session") -> bool:
@@ -709,17 +711,50 @@ class Batches:
                 self._journal.append_run(run.record, soft=run.soft)
         return run
 
+    def begin_calls(
+        self, session: "Session", wall: int, left: int, table: "Callable[..., Any]", faults: list[BaseException]
+    ) -> bool:
+        """Whether plain commands of a script are run by :attr:`call` from here on, until :meth:`end_calls`.
+
+        Args:
+            session: the script's.
+            wall: wall milliseconds, for all commands.
+            left: nanoseconds after which no more commands are run; below zero for no such time.
+            table: makes a table of the script's, of a list.
+            faults: gets what comes up and must end the script.
+        """
+        if not self.takes(session) or self._journal.weight.bytes + GATHERED_MAX > limits.CHANGE_MAX:
+            return False
+        self._runner.begin(self._keyspace.databases[session.db], wall, left, table, faults)
+        return True
+
+    def end_calls(self) -> PlainRun:
+        """What a script's plain commands came to; their changes are a part of its record."""
+        try:
+            run = self._runner.end()
+        except Exception as error:  # noqa: BLE001 - no memory to tell what was done, which ends the record at work
+            self._journal.lose(not_logged("plain commands of a script were run", error))
+            return NOTHING
+        self._count(run)
+        if run.record is not None:
+            self._journal.weight.takes(len(run.record))
+            self._journal.note_run(run.record, soft=run.soft)
+        return run
+
     def _counted(self, session: "Session", data: bytes, at: int, wall: int) -> PlainRun:
         try:
             run = self._runner.run(self._keyspace.databases[session.db], data, at, wall, session.resp)
         except Exception as error:  # no memory to tell what was done
             raise not_logged("plain commands were run", error) from error
+        self._count(run)
+        self._stats.dirty += run.changes
+        return run
+
+    def _count(self, run: PlainRun) -> None:
         stats = self._stats
         stats.processed += run.commands
-        stats.dirty += run.changes
         stats.lookups.hits += run.hits
         stats.lookups.misses += run.misses
-        return run
 
     def _drain(self) -> list[tuple[str, int, int]]:
         return [(name, *counted) for name, counted in zip(NAMES, self._runner.drain(), strict=True)]

@@ -28,10 +28,10 @@ _PENDING = (
     Column("added_ms", "time", "added", rank=3),
     Column("consumer"),
     Column("idle_ms", "span", "idle for"),
-    Column("deliveries", "count"),
-    Column("unowned"),
+    Column("deliveries", "count", rank=1),
+    Column("unowned", rank=5),
     Column("fatal", rank=2),
-    Column("gone", rank=1),
+    Column("gone", rank=4),
     Column("fields", "prose"),
 )
 
