@@ -15,6 +15,7 @@ Rule = Callable[[Iterable[Module]], list[str]]
 RULES: list[Rule] = [
     layers.layering,
     layers.unknown_parts,
+    layers.console_reads,
     layers.impure,
     layers.asyncio_outside_the_shells,
     layers.third_party,
@@ -94,6 +95,9 @@ PLANTED: list[tuple[Rule, str, str, int]] = [
     (layers.layering, "millstream/worker/x.py", "from millstream.server import app", 1),
     (layers.layering, "millstream/spark/x.py", "import importlib\nimportlib.import_module('millstream.node')", 1),
     (layers.layering, "millstream/console/x.py", "from millstream.engine.streams.stream import Stream", 1),
+    (layers.console_reads, "millstream/console/x.py", "from millstream.worker import app", 1),
+    (layers.console_reads, "millstream/console/x.py", "from millstream.spark.source import MillstreamSource", 1),
+    (layers.console_reads, "millstream/console/x.py", "from millstream.worker.registry import protocol", 0),
     (layers.layering, "millstream/cli/server/serve.py", "from millstream.worker import app", 1),
     (layers.layering, "millstream/cli/worker/run.py", "from millstream.worker import app", 0),
     (layers.layering, "millstream/demo/x.py", "from millstream.node.node import Node", 1),

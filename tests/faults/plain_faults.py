@@ -179,7 +179,7 @@ FAULTS = (
         "plain-misses-count-as-hits",
         "INFO's keyspace_misses counts keys that plain commands did not find.",
         "node/batch.py",
-        "Batches._counted",
+        "Batches._count",
         "stats.lookups.misses += run.misses",
         "stats.lookups.hits += run.misses",
         f"{BATCH}[0]",

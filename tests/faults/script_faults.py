@@ -69,4 +69,22 @@ FAULTS = (
         "_JUMP_WEIGHT = 0",
         f"{TAKEOVER}::test_sources_that_would_hold_the_compiler_are_refused",
     ),
+    Fault(
+        "woken-by-a-script-lost",
+        "Who waits for what a script's plain commands change is woken behind it.",
+        "node/scripting/scripts.py",
+        "Scripts._end_plain",
+        "if done.woken is not None: ...",
+        "if done.woken is not None and False: ...",
+        "tests/scripting/test_plain.py::test_what_waits_is_woken_behind_the_script",
+    ),
+    Fault(
+        "plain-words-unchecked",
+        "What is no word ends a script's command, however it was to be run.",
+        "node/scripting/lua/sandbox.lua",
+        "digits",
+        "if type(word) == 'number' then",
+        "if word then",
+        "tests/scripting/test_plain.py::test_what_is_no_word_is_none_in_a_plain_command",
+    ),
 )

@@ -15,9 +15,9 @@ from millstream.commands.table.table import TABLE
 from millstream.engine.keyspace import Keyspace
 from millstream.engine.streams.stream import Stream
 from millstream.errors import ProtocolError
-from millstream.node.batch import NAMES, REPLY_MAX, RUN_MAX, PyPlainRunner
+from millstream.node.batch import REPLY_MAX, RUN_MAX, PyPlainRunner
 from millstream.node.log import codec
-from millstream.node.plain import PlainRun
+from millstream.node.plain import NAMES, PlainRun
 from millstream.node.queued import py_queue_plain
 from millstream.protocol import limits
 from millstream.protocol.reader import CommandReader
@@ -383,7 +383,7 @@ def test_a_large_reply_goes_the_ordinary_way(line: str) -> None:
     for at in range(2, 22):
         client.call("XADD", "s", f"{at}-1", "f", bytes(REPLY_MAX // 19))
     before, db = snapshot(world.node), world.node.keyspace.databases[0]
-    runner = (PyPlainRunner if core.native is None else core.native.PlainRunner)(Config(), {}, True)
+    runner = (PyPlainRunner if core.native is None else core.native.PlainRunner)(Config(), {}, {}, True)
     run = runner.run(db, pack("PING") + pack(*line.split()), 0, 1_700_000_000_000, 2)
     assert (run.commands, run.replies, run.hits, run.record) == (1, b"+PONG\r\n", 0, None)
     assert run.words == line.encode().split()
@@ -422,7 +422,7 @@ def test_a_command_of_very_many_words_is_plain(runner: Any, many: int, plain: bo
     for line in ("XADD s 1-1 a b", *GROUP):
         client.call(*line.split())
     command = pack("XACK", "s", "g", *[f"{at}-0" for at in range(many)])
-    run = runner(Config(), {}, True).run(world.node.keyspace.databases[0], command, 0, 1_700_000_000_000, 2)
+    run = runner(Config(), {}, {}, True).run(world.node.keyspace.databases[0], command, 0, 1_700_000_000_000, 2)
     assert (run.commands, run.replies) == ((1, b":0\r\n") if plain else (0, b""))
 
 
@@ -448,7 +448,7 @@ def same(seed: int, steps: int) -> int:
     assert core.native is not None
     spaces = [Keyspace(), Keyspace()]
     config, places = Config({"stream-node-max-entries": "7"}), {(0, b"t"): None}
-    runners = [PyPlainRunner(config, places, True), core.native.PlainRunner(config, places, True)]
+    runners = [PyPlainRunner(config, places, places, True), core.native.PlainRunner(config, places, places, True)]
     setup = World()
     client = setup.client()
     for line in ("XADD s 1-1 a b", "XADD t 5-5 a b c d", "SET str v", "RPUSH list x", "SET brief v PX 99999", *GROUP):
@@ -488,7 +488,7 @@ def test_both_runners_add_many_that_are_alike(count: int) -> None:
     rng = random.Random(count)
     spaces = [Keyspace(), Keyspace()]
     config = Config({"stream-node-max-entries": "7"})
-    runners = [PyPlainRunner(config, {}, True), core.native.PlainRunner(config, {}, True)]
+    runners = [PyPlainRunner(config, {}, {}, True), core.native.PlainRunner(config, {}, {}, True)]
     for space in spaces:
         for step in (("xnew", 0, b"s", 100, 100), ("xnew", 0, b"t", 100, 100), ("set", 0, b"k", bytes(40_000), None)):
             space.apply(step)
@@ -539,7 +539,7 @@ def test_ctrl_c_is_not_swallowed_by_a_run() -> None:
     """A signal that comes while a value's own code runs is raised; an embedding program would else not end."""
     assert core.native is not None
     db, data = World().node.keyspace.databases[0], pack("SET", "k", "v") * RUN_MAX
-    runner = core.native.PlainRunner(Config(), {}, False)
+    runner = core.native.PlainRunner(Config(), {}, {}, False)
     signals, interrupts = 0, 0
 
     def interrupt(number: int, frame: object) -> None:
@@ -568,7 +568,7 @@ def test_the_native_runner_has_the_same_names_in_the_same_order() -> None:
     """The counters are told apart by their place alone, and the results by their fields."""
     assert core.native is not None
     world = World()
-    runner = core.native.PlainRunner(Config(), {}, True)
+    runner = core.native.PlainRunner(Config(), {}, {}, True)
     assert len(runner.drain()) == len(NAMES)
     db = world.node.keyspace.databases[0]
     client = world.client()
@@ -614,7 +614,7 @@ def test_a_plain_command_that_finds_no_memory_is_done_or_changes_nothing(what: s
             client.call("XADD", "s", f"{at}-1", "a", "b")
         client.call(*READ.split())
         before, db = snapshot(world.node), world.node.keyspace.databases[0]
-        runner = core.native.PlainRunner(Config(), {}, True)
+        runner = core.native.PlainRunner(Config(), {}, {}, True)
         failing.set_nomemory(allocation, allocation + 1)
         try:
             run = runner.run(db, CLAIMS[what], 0, 1_700_000_000_000, 2)

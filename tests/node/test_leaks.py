@@ -55,7 +55,7 @@ def runs(random: Random) -> None:
         for line in ("XADD s 1-1 a b", "XADD s 2-1 a b", "XADD w 1-1 a b", "XGROUP CREATE s g 0", "SET k v"):
             client.call(*line.split())
         client.call("XGROUP", "CREATECONSUMER", "s", "g", "c")
-    runner = native.PlainRunner(Config(), {(0, b"w"): None}, True)
+    runner = native.PlainRunner(Config(), {(0, b"w"): None}, {}, True)
     for _ in range(30):
         at, data = 0, DATA[: random.choice([len(DATA), random.randrange(len(DATA))])]
         while at < len(data):
@@ -93,7 +93,7 @@ def without_memory(_: Random) -> None:
     consumer, nodes = group.consumers[b"a"], [node.pack() for node in store.nodes()]
     data = b"".join(native.encode_records(HEADER, [b"", b"x" * 5000], 3, 3))
     world = World()
-    runner = native.PlainRunner(Config(), {}, True)
+    runner = native.PlainRunner(Config(), {}, {}, True)
     calls: list[Callable[[], object]] = [
         lambda: native.encode_records(HEADER, [b"", b"x" * 5000], 3, 3),
         lambda: native.decode_run(HEADER, data, 3),

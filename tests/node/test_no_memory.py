@@ -57,7 +57,7 @@ def made(runner: Any) -> tuple[World, Any]:
     client = world.client()
     for line in SETUP:
         client.call(*line.split())
-    return world, runner(Config({"stream-node-max-entries": "2"}), {(0, b"t"): None}, True)
+    return world, runner(Config({"stream-node-max-entries": "2"}), {(0, b"t"): None}, {(0, b"t"): None}, True)
 
 
 def taken(world: World, runner: Any, data: bytes) -> tuple[bytes, list[bytes]]:

@@ -325,3 +325,56 @@ def test_running_is_refused_where_dryrun_says_so(pair: Pair) -> None:
         assert not different
     finally:
         pair.ask("AUTH", "default", "")
+
+
+# What a client listens to, its user's rules, and how these, or another's, are changed
+LISTENING = [
+    ("SUBSCRIBE c", "", "+get"),
+    ("SUBSCRIBE c", "", "&d"),
+    ("SUBSCRIBE c", "", "resetchannels"),
+    ("SUBSCRIBE c", "", "&*"),
+    ("SUBSCRIBE c", "&*", "resetchannels"),
+    ("SUBSCRIBE c", "&*", "resetchannels &c"),
+    ("SUBSCRIBE c", "&c &e", "resetchannels &e &c &d"),
+    ("SUBSCRIBE c", "&c &e", "resetchannels &c"),
+    ("SUBSCRIBE c x", "&c &e", "resetchannels &c"),
+    ("SUBSCRIBE c x", "&c &e", "&f"),
+    ("SUBSCRIBE c", "&c*", "resetchannels &c"),
+    ("SUBSCRIBE c", "&c*", "resetchannels (&c)"),
+    ("SUBSCRIBE c", "(&c)", "clearselectors"),
+    ("SUBSCRIBE c", "(&c) &d", "clearselectors &c"),
+    ("SUBSCRIBE c", "(&*) &d", "clearselectors &d"),
+    ("PSUBSCRIBE c*", "&c*", "resetchannels &c"),
+    ("PSUBSCRIBE c*", "&c", "resetchannels &c"),
+    ("PSUBSCRIBE c*", "", "-@all"),
+    ("SUBSCRIBE c", "&c", "off"),
+    ("SUBSCRIBE c", "&c", "reset"),
+    ("GET s", "&c", "reset"),
+]
+
+
+@pytest.mark.parametrize(("listens", "rules", "change"), LISTENING)
+def test_the_same_listeners_are_closed(pair: Pair, listens: str, rules: str, change: str) -> None:
+    """ACL SETUSER closes who listens to what its user may not, if that had rules about channels; and nobody else."""
+    pair.ask("ACL", "DELUSER", "u", "v")
+    for name in ("u", "v"):
+        pair.ask("ACL", "SETUSER", name, *f"on nopass +@all ~* resetchannels {rules}".split())
+    found = []
+    for admin in (pair.real, pair.ours):
+        url = "redis://{}:{}".format(*admin.socket.getpeername())
+        with Wire(url, resp=3) as listener, Wire(url, resp=3) as other:
+            for each, name in ((listener, "u"), (other, "v")):
+                each.send(*listens.split())  # as the default user, who may
+                for _ in listens.split()[1:]:
+                    each.read()
+                assert each.ask("AUTH", name, "") == b"OK"
+            assert admin.ask("ACL", "SETUSER", "u", *change.split()) == b"OK"
+            assert admin.ask("ACL", "SETUSER", "w", "&c", "resetchannels") == b"OK"
+            assert other.ask("PING") == b"PONG"
+            listener.send("ECHO", "x")
+            try:
+                found.append(listener.read() == b"x" or "refused")
+            except (EOFError, ConnectionError):
+                found.append("closed")
+    real, ours = found
+    assert ours == real

@@ -10,10 +10,10 @@ from collections.abc import Callable, Iterable
 from support.source import Import, Module, part_of
 
 # Leaves: one error tree, the clock protocol, times as people write them, what a signal asks for, the reply values,
-# patterns of keys, names of local files, text for terminals, the choice between C and Python. All may use them, they
-# use nobody but each other.
+# patterns of keys, names of local files, text for terminals, values as text, the choice between C and Python. All may
+# use them, they use nobody but each other.
 LEAVES = frozenset(
-    "errors clock times ending replies glob paths printable logs failpoints core _version".split()  # noqa: SIM905 - shorter than quoted words
+    "errors clock times ending replies glob paths printable texts logs failpoints core _version".split()  # noqa: SIM905 - shorter than quoted words
 )
 
 # What is written in C and compiled, of which there is no Python source
@@ -30,6 +30,7 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     "glob": frozenset(),
     "paths": frozenset(),
     "printable": frozenset(),
+    "texts": frozenset(),
     "logs": frozenset(),
     "failpoints": frozenset(),
     "core": frozenset({COMPILED}),  # the one door to it
@@ -47,7 +48,7 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     "spark": frozenset({"client"}),
     # What an app declares is the worker's, how it runs is Spark's, and neither knows the other: this joins them.
     "pipelines": frozenset({"client", "worker", "spark"}),
-    "console": frozenset({"client"}),
+    "console": frozenset({"client", "worker", "spark"}),  # of these two only CONSOLE_READS
     "maintenance": frozenset(
         {"engine", "node", "persistence", "client"}
     ),  # reads a log; asks a server for its settings
@@ -58,6 +59,15 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     "testing": frozenset({"embedded", "client", "server", "worker"}),  # fixtures for users' tests
     "": frozenset({"worker", "client", "embedded"}),  # ``from millstream import App``, on first use
 }
+
+# What the console may read of those who work: their records on the server. Neither handlers nor PySpark come with it.
+CONSOLE_READS = (
+    "millstream.worker.registry",
+    "millstream.worker.model.pause",
+    "millstream.worker.dead_letter_admin",
+    "millstream.worker.handlers.envelope",  # of what App.publish writes
+    "millstream.spark.monitoring.store",
+)
 
 # cli/<name>.py -> the parts it is the door to. The top layer: nothing imports it.
 CLI_DOORS: dict[str, frozenset[str]] = {
@@ -84,9 +94,20 @@ CLI_DOORS: dict[str, frozenset[str]] = {
     "server.doctor": frozenset({"maintenance"}),
     "spark.archive": frozenset({"spark"}),
     "spark.replay": frozenset({"spark"}),
+    "shared.lazy": frozenset(),  # groups of subcommands
+    "console.nouns": frozenset(),  # tables of subcommands
+    "console.shown": frozenset({"console"}),  # how groups are shown
+    "console.watching": frozenset({"client"}),  # the same question again and again
+    "console.stream": frozenset({"console", "client"}),
+    "console.group": frozenset({"console", "client"}),
+    "console.consumer": frozenset({"console", "client"}),
+    "console.pending": frozenset({"console", "client"}),
     "shared.paths": frozenset(),  # of this machine
     "shared.signals": frozenset(),  # how long commands hear that they are to end
     "spark.queries": frozenset({"spark"}),
+    "entries.choosing": frozenset({"console"}),  # which entries, and how their values are decoded
+    "entries.shown": frozenset({"console"}),  # entries on standard output
+    "entries.tail": frozenset({"console", "client"}),
 }
 
 # The package itself names the worker's API for users' code, as the demo's app is; the parts use only the version.
@@ -97,15 +118,18 @@ FROM_ROOT = frozenset({"millstream.__version__"})
 PURE = (
     "millstream.engine",
     "millstream.worker.model.lifecycle",
+    "millstream.worker.model.pause",
     "millstream.worker.model.retry",
     "millstream.worker.registry.facts",
     "millstream.client.jsontext",
+    "millstream.client.ranges",
     "millstream.spark.model.offsets",
     "millstream.spark.model.claims",
     "millstream.spark.archiving.bounds",
     "millstream.spark.archiving.manifest",
     "millstream.console.model",
-    "millstream.console.advice",
+    "millstream.console.payloads",
+    "millstream.worker.handlers.envelope",
 )
 
 # Whatever reads or waits for the world outside the arguments.
@@ -128,7 +152,7 @@ THIRD_PARTY: dict[str, tuple[frozenset[str], str]] = {
     "click": (frozenset({"cli"}), ""),
     "hiredis": (frozenset({"protocol", "engine", "node", "embedded", "client", "spark", "migrate"}), ""),
     "lupa": (frozenset({"node"}), "server"),
-    "msgpack": (frozenset({"persistence", "node", "maintenance"}), ""),
+    "msgpack": (frozenset({"persistence", "node", "maintenance", "console"}), ""),
     "redis": (
         frozenset({"embedded", "client", "worker", "compat", "spark", "demo", "testing", "migrate", "maintenance"}),
         "",
@@ -193,6 +217,18 @@ def layering(modules: Iterable[Module]) -> list[str]:
             if not fine:
                 broken.append(f"{module.place}:{found.line} imports {found.name}")
     return broken
+
+
+def console_reads(modules: Iterable[Module]) -> list[str]:
+    """The console's imports of the worker and of Spark, but for the records that those keep on the server."""
+    return [
+        f"{module.place}:{found.line} imports {found.name}"
+        for module in modules
+        if module.part == "console"
+        for found, part in _internal(module)
+        if part in {"worker", "spark"}
+        and not any(found.name == name or found.name.startswith(f"{name}.") for name in CONSOLE_READS)
+    ]
 
 
 def unknown_parts(modules: Iterable[Module]) -> list[str]:

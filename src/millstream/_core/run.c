@@ -21,22 +21,16 @@
 #define DIGITS_MAX 18           /* of a number that surely is within 64 bits */
 #define LARGEST (1LL << 31)     /* a count or a time above this takes the ordinary way */
 #define KEPT_MAX (1 << 20)      /* bytes of a buffer that is kept for the next run */
+#define CHANGES_MAX (1 << 20)   /* bytes of a script's steps; then they are to be taken over */
 
 enum { ORDINARY, DONE };
 
-typedef struct {
-    PyObject_HEAD
-    PyObject *config, *waiting;
-    PyTypeObject *stream_type, *string_type;
-    int records;
-    Buf replies, steps, words; /* words: a View of each */
-    uint64_t calls[16], nanoseconds[16];
-} Runner;
+typedef struct Runner Runner;
 
 /* The run at work */
 typedef struct {
     Runner *of;
-    PyObject *keys, *expires; /* borrowed from the database, which outlives the run */
+    PyObject *keys, *expires; /* of the database, which outlives the run */
     PyObject *key;            /* the key last looked up; commands of one run are often about one */
     uint64_t db, wall;
     int resp;
@@ -46,6 +40,21 @@ typedef struct {
     View *words; /* of the command at work */
     Py_ssize_t count; /* words */
 } Run;
+
+struct Runner {
+    PyObject_HEAD
+    PyObject *config, *waiting, *claiming;
+    PyTypeObject *stream_type, *string_type;
+    int records;
+    Buf replies, steps, words; /* words: a View of each */
+    uint64_t calls[16], nanoseconds[16];
+    Run script;          /* of a script's commands, between begin and end; keys is NULL without one */
+    PyObject *table;     /* makes a table of the script's of a list */
+    PyObject *faults;    /* a list: what came up, for who runs the script */
+    uint64_t ends;       /* the time after which no more commands of it are run */
+    Py_ssize_t commands; /* of the script */
+    int last;            /* of them */
+};
 
 static PyObject *s_keys, *s_expires, *s_index, *s_data, *s_entries, *s_last_id, *s_entries_added, *s_node_max_bytes,
     *s_node_max_entries, *s_nothing;
@@ -241,13 +250,13 @@ static EntryStore *get_entries(Run *run, View word, PyObject **stream)
     return (EntryStore *)entries;
 }
 
-/* Whether somebody waits for the key at work; -1 on an error */
-static int is_waited_for(Run *run)
+/* Whether somebody waits for the key at work, or waits to claim there; -1 on an error */
+static int is_waited_for(Run *run, PyObject *places)
 {
-    if (PyDict_GET_SIZE(run->of->waiting) == 0)
+    if (PyDict_GET_SIZE(places) == 0)
         return 0;
     PyObject *place = Py_BuildValue("(KO)", (unsigned long long)run->db, run->key);
-    int found = place == NULL ? -1 : PyDict_Contains(run->of->waiting, place);
+    int found = place == NULL ? -1 : PyDict_Contains(places, place);
     Py_XDECREF(place);
     return found;
 }
@@ -289,7 +298,8 @@ static int run_get(Run *run)
 static int run_set(Run *run)
 {
     PyObject *old;
-    if (run->count != 3 || !look_up(run, run->words[1], &old) || is_waited_for(run) || reserve(run))
+    if (run->count != 3 || !look_up(run, run->words[1], &old) || is_waited_for(run, run->of->waiting)
+        || reserve(run))
         return ORDINARY;
     PyObject *data = PyBytes_FromStringAndSize(run->words[2].data, run->words[2].size);
     PyObject *value = data == NULL ? NULL : PyObject_CallOneArg((PyObject *)run->of->string_type, data);
@@ -352,7 +362,7 @@ static int run_xadd(Run *run)
     EntryStore *entries = get_entries(run, run->words[1], &stream);
     if (entries == NULL)
         return ORDINARY;
-    int fresh = 0, waited_for = is_waited_for(run);
+    int fresh = 0, waited_for = is_waited_for(run, run->of->waiting);
     Id id = waited_for < 0 || reserve(run) ? 0 : add_entry(run, stream, entries, &fresh);
     Py_DECREF(entries);
     if (id == 0)
@@ -496,7 +506,7 @@ static int run_xread(Run *run)
 
 #include "run_groups.h"
 
-/* In the order of millstream.node.batch.NAMES; with the fewest words of one that writes, as the command table has it */
+/* In the order of millstream.node.plain.NAMES; with the fewest words of one that writes, as the command table has it */
 static const struct {
     const char *name;
     int (*handler)(Run *);
@@ -622,6 +632,31 @@ static int get_limit(PyObject *config, PyObject *name, int64_t *limit)
     return *limit == -1 && PyErr_Occurred() ? -1 : 0;
 }
 
+/* Makes a run ready for the keys of a database; -1 with an exception, and then it is to be closed, too */
+static int open_run(Run *run, PyObject *database)
+{
+    PyObject *index = PyObject_GetAttr(database, s_index);
+    run->keys = PyObject_GetAttr(database, s_keys);
+    run->expires = PyObject_GetAttr(database, s_expires);
+    run->db = index == NULL ? 0 : PyLong_AsUnsignedLongLong(index);
+    Py_XDECREF(index);
+    if (!PyErr_Occurred() && (!PyDict_Check(run->keys) || !PyDict_Check(run->expires)))
+        PyErr_SetString(PyExc_TypeError, "not a database");
+    if (PyErr_Occurred() || get_limit(run->of->config, s_node_max_bytes, &run->max_bytes) < 0)
+        return -1;
+    return get_limit(run->of->config, s_node_max_entries, &run->max_entries);
+}
+
+static void close_run(Run *run)
+{
+    give_back(&run->of->replies);
+    give_back(&run->of->steps);
+    give_back(&run->of->words);
+    Py_CLEAR(run->key);
+    Py_CLEAR(run->keys);
+    Py_CLEAR(run->expires);
+}
+
 static PyObject *runner_run(Runner *self, PyObject *const *args, Py_ssize_t nargs)
 {
     if (nargs != 5 || !PyBytes_Check(args[1])) {
@@ -629,6 +664,7 @@ static PyObject *runner_run(Runner *self, PyObject *const *args, Py_ssize_t narg
         return NULL;
     }
     Run run = {.of = self};
+    PyObject *other = NULL, *result = NULL;
     Py_ssize_t size = PyBytes_GET_SIZE(args[1]), first = PyLong_AsSsize_t(args[2]), count = 0;
     run.wall = PyLong_AsUnsignedLongLong(args[3]);
     run.resp = (int)PyLong_AsLong(args[4]);
@@ -638,31 +674,13 @@ static PyObject *runner_run(Runner *self, PyObject *const *args, Py_ssize_t narg
         PyErr_SetString(PyExc_ValueError, "a position outside the data");
         return NULL;
     }
-    PyObject *keys = PyObject_GetAttr(args[0], s_keys), *expires = PyObject_GetAttr(args[0], s_expires);
-    PyObject *index = PyObject_GetAttr(args[0], s_index), *other = NULL, *result = NULL;
-    if (keys == NULL || expires == NULL || index == NULL || !PyDict_Check(keys) || !PyDict_Check(expires)
-        || get_limit(self->config, s_node_max_bytes, &run.max_bytes) < 0
-        || get_limit(self->config, s_node_max_entries, &run.max_entries) < 0)
-        goto end;
-    run.db = PyLong_AsUnsignedLongLong(index);
-    run.keys = keys;
-    run.expires = expires;
-    if (PyErr_Occurred())
-        goto end;
-    int last = -1;
-    const char *data = PyBytes_AS_STRING(args[1]);
-    const char *at = run_commands(&run, data + first, data + size, &other, &count, &last);
-    result = at == NULL ? NULL : make_result(&run, at - data, other, count, last);
-    give_back(&self->replies);
-    give_back(&self->steps);
-    give_back(&self->words);
-end:
-    Py_XDECREF(run.key);
-    Py_XDECREF(keys);
-    Py_XDECREF(expires);
-    Py_XDECREF(index);
-    if (result == NULL && !PyErr_Occurred())
-        PyErr_SetString(PyExc_TypeError, "not a database");
+    if (open_run(&run, args[0]) == 0) {
+        int last = -1;
+        const char *data = PyBytes_AS_STRING(args[1]);
+        const char *at = run_commands(&run, data + first, data + size, &other, &count, &last);
+        result = at == NULL ? NULL : make_result(&run, at - data, other, count, last);
+    }
+    close_run(&run);
     return result;
 }
 
@@ -690,6 +708,8 @@ PyObject *queue_plain(PyObject *Py_UNUSED(self), PyObject *const *args, Py_ssize
     buf_free(&of.words);
     return Py_BuildValue("(nnnns)", at - data, count, size, words, last < 0 ? "" : commands[last].name);
 }
+
+#include "run_scripts.h"
 
 static PyObject *runner_drain(Runner *self, PyObject *Py_UNUSED(nothing))
 {
@@ -723,16 +743,18 @@ static PyTypeObject *find_type(const char *module, const char *name)
 
 static PyObject *runner_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
 {
-    static char *keywords[] = {"config", "waiting", "records", NULL};
-    PyObject *config, *waiting;
+    static char *keywords[] = {"config", "waiting", "claiming", "records", NULL};
+    PyObject *config, *waiting, *claiming;
     int records;
-    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "OO!p", keywords, &config, &PyDict_Type, &waiting, &records))
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "OO!O!p", keywords, &config, &PyDict_Type, &waiting, &PyDict_Type,
+                                     &claiming, &records))
         return NULL;
     Runner *self = (Runner *)type->tp_alloc(type, 0);
     if (self == NULL)
         return NULL;
     self->config = Py_NewRef(config);
     self->waiting = Py_NewRef(waiting);
+    self->claiming = Py_NewRef(claiming);
     self->records = records;
     self->stream_type = find_type("millstream.engine.streams.stream", "Stream");
     self->string_type = find_type("millstream.engine.keyspace", "StringValue");
@@ -745,8 +767,13 @@ static int runner_traverse(Runner *self, visitproc visit, void *arg)
 {
     Py_VISIT(self->config);
     Py_VISIT(self->waiting);
+    Py_VISIT(self->claiming);
     Py_VISIT(self->stream_type);
     Py_VISIT(self->string_type);
+    Py_VISIT(self->script.keys);
+    Py_VISIT(self->script.expires);
+    Py_VISIT(self->table);
+    Py_VISIT(self->faults);
     return 0;
 }
 
@@ -754,8 +781,10 @@ static int runner_clear(Runner *self)
 {
     Py_CLEAR(self->config);
     Py_CLEAR(self->waiting);
+    Py_CLEAR(self->claiming);
     Py_CLEAR(self->stream_type);
     Py_CLEAR(self->string_type);
+    end_script(self);
     return 0;
 }
 
@@ -771,6 +800,9 @@ static void runner_dealloc(Runner *self)
 
 static PyMethodDef runner_methods[] = {
     {"run", (PyCFunction)(void (*)(void))runner_run, METH_FASTCALL, "See millstream.node.batch.PlainRunner."},
+    {"begin", (PyCFunction)(void (*)(void))runner_begin, METH_FASTCALL, "See millstream.node.plain.PlainRunner."},
+    {"call", (PyCFunction)runner_call, METH_O, "See millstream.node.plain.PlainRunner."},
+    {"end", (PyCFunction)runner_end, METH_NOARGS, "See millstream.node.plain.PlainRunner."},
     {"drain", (PyCFunction)runner_drain, METH_NOARGS, "See millstream.node.batch.PlainRunner."},
     {NULL},
 };

@@ -36,7 +36,7 @@ typedef struct {
     Consumer *consumer;
 } Place;
 
-/* 0: one of them is missing, or somebody waits for the key, and would have to be looked at again */
+/* 0: one of them is missing, or somebody waits to claim there, and would have to be looked at again */
 static int get_holder(Run *run, View key, View group, View consumer, Place *place)
 {
     place->entries = get_entries(run, key, &place->stream);
@@ -44,7 +44,7 @@ static int get_holder(Run *run, View key, View group, View consumer, Place *plac
         return 0;
     place->group = get_group(place->stream, group);
     place->consumer = place->group == NULL ? NULL : known_consumer(place->group, consumer);
-    if (place->consumer != NULL && is_waited_for(run) == 0)
+    if (place->consumer != NULL && is_waited_for(run, run->of->claiming) == 0)
         return 1;
     Py_DECREF(place->entries);
     return 0;

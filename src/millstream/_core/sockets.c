@@ -1,6 +1,8 @@
 /* What one turn of the server does with its clients' sockets: read all that are ready, send to all that are answered.
  *
  * Invariants: no call waits for a socket. A reply is given to the kernel at most once: what it did not take is told.
+ * Memory that ends takes nothing from one client because of another: all that is needed is there before the first socket
+ * is touched, but for what is read, and for numbers, and where there is none for those that is told of the one socket.
  */
 #include "core.h"
 
@@ -14,12 +16,16 @@
 
 static char room[READ_MAX]; /* guarded by the interpreter's lock, which nothing here releases */
 
-/* What has come: bytes, the errno of what failed, None for nothing */
+/* What has come: bytes, the errno of what failed, None for nothing; never NULL, as small numbers are there already */
 static PyObject *received(int fd)
 {
     ssize_t size = recv(fd, room, sizeof room, MSG_DONTWAIT);
+    PyObject *data = size < 0 ? NULL : PyBytes_FromStringAndSize(room, size);
+    if (data != NULL)
+        return data;
+    PyErr_Clear();
     if (size >= 0)
-        return PyBytes_FromStringAndSize(room, size);
+        return PyLong_FromLong(ENOMEM); /* what came is lost */
     if (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR)
         Py_RETURN_NONE;
     return PyLong_FromLong(errno);
@@ -34,41 +40,42 @@ PyObject *read_ready(PyObject *self, PyObject *poll)
     int count = epoll_wait(fd, events, TURN_MAX, 0);
     if (count < 0 && errno != EINTR)
         return PyErr_SetFromErrno(PyExc_OSError);
-    PyObject *found = PyList_New(0);
+    PyObject *found = PyList_New(count < 0 ? 0 : count);
     for (int at = 0; found != NULL && at < count; at++) {
-        int one = events[at].data.fd;
-        PyObject *data = events[at].events & EPOLLIN ? received(one) : Py_NewRef(Py_None);
-        PyObject *event = data == NULL ? NULL : Py_BuildValue("(iNI)", one, data, (unsigned int)events[at].events);
-        if (event == NULL || PyList_Append(found, event) < 0)
+        PyObject *event = Py_BuildValue("(iOI)", events[at].data.fd, Py_None, (unsigned int)events[at].events);
+        if (event == NULL)
             Py_CLEAR(found);
-        Py_XDECREF(event);
+        else
+            PyList_SET_ITEM(found, at, event);
     }
-    return found;
+    PyObject *each = found == NULL ? NULL : PyObject_GetIter(found);
+    for (int at = 0; each != NULL && at < count; at++)
+        if (events[at].events & EPOLLIN) { /* in place of None, which is never freed; nobody else has the tuple yet */
+            Py_DECREF(Py_None);
+            PyTuple_SET_ITEM(PyList_GET_ITEM(found, at), 1, received(events[at].data.fd));
+        }
+    Py_XDECREF(found);
+    return each;
 }
 
 PyObject *send_each(PyObject *self, PyObject *replies)
 {
     if (!PyList_Check(replies))
         return PyErr_Format(PyExc_TypeError, "a list of descriptors and bytes");
-    Py_ssize_t count = PyList_GET_SIZE(replies);
-    PyObject *sent = PyList_New(count);
-    for (Py_ssize_t at = 0; sent != NULL && at < count; at++) {
+    for (Py_ssize_t at = 0; at < PyList_GET_SIZE(replies); at++) {
         int fd;
         PyObject *data;
-        if (!PyArg_ParseTuple(PyList_GET_ITEM(replies, at), "iS", &fd, &data)) {
-            Py_CLEAR(sent);
-            break;
-        }
+        if (!PyArg_ParseTuple(PyList_GET_ITEM(replies, at), "iS", &fd, &data))
+            return NULL;
         ssize_t size = fd < 0 ? 0 : send(fd, PyBytes_AS_STRING(data), (size_t)PyBytes_GET_SIZE(data),
                                          MSG_DONTWAIT | MSG_NOSIGNAL);
         if (size < 0)
             size = errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR ? 0 : -errno;
         PyObject *number = PyLong_FromSsize_t(size);
         if (number == NULL)
-            Py_CLEAR(sent);
-        else
-            PyList_SET_ITEM(sent, at, number);
+            PyErr_Clear();
+        PyList_SetItem(replies, at, number == NULL ? Py_NewRef(Py_None) : number);
     }
-    return sent;
+    Py_RETURN_NONE;
 }
 #endif

@@ -1,15 +1,14 @@
 """The ``millstream`` command: each subcommand's module is imported only when it is asked for, so that help is quick."""
 
-import importlib
 import os
-from typing import Any
 
 import click
 
 from millstream._version import __version__
+from millstream.cli.shared.lazy import LazyGroup, Rows
 
 # name -> (module:attribute, one line for the list of commands)
-COMMANDS: dict[str, tuple[str, str]] = {
+COMMANDS: Rows = {
     "serve": ("millstream.cli.server.serve:serve", "Run the stream server."),
     "run": (
         "millstream.cli.worker.run:run",
@@ -17,6 +16,10 @@ COMMANDS: dict[str, tuple[str, str]] = {
     ),
     "import": ("millstream.cli.migrate:import_", "Copy streams from a live server, or from a file of commands."),
     "export": ("millstream.cli.migrate:export", "Copy streams to a live server, or to a file of commands."),
+    "stream": ("millstream.cli.console.nouns:stream", "Streams: which there are, how they are."),
+    "group": ("millstream.cli.console.nouns:group", "Groups of streams: their lag, what is pending, who is stuck."),
+    "pending": ("millstream.cli.console.nouns:pending", "Entries that were delivered and not acknowledged."),
+    "consumer": ("millstream.cli.console.nouns:consumer", "Consumers of a group: what they hold, since when."),
     "worker": (
         "millstream.cli.worker.worker:worker",
         "Workers: who runs, what they do; quiet, drain, stop, pause, resume.",
@@ -41,29 +44,9 @@ COMMANDS: dict[str, tuple[str, str]] = {
 }
 
 
-class LazyGroup(click.Group):
-    """A command group that knows its commands by name and imports one on use."""
-
-    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's signature
-        """Names in the order above: the order a newcomer needs them."""
-        return list(COMMANDS)
-
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002 - click's signature
-        """Import the command's module."""
-        if cmd_name not in COMMANDS:
-            return None
-        module, _, attribute = COMMANDS[cmd_name][0].partition(":")
-        found: Any = getattr(importlib.import_module(module), attribute)
-        assert isinstance(found, click.Command)
-        return found
-
-    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002 - click's signature
-        """List the commands from the table, without importing them."""
-        with formatter.section("Commands"):
-            formatter.write_dl([(name, line) for name, (_, line) in COMMANDS.items()])
-
-
-@click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
+@click.group(
+    cls=LazyGroup, rows=COMMANDS, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110}
+)
 @click.version_option(__version__, prog_name="millstream")
 def main() -> None:
     """Event streams in Python: Redis Streams server, claiming workers, Spark pipelines."""

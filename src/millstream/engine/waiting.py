@@ -40,6 +40,13 @@ class WaitingLines(Generic[T]):
                 if not line:
                     del self.by_place[place]
 
+    def rejoin(self, waiter: T, places: list[Place]) -> None:
+        """Go to the end of each line that one stands in."""
+        for place in places:
+            line = self.by_place[place]
+            del line[waiter]
+            line[waiter] = None
+
     def __contains__(self, place: Place) -> bool:
         return place in self.by_place
 

@@ -14,7 +14,7 @@ record together. There are two runners with one interface: :class:`PyPlainRunner
 
 import re
 import time
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from millstream import core
 from millstream.engine import ids
@@ -23,10 +23,12 @@ from millstream.engine.streams.group import ATTEMPTS, UNKNOWN, Group, next_count
 from millstream.engine.streams.nodes import bulk_id
 from millstream.engine.streams.pending import Consumer, IdIndex
 from millstream.engine.streams.stream import Stream
+from millstream.node.calls import GATHERED_MAX, ScriptCalls
 from millstream.node.journal import not_logged
 from millstream.node.log import codec
-from millstream.node.plain import NOTHING, PlainRun, PlainRunner
+from millstream.node.plain import NAMES, NOTHING, PlainRun, PlainRunner
 from millstream.node.queued import append_plain
+from millstream.protocol import limits
 from millstream.protocol.split import Splitter
 
 if TYPE_CHECKING:
@@ -42,11 +44,6 @@ if TYPE_CHECKING:
     from millstream.node.stats import NodeStats
     from millstream.protocol.reader import CommandReader
     from millstream.replies import Buffer
-
-NAMES = tuple(
-    "get ping set xack xadd xautoclaim xclaim xlen xpending xrange xread xreadgroup xrevrange".split()  # noqa: SIM905 - one on a line would take a line for each
-)
-"""The commands that have plain forms; the counters of a run stand in this order."""
 
 # Commands after which a run ends, so that other clients have their turn
 RUN_MAX = 512
@@ -71,18 +68,22 @@ _SIGNS = frozenset({b"-", b"+"})
 _EMPTY = Splitter(b"")
 
 
-class PyPlainRunner:
+class PyPlainRunner(ScriptCalls):
     """The runner in Python, which is also the specification of the native one.
 
     Args:
         config: the limits of a stream's nodes are looked at.
         waiting: the places where somebody waits.
+        claiming: those of them where somebody waits to claim, and is to be told when records change hands.
         records: make records of what changes, since a log is kept.
     """
 
-    def __init__(self, config: "Config", waiting: "Mapping[Place, object]", records: bool) -> None:
+    def __init__(
+        self, config: "Config", waiting: "Mapping[Place, object]", claiming: "Mapping[Place, object]", records: bool
+    ) -> None:
+        super().__init__()
         self._config = config
-        self._waiting = waiting
+        self._waiting, self._claiming = waiting, claiming
         self._records = records
         self._splitter = Splitter(b"")
         self._calls = [0] * len(NAMES)
@@ -369,11 +370,11 @@ class PyPlainRunner:
         return None if stream is None else stream.groups.get(name)
 
     def _holder(self, key: bytes, name: bytes, consumer: bytes) -> tuple[Stream, Group, Consumer] | None:
-        """A consumer who may be given entries, with its group; None if one is missing, or if somebody waits there."""
+        """A consumer who may be given entries, with its group; None if one is missing, or somebody waits to claim."""
         stream = self._stream(key)
         group = None if stream is None else stream.groups.get(name)
         holder = None if group is None else group.consumers.get(consumer)
-        if stream is None or group is None or holder is None or (self._db.index, key) in self._waiting:
+        if stream is None or group is None or holder is None or (self._db.index, key) in self._claiming:
             return None
         return stream, group, holder
 
@@ -581,7 +582,9 @@ def _reads_in_order(stream: Stream, group: Group) -> bool:
     return not len(group.pending) or group.pending.last() <= last
 
 
-_RUNNER: "Callable[[Config, Mapping[Place, object], bool], PlainRunner]" = core.choose(PyPlainRunner)
+_RUNNER: "Callable[[Config, Mapping[Place, object], Mapping[Place, object], bool], PlainRunner]" = core.choose(
+    PyPlainRunner
+)
 
 
 class Batches:
@@ -592,14 +595,19 @@ class Batches:
         sessions: the clients, and what they wait for and watch.
         journal: where records go.
         stats: what INFO counts.
+
+    Attributes:
+        call: runs a plain command of a script, between :meth:`begin_calls` and :meth:`end_calls`.
     """
 
     def __init__(self, host: "NodeHost", sessions: "Sessions", journal: "Journal", stats: "NodeStats") -> None:
         self._host, self._journal, self._stats = host, journal, stats
         self._config, self._accounts, self._keyspace = host.config, host.accounts, host.keyspace
         self._pause, self._watched = sessions.pause, sessions.watches.by_place
-        waiting = sessions.waits.lines.by_place
-        self._runner: PlainRunner = _RUNNER(host.config, waiting, journal.log is not None)
+        waits = sessions.waits
+        places = waits.lines.by_place, waits.claimers.by_place
+        self._runner: PlainRunner = _RUNNER(host.config, *places, journal.log is not None)
+        self.call = self._runner.call
         stats.sources.append(self._drain)
 
     def takes(self, session: "Session") -> bool:
@@ -684,17 +692,69 @@ class Batches:
             self._journal.note_run(run.record, soft=run.soft)
         return run
 
+    def run_again(self, session: "Session", data: bytes, wall: int) -> PlainRun:
+        """Run a command that waited, if it is plain now, of a session that :meth:`takes` says yes to, and log it.
+
+        Args:
+            session: who waits.
+            data: the command.
+            wall: wall milliseconds.
+
+        Raises:
+            StorageError: the log takes nothing any more.
+        """
+        run = self._counted(session, data, 0, wall)
+        if run.commands:  # the same call as before
+            self._stats.processed -= 1
+            self._stats.command(run.last).calls -= 1
+            if run.record is not None:
+                self._journal.append_run(run.record, soft=run.soft)
+        return run
+
+    def begin_calls(
+        self, session: "Session", wall: int, left: int, table: "Callable[..., Any]", faults: list[BaseException]
+    ) -> bool:
+        """Whether plain commands of a script are run by :attr:`call` from here on, until :meth:`end_calls`.
+
+        Args:
+            session: the script's.
+            wall: wall milliseconds, for all commands.
+            left: nanoseconds after which no more commands are run; below zero for no such time.
+            table: makes a table of the script's, of a list.
+            faults: gets what comes up and must end the script.
+        """
+        if not self.takes(session) or self._journal.weight.bytes + GATHERED_MAX > limits.CHANGE_MAX:
+            return False
+        self._runner.begin(self._keyspace.databases[session.db], wall, left, table, faults)
+        return True
+
+    def end_calls(self) -> PlainRun:
+        """What a script's plain commands came to; their changes are a part of its record."""
+        try:
+            run = self._runner.end()
+        except Exception as error:  # noqa: BLE001 - no memory to tell what was done, which ends the record at work
+            self._journal.lose(not_logged("plain commands of a script were run", error))
+            return NOTHING
+        self._count(run)
+        if run.record is not None:
+            self._journal.weight.takes(len(run.record))
+            self._journal.note_run(run.record, soft=run.soft)
+        return run
+
     def _counted(self, session: "Session", data: bytes, at: int, wall: int) -> PlainRun:
         try:
             run = self._runner.run(self._keyspace.databases[session.db], data, at, wall, session.resp)
         except Exception as error:  # no memory to tell what was done
             raise not_logged("plain commands were run", error) from error
+        self._count(run)
+        self._stats.dirty += run.changes
+        return run
+
+    def _count(self, run: PlainRun) -> None:
         stats = self._stats
         stats.processed += run.commands
-        stats.dirty += run.changes
         stats.lookups.hits += run.hits
         stats.lookups.misses += run.misses
-        return run
 
     def _drain(self) -> list[tuple[str, int, int]]:
         return [(name, *counted) for name, counted in zip(NAMES, self._runner.drain(), strict=True)]

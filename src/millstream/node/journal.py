@@ -42,6 +42,7 @@ class Journal:
         self.saved_at = 0
         self._steps: list[Transition | bytes] = []  # bytes: the record of a run, a part of this one
         self._is_hard = False  # one of these is not soft
+        self._lost: StorageError | None = None
 
     # ------------------------------------------------------------------ the record at work
 
@@ -56,6 +57,10 @@ class Journal:
         self._steps.append(record)
         if not soft:
             self._is_hard = True
+
+    def lose(self, error: StorageError) -> None:
+        """What a script has changed will never be in the log; the record at work ends with this error."""
+        self._lost = error
 
     def wait_for_soft(self) -> None:
         """A script or transaction shows what is logged softly, before it and in it: its reply waits for all of that."""
@@ -72,6 +77,8 @@ class Journal:
             StorageError: it is in memory and not in the log, whose replay would be another state from here on.
         """
         self.weight.bytes = 0
+        if self._lost is not None:
+            raise self._lost
         steps = self._steps
         if not steps:
             return []

@@ -1,9 +1,17 @@
 """What runs plain commands, and what comes of a run; see :mod:`millstream.node.batch`, which has the runners."""
 
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from millstream.engine.keyspace import Database
+
+
+NAMES = tuple(
+    "get ping set xack xadd xautoclaim xclaim xlen xpending xrange xread xreadgroup xrevrange".split()  # noqa: SIM905 - one on a line would take a line for each
+)
+"""The commands that have plain forms; the counters of a run stand in this order."""
 
 
 class PlainRun(NamedTuple):
@@ -56,6 +64,34 @@ class PlainRunner(Protocol):
             wall: wall milliseconds, for all of them.
             resp: the session's protocol, 2 or 3.
         """
+        ...
+
+    def begin(
+        self, db: "Database", wall: int, left: int, table: "Callable[..., Any]", faults: list[BaseException]
+    ) -> None:
+        """What :meth:`call` runs from here on, until :meth:`end`.
+
+        Args:
+            db: the script's database.
+            wall: wall milliseconds, for all commands.
+            left: nanoseconds after which no more commands are run; below zero for no such time.
+            table: makes a table of the script's, of a list.
+            faults: gets what comes up and must end the script.
+        """
+        ...
+
+    def call(self, data: bytes) -> object:
+        """Run a command; its reply as a value of the script's, under RESP2. None: it was not run.
+
+        A status is True and its text.
+
+        Args:
+            data: the command, as a client sends it.
+        """
+        ...
+
+    def end(self) -> PlainRun:
+        """What has come of all calls since :meth:`begin`; without replies."""
         ...
 
     def drain(self) -> list[tuple[int, int]]:

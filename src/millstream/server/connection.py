@@ -220,16 +220,19 @@ class Connection(asyncio.Protocol):
             replies: from :meth:`run_at_once`.
             barrier: what they wait for.
         """
-        if self._held.size or barrier > self._server.gate.released:
-            self._send([replies], barrier)
-        elif not self._closed:
-            self._server.facts.output_bytes += len(replies)
-            self._sent += len(replies)
-            self._transport.write(replies)
-            if self._full:
-                self.check_output()
-        if self._is_stalled():
-            self._pause()
+        try:
+            if self._held.size or barrier > self._server.gate.released:
+                self._send([replies], barrier)
+            elif not self._closed:
+                self._server.facts.output_bytes += len(replies)
+                self._sent += len(replies)
+                self._transport.write(replies)
+                if self._full:
+                    self.check_output()
+            if self._is_stalled():
+                self._pause()
+        except Exception as error:  # noqa: BLE001 - others are answered behind it
+            self._defect(error)
 
     def eof_received(self) -> bool:
         """The client sends no more: answer what it has sent, then close."""
@@ -388,11 +391,15 @@ class Connection(asyncio.Protocol):
             server.node.serve(self.session.db, run.woken, now)
         except StorageError as error:
             server.fail(error)
-        except Exception:  # as for _execute; what was gathered may tell of what was not done
-            log.exception("internal error; closing client %s", self.session.addr)
-            server.facts.internal_errors += 1
-            self.abort()
+        except Exception as error:  # noqa: BLE001 - as for _execute; what was gathered may tell of what was not done
+            self._defect(error)
             server.after_commands()
+
+    def _defect(self, error: Exception) -> None:
+        """A defect of ours, or memory that ended, in what nobody else is to suffer from."""
+        log.error("internal error; closing client %s", self.session.addr, exc_info=error)
+        self._server.facts.internal_errors += 1
+        self.abort()
 
     def _execute(self, argv: list[bytes], now: "Now") -> "Outcome | None":
         server, session = self._server, self.session
@@ -423,15 +430,18 @@ class Connection(asyncio.Protocol):
 
     def deliver(self, outcome: "Outcome") -> None:
         """A reply, or a message, that another session's command or the passing of time has brought about."""
-        if self.session.killed:
-            self._kill()
-        if self._closed:
-            return
-        if outcome.buffers:
-            self._send(outcome.buffers, outcome.barrier)
-        if self._blocked and not self.session.blocked:
-            self._blocked = False
-            self._continue()
+        try:
+            if self.session.killed:
+                self._kill()
+            if self._closed:
+                return
+            if outcome.buffers:
+                self._send(outcome.buffers, outcome.barrier)
+            if self._blocked and not self.session.blocked:
+                self._blocked = False
+                self._continue()
+        except Exception as error:  # noqa: BLE001 - others are delivered to behind it
+            self._defect(error)
 
     def _send(self, buffers: "list[Buffer]", barrier: int) -> None:
         """Send, or hold until the log has reached the barrier; never past an earlier reply."""
@@ -440,9 +450,12 @@ class Connection(asyncio.Protocol):
 
     def release(self) -> None:
         """The log has come further: send what waited for that."""
-        if ready := self._held.take():
-            self._write(ready)
-        self._relieved()
+        try:
+            if ready := self._held.take():
+                self._write(ready)
+            self._relieved()
+        except Exception as error:  # noqa: BLE001 - others are released behind it
+            self._defect(error)
 
     def _write(self, buffers: "list[Buffer]") -> None:
         """Hand replies to the transport, unless many bytes would pass the hard limit: those are never held."""
@@ -523,7 +536,8 @@ class Connection(asyncio.Protocol):
             if self._paused:
                 self._paused = False
                 self._transport.resume_reading()
-            self._go_on_later()
+            if self._eof or self.session.held is not None or not self._reader.is_empty:
+                self._go_on_later()
 
     def _go_on_later(self) -> None:
         """Run on once others have had their turn."""

@@ -19,7 +19,7 @@ import os
 import select
 import socket
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
@@ -44,11 +44,14 @@ Event = tuple[int, "bytes | int | None", int]
 class _Calls(Protocol):
     """What the native core does for a turn."""
 
-    def read_ready(self, poll: "select.epoll") -> list[Event]:
+    def read_ready(self, poll: "select.epoll") -> Iterator[Event]:
         """Read what has come, 64 KiB of each socket at most, and from 256 sockets of an epoll at most."""
 
-    def send_each(self, replies: list[tuple[int, bytes]]) -> list[int]:
-        """Send to each descriptor; how many bytes the kernel took of each, or the ``errno`` below zero."""
+    def send_each(self, replies: list[Any]) -> None:
+        """Send to each descriptor, and put in the reply's place what came of it.
+
+        That is how many bytes the kernel took, the ``errno`` below zero, or None where there was no memory to tell.
+        """
 
 
 def native_calls() -> _Calls | None:
@@ -77,6 +80,9 @@ class Client(Protocol):
 
     def check_output(self) -> None:
         """More is to be sent than the kernel takes for now."""
+
+    def abort(self) -> None:
+        """Close at once, showing nothing more."""
 
 
 Answers = list[tuple[Client, bytes]]
@@ -122,7 +128,7 @@ class Sockets:
         self._poll = select.epoll()
         self._open: dict[int, SocketTransport] = {}
         self._answered: list[SocketTransport | None] = []  # in this turn; None: it has seen to that itself
-        self._replies: list[tuple[int, bytes]] = []  # to them
+        self._replies: list[Any] = []  # to them: descriptor and bytes, and then what came of it
         loop.add_reader(self._poll.fileno(), self._turn)
 
     def add(self, sock: socket.socket, protocol: asyncio.Protocol) -> None:
@@ -149,10 +155,10 @@ class Sockets:
 
     def _turn(self) -> None:
         """Take what has come; commit; answer."""
-        found, opened = self._calls.read_ready(self._poll), self._open
-        wall_time = self._turns.clock.wall_time
+        wall_time, opened = self._turns.clock.wall_time, self._open
         wall, size = wall_time(), 0
         answers: Answers = []
+        found = self._calls.read_ready(self._poll)  # from here on memory may end for one client, not for all
         self.in_turn = True
         try:
             for fd, data, events in found:
@@ -170,9 +176,12 @@ class Sockets:
                         transport.happened(data, events)
                     wall = wall_time()  # who knows how long that took
                 except Exception as error:  # noqa: BLE001 - a defect ends one connection, not the turn of the others
-                    transport.abort()
-                    self.loop.call_exception_handler({"message": "a client's protocol failed", "exception": error})
+                    self._end_one(transport, error)
             self._turns.end_turn(size, answers)
+        except Exception:
+            for client, _ in answers:
+                client.abort()  # nobody knows what became of what it asked for
+            raise
         finally:
             self.in_turn = False
             self._answer()
@@ -182,10 +191,24 @@ class Sockets:
         answered, replies = self._answered, self._replies
         if not answered:
             return
-        self._answered, self._replies = [], []
-        for transport, count in zip(answered, self._calls.send_each(replies), strict=True):
+        try:
+            each = zip(answered, replies, strict=True)
+        except MemoryError:  # before anything is sent; what is sent must be noted
+            self.loop.call_soon(self._answer)
+            return
+        self._calls.send_each(replies)
+        for transport, count in each:
             if transport is not None:
-                transport.answered(count)
+                try:
+                    transport.answered(count)
+                except Exception as error:  # noqa: BLE001 - as for a turn
+                    self._end_one(transport, error)
+        answered.clear()
+        replies.clear()
+
+    def _end_one(self, transport: "SocketTransport", error: Exception) -> None:
+        transport.abort()
+        self.loop.call_exception_handler({"message": "a client's protocol failed", "exception": error})
 
     def put_off(self, transport: "SocketTransport", data: "Buffer") -> int:
         """Send this at the end of the turn; its number until then.
@@ -194,13 +217,19 @@ class Sockets:
             transport: has nothing to be sent before.
             data: what it is to send.
         """
+        number, reply = len(self._replies), (transport.fd, data) if type(data) is bytes else _NONE
         self._answered.append(transport)
-        self._replies.append((transport.fd, data) if type(data) is bytes else _NONE)
-        return len(self._replies) - 1
+        try:
+            self._replies.append(reply)
+        except MemoryError:  # or the replies of all behind it would go to others
+            del self._answered[number:]
+            raise
+        return number
 
     def take_back(self, number: int) -> None:
         """Do not send this: its transport has sent it, or never will."""
-        self._answered[number], self._replies[number] = None, _NONE
+        self._answered[number] = None
+        self._replies[number] = _NONE
 
     # ------------------------------------------------------------------ what transports call
 
@@ -349,13 +378,14 @@ class SocketTransport(asyncio.Transport):
         elif self._number < 0 or self._size > self._high:  # what is much is tried before the client counts as slow
             self._flush()
 
-    def answered(self, count: int) -> None:
-        """The turn has ended, and the kernel took so many bytes, or said what failed."""
+    def answered(self, count: int | None) -> None:
+        """The turn has ended, and the kernel took so many bytes, or said what failed; None: nobody knows."""
         self._number = -1
         if count == self._size and not self._closing:
             self._out.clear()
             self._size = 0
-        elif count < 0:
+        elif count is None or count < 0:
+            count = -errno.ENOMEM if count is None else count
             self._lose(OSError(-count, os.strerror(-count)))
         else:
             self._sent(count)

@@ -4,7 +4,7 @@ Facts go to standard output and everything else to standard error. A table is fo
 on a terminal only, as many columns as fit there (``layout.py``). The other three are for programs: field names never
 change their meaning, times are milliseconds since 1970, sizes are bytes, durations are milliseconds, and what is not
 known is null. Keys and values may hold any bytes: those that are UTF-8 are shown as text, others as ``{"base64":
-"..."}``; what would move a terminal's cursor is escaped (``printing.py``).
+"..."}``; what would move a terminal's cursor is escaped (``millstream.texts``).
 
 rich is loaded only when a table or a progress bar is drawn.
 """

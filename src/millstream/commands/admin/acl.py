@@ -51,21 +51,34 @@ def _evict(ctx: Context, session: Session) -> None:
         ctx.host.kill(session)
 
 
-def _enforce(ctx: Context) -> None:
+def _enforce(ctx: Context, before: dict[bytes, User]) -> None:
     """Close the sessions of users that are gone, and those that listen to what they may not listen to any more.
 
-    All others are asked anew at their next command. A pattern must be allowed as it stands, a channel by fitting.
+    All others are asked anew at their next command. A pattern must be allowed as it stands, a channel by fitting. Only
+    listeners of a user that was changed are looked at: others may have begun to listen as somebody else.
+
+    Args:
+        ctx: of the command that changed the users.
+        before: the users as they were.
     """
     accounts = ctx.host.accounts
+    looked_at = set()
+    for user in accounts.all():
+        old = before.get(user.name)
+        if old is not None and old is not user and user.may_lose_listeners(old):
+            looked_at.add(user.name)
     for session in list(ctx.host.sessions()):
         if session.user is None:
             continue
-        user = accounts.get(session.user)
-        if user is None or not (
-            all(user.allows_channel(name, by_pattern=False) for name in session.channels)
-            and all(user.allows_channel(name, by_pattern=True) for name in session.patterns)
-        ):
+        now = accounts.get(session.user)
+        if now is None or (now.name in looked_at and not _may_listen_on(now, session)):
             _evict(ctx, session)
+
+
+def _may_listen_on(user: User, session: Session) -> bool:
+    return all(user.allows_channel(name, by_pattern=False) for name in session.channels) and all(
+        user.allows_channel(name, by_pattern=True) for name in session.patterns
+    )
 
 
 @_admin(
@@ -83,13 +96,14 @@ def acl_setuser(ctx: Context, argv: list[bytes]) -> Reply:
     """
     if has_spaces(argv[2]):
         raise CommandError("ERR Usernames can't contain spaces or null characters")
+    before = ctx.host.accounts.by_name
     try:
         ctx.host.accounts.set(argv[2], argv[3:])
     except UnmatchedError as error:
         raise CommandError(f"ERR {error.args[0]} '{shown(error.args[1])}'.") from None
     except RuleError as error:
         raise CommandError(f"ERR Error in ACL SETUSER modifier '{shown(error.args[1])}': {error.args[0]}") from None
-    _enforce(ctx)
+    _enforce(ctx, before)
     return OK
 
 
@@ -104,8 +118,9 @@ def acl_deluser(ctx: Context, argv: list[bytes]) -> Reply:
     """How many there were. The default user cannot go, and naming it refuses the whole command."""
     if DEFAULT in argv[2:]:
         raise CommandError("ERR The 'default' user cannot be removed")
+    before = ctx.host.accounts.by_name
     deleted = sum(ctx.host.accounts.delete(name) for name in argv[2:])
-    _enforce(ctx)
+    _enforce(ctx, before)
     return deleted
 
 
@@ -254,11 +269,12 @@ def _file(ctx: Context) -> Path:
 @_admin("acl|load", 2, since="6.0.0", summary="Reads the users from the ACL file.", differs="users-and-permissions")
 def acl_load(ctx: Context, argv: list[bytes]) -> Reply:  # noqa: ARG001 - a handler's signature
     """All of the file or nothing of it. Users that are not in it are gone, but for the default user."""
+    before = ctx.host.accounts.by_name
     try:
         aclfile.load(ctx.host.accounts, _file(ctx))
     except AclFileError as error:
         raise CommandError(f"ERR {error}") from None
-    _enforce(ctx)
+    _enforce(ctx, before)
     return OK
 
 

@@ -245,6 +245,10 @@ class CommandHost(Protocol):
         ...
 
 
+Glance = Callable[[Database, int], "list[Transition] | None"]
+"""See :class:`Blocked`."""
+
+
 class Blocked(Exception):  # noqa: N818 - control flow, not an error
     """Raised by a handler that must wait; the node parks the session and runs the command again later.
 
@@ -256,6 +260,8 @@ class Blocked(Exception):  # noqa: N818 - control flow, not an error
         due: tells, whenever asked, at which wall milliseconds to run again without a signal (CLAIM), if at all.
         kind: the type whose signals are news; a key that holds another is not looked at.
         late: the reply when the time is up.
+        glance: tells, of the session's database at a time, what running the command again would change where it would
+            find nothing; None where that has to be tried.
     """
 
     def __init__(
@@ -268,8 +274,10 @@ class Blocked(Exception):  # noqa: N818 - control flow, not an error
         due: Callable[[], int | None] | None = None,
         kind: type[Value] = Stream,
         late: "Reply" = NIL_ARRAY,
+        glance: "Glance | None" = None,
     ) -> None:
         super().__init__()
+        self.glance = glance
         self.late = late
         self.keys = keys
         self.timeout = timeout

@@ -31,6 +31,7 @@ from millstream.commands.table.args import (
 )
 from millstream.commands.table.table import command
 from millstream.engine import ids
+from millstream.engine.keyspace import Database, Transition
 from millstream.engine.streams.entries import EntryStore
 from millstream.engine.streams.group import Group, next_count
 from millstream.engine.streams.nodes import ENTRY_HEADER
@@ -376,8 +377,17 @@ def xread(ctx: Context, argv: list[bytes]) -> Reply:
         for index, (_, _, after) in enumerate(plan):
             if options.words[index] == b"$":
                 frozen[options.streams_at + half + index] = ids.text(after)
-        raise Blocked(options.keys, options.block, frozen)
+        glance = partial(_glance, plan[0][0], plan[0][2]) if half == 1 and options.words[0] != b"+" else None
+        raise Blocked(options.keys, options.block, frozen, glance=glance)
     return answer.reply()
+
+
+def _glance(key: bytes, after: int, db: Database, wall: int) -> list[Transition] | None:  # noqa: ARG001 - as of a group
+    """Whether XREAD of one key would find nothing: see :class:`Blocked`."""
+    stream = db.keys.get(key)
+    if type(stream) is not Stream or key in db.expires or (stream.length and stream.entries.last_live_id > after):
+        return None
+    return []
 
 
 def _read_position(stream: Stream | None, word: bytes) -> int:
@@ -442,8 +452,24 @@ def xreadgroup(ctx: Context, argv: list[bytes]) -> Reply:
             claimers.append(reader)
     if not answer.streams and options.block is not None and ctx.may_block:
         due = partial(_next_claim, claimers) if claimers else None
-        raise Blocked(options.keys, options.block, argv, group_wait=True, due=due)
+        is_one = len(options.keys) == 1 and due is None and plan[0][3] is None
+        glance = partial(_glance_as_group, options.keys[0], options.group, options.consumer) if is_one else None
+        raise Blocked(options.keys, options.block, argv, group_wait=True, due=due, glance=glance)
     return answer.reply()
+
+
+def _glance_as_group(
+    key: bytes, name: bytes | None, consumer: bytes, db: Database, wall: int
+) -> list[Transition] | None:
+    """Whether XREADGROUP would find nothing new at its one key, and only note that the consumer was here."""
+    stream = db.keys.get(key)
+    if type(stream) is not Stream or key in db.expires or name is None:
+        return None
+    group = stream.groups.get(name)
+    reader = None if group is None else group.consumers.get(consumer)
+    if group is None or reader is None or (stream.length and stream.entries.last_live_id > group.last_id):
+        return None
+    return [] if reader.seen == wall else [("cseen", db.index, key, name, consumer, wall)]
 
 
 def _plan_group_read(ctx: Context, options: _ReadOptions) -> list[tuple[bytes, Stream, Group, int | None]]:

@@ -83,6 +83,11 @@ class Accounts:
         """A user by name."""
         return self._users.get(name)
 
+    @property
+    def by_name(self) -> dict[bytes, User]:
+        """All users as they are now; a later change of them is not seen in it."""
+        return self._users
+
     def all(self) -> list[User]:
         """All users by name."""
         return list(self._users.values())

@@ -443,6 +443,17 @@ class User:
         """Whether one of the selectors allows a channel."""
         return any(each.allows_channel(channel, by_pattern=by_pattern) for each in (self.root, *self.selectors))
 
+    def may_lose_listeners(self, before: "User") -> bool:
+        """Whether listeners of this user are looked at, now that its rules are others than before.
+
+        Redis means to ask whether a rule about channels is missing now, and compares the places of the rules in memory,
+        so that whoever had a rule counts as having lost it. Without one there was nothing to lose, though its clients
+        may listen: they began to as another user.
+        """
+        if any(each.all_channels for each in (self.root, *self.selectors)):
+            return False
+        return any(each.all_channels or each.channels for each in (before.root, *before.selectors))
+
     @property
     def flags(self) -> list[bytes]:
         """The words for what is neither password nor permission."""

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from itertools import count
 
 from millstream.clock import Now
-from millstream.commands.context.context import Blocked
+from millstream.commands.context.context import Blocked, Glance
 from millstream.commands.context.session import Session
 from millstream.engine.keyspace import Transition, Value
 from millstream.engine.waiting import Place, WaitingLines
@@ -35,6 +35,8 @@ class Waiter:
         due: tells at which wall milliseconds to run again unasked; None for a wait that never does.
         alarm: monotonic milliseconds of the earliest alarm set for that; None for none.
         over: the wait has ended.
+        glance: what it would change to run where it finds nothing; see
+            :class:`~millstream.commands.context.context.Blocked`.
     """
 
     session: Session
@@ -47,6 +49,16 @@ class Waiter:
     due: Callable[[], int | None] | None = None
     alarm: int | None = None
     over: bool = False
+    glance: Glance | None = None
+    _packed: bytes = b""
+
+    @property
+    def packed(self) -> bytes:
+        """The command as a client sends it."""
+        if not self._packed:
+            words = b"".join([b"$%d\r\n%b\r\n" % (len(word), word) for word in self.argv])
+            self._packed = b"*%d\r\n%b" % (len(self.argv), words)
+        return self._packed
 
 
 @dataclass(slots=True)
@@ -55,18 +67,19 @@ class Waits:
 
     Attributes:
         lines: who waits for a key, in the order in which they began to wait.
+        claimers: those of them who would claim there, and so have a due time, which is one of the wall clock.
         by_session: each wait by the id of its session.
         ready: keys that changed while somebody waits for them, in that order; those who wait are yet to be served.
         overdue: who could claim, but for the disk that takes no writes.
     """
 
     lines: WaitingLines[Waiter] = field(default_factory=WaitingLines)
+    claimers: WaitingLines[Waiter] = field(default_factory=WaitingLines)
     by_session: dict[int, Waiter] = field(default_factory=dict)
     ready: dict[Place, None] = field(default_factory=dict)
     overdue: list[Waiter] = field(default_factory=list)
     _alarms: list[tuple[int, int, Waiter]] = field(default_factory=list)
     _serial: "count[int]" = field(default_factory=count)
-    _claiming: dict[Waiter, None] = field(default_factory=dict)  # who has a due time, which is one of the wall clock
     _looked: int = 0  # monotonic time of the last look at the wall clock
     _drift: int = 0  # wall minus monotonic time when the alarms were set
 
@@ -86,15 +99,16 @@ class Waits:
             deadline = now.mono + wait.timeout
         places = [(session.db, key) for key in dict.fromkeys(wait.keys)]
         waiter = Waiter(session, wait.argv, places, deadline, wait.group_wait, wait.kind, wait.late, wait.due)
+        waiter.glance = wait.glance
         self.lines.join(waiter, places)
         self.by_session[session.id] = waiter
         session.blocked = True
         if deadline is not None:
             self._ring_at(deadline, waiter)
         if wait.due is not None:
-            if not self._claiming:
+            if not self.claimers.by_place:
                 self._looked, self._drift = now.mono, now.wall - now.mono
-            self._claiming[waiter] = None
+            self.claimers.join(waiter, places)
         self.set_alarm(waiter, now)
         return waiter
 
@@ -111,7 +125,7 @@ class Waits:
     def observe(self, step: Transition, now: Now) -> None:
         """A transition was applied: a delivery or a claim moves the time at which an entry can be claimed."""
         if step[0] in _DELIVERIES:
-            for waiter in self.lines.line((step[1], step[2])):
+            for waiter in self.claimers.line((step[1], step[2])):
                 self.set_alarm(waiter, now)
 
     def revive_overdue(self, now: Now) -> None:
@@ -133,18 +147,19 @@ class Waits:
 
     def look(self, now: Now) -> None:
         """Set the alarms again if the wall clock has jumped: what is due by it is so many milliseconds away no more."""
-        if not self._claiming:
+        if not self.claimers.by_place:
             return
         self._looked = now.mono
         drift = now.wall - now.mono
         if abs(drift - self._drift) > SLACK:
             self._drift = drift
-            for waiter in self._claiming:
-                self.set_alarm(waiter, now)
+            for place in self.claimers.places():
+                for waiter in self.claimers.line(place):
+                    self.set_alarm(waiter, now)
 
     def next_look(self) -> int | None:
         """Monotonic milliseconds at which :meth:`look` is to be called next; None if no claim is waited for."""
-        return self._looked + LOOK if self._claiming else None
+        return self._looked + LOOK if self.claimers.by_place else None
 
     def _ring_at(self, moment: int, waiter: Waiter) -> None:
         heapq.heappush(self._alarms, (moment, next(self._serial), waiter))
@@ -154,8 +169,14 @@ class Waits:
         waiter.over = True
         waiter.session.blocked = False
         self.by_session.pop(waiter.session.id, None)
-        self._claiming.pop(waiter, None)
         self.lines.leave(waiter, waiter.places)
+        if waiter.due is not None:
+            self.claimers.leave(waiter, waiter.places)
+
+    def wait_on(self, waiter: Waiter) -> None:
+        """It was looked at and found nothing: it waits on at the end of its lines, as one whose command was run."""
+        self.by_session[waiter.session.id] = self.by_session.pop(waiter.session.id)
+        self.lines.rejoin(waiter, waiter.places)
 
     def next_alarm(self) -> int | None:
         """Monotonic milliseconds of the next deadline or due time."""

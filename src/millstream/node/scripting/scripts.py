@@ -14,7 +14,7 @@ import random
 import struct
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -26,6 +26,7 @@ from millstream.commands.context.session import Session
 from millstream.commands.table.spec import Command
 from millstream.commands.table.table import find
 from millstream.errors import CommandError
+from millstream.node.plain import NAMES
 from millstream.node.scripting import bytecode
 from millstream.printable import printable
 from millstream.protocol import doubles
@@ -34,6 +35,7 @@ from millstream.replies import Error, Fixed, Map, NilArray, Push, Raw, Reply, Se
 if TYPE_CHECKING:
     from millstream.commands.context.config import Config
     from millstream.node.admission import Admission
+    from millstream.node.plain import PlainRun
 
 log = logging.getLogger("millstream.script")
 
@@ -52,9 +54,32 @@ _LOGGED = 1024
 _AS_THEY_ARE = frozenset({bytes, int})
 
 
+class PlainWay(Protocol):
+    """What scripts need of :class:`~millstream.node.batch.Batches`, which says what each does."""
+
+    call: Callable[[bytes], object]
+
+    def begin_calls(
+        self, session: Session, wall: int, left: int, table: Callable[..., Any], faults: list[BaseException]
+    ) -> bool:
+        """Run plain commands by ``call``.
+
+        Args:
+            session: the script's.
+            wall: wall milliseconds.
+            left: nanoseconds that the script may take; below zero for as long as it likes.
+            table: makes a table of the script's, of a list.
+            faults: gets what comes up and must end the script.
+        """
+
+    def end_calls(self) -> "PlainRun":
+        """What they came to."""
+
+
 class Runner(Protocol):
     """What scripts need of the node."""
 
+    batches: "PlainWay"
     config: "Config"
 
     def script_context(self, ctx: Context, session: Session) -> Context:
@@ -98,6 +123,7 @@ class _Run:
 
     Attributes:
         words: of the next command, as far as they have come, if they come in parts.
+        is_plain: plain commands are run without being given here.
     """
 
     ctx: Context
@@ -106,6 +132,7 @@ class _Run:
     ends: float | None = None
     limit: int = 0
     words: list[bytes] = field(default_factory=list)
+    is_plain: bool = False
 
 
 class Scripts:
@@ -125,7 +152,7 @@ class Scripts:
         self._execute: Any = None
         self._lent: list[Any] = []  # what the runtime's own functions of ours call it by
         self._run: _Run | None = None
-        self._fault: BaseException | None = None
+        self._faults: list[BaseException] = []
 
     # ------------------------------------------------------------------ the cache
 
@@ -236,16 +263,18 @@ class Scripts:
         """
         if self._lua is None or script.body is None:
             self._prepare(script)
-        # A session of its own: what a script selects or switches ends with it, and a MULTI around it queues nothing of
-        # what the script calls
-        shadow = replace(ctx.session, queue=None, resp=2, reply_mode="on")
-        inner = self._runner.script_context(ctx, shadow)
+        session = ctx.session
+        before = session.db, session.queue, session.resp, session.reply_mode, session.last_command
+        # What a script selects or switches ends with it, and a MULTI around it queues nothing of what the script calls
+        session.queue, session.resp, session.reply_mode = None, 2, "on"
+        inner = self._runner.script_context(ctx, session)
         limit = self._runner.config.script_limit
         ends = time.monotonic() + limit / 1000 if limit > 0 else None
-        self._run = _Run(inner, read_only or script.read_only, ends=ends, limit=limit)
+        self._run = run = _Run(inner, read_only or script.read_only, ends=ends, limit=limit)
         lua = self._lua
         try:
-            answer = self._execute(script.body, lua.table_from(keys), lua.table_from(args), ctx.session.resp == 3)
+            self._begin_plain(run)
+            answer = self._execute(script.body, lua.table_from(keys), lua.table_from(args), before[2] == 3)
         except MemoryError:
             answer = (False, b"ERR not enough memory", None, None, False)
         except Exception as error:  # noqa: BLE001 - lupa's own errors; the runtime is not trusted afterwards
@@ -254,6 +283,8 @@ class Scripts:
             answer = (False, self._stop_line() if self._is_over() else problem, None, None, False)
             self._drop()
         finally:
+            self._end_plain(run)
+            session.db, session.queue, session.resp, session.reply_mode, session.last_command = before
             ctx.dirty += inner.dirty
             self._run = None
         self._raise_fault()
@@ -269,10 +300,28 @@ class Scripts:
         line = _error_text(script, *parts)
         return Error(line) if counted else self._runner.refuse_inside(None, line)
 
+    def _begin_plain(self, run: _Run) -> None:
+        """Let plain commands be run without being given to :meth:`_command`, if nothing stands in the way."""
+        if run.read_only or run.resp != 2:
+            return
+        left = -1 if run.ends is None else max(int((run.ends - time.monotonic()) * 1e9), 0)
+        session, wall = run.ctx.session, run.ctx.now.wall
+        run.is_plain = self._runner.batches.begin_calls(session, wall, left, self._lua.table_from, self._faults)
+
+    def _end_plain(self, run: _Run) -> None:
+        """What they have changed comes before what the next command changes."""
+        if run.is_plain:
+            run.is_plain = False
+            done = self._runner.batches.end_calls()
+            run.ctx.dirty += done.changes
+            if done.woken is not None:
+                run.ctx.host.wake(run.ctx.session.db, done.woken)
+
     def _raise_fault(self) -> None:
         """Raise what one of our functions raised while Lua called it; the runtime is not trusted afterwards."""
-        if self._fault is not None:
-            fault, self._fault = self._fault, None
+        if self._faults:
+            fault = self._faults[0]
+            self._faults.clear()
             self._drop()
             raise fault
 
@@ -324,6 +373,8 @@ class Scripts:
             _load(lua, "patterns")(),
             _load(lua, "natives"),
             _load(lua, "cjson")(),
+            self._runner.batches.call,
+            " ".join(NAMES).encode(),
         )
         self._drop_bodies()
 
@@ -357,10 +408,10 @@ class Scripts:
             try:
                 disarm()
                 value = function(*args)
+                return (1, self._stop_line()) if self._is_over() else (0, value)
             except BaseException as error:  # noqa: BLE001 - raised again when Lua is left
-                self._fault = error
+                self._faults.append(error)
                 return 2, b"ERR internal error"
-            return (1, self._stop_line()) if self._is_over() else (0, value)
 
         return call
 
@@ -385,7 +436,12 @@ class Scripts:
 
         def call(*all_of_them: bytes | float) -> Any:
             run, argv = whole(*all_of_them)
-            return to_lua.convert(self._command(run, argv), run.resp)
+            if self._faults:
+                raise self._faults[0]
+            self._end_plain(run)
+            reply = self._command(run, argv)
+            self._begin_plain(run)
+            return to_lua.convert(reply, run.resp)
 
         def allows(*all_of_them: bytes | float) -> bool | None:
             run, argv = whole(*all_of_them)
@@ -396,14 +452,15 @@ class Scripts:
 
         def set_resp(version: float) -> None:
             assert self._run is not None
+            self._end_plain(self._run)
             self._run.resp = self._run.ctx.session.resp = int(version)
+            self._begin_plain(self._run)
 
         def count(line: bytes) -> None:
             self._runner.refuse_inside(None, line.decode("utf-8", "surrogateescape"))
 
         return {
             "look": lambda: None,
-            "resp": lambda: 2 if self._run is None else self._run.resp,
             "words": words,
             "more_words": more_words,
             "call": call,
@@ -419,6 +476,7 @@ class Scripts:
     def _stop_line(self) -> bytes:
         run = self._run
         assert run is not None
+        self._end_plain(run)  # what it wrote is counted
         wrote = "; what it had written stays" if run.ctx.dirty else ""
         return f"ERR Script stopped after {run.limit} ms (busy-reply-threshold){wrote}".encode()
 

@@ -12,7 +12,7 @@ A driver that was killed says nothing more: a query that should run and has no d
 
 import json
 import logging
-from collections.abc import Mapping
+from collections.abc import Container, Mapping, Sequence
 from typing import Any, cast
 
 import redis
@@ -107,15 +107,32 @@ def found(client: "redis.Redis") -> list[dict[str, Any]]:
     Raises:
         RedisError: the server cannot be reached or refused.
     """
-    queries = [NEW | facts for _, facts in _recorded(client)]
-    drivers = {str(facts["driver"]) for facts in queries}
+    queries = recorded(cast("dict[bytes, bytes]", client.hgetall(QUERIES)))
+    return settled(queries, {driver for driver, key in driver_keys(queries).items() if client.exists(key)})
+
+
+def recorded(kept: Mapping[bytes, bytes]) -> list[dict[str, Any]]:
+    """What the hash of queries says, with every field of :data:`NEW`."""
+    return [NEW | facts for facts in map(query_facts, kept.values()) if facts is not None]
+
+
+def driver_keys(queries: Sequence[Mapping[str, Any]]) -> dict[str, bytes]:
+    """Driver -> the key that is there while it lives."""
+    drivers = sorted({str(facts["driver"]) for facts in queries})
     # no driver's own name holds half of a pair, which could not be sent: such a one is found nowhere
-    keys = {driver: driver_key(driver).encode(errors="backslashreplace") for driver in drivers}
-    alive = {driver: bool(client.exists(key)) for driver, key in sorted(keys.items())}
-    for facts in queries:
-        if facts["state"] == "running" and not alive[str(facts["driver"])]:
-            facts["state"] = "gone"
-    return sorted(queries, key=lambda facts: -(facts["at_ms"] or 0))
+    return {driver: driver_key(driver).encode(errors="backslashreplace") for driver in drivers}
+
+
+def settled(queries: Sequence[Mapping[str, Any]], alive: Container[str]) -> list[dict[str, Any]]:
+    """The queries, the last that reported first; one that should run is ``gone`` where its driver is.
+
+    Args:
+        queries: as :func:`recorded` has them.
+        alive: drivers that live.
+    """
+    gone = [facts["state"] == "running" and str(facts["driver"]) not in alive for facts in queries]
+    found = [{**facts, "state": "gone" if lost else facts["state"]} for facts, lost in zip(queries, gone, strict=True)]
+    return sorted(found, key=lambda facts: -(facts["at_ms"] or 0))
 
 
 def look(url: str | None) -> list[dict[str, Any]]:

@@ -569,7 +569,7 @@ function bases.collectgarbage(...)
   return settled(plain_pcall(collectgarbage, ...))
 end
 
-local names, named
+local names, named = setmetatable({}, { __mode = 'k' }), 0
 
 -- An address would tell where things are in the process, so what has no text is numbered
 local function name_of(value, kind)
@@ -602,7 +602,9 @@ local function forget()
   state = chance
   draw()
   chance = state -- the next script's begins elsewhere, whatever this one draws or sets
-  names, named = setmetatable({}, { __mode = 'k' }), 0
+  if named > 0 then
+    names, named = setmetatable({}, { __mode = 'k' }), 0
+  end
 end
 
 return { string = strings, table = tables, math = maths, base = bases, forget = forget, settled = settled }

@@ -160,6 +160,9 @@ end
 
 -- Nothing of one script's is left for the next
 local function forget()
+  if count == 0 then
+    return
+  end
   forms, count = {}, 0
   for pattern in next, quick_length do
     quick_length[pattern] = nil

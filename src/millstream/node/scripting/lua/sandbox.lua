@@ -2,11 +2,11 @@
 -- functions the host calls. A script gets proxies of the libraries that cannot be changed, so nothing it does is seen by
 -- the next one, and no function that reaches files, processes, other environments or objects of the host.
 --
--- Rules for this file: the host is called by `ask` alone, with strings, numbers and booleans (it may give tables); no value
+-- Rules for this file: the host is called by `ask` and `quickly` alone, with strings, numbers and booleans (it may give tables); no value
 -- of the host but those reaches a script, and no error of it. What a script calls is written in Lua or is a function of
 -- Lua's that cannot run long (`natives.lua` has the others). Nothing that a script can change is kept for the next one.
 
-local host, version, version_number, chance, patterns, natives, json = ...
+local host, version, version_number, chance, patterns, natives, json, quick, plain_names = ...
 
 local assert, error, getmetatable, ipairs, next, pairs = assert, error, getmetatable, ipairs, next, pairs
 local rawequal, rawget, rawset, select, setfenv, setmetatable = rawequal, rawget, rawset, select, setfenv, setmetatable
@@ -24,6 +24,8 @@ local STEP, HEAVY_STEP, HEAVY = 200, 20, 32 * 1024
 local TICKS, WORK = 50, 2 ^ 20
 -- Words that cross to the host in one call
 local CHUNK = 200
+-- KiB in use up to which the host may make a plain command's reply while the memory limit is on: there is room for it
+local ROOMY = 128 * 1024
 -- Tables inside tables that a reply may have
 local DEPTH = 1000
 local READONLY = 'Attempt to modify a readonly table'
@@ -175,6 +177,76 @@ local function ask_words(name, ...)
   return ask(name)
 end
 
+-- Plain commands cross as the bytes that a client would send. A packer makes them, of up to 8 words; nil of what is no
+-- word as it stands
+local HEADS, LENGTHS, DIGITS, PLAIN = {}, {}, {}, {}
+for number = 0, 1023 do
+  HEADS[number], LENGTHS[number], DIGITS[number] = '*' .. number, '\r\n$' .. number .. '\r\n', tostring(number)
+end
+for name in string.gmatch(plain_names, '%S+') do
+  PLAIN[name], PLAIN[string.upper(name)] = true, true
+end
+
+local function digits(word)
+  if type(word) == 'number' then
+    return DIGITS[word] or (word % 1 == 0 and word > 0 and word < 1e14 and format('%d', word))
+  end
+end
+
+local function length(word)
+  return '\r\n$' .. #word .. '\r\n'
+end
+
+local packers = {}
+for count = 1, 8 do
+  local names, checks, parts = {}, {}, {}
+  for at = 1, count do
+    names[at] = 'word' .. at
+    checks[at] = gsub("if type(W) ~= 'string' then W = digits(W) if not W then return end end ", 'W', names[at])
+    parts[at] = gsub(' .. (lengths[#W] or length(W)) .. W', 'W', names[at])
+  end
+  local text = 'local type, digits, length, lengths = ... return function(head, tail, ' .. concat(names, ', ') .. ') '
+    .. concat(checks) .. ' return head' .. concat(parts) .. ' .. tail end'
+  packers[count] = loadstring(text, '=sandbox')(type, digits, length, LENGTHS)
+end
+
+local function pack_many(count, ...)
+  local words, parts = { ... }, { HEADS[count] }
+  for from = 1, count, 8 do
+    local last = from + 7 < count and from + 7 or count
+    local part = packers[last - from + 1]('', '', unpack(words, from, last))
+    if not part then
+      return
+    end
+    parts[#parts + 1] = part
+  end
+  parts[#parts + 1] = '\r\n'
+  return concat(parts)
+end
+
+-- The reply to a plain command; nil if it was not run, which is the ordinary way's then
+local function quickly(...)
+  if not PLAIN[(...)] or stopped or gcinfo() > ROOMY then
+    return
+  end
+  local count = select('#', ...)
+  local pack, text = packers[count], nil
+  if pack then
+    text = pack(HEADS[count], '\r\n', ...)
+  elseif count <= CHUNK then
+    text = pack_many(count, ...)
+  end
+  if text then
+    local ran, reply, status = plain_pcall(quick, text)
+    if status then
+      return { ok = status }
+    elseif ran then
+      return reply
+    end
+    answered(ran, reply)
+  end
+end
+
 local function command(...)
   local reply, problem = ask_words('call', ...)
   if problem then
@@ -184,14 +256,24 @@ local function command(...)
 end
 
 function redis.call(...)
-  local reply = command(...)
+  local reply = quickly(...)
+  if reply ~= nil then
+    return reply
+  end
+  reply = command(...)
   if type(reply) == 'table' and rawget(reply, 'err') then
     error(reply)
   end
   return reply
 end
 
-redis.pcall = command
+function redis.pcall(...)
+  local reply = quickly(...)
+  if reply ~= nil then
+    return reply
+  end
+  return (command(...))
+end
 
 function redis.acl_check_cmd(...)
   local allowed, problem = ask_words('allows', ...)
@@ -230,6 +312,8 @@ function redis.sha1hex(...)
   return ask('sha1', type((...)) == 'number' and tostring((...)) or type((...)) == 'string' and (...) or '')
 end
 
+local resp -- the protocol that the script asked for
+
 function redis.setresp(...)
   if select('#', ...) ~= 1 then
     fail('ERR redis.setresp() requires one argument.')
@@ -239,6 +323,7 @@ function redis.setresp(...)
     fail('ERR RESP version must be 2 or 3.')
   end
   ask('set_resp', wanted)
+  resp = wanted
 end
 
 function redis.log(...)
@@ -628,7 +713,7 @@ end
 
 -- Before anything of a script's: the limits hold, and nothing of the one before is left
 local function begin()
-  stopped, is_loose, work, ticks, second = nil, false, 0, 0, time()
+  stopped, is_loose, work, ticks, second, resp = nil, false, 0, 0, time(), 2
   patterns.forget()
   made.forget()
   host.arm()
@@ -661,7 +746,7 @@ local function run(body, keys, argv, wide)
     local result = value
     ok, value = plain_xpcall(function()
       local out = {}
-      write(out, result, wide, ask('resp'), DEPTH)
+      write(out, result, wide, resp, DEPTH)
       sethook()
       return concat(out)
     end, explained)

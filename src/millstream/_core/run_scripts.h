@@ -1,0 +1,137 @@
+/* Plain commands of a script, one call each; a part of run.c, whose invariants hold here too, and read behind its helpers.
+ *
+ * Between begin and end no other run is at work: what the commands change gathers in `steps`, and end gives it as one
+ * record. A call never fails: it answers None, with nothing changed, for whatever is not plain; what a command came to that
+ * was run and has no value is kept in `faults`, for who runs the script.
+ */
+
+static void end_script(Runner *self)
+{
+    self->script.of = self;
+    close_run(&self->script);
+    Py_CLEAR(self->script.woken);
+    Py_CLEAR(self->table);
+    Py_CLEAR(self->faults);
+}
+
+static PyObject *runner_begin(Runner *self, PyObject *const *args, Py_ssize_t nargs)
+{
+    if (nargs != 5 || self->table != NULL || !PyList_Check(args[4]))
+        return PyErr_Format(PyExc_TypeError, "begin(db, wall, left, table, faults), once");
+    self->script = (Run){.of = self, .wall = PyLong_AsUnsignedLongLong(args[1]), .resp = 2};
+    long long left = PyErr_Occurred() ? -1 : PyLong_AsLongLong(args[2]);
+    self->ends = left < 0 ? UINT64_MAX : nanoseconds() + (uint64_t)left;
+    self->commands = 0;
+    self->last = -1;
+    self->table = Py_NewRef(args[3]);
+    self->faults = Py_NewRef(args[4]);
+    if (PyErr_Occurred() || open_run(&self->script, args[0]) < 0) {
+        end_script(self);
+        return NULL;
+    }
+    Py_RETURN_NONE;
+}
+
+/* "$5" and the like: the number, -1 for none; moves behind the line, which is the core's own */
+static int64_t read_line(const char **at)
+{
+    int64_t number = 0;
+    const char *p = *at + 1;
+    int is_none = *p == '-';
+    for (; *p != '\r'; p++)
+        number = number * 10 + (*p - '0');
+    *at = p + 2;
+    return is_none ? -1 : number;
+}
+
+/* A reply that the core has written, but for "+OK", as a script has it; NULL with an exception */
+static PyObject *make_value(Runner *self, const char **at)
+{
+    const char *begin = *at;
+    int64_t number = read_line(at);
+    if (*begin == ':')
+        return PyLong_FromLongLong(number);
+    if (number < 0)
+        Py_RETURN_FALSE;
+    if (*begin == '$') {
+        const char *text = *at;
+        *at += number + 2;
+        return PyBytes_FromStringAndSize(text, (Py_ssize_t)number);
+    }
+    PyObject *list = PyList_New((Py_ssize_t)number), *value;
+    for (Py_ssize_t item = 0; list != NULL && item < number; item++) {
+        if ((value = make_value(self, at)) == NULL)
+            Py_CLEAR(list);
+        else
+            PyList_SET_ITEM(list, item, value);
+    }
+    value = list == NULL ? NULL : PyObject_CallOneArg(self->table, list);
+    Py_XDECREF(list);
+    return value;
+}
+
+/* Keeps the exception that is set */
+static void keep_fault(Runner *self)
+{
+    PyObject *type, *value, *traceback;
+    PyErr_Fetch(&type, &value, &traceback);
+    PyErr_NormalizeException(&type, &value, &traceback);
+    if (PyList_Append(self->faults, value) < 0)
+        PyErr_Clear();
+    Py_XDECREF(type);
+    Py_XDECREF(value);
+    Py_XDECREF(traceback);
+}
+
+/* Whether the command at work was run; its reply is then in replies */
+static int run_one(Runner *self, PyObject *data, int *command)
+{
+    Run *run = &self->script;
+    if (self->table == NULL || !PyBytes_CheckExact(data) || run->woken != NULL
+        || self->steps.size + PyBytes_GET_SIZE(data) > CHANGES_MAX)
+        return 0;
+    const char *at = PyBytes_AS_STRING(data), *end = at + PyBytes_GET_SIZE(data);
+    if (split(run, at, end) != end || (*command = find_command(run->words[0])) < 0)
+        return 0;
+    if (commands[*command].handler(run) == DONE)
+        return 1;
+    if (PyErr_Occurred() && !PyErr_ExceptionMatches(PyExc_Exception))
+        keep_fault(self); /* Ctrl-C while a value's own code ran */
+    PyErr_Clear();
+    return 0;
+}
+
+static PyObject *runner_call(Runner *self, PyObject *data)
+{
+    int command;
+    uint64_t before = nanoseconds();
+    if (before >= self->ends || !run_one(self, data, &command))
+        Py_RETURN_NONE;
+    self->calls[command]++;
+    self->nanoseconds[command] += nanoseconds() - before;
+    self->commands++;
+    self->last = command;
+    const char *at = self->replies.data;
+    PyObject *value;
+    if (*at == '+')
+        value = Py_BuildValue("(Oy#)", Py_True, at + 1, self->replies.size - 3);
+    else
+        value = make_value(self, &at);
+    self->replies.size = 0;
+    if (value != NULL)
+        return value;
+    keep_fault(self);
+    Py_RETURN_NONE;
+}
+
+static PyObject *runner_end(Runner *self, PyObject *Py_UNUSED(nothing))
+{
+    if (self->table == NULL)
+        return PyErr_Format(PyExc_TypeError, "end(), behind begin");
+    self->replies.size = 0;
+    Run *run = &self->script;
+    PyObject *result = make_result(run, 0, NULL, self->commands, self->last);
+    run->woken = NULL; /* the result's, or gone with it */
+    end_script(self);
+    return result;
+}

@@ -1,0 +1,56 @@
+"""``millstream consumer ls``."""
+
+from typing import TYPE_CHECKING
+
+import click
+
+from millstream.cli.console.shown import consumer_table
+from millstream.cli.console.watching import look, watch_option
+from millstream.cli.shared.output import Output, exits, output_option, url_option
+
+if TYPE_CHECKING:
+    from millstream.console.model.streams import ConsumerStatus
+
+_WIDE = {"max_content_width": 110}
+
+
+@click.command(context_settings=_WIDE)
+@click.argument("stream")
+@click.argument("group")
+@click.option(
+    "--sort", type=click.Choice(("pending", "idle", "name")), default="name", show_default=True, help="By what."
+)
+@click.option("--limit", type=click.IntRange(1), default=1000, show_default=True, help="Most consumers shown.")
+@watch_option
+@url_option
+@output_option
+def ls(  # noqa: PLR0917 - click passes every option by name
+    stream: str, group: str, sort: str, limit: int, watch: float | None, url: str | None, form: str
+) -> None:
+    """List the consumers of GROUP of STREAM: entries they hold, and their idle times.
+
+    `idle for` is since the consumer last asked the server for something, `nothing new for` since it was last given an
+    entry (Redis tells since 7.2). The consumer named '' is where servers without XNACK keep what nobody holds.
+
+    \b
+    Examples:
+      millstream consumer ls orders billing
+      millstream consumer ls orders billing --sort idle
+      millstream consumer ls orders billing --watch
+    """
+    from millstream.console.reading import groups  # noqa: PLC0415 - help does not need it
+
+    def show(found: "list[ConsumerStatus]", _: object) -> None:
+        output = Output(form)
+        output.table(consumer_table(_sorted(found, sort)[:limit]))
+        if len(found) > limit:
+            output.say(f"There are {len(found)}; --limit {len(found)} shows all.")
+
+    with exits("millstream consumer ls"):
+        look(url, watch, lambda line: groups.consumers(line, stream, group), show, form)
+
+
+def _sorted(found: "list[ConsumerStatus]", sort: str) -> "list[ConsumerStatus]":
+    if sort == "name":
+        return found
+    return sorted(found, key=lambda one: -(one.pending if sort == "pending" else one.idle_ms))

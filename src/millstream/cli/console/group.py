@@ -1,0 +1,190 @@
+"""``millstream group ls`` and ``show``."""
+
+import shlex
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import click
+
+from millstream.cli.console.shown import GROUPS, GROUPS_FOR_PEOPLE, RATES, consumer_table, group_row, picked
+from millstream.cli.console.watching import look, watch_option
+from millstream.cli.shared.output import Column, Output, Table, exits, output_option, url_option
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from millstream.client.line import Line
+    from millstream.console.model.advice import Advice, Case
+    from millstream.console.model.streams import GroupStatus, StreamsSeen
+
+_WIDE = {"max_content_width": 110}
+
+_ADVICE = (
+    Column("level"),
+    Column("code", rank=8),
+    Column("consumer", rank=7),
+    Column("says", "prose", "what is the matter"),
+    Column("remedy", "prose", "what helps"),
+    Column("raw", rank=9),
+    Column("evidence", rank=10),
+)
+_ADVICE_FOR_PEOPLE = ("level", "says", "remedy")
+_SORTS = ("lag", "age", "pending", "name")
+
+
+@click.command(context_settings=_WIDE)
+@click.argument("stream", required=False)
+@click.option(
+    "--sort", type=click.Choice(_SORTS), default="lag", show_default=True, help="The worst first, or by name."
+)
+@click.option("--limit", type=click.IntRange(1), default=100, show_default=True, help="Most groups shown.")
+@watch_option
+@url_option
+@output_option
+def ls(stream: str | None, sort: str, limit: int, watch: float | None, url: str | None, form: str) -> None:
+    """List groups, of all streams or of STREAM.
+
+    `lag` is the number of entries in the stream that the group was not delivered yet; where the server cannot tell, it
+    is `unknown` with the least and the most it can be. `behind by` is the age of the oldest such entry, `oldest
+    pending` of the oldest that was delivered and not acknowledged. Of `pending`, `unowned` are held by nobody.
+
+    \b
+    Examples:
+      millstream group ls
+      millstream group ls orders --watch                   with rates, and how long until nothing is left
+      millstream group ls --sort age -o json | jq '.[0]'
+    """
+    from millstream.console.reading.streams import overview, read_one  # noqa: PLC0415 - help does not need it
+
+    async def work(line: "Line") -> "StreamsSeen":
+        return await (overview(line) if stream is None else read_one(line, stream))
+
+    def show(seen: "StreamsSeen", before: "StreamsSeen | None") -> None:
+        _list(seen, before, sort, limit, form, many=stream is None)
+
+    with exits("millstream group ls"):
+        look(url, watch, work, show, form)
+
+
+def _list(seen: "StreamsSeen", before: "StreamsSeen | None", sort: str, limit: int, form: str, *, many: bool) -> None:
+    """One answer of ``ls``.
+
+    Args:
+        seen: the streams.
+        before: of the answer before, for rates.
+        sort: what groups are sorted by.
+        limit: most of them.
+        form: of what is shown.
+        many: whether they are of many streams.
+    """
+    from millstream.console.model.rates import rates  # noqa: PLC0415 - as above
+
+    rate = rates(before, seen)[1] if before is not None else {}
+    every = [group for one in seen.streams for group in one.groups]
+    found = sorted(every, key=lambda group: _rank(group, sort, seen.at_ms))[:limit]
+    wanted = (*GROUPS_FOR_PEOPLE, *(("stream",) if many else ()), *(RATES if before is not None else ()))
+    columns = picked(GROUPS, wanted, form)
+    shown = [group_row(group, seen.at_ms, rate.get((group.stream, group.name)), form) for group in found]
+    output = Output(form)
+    output.table(Table("groups", columns, [[row[c.name] for c in columns] for row in shown], empty="No groups."))
+    for one in seen.streams:
+        if "groups" in one.missing:
+            output.say(f"{one.key}: its groups are not known: {one.missing['groups']}")
+    for key, why in seen.refused.items():
+        output.say(f"{key}: {why}")
+    if len(every) > limit:
+        output.say(f"There are {len(every)}; --limit {len(every)} shows all.")
+
+
+def _rank(group: "GroupStatus", sort: str, now_ms: int) -> tuple[int, str, str]:
+    """What a group is sorted by.
+
+    Args:
+        group: what is known of it.
+        sort: of the option.
+        now_ms: wall milliseconds.
+    """
+    by = {
+        "lag": group.lag.worst,
+        "age": group.oldest_undelivered.age(now_ms) or 0,
+        "pending": group.pending,
+        "name": 0,
+    }
+    return -by[sort], group.stream, group.name
+
+
+@click.command(context_settings=_WIDE)
+@click.argument("stream")
+@click.argument("group")
+@click.option(
+    "--count", type=click.IntRange(0), default=1000, show_default=True, help="Most entries counted, see above."
+)
+@watch_option
+@url_option
+@output_option
+def show(stream: str, group: str, count: int, watch: float | None, url: str | None, form: str) -> None:
+    """Show GROUP of STREAM: its position, its lag or why that is unknown, its consumers, and what there is to do.
+
+    Where the server does not know the lag, the undelivered entries are counted by reading them, as many as --count
+    says; then the command is shown with which the server knows it again, where there is one. Each advice comes with
+    the facts that it goes by, and the command line that helps.
+
+    \b
+    Examples:
+      millstream group show orders billing
+      millstream group show orders billing --watch
+      millstream group show orders billing -o json | jq '.advice[].remedy'
+    """
+    from millstream.console.reading.case import read_case  # noqa: PLC0415 - help does not need it
+
+    with exits("millstream group show"):
+        look(
+            url,
+            watch,
+            lambda line: read_case(line, stream, group, count=count),
+            lambda seen, before: _whole(seen, before, form),
+            form,
+        )
+
+
+def _whole(case: "Case", before: "Case | None", form: str) -> None:
+    """One answer of ``show``.
+
+    Args:
+        case: the group and what is around it.
+        before: of the answer before, for rates.
+        form: of what is shown.
+    """
+    from millstream.console.model.advice import advise  # noqa: PLC0415 - as above
+    from millstream.console.model.rates import rates  # noqa: PLC0415 - as above
+
+    seen, lag = case.seen, case.seen.group.lag
+    rate = rates(before.seen.streams, seen.streams)[1] if before is not None else {}
+    case = replace(case, rate=rate.get((seen.group.stream, seen.group.name)))
+    facts = dict(group_row(seen.group, seen.at_ms, case.rate, form))
+    facts |= {
+        "oldest_undelivered_id": seen.group.oldest_undelivered.id,
+        "oldest_pending_id": seen.group.oldest_pending.id,
+        "lag_why": lag.why or None,
+        "lag_repair": None if lag.repair is None else shlex.join(lag.repair),
+        "lag_repair_note": lag.repair_note or None,
+    }
+    if form == "table":
+        hidden = {"lag_at_least", "lag_at_most", "lag_unknown"} | (set(RATES) if before is None else set())
+        hidden |= {name for name in ("lag_why", "lag_repair", "lag_repair_note") if facts[name] is None}
+        facts = {name: value for name, value in facts.items() if name not in hidden}
+    advice = Table("advice", picked(_ADVICE, _ADVICE_FOR_PEOPLE, form), _advice_rows(advise(case), form))
+    tables = [consumer_table(seen.consumers), advice]
+    Output(form).report(facts, tables if advice.rows or form != "table" else tables[:1], GROUPS)
+
+
+def _advice_rows(found: "Sequence[Advice]", form: str) -> list[list[object]]:
+    rows: list[list[object]] = []
+    for one in found:
+        remedy = None if one.remedy is None else shlex.join(one.remedy)
+        if form == "table":
+            rows.append([one.level, one.says, remedy])
+            continue
+        raw = [shlex.join(words) for words in one.raw]
+        rows.append([one.level, one.code, one.consumer, one.says, remedy, raw, dict(one.evidence)])
+    return rows

@@ -1,0 +1,85 @@
+"""``millstream stream``, ``group``, ``pending`` and ``consumer``: the tables of their subcommands.
+
+A subcommand is a row here and a function in a file of its own, which is imported only when it is asked for.
+"""
+
+import click
+
+from millstream.cli.shared.lazy import LazyGroup, Rows
+
+_WIDE = {"max_content_width": 110}
+
+STREAM: Rows = {
+    "ls": ("millstream.cli.console.stream:ls", "List streams: length, worst lag, oldest entries, pending."),
+    "show": ("millstream.cli.console.stream:show", "Show one stream and its groups."),
+    "tail": ("millstream.cli.entries.tail:tail", "Show the last entries, or those being added, decoded."),
+}
+GROUP: Rows = {
+    "ls": ("millstream.cli.console.group:ls", "List groups: lag in entries and in time, pending, consumers."),
+    "show": ("millstream.cli.console.group:show", "Show one group: its lag and why, its consumers, advice."),
+}
+PENDING: Rows = {
+    "ls": ("millstream.cli.console.pending:ls", "List pending entries: who holds them, since when, how often."),
+}
+CONSUMER: Rows = {
+    "ls": ("millstream.cli.console.consumer:ls", "List the consumers of a group: what they hold, idle times."),
+}
+
+
+@click.group(cls=LazyGroup, rows=STREAM, context_settings=_WIDE)
+def stream() -> None:
+    """Streams of a server: which there are, how they are, and what is in them.
+
+    \b
+    Examples:
+      millstream stream ls
+      millstream stream ls 'orders*' --sort lag --limit 20
+      millstream stream ls --watch 2                       again every two seconds, with rates
+      millstream stream show orders
+      millstream stream tail orders --follow --where 'amount>100'
+
+    Exit code: 0 done, 1 it could not be done, 2 the command line is invalid, 130 interrupted.
+    """
+
+
+@click.group(cls=LazyGroup, rows=GROUP, context_settings=_WIDE)
+def group() -> None:
+    """Groups that read streams: how far they are behind, in entries and in time, and what they have in hand.
+
+    A lag is a number, or `unknown` with the least and the most it can be; `show` says why, and what to do.
+
+    \b
+    Examples:
+      millstream group ls                                  of all streams, the worst first
+      millstream group ls orders
+      millstream group show orders billing
+
+    Exit code: 0 done, 1 it could not be done, 2 the command line is invalid, 130 interrupted.
+    """
+
+
+@click.group(cls=LazyGroup, rows=PENDING, context_settings=_WIDE)
+def pending() -> None:
+    """Pending entries: delivered to a consumer of a group, and not acknowledged yet.
+
+    \b
+    Examples:
+      millstream pending ls orders billing
+      millstream pending ls orders billing --sort idle --payload
+      millstream pending ls orders billing --unowned       what nobody holds since it was given back
+
+    Exit code: 0 done, 1 it could not be done, 2 the command line is invalid, 130 interrupted.
+    """
+
+
+@click.group(cls=LazyGroup, rows=CONSUMER, context_settings=_WIDE)
+def consumer() -> None:
+    """Consumers of a group: what they hold, and since when they asked for nothing.
+
+    \b
+    Examples:
+      millstream consumer ls orders billing
+      millstream consumer ls orders billing -o json | jq '.[] | select(.pending > 0)'
+
+    Exit code: 0 done, 1 it could not be done, 2 the command line is invalid, 130 interrupted.
+    """

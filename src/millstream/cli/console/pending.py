@@ -1,0 +1,188 @@
+"""``millstream pending ls``."""
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import click
+
+from millstream.cli.console.shown import picked
+from millstream.cli.console.watching import look, watch_option
+from millstream.cli.shared.output import Column, Output, Table, exits, output_option, url_option
+from millstream.cli.shared.printing import shown
+from millstream.cli.shared.time_options import SPAN_HELP, span
+from millstream.errors import UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from millstream.client.line import Line
+    from millstream.console.model.pending import PendingChoice, PendingEntry, PendingOrder, PendingPage, PendingSummary
+
+_WIDE = {"max_content_width": 110}
+
+_CUT = 80  # bytes of a value that people see in a list
+_SHOWN = 10  # fields of an entry
+
+_PENDING = (
+    Column("id"),
+    Column("added_ms", "time", "added", rank=3),
+    Column("consumer"),
+    Column("idle_ms", "span", "idle for"),
+    Column("deliveries", "count", rank=1),
+    Column("unowned", rank=5),
+    Column("fatal", rank=2),
+    Column("gone", rank=4),
+    Column("fields", "prose"),
+)
+
+
+@click.command(context_settings=_WIDE)
+@click.argument("stream")
+@click.argument("group")
+@click.option("--consumer", metavar="NAME", help="Only what this consumer holds.")
+@click.option("--idle", metavar="SPAN", help=f"Only what was last delivered so long ago at least: {SPAN_HELP}.")
+@click.option("--deliveries", type=click.IntRange(1), help="Only what was delivered so often at least.")
+@click.option("--unowned", is_flag=True, help="Only what nobody holds, since it was given back (XNACK).")
+@click.option(
+    "--sort", type=click.Choice(("id", "idle", "deliveries")), default="id", show_default=True, help="By what."
+)
+@click.option("--limit", type=click.IntRange(1), default=100, show_default=True, help="Most entries shown.")
+@click.option("--scan", type=click.IntRange(1), default=10_000, show_default=True, help="Most entries looked at.")
+@click.option("--start", metavar="ID", help="Begin at this id, as the end of the page before says.")
+@click.option("--payload", is_flag=True, help="Also the fields of each entry.")
+@watch_option
+@url_option
+@output_option
+def ls(
+    stream: str,
+    group: str,
+    *,
+    sort: str,
+    limit: int,
+    scan: int,
+    start: str | None,
+    payload: bool,
+    watch: float | None,
+    url: str | None,
+    form: str,
+    consumer: str | None,
+    idle: str | None,
+    deliveries: int | None,
+    unowned: bool,
+) -> None:
+    """List entries that were delivered to GROUP of STREAM and not acknowledged yet.
+
+    One page at a time, by id, however many there are. With a filter or --sort, as many entries are looked at as --scan
+    says, the oldest first; where that is not all, the last line says so. What nobody holds has no consumer and no idle
+    time; `fatal` is what was given back as one that nobody can process, `gone` what is no longer in the stream (known
+    with --payload).
+
+    \b
+    Examples:
+      millstream pending ls orders billing
+      millstream pending ls orders billing --idle 10m --payload
+      millstream pending ls orders billing --sort deliveries --limit 10 --scan 1000000
+      millstream pending ls orders billing --unowned -o jsonl | jq -r .id
+    """
+    from millstream.console.model.pending import PendingChoice  # noqa: PLC0415 - help does not need it
+
+    with exits("millstream pending ls"):
+        idle_ms = None if idle is None else span("--idle", idle)
+        if start is not None and sort != "id":
+            raise UsageError("--start is for entries in the order of their ids: leave out --sort")
+        choice = PendingChoice(consumer, idle_ms, deliveries, unowned)
+        asked = _Asked(stream, group, choice, sort, limit, scan, start or "-", payload)
+        look(url, watch, asked.ask, lambda found, _: asked.show(found, form), form)
+
+
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """The arguments and options of ``ls``."""
+
+    stream: str
+    group: str
+    choice: "PendingChoice"
+    sort: str
+    limit: int
+    scan: int
+    start: str
+    payload: bool
+
+    async def ask(self, line: "Line") -> "tuple[PendingSummary, PendingPage]":
+        """How much is pending, and the page that is asked for."""
+        from millstream.console.model.pending import PendingChoice  # noqa: PLC0415 - as above
+        from millstream.console.reading import pending  # noqa: PLC0415 - as above
+
+        total = await pending.summary(line, self.stream, self.group)
+        choice = None if self.choice == PendingChoice() else self.choice
+        where = (line, self.stream, self.group)
+        if self.sort == "id":
+            page = await pending.page(
+                *where, start=self.start, count=self.limit, choice=choice, scan=self.scan, payload=self.payload
+            )
+        else:
+            by: PendingOrder = "idle" if self.sort == "idle" else "deliveries"
+            page = await pending.worst(
+                *where, by=by, count=self.limit, choice=choice, scan=self.scan, payload=self.payload
+            )
+        return total, page
+
+    def show(self, found: "tuple[PendingSummary, PendingPage]", form: str) -> None:
+        """One answer.
+
+        Args:
+            found: of :meth:`ask`.
+            form: of what is shown.
+        """
+        summary, page = found
+        asked = ("gone", "fields") if self.payload else ()
+        fatal = ("fatal",) if any(entry.fatal for entry in page.entries) else ()
+        columns = picked(_PENDING, ("id", "added_ms", "consumer", "idle_ms", "deliveries", *fatal, *asked), form)
+        rows = (_row(entry, form) for entry in page.entries)
+        output = Output(form)
+        empty = "Nothing is pending." if not summary.total else "Nothing that is pending fits."
+        output.table(Table("pending", columns, ([row[c.name] for c in columns] for row in rows), empty=empty))
+        if page.next is not None or len(page.entries) < summary.total:
+            output.say(self._rest(summary, page))
+
+    def _rest(self, summary: "PendingSummary", page: "PendingPage") -> str:
+        """What there is beside what is shown, and how to see it."""
+        said = f"{len(page.entries)} shown of {summary.total} pending ({summary.unowned} held by nobody)"
+        if page.next is None:
+            return f"{said}."
+        if self.sort == "id":
+            return f"{said}, {page.looked_at} looked at. The next page: --start '{page.next}'"
+        return f"{said}, the {page.looked_at} oldest looked at; --scan {summary.total} looks at all."
+
+
+def _row(entry: "PendingEntry", form: str) -> dict[str, object]:
+    """A pending entry as a row.
+
+    Args:
+        entry: what is known of it.
+        form: of what is shown.
+    """
+    from millstream.console.model.names import milliseconds  # noqa: PLC0415 - as above
+
+    pairs = () if entry.entry is None else entry.entry.fields
+    return {
+        "id": entry.id,
+        "added_ms": milliseconds(entry.id),
+        "consumer": entry.consumer,
+        "idle_ms": entry.idle_ms,
+        "deliveries": entry.deliveries,
+        "unowned": entry.unowned,
+        "fatal": entry.fatal,
+        "gone": entry.gone,
+        "fields": _fields(pairs)
+        if form == "table"
+        else None
+        if entry.entry is None
+        else [list(pair) for pair in pairs],
+    }
+
+
+def _fields(pairs: "Sequence[tuple[bytes, bytes]]") -> str | None:
+    """Fields in one line, the beginning of each value: the eye has room for no more."""
+    texts = [f"{shown(name[:_CUT])}={shown(value[:_CUT])}{'...' if len(value) > _CUT else ''}" for name, value in pairs]
+    return " ".join(texts[:_SHOWN]) + (f" and {len(texts) - _SHOWN} more" if len(texts) > _SHOWN else "") or None

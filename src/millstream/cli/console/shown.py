@@ -1,0 +1,108 @@
+"""How groups and their lag are shown, by all subcommands alike."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from millstream.cli.shared.output import Column, Table
+
+if TYPE_CHECKING:
+    from millstream.console.model.lag import Lag
+    from millstream.console.model.rates import GroupRate
+    from millstream.console.model.streams import ConsumerStatus, GroupStatus
+
+GROUPS = (
+    Column("stream"),
+    Column("group"),
+    Column("lag", "count"),
+    Column("lag_at_least", "count", rank=10),
+    Column("lag_at_most", "count", rank=10),
+    Column("lag_unknown", rank=10),
+    Column("lag_change", "count", "change", rank=3),
+    Column("undelivered_age_ms", "span", "behind by", rank=1),
+    Column("drain_ms", "span", "done in", rank=4),
+    Column("pending", "count"),
+    Column("pending_age_ms", "span", "oldest pending", rank=2),
+    Column("unowned", "count", rank=5),
+    Column("consumers", "count", rank=6),
+    Column("last_delivered_id", rank=7),
+    Column("entries_read", "count", rank=10),
+    Column("added_per_second", "count", "added/s", rank=8),
+    Column("delivered_per_second", "count", "delivered/s", rank=9),
+)
+GROUPS_FOR_PEOPLE = (
+    *("group", "lag", "undelivered_age_ms", "pending", "pending_age_ms", "unowned", "consumers", "last_delivered_id"),
+)
+"""Of one stream; a list of many has ``stream`` as well, and one that is watched its rates."""
+
+CONSUMERS = (
+    Column("consumer"),
+    Column("pending", "count"),
+    Column("idle_ms", "span", "idle for"),
+    Column("inactive_ms", "span", "nothing new for"),
+)
+
+RATES = ("lag_change", "drain_ms", "added_per_second", "delivered_per_second")
+
+
+def picked(columns: Iterable[Column], wanted: Iterable[str], form: str) -> list[Column]:
+    """The columns that are shown: people get those that help the eye, programs get all.
+
+    Args:
+        columns: all of them.
+        wanted: names of those for people.
+        form: of what is shown.
+    """
+    names = set(wanted)
+    return [column for column in columns if form != "table" or column.name in names]
+
+
+def lag_text(lag: "Lag", form: str) -> object:
+    """A lag: its number; unknown, it is null for programs, and for people the least and the most that it can be.
+
+    Args:
+        lag: of a group.
+        form: of what is shown.
+    """
+    if lag.known or form != "table":
+        return lag.entries
+    return f"unknown ({lag.at_least} or more)" if lag.at_most is None else f"unknown ({lag.at_least}-{lag.at_most})"
+
+
+def group_row(group: "GroupStatus", now_ms: int, rate: "GroupRate | None", form: str) -> Mapping[str, object]:
+    """A group as a row of :data:`GROUPS`.
+
+    Args:
+        group: what is known of it.
+        now_ms: wall milliseconds of the reading.
+        rate: how it did since the reading before.
+        form: of what is shown.
+    """
+    return {
+        "stream": group.stream,
+        "group": group.name,
+        "lag": lag_text(group.lag, form),
+        "lag_at_least": group.lag.at_least,
+        "lag_at_most": group.lag.at_most,
+        "lag_unknown": group.lag.reason,
+        "lag_change": None if rate is None else rate.lag_change,
+        "undelivered_age_ms": group.oldest_undelivered.age(now_ms),
+        "drain_ms": None if rate is None else rate.drain_ms,
+        "pending": group.pending,
+        "pending_age_ms": group.oldest_pending.age(now_ms) if group.pending else None,
+        "unowned": group.unowned,
+        "consumers": group.consumers,
+        "last_delivered_id": group.last_delivered_id,
+        "entries_read": group.entries_read,
+        "added_per_second": _rounded(None if rate is None else rate.added),
+        "delivered_per_second": _rounded(None if rate is None else rate.delivered),
+    }
+
+
+def _rounded(rate: float | None) -> float | None:
+    return None if rate is None else round(rate, 1)
+
+
+def consumer_table(found: "Sequence[ConsumerStatus]") -> Table:
+    """Consumers as a table."""
+    rows = [(one.name, one.pending, one.idle_ms, one.inactive_ms) for one in found]
+    return Table("consumers", CONSUMERS, rows, empty="No consumers.")

@@ -1,0 +1,203 @@
+"""``millstream stream ls`` and ``show``."""
+
+from typing import TYPE_CHECKING
+
+import click
+
+from millstream.cli.console.shown import GROUPS, GROUPS_FOR_PEOPLE, group_row, lag_text, picked
+from millstream.cli.console.watching import look, watch_option
+from millstream.cli.shared.output import Column, Output, Table, exits, output_option, url_option
+
+if TYPE_CHECKING:
+    from millstream.client.line import Line
+    from millstream.console.model.rates import GroupRate
+    from millstream.console.model.streams import StreamsSeen, StreamStatus
+
+_WIDE = {"max_content_width": 110}
+
+_STREAMS = (
+    Column("key"),
+    Column("length", "count"),
+    Column("groups", "count", rank=3),
+    Column("lag", "count", "worst lag"),
+    Column("lag_at_least", "count"),
+    Column("lag_at_most", "count"),
+    Column("undelivered_age_ms", "span", "behind by", rank=1),
+    Column("pending", "count", rank=2),
+    Column("pending_age_ms", "span", "oldest pending", rank=4),
+    Column("unowned", "count", rank=5),
+    Column("last_entry_ms", "time", "last entry", rank=6),
+    Column("entries_added", "count", "ever added", rank=7),
+    Column("added_per_second", "count", "added/s", rank=8),
+)
+_FOR_PEOPLE = (
+    *("key", "length", "groups", "lag", "undelivered_age_ms", "pending", "pending_age_ms", "unowned"),
+    *("last_entry_ms", "entries_added"),
+)
+_TIMES = (Column("first_entry_ms", "time", "first entry"), Column("last_entry_ms", "time", "last entry"))
+_SORTS = ("key", "lag", "age", "pending", "length")
+
+
+@click.command(context_settings=_WIDE)
+@click.argument("pattern", required=False)
+@click.option("--sort", type=click.Choice(_SORTS), default="key", show_default=True, help="The worst first, or by key.")
+@click.option("--limit", type=click.IntRange(1), help="Most streams shown. Default: all.")
+@watch_option
+@url_option
+@output_option
+def ls(pattern: str | None, sort: str, limit: int | None, watch: float | None, url: str | None, form: str) -> None:
+    """List the streams of a server, or those whose key is like PATTERN (as SCAN MATCH takes it).
+
+    `worst lag` is that of the group furthest behind: entries that it was not delivered yet. Where the server cannot
+    tell, it is `unknown` with the least and the most it can be; `millstream group show` says why. `behind by` is the
+    age of the oldest entry that some group was not delivered.
+
+    \b
+    Examples:
+      millstream stream ls
+      millstream stream ls 'orders*' --sort lag --limit 20
+      millstream stream ls --watch                         every 2 seconds, with entries added a second
+      millstream stream ls -o json | jq '.[] | select(.lag == null) | .key'
+    """
+    from millstream.console.reading.streams import overview  # noqa: PLC0415 - help does not need it
+
+    async def work(line: "Line") -> "StreamsSeen":
+        return await overview(line, pattern, limit=limit if sort == "key" else None)
+
+    def show(seen: "StreamsSeen", before: "StreamsSeen | None") -> None:
+        _list(seen, before, sort, limit, form)
+
+    with exits("millstream stream ls"):
+        look(url, watch, work, show, form)
+
+
+def _list(seen: "StreamsSeen", before: "StreamsSeen | None", sort: str, limit: int | None, form: str) -> None:
+    """One answer of ``ls``.
+
+    Args:
+        seen: the streams.
+        before: of the answer before, for rates.
+        sort: what they are sorted by.
+        limit: most of them.
+        form: of what is shown.
+    """
+    from millstream.console.model.rates import rates  # noqa: PLC0415 - as above
+
+    added = rates(before, seen)[0] if before is not None else {}
+    found = sorted(seen.streams, key=lambda one: _rank(one, sort, seen.at_ms))[:limit]
+    wanted = (*_FOR_PEOPLE, *(("added_per_second",) if before is not None else ()))
+    columns = picked(_STREAMS, wanted, form)
+    rows = [_row(one, seen.at_ms, added.get(one.key), form) for one in found]
+    output = Output(form)
+    output.table(Table("streams", columns, [[row[c.name] for c in columns] for row in rows], empty="No streams."))
+    for key, why in seen.refused.items():
+        output.say(f"{key}: {why}")
+    if seen.more or len(seen.streams) > len(found):
+        output.say("There are more; without --limit all are shown.")
+
+
+def _rank(one: "StreamStatus", sort: str, now_ms: int) -> tuple[int, str]:
+    """What a stream is sorted by.
+
+    Args:
+        one: the stream.
+        sort: of the option.
+        now_ms: wall milliseconds.
+    """
+    worst = one.worst_lag
+    by = {
+        "key": 0,
+        "lag": -1 if worst is None else worst.worst,
+        "age": one.oldest_undelivered.age(now_ms) or 0,
+        "pending": one.pending,
+        "length": one.length,
+    }
+    return -by[sort], one.key
+
+
+def _row(one: "StreamStatus", now_ms: int, added: float | None, form: str) -> dict[str, object]:
+    """A stream as a row.
+
+    Args:
+        one: the stream.
+        now_ms: wall milliseconds.
+        added: entries a second.
+        form: of what is shown.
+    """
+    from millstream.console.model.names import milliseconds  # noqa: PLC0415 - as above
+
+    lag = one.worst_lag
+    unowned = [group.unowned for group in one.groups if group.unowned is not None]
+    return {
+        "key": one.key,
+        "length": one.length,
+        "groups": None if "groups" in one.missing else len(one.groups),
+        "lag": None if lag is None else lag_text(lag, form),
+        "lag_at_least": None if lag is None else lag.at_least,
+        "lag_at_most": None if lag is None else lag.at_most,
+        "undelivered_age_ms": one.oldest_undelivered.age(now_ms) if one.groups else None,
+        "pending": None if "groups" in one.missing else one.pending,
+        "pending_age_ms": one.oldest_pending.age(now_ms) if one.pending else None,
+        "unowned": None if "groups" in one.missing else sum(unowned),
+        "last_entry_ms": None if one.last_entry_id is None else milliseconds(one.last_entry_id),
+        "entries_added": one.entries_added,
+        "added_per_second": None if added is None else round(added, 1),
+    }
+
+
+@click.command(context_settings=_WIDE)
+@click.argument("stream")
+@watch_option
+@url_option
+@output_option
+def show(stream: str, watch: float | None, url: str | None, form: str) -> None:
+    """Show STREAM: its ids and counts, what the server does not tell and why, and its groups.
+
+    \b
+    Examples:
+      millstream stream show orders
+      millstream stream show orders --watch 5
+      millstream stream show orders -o json | jq .groups
+    """
+    from millstream.console.reading.streams import read_one  # noqa: PLC0415 - help does not need it
+
+    with exits("millstream stream show"):
+        look(url, watch, lambda line: read_one(line, stream), lambda seen, before: _whole(seen, before, form), form)
+
+
+def _whole(seen: "StreamsSeen", before: "StreamsSeen | None", form: str) -> None:
+    """One answer of ``show``.
+
+    Args:
+        seen: with the one stream.
+        before: of the answer before, for rates.
+        form: of what is shown.
+    """
+    from millstream.console.model.names import milliseconds  # noqa: PLC0415 - as above
+    from millstream.console.model.rates import rates  # noqa: PLC0415 - as above
+
+    one = seen.streams[0]
+    added, groups = rates(before, seen) if before is not None else ({}, dict[tuple[str, str], "GroupRate"]())
+    facts: dict[str, object] = {
+        "key": one.key,
+        "length": one.length,
+        "entries_added": one.entries_added,
+        "last_id": one.last_id,
+        "first_entry": one.first_entry_id,
+        "first_entry_ms": None if one.first_entry_id is None else milliseconds(one.first_entry_id),
+        "last_entry": one.last_entry_id,
+        "last_entry_ms": None if one.last_entry_id is None else milliseconds(one.last_entry_id),
+        "max_deleted_id": one.max_deleted_id,
+        "added_per_second": added.get(one.key),
+        "missing": dict(one.missing),
+    }
+    if form == "table":
+        hidden = {"first_entry", "last_entry", "missing"} | ({"added_per_second"} if before is None else set())
+        facts = {name: value for name, value in facts.items() if name not in hidden}
+    columns = picked(GROUPS, GROUPS_FOR_PEOPLE, form)
+    rows = [group_row(group, seen.at_ms, groups.get((one.key, group.name)), form) for group in one.groups]
+    table = Table("groups", columns, [[row[c.name] for c in columns] for row in rows], empty="No groups.")
+    output = Output(form)
+    output.report(facts, [table], _TIMES)
+    for name, why in one.missing.items():
+        output.say(f"{name} is not known: {why}")

@@ -1,0 +1,82 @@
+"""``--watch``: the same question again and again over one connection, until Ctrl-C.
+
+On a terminal each answer takes the place of the one before; elsewhere one follows the other. A server that goes away is
+said so, and asked again.
+"""
+
+import asyncio
+import os
+import sys
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from millstream.cli.shared.asking import ask
+from millstream.cli.shared.output import Output
+from millstream.errors import Disconnected
+
+if TYPE_CHECKING:
+    from millstream.client.line import Line
+
+T = TypeVar("T")
+Command = TypeVar("Command", bound=Callable[..., Any])
+
+_EVERY = "2"
+_CLEAR = "\x1b[H\x1b[2J"
+
+
+def watch_option(command: Command) -> Command:
+    """The option ``--watch``; its argument is None where it is not given."""
+    return click.option(
+        "--watch",
+        type=click.FloatRange(0.1),
+        is_flag=False,
+        flag_value=_EVERY,
+        metavar="[SECONDS]",
+        help=f"Show it again every so often, until Ctrl-C; every {_EVERY} seconds unless given.",
+    )(command)
+
+
+def look(
+    url: str | None,
+    every: float | None,
+    work: "Callable[[Line], Awaitable[T]]",
+    show: Callable[[T, T | None], None],
+    form: str,
+) -> None:
+    """Ask and show once, or again and again.
+
+    Args:
+        url: of the server, as given.
+        every: seconds between two answers; None for one alone.
+        work: asks.
+        show: shows an answer, given the one before it as well, None for the first.
+        form: of what is shown.
+    """
+    if every is None:
+        show(ask(url, work), None)
+        return
+
+    async def again(line: "Line") -> None:
+        before: T | None = None
+        while True:
+            try:
+                found = await work(line)
+            except Disconnected as error:
+                if before is None:
+                    raise
+                Output().say(f"the server does not answer ({error}); it is asked again every {every:g} s")
+            else:
+                _clear(form)
+                show(found, before)
+                sys.stdout.flush()
+                before = found
+            await asyncio.sleep(every)
+
+    ask(url, again)
+
+
+def _clear(form: str) -> None:
+    if form == "table" and sys.stdout.isatty() and os.environ.get("TERM") != "dumb":
+        sys.stdout.write(_CLEAR)

@@ -1,0 +1,282 @@
+"""What is wrong with a group, why it is said, and the command that helps: findings with their evidence. Pure.
+
+Each finding comes from facts alone and shows them, so that a person can weigh it; none guesses at a cause that they do
+not show. Thresholds are arguments.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+from millstream.console.model.names import order
+from millstream.console.model.pending import FATAL, PendingEntry
+from millstream.console.model.rates import GroupRate
+from millstream.console.model.streams import ConsumerStatus, GroupSeen
+from millstream.console.model.workers import WorkersSeen, WorkerStatus
+from millstream.texts import span_text
+
+Level = Literal["problem", "warning", "hint"]
+"""Somebody has to act; somebody should look; something to know."""
+
+LEVELS: tuple[Level, ...] = ("problem", "warning", "hint")
+
+
+@dataclass(frozen=True, slots=True)
+class Advice:
+    """One finding.
+
+    Attributes:
+        code: what kind it is, for programs: ``stuck-consumer``.
+        level: how much it matters.
+        stream: key of the stream.
+        group: name of the group.
+        says: what is the matter, in a sentence.
+        evidence: the facts that say so; lengths of time end in ``_ms``.
+        remedy: the command line that helps; None where there is none.
+        raw: the commands of the server that it comes to, as far as they are known here.
+        consumer: that it is about; None for the group.
+    """
+
+    code: str
+    level: Level
+    stream: str
+    group: str
+    says: str
+    evidence: Mapping[str, object] = field(default_factory=dict)
+    remedy: tuple[str, ...] | None = None
+    raw: tuple[tuple[str, ...], ...] = ()
+    consumer: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Thresholds:
+    """From when on something is worth saying.
+
+    Attributes:
+        stuck_ms: a consumer that holds entries and asked for nothing for so long is stuck.
+        away_ms: a group whose consumers all asked for nothing for so long is read by nobody.
+        left_ms: a consumer that holds nothing and asked for nothing for so long was left behind.
+        deliveries: an entry that was delivered so often fails again and again.
+    """
+
+    stuck_ms: int = 300_000
+    away_ms: int = 60_000
+    left_ms: int = 86_400_000
+    deliveries: int = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """What is known of a group when it is looked at.
+
+    Attributes:
+        seen: the group, its stream and consumers.
+        pending: some of its pending entries: the oldest, or those delivered most often.
+        workers: everybody who works; None where they were not asked for.
+        rate: how the group did since the reading before; None for the first one.
+        at: thresholds.
+    """
+
+    seen: GroupSeen
+    pending: tuple[PendingEntry, ...] = ()
+    workers: WorkersSeen | None = None
+    rate: GroupRate | None = None
+    at: Thresholds = Thresholds()
+
+    def about(
+        self,
+        code: str,
+        level: Level,
+        says: str,
+        *,
+        evidence: Mapping[str, object],
+        remedy: Iterable[str] | None = None,
+        raw: Iterable[tuple[str, ...]] = (),
+        consumer: str | None = None,
+    ) -> Advice:
+        """A finding about this group.
+
+        Args:
+            code: what kind it is.
+            level: how much it matters.
+            says: what is the matter.
+            evidence: the facts that say so.
+            remedy: words of the command line behind ``millstream``.
+            raw: commands of the server.
+            consumer: that it is about.
+        """
+        words = None if remedy is None else ("millstream", *remedy)
+        group = self.seen.group
+        return Advice(code, level, group.stream, group.name, says, dict(evidence), words, tuple(raw), consumer)
+
+
+def advise(case: Case) -> list[Advice]:
+    """Everything there is to say of a group, what matters most first."""
+    found = [advice for rule in _RULES for advice in rule(case)]
+    return sorted(found, key=lambda advice: LEVELS.index(advice.level))
+
+
+def _unknown_lag(case: Case) -> Iterable[Advice]:
+    lag, group = case.seen.group.lag, case.seen.group
+    if lag.reason is None:
+        return
+    evidence: dict[str, object] = {"server_lag": lag.server, "lag_at_least": lag.at_least, "lag_at_most": lag.at_most}
+    evidence |= {"entries_read": group.entries_read, "last_delivered_id": group.last_delivered_id}
+    evidence |= {"max_deleted_id": case.seen.stream.max_deleted_id}
+    says = f"the server does not know the lag: {lag.why}" + (f". {lag.repair_note}" if lag.repair_note else "")
+    remedy = None if lag.reason == "no-counters" else ("group", "show", group.stream, group.name, "--count", "1000000")
+    raw = () if lag.repair is None else (lag.repair,)
+    yield case.about("lag-unknown", "hint", says, evidence=evidence, remedy=None if raw else remedy, raw=raw)
+
+
+def _lost(case: Case) -> Iterable[Advice]:
+    stream, group = case.seen.stream, case.seen.group
+    added, read, first = stream.entries_added, group.entries_read, stream.first_entry_id
+    if added is None or read is None:
+        return
+    # only where nothing that is there was delivered is it sure that what is missing was not either
+    if first is not None and order(group.last_delivered_id) >= order(first):
+        return
+    missing = added - read - stream.length
+    if missing > 0:
+        says = f"{missing} entries were trimmed or deleted before the group was delivered them"
+        evidence = {"entries_added": added, "entries_read": read, "length": stream.length, "first_entry_id": first}
+        yield case.about("lost-entries", "problem", says, evidence=evidence)
+
+
+def _nobody_reads(case: Case) -> Iterable[Advice]:
+    group, consumers = case.seen.group, case.seen.consumers
+    if group.lag.worst == 0 or case.seen.consumers_why is not None:
+        return
+    evidence: dict[str, object] = {"lag": group.lag.entries, "lag_at_least": group.lag.at_least}
+    pause = None if case.workers is None else case.workers.pause_of(group.stream, group.name)
+    if pause is not None:
+        evidence |= {"by": pause.by, "reason": pause.reason, "for_ms": max(case.seen.at_ms - pause.at_ms, 0)}
+        says = f"the group is paused by {pause.by or 'somebody'}: {pause.reason}"
+        yield case.about(
+            "paused", "warning", says, evidence=evidence, remedy=("worker", "resume", group.stream, group.name)
+        )
+        return
+    quiet = min((one.idle_ms for one in consumers), default=None)
+    if quiet is None or quiet >= case.at.away_ms:
+        evidence |= {"consumers": len(consumers), "least_idle_ms": quiet}
+        says = (
+            "entries wait and no consumer asks for them" if consumers else "entries wait and the group has no consumer"
+        )
+        yield case.about("nobody-reads", "problem", says, evidence=evidence, remedy=("worker", "ls"))
+
+
+def _stuck(case: Case) -> Iterable[Advice]:
+    group = case.seen.group
+    lively = [one.name for one in case.seen.consumers if one.name and one.idle_ms < case.at.away_ms]
+    for one in case.seen.consumers:
+        if one.name == "" or not one.pending:
+            continue
+        worker = None if case.workers is None else case.workers.holder(group.stream, group.name, one.name)
+        if worker is not None and worker.blocked_at is not None:
+            yield _blocked(case, one, worker)
+        elif one.idle_ms >= case.at.stuck_ms and worker is None:
+            yield _abandoned(case, one, [name for name in lively if name != one.name])
+        elif worker is not None:
+            yield from _long_jobs(case, one, worker)
+
+
+def _blocked(case: Case, one: ConsumerStatus, worker: WorkerStatus) -> Advice:
+    says = f"the worker {worker.id} stands still at {worker.blocked_at}: its event loop is blocked, and its "
+    says += f"{one.pending} entries with it"
+    evidence = {"worker": worker.id, "blocked_ms": worker.blocked_ms, "where": worker.blocked_at}
+    evidence |= {"pending": one.pending, "host": worker.host, "pid": worker.pid}
+    remedy = ("worker", "show", worker.id)
+    return case.about("blocked-worker", "problem", says, evidence=evidence, remedy=remedy, consumer=one.name)
+
+
+def _abandoned(case: Case, one: ConsumerStatus, others: list[str]) -> Advice:
+    group = case.seen.group
+    says = f"the consumer {one.name!r} holds {one.pending} entries and asked for nothing for {span_text(one.idle_ms)}"
+    says += ", and no worker that is alive has this name" if case.workers is not None else ""
+    says += f"; {len(others)} others work and do not claim them" if others else "; no other consumer works"
+    evidence: dict[str, object] = {"idle_ms": one.idle_ms, "pending": one.pending, "others": len(others)}
+    remedy = None
+    if others:
+        where = (group.stream, group.name)
+        remedy = ("pending", "claim", *where, "--consumer", one.name, "--to", others[0])
+    return case.about("stuck-consumer", "problem", says, evidence=evidence, remedy=remedy, consumer=one.name)
+
+
+def _long_jobs(case: Case, one: ConsumerStatus, worker: WorkerStatus) -> Iterable[Advice]:
+    group = case.seen.group
+    jobs = [job for job in worker.jobs if (job.stream, job.group) == (group.stream, group.name)]
+    if jobs and jobs[0].for_ms >= case.at.stuck_ms:
+        job = jobs[0]
+        says = f"{job.handler} of {worker.id} has been at entry {job.id} for {span_text(job.for_ms)}"
+        evidence = {"worker": worker.id, "entry": job.id, "for_ms": job.for_ms, "deliveries": job.deliveries}
+        remedy = ("worker", "show", worker.id)
+        yield case.about("long-job", "warning", says, evidence=evidence, remedy=remedy, consumer=one.name)
+
+
+def _unowned(case: Case) -> Iterable[Advice]:
+    group = case.seen.group
+    if not group.unowned:
+        return
+    says = f"{group.unowned} pending entries are held by nobody since they were given back; a claim takes them"
+    evidence = {"unowned": group.unowned, "pending": group.pending}
+    remedy = ("pending", "ls", group.stream, group.name, "--unowned")
+    yield case.about("unowned", "warning", says, evidence=evidence, remedy=remedy)
+
+
+def _failing(case: Case) -> Iterable[Advice]:
+    group = case.seen.group
+    where = (group.stream, group.name)
+    fatal = [entry for entry in case.pending if entry.fatal]
+    often = [entry for entry in case.pending if case.at.deliveries <= entry.deliveries < FATAL]
+    first = case.seen.stream.first_entry_id
+    gone = [one for one in case.pending if one.gone or first is None or order(one.id) < order(first)]
+    if fatal:
+        says = f"{len(fatal)} entries were given back as ones that nobody can process"
+        evidence: dict[str, object] = {"entries": len(fatal), "first": fatal[0].id}
+        yield case.about("fatal", "problem", says, evidence=evidence, remedy=("pending", "ls", *where, "--unowned"))
+    if often:
+        worst = max(often, key=lambda entry: entry.deliveries)
+        says = f"{len(often)} entries were delivered {case.at.deliveries} times or more, {worst.id} {worst.deliveries}"
+        evidence = {"entries": len(often), "worst": worst.id, "deliveries": worst.deliveries}
+        look = ("pending", "ls", *where, "--sort", "deliveries", "--payload")
+        yield case.about("delivered-often", "warning", says, evidence=evidence, remedy=look)
+    if gone:
+        ids = [entry.id for entry in gone]
+        says = f"{len(gone)} pending entries are no longer in the stream: trimmed or deleted, with nothing to process"
+        remedy = ("pending", "ack", *where, *ids[:_IDS])
+        evidence = {"entries": len(gone), "first": ids[0]}
+        yield case.about("gone", "warning", says, evidence=evidence, remedy=remedy, raw=[("XACK", *where, *ids[:_IDS])])
+
+
+def _falling_behind(case: Case) -> Iterable[Advice]:
+    rate = case.rate
+    if rate is None or not rate.lag_change or rate.lag_change < 0 or not rate.added or rate.delivered is None:
+        return
+    says = f"the lag grows: {rate.added:.1f} entries come in a second, {rate.delivered:.1f} are delivered"
+    evidence = {"added_per_second": rate.added, "delivered_per_second": rate.delivered, "lag_change": rate.lag_change}
+    yield case.about("falling-behind", "warning", says, evidence=evidence, remedy=("worker", "ls"))
+
+
+def _left_behind(case: Case) -> Iterable[Advice]:
+    group = case.seen.group
+    left = [one for one in case.seen.consumers if not one.pending and one.idle_ms >= case.at.left_ms and one.name]
+    if left:
+        says = f"{len(left)} consumers hold nothing and asked for nothing for {span_text(case.at.left_ms)} or more"
+        evidence = {"consumers": len(left), "first": left[0].name, "idle_ms": left[0].idle_ms}
+        remedy = ("worker", "reap", group.stream, group.name)
+        yield case.about("left-behind", "hint", says, evidence=evidence, remedy=remedy)
+
+
+_IDS = 20  # of a command line
+
+_RULES: tuple[Callable[[Case], Iterable[Advice]], ...] = (
+    _stuck,
+    _lost,
+    _nobody_reads,
+    _failing,
+    _unowned,
+    _falling_behind,
+    _unknown_lag,
+    _left_behind,
+)

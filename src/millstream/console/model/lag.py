@@ -1,0 +1,117 @@
+"""How many entries of a stream a group was not delivered yet: a number, or why nobody can say, and how to mend that.
+
+Servers keep two counters, entries ever added to the stream and entries ever delivered to the group, and take their
+difference. They cannot where an entry after the group's position was deleted (XDEL: nobody knows how many), where
+somebody set the position without saying how many entries lie before it, and before Redis 7.0, which has no such
+counters. Some cases the ids decide all the same: a group at the last entry has nothing left, one before the first entry
+has all. Pure.
+"""
+
+from dataclasses import dataclass
+from typing import Literal
+
+from millstream.console.model.names import order
+
+UnknownLag = Literal["no-counters", "deleted", "position-set", "counters-wrong", "refused"]
+"""Why a lag is unknown: the server has no counters; an entry not delivered yet was deleted; somebody set the position;
+what the server counts cannot be; the server does not let us ask."""
+
+
+@dataclass(frozen=True, slots=True)
+class Lag:
+    """How far a group is behind.
+
+    Attributes:
+        entries: entries in the stream that it was not delivered yet; None when that is unknown.
+        server: what the server said, also where the ids say otherwise; None for null or nothing.
+        reason: why the server does not know it; None when it does. What was counted instead has a reason and a number.
+        at_least: it is no less.
+        at_most: it is no more; None when nothing is known of that.
+        why: the reason as a sentence; empty without one.
+        repair: the command that makes the server know it again; None where there is none, or nothing to repair.
+        repair_note: what to know before that command, or why there is none.
+    """
+
+    entries: int | None
+    server: int | None = None
+    reason: UnknownLag | None = None
+    at_least: int = 0
+    at_most: int | None = None
+    why: str = ""
+    repair: tuple[str, ...] | None = None
+    repair_note: str = ""
+
+    @property
+    def known(self) -> bool:
+        """Whether it is a number."""
+        return self.entries is not None
+
+    @property
+    def worst(self) -> int:
+        """The most it may be, for sorting; of one without any bound the least it may be."""
+        if self.entries is not None:
+            return self.entries
+        return self.at_least if self.at_most is None else self.at_most
+
+
+@dataclass(frozen=True, slots=True)
+class GroupPosition:
+    """Where a group stands in its stream, as the server says it.
+
+    Attributes:
+        length: entries in the stream.
+        first: id of the oldest one; None when it is empty.
+        last: id of the newest one; None when it is empty.
+        added: entries ever added; None when the server does not tell.
+        deleted: the highest id that XDEL deleted, ``"0-0"`` for none; None when the server does not tell.
+        delivered: the group's last delivered id.
+        read: entries ever delivered to it; None when the server does not know.
+        lag: what the server says; None for null or nothing.
+        counts: whether the server has such a figure at all, be it null.
+    """
+
+    length: int
+    first: str | None
+    last: str | None
+    added: int | None
+    deleted: str | None
+    delivered: str
+    read: int | None
+    lag: int | None
+    counts: bool = True
+
+
+def lag_of(at: GroupPosition) -> Lag:
+    """The lag of a group."""
+    if at.first is None or at.last is None or order(at.delivered) >= order(at.last):
+        return Lag(0, at.lag, at_most=0)
+    if order(at.delivered) < order(at.first):
+        return Lag(at.length, at.lag, at_least=at.length, at_most=at.length)
+    least, most = _bounds(at)
+    if at.lag is not None and 0 < at.lag < at.length:
+        return Lag(at.lag, at.lag, at_least=at.lag, at_most=at.lag)
+    reason, why = _reason(at)
+    return Lag(None, at.lag, reason, least, most, why)
+
+
+def _bounds(at: GroupPosition) -> tuple[int, int]:
+    """The least and the most a lag can be: the group stands at an entry or between two, and has not read the last."""
+    least, most = 1, max(at.length - 1, 1)
+    if at.read is not None and at.added is not None and 0 < at.added - at.read < most:
+        most = at.added - at.read
+    if at.read is not None and at.read >= 0:
+        least = max(least, at.length - at.read)
+    return (least, most) if least <= most else (1, max(at.length - 1, 1))
+
+
+def _reason(at: GroupPosition) -> tuple[UnknownLag, str]:
+    if not at.counts:
+        return "no-counters", "this server does not count what a group was delivered (Redis does since 7.0)"
+    if at.lag is not None:
+        why = f"the server counts {at.lag}, which cannot be: {at.length} entries are there, some of them delivered"
+        return "counters-wrong", why
+    if at.deleted is not None and order(at.delivered) <= order(at.deleted):
+        why = f"an entry at or after the group's position was deleted (XDEL; the highest is {at.deleted}), and the "
+        return "deleted", why + "server cannot tell how many of those it counted are gone"
+    why = "the group's position was set (XGROUP CREATE or SETID) without ENTRIESREAD, and the server cannot tell how "
+    return "position-set", why + "many entries lie before it"

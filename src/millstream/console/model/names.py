@@ -1,0 +1,35 @@
+"""Names and ids as this part of the project holds them: text, whatever bytes they are. Pure.
+
+Keys, groups and consumers may hold any bytes. They are text with ``surrogateescape``, which a line sends back as the
+very bytes; what shows them escapes them. Ids are text too, ``"1763721600000-0"``, and compare by :func:`order`.
+"""
+
+from millstream.client.ranges import order_of
+
+NEVER = "0-0"
+"""The id before every other: of a group that was delivered nothing, of a stream of which nothing was deleted."""
+
+
+def text_of(raw: bytes) -> str:
+    """A name or an id as text."""
+    return raw.decode(errors="surrogateescape")
+
+
+def order(entry: str) -> tuple[int, int]:
+    """What an id is sorted by: milliseconds, then number."""
+    return order_of(entry.encode())
+
+
+def milliseconds(entry: str) -> int:
+    """When an entry was added, by its id: wall milliseconds."""
+    return order(entry)[0]
+
+
+def age_ms(entry: str, now_ms: int) -> int:
+    """Milliseconds since an entry was added; 0 where its id is ahead of the clock.
+
+    Args:
+        entry: its id.
+        now_ms: wall milliseconds.
+    """
+    return max(now_ms - milliseconds(entry), 0)

@@ -1,0 +1,203 @@
+"""How a server is: what it is, its memory, its log, its replicas, and which commands take long. Pure.
+
+All of it is what INFO and SLOWLOG say. A figure that a version does not have is None.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from millstream.console.model.names import text_of
+
+
+@dataclass(frozen=True, slots=True)
+class ReplicaStatus:
+    """One replica, as its primary sees it.
+
+    Attributes:
+        address: host and port.
+        state: ``online`` when it follows.
+        lag_seconds: since it last said how far it is; None when that is not known.
+        behind_bytes: of the primary's stream of changes that it does not have; None as above.
+    """
+
+    address: str
+    state: str
+    lag_seconds: int | None
+    behind_bytes: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class CommandCost:
+    """What one command cost since the server started, or since its figures were reset.
+
+    Attributes:
+        name: of the command, with its subcommand behind ``|``.
+        calls: how often it ran.
+        microseconds: of all calls.
+        failed: calls that ended in an error.
+    """
+
+    name: str
+    calls: int
+    microseconds: int
+    failed: int | None
+
+    @property
+    def each(self) -> float:
+        """Microseconds of one call, on average."""
+        return self.microseconds / self.calls if self.calls else 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class SlowCommand:
+    """One command that took long, as SLOWLOG keeps it.
+
+    Attributes:
+        id: in the server's list.
+        at_ms: when it ran, wall milliseconds.
+        microseconds: it took.
+        words: the command; the server cuts long ones.
+        client: address of the client; empty before Redis 4.
+        name: that the client gave itself.
+    """
+
+    id: int
+    at_ms: int
+    microseconds: int
+    words: tuple[bytes, ...]
+    client: str = ""
+    name: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ServerStatus:
+    """How a server is, read at one moment.
+
+    Attributes:
+        at_ms: wall milliseconds when it was asked.
+        product: ``millstream``, ``redis``, ``valkey`` or another that it says it is.
+        version: its own.
+        redis_version: the version of Redis that it behaves as.
+        role: ``master`` or ``slave``, in the server's words.
+        uptime_seconds: since it started.
+        clients: connections.
+        blocked_clients: those that wait for entries.
+        memory_bytes: in use.
+        memory_limit: above which it refuses writes; 0 for none.
+        commands_per_second: at the moment.
+        log_enabled: whether it keeps a log on disk.
+        log_bytes: size of that log.
+        log_status: ``ok``, or how the last write ended.
+        replicas: that follow it.
+        primary_link: ``up`` or ``down``, of a replica to its primary; None for a primary.
+        costs: per command, the most expensive in all first.
+        slow: commands that took long, the latest first.
+        missing: what the server did not tell -> why, in words.
+    """
+
+    at_ms: int
+    product: str
+    version: str
+    redis_version: str
+    role: str | None
+    uptime_seconds: int | None
+    clients: int | None
+    blocked_clients: int | None
+    memory_bytes: int | None
+    memory_limit: int | None
+    commands_per_second: int | None
+    log_enabled: bool | None
+    log_bytes: int | None
+    log_status: str | None
+    replicas: tuple[ReplicaStatus, ...] = ()
+    primary_link: str | None = None
+    costs: tuple[CommandCost, ...] = ()
+    slow: tuple[SlowCommand, ...] = ()
+    missing: Mapping[str, str] = field(default_factory=dict)
+
+
+def parse_info(text: str) -> dict[str, str]:
+    """INFO's lines by name."""
+    pairs = (line.partition(":") for line in text.splitlines() if line and not line.startswith("#"))
+    return {name: value for name, mark, value in pairs if mark}
+
+
+def server_status(info: Mapping[str, str], at_ms: int) -> ServerStatus:
+    """How a server is, by its INFO, which may have any sections.
+
+    Args:
+        info: lines by name.
+        at_ms: wall milliseconds when it was asked.
+    """
+    behaves = info.get("redis_version", "")
+    other = next(((name, info[f"{name}_version"]) for name in _PRODUCTS if f"{name}_version" in info), None)
+    product, version = other or (info.get("server_name", "redis"), behaves)
+    enabled = info.get("aof_enabled")
+    return ServerStatus(
+        at_ms=at_ms,
+        product=product,
+        version=version,
+        redis_version=behaves,
+        role=info.get("role"),
+        uptime_seconds=_count(info, "uptime_in_seconds"),
+        clients=_count(info, "connected_clients"),
+        blocked_clients=_count(info, "blocked_clients"),
+        memory_bytes=_count(info, "used_memory"),
+        memory_limit=_count(info, "maxmemory"),
+        commands_per_second=_count(info, "instantaneous_ops_per_sec"),
+        log_enabled=None if enabled is None else enabled == "1",
+        log_bytes=_count(info, "aof_current_size"),
+        log_status=info.get("aof_last_write_status"),
+        replicas=tuple(_replicas(info)),
+        primary_link=info.get("master_link_status"),
+        costs=tuple(sorted(_costs(info), key=lambda cost: -cost.microseconds)),
+    )
+
+
+_PRODUCTS = ("millstream", "valkey", "dragonfly", "keydb")
+
+
+def slow_command(row: Sequence[Any]) -> SlowCommand:
+    """One row of SLOWLOG GET."""
+    number, at, micros, words, *client = row
+    address, name = (text_of(part) for part in (*client, b"", b"")[:2])
+    return SlowCommand(number, at * 1000, micros, tuple(words), address, name)
+
+
+def _replicas(info: Mapping[str, str]) -> list[ReplicaStatus]:
+    """Of the lines ``slave0:ip=...,port=...,state=...,offset=...,lag=...``."""
+    found = []
+    offset = _count(info, "master_repl_offset")
+    for name, value in info.items():
+        if not (name.startswith("slave") and name[5:].isdecimal()):
+            continue
+        parts = _parts(value)
+        at = _count(parts, "offset")
+        behind = None if at is None or offset is None else max(offset - at, 0)
+        address = f"{parts.get('ip', '?')}:{parts.get('port', '?')}"
+        found.append(ReplicaStatus(address, parts.get("state", "?"), _count(parts, "lag"), behind))
+    return found
+
+
+def _costs(info: Mapping[str, str]) -> list[CommandCost]:
+    """Of the lines ``cmdstat_xadd:calls=...,usec=...,failed_calls=...``."""
+    found = []
+    for name, value in info.items():
+        if name.startswith("cmdstat_"):
+            parts = _parts(value)
+            calls, micros = _count(parts, "calls"), _count(parts, "usec")
+            if calls is not None and micros is not None:
+                found.append(CommandCost(name.removeprefix("cmdstat_"), calls, micros, _count(parts, "failed_calls")))
+    return found
+
+
+def _parts(value: str) -> dict[str, str]:
+    pairs = (part.partition("=") for part in value.split(","))
+    return {name: text for name, _, text in pairs}
+
+
+def _count(values: Mapping[str, str], name: str) -> int | None:
+    """A whole number; None where there is none, or none that the server could count."""
+    text = values.get(name, "")
+    return int(text) if text.isdecimal() and len(text) < 20 else None

@@ -1,0 +1,190 @@
+"""What is known of a stream, its groups and their consumers at one moment. Pure.
+
+Unknown is None, and never a number: with each figure that a server may refuse or not have there is a reason, in
+``StreamStatus.missing`` or beside the figure. Names are text as :mod:`millstream.console.model.names` has them.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from millstream.console.model.lag import Lag
+from millstream.console.model.names import age_ms, order
+
+
+@dataclass(frozen=True, slots=True)
+class OldestEntry:
+    """The oldest entry of some kind, such as pending ones.
+
+    Attributes:
+        id: its id; None when there is none, and when nobody knows.
+        why: why it is not known; None when it is known, also that there is none.
+    """
+
+    id: str | None = None
+    why: str | None = None
+
+    def age(self, now_ms: int) -> int | None:
+        """Milliseconds since it was added: 0 when there is none, None when that is not known."""
+        if self.id is None:
+            return None if self.why else 0
+        return age_ms(self.id, now_ms)
+
+
+NOT_ASKED = OldestEntry(why="it was not asked for")
+
+
+@dataclass(frozen=True, slots=True)
+class ConsumerStatus:
+    """What is known of one consumer.
+
+    Attributes:
+        stream: key of the stream.
+        group: its group.
+        name: its own; ``""`` is where servers without XNACK keep entries that nobody holds.
+        pending: entries it holds.
+        idle_ms: since it last asked for something.
+        inactive_ms: since it was last given something; None when it never was, or the server (before Redis 7.2) does
+            not tell: see ``inactive_known``.
+        inactive_known: whether the server tells it.
+    """
+
+    stream: str
+    group: str
+    name: str
+    pending: int
+    idle_ms: int
+    inactive_ms: int | None
+    inactive_known: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class GroupStatus:
+    """What is known of one group.
+
+    Attributes:
+        stream: key of the stream.
+        name: of the group.
+        consumers: how many there are.
+        pending: entries delivered and not acknowledged.
+        last_delivered_id: the position of the group.
+        entries_read: entries ever delivered, as the server counts them; None when it does not know.
+        lag: entries not delivered yet.
+        unowned: pending entries that no consumer holds, since they were given back; None when it was not asked.
+        oldest_pending: of the pending entries.
+        oldest_undelivered: of the entries not delivered yet.
+        held: consumer -> pending entries it holds, of those that hold any; None when it was not asked.
+    """
+
+    stream: str
+    name: str
+    consumers: int
+    pending: int
+    last_delivered_id: str
+    entries_read: int | None
+    lag: Lag
+    unowned: int | None = None
+    oldest_pending: OldestEntry = NOT_ASKED
+    oldest_undelivered: OldestEntry = NOT_ASKED
+    held: Mapping[str, int] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class StreamStatus:
+    """What is known of one stream.
+
+    Attributes:
+        key: of the stream.
+        length: entries in it.
+        last_id: the last id given to an entry, also to one that is gone.
+        first_entry_id: of the oldest entry that is there; None when it is empty.
+        last_entry_id: of the newest entry that is there; None when it is empty.
+        entries_added: entries ever added; None when the server (before Redis 7.0) does not tell.
+        max_deleted_id: the highest id that was deleted by XDEL, ``"0-0"`` for none; None as above.
+        groups: by name; empty also where they could not be read, and then ``missing`` has ``"groups"``.
+        missing: fact that the server did not tell -> why, in words.
+    """
+
+    key: str
+    length: int
+    last_id: str
+    first_entry_id: str | None
+    last_entry_id: str | None
+    entries_added: int | None
+    max_deleted_id: str | None
+    groups: tuple[GroupStatus, ...] = ()
+    missing: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def worst_lag(self) -> Lag | None:
+        """The lag of the group that is furthest behind, an unknown one by the most it may be; None without groups."""
+        return max((group.lag for group in self.groups), key=lambda lag: lag.worst, default=None)
+
+    @property
+    def oldest_pending(self) -> OldestEntry:
+        """Of all its groups."""
+        return oldest(group.oldest_pending for group in self.groups)
+
+    @property
+    def oldest_undelivered(self) -> OldestEntry:
+        """Of all its groups."""
+        return oldest(group.oldest_undelivered for group in self.groups)
+
+    @property
+    def pending(self) -> int:
+        """Pending entries of all its groups."""
+        return sum(group.pending for group in self.groups)
+
+
+@dataclass(frozen=True, slots=True)
+class StreamsSeen:
+    """Streams of a server, read at one moment.
+
+    Attributes:
+        at_ms: wall milliseconds when they were asked for.
+        streams: by key.
+        refused: key -> why it could not be read, in words.
+        more: whether there are streams beyond the limit that was asked for.
+    """
+
+    at_ms: int
+    streams: tuple[StreamStatus, ...]
+    refused: Mapping[str, str] = field(default_factory=dict)
+    more: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class GroupSeen:
+    """One group with all that is known of it, read at one moment.
+
+    Attributes:
+        streams: its stream alone, with the moment.
+        group: the group.
+        consumers: by name; empty where they could not be read, and then ``consumers_why`` says why.
+        consumers_why: why they could not be read; None when they were.
+    """
+
+    streams: StreamsSeen
+    group: GroupStatus
+    consumers: tuple[ConsumerStatus, ...]
+    consumers_why: str | None = None
+
+    @property
+    def at_ms(self) -> int:
+        """Wall milliseconds when it was asked for."""
+        return self.streams.at_ms
+
+    @property
+    def stream(self) -> StreamStatus:
+        """The stream of the group."""
+        return self.streams.streams[0]
+
+
+def oldest(entries: Iterable[OldestEntry]) -> OldestEntry:
+    """The oldest of them; not known where one of them is not."""
+    found = OldestEntry()
+    for entry in entries:
+        if entry.why is not None:
+            return entry
+        if entry.id is not None and (found.id is None or order(entry.id) < order(found.id)):
+            found = entry
+    return found

@@ -1,0 +1,125 @@
+"""One value of an entry, decoded: as what it is, or as what somebody says it is. PURE.
+
+The kind is found in this order: the workers' envelope by its magic bytes, a JSON object or list, text in UTF-8, a
+MessagePack map or list, text with few bytes that are none, and hex for what is left. A number that stands as text stays
+text: that is what its writer sent.
+"""
+
+import re
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+from millstream.client.jsontext import parse_record
+from millstream.console.payloads import messagepack
+from millstream.worker.handlers import envelope
+
+Form = Literal["json", "msgpack", "envelope", "text", "hex"]
+"""What a value was decoded as."""
+
+FORMS: tuple[Form, ...] = get_args(Form)
+
+LARGEST = 1 << 20
+"""Bytes of a value of which the JSON or MessagePack is read; what is larger is text or hex."""
+
+_CONTROLS = bytes(byte for byte in range(32) if byte not in b"\t\n\r\x1b") + b"\x7f"
+_ESCAPED_BYTE = re.compile("[\udc80-\udcff]")
+_SAMPLE = 4096
+
+
+@dataclass(frozen=True, slots=True)
+class Decoded:
+    """A value, decoded.
+
+    Attributes:
+        form: as what.
+        value: what JSON has, and bytes: text for ``text`` (bytes in it that are none stand as ``surrogateescape`` has
+            them), the bytes for ``hex``, and for ``envelope`` an object of ``headers`` and ``body``.
+        size: of the value in bytes, as it stands in the entry.
+        note: why it is not what was asked for; empty where it is.
+    """
+
+    form: Form
+    value: object
+    size: int
+    note: str = ""
+
+
+def decode(data: bytes, form: Form | None = None) -> Decoded:
+    """What a value says; never raises, whatever the bytes.
+
+    Args:
+        data: as it stands in the entry.
+        form: as what; None to find out. What cannot be decoded so is text or hex, with a note.
+    """
+    if form is None:
+        return _envelope(data) or _content(data)
+    if form == "hex":
+        return Decoded("hex", data, len(data))
+    if form == "text":
+        return Decoded("text", data.decode("utf-8", "surrogateescape"), len(data))
+    made = _envelope(data) if form == "envelope" else _json(data, "") if form == "json" else _messagepack(data)
+    if made is not None:
+        return made
+    plain = _text(data)
+    return Decoded(plain.form, plain.value, plain.size, f"no {_TITLES[form]}")
+
+
+_TITLES = {"json": "JSON", "msgpack": "MessagePack", "envelope": "envelope"}
+
+
+def _content(data: bytes) -> Decoded:
+    """As what it is, envelopes apart."""
+    found = _json(data, "{[")
+    if found is None and messagepack.is_container(data) and not _is_text(data):
+        found = _messagepack(data)
+    return found or _text(data)
+
+
+def _is_text(data: bytes) -> bool:
+    """Whether all of it is UTF-8. Few bytes of a long text in MessagePack are not, so this comes before the share."""
+    try:
+        data.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
+def _json(data: bytes, begins: str) -> Decoded | None:
+    """What its JSON says; None where it is none, or begins with none of these characters."""
+    if len(data) > LARGEST or (begins and data[:64].lstrip()[:1].decode("latin-1") not in tuple(begins)):
+        return None
+    try:
+        return Decoded("json", parse_record(data.decode()), len(data))
+    except ValueError:
+        return None
+
+
+def _messagepack(data: bytes) -> Decoded | None:
+    if len(data) > LARGEST:
+        return None
+    try:
+        return Decoded("msgpack", messagepack.unpack(data), len(data))
+    except ValueError:
+        return None
+
+
+def _envelope(data: bytes) -> Decoded | None:
+    if not data.startswith(envelope.MAGIC):
+        return None
+    try:
+        found = envelope.parse(data)
+    except ValueError:  # damaged
+        return None
+    return Decoded("envelope", {"headers": found.headers, "body": _content(found.body).value}, len(data))
+
+
+def _text(data: bytes) -> Decoded:
+    """Text where most of it is such; else hex."""
+    sample = data[:_SAMPLE]
+    strange = len(sample) - len(sample.translate(None, _CONTROLS))
+    text = data.decode("utf-8", "surrogateescape")
+    if not data.isascii():
+        strange += len(_ESCAPED_BYTE.findall(text[:_SAMPLE]))
+    if b"\0" in sample or strange * 10 > len(sample):
+        return Decoded("hex", data, len(data))
+    return Decoded("text", text, len(data))

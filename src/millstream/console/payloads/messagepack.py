@@ -1,0 +1,129 @@
+"""MessagePack that others wrote, read so that no input costs more than its size. PURE.
+
+A few bytes may announce lists of millions, in one another; a decoder that believes them reserves the memory for all of
+them. So the bytes are walked through first: what they announce must be there, within bounds.
+"""
+
+import struct
+
+import msgpack
+
+#: Levels of lists and maps, and values in all, that are decoded.
+DEEPEST = 50
+MOST = 100_000
+
+#: First byte -> how many bytes its length has, and values of each item.
+_CONTAINERS = {0xDC: (2, 1), 0xDD: (4, 1), 0xDE: (2, 2), 0xDF: (4, 2)}
+#: First byte -> how many bytes its length has, and bytes beside the content.
+_STRINGS = {0xC4: (1, 0), 0xC5: (2, 0), 0xC6: (4, 0), 0xD9: (1, 0), 0xDA: (2, 0), 0xDB: (4, 0)}
+_EXTENSIONS = {0xC7: (1, 1), 0xC8: (2, 1), 0xC9: (4, 1)}
+#: First byte -> bytes that follow.
+_FIXED = {0xC0: 0, 0xC2: 0, 0xC3: 0, 0xCA: 4, 0xCB: 8, 0xCC: 1, 0xCD: 2, 0xCE: 4, 0xCF: 8, 0xD0: 1, 0xD1: 2, 0xD2: 4}
+_FIXED |= {0xD3: 8, 0xD4: 2, 0xD5: 3, 0xD6: 5, 0xD7: 9, 0xD8: 17}
+
+
+def is_container(data: bytes) -> bool:
+    """Whether the bytes begin like a list or a map: no other value is told from text or chance."""
+    return bool(data) and (0x80 <= data[0] <= 0x9F or data[0] in _CONTAINERS)
+
+
+def unpack(data: bytes) -> object:
+    """The value, of what JSON has and bytes; a time is ISO text, any other extension ``{"extension": n, "data": b}``.
+
+    Raises:
+        ValueError: it is no single MessagePack value, or one with more levels or values than are decoded.
+    """
+    _walk(data)
+    try:
+        found = msgpack.unpackb(data, strict_map_key=False, unicode_errors="surrogateescape")
+    except (msgpack.UnpackException, ValueError, TypeError, OverflowError) as error:
+        raise ValueError(f"no MessagePack: {error}") from None
+    return _plain(found)
+
+
+def _walk(data: bytes) -> None:
+    """Go through the values without making any.
+
+    Raises:
+        ValueError: something is missing, left over, or beyond the bounds.
+    """
+    left, at, waiting = [1], 0, 1
+    for _ in range(MOST):
+        while left and left[-1] == 0:
+            left.pop()
+        if not left:
+            break
+        left[-1] -= 1
+        at, inside = _step(data, at)
+        waiting += inside - 1
+        if inside:
+            left.append(inside)
+        # what is announced has at least a byte each, so that a lie is found before anything is walked
+        if waiting > len(data) - at or len(left) > DEEPEST + 1:
+            raise ValueError("no MessagePack, or one with too much in it")
+    if waiting:
+        raise ValueError("no MessagePack, or one with too much in it")
+    if at != len(data):
+        raise ValueError("no MessagePack: there is more behind it")
+
+
+def _step(data: bytes, at: int) -> tuple[int, int]:
+    """Where the next value begins behind the head or the whole of this one, and how many values it announces."""
+    if at >= len(data):
+        raise ValueError("no MessagePack: it ends too early")
+    kind = data[at]
+    at += 1
+    if kind <= 0x7F or kind >= 0xE0:
+        return at, 0
+    if kind <= 0x9F:
+        return at, (kind & 0x0F) * (2 if kind < 0x90 else 1)
+    if kind <= 0xBF:
+        return _behind(data, at + (kind & 0x1F)), 0
+    if kind in _CONTAINERS:
+        width, each = _CONTAINERS[kind]
+        return at + width, _length(data, at, width) * each
+    if kind in _FIXED:
+        return _behind(data, at + _FIXED[kind]), 0
+    found = _STRINGS.get(kind) or _EXTENSIONS.get(kind)
+    if found is None:
+        raise ValueError("no MessagePack: a byte that begins nothing")
+    width, more = found
+    return _behind(data, at + width + more + _length(data, at, width)), 0
+
+
+def _length(data: bytes, at: int, width: int) -> int:
+    if at + width > len(data):
+        raise ValueError("no MessagePack: it ends too early")
+    return int.from_bytes(data[at : at + width])
+
+
+def _behind(data: bytes, at: int) -> int:
+    if at > len(data):
+        raise ValueError("no MessagePack: it ends too early")
+    return at
+
+
+def _plain(value: object) -> object:
+    """What JSON has, and bytes; at most :data:`DEEPEST` levels."""
+    if isinstance(value, dict):
+        return {_name(name): _plain(each) for name, each in value.items()}
+    if isinstance(value, list):
+        return [_plain(each) for each in value]
+    if isinstance(value, msgpack.ExtType):
+        return {"extension": value.code, "data": value.data}
+    if isinstance(value, msgpack.Timestamp):
+        return _time(value)
+    return value
+
+
+def _name(name: object) -> str:
+    if isinstance(name, str):
+        return name
+    return name.decode("utf-8", "surrogateescape") if isinstance(name, bytes) else str(_plain(name))
+
+
+def _time(value: msgpack.Timestamp) -> str:
+    try:
+        return str(value.to_datetime().isoformat())
+    except (ValueError, OverflowError, struct.error):  # a second that no calendar has
+        return f"{value.seconds}.{value.nanoseconds:09d} s since 1970"

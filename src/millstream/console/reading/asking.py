@@ -1,0 +1,61 @@
+"""What every reading function needs: the server's time limit, and refusals as errors that say what was asked."""
+
+from collections.abc import Sequence
+
+from millstream.client.line import Command, Line, Reply
+from millstream.console.model.replies import refusal
+from millstream.errors import MillstreamError
+
+PATIENCE = 10.0
+"""Seconds that a round trip may take; a page of many streams is one."""
+
+
+class NotReadableError(MillstreamError):
+    """Nothing has that name, or it is no stream, or the server does not let us look; the text says which."""
+
+
+async def calls(line: Line, commands: Sequence[Command]) -> list[Reply]:
+    """The replies to commands, each of which names a key, sent in one round trip.
+
+    Args:
+        line: to the server.
+        commands: what to send; none is sent where there are none.
+
+    Raises:
+        Disconnected: no answer came.
+    """
+    return list(await line.calls(commands, timeout=PATIENCE)) if commands else []
+
+
+def checked(reply: Reply, stream: str, group: str | None = None) -> Reply:
+    """The reply, if it is none of a refusal.
+
+    Args:
+        reply: the server's.
+        stream: key that was asked about.
+        group: that was asked about, if one was.
+
+    Raises:
+        NotReadableError: the server refused.
+    """
+    said = refusal(reply)
+    if said is None:
+        return reply
+    raise NotReadableError(explained(said, stream, group))
+
+
+def explained(said: str, stream: str, group: str | None = None) -> str:
+    """What the server's refusal means for whoever named a stream and a group.
+
+    Args:
+        said: by the server.
+        stream: key that was asked about.
+        group: that was asked about, if one was.
+    """
+    if "no such key" in said:
+        return f"there is no stream {stream!r}: look at the name, and at the database in the URL"
+    if said.startswith("WRONGTYPE"):
+        return f"the key {stream!r} holds no stream"
+    if said.startswith("NOGROUP"):
+        return f"there is no stream {stream!r} with a group {group!r}: `millstream group ls` shows those there are"
+    return f"{stream}: {said}"

@@ -1,0 +1,57 @@
+"""Counting what a group was not delivered, where the server does not know: page by page, and only so far.
+
+Every page carries the entries themselves, since no command counts without them; so it ends after so many entries, and
+after so many bytes.
+"""
+
+from dataclasses import replace
+
+from millstream.client.line import Line
+from millstream.client.ranges import behind
+from millstream.console.model.names import order
+from millstream.console.model.repair import counted, uncounted
+from millstream.console.model.streams import GroupStatus, StreamStatus
+from millstream.console.reading.asking import calls, checked
+
+COUNT = 1000
+"""Entries that are counted, unless asked otherwise."""
+
+_ROWS = 100  # of one page
+_BYTES = 8 << 20  # of all pages
+
+
+async def count_lag(line: Line, stream: StreamStatus, group: GroupStatus, limit: int = COUNT) -> GroupStatus:
+    """The group, its lag counted where the server does not know it; one that is known stays as it is.
+
+    Args:
+        line: to the server.
+        stream: of the group.
+        group: to be counted.
+        limit: most entries; 0 counts none.
+
+    Raises:
+        NotReadableError: the server does not let us read the stream.
+        Disconnected: no answer came.
+    """
+    if group.lag.known or limit == 0:
+        return group
+    found, whole = await _after(line, stream.key, group.last_delivered_id, limit)
+    make = counted if whole else uncounted
+    return replace(group, lag=make(stream, group, found))
+
+
+async def _after(line: Line, key: str, entry: str, limit: int) -> tuple[int, bool]:
+    """How many entries come after this one, and whether that is all of them."""
+    found, size = 0, 0
+    start: str | None = f"({entry}" if order(entry) > (0, 0) else "-"
+    while start is not None:
+        (reply,) = await calls(line, [("XRANGE", key, start, "+", "COUNT", _ROWS)])
+        rows = checked(reply, key)
+        found += len(rows)
+        size += sum(len(part) for row in rows for part in row[1])
+        if len(rows) < _ROWS:
+            return found, True
+        if found >= limit or size > _BYTES:
+            return found, False
+        start = behind(rows[-1][0])
+    return found, True

@@ -1,0 +1,82 @@
+"""Who works on a server's streams, and what became of entries: workers, Spark queries, dead letters.
+
+Each is read where it is kept by those who write it: ``worker/registry``, ``spark/monitoring/store``, dead-letter
+streams. A server that refuses one of them refuses that one, with its reason, and the others are read.
+"""
+
+from millstream.client.line import Line
+from millstream.clock import SystemClock
+from millstream.console.model.letters import LettersSeen, LettersStatus
+from millstream.console.model.names import milliseconds, text_of
+from millstream.console.model.queries import QueriesSeen, query_status
+from millstream.console.model.workers import VanishedWorker, WorkersSeen, worker_status
+from millstream.console.reading.asking import calls, checked
+from millstream.errors import Disconnected, MillstreamError
+from millstream.spark.monitoring import store
+from millstream.worker.dead_letter_admin import dead_letter_streams
+from millstream.worker.registry import protocol
+
+
+async def workers(line: Line) -> WorkersSeen:
+    """Everybody who works, those that vanished lately, and what is paused.
+
+    Raises:
+        Disconnected: no answer came.
+    """
+    at_ms = SystemClock().wall_time()
+    try:
+        found, strange = await protocol.read_workers(line)
+        pauses = await protocol.pauses(line)
+        ordered = await protocol.orders(line)
+        beats = await calls(line, [("ZREVRANGE", protocol.INDEX, 0, -1, "WITHSCORES")])
+        flat = checked(beats[0], protocol.INDEX)
+    except Disconnected:
+        raise
+    except MillstreamError as error:
+        return WorkersSeen(at_ms, why=str(error))
+    known = {facts["id"] for facts in found}
+    index = [(text_of(name), int(float(score))) for name, score in zip(flat[::2], flat[1::2], strict=True)]
+    gone = [VanishedWorker(*row) for row in index if row[0] not in known and at_ms - row[1] > protocol.TTL_MS]
+    alive = tuple(worker_status(facts, ordered.get(facts["id"])) for facts in found)
+    return WorkersSeen(at_ms, alive, tuple(gone), tuple(pauses), tuple(strange))
+
+
+async def queries(line: Line) -> QueriesSeen:
+    """Every Spark query that reported to the server, those that reported last first.
+
+    Raises:
+        Disconnected: no answer came.
+    """
+    at_ms = SystemClock().wall_time()
+    try:
+        (reply,) = await calls(line, [("HGETALL", store.QUERIES)])
+        flat = checked(reply, store.QUERIES)
+        recorded = store.recorded(dict(zip(flat[::2], flat[1::2], strict=True)))
+        keys = store.driver_keys(recorded)
+        replies = await calls(line, [("EXISTS", key) for key in keys.values()])
+        alive = {driver for driver, reply in zip(keys, replies, strict=True) if checked(reply, store.QUERIES)}
+    except Disconnected:
+        raise
+    except MillstreamError as error:
+        return QueriesSeen(at_ms, why=str(error))
+    return QueriesSeen(at_ms, tuple(map(query_status, store.settled(recorded, alive))))
+
+
+async def letters(line: Line) -> LettersSeen:
+    """Every dead-letter stream.
+
+    Raises:
+        Disconnected: no answer came.
+    """
+    at_ms = SystemClock().wall_time()
+    try:
+        found = await dead_letter_streams(line)
+    except Disconnected:
+        raise
+    except MillstreamError as error:
+        return LettersSeen(at_ms, why=str(error))
+    rows = [
+        LettersStatus(one.key, one.letters, milliseconds(one.first), milliseconds(one.last), one.streams)
+        for one in found
+    ]
+    return LettersSeen(at_ms, tuple(rows))

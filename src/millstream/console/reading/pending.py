@@ -1,0 +1,177 @@
+"""Pending entries of a group: a summary, and pages of them by id, which cost the same however many there are."""
+
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import aclosing
+from dataclasses import replace
+from heapq import heappush, heappushpop
+
+from millstream.client.line import Command, Line
+from millstream.client.ranges import behind
+from millstream.console.model import replies
+from millstream.console.model.pending import (
+    PendingChoice,
+    PendingEntry,
+    PendingOrder,
+    PendingPage,
+    PendingSummary,
+    badness,
+)
+from millstream.console.reading.asking import calls, checked
+
+PAGE = 100
+"""Entries of a page, unless asked otherwise."""
+
+SCAN = 10_000
+"""Entries that are looked at to find them, unless asked otherwise."""
+
+_ROWS = 1000  # of one XPENDING
+
+
+async def summary(line: Line, stream: str, group: str) -> PendingSummary:
+    """How much is pending in a group, and with whom.
+
+    Args:
+        line: to the server.
+        stream: key of the stream.
+        group: name of the group.
+
+    Raises:
+        NotReadableError: there is no such stream or group, or the server does not let us look.
+        Disconnected: no answer came.
+    """
+    (reply,) = await calls(line, [("XPENDING", stream, group)])
+    return replies.pending_summary(checked(reply, stream, group))
+
+
+async def page(
+    line: Line,
+    stream: str,
+    group: str,
+    *,
+    start: str = "-",
+    count: int = PAGE,
+    choice: PendingChoice | None = None,
+    scan: int = SCAN,
+    payload: bool = False,
+) -> PendingPage:
+    """Some pending entries, in the order of their ids.
+
+    Whatever is chosen, a server looks at a thousand entries at once and no more: ``XPENDING ... IDLE`` would look at a
+    million of them, with everybody else waiting, to find that none fits.
+
+    Args:
+        line: to the server.
+        stream: key of the stream.
+        group: name of the group.
+        start: where to begin, ``-`` or the ``next`` of the page before.
+        count: most entries.
+        choice: which ones; None for all.
+        scan: most entries that are looked at; where they do not suffice the page is short and has a ``next``.
+        payload: also the entries themselves, in one more round trip.
+
+    Raises:
+        NotReadableError: there is no such stream or group, or the server does not let us look.
+        Disconnected: no answer came.
+    """
+    found: list[PendingEntry] = []
+    looked_at, following = 0, str(start)
+    async with aclosing(_scanned(line, stream, group, start=start, choice=choice, count=count)) as rows:
+        async for entry in rows:
+            looked_at, following = looked_at + 1, entry.id
+            if choice is None or choice.fits(entry):
+                found.append(entry)
+            if len(found) == count or looked_at >= scan:
+                break
+        else:
+            return PendingPage(tuple(await _payloads(line, found, payload)), None, looked_at)
+    return PendingPage(tuple(await _payloads(line, found, payload)), behind(following.encode()), looked_at)
+
+
+async def worst(
+    line: Line,
+    stream: str,
+    group: str,
+    *,
+    by: PendingOrder,
+    count: int = PAGE,
+    choice: PendingChoice | None = None,
+    scan: int = SCAN,
+    payload: bool = False,
+) -> PendingPage:
+    """The pending entries that were delivered most often, or are idle for longest, among those looked at.
+
+    Args:
+        line: to the server.
+        stream: key of the stream.
+        group: name of the group.
+        by: what counts; what nobody holds counts as idle for ever.
+        count: most entries.
+        choice: which ones; None for all.
+        scan: most entries that are looked at, the lowest ids first; where there are more, the page has a ``next``.
+        payload: also the entries themselves, in one more round trip.
+
+    Raises:
+        NotReadableError: there is no such stream or group, or the server does not let us look.
+        Disconnected: no answer came.
+    """
+    heap: list[tuple[float, int, PendingEntry]] = []
+    looked_at, following = 0, None
+    async with aclosing(_scanned(line, stream, group, start="-", choice=choice, count=_ROWS)) as rows:
+        async for entry in rows:
+            looked_at += 1
+            if choice is None or choice.fits(entry):
+                # the number decides between equals, so that the first of them stays and entries are never compared
+                (heappush if len(heap) < count else heappushpop)(heap, (badness(entry, by), -looked_at, entry))
+            if looked_at >= scan:
+                following = behind(entry.id.encode())
+                break
+    found = [entry for _, _, entry in sorted(heap, reverse=True)]
+    return PendingPage(tuple(await _payloads(line, found, payload)), following, looked_at)
+
+
+async def _scanned(
+    line: Line, stream: str, group: str, *, start: str, choice: PendingChoice | None, count: int
+) -> AsyncGenerator[PendingEntry, None]:
+    """Pending entries by id, page by page; of one consumer alone where that is chosen, which a server finds by itself.
+
+    Args:
+        line: to the server.
+        stream: key of the stream.
+        group: name of the group.
+        start: where to begin.
+        choice: for its consumer.
+        count: entries that are wanted; without a choice no more are asked for.
+    """
+    holder = () if choice is None or choice.consumer is None else (choice.consumer,)
+    size = min(count, _ROWS) if choice is None else _ROWS
+    following: str | None = start
+    while following is not None:
+        (reply,) = await calls(line, [("XPENDING", stream, group, following, "+", size, *holder)])
+        rows = checked(reply, stream, group)
+        for row in rows:
+            yield replies.pending_entry(stream, group, row)
+        following = behind(rows[-1][0]) if len(rows) == size else None
+
+
+async def _payloads(line: Line, entries: list[PendingEntry], wanted: bool) -> list[PendingEntry]:
+    return await with_payload(line, entries) if wanted else entries
+
+
+async def with_payload(line: Line, entries: Sequence[PendingEntry]) -> list[PendingEntry]:
+    """The same entries with what is in them, or that they are gone from the stream; in one round trip.
+
+    Args:
+        line: to the server.
+        entries: of any streams and groups.
+
+    Raises:
+        NotReadableError: the server does not let us read the stream.
+        Disconnected: no answer came.
+    """
+    asked: list[Command] = [("XRANGE", entry.stream, entry.id, entry.id) for entry in entries]
+    found = []
+    for entry, reply in zip(entries, await calls(line, asked), strict=True):
+        rows = checked(reply, entry.stream)
+        view = replies.entry_view(entry.stream, rows[0]) if rows else None
+        found.append(replace(entry, entry=view, gone=view is None))
+    return found

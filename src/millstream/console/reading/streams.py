@@ -1,0 +1,200 @@
+"""Streams and their groups: which there are, and how they are, in one round trip for a hundred of them.
+
+The ages of a group's oldest entries are asked for where the group has any, by its id and not by a scan: with the next
+page of streams, so that they cost no round trip of their own.
+"""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from millstream.client.line import Command, Line, Reply
+from millstream.clock import SystemClock
+from millstream.console.model import replies
+from millstream.console.model.names import order, text_of
+from millstream.console.model.streams import GroupStatus, OldestEntry, StreamsSeen, StreamStatus
+from millstream.console.reading.asking import NotReadableError, calls, checked, explained
+
+STREAMS_A_TRIP = 200
+"""Streams that are asked about in one round trip."""
+
+_SCANNED = 1000  # keys that one SCAN looks at
+
+
+async def names(line: Line, pattern: str | None = None) -> list[str]:
+    """Keys of all streams, in their order; on a cluster, of all nodes.
+
+    Args:
+        line: to the server.
+        pattern: of the keys, as SCAN MATCH takes it; None for all.
+
+    Raises:
+        NotReadableError: the server does not let us look.
+        Disconnected: no answer came.
+    """
+    found: set[bytes] = set()
+    fits: tuple[str, ...] = () if pattern is None else ("MATCH", pattern)
+    for node in await line.nodes():
+        cursor = b"0"
+        while True:
+            (reply,) = await calls(node, [("SCAN", cursor, *fits, "COUNT", _SCANNED, "TYPE", "stream")])
+            cursor, keys = checked(reply, "SCAN")
+            found.update(keys)
+            if cursor == b"0":
+                break
+    return sorted(map(text_of, found))
+
+
+async def overview(
+    line: Line, pattern: str | None = None, *, limit: int | None = None, ages: bool = True
+) -> StreamsSeen:
+    """Streams with their groups.
+
+    Args:
+        line: to the server.
+        pattern: of the keys, as SCAN MATCH takes it; None for all.
+        limit: most streams, the first by name; None for all.
+        ages: also the oldest pending and oldest undelivered entries, and who holds what.
+
+    Raises:
+        NotReadableError: the server does not let us look which streams there are.
+        Disconnected: no answer came.
+    """
+    keys = await names(line, pattern)
+    seen = await read(line, keys[:limit], ages=ages)
+    return replace(seen, more=limit is not None and len(keys) > limit)
+
+
+async def one(line: Line, key: str) -> StreamStatus:
+    """One stream with its groups and their ages.
+
+    Args:
+        line: to the server.
+        key: of the stream.
+
+    Raises:
+        NotReadableError: there is none at that key, or the server does not let us look.
+        Disconnected: no answer came.
+    """
+    return (await read_one(line, key)).streams[0]
+
+
+async def read_one(line: Line, key: str) -> StreamsSeen:
+    """The same, with the moment it was read.
+
+    Args:
+        line: to the server.
+        key: of the stream.
+
+    Raises:
+        NotReadableError: there is none at that key, or the server does not let us look.
+        Disconnected: no answer came.
+    """
+    seen = await read(line, [key])
+    if not seen.streams:
+        raise NotReadableError(seen.refused[key])
+    return seen
+
+
+async def read(line: Line, keys: Sequence[str], *, ages: bool = True) -> StreamsSeen:
+    """Streams of these keys; what is no stream is in ``refused``.
+
+    Args:
+        line: to the server.
+        keys: of the streams, each once.
+        ages: as for :func:`overview`.
+
+    Raises:
+        Disconnected: no answer came.
+    """
+    at_ms = SystemClock().wall_time()
+    found: list[StreamStatus] = []
+    refused: dict[str, str] = {}
+    before: list[StreamStatus] = []  # the page whose ages are asked for with the next one
+    for start in range(0, len(keys) + STREAMS_A_TRIP, STREAMS_A_TRIP):
+        page = keys[start : start + STREAMS_A_TRIP]
+        aged = _Ages(before) if ages else _Ages(())
+        answers = await calls(line, [*_about(page), *aged.commands])
+        split = 2 * len(page)
+        found += aged.joined(answers[split:]) if ages else before
+        before = _statuses(page, answers[:split], refused)
+    return StreamsSeen(at_ms, tuple(found), refused)
+
+
+def _about(keys: Sequence[str]) -> list[Command]:
+    return [command for key in keys for command in (("XINFO", "STREAM", key), ("XINFO", "GROUPS", key))]
+
+
+def _statuses(keys: Sequence[str], answers: Sequence[Reply], refused: dict[str, str]) -> list[StreamStatus]:
+    """The streams that the replies tell of; why there is none goes to ``refused``."""
+    found = []
+    for key, info, groups in zip(keys, answers[::2], answers[1::2], strict=True):
+        said = replies.refusal(info)
+        if said is None:
+            found.append(replies.stream_status(key, info, groups))
+        else:
+            refused[key] = explained(said, key)
+    return found
+
+
+class _Ages:
+    """The second question about some streams: what is oldest in each group.
+
+    Args:
+        streams: as XINFO told of them.
+
+    Attributes:
+        commands: to send.
+    """
+
+    def __init__(self, streams: Sequence[StreamStatus]) -> None:
+        self._streams = streams
+        self.commands: list[Command] = [
+            command for stream in streams for group in stream.groups for command in _oldest_of(stream, group)
+        ]
+
+    def joined(self, answers: Sequence[Reply]) -> list[StreamStatus]:
+        """The streams, with what the replies say of their groups."""
+        left = iter(answers)
+        found = []
+        for stream in self._streams:
+            groups = []
+            for group in stream.groups:
+                summary = next(left) if group.pending else None
+                entries = next(left) if _is_behind(stream, group) else []
+                groups.append(_with_ages(group, summary, entries))
+            found.append(replace(stream, groups=tuple(groups)))
+        return found
+
+
+def _oldest_of(stream: StreamStatus, group: GroupStatus) -> list[Command]:
+    commands: list[Command] = []
+    if group.pending:
+        commands.append(("XPENDING", stream.key, group.name))
+    if _is_behind(stream, group):
+        commands.append(("XRANGE", stream.key, f"({group.last_delivered_id}", "+", "COUNT", 1))
+    return commands
+
+
+def _is_behind(stream: StreamStatus, group: GroupStatus) -> bool:
+    last = stream.last_entry_id
+    return last is not None and order(last) > order(group.last_delivered_id)
+
+
+def _with_ages(group: GroupStatus, summary: Reply, entries: Reply) -> GroupStatus:
+    """A group with what is oldest in it.
+
+    Args:
+        group: without.
+        summary: reply to XPENDING; None where nothing was pending.
+        entries: reply to XRANGE; an empty one where nothing was undelivered.
+    """
+    said = replies.refusal(entries)
+    undelivered = OldestEntry(text_of(entries[0][0]) if entries else None) if said is None else OldestEntry(why=said)
+    group = replace(group, oldest_undelivered=undelivered)
+    said = replies.refusal(summary)
+    if said is not None:
+        return replace(group, oldest_pending=OldestEntry(why=said))
+    if summary is None:
+        return replace(group, oldest_pending=OldestEntry(), unowned=0, held={})
+    pending = replies.pending_summary(summary)
+    return replace(group, oldest_pending=OldestEntry(pending.first), unowned=pending.unowned, held=pending.held)

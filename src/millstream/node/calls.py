@@ -1,0 +1,128 @@
+"""Plain commands of a script, one call each, as :mod:`millstream.node.batch` runs those of a client many at a time.
+
+A script's call comes as the bytes that a client would send for it. What the calls have changed gathers until somebody
+asks for it, so that it is one record, and their replies are values of the script's at once. A call of anything that is
+not plain, and of what is plain while somebody is to be woken, is left to the ordinary way; see
+:mod:`millstream.node.scripting.scripts`.
+"""
+
+import time
+from typing import TYPE_CHECKING, Any
+
+import hiredis
+
+from millstream.node.plain import PlainRun
+from millstream.protocol.split import Splitter
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from millstream.engine.keyspace import Database, Transition
+
+# Bytes of changes after which no more are gathered; with the command that passes it they are at most so many
+CHANGES_MAX = 1 << 20
+GATHERED_MAX = 16 << 20
+
+
+class ScriptCalls:
+    """The calls of a runner in Python, a part of :class:`~millstream.node.batch.PyPlainRunner`."""
+
+    _handlers: "dict[bytes, tuple[int, Callable[[list[bytes]], bytes | None]]]"
+    _calls: list[int]
+    _nanoseconds: list[int]
+    _steps: "list[Transition]"
+    _splitter: Splitter
+    _db: "Database"
+    _wall: int
+    _resp: int
+    _before: tuple[int, int]
+    _woken: bytes | None
+    _is_changing: bool
+    _ended: "Callable[[list[bytes] | None, int, bytes, int], PlainRun]"
+
+    def __init__(self) -> None:
+        self._table: Callable[..., Any] | None = None
+        self._faults: list[BaseException] = []
+        self._ends: int | None = None
+        self._commands = self._size = 0
+        self._last = -1
+
+    def begin(
+        self, db: "Database", wall: int, left: int, table: "Callable[..., Any]", faults: list[BaseException]
+    ) -> None:
+        """See :class:`~millstream.node.plain.PlainRunner`.
+
+        Args:
+            db: the script's database.
+            wall: wall milliseconds, for all commands.
+            left: nanoseconds after which no more commands are run; below zero for no such time.
+            table: makes a table of the script's, of a list.
+            faults: gets what comes up and must end the script.
+        """
+        self._db, self._wall, self._resp, self._table, self._faults = db, wall, 2, table, faults
+        self._ends = None if left < 0 else time.perf_counter_ns() + left
+        self._before = 0, 0
+        self._commands = self._size = 0
+        self._last = -1
+
+    def call(self, data: bytes) -> object:
+        """See :class:`~millstream.node.plain.PlainRunner`."""
+        before = time.perf_counter_ns()
+        try:
+            if self._table is None or self._woken is not None or self._size + len(data) > CHANGES_MAX:
+                return None
+            if self._ends is not None and before >= self._ends:
+                return None
+            reply = self._reply(data, before)
+            return None if reply is None else _value(reply, self._table)
+        except BaseException as error:  # noqa: BLE001 - the script knows nothing of it
+            self._faults.append(error)
+            return None
+
+    def _reply(self, data: bytes, before: int) -> bytes | None:
+        """The reply to the command, if it is plain."""
+        splitter = self._splitter = Splitter(data)
+        words = splitter.next()
+        found = None if words is None or splitter.has_more else self._handlers.get(words[0].lower())
+        if words is None or found is None:
+            return None
+        noted, (command, handler) = len(self._steps), found
+        try:
+            reply = handler(words)
+        except Exception:  # as in a run
+            if self._is_changing:
+                raise
+            del self._steps[noted:]
+            return None
+        if reply is not None:
+            self._size += len(data) * (len(self._steps) > noted)
+            self._calls[command] += 1
+            self._nanoseconds[command] += time.perf_counter_ns() - before
+            self._commands += 1
+            self._last = command
+        return reply
+
+    def end(self) -> PlainRun:
+        """See :class:`~millstream.node.plain.PlainRunner`."""
+        self._table = None
+        return self._ended(None, self._commands, b"", self._last)._replace(at=0)
+
+
+def _value(reply: bytes, table: "Callable[..., Any]") -> object:
+    """A whole reply as a value of the script's."""
+    kind = reply[:1]
+    if kind == b"$" and reply[:2] != b"$-":
+        return reply[reply.index(b"\n") + 1 : -2]
+    if kind == b":":
+        return int(reply[1:-2])
+    if kind == b"+":
+        return True, reply[1:-2]
+    reader = hiredis.Reader()
+    reader.feed(reply)
+    return _table_of(reader.gets(), table)
+
+
+def _table_of(value: object, table: "Callable[..., Any]") -> object:
+    if isinstance(value, list):
+        return table([_table_of(item, table) for item in value])
+    return False if value is None else value

@@ -1,0 +1,166 @@
+"""Values as text: for people, with units and nothing that moves a terminal's cursor; for programs, as JSON and CSV.
+
+A leaf, which the command line and the console show the same facts with.
+
+Whatever is shown may have been written by strangers: any bytes, numbers that no calendar has, lists in lists in lists.
+Nothing here raises for a value.
+"""
+
+import base64
+import json
+import math
+import re
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Literal
+
+from millstream.printable import printable
+
+Kind = Literal["text", "prose", "count", "bytes", "time", "span"]
+"""What a value is: ``prose`` is text that may be wrapped, ``time`` and ``span`` are milliseconds."""
+
+_DEEPEST = 50
+"""Levels of lists and objects that are shown."""
+
+_TOO_DEEP = f"(more than {_DEEPEST} levels deep)"
+
+_LARGEST = 10_000
+"""Bits of a number; with more, Python does not write it out."""
+
+_TOO_LARGE = "(a number too large)"
+
+_ESCAPED_BYTE = re.compile("[\udc80-\udcff]")
+
+
+def shown(value: object, kind: Kind = "text") -> str:
+    """A value as people read it."""
+    return _shown(value, kind, 0)
+
+
+def _shown(value: object, kind: Kind, depth: int) -> str:
+    if value is None:
+        return "-"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, bytes):
+        return printable(value.decode(errors="backslashreplace"))
+    if isinstance(value, int | float):
+        return _figure(value, kind)
+    if isinstance(value, Mapping):
+        return printable(json_text(value))
+    if isinstance(value, list | tuple):
+        if depth == _DEEPEST:
+            return _TOO_DEEP
+        return ", ".join(_shown(each, "text", depth + 1) for each in value) or "-"
+    return printable(str(value))
+
+
+def _figure(value: float, kind: Kind) -> str:
+    try:
+        if kind == "bytes":
+            return size_text(int(value))
+        if kind == "time":
+            return time_text(int(value))
+        if kind == "span":
+            return span_text(value)
+        return str(value)
+    except (ValueError, OverflowError):  # infinite, or more digits than are ever converted
+        return str(value) if isinstance(value, float) else _TOO_LARGE
+
+
+def size_text(size: int) -> str:
+    """A size with a decimal prefix: ``"1.4 MB"``."""
+    figure, unit = float(size), "bytes"
+    for larger in ("kB", "MB", "GB", "TB"):
+        if figure < 1000:
+            break
+        figure, unit = figure / 1000, larger
+    return f"{size} bytes" if unit == "bytes" else f"{figure:.1f} {unit}"
+
+
+def time_text(milliseconds: int) -> str:
+    """A wall time in UTC: ``"2026-03-01T12:00:00.250Z"``; one that no calendar has is shown as it is."""
+    try:
+        moment = datetime.fromtimestamp(milliseconds // 1000, UTC)
+    except (ValueError, OverflowError, OSError):
+        return f"{milliseconds} ms"
+    return f"{moment:%Y-%m-%dT%H:%M:%S}.{milliseconds % 1000:03d}Z"
+
+
+def span_text(milliseconds: float) -> str:
+    """A duration: ``"1.3 ms"``, ``"2.5 s"``, ``"3 h 20 min"``, ``"5 d 4 h"``."""
+    if milliseconds < 1000:
+        return f"{milliseconds:.3g} ms"
+    seconds = int(milliseconds / 1000)
+    if seconds < 60:
+        return f"{milliseconds / 1000:.1f} s"
+    minutes, hours, days = seconds // 60, seconds // 3600, seconds // 86400
+    if hours < 1:
+        return f"{minutes} min {seconds % 60} s"
+    return f"{hours} h {minutes % 60} min" if days < 1 else f"{days} d {hours % 24} h"
+
+
+def in_one_line(text: str) -> str:
+    """Text for a place that is one line: what is no printable character is escaped, the ends of lines too."""
+    return printable(text).replace("\n", "\\n")
+
+
+def json_text(value: object, indent: int | None = None) -> str:
+    """A value as JSON in which nothing moves a cursor: what is no printable character is escaped, as JSON does it."""
+    text = json.dumps(plain(value), ensure_ascii=False, indent=indent)
+    if text.isprintable():
+        return text
+    return "".join(c if c.isprintable() or c == "\n" else json.dumps(c)[1:-1] for c in text)
+
+
+def plain(value: object, depth: int = 0) -> object:
+    """What JSON can hold: bytes that are no text become ``{"base64": ...}``, what no JSON has its name."""
+    if isinstance(value, str):
+        return value if value.isascii() else _text(value)
+    if value is None or isinstance(value, bool):
+        return value
+    if isinstance(value, int):
+        return value if value.bit_length() < _LARGEST else _TOO_LARGE
+    if isinstance(value, float):  # NaN and infinities have no JSON; these are the names that Spark gives them
+        return value if math.isfinite(value) else {"inf": "Infinity", "-inf": "-Infinity"}.get(str(value), "NaN")
+    if isinstance(value, bytes):
+        try:
+            return value.decode()
+        except UnicodeDecodeError:
+            return _base64(value)
+    if isinstance(value, Mapping | list | tuple) and depth == _DEEPEST:
+        return _TOO_DEEP
+    if isinstance(value, Mapping):
+        return {_name(name): plain(each, depth + 1) for name, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [plain(each, depth + 1) for each in value]
+    return str(value)
+
+
+def cell(value: object) -> object:
+    """What CSV can hold: an empty cell for null, JSON for what has parts."""
+    found = plain(value)
+    if isinstance(found, bool):
+        return "true" if found else "false"
+    if isinstance(found, str) and not found.isascii():
+        return found.encode(errors="backslashreplace").decode()
+    return json_text(found) if isinstance(found, dict | list) else found
+
+
+def _text(value: str) -> object:
+    """Text, or the bytes that came into it as what they are."""
+    if not _ESCAPED_BYTE.search(value):
+        return value
+    try:
+        return _base64(value.encode(errors="surrogateescape"))
+    except UnicodeEncodeError:  # half of a pair as well, which a JSON of somebody's may have
+        return value
+
+
+def _base64(value: bytes) -> dict[str, str]:
+    return {"base64": base64.b64encode(value).decode()}
+
+
+def _name(name: object) -> str:
+    text = name.decode(errors="backslashreplace") if isinstance(name, bytes) else str(name)
+    return text.encode(errors="backslashreplace").decode()

@@ -1,0 +1,137 @@
+"""``millstream stream``, ``group``, ``pending``, ``consumer``: what they show, on a real redis-server and on ours."""
+
+import json
+from typing import Any
+
+import pytest
+import redis
+from click.testing import CliRunner, Result
+
+from millstream.cli.main import main
+from support.servers import ServerProcess
+
+pytestmark = pytest.mark.realserver
+
+
+def run(server: ServerProcess, *words: str, code: int = 0) -> Result:
+    """``millstream`` in this process."""
+    done = CliRunner().invoke(main, [*words, "--url", server.url])
+    assert done.exit_code == code, (words, done.output, done.exception)
+    return done
+
+
+def facts(server: ServerProcess, *words: str) -> Any:
+    """The JSON that a subcommand shows."""
+    return json.loads(run(server, *words, "-o", "json").stdout)
+
+
+def fill(client: redis.Redis, key: str = "orders", entries: int = 5) -> None:
+    """A stream with entries 1-0 to n-0, and a group that was delivered three of them."""
+    for number in range(1, entries + 1):
+        client.xadd(key, {"n": number}, id=f"{number}-0")
+    client.xgroup_create(key, "billing", id="0")
+    client.xreadgroup("billing", "c1", {key: ">"}, count=3)
+
+
+def test_streams_are_listed(server: ServerProcess, client: redis.Redis) -> None:
+    """One row a stream; the worst first where that is asked for, the rest counted on standard error."""
+    fill(client, "a", 4)
+    fill(client, "b", 9)
+    rows = facts(server, "stream", "ls")
+    assert [(row["key"], row["length"], row["lag"], row["pending"]) for row in rows] == [("a", 4, 1, 3), ("b", 9, 6, 3)]
+    done = run(server, "stream", "ls", "--sort", "lag", "--limit", "1")
+    assert done.stdout.splitlines()[1].split()[0] == "b"
+    assert "There are more" in done.stderr
+    assert run(server, "stream", "ls", "none*").stdout == "No streams.\n"
+
+
+def test_an_unknown_lag_is_no_number(server: ServerProcess, client: redis.Redis) -> None:
+    """Null with its bounds for programs, and in words for people; ``show`` says why."""
+    fill(client)
+    client.xdel("orders", "4-0")
+    row = facts(server, "group", "ls", "orders")[0]
+    assert (row["lag"], row["lag_at_least"], row["lag_at_most"], row["lag_unknown"]) == (None, 1, 2, "deleted")
+    assert "unknown (1-2)" in run(server, "group", "ls").stdout
+    assert "was deleted" in facts(server, "group", "show", "orders", "billing")["lag_why"]
+
+
+def test_a_stream_is_shown_with_its_groups(server: ServerProcess, client: redis.Redis) -> None:
+    """Facts first, then a row for each group."""
+    fill(client)
+    found = facts(server, "stream", "show", "orders")
+    assert (found["length"], found["first_entry"], found["last_id"], found["missing"]) == (5, "1-0", "5-0", {})
+    assert [(group["group"], group["lag"]) for group in found["groups"]] == [("billing", 2)]
+
+
+def test_a_group_is_shown_with_its_consumers(server: ServerProcess, client: redis.Redis) -> None:
+    """What it has in hand and who has it."""
+    fill(client)
+    found = facts(server, "group", "show", "orders", "billing")
+    assert (found["lag"], found["pending"], found["unowned"], found["lag_why"]) == (2, 3, 0, None)
+    assert [(row["consumer"], row["pending"]) for row in found["consumers"]] == [("c1", 3)]
+    assert [row["consumer"] for row in facts(server, "consumer", "ls", "orders", "billing")] == ["c1"]
+
+
+def test_pending_entries_are_listed_in_pages(server: ServerProcess, client: redis.Redis) -> None:
+    """The end of a page says how the next one is asked for."""
+    fill(client)
+    client.xdel("orders", "2-0")
+    done = run(server, "pending", "ls", "orders", "billing", "--limit", "2")
+    assert "--start '(2-0'" in done.stderr
+    rest = facts(server, "pending", "ls", "orders", "billing", "--start", "(2-0")
+    assert [(row["id"], row["consumer"], row["gone"]) for row in rest] == [("3-0", "c1", None)]
+    whole = facts(server, "pending", "ls", "orders", "billing", "--payload")
+    assert [row["fields"] for row in whole] == [[["n", "1"]], None, [["n", "3"]]]
+    assert [row["gone"] for row in whole] == [False, True, False]
+
+
+def test_pending_entries_are_chosen_and_sorted(server: ServerProcess, client: redis.Redis) -> None:
+    """By holder, deliveries and idle time; what nobody holds is idle for longest."""
+    fill(client)
+    client.xclaim("orders", "billing", "", 0, ["2-0"], time=1, justid=True)
+    client.xclaim("orders", "billing", "c2", 0, ["3-0"], retrycount=7)
+    client.xclaim("orders", "billing", "c1", 0, ["1-0"], idle=90_000)
+
+    def ids(*words: str) -> list[str]:
+        return [row["id"] for row in facts(server, "pending", "ls", "orders", "billing", *words)]
+
+    assert ids("--consumer", "c2") == ids("--deliveries", "7") == ["3-0"]
+    assert ids("--unowned") == ["2-0"]
+    assert ids("--idle", "1m") == ["1-0", "2-0"]
+    assert ids("--sort", "idle") == ["2-0", "1-0", "3-0"]
+    assert ids("--sort", "deliveries", "--limit", "1") == ["3-0"]
+    assert (
+        "the 1 oldest looked at"
+        in run(server, "pending", "ls", "orders", "billing", "--sort", "idle", "--scan", "1").stderr
+    )
+
+
+def test_what_is_not_there_is_said(server: ServerProcess, client: redis.Redis) -> None:
+    """One line, the exit code of a failure, and what is there instead."""
+    fill(client)
+    assert "no stream 'order'" in run(server, "stream", "show", "order", code=1).stderr
+    assert "its groups are: billing" in run(server, "group", "show", "orders", "bill", code=1).stderr
+    assert "with a group 'bill'" in run(server, "pending", "ls", "orders", "bill", code=1).stderr
+    run(server, "pending", "ls", "orders", "billing", "--sort", "idle", "--start", "1-0", code=2)
+
+
+def test_names_that_move_a_cursor_are_escaped(server: ServerProcess, client: redis.Redis) -> None:
+    """Keys, groups, consumers and fields may hold any bytes."""
+    key, name = b"k\x1b[2J\xff", b"g\x1b]0;x\x07"
+    client.xadd(key, {b"f\x1b[1m": b"\x1b[31mred"}, id="1-0")
+    client.xgroup_create(key, name, id="0")
+    client.xreadgroup(name, b"c\x1b[H", {key: ">"})
+    text = key.decode(errors="surrogateescape")
+    group = name.decode()
+    for words in (
+        ("stream", "ls"),
+        ("group", "ls"),
+        ("stream", "show", text),
+        ("group", "show", text, group),
+        ("consumer", "ls", text, group),
+        ("pending", "ls", text, group, "--payload"),
+    ):
+        for form in ("table", "json", "jsonl", "csv"):
+            done = run(server, *words, "-o", form)
+            assert "\x1b" not in done.output, (words, form)
+            assert "\x07" not in done.output, (words, form)

@@ -1,0 +1,145 @@
+"""What is said to be wrong with a group, and from which facts; first on real servers, then of facts made by hand."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import redis
+from click.testing import CliRunner
+
+from console.conftest import Look
+from console.test_fleet import FACTS
+from millstream.cli.main import main
+from millstream.console.model.advice import Advice, Case, Thresholds, advise
+from millstream.console.model.pending import FATAL, PendingEntry
+from millstream.console.model.rates import GroupRate
+from millstream.console.model.workers import WorkersSeen, worker_status
+from millstream.console.reading.case import read_case
+from millstream.worker.model.pause import HandlerPause
+
+KEY, NAME = "orders", "billing"
+
+pytestmark = pytest.mark.realserver
+
+
+@pytest.fixture
+def case(client: redis.Redis, look: Look[Any]) -> Case:
+    """A group of ten entries that delivered five, of which c1 holds three and c2 two."""
+    for number in range(1, 11):
+        client.xadd(KEY, {"n": number}, id=f"{number}-0")
+    client.xgroup_create(KEY, NAME, id="0")
+    client.xreadgroup(NAME, "c1", {KEY: ">"}, count=3)
+    client.xreadgroup(NAME, "c2", {KEY: ">"}, count=2)
+    found: Case = look(lambda line: read_case(line, KEY, NAME))
+    return found
+
+
+def idle(case: Case, **consumers: int) -> Case:
+    """The same with other idle times."""
+    found = tuple(replace(one, idle_ms=consumers[one.name]) for one in case.seen.consumers)
+    return replace(case, seen=replace(case.seen, consumers=found))
+
+
+def codes(case: Case) -> list[str]:
+    return [advice.code for advice in advise(case)]
+
+
+def only(case: Case, code: str) -> Advice:
+    (found,) = [advice for advice in advise(case) if advice.code == code]
+    return found
+
+
+def test_a_group_that_works_needs_no_advice(case: Case) -> None:
+    """Entries in hand and consumers that ask for more are what is to be."""
+    assert codes(case) == []
+
+
+def test_a_consumer_that_holds_entries_and_is_gone_is_found(case: Case) -> None:
+    """With what it holds, since when, and to whom its entries could go."""
+    found = only(idle(case, c1=400_000, c2=5), "stuck-consumer")
+    assert (found.level, found.consumer, found.evidence["pending"], found.evidence["idle_ms"]) == (
+        "problem",
+        "c1",
+        3,
+        400_000,
+    )
+    assert found.remedy == ("millstream", "pending", "claim", KEY, NAME, "--consumer", "c1", "--to", "c2")
+    assert codes(idle(case, c1=299_999, c2=5)) == []
+
+
+def test_a_worker_that_stands_still_is_named_with_the_place(case: Case) -> None:
+    """Who is stuck, where and since when, from what the registry says."""
+    seen = WorkersSeen(1, (worker_status(FACTS),))
+    found = only(replace(case, workers=seen), "blocked-worker")
+    assert (found.evidence["where"], found.evidence["blocked_ms"]) == ("bill.py:7 in bill", 3000)
+    assert found.remedy == ("millstream", "worker", "show", "web-1")
+
+
+def test_a_handler_that_takes_long_is_named(case: Case) -> None:
+    """A worker that is alive is not taken for gone; its longest job is what is said."""
+    seen = WorkersSeen(1, (replace(worker_status(FACTS), blocked_at=None),))
+    found = only(replace(idle(case, c1=10**7, c2=5), workers=seen, at=Thresholds(stuck_ms=4000)), "long-job")
+    assert (found.evidence["entry"], found.evidence["for_ms"]) == ("1-0", 4000)
+
+
+def test_a_group_that_nobody_reads_is_found(case: Case) -> None:
+    """All its consumers are away; a pause is the reason where there is one."""
+    away = idle(case, c1=100_000, c2=60_000)
+    assert codes(away) == ["nobody-reads"]
+    pause = HandlerPause(KEY, NAME, "the card provider is down", "ann", 5)
+    paused = only(replace(away, workers=WorkersSeen(1, pauses=(pause,))), "paused")
+    assert paused.remedy == ("millstream", "worker", "resume", KEY, NAME)
+
+
+def test_entries_that_fail_again_and_again_are_found(case: Case) -> None:
+    """Delivered often, given up as fatal, or gone from the stream: each with the first of them."""
+
+    def entry(number: int, deliveries: int, gone: bool = False) -> PendingEntry:
+        return PendingEntry(KEY, NAME, f"{number}-0", "c1", 5, deliveries, gone=gone)
+
+    found = replace(case, pending=(entry(1, 4), entry(2, 5), entry(3, 9), entry(4, FATAL), entry(5, 1, gone=True)))
+    assert codes(found) == ["fatal", "delivered-often", "gone"]
+    assert only(found, "delivered-often").evidence == {"entries": 2, "worst": "3-0", "deliveries": 9}
+    assert only(found, "gone").raw == (("XACK", KEY, NAME, "5-0"),)
+
+
+def test_what_was_trimmed_too_early_is_found(client: redis.Redis, look: Look[Any], case: Case) -> None:
+    """Entries that the group was never delivered, and pending ones that hold nothing any more."""
+    client.xtrim(KEY, maxlen=2, approximate=False)
+    found = look(lambda line: read_case(line, KEY, NAME))
+    assert codes(found) == ["lost-entries", "gone"]
+    assert only(found, "lost-entries").evidence["entries_added"] == 10
+    assert only(found, "lost-entries").says.startswith("3 entries")
+    assert only(found, "gone").evidence["entries"] == 5
+
+
+def test_an_unknown_lag_is_said_with_its_repair(client: redis.Redis, look: Look[Any], case: Case) -> None:
+    """The command that repairs it is among the raw ones, and the warning about it in the sentence."""
+    client.xgroup_setid(KEY, NAME, "5-0")
+    found = only(look(lambda line: read_case(line, KEY, NAME)), "lag-unknown")
+    assert found.raw == (("XGROUP", "SETID", KEY, NAME, "5-0", "ENTRIESREAD", "5"),)
+    assert "delivered again" in found.says
+
+
+def test_what_nobody_holds_and_what_is_left_behind_is_said(client: redis.Redis, look: Look[Any], case: Case) -> None:
+    """Neither is lost; a claim and the reaper take them."""
+    client.xclaim(KEY, NAME, "", 0, ["2-0"], time=1, justid=True)
+    client.xgroup_createconsumer(KEY, NAME, "old")
+    found = idle(look(lambda line: read_case(line, KEY, NAME)), **{"": 5, "c1": 5, "c2": 5, "old": 86_400_000})
+    assert codes(found) == ["unowned", "left-behind"]
+
+
+def test_a_lag_that_grows_is_said(case: Case) -> None:
+    """With both rates; one that shrinks is no matter."""
+    grows = replace(case, rate=GroupRate(20.0, 5.0, 30, None))
+    assert codes(grows) == ["falling-behind"]
+    assert codes(replace(case, rate=GroupRate(5.0, 20.0, -30, 1000))) == []
+
+
+def test_advice_is_shown_with_the_command_that_helps(server: Any, client: redis.Redis, case: Case) -> None:
+    """In the shell as on a page: one row each, the remedy ready to be run."""
+    client.xtrim(KEY, maxlen=2, approximate=False)
+    done = CliRunner().invoke(main, ["group", "show", KEY, NAME, "--url", server.url])
+    assert done.exit_code == 0, done.output
+    assert "3 entries were trimmed" in done.stdout
+    assert "millstream pending ack orders billing 1-0 2-0" in done.stdout

@@ -1,0 +1,304 @@
+"""Plain commands of scripts: run without being taken apart, they do what they do by themselves and in a transaction."""
+
+import itertools
+from typing import Any
+
+import pytest
+
+from millstream import core
+from millstream.commands.context.config import Config
+from millstream.commands.table.table import TABLE
+from millstream.engine.keyspace import Keyspace, StringValue
+from millstream.engine.streams.stream import Stream
+from millstream.node.batch import PyPlainRunner
+from millstream.node.log import codec
+from node.test_batch import GROUP, WORDS, Lines, counted
+from support import campaign
+from support.inprocess import Client, World
+from support.state import check, snapshot
+from support.wire import pack
+
+# ARGV: of each command how many words, and the words; 'n' before them: those that are numbers go as Lua's numbers
+SCRIPT = r"""
+local at, replies = 2, {}
+while ARGV[at] do
+  local words = {}
+  for word = 1, tonumber(ARGV[at]) do
+    words[word] = ARGV[at + word]
+    if ARGV[1] == 'n' and string.find(words[word], '^[1-9]%d?%d?%d?%d?%d?%d?%d?%d?$') then
+      words[word] = tonumber(words[word])
+    end
+  end
+  replies[#replies + 1] = redis.pcall(unpack(words))
+  at = at + 1 + #words
+end
+return replies
+"""
+# What a script may not run, what changes more than data, and what says something else of the place where it runs
+ELSEWHERE = frozenset({b"MULTI", b"EXEC", b"WATCH", b"CONFIG", b"CLIENT", b"HELLO", b"SELECT", b"NOSUCH"})
+
+
+def commands_of(lines: Lines, count: int) -> list[list[bytes]]:
+    """Random commands that mean the same in a script, in a transaction and by themselves."""
+    made = (lines.one() for _ in itertools.count())
+    same = (one for one in made if one[0] not in ELSEWHERE and b"BLOCK" not in one)
+    whole = (one for one in same if len(one) >= abs(TABLE[one[0].lower()].arity) or one[0] == b"XGROUP")
+    return list(itertools.islice(whole, count))
+
+
+def words_of(commands: list[list[bytes]], kind: str) -> list[bytes]:
+    """The script that runs them, as a command."""
+    words = [word for command in commands for word in (b"%d" % len(command), *command)]
+    return [b"EVAL", SCRIPT.encode(), b"0", kind.encode(), *words]
+
+
+def alike(reply: Any) -> Any:
+    """A reply without what a script's cannot tell: which null it was, the place of an error, more than 53 bits."""
+    if isinstance(reply, int) and abs(reply) > 2**53:
+        return "a number too large for Lua"
+    if isinstance(reply, list):
+        return [alike(item) for item in reply]
+    if type(reply).__name__ == "Error":
+        return "an error"
+    return None if type(reply).__name__ == "NilArray" else reply
+
+
+def steps_of(world: World, before: int) -> list[Any]:
+    """The changes that were logged since."""
+    return [step for payload in world.log.payloads[before:] for step in codec.unpack(payload)[1]]
+
+
+def compare_ways(seed: int, rounds: int = 8) -> None:
+    """One by one, in a transaction and in a script: the same replies, data, and changes in the log."""
+    lines = Lines(seed)
+    config = {"stream-node-max-entries": lines.random.choice(["100", "5", "1"])}
+    worlds = [World(config) for _ in range(3)]
+    single, queued, scripted = asking = [world.client() for world in worlds]
+    for client, line in itertools.product(asking, GROUP):
+        client.call(*line.split())
+    for _ in range(rounds):
+        commands = commands_of(lines, lines.random.randrange(1, 20))
+        before = [world.log.appended for world in worlds]
+        replies = [single.call(*command) for command in commands]
+        for command in ([b"MULTI"], *commands):
+            queued.call(*command)
+        assert alike(queued.call("EXEC")) == alike(replies), (seed, commands)
+        answer = scripted.call(*words_of(commands, lines.random.choice("sn")))
+        assert alike(answer) == alike(replies), (seed, commands)
+        changes = [steps_of(world, at) for world, at in zip(worlds, before, strict=True)]
+        assert changes[0] == changes[1] == changes[2], (seed, commands)
+        assert scripted.world.log.appended <= before[2] + 1
+        assert snapshot(worlds[0].node) == snapshot(worlds[1].node) == snapshot(worlds[2].node), (seed, commands)
+        for world in worlds:
+            check(world.node)
+            world.clock.advance(seed % 3)
+    assert snapshot(worlds[2].recovered()) == snapshot(worlds[2].node)
+
+
+def compare_scripts(seed: int, rounds: int = 8) -> None:
+    """Two worlds with the same scripts, in one of which nothing is plain: nothing at all may tell them apart."""
+    lines = Lines(seed)
+    config = {"stream-node-max-entries": lines.random.choice(["100", "5", "1"])}
+    plain, ordinary = worlds = [World(config) for _ in range(2)]
+    asking, waiting = ([world.client() for world in worlds] for _ in range(2))
+    for client, line in itertools.product(asking, GROUP):
+        client.call(*line.split())
+    for world, line in zip(worlds, (("WATCH nobody's", "UNWATCH"), ("UNWATCH", "WATCH nobody's")), strict=True):
+        other = world.client()
+        for words in line:
+            other.call(*words.split())
+    for _ in range(rounds):
+        for client in waiting:
+            if seed % 2 and not client.session.blocked:
+                client.send("XREAD", "BLOCK", 0, "STREAMS", "s", "t", "$", "$")
+        commands = [one for one in (lines.one() for _ in range(25)) if one[0] not in {b"CONFIG", b"CLIENT"}]
+        words = words_of(commands, lines.random.choice("sn"))
+        asked = [[b"MULTI"], words, [b"SET", b"str", b"v"], [b"EXEC"]] if lines.random.random() < 0.2 else [words]
+        replies = [[client.raw(*line) for line in asked] for client in asking]
+        assert replies[0] == replies[1], (seed, commands)
+        for world in worlds:
+            world.deliver()
+        assert snapshot(plain.node) == snapshot(ordinary.node), (seed, commands)
+        assert counted(plain) == counted(ordinary), (seed, commands)
+        assert waiting[0].inbox == waiting[1].inbox, (seed, commands)
+        assert steps_of(plain, 0) == steps_of(ordinary, 0), (seed, commands)
+        assert plain.log.appended == ordinary.log.appended
+        assert asking[0].barrier == asking[1].barrier, (seed, commands)
+        mine, theirs = (client.session for client in asking)
+        assert (mine.db, mine.resp, mine.last_command) == (theirs.db, theirs.resp, theirs.last_command)
+        for world in worlds:
+            check(world.node)
+            world.clock.advance(seed % 3)
+
+
+@pytest.mark.parametrize("part", range(3))
+def test_a_script_does_what_its_commands_do_by_themselves_and_in_a_transaction(part: int) -> None:
+    """Replies, data, and what is logged: by a script in one record."""
+    for seed in range(part * 12, part * 12 + 12):
+        compare_ways(seed)
+
+
+@pytest.mark.parametrize("part", range(3))
+def test_nothing_tells_whether_a_scripts_commands_were_plain(part: int) -> None:
+    """Replies to the byte, data, records, counters, who is woken, what the reply waits for."""
+    for seed in range(part * 12, part * 12 + 12):
+        compare_scripts(seed)
+
+
+@pytest.mark.long
+@pytest.mark.timeout(campaign.LIMIT)
+def test_many_scripts_of_plain_commands() -> None:
+    """The same, 10,000 seeds each."""
+
+    def some(piece: int) -> None:
+        for seed in range(piece * 100, piece * 100 + 100):
+            compare_ways(seed)
+            compare_scripts(seed)
+
+    campaign.run("scripts", some, range(1, 101))
+
+
+@pytest.fixture
+def client() -> Client:
+    client = World({"busy-reply-threshold": "300"}).client()
+    for line in (*GROUP, "XADD s 1-2 a b"):
+        client.call(*line.split())
+    return client
+
+
+def ordinary_calls(client: Client, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Notes the commands of scripts that go the ordinary way from here on."""
+    found: list[str] = []
+    node = client.world.node
+    run_inside = node.run_inside
+
+    def noted(ctx: Any, row: Any, argv: list[bytes]) -> Any:
+        found.append(row.name)
+        return run_inside(ctx, row, argv)
+
+    monkeypatch.setattr(node, "run_inside", noted)
+    return found
+
+
+@pytest.mark.parametrize(
+    ("script", "ordinary"),
+    [
+        ("redis.call('SET', 'k', 'v') redis.call('xadd', 's', '*', 'f', 'v') return redis.call('GET', 'k')", []),
+        ("redis.call('SET', 'k', 7) return redis.call('GET', 'k')", []),
+        ("redis.call('SET', 'k', 1.5) return redis.call('GET', 'k')", ["set"]),
+        ("redis.call('HSET', 'h', 'f', 'v') redis.call('SET', 'k', 'v')", ["hset"]),
+        ("redis.setresp(3) redis.call('SET', 'k', 'v') redis.setresp(2) redis.call('GET', 'k')", ["set"]),
+        ("for at = 1, 9 do redis.call('XACK', 's', 'g', '1-1', '1-2', '1-3', '1-4', '1-5', '1-6', at) end", []),
+        ("redis.call('SELECT', 1) redis.call('SET', 'k', 'v') redis.call('SELECT', 0)", ["select", "select"]),
+    ],
+)
+def test_plain_commands_of_scripts_are_not_given_to_handlers(
+    client: Client, monkeypatch: pytest.MonkeyPatch, script: str, ordinary: list[str]
+) -> None:
+    """Before and behind others, and with as many words as there are."""
+    found = ordinary_calls(client, monkeypatch)
+    client.call("EVAL", script, 0)
+    assert found == ordinary
+
+
+def test_a_worker_acknowledges_by_plain_commands(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What its fence asks and does for each entry, whoever waits for the stream's next."""
+    from millstream.worker.settlement.fence_scripts import MOVE
+
+    client.world.client().send("XREADGROUP", "GROUP", "g", "d", "BLOCK", "0", "STREAMS", "s", ">")
+    client.call("XADD", "s", "1-3", "f", "v")
+    found = ordinary_calls(client, monkeypatch)
+    words = ("g", "d", "1", "1-2", "1-2", "", "60", "2", "XACK", "g", "0", "1", "1-2")
+    assert client.call("EVAL", MOVE, 1, "s", *words) == [[], 1, None]
+    assert found == []
+
+
+def test_a_script_of_many_changes_is_one_record(client: Client) -> None:
+    """However many times what it changed was taken over meanwhile."""
+    world, before = client.world, client.world.log.appended
+    script = "for at = 1, 9 do redis.call('SET', KEYS[1] .. at, string.rep('x', 300000)) end"
+    client.call("EVAL", script, 1, "k")
+    assert world.log.appended == before + 1
+    assert len(steps_of(world, before)) == 9
+    assert snapshot(world.recovered()) == snapshot(world.node)
+
+
+@pytest.mark.parametrize("count", [1, 3])
+def test_what_waits_is_woken_behind_the_script(client: Client, count: int) -> None:
+    """Not in its midst, and by one entry as by several."""
+    waiting = client.world.client()
+    waiting.send("XREAD", "BLOCK", 0, "STREAMS", "s", "$")
+    script = "for at = 1, tonumber(ARGV[1]) do redis.call('XADD', 's', '*', 'f', at) end"
+    assert client.call("EVAL", script, 0, count) is None
+    client.world.deliver()
+    entries = [[b"1700000000000-%d" % at, [b"f", b"%d" % (at + 1)]] for at in range(count)]
+    assert waiting.inbox == [[[b"s", entries]]]
+
+
+def test_an_interrupt_in_a_plain_command_is_the_callers(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ctrl-C comes up in the program that has the store in its own process, and not in the script."""
+
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(StringValue, "__init__", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            client.call("EVAL", "while true do pcall(redis.call, 'SET', 'k', 'v') end", 0)
+    assert client.call("EVAL", "redis.call('SET', 'k', 'v') return redis.call('GET', 'k')", 0) == b"v"
+
+
+@pytest.mark.parametrize(
+    "word", ["{}", "setmetatable({}, {__concat = function() return 'k' end})", "true", "function() end"]
+)
+def test_what_is_no_word_is_none_in_a_plain_command(client: Client, word: str) -> None:
+    """Whatever it does when it is joined to a text."""
+    line = "ERR Lua redis lib command arguments must be strings or integers"
+    assert (
+        client.call("EVAL", f"return redis.pcall('XACK', 's', 'g', 1, 2, 3, 4, 5, 6, {word}).err", 0) == line.encode()
+    )
+
+
+@pytest.mark.parametrize(
+    "word", ["1e15", "-1", "0", "-0", "0.1", "1e300", "2^53", "99999999999999", "1/0", "1023", "1024"]
+)
+def test_a_number_is_the_same_word_in_a_plain_command(client: Client, word: str) -> None:
+    """As in one that is not."""
+    same = f"redis.call('SET', 'k', {word}) redis.call('APPEND', 'l', {word})"
+    assert client.call("EVAL", same + " return redis.call('GET', 'k') == redis.call('GET', 'l')", 0) == 1
+
+
+# ---------------------------------------------------------------------- both cores
+
+
+def both() -> list[Any]:
+    """A runner of each kind, with a database of its own."""
+    assert core.native is not None
+    found = []
+    for kind in (PyPlainRunner, core.native.PlainRunner):
+        runner = kind(Config(), {(0, b"t"): True}, {(0, b"t"): True}, True)
+        database = Keyspace().databases[0]
+        for key in (b"s", b"t"):
+            database.keys[key] = Stream(0, 0)
+        runner.begin(database, 1_700_000_000_000, -1, list, [])
+        found.append((runner, database))
+    return found
+
+
+@pytest.mark.skipif(core.native is None, reason="there is no native core here")
+def test_both_cores_run_a_scripts_commands_alike() -> None:
+    """Values, to which tables are lists, and what they came to."""
+    for seed in range(60):
+        lines = Lines(seed, [word for word in WORDS if b"\n" not in word])  # the Python splitter leaves those
+        (mine, _), (theirs, database) = both()
+        for _ in range(40):
+            data = pack(*lines.one())
+            assert mine.call(data) == theirs.call(data), (seed, data)
+            assert mine.call(data + b"*1\r\n") is theirs.call(data + b"*1\r\n") is None
+            assert mine.call(data[:-1]) is theirs.call(data[:-1]) is None
+        assert mine.end() == tuple(theirs.end())
+        assert theirs.call(pack("PING")) is mine.call(pack("PING")) is None
+        theirs.begin(database, 1, 0, list, [])
+        assert theirs.call(pack("PING")) is None  # its time is over
+        with pytest.raises(TypeError):
+            theirs.begin(database, 1, 0, list, [])
