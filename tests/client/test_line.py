@@ -9,6 +9,7 @@ from redis.exceptions import ResponseError
 from millstream.client.line import AccessDenied, Disconnected, Line
 from support.ports import free_port
 from support.servers import ServerProcess, redis_server
+from support.waiting import DEADLINE
 
 
 @pytest.fixture
@@ -101,3 +102,15 @@ async def test_nobody_there_and_wrong_password_are_different_errors(tmp_path: Pa
         fine = Line(server.url)
         assert await fine.call("PING") == b"PONG"
         await fine.close()
+
+
+async def test_a_line_is_closed_whenever_that_is_asked(real_redis: ServerProcess) -> None:
+    """Also between two steps of redis-py's that take no cancellation, as sending with a ``socket_timeout`` has some."""
+    for turns in range(12):
+        line = Line(real_redis.url + "?socket_timeout=20")
+        await line.call("PING")
+        line.calls([("BLPOP", "nothing", 10)])
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        async with asyncio.timeout(DEADLINE):
+            await line.close()

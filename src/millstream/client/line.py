@@ -60,12 +60,16 @@ _PASSING_KINDS = (
 )
 
 
-def passes(error: ResponseError) -> bool:
+def passes(error: Exception) -> bool:
     """Whether what the server refused now it may take later: it loads, is no master, is full."""
     return isinstance(error, _PASSING_KINDS) or (
         str(error).startswith(_PASSING_CODES) and not str(error).startswith("BUSYGROUP")
     )
 
+
+#: Seconds until a driver is cancelled again: redis-py sends by asyncio.wait_for where there is a ``socket_timeout``,
+#: and that of Python 3.11 forgets a cancellation that comes together with the result.
+_AGAIN = 0.05
 
 #: Seconds without a word after which a connection may have been closed behind our back.
 _IDLE = 0.5
@@ -101,6 +105,13 @@ class Line:
     def connected(self) -> bool:
         """True while there is a connection, as far as is known."""
         return self._connection is not None
+
+    @property
+    def patience(self) -> float:
+        """Seconds that a reply may take: this line's own, or the URL's ``socket_timeout`` where that is shorter."""
+        pool = getattr(self._client, "connection_pool", None)
+        given = None if pool is None else pool.connection_kwargs.get("socket_timeout")
+        return self._timeout if given is None else min(self._timeout, float(given))
 
     async def call(self, *command: bytes | str | int | float, timeout: float | None = None) -> Reply:  # noqa: ASYNC109 - the driver, not the caller, is bounded by it
         """Send one command and return its reply.
@@ -175,7 +186,8 @@ class Line:
         self._closed = True
         if self._driver is not None:
             self._driver.cancel()
-            await asyncio.gather(self._driver, return_exceptions=True)
+            while not (await asyncio.wait([self._driver], timeout=_AGAIN))[0]:
+                self._driver.cancel()
         self._fail(self._queue, Disconnected("the line was closed"))
         self._queue = []
         await self._hang_up()

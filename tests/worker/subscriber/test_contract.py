@@ -489,6 +489,44 @@ async def test_each_ack_is_stored_before_the_next_entry(server: ServerProcess, c
         assert not open_entries & set(ids[:place])
 
 
+@pytest.mark.parametrize("waits", [False, True])
+async def test_each_lane_repeats_one_finished_entry_at_most(
+    server: ServerProcess, client: redis.Redis, *, waits: bool
+) -> None:
+    """ack="each" and four lanes: of what has finished, three are pending at most while a fourth runs."""
+    app, finished, open_ones = App(server.url), set(), []
+    for number in range(100):
+        client.xadd("s", {"x": number})
+
+    @app.subscriber(StreamSub("s", group="g"), ack="each", concurrency=4)
+    async def handle(msg: Message) -> None:
+        open_ones.append(len(finished & set(pending(client, "s", "g"))))
+        if waits:
+            await asyncio.sleep(0)
+        finished.add(msg.id)
+
+    async with app.running():
+        await aeventually(all_done(client, "s", "g"))
+    assert len(finished) == app.stats()["handle"]["acked"] == 100
+    assert max(open_ones) <= 3
+
+
+async def test_places_that_acks_keep_are_taken_again(server: ServerProcess, client: redis.Redis) -> None:
+    """ack="each": all lanes get entries that wait, also behind such as were done at once and kept their places."""
+    for number in range(140):
+        client.xadd("s", {"x": number})
+    app, running = App(server.url), asyncio.Barrier(40)
+
+    @app.subscriber(StreamSub("s", group="g"), ack="each", concurrency=40)
+    async def handle(x: int) -> None:
+        if x >= 100:
+            await running.wait()
+
+    async with app.running():
+        await aeventually(all_done(client, "s", "g"))
+    assert app.stats()["handle"]["acked"] == 140
+
+
 async def test_acks_are_gathered(server: ServerProcess, client: redis.Redis) -> None:
     """A thousand quick entries need a small fraction of a thousand XACKs."""
     for number in range(1_000):

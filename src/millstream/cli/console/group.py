@@ -21,12 +21,12 @@ _WIDE = {"max_content_width": 110}
 
 _ADVICE = (
     Column("level"),
-    Column("code"),
-    Column("consumer"),
+    Column("code", rank=8),
+    Column("consumer", rank=7),
     Column("says", "prose", "what is the matter"),
     Column("remedy", "prose", "what helps"),
-    Column("raw"),
-    Column("evidence"),
+    Column("raw", rank=9),
+    Column("evidence", rank=10),
 )
 _ADVICE_FOR_PEOPLE = ("level", "says", "remedy")
 _SORTS = ("lag", "age", "pending", "name")

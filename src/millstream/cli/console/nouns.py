@@ -12,6 +12,10 @@ _WIDE = {"max_content_width": 110}
 STREAM: Rows = {
     "ls": ("millstream.cli.console.stream:ls", "List streams: length, worst lag, oldest entries, pending."),
     "show": ("millstream.cli.console.stream:show", "Show one stream and its groups."),
+    "tail": ("millstream.cli.entries.tail:tail", "Show the last entries, or those being added, decoded."),
+    "get": ("millstream.cli.entries.get:get", "Show one entry whole, and where it stands in each group."),
+    "gaps": ("millstream.cli.entries.gaps:gaps", "Show which entries are missing: trimmed, deleted, where."),
+    "add": ("millstream.cli.entries.add:add", "Add entries: fields, JSON, or a file of JSON objects."),
 }
 GROUP: Rows = {
     "ls": ("millstream.cli.console.group:ls", "List groups: lag in entries and in time, pending, consumers."),
@@ -27,7 +31,7 @@ CONSUMER: Rows = {
 
 @click.group(cls=LazyGroup, rows=STREAM, context_settings=_WIDE)
 def stream() -> None:
-    """Streams of a server: which there are and how they are.
+    """Streams of a server: which there are, how they are, and what is in them.
 
     \b
     Examples:
@@ -35,6 +39,7 @@ def stream() -> None:
       millstream stream ls 'orders*' --sort lag --limit 20
       millstream stream ls --watch 2                       again every two seconds, with rates
       millstream stream show orders
+      millstream stream tail orders --follow --where 'amount>100'
 
     Exit code: 0 done, 1 it could not be done, 2 the command line is invalid, 130 interrupted.
     """

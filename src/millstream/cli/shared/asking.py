@@ -1,12 +1,12 @@
-"""A question to a server by the subcommands that take ``--url``: over one line, which is closed afterwards."""
+"""A question to a server by the subcommands that take ``--url``, or a dialogue: over one line, closed afterwards."""
 
 import asyncio
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, TypeVar, cast
 
 from millstream.errors import Disconnected
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator
 
     from millstream.client.line import Line
 
@@ -38,3 +38,49 @@ def ask(url: str | None, work: "Callable[[Line], Awaitable[T]]") -> T:
             await line.close()
 
     return asyncio.run(main())
+
+
+def ask_repeatedly(url: str | None, work: "Callable[[Line], AsyncGenerator[T, None]]") -> "Iterator[T]":
+    """What a dialogue with the server yields, one after the other; the line waits while the caller is busy.
+
+    Args:
+        url: as for :func:`ask`.
+        work: the dialogue.
+
+    Raises:
+        Disconnected: it cannot be reached, or went away; the text names the server.
+    """
+    from millstream.client.open import open_line  # noqa: PLC0415 - help does not need it
+    from millstream.client.url import (  # noqa: PLC0415 - as above
+        check_shared,
+        find_url,
+        unreached,
+    )
+
+    found = check_shared(find_url(url))
+    with asyncio.Runner() as runner:
+        line = runner.run(_opened(lambda: open_line(found)))
+        source = work(line)
+        try:
+            while (item := runner.run(_next(source))) is not _END:
+                yield cast("T", item)
+        except Disconnected as error:
+            raise Disconnected(unreached(found, error), sent=error.sent) from error
+        finally:
+            runner.run(_closed(source, line))
+
+
+_END = object()
+
+
+async def _opened(open_: "Callable[[], Line]") -> "Line":
+    return open_()
+
+
+async def _next(source: "AsyncGenerator[T, None]") -> object:
+    return await anext(source, _END)
+
+
+async def _closed(source: "AsyncGenerator[T, None]", line: "Line") -> None:
+    await source.aclose()
+    await line.close()

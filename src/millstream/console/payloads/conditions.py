@@ -12,14 +12,6 @@ from dataclasses import dataclass
 from millstream.console.payloads.entry import EntryPayload, plain_text, texts_in
 from millstream.console.payloads.grammar import DEEPEST, OPERATORS, Token, tokens
 
-SYNTAX = """\
-A condition is NAME OPERATOR VALUE, such as amount>100 or status=failed. Operators: = != > >= < <=, and ~ (contains,
-in any case) and !~; a NAME alone holds where it is there. Join them by and, or, not and parentheses. NAME is a field,
-or leads into one: user.address.city, items.0.sku, items.sku (any item), headers.correlation_id of an envelope. Numbers
-are compared as numbers, everything else as text (so are times in ISO form); quote a value with spaces or signs, and a
-number that is meant as text: 'city = "New York"', 'code = "007"'. != and !~ also hold where NAME is missing."""
-"""For the help of commands."""
-
 _NUMBER = re.compile(r"[+-]?\d{1,40}(?:(\.\d{1,40})?([eE][+-]?\d{1,3})?)", re.ASCII)
 
 Number = int | float

@@ -98,8 +98,10 @@ class Binder:
                     default=parameter.default,
                 )
             )
-        self._single = self._parameters[0] if len(self._parameters) == 1 else None
+        self._single = single = self._parameters[0] if len(self._parameters) == 1 else None
         self.wants_message = self._message_name is not None
+        whole = single is not None and single.structured and not single.anything and not self.wants_message
+        self._whole = single if whole else None
 
     def bind(self, fields: Sequence[bytes], message: Message | None) -> dict[str, Any]:
         """The keyword arguments for one entry.
@@ -107,6 +109,8 @@ class Binder:
         Raises:
             PayloadError: the entry does not fit.
         """
+        if self._whole is not None:  # nearly always
+            return {self._whole.name: _convert(self._whole, _unwrapped(fields))}
         arguments: dict[str, Any] = {}
         if self._message_name is not None:
             if message is not None and type(message) is not self._message_kind:
@@ -114,10 +118,7 @@ class Binder:
             arguments[self._message_name] = message
         if not self._parameters:
             return arguments
-        try:
-            body = unwrap(fields)
-        except ValueError as error:
-            raise PayloadError(str(error)) from error
+        body = _unwrapped(fields)
         single = self._single
         if single is not None and single.structured and not (single.anything and _is_field(single.name, body)):
             arguments[single.name] = _convert(single, body)
@@ -150,6 +151,13 @@ def _element(annotation: Any, what: str) -> Any:
     if get_origin(annotation) is not list:
         raise ConfigError(f"{what} of a batch handler is a list, such as list[dict] or list[Message]")
     return get_args(annotation)[0]
+
+
+def _unwrapped(fields: Sequence[bytes]) -> Any:
+    try:
+        return unwrap(fields)
+    except ValueError as error:
+        raise PayloadError(str(error)) from error
 
 
 def unwrap(fields: Sequence[bytes]) -> Any:

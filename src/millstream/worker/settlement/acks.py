@@ -257,7 +257,7 @@ class PendingAcks:
         for held, owner, count in answer.refused:
             if held in self._unsure and _is_done(held, owner, count):
                 member.stats.acked += held.state is State.ACKING
-                self._confirm(held)
+                self._confirm([held])
             elif held.state is not State.LOST:
                 member.stats.fenced += 1
                 member.lose(held)
@@ -265,18 +265,18 @@ class PendingAcks:
             count = ack_command.acked(reply) if answer.entries else 0
             member.stats.acked += count
             member.stats.lost += len(answer.entries) - count  # without the script: acked elsewhere
-        for held in answer.entries:
-            self._confirm(held)
+        self._confirm(answer.entries)
         if self._unsure:
             self._unsure.difference_update(answer.step.entries)
         return True
 
-    def _confirm(self, held: Held) -> None:
-        if held.state is not State.LOST and held.state is not State.ACKED:
-            held.step(Event.CONFIRM)
+    def _confirm(self, entries: Iterable[Held]) -> None:
         ours = self._member.held
-        if ours.get(held.id) is held:  # else it was released and is here again, as another delivery
-            del ours[held.id]
+        for held in entries:
+            if held.state is not State.LOST and held.state is not State.ACKED:
+                held.step(Event.CONFIRM)
+            if ours.get(held.id) is held:  # else it was released and is here again, as another delivery
+                del ours[held.id]
 
     def _expect(self, others: Iterable[Settlement]) -> None:
         """Be there when what was given back is due: at once, or after its delay."""

@@ -2,13 +2,13 @@
 
 import asyncio
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from random import Random
 from typing import TYPE_CHECKING
 
 from millstream.client.capabilities import Capabilities
-from millstream.client.dead_letter.letter import take_history
+from millstream.client.dead_letter.letter import HISTORY, take_history
 from millstream.client.line import Line
 from millstream.clock import Clock
 from millstream.worker.model.lifecycle import FINAL, TABLE, Event, State, step
@@ -28,11 +28,12 @@ class Held:
         leased: monotonic milliseconds at which we surely still owned it.
         state: see :mod:`millstream.worker.model.lifecycle`.
         waiter: resolved when the outcome is stored or lost; made only for those who wait.
+        on_end: called then, once.
         noted: its handler returned long ago without a word, which ``record`` counts as a failure already.
         record: what is known of its failures, if anything is; see :mod:`millstream.worker.settlement.failure_log`.
     """
 
-    __slots__ = ("deliveries", "fields", "id", "leased", "noted", "record", "state", "waiter")
+    __slots__ = ("deliveries", "fields", "id", "leased", "noted", "on_end", "record", "state", "waiter")
 
     def __init__(self, entry: bytes, fields: list[bytes], deliveries: int, leased: int) -> None:
         self.id = entry
@@ -41,15 +42,23 @@ class Held:
         self.leased = leased
         self.state = State.BUFFERED
         self.waiter: asyncio.Future[None] | None = None
+        self.on_end: Callable[[], None] | None = None
         self.noted = False
         self.record: FailureRecord | None = None
 
     def step(self, event: Event) -> State:
         """Move on, and wake whoever waits for the end."""
         state = self.state = TABLE[self.state].get(event) or step(self.state, event)
-        if self.waiter is not None and state in FINAL and not self.waiter.done():
-            self.waiter.set_result(None)
+        if state in FINAL:
+            self._reached_end()
         return state
+
+    def _reached_end(self) -> None:
+        if self.waiter is not None and not self.waiter.done():
+            self.waiter.set_result(None)
+        if self.on_end is not None:
+            call, self.on_end = self.on_end, None
+            call()
 
 
 class Returned(Held):
@@ -82,6 +91,8 @@ def hold(entry: bytes, fields: list[bytes], deliveries: int, leased: int) -> Hel
         deliveries: how often it was delivered, this time included; the proof of a lease together with the consumer.
         leased: monotonic milliseconds at which we surely owned it: those before the read was sent.
     """
+    if len(fields) < 4 or fields[-2] != HISTORY:
+        return Held(entry, fields, deliveries, leased)
     own, history = take_history(fields)
     return (
         Held(entry, fields, deliveries, leased) if own is fields else Returned(entry, own, deliveries, leased, history)

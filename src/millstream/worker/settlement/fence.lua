@@ -12,10 +12,9 @@
 local group, owner, count, lowest, highest = ARGV[1], ARGV[2], tonumber(ARGV[3]), ARGV[4], ARGV[5]
 local record, seconds, at = ARGV[6], ARGV[7], 7
 local function words()
-  local size, found = tonumber(ARGV[at + 1]), {}
-  for i = 1, size do found[i] = ARGV[at + 1 + i] end
-  at = at + 1 + size
-  return found
+  local from = at + 2
+  at = at + 1 + ARGV[at + 1]
+  return {unpack(ARGV, from, at)}
 end
 local head, tail, ids = words(), words(), words()
 
@@ -55,10 +54,14 @@ local found = {}
 if #ids > 4 then
   local rows = redis.pcall('XPENDING', KEYS[1], group, lowest, highest, #ids + 32, owner)
   if rows.err then return rows end
-  for _, row in ipairs(rows) do found[row[1]] = row[4] end
+  for i = 1, #rows do
+    local row = rows[i]
+    found[row[1]] = row[4]
+  end
 end
-local mine, rows, refused = {}, {}, {}
-for place, id in ipairs(ids) do
+local mine, rows, refused, kept = {}, {}, {}, 0
+for place = 1, #ids do
+  local id = ids[place]
   local held = found[id]
   if held and count == 0 then held = count end
   if held ~= count then
@@ -72,11 +75,12 @@ for place, id in ipairs(ids) do
     end
   end
   if held == count then
-    mine[#mine + 1] = id
-    if record ~= '' then rows[#mine] = ARGV[at + place] end
+    kept = kept + 1
+    mine[kept] = id
+    if record ~= '' then rows[kept] = ARGV[at + place] end
   end
 end
-if #mine == 0 then return {refused} end
+if kept == 0 then return {refused} end
 
 local reply = false
 if head[1] == 'ACK+DELETE' then
@@ -84,8 +88,9 @@ if head[1] == 'ACK+DELETE' then
 elseif head[1] then
   local call = {head[1], KEYS[1]}
   for i = 2, #head do call[#call + 1] = head[i] end
-  if head[#head] == 'IDS' then call[#call + 1] = #mine end
-  for _, id in ipairs(mine) do call[#call + 1] = id end
+  if head[#head] == 'IDS' then call[#call + 1] = kept end
+  local before = #call
+  for i = 1, kept do call[before + i] = mine[i] end
   for _, word in ipairs(tail) do call[#call + 1] = word end
   reply = redis.pcall(unpack(call))
 end

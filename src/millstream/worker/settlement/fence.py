@@ -157,7 +157,7 @@ class Fence:
     def _words(self, step: FenceStep) -> list[bytes | str | int | float]:
         member = self._member
         ids = [held.id for held in step.entries]
-        lowest, highest = _span(ids)
+        lowest, highest = span(ids)
         count = step.entries[0].deliveries if step.entries and not step.any_count else ANY
         head, tail = (step.move.head, step.move.tail) if step.move is not None else ((), ())
         rows = step.rows or ()
@@ -263,8 +263,18 @@ def _note(answer: Answer, commands: Sequence[Command], replies: Sequence[Reply])
             answer.trouble = reply
 
 
-def _span(ids: Sequence[bytes]) -> tuple[bytes, bytes]:
-    """A range of ids that holds all these, as long as their times have equally many digits; a hint for the script."""
-    if len(ids) < 2:
-        return (ids[0], ids[0]) if ids else (b"-", b"+")
-    return min(ids).partition(b"-")[0], max(ids).partition(b"-")[0]
+def span(ids: Sequence[bytes]) -> tuple[bytes, bytes]:
+    """The first and the last of these, as long as their times have equally many digits; a hint for the script."""
+    if not ids:
+        return b"-", b"+"
+    lowest, highest = min(ids), max(ids)
+    if len({*map(len, ids)}) > 1:  # the order of bytes is not that of numbers
+        lowest = min(_of_one_time(ids, lowest))[1]
+        highest = max(_of_one_time(ids, highest))[1]
+    return lowest, highest
+
+
+def _of_one_time(ids: Sequence[bytes], like: bytes) -> list[tuple[int, bytes]]:
+    """Those with the time of one of them, behind their lengths: so they sort by their numbers."""
+    time = like[: like.index(b"-") + 1]
+    return [(len(one), one) for one in ids if one.startswith(time)]

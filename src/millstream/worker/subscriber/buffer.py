@@ -13,6 +13,7 @@ from millstream.worker.model.lifecycle import State
 from millstream.worker.model.retry import resize
 from millstream.worker.settlement.consumer import Held
 from millstream.worker.subscriber.parts import Common, SubscriberPart
+from millstream.worker.subscriber.places import LanePlaces
 
 if TYPE_CHECKING:
     from millstream.worker.subscriber.key_ordering import KeyOrdering
@@ -26,6 +27,7 @@ class Buffer(SubscriberPart):
 
     Args:
         common: what the subscriber's parts share.
+        places: lanes that find none free wait for one as they wait for entries.
         lowest: fewest entries it is meant to hold, and its size at first.
         highest: most entries it is meant to hold.
 
@@ -36,8 +38,11 @@ class Buffer(SubscriberPart):
         closed: set when nothing more is to begin.
     """
 
-    def __init__(self, common: Common, *, lowest: int, highest: int) -> None:
+    def __init__(self, common: Common, places: LanePlaces, *, lowest: int, highest: int) -> None:
         super().__init__(common)
+        self._loop = asyncio.get_running_loop()
+        self.places = places
+        places.freed = self._look_again
         self._lowest = lowest
         self._highest = highest
         self._target = lowest
@@ -73,15 +78,15 @@ class Buffer(SubscriberPart):
     # -- the lanes' side --------------------------------------------------------------------------------------------
 
     async def arrival(self) -> None:
-        """Wait until something is put in, or the buffer is closed.
+        """Wait until something is put in, there is a place for it, or the buffer is closed.
 
-        Who is woken and finds entries wakes two more, and so do they: after a few turns of the loop all lanes are
-        there; where handlers never wait, and one lane empties the buffer, the others sleep on.
+        Who is woken has two more woken if entries are left once it waits, and so do they: after a few turns of the loop
+        all lanes are there; where handlers never wait, and one lane empties the buffer, the others sleep on.
         """
-        turn = asyncio.get_running_loop().create_future()
+        turn = self._loop.create_future()
         self._idle.append(turn)
         await turn
-        self._wake(min(len(self.entries) - 1, 2))
+        self._loop.call_soon(self._wake_more)
 
     def take(self) -> Held:
         """The first entry; there must be one."""
@@ -132,6 +137,14 @@ class Buffer(SubscriberPart):
     def release_lanes(self) -> None:
         """Wake every lane that waits for an entry, so that it sees that the buffer is closed."""
         self._wake(len(self._idle))
+
+    def _look_again(self) -> None:
+        """There is a place: wake a lane, which wakes others, for what has waited for one."""
+        if self.entries:
+            self._wake(1)
+
+    def _wake_more(self) -> None:
+        self._wake(min(len(self.entries), self.places.free, 2))
 
     def _wake(self, count: int) -> None:
         while count > 0 and self._idle:

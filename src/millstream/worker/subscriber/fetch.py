@@ -159,13 +159,20 @@ class Fetcher(SubscriberPart):
     def _take_rows(self, reply: Reply) -> list[Held]:
         if not reply:
             return []
-        found = []
+        found: list[Held] = []
+        ours, came, asked_at = self._member.held, self._came, self._asked_at
         for row in reply[0][1]:
             before = row[3] if len(row) > 3 else 0
             claimed = len(row) > 3 and (row[2] > 0 or before > 0)
-            held = self._hold(row[0], row[1], before + 1, claimed=claimed)
-            if held is not None:
+            if not claimed and row[0] not in ours:  # nearly always
+                self._member.stats.read += 1
+                held = ours[row[0]] = hold(row[0], row[1], 1, asked_at)
+                came.append(held)
                 found.append(held)
+                continue
+            again = self._hold(row[0], row[1], before + 1, claimed=claimed)
+            if again is not None:
+                found.append(again)
             if claimed:
                 failpoints.reach("after_claim")
         return found

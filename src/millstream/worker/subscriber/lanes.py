@@ -22,7 +22,7 @@ from millstream.worker.subscriber.parts import Common, SubscriberPart
 log = logging.getLogger("millstream.worker")
 
 #: Runs in a row after which a lane lets others go on: handlers that never wait must not keep them from running.
-_YIELD_EVERY = 64
+_YIELD_EVERY = 128
 #: Seconds a cancelled handler has for tidying up.
 _AFTER_CANCEL = 3.0
 
@@ -92,16 +92,33 @@ class Lanes(SubscriberPart):
         buffer = self._buffer
         entries = buffer.entries
         run = self.run if buffer.by_key is None else buffer.by_key.run
+        start, fresh, unordered = self._start, self._fresh, buffer.by_key is None
+        places = buffer.places
         count = 0
         while True:
-            while not entries:
-                if buffer.closed.is_set():
+            while not entries or places.free < 1:
+                if not entries and buffer.closed.is_set():
                     return
                 await buffer.arrival()
-            await run(buffer.take())
-            count += 1
-            if count % _YIELD_EVERY == 0:
-                await asyncio.sleep(0)
+                count = 0
+            places.free -= 1
+            try:
+                held = buffer.take()
+                await (start(held) if unordered and fresh(held) else run(held))
+                count += 1
+                if count % _YIELD_EVERY == 0:
+                    await asyncio.sleep(0)
+            finally:
+                places.free += 1  # not before: who finds one goes on at once
+
+    def _fresh(self, held: Held) -> bool:
+        """True for nearly all: new, surely ours, and nothing wants to be alone."""
+        return (
+            held.deliveries == 1
+            and held.state is State.BUFFERED
+            and not self._gate.wanted
+            and not self._member.stale(held)
+        )
 
     async def run(self, held: Held) -> None:
         """Run one entry, unless it is not ours any more or must not run now."""

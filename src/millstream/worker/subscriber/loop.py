@@ -41,6 +41,7 @@ from millstream.worker.subscriber.isolation import IsolatedRuns, IsolationGate
 from millstream.worker.subscriber.key_ordering import KeyOrdering
 from millstream.worker.subscriber.lanes import Lanes, Runs
 from millstream.worker.subscriber.parts import Common
+from millstream.worker.subscriber.places import LanePlaces
 from millstream.worker.subscriber.runs import AfterRun, SingleRuns
 
 log = logging.getLogger("millstream.worker")
@@ -151,12 +152,13 @@ class SubscriberLoop:
         )
         calls = HandlerCalls(subscription, outcomes, self._threads, shared.middlewares)
         lowest, highest = _read_ahead(subscription)
-        self._buffer = buffer = Buffer(common, lowest=lowest, highest=highest)
+        places = LanePlaces(subscription.concurrency, gate)
+        self._buffer = buffer = Buffer(common, places, lowest=lowest, highest=highest)
         self._after = after = AfterRun(common)
         self._runs: Runs = (
             BatchRuns(common, calls, after, gate, buffer)
             if subscription.batch
-            else SingleRuns(common, calls.one, after, gate)
+            else SingleRuns(common, calls.one, after, gate, None if subscription.key is not None else places)
         )
         self._isolated = isolated = IsolatedRuns(common, gate, self._runs.start)
         self.lanes = Lanes(common, buffer, self._runs, isolated)

@@ -14,12 +14,16 @@ from millstream import failpoints
 from millstream.worker.handlers.invoke import Call
 from millstream.worker.handlers.message import Nack, Reject
 from millstream.worker.model.error_text import loggable
-from millstream.worker.model.lifecycle import Event, State
+from millstream.worker.model.lifecycle import FINAL, Event, State
 from millstream.worker.settlement.consumer import Held
 from millstream.worker.subscriber.isolation import IsolationGate
 from millstream.worker.subscriber.parts import Common, SubscriberPart
+from millstream.worker.subscriber.places import LanePlaces
 
 log = logging.getLogger("millstream.worker")
+
+#: Nobody has said what becomes of the entry. One that was lost is settled by nobody: what is said of it is ignored.
+_UNSETTLED = (State.RUNNING, State.LOST)
 
 
 class AfterRun(SubscriberPart):
@@ -42,7 +46,7 @@ class AfterRun(SubscriberPart):
         if self._subscription.ack == "manual":
             if held.state is State.RUNNING:
                 held.step(Event.LEAVE)
-        elif _unsettled(held):
+        elif held.state in _UNSETTLED:
             if self._member.no_ack:
                 self._member.drop(held)
             else:
@@ -50,7 +54,7 @@ class AfterRun(SubscriberPart):
 
     def raised(self, held: Held, error: BaseException) -> None:
         """The run ended in an error."""
-        if _unsettled(held):
+        if held.state in _UNSETTLED:
             self._outcomes.failed(held, error)
         elif not isinstance(error, Nack | Reject):
             log.warning(
@@ -62,7 +66,7 @@ class AfterRun(SubscriberPart):
 
     def interrupted(self, held: Held) -> None:
         """The grace time is over: what can be cancelled is handed back uncharged; a thread cannot, its entry stays."""
-        if not _unsettled(held):
+        if held.state not in _UNSETTLED:
             return
         if self._subscription.is_async:
             self._acks.release(held, charge=False)
@@ -85,26 +89,32 @@ class SingleRuns(SubscriberPart):
         call: of the handler.
         after: settles entries.
         gate: counts runs.
+        places: kept by entries whose ack is on its way; None where each run waits for its own, since the next of its
+            key follows.
 
     Attributes:
         call: may be put into something that measures it.
     """
 
-    def __init__(self, common: Common, call: Call, after: AfterRun, gate: IsolationGate) -> None:
+    def __init__(
+        self, common: Common, call: Call, after: AfterRun, gate: IsolationGate, places: LanePlaces | None = None
+    ) -> None:
         self.call = call
         super().__init__(common)
         self._after = after
         self._returned = after.returned  # looked up once: it is called for every entry
         self._gate = gate
+        self._places = places
         self._each = self._subscription.ack == "each" and not self._member.no_ack
 
     async def start(self, held: Held) -> None:
-        """Run one entry to its end."""
+        """Run one entry to its end; with ``ack="each"`` it then has its outcome stored, or keeps a place until then."""
         if held.deliveries > 1:
             self._member.stats.suspects += 1
         held.step(Event.START)
         failpoints.reach("before_handler")
         self._gate.began()
+        ended = True
         try:
             await self.call(held)
         except (Exception, SystemExit, asyncio.CancelledError) as error:
@@ -117,18 +127,18 @@ class SingleRuns(SubscriberPart):
             failpoints.reach("after_handler")
             self._member.stats.handled += 1
             self._returned(held)
-            if self._each:
-                await self._acks.stored(held)
+            if self._each and held.state not in FINAL:
+                if self._places is None or self._gate.wanted:
+                    await self._acks.stored(held)
+                else:
+                    ended = False
+                    self._places.keep(held)
         finally:
-            self._gate.ended()
+            if ended:
+                self._gate.ended()
 
 
 def is_being_cancelled(error: BaseException) -> bool:
     """True for a cancellation from outside; False for one of the handler's own making that it let out."""
     task = asyncio.current_task()
     return isinstance(error, asyncio.CancelledError) and task is not None and task.cancelling() > 0
-
-
-def _unsettled(held: Held) -> bool:
-    """True while nobody has said what becomes of the entry. One that was lost is settled by nobody: it is ignored."""
-    return held.state in (State.RUNNING, State.LOST)

@@ -1,0 +1,1 @@
+"""What is in streams: entries shown, followed, added, trimmed: subcommands of ``millstream stream``."""

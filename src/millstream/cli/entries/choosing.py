@@ -1,0 +1,99 @@
+"""The options that say how entries are decoded and which of them are wanted: ``--as``, ``--where``, ``--grep``."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from millstream.errors import UsageError
+
+if TYPE_CHECKING:
+    from millstream.console.model.entries import EntryView
+    from millstream.console.payloads.conditions import Condition
+    from millstream.console.payloads.decode import Form
+    from millstream.console.payloads.entry import EntryPayload
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+
+_AS = ("auto", "json", "msgpack", "envelope", "text", "hex")
+
+SYNTAX = """\
+CONDITION of --where is NAME OPERATOR VALUE, as amount>100 or status=failed. Operators: = != > >= < <=, and ~
+(contains, in any case) and !~; a NAME alone holds where it is there. Join them by and, or, not, parentheses. NAME
+is a field or leads into one: user.address.city, items.0.sku, items.sku (any item), headers.correlation_id of an
+envelope. Numbers are compared as numbers, all else as text (so are times in ISO form). Quote what has spaces or
+signs, and a number meant as text: 'city = "New York"', 'code = "007"'. != and !~ hold where NAME is missing."""
+"""Of the help of each command with these options."""
+
+
+def decoding_option(command: Command) -> Command:
+    """The option ``--as``; its argument is named ``decoding``."""
+    return click.option(
+        "--as",
+        "decoding",
+        type=click.Choice(_AS),
+        default="auto",
+        show_default=True,
+        help="How values are decoded; what cannot be is text or hex.",
+    )(command)
+
+
+def choosing_options(command: Command) -> Command:
+    """The options of :func:`choice_of`; their arguments are named ``where`` and ``grep``."""
+    for option in (
+        decoding_option,
+        click.option("--grep", multiple=True, metavar="TEXT", help="With this text in a name or a value, in any case."),
+        click.option("--where", multiple=True, metavar="CONDITION", help="That fulfil this; all of several."),
+    ):
+        command = option(command)
+    return command
+
+
+@dataclass(frozen=True, slots=True)
+class EntryChoice:
+    """How entries are decoded, and which are wanted.
+
+    Attributes:
+        form: of values; None to find out.
+        conditions: all of them hold for those wanted.
+    """
+
+    form: "Form | None" = None
+    conditions: "tuple[Condition, ...]" = ()
+
+    def payload(self, entry: "EntryView") -> "EntryPayload":
+        """What is in an entry."""
+        from millstream.console.payloads.entry import EntryPayload  # noqa: PLC0415 - help does not need it
+
+        return EntryPayload(entry.fields, self.form)
+
+    def fits(self, entry: "EntryView") -> bool:
+        """Whether it is wanted."""
+        if not self.conditions:
+            return True
+        payload = self.payload(entry)
+        return all(condition.holds(payload) for condition in self.conditions)
+
+
+def choice_of(decoding: str, where: Sequence[str] = (), grep: Sequence[str] = ()) -> EntryChoice:
+    """The options as one choice.
+
+    Args:
+        decoding: of ``--as``.
+        where: of ``--where``.
+        grep: of ``--grep``.
+
+    Raises:
+        UsageError: a condition is none; the text says what is wrong with it.
+    """
+    from millstream.console.payloads.conditions import has_text, parse  # noqa: PLC0415 - help does not need it
+
+    found = [has_text(text) for text in grep]
+    for text in where:
+        try:
+            found.append(parse(text))
+        except ValueError as reason:
+            raise UsageError(f"--where {text!r}: {reason}") from None
+    form: Any = None if decoding == "auto" else decoding
+    return EntryChoice(form, tuple(found))

@@ -1,0 +1,170 @@
+"""Entries on standard output: lines for people, JSON, JSON lines, CSV, or the bytes of fields as they are.
+
+Entries come as they are read or added, so every form is written entry by entry, and what is written is flushed before
+more is waited for.
+"""
+
+import os
+import select
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from millstream.cli.shared.output import FORMATS, Column, Output, Table
+from millstream.cli.shared.printing import in_one_line, json_text, size_text, time_text
+from millstream.printable import printable
+
+if TYPE_CHECKING:
+    from millstream.cli.entries.choosing import EntryChoice
+    from millstream.console.model.entries import EntryView
+    from millstream.console.payloads.entry import EntryPayload
+
+ENTRY_FORMATS = (*FORMATS, "raw")
+
+_CUT = 200
+"""Characters of a value that are shown on a terminal."""
+
+_IDENTITY = (Column("stream"), Column("id"), Column("time_ms", "time"))
+
+
+class EntryOutput:
+    """Where entries are shown.
+
+    Args:
+        form: one of :data:`ENTRY_FORMATS`.
+        choice: how values are decoded.
+        names: fields, or ways into them, that are shown; empty for all.
+        many: there are several streams, so that each line names its own.
+        whole: values are not cut on a terminal either.
+    """
+
+    def __init__(
+        self, form: str, choice: "EntryChoice", names: Sequence[str], *, many: bool = False, whole: bool = False
+    ) -> None:
+        self._form = form
+        self._choice = choice
+        self._names = tuple(names)
+        self._many = many
+        self._cut = None if whole or not sys.stdout.isatty() else _CUT
+
+    def show(self, entries: "Iterable[EntryView]") -> None:
+        """Write them, as they come."""
+        if self._form == "table":
+            for entry in entries:
+                sys.stdout.write(self.line(entry) + "\n")
+        elif self._form == "raw":
+            for entry in entries:
+                sys.stdout.buffer.write(self._raw(entry))
+        elif self._form == "csv":
+            columns = (*_IDENTITY, *(Column(name) for name in self._names or ("fields",)))
+            Output("csv").table(Table("entries", columns, map(self._cells, entries)))
+        else:
+            columns = (*_IDENTITY, Column("fields"), Column("repeated"))
+            Output(self._form).table(Table("entries", columns, map(self._row, entries)))
+
+    def line(self, entry: "EntryView") -> str:
+        """An entry in one line, for people."""
+        payload = self._choice.payload(entry)
+        parts = [time_text(_time(entry)), entry.id]
+        if self._many:
+            parts.insert(1, in_one_line(entry.stream))
+        for name, value in self._values(payload):
+            parts.append(f"{in_one_line(name)}={value_text(value, self._cut)}")
+        return "  ".join(parts)
+
+    def _values(self, payload: "EntryPayload") -> Iterator[tuple[str, object]]:
+        if not self._names:
+            yield from ((name, found.value) for name, found in payload.fields)
+        for name in self._names:
+            if found := payload.at(name):
+                yield name, found[0] if len(found) == 1 else found
+
+    def _row(self, entry: "EntryView") -> tuple[object, ...]:
+        """Of JSON: each field once, by its name; what came before under the same name is in ``repeated``."""
+        fields: dict[str, object] = {}
+        repeated = []
+        for name, value in self._values(self._choice.payload(entry)):
+            if name in fields:
+                repeated.append([name, fields[name]])
+            fields[name] = value
+        return entry.stream, entry.id, _time(entry), fields, repeated
+
+    def _cells(self, entry: "EntryView") -> tuple[object, ...]:
+        stream, ident, time, fields, _ = self._row(entry)
+        if not self._names:
+            return stream, ident, time, fields
+        assert isinstance(fields, dict)
+        return stream, ident, time, *(fields.get(name) for name in self._names)
+
+    def _raw(self, entry: "EntryView") -> bytes:
+        """The bytes of fields, between tabs; on a terminal nothing that moves its cursor."""
+        stored = dict(entry.fields)
+        if not self._names:
+            parts = [value for _, value in entry.fields]
+        else:
+            payload = self._choice.payload(entry)
+            parts = []
+            for name in self._names:
+                exact = stored.get(name.encode(errors="surrogateescape"))
+                parts.append(_raw_text(payload.at(name)) if exact is None else exact)
+        line = b"\t".join(parts) + b"\n"
+        return printable(line.decode(errors="surrogateescape")).encode() if sys.stdout.isatty() else line
+
+
+def _time(entry: "EntryView") -> int:
+    return int(entry.id.partition("-")[0])
+
+
+def value_text(value: object, cut: int | None = None) -> str:
+    """A decoded value in one line; a long one cut, with its size.
+
+    Args:
+        value: what JSON has, and bytes.
+        cut: characters that are shown; None for all.
+    """
+    if isinstance(value, bytes):
+        shown, size = _hex(value if cut is None else value[:cut]), len(value)
+    elif isinstance(value, str):
+        shown, size = in_one_line(value if cut is None else value[: cut + 1]), len(value)
+    else:
+        text = json_text(value)
+        shown, size = text, len(text)
+    if cut is None or len(shown) <= cut:
+        return shown
+    return f"{shown[:cut]}... ({size_text(size)})"
+
+
+def _hex(data: bytes) -> str:
+    return "0x" + data.hex()
+
+
+def _raw_text(found: list[object]) -> bytes:
+    """What a way into a field leads to, as bytes; nothing where it leads nowhere."""
+    if not found:
+        return b""
+    value = found[0] if len(found) == 1 else found
+    if isinstance(value, bytes):
+        return value
+    return value.encode(errors="surrogateescape") if isinstance(value, str) else json_text(value).encode()
+
+
+def flushed(reading: bool = False) -> None:
+    """Put on its way what was written.
+
+    Args:
+        reading: more is about to be waited for; find out whether anybody still reads.
+
+    Raises:
+        BrokenPipeError: nobody reads what is written any more.
+    """
+    sys.stdout.flush()
+    if not reading:
+        return
+    try:
+        out = sys.stdout.fileno()
+    except (OSError, ValueError):  # none of the system's, as in tests
+        return
+    poll = select.poll()
+    poll.register(out, 0)
+    if any(event & (select.POLLERR | select.POLLHUP) for _, event in poll.poll(0)):
+        raise BrokenPipeError(os.strerror(32))

@@ -1,0 +1,182 @@
+"""``millstream stream tail``: the last entries of streams, all since a time, and those that are being added."""
+
+import re
+from collections.abc import AsyncGenerator, Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import click
+
+from millstream.cli.entries.choosing import SYNTAX, EntryChoice, choice_of, choosing_options
+from millstream.cli.entries.shown import ENTRY_FORMATS, EntryOutput, flushed
+from millstream.cli.shared.asking import ask_repeatedly
+from millstream.cli.shared.output import Output, exits, url_option
+from millstream.cli.shared.time_options import TIME_HELP, instant
+from millstream.errors import UsageError
+
+if TYPE_CHECKING:
+    from millstream.client.line import Line
+    from millstream.console.model.entries import EntryView
+    from millstream.console.reading.following import Arrived
+
+_WIDE = {"max_content_width": 110}
+_ID = re.compile(r"\d{1,20}(-\d{1,20})?", re.ASCII)
+_DEFAULT = 10
+
+
+@click.command(context_settings=_WIDE, epilog=SYNTAX)
+@click.argument("streams", metavar="STREAM...", nargs=-1, required=True)
+@click.option("-f", "--follow", is_flag=True, help="Go on with entries as they are added, until Ctrl-C.")
+@click.option("-n", "--lines", "count", type=click.IntRange(0), help="The last so many that fit. Default: 10.")
+@click.option("--since", metavar="TIME", help=f"All added at this time or later: {TIME_HELP}.")
+@click.option("--until", metavar="TIME", help="Added before this time.")
+@click.option("--after", metavar="ID", help="All behind this id; 0 is the start of the stream.")
+@click.option("--group", metavar="NAME", help="All that this group was not delivered yet. Nothing is claimed or read.")
+@choosing_options
+@click.option("--field", "names", multiple=True, metavar="NAME", help="Show this field, or way into one, only.")
+@click.option("--full", is_flag=True, help="Cut no long value on a terminal.")
+@url_option
+@click.option(
+    "-o",
+    "--format",
+    "form",
+    type=click.Choice(ENTRY_FORMATS),
+    default="table",
+    show_default=True,
+    help="How entries are shown; raw writes the bytes of the fields, between tabs.",
+)
+def tail(
+    streams: tuple[str, ...],
+    *,
+    follow: bool,
+    count: int | None,
+    since: str | None,
+    until: str | None,
+    after: str | None,
+    group: str | None,
+    where: tuple[str, ...],
+    grep: tuple[str, ...],
+    decoding: str,
+    names: tuple[str, ...],
+    full: bool,
+    url: str | None,
+    form: str,
+) -> None:
+    """Show the last entries of STREAM, or of several in the order of their ids, with their values decoded.
+
+    No group is touched. Values are JSON, MessagePack, the workers' envelope, text or hex, whichever they are. With
+    --follow it outlives a restart of the server: it says so, and goes on behind the last entry it had.
+
+    \b
+    Examples:
+      millstream stream tail orders
+      millstream stream tail orders payments --follow --where 'amount>100 and status!=ok'
+      millstream stream tail orders --since 10m --grep timeout
+      millstream stream tail orders --group billing -n 5               the last that billing was not delivered yet
+      millstream stream tail orders --since 2026-03-01T12:00:00 --until 2026-03-01T12:05:00 -o csv --field amount
+      millstream stream tail orders -f -o jsonl | jq .fields.amount
+    """
+    with exits("millstream stream tail"):
+        if follow and until is not None:
+            raise UsageError("--follow goes on for ever and --until ends: give one of them")
+        begins = [name for name, given in (("--since", since), ("--after", after), ("--group", group)) if given]
+        if len(begins) > 1:
+            raise UsageError(f"{' and '.join(begins)} each say where to begin: give one of them")
+        if after is not None and not _ID.fullmatch(after):
+            raise UsageError(f"--after {after!r} is no entry's id, such as 1763721600000-0")
+        wanted = TailRange(
+            tuple(dict.fromkeys(streams)),
+            choice_of(decoding, where, grep),
+            count=_DEFAULT if count is None and not begins else count,
+            since=instant("--since", since),
+            until=instant("--until", until),
+            after=after,
+            group=group,
+            follow=follow,
+        )
+        shown = EntryOutput(form, wanted.choice, names, many=len(wanted.streams) > 1, whole=full)
+        shown.show(_entries(url, wanted))
+
+
+@dataclass(frozen=True, slots=True)
+class TailRange:
+    """Which entries are wanted.
+
+    Attributes:
+        streams: their keys.
+        choice: which of all these.
+        count: only the last so many of those that are there; None for all.
+        since: added then or later, wall milliseconds.
+        until: added before.
+        after: behind this id.
+        group: behind what this group was delivered.
+        follow: and those that are added from now on.
+    """
+
+    streams: Sequence[str]
+    choice: EntryChoice
+    count: int | None = None
+    since: int | None = None
+    until: int | None = None
+    after: str | None = None
+    group: str | None = None
+    follow: bool = False
+
+
+def _entries(url: str | None, wanted: TailRange) -> "Iterator[EntryView]":
+    """The entries, one after the other; what else happens is said on standard error."""
+    output = Output()
+    for arrived in ask_repeatedly(url, lambda line: read_tail(line, wanted)):
+        if arrived.said:
+            output.say(arrived.said)
+        yield from arrived.entries
+        flushed(reading=wanted.follow)
+
+
+async def read_tail(line: "Line", wanted: TailRange) -> "AsyncGenerator[Arrived, None]":
+    """What is there, then what is added; no entry twice, and none between the two left out.
+
+    Args:
+        line: to the server.
+        wanted: which entries.
+
+    Raises:
+        NotReadableError: there is no such stream or group, or the server does not let us look.
+        Disconnected: no answer came, while what is there was read.
+    """
+    from millstream.console.model.names import NEVER  # noqa: PLC0415 - help does not need it
+    from millstream.console.reading import entries, following  # noqa: PLC0415 - as above
+
+    fits = wanted.choice.fits
+    last = await entries.last_ids(line, wanted.streams, missing_ok=wanted.follow)
+    if missing := [stream for stream in wanted.streams if last[stream] == NEVER and wanted.follow]:
+        yield following.Arrived(said=f"nothing was ever added to {', '.join(missing)}; waiting for it")
+    end = None if wanted.until is None else f"{max(wanted.until - 1, 0)}"
+    starts = await _starts(line, wanted, [stream for stream in wanted.streams if stream not in missing])
+    bounds = {stream: (start, end or last[stream]) for stream, start in starts.items()}
+    if wanted.until is not None and wanted.until <= 0:
+        bounds = {}
+    if wanted.count is None:
+        async for page in entries.between(line, bounds, fits):
+            yield following.Arrived(tuple(page))
+    elif wanted.count:
+        yield following.Arrived(tuple(await entries.newest(line, bounds, wanted.count, fits)))
+    if wanted.follow:
+        async for arrived in following.follow(line, last):
+            yield following.Arrived(tuple(filter(fits, arrived.entries)), arrived.said)
+
+
+async def _starts(line: "Line", wanted: TailRange, streams: Sequence[str]) -> dict[str, str]:
+    """Where the range of each stream begins, as for XRANGE."""
+    from millstream.client.ranges import behind  # noqa: PLC0415 - as above
+    from millstream.console.reading.entries import group_positions  # noqa: PLC0415 - as above
+
+    if wanted.group is not None:
+        places = await group_positions(line, streams, wanted.group)
+    elif wanted.after is not None:
+        whole = wanted.after if "-" in wanted.after else f"{wanted.after}-0"
+        places = dict.fromkeys(streams, whole)
+    else:
+        return dict.fromkeys(streams, "-" if wanted.since is None else f"{wanted.since}")
+    starts = {stream: behind(place.encode()) for stream, place in places.items()}
+    return {stream: start for stream, start in starts.items() if start is not None}
