@@ -162,3 +162,30 @@ def test_a_command_line_that_is_invalid(server: ServerProcess, words: tuple[str,
     done = CliRunner().invoke(main, ["stream", "add", "s", *words, "--url", "redis://127.0.0.1:1"])
     assert done.exit_code in {1, 2}
     assert "cannot talk to" not in done.stderr
+
+
+def test_what_is_missing_is_told_of(server: ServerProcess, client: redis.Redis) -> None:
+    """How many by the counters; where by ids that are not consecutive, the highest deleted id, and what is pending."""
+    for ident in ("1-0", "5-0", "5-1", "5-2", "5-3", "9-0", "10-0", "11-0"):
+        client.execute_command("XADD", "s", ident, "a", "b")
+    whole = facts(server, "gaps", "s")
+    assert (whole["missing"], whole["gaps"], whole["pending"]) == (0, [], [])
+    assert whole["says"].startswith("Nothing is missing")
+    client.xgroup_create("s", "g", id="0")
+    client.xreadgroup("g", "c", {"s": ">"}, count=3)
+    client.xtrim("s", minid="5-0", approximate=False)
+    trimmed = facts(server, "gaps", "s")
+    assert (trimmed["missing"], trimmed["deleted_inside"]) == (1, False)
+    assert "all before the oldest that is there" in trimmed["says"]
+    client.xdel("s", "5-1", "5-2", "10-0")
+    found = facts(server, "gaps", "s")
+    assert (found["missing"], found["deleted_inside"], found["max_deleted_id"]) == (4, True, "10-0")
+    assert [(gap["after"], gap["before"], gap["missing"]) for gap in found["gaps"]] == [
+        ("5-0", "5-3", 2), ("9-0", "11-0", 1),
+    ]  # fmt: skip
+    assert found["pending"] == [{"group": "g", "entries": 2, "first": "1-0", "last": "5-1"}]
+    part = stream(server, "gaps", "s", "--scan", "2")
+    assert "--scan 4 looks at all" in part.stderr
+    client.xdel("s", "11-0")
+    assert facts(server, "gaps", "s")["gaps"][-1]["before"] == "11-0"
+    assert "there is no stream 'none'" in stream(server, "gaps", "none", code=1).stderr

@@ -110,6 +110,7 @@ CLI_DOORS: dict[str, frozenset[str]] = {
     "entries.shown": frozenset({"console"}),  # entries on standard output
     "entries.tail": frozenset({"console", "client"}),
     "entries.get": frozenset({"console"}),
+    "entries.gaps": frozenset({"console"}),
     "entries.add": frozenset({"console", "client", "worker"}),  # entries as an app publishes them
 }
 
