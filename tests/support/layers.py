@@ -102,6 +102,8 @@ CLI_DOORS: dict[str, frozenset[str]] = {
     "console.stream": frozenset({"console", "client"}),
     "console.group": frozenset({"console", "client"}),
     "console.consumer": frozenset({"console", "client"}),
+    "console.check": frozenset({"console", "client"}),
+    "console.checked": frozenset({"console"}),  # as Nagios and Prometheus read it
     "console.pending": frozenset({"console", "client"}),
     "shared.paths": frozenset(),  # of this machine
     "shared.signals": frozenset(),  # how long commands hear that they are to end
