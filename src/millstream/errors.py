@@ -56,6 +56,7 @@
     │   ├── RefusedError            a server refused a command
     │   ├── ChangedError            somebody writes to the source
     │   └── UnequalError            the copy is not like the source
+    ├── ChangeRefusedError   a change is not made: facts, server or rights do not allow it (console)
     ├── UnreachableError     the server cannot be reached, or refuses to talk to us (maintenance)
     ├── AclFileError         the ACL file is wrong; nothing of it was taken (commands)
     ├── RuleError            a rule of ACL SETUSER is wrong (commands)

@@ -105,6 +105,10 @@ CLI_DOORS: dict[str, frozenset[str]] = {
     "console.check": frozenset({"console", "client"}),
     "console.checked": frozenset({"console"}),  # as Nagios and Prometheus read it
     "console.pending": frozenset({"console", "client"}),
+    "changes.changing": frozenset({"console", "client"}),  # preview, question, change: what all changes do
+    "changes.groups": frozenset({"console"}),
+    "changes.pending": frozenset({"console"}),
+    "changes.audit": frozenset({"console", "client"}),
     "shared.paths": frozenset(),  # of this machine
     "shared.signals": frozenset(),  # how long commands hear that they are to end
     "spark.queries": frozenset({"spark"}),
@@ -134,6 +138,13 @@ PURE = (
     "millstream.spark.archiving.bounds",
     "millstream.spark.archiving.manifest",
     "millstream.console.model",
+    "millstream.console.changes.actions",
+    "millstream.console.changes.groups",
+    "millstream.console.changes.pending",
+    "millstream.console.changes.plan",
+    "millstream.console.changes.positions",
+    "millstream.console.changes.removals",
+    "millstream.console.changes.writing",
     "millstream.console.payloads",
     "millstream.worker.handlers.envelope",
 )
