@@ -1,8 +1,8 @@
 """Times and lengths of time as people write them: one spelling in every subcommand and every option. Pure.
 
 A length is ``500ms``, ``30s``, ``10m``, ``12h``, ``7d``, also together (``1h30m``), with a point (``1.5h``). A time is
-ISO 8601 (UTC unless it names a zone), a length before now (``10m``, ``10m ago``), ``now``, milliseconds since 1970, or
-an entry's id, which begins with them.
+ISO 8601 (UTC unless it names a zone), a length before now (``10m``, ``10m ago``, ``10m-ago``), ``now``, milliseconds
+since 1970, or an entry's id, which begins with them.
 """
 
 import re
@@ -100,7 +100,7 @@ def is_relative(text: str) -> bool:
 
 def _before(text: str, now_ms: int) -> int:
     try:
-        return now_ms - span(text.lower().removesuffix("ago"))
+        return now_ms - span(text.lower().removesuffix("ago").removesuffix("-"))
     except ValueError as reason:
         raise ValueError(INSTANT if str(reason) == SPAN else str(reason)) from None
 

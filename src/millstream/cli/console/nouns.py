@@ -13,16 +13,27 @@ STREAM: Rows = {
     "ls": ("millstream.cli.console.stream:ls", "List streams: length, worst lag, oldest entries, pending."),
     "show": ("millstream.cli.console.stream:show", "Show one stream and its groups."),
     "tail": ("millstream.cli.entries.tail:tail", "Show the last entries, or those being added, decoded."),
+    "get": ("millstream.cli.entries.get:get", "Show one entry whole, and where it stands in each group."),
+    "gaps": ("millstream.cli.entries.gaps:gaps", "Show which entries are missing: trimmed, deleted, where."),
+    "add": ("millstream.cli.entries.add:add", "Add entries: fields, JSON, or a file of JSON objects."),
+    "rm": ("millstream.cli.changes.groups:remove_stream", "Remove a stream with its groups."),
 }
 GROUP: Rows = {
     "ls": ("millstream.cli.console.group:ls", "List groups: lag in entries and in time, pending, consumers."),
     "show": ("millstream.cli.console.group:show", "Show one group: its lag and why, its consumers, advice."),
+    "rewind": ("millstream.cli.changes.groups:rewind", "Set a group to another place, after a preview."),
+    "create": ("millstream.cli.changes.groups:create", "Make a group, at the start, the end or a time."),
+    "rm": ("millstream.cli.changes.groups:remove", "Remove a group, with what is pending in it."),
 }
 PENDING: Rows = {
     "ls": ("millstream.cli.console.pending:ls", "List pending entries: who holds them, since when, how often."),
+    "ack": ("millstream.cli.changes.pending:ack", "Acknowledge entries: they count as processed."),
+    "claim": ("millstream.cli.changes.pending:claim", "Move entries to another consumer."),
+    "nack": ("millstream.cli.changes.pending:nack", "Give entries back, for any consumer to take."),
 }
 CONSUMER: Rows = {
     "ls": ("millstream.cli.console.consumer:ls", "List the consumers of a group: what they hold, idle times."),
+    "rm": ("millstream.cli.changes.groups:remove_consumer", "Remove a consumer; move what it holds first."),
 }
 
 
@@ -37,8 +48,9 @@ def stream() -> None:
       millstream stream ls --watch 2                       again every two seconds, with rates
       millstream stream show orders
       millstream stream tail orders --follow --where 'amount>100'
+      millstream stream rm orders --dry-run                what would be gone
 
-    Exit code: 0 done, 1 it could not be done, 2 the command line is invalid, 130 interrupted.
+    Exit code: 0 done, 1 some or all of it could not be done, 2 the command line is invalid, 130 interrupted.
     """
 
 
@@ -53,8 +65,9 @@ def group() -> None:
       millstream group ls                                  of all streams, the worst first
       millstream group ls orders
       millstream group show orders billing
+      millstream group rewind orders billing --to 1h-ago   shows what that means, and asks
 
-    Exit code: 0 done, 1 it could not be done, 2 the command line is invalid, 130 interrupted.
+    Exit code: 0 done, 1 some or all of it could not be done, 2 the command line is invalid, 130 interrupted.
     """
 
 
@@ -67,8 +80,9 @@ def pending() -> None:
       millstream pending ls orders billing
       millstream pending ls orders billing --sort idle --payload
       millstream pending ls orders billing --unowned       what nobody holds since it was given back
+      millstream pending claim orders billing --consumer web-1 --to web-2
 
-    Exit code: 0 done, 1 it could not be done, 2 the command line is invalid, 130 interrupted.
+    Exit code: 0 done, 1 some or all of it could not be done, 2 the command line is invalid, 130 interrupted.
     """
 
 
@@ -80,6 +94,7 @@ def consumer() -> None:
     Examples:
       millstream consumer ls orders billing
       millstream consumer ls orders billing -o json | jq '.[] | select(.pending > 0)'
+      millstream consumer rm orders billing web-1 --claim-to web-2
 
-    Exit code: 0 done, 1 it could not be done, 2 the command line is invalid, 130 interrupted.
+    Exit code: 0 done, 1 some or all of it could not be done, 2 the command line is invalid, 130 interrupted.
     """

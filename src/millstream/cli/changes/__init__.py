@@ -1,0 +1,1 @@
+"""The subcommands that change streams, groups, consumers and pending entries."""

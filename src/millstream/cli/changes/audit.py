@@ -1,0 +1,142 @@
+"""``millstream audit``: who changed what, when and from where; and putting back what a change took out."""
+
+from contextlib import aclosing
+from typing import TYPE_CHECKING
+
+import click
+
+from millstream.cli.changes.changing import Ask, change, change_options
+from millstream.cli.shared.asking import ask
+from millstream.cli.shared.output import Column, Output, Table, exits, output_option, url_option
+from millstream.cli.shared.time_options import TIME_HELP, instant
+
+if TYPE_CHECKING:
+    from millstream.client.line import Line
+    from millstream.console.changes.audit import AuditEntry
+
+_WIDE = {"max_content_width": 110}
+
+_CHANGES = (
+    Column("id"),
+    Column("at_ms", "time", "when", rank=1),
+    Column("change", rank=2),
+    Column("action"),
+    Column("stream"),
+    Column("group", rank=3),
+    Column("who", rank=4),
+    Column("user", rank=9),
+    Column("from", rank=8),
+    Column("via", rank=7),
+    Column("done", "count", rank=5),
+    Column("moved", "count", rank=10),
+    Column("line", "prose", rank=6),
+    Column("commands", "prose", rank=13),
+    Column("undo", "prose", rank=11),
+    Column("undo_note", "prose", rank=12),
+)
+_FOR_PEOPLE = ("at_ms", "change", "action", "stream", "group", "who", "done", "line", "undo")
+
+
+@click.group(context_settings=_WIDE)
+def audit() -> None:
+    """Changes that were made by these commands and by the console, and how they are undone.
+
+    Each change is an entry of the stream millstream:audit, which keeps about the last 10,000. What other clients of the
+    server change is not there; a user that may write the stream can write anything into it.
+
+    \b
+    Examples:
+      millstream audit ls --since 1d
+      millstream audit undo 8f3c01a94b7e
+
+    Exit code: 0 done, 1 some or all of it could not be done, 2 the command line is invalid, 130 interrupted.
+    """
+
+
+@audit.command(context_settings=_WIDE)
+@click.argument("stream", required=False)
+@click.option("--since", metavar="TIME", help=f"Made at this time or later: {TIME_HELP}.")
+@click.option("--limit", type=click.IntRange(1), default=100, show_default=True, help="Most changes shown.")
+@url_option
+@output_option
+def ls(stream: str | None, since: str | None, limit: int, url: str | None, form: str) -> None:
+    """List changes, the newest first: of all streams, or of STREAM.
+
+    \b
+    Examples:
+      millstream audit ls
+      millstream audit ls orders --since 1h
+      millstream audit ls -o jsonl | jq -r '[.who, .line] | @tsv'
+    """
+    with exits("millstream audit ls"):
+        since_ms = instant("--since", since) or 0
+        found = ask(url, lambda line: _entries(line, stream, since_ms, limit + 1))
+        columns = [c for c in _CHANGES if form != "table" or c.name in _FOR_PEOPLE]
+        rows = [_row(one) for one in found[:limit]]
+        output = Output(form)
+        output.table(Table("changes", columns, [[row[c.name] for c in columns] for row in rows], empty="No changes."))
+        if len(found) > limit:
+            output.say(f"There are more; --limit {limit * 10} shows more of them.")
+
+
+async def _entries(line: "Line", stream: str | None, since_ms: int, limit: int) -> "list[AuditEntry]":
+    """Changes, the newest first.
+
+    Args:
+        line: to the server.
+        stream: only of this one.
+        since_ms: only of this wall millisecond and later.
+        limit: most of them.
+    """
+    from millstream.console.changes.audit import entries  # noqa: PLC0415 - help does not need it
+
+    found: list[AuditEntry] = []
+    async with aclosing(entries(line, since_ms=since_ms)) as changes:
+        async for one in changes:
+            if stream in {None, one.stream}:
+                found.append(one)
+            if len(found) == limit:
+                break
+    return found
+
+
+def _row(one: "AuditEntry") -> dict[str, object]:
+    return {
+        "id": one.id,
+        "at_ms": int(one.id.partition("-")[0]),
+        "change": one.change or None,
+        "action": one.action,
+        "stream": one.stream or None,
+        "group": one.group or None,
+        "who": one.who or None,
+        "user": one.user or None,
+        "from": one.place or None,
+        "via": one.via or None,
+        "done": one.done,
+        "moved": one.moved,
+        "line": one.line,
+        "commands": one.commands,
+        "undo": one.undo or None,
+        "undo_note": one.note or None,
+    }
+
+
+@audit.command(context_settings=_WIDE)
+@click.argument("name", metavar="CHANGE")
+@change_options
+def undo(name: str, **options: object) -> None:
+    """Put back the pending entries that CHANGE acknowledged, moved, gave back or dropped.
+
+    CHANGE is as `ls` shows it, or the id of its entry there. Entries are put back with the consumer and the deliveries
+    they had. One that is not as the change left it (processed, claimed or pending again since) is left alone, and one
+    that is no longer in the stream cannot be pending. The other changes are undone by the line that `ls` shows.
+
+    \b
+    Examples:
+      millstream audit undo 8f3c01a94b7e --dry-run
+      millstream audit undo 8f3c01a94b7e --yes
+    """
+    from millstream.console.changes import making  # noqa: PLC0415 - as above
+
+    with exits("millstream audit undo"):
+        change(Ask(**options), lambda line, _: making.undo(line, name))  # type: ignore[arg-type] # as declared

@@ -1,0 +1,243 @@
+"""Who changed what, when and from where: one entry of the stream ``millstream:audit`` for each change.
+
+The stream is bounded (:data:`MOST` entries, about), and anybody who may write it can write anything into it: what is
+read from it is shown escaped, and nothing in it is ever run. An undo is made anew of its parts, as any other change,
+with its preview and its question.
+"""
+
+import base64
+import json
+import zlib
+from collections.abc import AsyncGenerator
+from dataclasses import dataclass
+from typing import Any
+
+from millstream.client.line import Command, Line
+from millstream.client.ranges import LAST, order_of
+from millstream.console.changes.plan import MOST_KEPT, ChangePlan, ChangeRefusedError, HeldEntry
+from millstream.console.changes.writing import raw_line, shell_line
+
+KEY = "millstream:audit"
+"""The audit stream; on a cluster it is on one node, as any key."""
+
+MOST = 10_000
+"""Entries of it that are kept, about."""
+
+_PAGE = 200
+_TEXT = 2_000  # characters of commands that are written down; the ids of a long list are in ``held`` as well
+_HELD = 1 << 20  # bytes that a list of pending entries may have when it is unpacked
+_FIELDS = ("change", "action", "stream", "group", "who", "user", "from", "via", "line", "commands", "undo", "note")
+
+
+@dataclass(frozen=True, slots=True)
+class Actor:
+    """Who makes a change.
+
+    Attributes:
+        who: the person, as far as is known: ``alice@host``, or a name that a proxy vouches for.
+        place: where from: a host and process, or a browser's address.
+        via: ``shell``, ``console`` or ``top``.
+        user: the server's own name of the user, where it told it.
+    """
+
+    who: str
+    place: str
+    via: str = "shell"
+    user: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class AuditEntry:
+    """One change, as it was written down.
+
+    Attributes:
+        id: of the entry in the audit stream; begins with when it was.
+        change: the name that the entries of one change share.
+        action: its name, as in ``actions.ACTIONS``.
+        stream: key of the stream it was made on; empty where it was on none.
+        group: its group, or empty.
+        who: see :class:`Actor`.
+        user: of the server, or empty.
+        place: where from.
+        via: how.
+        line: the command line that does the same.
+        commands: the raw commands, one a line; a long list is cut.
+        undo: the command line that undoes it; empty where there is none.
+        note: why it cannot be undone, or what of it cannot.
+        done: steps that were taken.
+        moved: steps that were not, since their facts moved or the server refused.
+        held: pending entries as they were, for the undo; None where they cannot be read.
+        now: who holds them since, ``""`` for nobody; None where they are not pending any more.
+    """
+
+    id: str
+    change: str
+    action: str
+    stream: str
+    group: str
+    who: str
+    user: str
+    place: str
+    via: str
+    line: str
+    commands: str
+    undo: str
+    note: str
+    done: int
+    moved: int
+    held: tuple[HeldEntry, ...] | None = ()
+    now: str | None = None
+
+
+def audit_command(plan: ChangePlan, actor: Actor, change: str) -> Command:
+    """The XADD of a change; what became of it, ``done`` and ``moved`` with their counts, is to be put behind it.
+
+    Args:
+        plan: of the change.
+        actor: who makes it.
+        change: the name that its entries share.
+    """
+    values = {
+        "change": change,
+        "action": plan.action,
+        "stream": plan.stream,
+        "group": plan.group,
+        "who": actor.who,
+        "user": actor.user,
+        "from": actor.place,
+        "via": actor.via,
+        "line": shell_line(plan.words),
+        "commands": cut("\n".join(raw_line(command) for command in plan.commands)),
+        "undo": cut(undo_line(plan, change)),
+        "note": plan.undo.note,
+    }
+    words: list[bytes | str] = [word for name, value in values.items() if value for word in (name, value)]
+    held: tuple[bytes | str, ...] = ("held", packed(plan.undo.held)) if plan.undo.held else ()
+    if plan.undo.held and plan.undo.now is not None:
+        held = (*held, "now", plan.undo.now)
+    return ("XADD", KEY, "MAXLEN", "~", MOST, "*", *words, *held)
+
+
+def undo_line(plan: ChangePlan, change: str = "") -> str:
+    """The command line that undoes a change; empty where there is none.
+
+    Args:
+        plan: of the change.
+        change: its name in the audit stream; before it is made there is none yet.
+    """
+    if plan.undo.words:
+        return shell_line(plan.undo.words)
+    return shell_line(("millstream", "audit", "undo", change)) if plan.undo.by_audit and change else ""
+
+
+def cut(text: str) -> str:
+    """A text that is short enough to be kept."""
+    return text if len(text) <= _TEXT else f"{text[:_TEXT]} ... ({len(text) - _TEXT} more characters)"
+
+
+def packed(held: tuple[HeldEntry, ...]) -> bytes:
+    """Pending entries as they are kept in an audit entry."""
+    rows = [[each.id, _safe(each.consumer), each.since_ms, each.deliveries] for each in held]
+    return zlib.compress(json.dumps(rows, separators=(",", ":")).encode())
+
+
+def _safe(name: str) -> str | list[str]:
+    """A name as JSON has it; of other bytes than UTF-8, in a list and base64."""
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        return [base64.b64encode(name.encode(errors="surrogateescape")).decode()]
+    return name
+
+
+def unpacked(data: bytes) -> tuple[HeldEntry, ...] | None:
+    """Pending entries of an audit entry; None where it is none of ours."""
+    reader = zlib.decompressobj()
+    try:
+        rows = json.loads(reader.decompress(data, _HELD))
+        if not reader.eof or not isinstance(rows, list):
+            return None
+        found = tuple(_held(*row) for row in rows)
+    except (zlib.error, ValueError, TypeError, LookupError, RecursionError):
+        return None
+    return found if len(found) <= MOST_KEPT else None
+
+
+def _held(entry: object, consumer: object, since_ms: object, deliveries: object) -> HeldEntry:
+    if isinstance(consumer, list):
+        consumer = base64.b64decode(consumer[0], validate=True).decode(errors="surrogateescape")
+    if not (isinstance(entry, str) and isinstance(consumer, str) and _is_count(since_ms) and _is_count(deliveries)):
+        raise ValueError("no pending entry")
+    milliseconds, number = order_of(entry.encode())
+    return HeldEntry(f"{milliseconds}-{number}", consumer, int(str(since_ms)), int(str(deliveries)))
+
+
+def _is_count(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 2**63
+
+
+def entry_of(row: Any) -> AuditEntry:
+    """An entry of the audit stream, whatever somebody wrote into it."""
+    flat = row[1]
+    raw: dict[str, bytes] = {
+        name.decode(errors="replace"): value for name, value in zip(flat[::2], flat[1::2], strict=True)
+    }
+    text = {name: raw.get(name, b"").decode(errors="surrogateescape") for name in _FIELDS}
+    return AuditEntry(
+        id=row[0].decode(),
+        place=text.pop("from"),
+        done=_number(raw.get("done")),
+        moved=_number(raw.get("moved")),
+        held=unpacked(raw["held"]) if "held" in raw else (),
+        now=raw["now"].decode(errors="surrogateescape") if "now" in raw else None,
+        **text,
+    )
+
+
+def _number(raw: bytes | None) -> int:
+    return int(raw) if raw is not None and raw.isdigit() and len(raw) < 19 else 0
+
+
+async def entries(line: Line, *, since_ms: int = 0) -> AsyncGenerator[AuditEntry, None]:
+    """The audit stream, the newest first, a page at a time.
+
+    Args:
+        line: to the server.
+        since_ms: only changes of this wall millisecond and later.
+
+    Raises:
+        ChangeRefusedError: the server does not let us read it.
+        Disconnected: no answer came.
+    """
+    end = LAST
+    while True:
+        (rows,) = await line.near(KEY).calls([("XREVRANGE", KEY, end, since_ms, "COUNT", _PAGE)])
+        if isinstance(rows, Exception):
+            raise ChangeRefusedError(f"{KEY}: {rows}")
+        for row in rows:
+            yield entry_of(row)
+        if len(rows) < _PAGE or rows[-1][0] == b"0-0":
+            return
+        milliseconds, number = order_of(rows[-1][0])
+        end = b"%d-%d" % ((milliseconds, number - 1) if number else (milliseconds - 1, 2**64 - 1))
+
+
+async def entries_of(line: Line, change: str) -> list[AuditEntry]:
+    """The entries of one change, oldest first.
+
+    Args:
+        line: to the server.
+        change: the name that they share, or the id of one of them.
+
+    Raises:
+        ChangeRefusedError: there is none, or the server does not let us read it.
+        Disconnected: no answer came.
+    """
+    name = change
+    if "-" in change:
+        named = [one.change async for one in entries(line) if one.id == change]
+        name = named[0] if named else ""
+    found = [one async for one in entries(line) if change == one.id or (name and name == one.change)]
+    if not found:
+        raise ChangeRefusedError(f"there is no change {change!r} in {KEY}: `millstream audit ls` lists them")
+    return found[::-1]

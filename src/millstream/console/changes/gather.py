@@ -1,0 +1,348 @@
+"""What a change needs to know, asked of a server: places in a stream, what lies between them, who holds what.
+
+Entries are counted by pages and up to a bound, so that no question is long for the server and no answer for us.
+"""
+
+from collections.abc import AsyncIterator, Callable, Sequence
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from millstream.client.line import Command, Line
+from millstream.clock import SystemClock
+from millstream.console.changes.groups import Ahead, Between
+from millstream.console.changes.plan import MOST_KEPT, NOBODY, ChangeRefusedError, HeldEntry
+from millstream.console.changes.positions import StreamPlace
+from millstream.console.changes.removals import ConsumerFacts
+from millstream.console.model import replies
+from millstream.console.model.names import NEVER, order, text_of
+from millstream.console.model.pending import PendingChoice, PendingEntry
+from millstream.console.model.streams import GroupStatus, StreamStatus
+from millstream.console.reading import groups, pending
+from millstream.console.reading.asking import calls, checked
+
+MOST_COUNTED = 1_000_000
+"""Entries that are counted, unless asked otherwise."""
+
+PAGE = 1_000
+_PENDING_COUNTED = 10_000
+
+Counting = Callable[[int], None]
+"""Called with how many entries were counted so far."""
+
+
+@dataclass(frozen=True, slots=True)
+class Counted:
+    """Entries that were counted.
+
+    Attributes:
+        entries: how many, as far as they were counted.
+        first: id of the first; None without any.
+        last: id of the last one that was counted; None without any.
+        more: whether there are more.
+    """
+
+    entries: int
+    first: str | None = None
+    last: str | None = None
+    more: bool = False
+
+
+Chosen: TypeAlias = PendingChoice | tuple[str, ...]
+"""Which of a group's pending entries: those that fit, or those of these ids."""
+
+
+async def pages(line: Line, stream: str, group: str, chosen: Chosen) -> AsyncIterator[list[HeldEntry]]:
+    """Pending entries that are chosen, as they are held, a page at a time.
+
+    Args:
+        line: to the server.
+        stream: key of the stream.
+        group: name of the group.
+        chosen: which.
+
+    Raises:
+        NotReadableError: there is no such stream or group, or the server does not let us look.
+        Disconnected: no answer came.
+    """
+    if isinstance(chosen, tuple):
+        for at in range(0, len(chosen), PAGE):
+            yield await _by_id(line, stream, group, chosen[at : at + PAGE])
+        return
+    choice = None if chosen == PendingChoice() else chosen
+    start: str | None = "-"
+    while start is not None:
+        now_ms = await server_time(line, stream)
+        page = await pending.page(line, stream, group, start=start, count=PAGE, choice=choice)
+        yield [_held(entry, now_ms) for entry in page.entries]
+        start = page.next
+
+
+async def _by_id(line: Line, stream: str, group: str, ids: Sequence[str]) -> list[HeldEntry]:
+    now_ms = await server_time(line, stream)
+    asked: list[Command] = [("XPENDING", stream, group, each, each, 1) for each in ids]
+    rows = [row for reply in await calls(line.near(stream), asked) for row in checked(reply, stream, group)]
+    return [_held(replies.pending_entry(stream, group, row), now_ms) for row in rows]
+
+
+def _held(entry: PendingEntry, now_ms: int) -> HeldEntry:
+    since_ms = 0 if entry.idle_ms is None else max(now_ms - entry.idle_ms, 0)
+    return HeldEntry(entry.id, entry.consumer or NOBODY, since_ms, entry.deliveries)
+
+
+async def server_time(line: Line, stream: str) -> int:
+    """Wall milliseconds by the clock of the server that has a stream; by ours where it does not let us ask."""
+    (reply,) = await line.near(stream).calls([("TIME",)])
+    if isinstance(reply, Exception):
+        return SystemClock().wall_time()
+    return int(reply[0]) * 1000 + int(reply[1]) // 1000
+
+
+async def held_by(line: Line, stream: str, group: str, consumer: str | None = None) -> list[HeldEntry]:
+    """Pending entries as they are held, as many as an undo keeps, and one more where there are more.
+
+    Args:
+        line: to the server.
+        stream: key of the stream.
+        group: name of the group.
+        consumer: only what this one holds.
+
+    Raises:
+        NotReadableError: there is no such stream or group, or the server does not let us look.
+        Disconnected: no answer came.
+    """
+    found: list[HeldEntry] = []
+    async for page in pages(line, stream, group, PendingChoice(consumer=consumer)):
+        found += page
+        if len(found) > MOST_KEPT:
+            break
+    return found[: MOST_KEPT + 1]
+
+
+async def consumer_facts(line: Line, stream: str, group: str, consumer: str) -> ConsumerFacts:
+    """What is known of a consumer that is to go.
+
+    Args:
+        line: to the server.
+        stream: key of the stream.
+        group: its group.
+        consumer: its name.
+
+    Raises:
+        ChangeRefusedError: the group has no such consumer.
+        NotReadableError: there is no such stream or group, or the server does not let us look.
+        Disconnected: no answer came.
+    """
+    found = {each.name: each for each in await groups.consumers(line, stream, group)}
+    if consumer not in found:
+        has = f"its consumers are: {', '.join(sorted(found)[:10])}" if found else "it has none"
+        raise ChangeRefusedError(f"the group {group!r} of {stream!r} has no consumer {consumer!r}; {has}")
+    held = await held_by(line, stream, group, consumer)
+    return ConsumerFacts(found[consumer], tuple(held), tuple(name for name in sorted(found) if name != consumer))
+
+
+@dataclass(frozen=True, slots=True)
+class RewindFacts:
+    """What a rewind needs to know.
+
+    Attributes:
+        stream: as it is.
+        group: as it is.
+        here: where it stands.
+        there: where it is to stand.
+        between: what lies between the two.
+    """
+
+    stream: StreamStatus
+    group: GroupStatus
+    here: Ahead
+    there: Ahead
+    between: Between
+
+
+async def rewind_facts(
+    line: Line, stream: str, group: str, place: StreamPlace, *, most: int = MOST_COUNTED, tell: Counting | None = None
+) -> RewindFacts:
+    """Look up a place for a group, and count what lies between it and where the group stands.
+
+    Args:
+        line: to the server.
+        stream: key of the stream.
+        group: name of the group.
+        place: where it is to stand.
+        most: entries that are counted.
+        tell: called as they are.
+
+    Raises:
+        ChangeRefusedError: there is no other group to take the place from.
+        NotReadableError: there is no such stream or group, or the server does not let us look.
+        Disconnected: no answer came.
+    """
+    seen = await groups.read_group(line, stream, group)
+    status, found = seen.streams.streams[0], seen.group
+    near = line.near(stream)
+    here, there = found.last_delivered_id, await resolved(near, status, place, found.last_delivered_id)
+    low, high = sorted((here, there), key=order)
+    inside = await _count(near, stream, low, min(high, status.last_id, key=order), most, tell)
+    beyond = await _count_behind(near, status, high, most)
+    after = {high: beyond, low: None if beyond is None or inside.more else beyond + inside.entries}
+    nexts = {low: inside.first or await _next(near, stream, low), high: await _next(near, stream, high)}
+    held, more = await _pending_between(line, stream, group, low, high) if found.pending and low != high else (0, False)
+    between = Between(inside.entries, held, inside.more, more)
+    return RewindFacts(
+        status, found, Ahead(here, after[here], nexts[here]), Ahead(there, after[there], nexts[there]), between
+    )
+
+
+async def place_facts(
+    line: Line, status: StreamStatus | None, place: StreamPlace, *, most: int = MOST_COUNTED
+) -> Ahead:
+    """Look up a place for a group that is to be made.
+
+    Args:
+        line: to the server.
+        status: of the stream; None where there is none yet.
+        place: where it is to begin.
+        most: entries that are counted.
+
+    Raises:
+        ChangeRefusedError: there is no other group to take the place from.
+        NotReadableError: the server does not let us look.
+        Disconnected: no answer came.
+    """
+    if status is None:
+        return Ahead(place.id or NEVER, 0, None)
+    near = line.near(status.key)
+    there = await resolved(near, status, place, NEVER)
+    return Ahead(there, await _count_behind(near, status, there, most), await _next(near, status.key, there))
+
+
+async def resolved(line: Line, status: StreamStatus, place: StreamPlace, here: str) -> str:
+    """The last delivered id of a place.
+
+    Args:
+        line: to the node that has the stream.
+        status: of the stream.
+        place: that is looked up.
+        here: where the group stands, for ``+N`` and ``-N``.
+
+    Raises:
+        ChangeRefusedError: there is no other group to take the place from.
+        NotReadableError: the server does not let us look.
+        Disconnected: no answer came.
+    """
+    if place.kind == "like":
+        other = next((each for each in status.groups if each.name == place.group), None)
+        if other is None:
+            raise ChangeRefusedError(f"the stream {status.key!r} has no group {place.group!r} to stand like")
+        return other.last_delivered_id
+    if place.kind == "time":
+        return await _before(line, status.key, place.ms)
+    if place.kind == "shift":
+        return await _shifted(line, status, here, place.shift)
+    return {"start": NEVER, "end": status.last_id}.get(place.kind, place.id)
+
+
+async def _before(line: Line, stream: str, ms: int) -> str:
+    """The last entry that was added before a moment: behind it lies what was added then and later."""
+    if ms == 0:
+        return NEVER
+    rows = checked((await calls(line, [("XREVRANGE", stream, ms - 1, "-", "COUNT", 1)]))[0], stream)
+    return text_of(rows[0][0]) if rows else NEVER
+
+
+async def _shifted(line: Line, status: StreamStatus, here: str, by: int) -> str:
+    """So many entries on, at most to the end, or back, at most to the start."""
+    if by >= 0:
+        found = await _count(line, status.key, here, status.last_id, by, None)
+        return (found.last or here) if found.entries == by else status.last_id
+    # the entry it stands at, which may be gone, is not one of those that it goes back by
+    there = bool(checked((await calls(line, [("XRANGE", status.key, here, here)]))[0], status.key))
+    left, end = -by + there, here
+    while left > 0:
+        page = min(left, PAGE)
+        rows = checked((await calls(line, [("XREVRANGE", status.key, end, "-", "COUNT", page)]))[0], status.key)
+        left -= len(rows)
+        if len(rows) < page:
+            return NEVER
+        end = f"({text_of(rows[-1][0])}"
+    return end.removeprefix("(")
+
+
+async def _next(line: Line, stream: str, entry: str) -> str | None:
+    if entry == _HIGHEST:
+        return None
+    rows = checked((await calls(line, [("XRANGE", stream, f"({entry}", "+", "COUNT", 1)]))[0], stream)
+    return text_of(rows[0][0]) if rows else None
+
+
+_HIGHEST = f"{2**64 - 1}-{2**64 - 1}"
+
+
+async def _count(line: Line, stream: str, low: str, high: str, most: int, tell: Counting | None) -> Counted:
+    """Entries behind ``low``, up to and with ``high``."""
+    found = Counted(0)
+    start = f"({low}"
+    while low != _HIGHEST and order(low) < order(high):
+        page = min(PAGE, most - found.entries + 1)
+        rows = checked((await calls(line, [("XRANGE", stream, start, high, "COUNT", page)]))[0], stream)
+        kept = rows[: most - found.entries]
+        if kept:
+            first = found.first or text_of(kept[0][0])
+            found = Counted(found.entries + len(kept), first, text_of(kept[-1][0]), len(kept) < len(rows))
+        if len(rows) < page or len(kept) < len(rows):
+            break
+        start = f"({found.last}"
+        if tell is not None:
+            tell(found.entries)
+    return found
+
+
+async def _count_behind(line: Line, status: StreamStatus, entry: str, most: int) -> int | None:
+    """Entries behind one, of those that were there; counted from both ends at once, so the nearer one decides."""
+    first, last = status.first_entry_id, status.last_entry_id
+    if first is None or last is None or order(entry) >= order(last):
+        return 0
+    if order(entry) < order(first):
+        return status.length
+    behind, before = _Walk(entry, last), _Walk(NEVER, entry)
+    for _ in range(0, most + PAGE, PAGE):
+        asked = [walk.command(status.key) for walk in (behind, before)]
+        for walk, reply in zip((behind, before), await calls(line, asked), strict=True):
+            walk.take(checked(reply, status.key))
+        if behind.over:
+            return behind.entries
+        if before.over:
+            return max(status.length - before.entries, 0)
+    return None
+
+
+@dataclass(slots=True)
+class _Walk:
+    """A count from one end of a range.
+
+    Attributes:
+        low: behind which it goes on.
+        high: the last one.
+        entries: that were counted.
+        over: whether the end is reached.
+    """
+
+    low: str
+    high: str
+    entries: int = 0
+    over: bool = False
+
+    def command(self, stream: str) -> Command:
+        return ("XRANGE", stream, f"({self.low}", self.high, "COUNT", PAGE)
+
+    def take(self, rows: Sequence[Sequence[bytes]]) -> None:
+        self.entries += len(rows)
+        self.over = len(rows) < PAGE
+        self.low = text_of(rows[-1][0]) if rows else self.low
+
+
+async def _pending_between(line: Line, stream: str, group: str, low: str, high: str) -> tuple[int, bool]:
+    """Pending entries behind ``low``, up to and with ``high``; and whether there are more."""
+    (reply,) = await calls(line.near(stream), [("XPENDING", stream, group, f"({low}", high, _PENDING_COUNTED + 1)])
+    number = len(checked(reply, stream, group))
+    return min(number, _PENDING_COUNTED), number > _PENDING_COUNTED

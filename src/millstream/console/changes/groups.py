@@ -1,0 +1,182 @@
+"""Where a group stands, decided: rewind one, make one. Pure."""
+
+from dataclasses import dataclass
+
+from millstream.console.changes.plan import (
+    BeforeAfter,
+    ChangePlan,
+    ChangeRefusedError,
+    Step,
+    Undo,
+    Words,
+    counted,
+    group_check,
+    no_stream_check,
+    position_facts,
+)
+from millstream.console.model.names import NEVER, order
+from millstream.console.model.streams import GroupStatus, StreamStatus
+
+
+@dataclass(frozen=True, slots=True)
+class Ahead:
+    """A place in a stream that was looked up.
+
+    Attributes:
+        id: what a group that stands there was delivered last.
+        after: entries behind it; None where they are too many to be counted.
+        next: id of the first of them; None where there is none.
+    """
+
+    id: str
+    after: int | None
+    next: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Between:
+    """What lies between two places.
+
+    Attributes:
+        entries: how many, as far as they were counted.
+        pending: how many of them are pending in the group, as far as they were counted.
+        more: there are more entries than were counted.
+        more_pending: and more pending ones.
+    """
+
+    entries: int
+    pending: int
+    more: bool = False
+    more_pending: bool = False
+
+    def text(self) -> str:
+        """The number of entries in words."""
+        return counted(self.entries, more=self.more)
+
+
+def read_of(stream: StreamStatus, place: Ahead) -> int | None:
+    """The entries read of a group that stands at a place, so that its lag is known.
+
+    The server takes the lag to be entries added less entries read, as long as nothing behind the place was deleted.
+    None where the server does not count, or the entries were not counted.
+    """
+    if stream.entries_added is None or place.after is None:
+        return None
+    return max(stream.entries_added - place.after, 0)
+
+
+def _set(stream: str, group: str, position: str, read: int | None) -> Words:
+    return ("XGROUP", "SETID", stream, group, position, *(() if read is None else ("ENTRIESREAD", read)))
+
+
+def rewind(stream: StreamStatus, group: GroupStatus, here: Ahead, there: Ahead, between: Between) -> ChangePlan:
+    """Set a group to another place of its stream.
+
+    Args:
+        stream: as it is.
+        group: as it is.
+        here: where it stands.
+        there: where it is to stand.
+        between: what lies between the two.
+
+    Raises:
+        ChangeRefusedError: the place is behind the last id of the stream: what is added next would be skipped.
+    """
+    if order(there.id) > order(stream.last_id):
+        raise ChangeRefusedError(
+            f"{there.id} is behind the last id of {stream.key!r}, {stream.last_id}: entries that are still to come "
+            "would be skipped; --to end is the furthest place"
+        )
+    name, back = group.name, order(there.id) < order(here.id)
+    read = read_of(stream, there)
+    words = ("millstream", "group", "rewind", stream.key, name, "--to", there.id)
+    moves = "delivered again" if back else "skipped"
+    table = (
+        BeforeAfter("last delivered id", here.id, there.id),
+        BeforeAfter("delivered next", here.next or "what is added next", there.next or "what is added next"),
+        BeforeAfter("lag", group.lag.entries, there.after),
+        BeforeAfter("entries read", group.entries_read, read),
+        BeforeAfter("pending", group.pending, group.pending),
+    )
+    check = group_check(stream.key, name, **position_facts(stream, group))
+    steps = () if here.id == there.id and group.entries_read == read else (
+        Step((_set(stream.key, name, there.id, read),), (check,)),
+    )  # fmt: skip
+    notes = [] if here.id == there.id else [f"{between.text()} {'is' if _is_one(between) else 'are'} {moves}."]
+    notes += _notes(stream, there, between, back=back, read=read)
+    undo = Undo(
+        ("millstream", "group", "rewind", stream.key, name, "--to", here.id),
+        (_set(stream.key, name, here.id, group.entries_read),),
+        note="What is delivered meanwhile stays delivered." if back else "",
+    )
+    facts = {
+        "again": between.entries if back else 0,
+        "skipped": 0 if back else between.entries,
+        "pending_in_between": between.pending,
+    }
+    question = f"Set group {name!r} of {stream.key!r} from {here.id} to {there.id}?"
+    return ChangePlan("group rewind", stream.key, name, words, question, table, tuple(notes), steps, undo, facts)
+
+
+def _is_one(between: Between) -> bool:
+    return between.entries == 1 and not between.more
+
+
+def _notes(stream: StreamStatus, there: Ahead, between: Between, *, back: bool, read: int | None) -> list[str]:
+    notes = []
+    if between.pending:
+        number = f"{'More than ' if between.more_pending else ''}{between.pending} of them"
+        notes.append(
+            f"{number} are pending still: each goes to whoever reads it again, its deliveries counted anew from 1."
+            if back
+            else f"{number} are pending, and stay so with whoever holds them."
+        )
+    if stream.entries_added is None:
+        notes.append("This server does not count entries read: the lag will be known only where the ids tell it.")
+    elif read is None:
+        notes.append("There are too many entries behind that place to count: the lag may be unknown afterwards.")
+    elif _deleted_ahead(stream, there):
+        notes.append(
+            f"Entries up to {stream.max_deleted_id} were deleted: the server will not tell the lag until the group is "
+            "past them."
+        )
+    return notes
+
+
+def _deleted_ahead(stream: StreamStatus, there: Ahead) -> bool:
+    deleted = stream.max_deleted_id
+    return deleted not in {None, NEVER} and order(there.id) <= order(str(deleted)) and bool(there.after)
+
+
+def create(stream: StreamStatus | None, key: str, group: str, there: Ahead) -> ChangePlan:
+    """Make a group.
+
+    Args:
+        stream: as it is; None where there is none yet, so that an empty one is made.
+        key: of the stream.
+        group: name of the group.
+        there: where it begins.
+
+    Raises:
+        ChangeRefusedError: there is such a group, or the place is behind the stream's last id.
+    """
+    if stream is not None and any(found.name == group for found in stream.groups):
+        raise ChangeRefusedError(f"{key!r} has a group {group!r} already; `millstream group rewind` sets it elsewhere")
+    if stream is not None and order(there.id) > order(stream.last_id):
+        raise ChangeRefusedError(f"{there.id} is behind the last id of {key!r}, {stream.last_id}; take --at end")
+    read = None if stream is None else read_of(stream, there)
+    command: Words = ("XGROUP", "CREATE", key, group, there.id, *(("MKSTREAM",) if stream is None else ()))
+    if read is not None:
+        command += ("ENTRIESREAD", read)
+    words: tuple[str, ...] = ("millstream", "group", "create", key, group, "--at", there.id)
+    words += ("--mkstream",) if stream is None else ()
+    notes = [f"It will be delivered {counted(there.after)} that are there, and what is added." if there.after else
+             "It will be delivered what is added from now on."]  # fmt: skip
+    if stream is None:
+        notes.append(f"There is no stream {key!r}: an empty one is made.")
+    table = (BeforeAfter("last delivered id", None, there.id), BeforeAfter("lag", None, there.after))
+    check = no_stream_check(key) if stream is None else group_check(key, group)
+    undo = Undo(("millstream", "group", "rm", key, group), (("XGROUP", "DESTROY", key, group),))
+    question = f"Make the group {group!r} of {key!r}, at {there.id}?"
+    steps = (Step((command,), (check,)),)
+    return ChangePlan("group create", key, group, words, question, table, tuple(notes), steps, undo, {"at": there.id})

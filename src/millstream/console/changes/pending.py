@@ -1,0 +1,180 @@
+"""Changes of pending entries, decided: acknowledge, claim, give back, put back. Pure.
+
+Entries are changed by pages. Each is a step of its own that is taken only while it is held as it was seen, by the same
+consumer and delivered as often: what was processed, claimed or given back meanwhile is left alone.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Literal
+
+from millstream.console.changes.plan import (
+    ABSENT,
+    NOBODY,
+    BeforeAfter,
+    ChangePlan,
+    FactCheck,
+    HeldEntry,
+    Step,
+    Undo,
+    Words,
+    counted,
+    entry_check,
+    put_back_command,
+)
+
+Mode = Literal["silent", "fail", "fatal"]
+MODES: tuple[Mode, ...] = ("silent", "fail", "fatal")
+"""How an entry is given back: the delivery is taken back; it stays counted; nobody is to process the entry."""
+
+FIRST = 20
+"""Raw commands of a preview that stands for many pages: those of its first entries."""
+
+_NAMED = 8  # consumers that a preview names
+
+_VERBS = {"pending ack": "Acknowledge", "pending claim": "Move", "pending nack": "Give back"}
+
+
+@dataclass(slots=True)
+class Tally:
+    """What a choice of pending entries holds, counted without keeping them.
+
+    Attributes:
+        held: consumer -> how many of the entries it holds; ``""`` for what nobody holds.
+    """
+
+    held: Counter[str] = field(default_factory=Counter)
+
+    @property
+    def entries(self) -> int:
+        """How many there are."""
+        return self.held.total()
+
+
+@dataclass(frozen=True, slots=True)
+class PendingList:
+    """Of which group.
+
+    Attributes:
+        stream: key of the stream.
+        group: name of the group.
+        xnack: whether the server keeps entries that nobody holds (XNACK), or they are held by a consumer ``""``.
+    """
+
+    stream: str
+    group: str
+    xnack: bool = False
+
+    def put_back(self, held: HeldEntry) -> Words:
+        """The command that makes an entry pending again as it was."""
+        return put_back_command(self.stream, self.group, held, xnack=self.xnack)
+
+
+def acknowledge(where: PendingList, held: Sequence[HeldEntry]) -> ChangePlan:
+    """Acknowledge entries: they count as processed."""
+    return _plan("pending ack", where, held, lambda each: ("XACK", where.stream, where.group, each.id))
+
+
+def claim(where: PendingList, held: Sequence[HeldEntry], consumer: str) -> ChangePlan:
+    """Move entries to another consumer; their deliveries stay as they are.
+
+    Args:
+        where: of which group.
+        held: the entries as they are.
+        consumer: who gets them.
+    """
+    stream, group = where.stream, where.group
+    plan = _plan("pending claim", where, held, lambda each: ("XCLAIM", stream, group, consumer, 0, each.id, "JUSTID"))
+    return replace(plan, undo=replace(plan.undo, now=consumer))
+
+
+def give_back(where: PendingList, held: Sequence[HeldEntry], command: Callable[[HeldEntry], Words]) -> ChangePlan:
+    """Give entries back, for anybody to take.
+
+    Args:
+        where: of which group.
+        held: the entries as they are.
+        command: that gives one back, as the server can.
+    """
+    plan = _plan("pending nack", where, held, command)
+    return replace(plan, undo=replace(plan.undo, now=NOBODY))
+
+
+def _plan(
+    action: str, where: PendingList, held: Sequence[HeldEntry], command: Callable[[HeldEntry], Words]
+) -> ChangePlan:
+    """A change with one command for each entry, which is taken while the entry is held as it was."""
+    stream, group = where.stream, where.group
+    steps = tuple(Step((command(each),), (entry_check(stream, group, each),), each.id) for each in held)
+    undo = Undo(commands=tuple(map(where.put_back, held)), held=tuple(held))
+    return ChangePlan(action, stream, group, (), "", steps=steps, undo=undo)
+
+
+def put_back(where: PendingList, held: Sequence[HeldEntry], now: str | None) -> ChangePlan:
+    """Make entries pending again as they were, the undo of all of the above.
+
+    Args:
+        where: of which group.
+        held: the entries as they were.
+        now: who must hold them, since the change gave them to it; None where they must not be pending.
+    """
+    fact = ("1", ABSENT) if now is None else ("2", now)
+    steps = tuple(Step((where.put_back(each),), (_held_by(where, each, fact),), each.id) for each in held)
+    undo = Undo(note="The change that was undone can be made again.")
+    return ChangePlan("audit undo", where.stream, where.group, (), "", steps=steps, undo=undo)
+
+
+def put_back_all(first: ChangePlan, words: tuple[str, ...], tally: Tally) -> ChangePlan:
+    """The plan of the first part of an undo as the preview of all parts.
+
+    Args:
+        first: of the first part.
+        words: the command line.
+        tally: of all parts, by whom they were held.
+    """
+    rows = tally.held.most_common(_NAMED)
+    table = [BeforeAfter(f"put back to {name or 'nobody'}", 0, count) for name, count in rows]
+    if (rest := len(tally.held) - _NAMED) > 0:
+        table.append(BeforeAfter(f"put back to {rest} more", 0, tally.entries - sum(count for _, count in rows)))
+    question = f"Put {counted(tally.entries)} back into the pending entries of {first.group!r} on {first.stream!r}?"
+    notes = (
+        "What was acknowledged, claimed or given back by others since then is left alone.",
+        "What is no longer in the stream cannot be pending again.",
+    )
+    facts: dict[str, object] = {"entries": tally.entries}
+    return replace(first, words=words, question=question, table=tuple(table), notes=notes, facts=facts)
+
+
+def _held_by(where: PendingList, held: HeldEntry, fact: tuple[str, str]) -> FactCheck:
+    read = ("XPENDING", where.stream, where.group, held.id, held.id, 1)
+    return FactCheck(f"entry {held.id}", read, "first", "", (fact,))
+
+
+def previewed(first: ChangePlan, words: tuple[str, ...], tally: Tally, notes: tuple[str, ...] = ()) -> ChangePlan:
+    """The plan of the first page as the preview of all pages.
+
+    Args:
+        first: of the first page.
+        words: the command line.
+        tally: of all pages.
+        notes: what else is to be known.
+    """
+    now = first.undo.now
+    verb, where = _VERBS[first.action], f" to {now!r}" if now else ""
+    question = f"{verb} {counted(tally.entries)} pending in {first.group!r} of {first.stream!r}{where}?"
+    rows = [
+        BeforeAfter(f"held by {name or 'nobody'}", count, tally.entries if name == now else 0)
+        for name, count in tally.held.most_common(_NAMED)
+    ]
+    if now is not None and not any(name == now for name, _ in tally.held.most_common(_NAMED)):
+        rows.append(BeforeAfter(f"held by {now or 'nobody'}", tally.held[now], tally.entries))
+    if (rest := len(tally.held) - _NAMED) > 0:
+        more = tally.entries - sum(count for _, count in tally.held.most_common(_NAMED))
+        rows.append(BeforeAfter(f"held by {rest} more", more, 0))
+    if first.action == "pending ack":
+        rows.append(BeforeAfter("acknowledged", 0, tally.entries))
+    if tally.entries > len(first.steps):
+        notes = (*notes, f"The commands shown are those of the first {len(first.steps)} entries.")
+    facts: dict[str, object] = {"entries": tally.entries, "held_by": dict(tally.held)}
+    return replace(first, words=words, question=question, table=tuple(rows), notes=notes, facts=facts)

@@ -1,0 +1,344 @@
+"""What a change is before it is made: what will happen, what else is lost or delivered again, how it is undone. Pure.
+
+A plan holds the commands and, with each, the facts it was made of. Whoever applies it (``guard``) has the server look
+at these facts again in the step that acts: where one of them moved, that step is not taken, and says so.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from hashlib import sha256
+from typing import Any, Literal, TypeAlias
+
+from millstream.console.changes.writing import Word, as_bytes
+from millstream.console.model.streams import GroupStatus, StreamStatus
+from millstream.errors import MillstreamError
+
+Words: TypeAlias = tuple[Word, ...]
+
+Shape = Literal["value", "map", "rows", "first"]
+"""How the reply to a question is read: it is the value itself; names and values in turn; rows of such, one of which has
+that name; or rows of values, the first of which counts."""
+
+MOST_SHOWN = 200
+"""Steps whose raw commands are shown and written down; a part that is made at once has no more."""
+
+ABSENT = "-"
+"""What is said of a fact where there is no such row."""
+
+NOBODY = ""
+"""The consumer of entries that nobody holds, as XPENDING and XCLAIM have it."""
+
+MOST_KEPT = 5_000
+"""Pending entries that are kept for an undo: of a longer list it is said that they cannot be put back."""
+
+
+class ChangeRefusedError(MillstreamError):
+    """A change is not made: the facts, the server or the user's rights do not allow it; the text says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class FactCheck:
+    """Facts that must be as they were when the plan was made.
+
+    Attributes:
+        about: whose facts they are, for people.
+        read: the question; it names the stream's key and changes nothing.
+        shape: how its reply is read.
+        row: the name of the row that counts, for ``rows``.
+        expected: field -> value as text, ``""`` for null; for ``first`` a field is a place in the row, from 1; for
+            ``value`` it is ``""``.
+    """
+
+    about: str
+    read: Words
+    shape: Shape
+    row: str
+    expected: tuple[tuple[str, str], ...]
+
+    def moved(self, reply: Any) -> str | None:
+        """What is otherwise now, in words; None where all is as expected.
+
+        Args:
+            reply: the server's to ``read``; an exception where it refused.
+        """
+        if isinstance(reply, Exception):
+            return f"{self.about}: {reply}"
+        for name, expected in self.expected:
+            found = _fact(self, name, reply)
+            if found != expected:
+                return self.worded(name, found)
+        return None
+
+    def worded(self, name: str, found: str) -> str:
+        """One fact that moved, in words.
+
+        Args:
+            name: of the fact, as in ``expected``.
+            found: what it is now.
+        """
+        if found == ABSENT:
+            return f"{self.about} is not there any more"
+        before = dict(self.expected)[name]
+        if before == ABSENT:
+            return f"{self.about} is there by now"
+        what = _PLACES.get(name, name) if self.shape == "first" else name or "value"
+        return f"{self.about}: {what} was {before or 'unknown'} and is {found or 'unknown'}"
+
+
+_PLACES = {"2": "its consumer", "4": "its deliveries"}
+
+
+def as_fact(value: Any) -> str:
+    """A value of a reply as text, as the script in ``guard`` makes it: great numbers lose their last digits there."""
+    if value is None:
+        return ""
+    if isinstance(value, int):
+        return f"{float(value):.0f}"
+    return as_bytes(value).decode(errors="surrogateescape")
+
+
+def _fact(check: FactCheck, name: str, reply: Any) -> str:
+    if check.shape == "value":
+        return as_fact(reply)
+    if check.shape == "first":
+        return as_fact(reply[0][int(name) - 1]) if reply else ABSENT
+    row = reply if check.shape == "map" else next((each for each in reply if _named(each) == check.row), None)
+    if row is None:
+        return ABSENT
+    return as_fact(_facts(row).get(name))
+
+
+def _named(row: Sequence[Any]) -> str:
+    return as_fact(_facts(row).get("name"))
+
+
+def _facts(row: Sequence[Any]) -> dict[str, Any]:
+    return {name.decode(errors="surrogateescape"): value for name, value in zip(row[::2], row[1::2], strict=True)}
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """Commands that run together, if their facts hold.
+
+    Attributes:
+        commands: in their order; each names the stream's key.
+        checks: what must be so.
+        entry: id of the pending entry it is about; empty where it is about none.
+    """
+
+    commands: tuple[Words, ...]
+    checks: tuple[FactCheck, ...] = ()
+    entry: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class BeforeAfter:
+    """One row of the table that a preview shows.
+
+    Attributes:
+        fact: what it is, in words.
+        before: as it is; None where that is not known.
+        after: as it will be; None where that will not be known.
+    """
+
+    fact: str
+    before: int | str | None
+    after: int | str | None
+
+
+@dataclass(frozen=True, slots=True)
+class HeldEntry:
+    """Who held a pending entry, so that it can be put back.
+
+    Attributes:
+        id: of the entry.
+        consumer: who held it; empty for nobody.
+        since_ms: wall milliseconds of its last delivery; 0 where nobody held it.
+        deliveries: how often it was delivered.
+    """
+
+    id: str
+    consumer: str
+    since_ms: int
+    deliveries: int
+
+
+@dataclass(frozen=True, slots=True)
+class Undo:
+    """How a change is undone.
+
+    Attributes:
+        words: the command line, as words; empty where it is ``millstream audit undo`` with the number of the change,
+            or where there is none.
+        commands: the raw commands.
+        held: pending entries as they were, for ``millstream audit undo``.
+        now: who holds them after the change, ``""`` for nobody; None where they are not pending any more.
+        note: why it cannot be undone, or what of it cannot; empty where all can.
+    """
+
+    words: tuple[str, ...] = ()
+    commands: tuple[Words, ...] = ()
+    held: tuple[HeldEntry, ...] = ()
+    now: str | None = None
+    note: str = ""
+
+    @property
+    def by_audit(self) -> bool:
+        """Whether what was pending is put back by ``millstream audit undo``."""
+        return bool(self.held)
+
+
+@dataclass(frozen=True, slots=True)
+class ChangePlan:
+    """A change that is about to be made.
+
+    Attributes:
+        action: its name, as in ``actions.ACTIONS``.
+        stream: key of the stream.
+        group: name of the group; empty where it is about none.
+        words: its command line, as words, with what was resolved: the same change again is the same line.
+        question: what is about to happen, with its question mark.
+        table: before and after.
+        notes: what else happens: what is lost, delivered again, must be known.
+        steps: what to do; none where there is nothing to do.
+        undo: how it is undone.
+        facts: figures for programs, by field name.
+    """
+
+    action: str
+    stream: str
+    group: str
+    words: tuple[str, ...]
+    question: str
+    table: tuple[BeforeAfter, ...] = ()
+    notes: tuple[str, ...] = ()
+    steps: tuple[Step, ...] = ()
+    undo: Undo = field(default_factory=Undo)
+    facts: Mapping[str, object] = field(default_factory=dict)
+
+    @property
+    def commands(self) -> tuple[Words, ...]:
+        """The raw commands, those about one entry each joined where they differ in nothing but the id.
+
+        Of a long plan those of the first :data:`MOST_SHOWN` steps: nobody reads a hundred thousand of them.
+        """
+        return joined([command for step in self.steps[:MOST_SHOWN] for command in step.commands])
+
+    @property
+    def digest(self) -> str:
+        """What tells this plan from one that was made of other facts: a preview is confirmed by it.
+
+        A page shows a preview and forgets it; the confirmation brings the digest, the plan is made anew, and where it
+        is another one by now the facts have moved.
+        """
+        return sha256(repr((self.action, self.words, self.steps, sorted(self.facts.items()))).encode()).hexdigest()[:32]
+
+
+def joined(commands: Sequence[Words]) -> tuple[Words, ...]:
+    """Commands about one id each, ``XACK key group id``, as one with all their ids; all others as they are."""
+    found: list[Words] = []
+    for command in commands:
+        last = found[-1] if found else None
+        if last is not None and command[0] == last[0] == "XACK" and command[1:3] == last[1:3]:
+            found[-1] = (*last, *command[3:])
+        elif last is not None and last[0] == "XNACK" == command[0] and last[:5] == command[:5] and len(command) == 7:
+            found[-1] = (*last[:5], len(last) - 5, *last[6:], command[6])
+        elif last is not None and (both := _joined_claims(last, command)) is not None:
+            found[-1] = both
+        else:
+            found.append(command)
+    return tuple(found)
+
+
+def _joined_claims(left: Words, right: Words) -> Words | None:
+    """XCLAIM of both their ids, where nothing else differs; None where they cannot be joined."""
+    if left[0] != "XCLAIM" or right[0] != "XCLAIM" or left[1:5] != right[1:5]:
+        return None
+    at = next(place for place, word in enumerate(left) if place > 4 and not _is_id(word))
+    return (*left[:at], right[5], *left[at:]) if left[at:] == right[6:] else None
+
+
+def _is_id(word: Word) -> bool:
+    return isinstance(word, str) and word.partition("-")[0].isdecimal()
+
+
+def group_check(stream: str, group: str, **expected: object) -> FactCheck:
+    """That a group is as it was.
+
+    Args:
+        stream: key of the stream.
+        group: name of the group.
+        expected: fields of XINFO GROUPS, with ``_`` for ``-``; None for null. Without any: that there is no such group.
+    """
+    facts = tuple((name.replace("_", "-"), "" if value is None else as_fact(value)) for name, value in expected.items())
+    read = ("XINFO", "GROUPS", stream)
+    return FactCheck(f"the group {group!r}", read, "rows", group, facts or (("name", ABSENT),))
+
+
+def position_facts(stream: StreamStatus, group: GroupStatus) -> dict[str, object]:
+    """The fields of XINFO GROUPS that say where it stands."""
+    facts: dict[str, object] = {"last_delivered_id": group.last_delivered_id}
+    if stream.entries_added is not None:
+        facts["entries_read"] = group.entries_read
+    return facts
+
+
+def consumer_check(stream: str, group: str, consumer: str, pending: int) -> FactCheck:
+    """That a consumer holds as many entries as it did.
+
+    Args:
+        stream: key of the stream.
+        group: name of the group.
+        consumer: its name.
+        pending: entries it held.
+    """
+    read = ("XINFO", "CONSUMERS", stream, group)
+    return FactCheck(f"the consumer {consumer!r}", read, "rows", consumer, (("pending", as_fact(pending)),))
+
+
+def entry_check(stream: str, group: str, held: HeldEntry) -> FactCheck:
+    """That a pending entry is held as it was: by the same consumer, delivered as often.
+
+    Args:
+        stream: key of the stream.
+        group: name of the group.
+        held: how it was.
+    """
+    read = ("XPENDING", stream, group, held.id, held.id, 1)
+    return FactCheck(f"entry {held.id}", read, "first", "", (("2", held.consumer), ("4", as_fact(held.deliveries))))
+
+
+def stream_check(stream: str, **expected: object) -> FactCheck:
+    """That a stream is as it was.
+
+    Args:
+        stream: its key.
+        expected: fields of XINFO STREAM, with ``_`` for ``-``.
+    """
+    facts = tuple((name.replace("_", "-"), "" if value is None else as_fact(value)) for name, value in expected.items())
+    return FactCheck(f"the stream {stream!r}", ("XINFO", "STREAM", stream), "map", "", facts)
+
+
+def no_stream_check(stream: str) -> FactCheck:
+    """That nothing is at a key."""
+    return FactCheck(f"the key {stream!r}", ("EXISTS", stream), "value", "", (("", "0"),))
+
+
+def counted(number: int, *, more: bool = False) -> str:
+    """A number of entries in words: ``1 entry``, ``more than 1000 entries``."""
+    return f"{'more than ' if more else ''}{number} {'entry' if number == 1 and not more else 'entries'}"
+
+
+def put_back_command(stream: str, group: str, held: HeldEntry, *, xnack: bool = False) -> Words:
+    """The command that makes an entry pending again as it was.
+
+    Args:
+        stream: key of the stream.
+        group: name of the group.
+        held: the entry.
+        xnack: whether the server has XNACK, for an entry that nobody held; without it a consumer ``""`` holds it.
+    """
+    if held.consumer == NOBODY and xnack:
+        return ("XNACK", stream, group, "FAIL", "IDS", 1, held.id, "RETRYCOUNT", held.deliveries, "FORCE")
+    tail = ("TIME", held.since_ms, "RETRYCOUNT", held.deliveries, "FORCE", "JUSTID")
+    return ("XCLAIM", stream, group, held.consumer, 0, held.id, *tail)

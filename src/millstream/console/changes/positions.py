@@ -1,0 +1,78 @@
+"""Where a group is to stand, as people say it: ``1h-ago``, a time, an id, start, end, ``+N``, ``-N``. Pure."""
+
+import re
+from dataclasses import dataclass
+from typing import Literal
+
+from millstream import times
+from millstream.errors import UsageError
+
+_SHIFT = re.compile(r"[+-]\d{1,18}", re.ASCII)
+_ID = re.compile(r"\d{1,20}-\d{1,20}", re.ASCII)
+_LARGEST = 2**64 - 1
+
+HELP = (
+    "1h-ago or a time such as 2026-03-01T12:00:00 (what was added then and later is delivered again), an entry's id "
+    "(the last one that counts as delivered), start, end, +N or -N entries from where it stands"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class StreamPlace:
+    """A place in a stream, before anybody looked at the stream.
+
+    Attributes:
+        kind: ``time``: what was added at this moment or later is delivered; ``id``: what comes behind that entry is;
+            ``shift``: so many entries on or back; ``like``: where another group stands.
+        ms: wall milliseconds of a time.
+        id: of the entry.
+        shift: entries, on or (below 0) back.
+        group: the other one.
+    """
+
+    kind: Literal["start", "end", "time", "id", "shift", "like"]
+    ms: int = 0
+    id: str = ""
+    shift: int = 0
+    group: str = ""
+
+
+def entry_id(text: str) -> str:
+    """An entry's id as the server writes it; the second part may be missing.
+
+    Raises:
+        UsageError: the text is no id.
+    """
+    milliseconds, _, number = text.strip().partition("-")
+    parts = (milliseconds, number or "0")
+    if not all(part.isascii() and part.isdigit() and len(part) <= 20 and int(part) <= _LARGEST for part in parts):
+        raise UsageError(f"{text!r} is no entry's id: 1763721600000-0 would be one")
+    return "-".join(str(int(part)) for part in parts)
+
+
+def place_of(text: str, now_ms: int) -> StreamPlace:
+    """A place as somebody wrote it.
+
+    Args:
+        text: as it was written.
+        now_ms: the time it is, for what is written as a length before now.
+
+    Raises:
+        UsageError: the text is no place; the message says what it must be.
+    """
+    word = text.strip().lower()
+    if word == "start":
+        return StreamPlace("start")
+    if word == "end":
+        return StreamPlace("end")
+    if _SHIFT.fullmatch(word):
+        return StreamPlace("shift", shift=int(word))
+    if _ID.fullmatch(word):
+        return StreamPlace("id", id=entry_id(word))
+    try:
+        ms = times.instant(word, now_ms)
+    except ValueError as reason:
+        raise UsageError(f"{text!r} is no place in a stream: start, end, +N, -N, an entry's id, or {reason}") from None
+    if ms > _LARGEST:
+        raise UsageError(f"{text!r} is no time that an id could have")
+    return StreamPlace("time", ms=max(ms, 0))

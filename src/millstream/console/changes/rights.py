@@ -1,0 +1,112 @@
+"""What the connection's user may not do, known before it is tried: an action can be greyed out with the reason.
+
+The server is asked by ACL DRYRUN, which runs nothing. Most users may not ask that, and Redis 6 has no such command:
+then the command itself is sent in a form that changes nothing (to a group that is not there), which the server refuses
+to a user without the right to it and to that key. A command without such a form (DEL) is not known beforehand.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from millstream.client.capabilities import Capabilities, find
+from millstream.client.line import Command, Line
+from millstream.console.changes.actions import ACTIONS, Action
+from millstream.console.model.names import text_of
+
+#: A group that nobody has; the forms below do nothing to it.
+_NO_GROUP = "millstream:no-such-group"
+
+#: Command -> a whole one, for DRYRUN, and whether it may be sent as it is, since it changes nothing.
+_FORMS: dict[str, tuple[Command, bool]] = {
+    "XGROUP SETID": (("XGROUP", "SETID", "KEY", _NO_GROUP, "0-0"), True),
+    "XGROUP CREATE": (("XGROUP", "CREATE", "KEY", _NO_GROUP, "no-id"), True),
+    "XGROUP DESTROY": (("XGROUP", "DESTROY", "KEY", _NO_GROUP), True),
+    "XGROUP DELCONSUMER": (("XGROUP", "DELCONSUMER", "KEY", _NO_GROUP, "c"), True),
+    "XACK": (("XACK", "KEY", _NO_GROUP, "0-0"), True),
+    "XCLAIM": (("XCLAIM", "KEY", _NO_GROUP, "c", "0", "0-0"), True),
+    "XNACK": (("XNACK", "KEY", _NO_GROUP, "FAIL", "IDS", "1", "0-0"), True),
+    "XDEL": (("XDEL", "KEY", "0-0"), True),
+    "XADD": (("XADD", "KEY", "no-id", "f", "v"), True),
+    "XTRIM": (("XTRIM", "KEY", "MAXLEN", "-1"), True),
+    "DEL": (("DEL", "KEY"), False),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Rights:
+    """What a user may do to one stream.
+
+    Attributes:
+        user: its name; empty where the server does not tell.
+        refused: command -> the server's reason; what lacks is allowed, or not known beforehand.
+        capabilities: newer commands that the server has.
+    """
+
+    user: str = ""
+    refused: Mapping[str, str] = field(default_factory=dict)
+    capabilities: Capabilities = field(default_factory=Capabilities)
+
+    def why_not(self, action: Action) -> str | None:
+        """Why an action is not open to this user; None where it is, as far as is known."""
+        for command in action.commands:
+            emulated = command == "XNACK" and not self.capabilities.xnack
+            run = "XCLAIM" if emulated else command
+            if run in self.refused:
+                name = f" {self.user!r}" if self.user else ""
+                return f"the server does not let the user{name} run {run} here: {self.refused[run]}"
+        return None
+
+    def closed(self) -> dict[str, str]:
+        """Action -> why it is not open to this user."""
+        found = ((action.name, self.why_not(action)) for action in ACTIONS)
+        return {name: why for name, why in found if why is not None}
+
+
+async def rights_on(line: Line, stream: str) -> Rights:
+    """What the connection's user may do to a stream.
+
+    Args:
+        line: to the server.
+        stream: key of the stream; it need not be there.
+
+    Raises:
+        Disconnected: no answer came.
+    """
+    near = line.near(stream)
+    capabilities = await find(line, stream)
+    needed = {command for action in ACTIONS for command in action.commands if command in _FORMS}
+    names = sorted(needed if capabilities.xnack else needed - {"XNACK"})
+    (whoami,) = await near.calls([("ACL", "WHOAMI")])
+    user = "" if isinstance(whoami, Exception) else text_of(whoami)
+    refused = await _dry(near, stream, user, names) if user else None
+    if refused is None:
+        refused = await _tried(near, stream, names)
+    return Rights(user, refused, capabilities)
+
+
+def _filled(name: str, stream: str) -> Command:
+    return tuple(stream if word == "KEY" else word for word in _FORMS[name][0])
+
+
+async def _dry(line: Line, stream: str, user: str, names: Iterable[str]) -> dict[str, str] | None:
+    """Refused commands by ACL DRYRUN; None where the server has none, or does not let us ask."""
+    names = list(names)
+    first, *rest = await line.calls([("ACL", "DRYRUN", user, *_filled(name, stream)) for name in names])
+    if isinstance(first, Exception):
+        return None
+    return {
+        name: text_of(reply)
+        for name, reply in zip(names, (first, *rest), strict=True)
+        if isinstance(reply, bytes) and reply != b"OK"
+    }
+
+
+async def _tried(line: Line, stream: str, names: Iterable[str]) -> dict[str, str]:
+    """Refused commands, by forms of them that change nothing."""
+    names = [name for name in names if _FORMS[name][1]]
+    answers = await line.calls([_filled(name, stream) for name in names])
+    return {
+        name: str(reply)
+        for name, reply in zip(names, answers, strict=True)
+        if isinstance(reply, Exception) and ("NOPERM" in str(reply) or "permission" in str(reply))
+    }

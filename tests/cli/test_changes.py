@@ -1,0 +1,241 @@
+"""``group rewind``, ``pending ack`` and the other changes in the shell: previews, questions, exit codes.
+
+The words are those of the table of actions.
+"""
+
+import json
+import shlex
+from collections.abc import Iterator
+from typing import Any
+
+import click
+import pytest
+import redis
+from click.testing import CliRunner, Result
+
+from millstream.cli.changes import changing
+from millstream.cli.main import main
+from millstream.console.changes.actions import ACTIONS
+from support.servers import ServerProcess
+
+pytestmark = pytest.mark.realserver
+
+
+def run(server: ServerProcess, *words: str, code: int = 0) -> Result:
+    """``millstream`` in this process."""
+    done = CliRunner().invoke(main, [*words, "--url", server.url])
+    assert done.exit_code == code, (words, done.output, done.exception)
+    return done
+
+
+def facts(server: ServerProcess, *words: str, code: int = 0) -> Any:
+    """The JSON that a subcommand shows."""
+    return json.loads(run(server, *words, "-o", "json", code=code).stdout)
+
+
+def fill(client: redis.Redis, key: str = "orders", entries: int = 10, read: int = 6) -> None:
+    """Entries 1-0 to n-0, of which the group ``billing`` was delivered some, all to ``web``."""
+    for number in range(1, entries + 1):
+        client.xadd(key, {"n": number}, id=f"{number}-0")
+    client.xgroup_create(key, "billing", id="0")
+    client.xreadgroup("billing", "web", {key: ">"}, count=read)
+
+
+def state(client: redis.Redis) -> Any:
+    """All that a change could have changed."""
+    pending = client.xpending_range("orders", "billing", "-", "+", 100)
+    rows = [(row["message_id"], row["consumer"], row["times_delivered"]) for row in pending]
+    return rows, client.xinfo_groups("orders"), client.xlen("orders"), client.exists("millstream:audit")
+
+
+CHANGES = [
+    ("group", "rewind", "orders", "billing", "--to", "start"),
+    ("group", "create", "orders", "second", "--at", "1h-ago"),
+    ("group", "rm", "orders", "billing"),
+    ("consumer", "rm", "orders", "billing", "web", "--claim-to", "other"),
+    ("pending", "ack", "orders", "billing", "1-0"),
+    ("pending", "claim", "orders", "billing", "--all", "--to", "other"),
+    ("pending", "nack", "orders", "billing", "--consumer", "web", "--mode", "silent"),
+    ("stream", "rm", "orders"),
+]
+
+
+@pytest.mark.parametrize("words", CHANGES, ids=lambda words: " ".join(words[:2]))
+def test_a_change_is_shown_before_it_is_made(
+    server: ServerProcess, client: redis.Redis, words: tuple[str, ...]
+) -> None:
+    """``--dry-run`` and a question that nobody can be asked change nothing; ``--yes`` does; the audit stream has it."""
+    fill(client)
+    before = state(client)
+    shown = facts(server, *words, "--dry-run")
+    assert (shown["applied"], shown["action"]) == (False, " ".join(words[:2]))
+    assert shown["commands"]
+    assert shown["before_after"]
+    assert shown["undo"] or shown["undo_note"]
+    asked = run(server, *words, code=2)
+    assert "say --yes" in asked.stderr
+    assert asked.stdout == ""
+    assert state(client) == before
+    done = facts(server, *words, "--yes")
+    assert (done["applied"], done["moved"], done["refused"]) == (True, 0, 0)
+    assert facts(server, "audit", "ls")[0]["action"] == " ".join(words[:2])
+    assert facts(server, "audit", "ls", "orders")[0]["change"] == done["change"]
+
+
+def test_a_person_is_asked(server: ServerProcess, client: redis.Redis, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The preview, then the question, on standard error; no means that nothing is changed."""
+    fill(client)
+    before, asked = state(client), []
+    monkeypatch.setattr(changing, "confirm", lambda question, action: asked.append((question, action)))
+    done = run(server, "group", "rewind", "orders", "billing", "--to", "-2")
+    assert asked == [("Set group 'billing' of 'orders' from 6-0 to 4-0?", "do it")]
+    assert "2 entries are delivered again." in done.stderr
+    assert "LAST" not in done.stdout.partition("FACT")[0]
+    run(server, "group", "rewind", "orders", "billing", "--to", "6-0", "--yes")
+    assert state(client)[:3] == before[:3]
+
+
+def test_a_line_that_is_shown_does_what_was_shown(server: ServerProcess, client: redis.Redis) -> None:
+    """The command line of a preview, and the one that undoes it, are run as they are; after both all is as it was."""
+    fill(client)
+    for words in CHANGES[:1] + CHANGES[4:7]:
+        before = state(client)[0]
+        line = shlex.split(facts(server, *words, "--dry-run")["line"])[1:]
+        done = facts(server, *line, "--yes")
+        facts(server, *shlex.split(done["undo"])[1:], "--yes")
+        assert state(client)[0] == before, words
+
+
+def test_facts_that_moved_while_somebody_read_the_question(
+    server: ServerProcess, client: redis.Redis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing is changed, it is said what moved, and the exit code is 1."""
+    fill(client)
+    read = lambda *_: client.xreadgroup("billing", "web", {"orders": ">"}, count=1)  # noqa: E731 - used once
+    monkeypatch.setattr(changing, "confirm", read)
+    done = run(server, "group", "rewind", "orders", "billing", "--to", "start", code=1)
+    assert "last-delivered-id was 6-0 and is 7-0" in done.stderr
+    assert client.xinfo_groups("orders")[0]["last-delivered-id"] == b"7-0"
+
+
+def test_without_a_question_a_change_is_planned_anew(
+    server: ServerProcess, client: redis.Redis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With ``--yes`` nobody saw the first plan: where a group reads on meanwhile, the next one holds."""
+    fill(client)
+    made, tries = changing.made, []
+
+    def late(*arguments: Any) -> Any:
+        tries.append(1)
+        if len(tries) < 3:
+            client.xreadgroup("billing", "web", {"orders": ">"}, count=1)
+        return made(*arguments)
+
+    monkeypatch.setattr(changing, "made", late)
+    done = facts(server, "group", "rewind", "orders", "billing", "--to", "start", "--yes")
+    assert (len(tries), done["applied"], done["again"]) == (3, True, 8)
+
+
+def test_nothing_to_do_is_no_failure(server: ServerProcess, client: redis.Redis) -> None:
+    """No entry fits: said, and exit code 0."""
+    fill(client)
+    assert "nothing to change" in run(server, "pending", "ack", "orders", "billing", "--idle", "1d").stderr
+    assert "nothing to change" in run(server, "group", "rewind", "orders", "billing", "--to", "6-0").stderr
+    assert "not pending there" in run(server, "pending", "ack", "orders", "billing", "9-0").stdout
+
+
+USAGE = [
+    ("group", "rewind", "orders", "billing"),
+    ("group", "rewind", "orders", "billing", "--to", "end", "--like", "x"),
+    ("group", "rewind", "orders", "billing", "--to", "soon"),
+    ("group", "create", "orders", "second", "--at", "-5"),
+    ("pending", "ack", "orders", "billing"),
+    ("pending", "ack", "orders", "billing", "1-0", "--all"),
+    ("pending", "ack", "orders", "billing", "one"),
+    ("pending", "claim", "orders", "billing", "1-0"),
+    ("pending", "nack", "orders", "billing", "1-0", "--mode", "loud"),
+    ("pending", "ack", "orders", "billing", "--idle", "long"),
+]
+FAILS = [
+    ("group", "rewind", "nowhere", "billing", "--to", "end"),
+    ("group", "rewind", "orders", "nobody", "--to", "end"),
+    ("group", "rewind", "orders", "billing", "--to", "99-0"),
+    ("group", "rewind", "orders", "billing", "--like", "nobody"),
+    ("group", "create", "orders", "billing"),
+    ("consumer", "rm", "orders", "billing", "nobody"),
+    ("consumer", "rm", "orders", "billing", "web", "--claim-to", "web"),
+    ("stream", "rm", "nowhere"),
+    ("audit", "undo", "nothing"),
+]
+
+
+@pytest.mark.parametrize(("code", "words"), [(2, words) for words in USAGE] + [(1, words) for words in FAILS])
+def test_what_cannot_be_is_refused(
+    server: ServerProcess, client: redis.Redis, code: int, words: tuple[str, ...]
+) -> None:
+    """2 for the command line, 1 for what the server has; one line, and nothing is changed."""
+    fill(client)
+    before = state(client)
+    done = run(server, *words, "--yes", code=code)
+    assert (done.stdout, "Traceback" in done.stderr, state(client)) == ("", False, before)
+
+
+NAMES = ["\x1b[2Jx", "a\nb", "[red]x[/]", "two words", "$(x)", "\udcff", "\u202e", "-x"]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_names_that_strangers_chose_move_no_cursor(server: ServerProcess, client: redis.Redis, name: str) -> None:
+    """Stream, group and consumer, in previews, results, questions, refusals, and the list of changes."""
+    raw = name.encode(errors="surrogateescape")
+    client.xadd(raw, {"n": 1}, id="1-0")
+    client.xgroup_create(raw, raw, id="0")
+    client.xreadgroup(raw, raw, {raw: ">"})
+    asked = [
+        ("pending", "claim", "--all", f"--to={name}2", "--yes"),
+        ("group", "rewind", "--to=start", "--dry-run"),
+        ("group", "rewind", "--to=99-0", "--dry-run"),
+        ("group", "create", "--at=start", "--dry-run"),
+        ("pending", "ack", "--all"),
+    ]
+    every = [CliRunner().invoke(main, (*words, f"--url={server.url}", "--", name, name)) for words in asked]
+    words = ("consumer", "rm", "--dry-run", f"--url={server.url}", "--", name, name, "nobody")
+    every.append(CliRunner().invoke(main, words))
+    every.append(run(server, "audit", "ls"))
+    for done in every:
+        assert all(char.isprintable() or char == "\n" for char in done.output), ascii(done.output)
+        assert done.exception is None or isinstance(done.exception, SystemExit), done.exception
+
+
+def test_what_is_in_the_audit_stream_is_shown_escaped(server: ServerProcess, client: redis.Redis) -> None:
+    """Anybody may have written it."""
+    client.xadd("millstream:audit", {"action": "\x1b[2J", "who": b"\xff", "line": "=cmd()", "undo": "[bold]", "x": "y"})
+    for form in ("table", "json", "jsonl", "csv"):
+        done = run(server, "audit", "ls", "-o", form)
+        assert all(char.isprintable() or char == "\n" for char in done.output)
+    assert "'=cmd()" in run(server, "audit", "ls", "-o", "csv").stdout
+
+
+def commands() -> Iterator[tuple[str, click.Command]]:
+    """Every subcommand of two words."""
+    context = click.Context(main)
+    for name in ("stream", "group", "pending", "consumer", "dead", "worker", "audit"):
+        noun = main.get_command(context, name)
+        assert isinstance(noun, click.Group)
+        for verb in noun.list_commands(context):
+            found = noun.get_command(context, verb)
+            assert found is not None
+            yield f"{name} {verb}", found
+
+
+LOOKS = {"ls", "show", "tail", "get", "gaps", "export"}
+
+
+def test_every_change_of_the_shell_is_an_action_and_no_more() -> None:
+    """A page shows the table of actions: the same words, and each line is one that the shell reads."""
+    found = {name: command for name, command in commands() if name.partition(" ")[2] not in LOOKS}
+    assert {action.name for action in ACTIONS} == set(found)
+    for action in ACTIONS:
+        words = action.line.split()
+        known = {option for param in found[action.name].params for option in param.opts}
+        assert " ".join(words[1:3]) == action.name
+        assert [word for word in words if word.startswith("--") and word not in known] == []

@@ -1,0 +1,453 @@
+"""Changes on a real redis-server and on ours: what they do, what they leave alone, how they are undone."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import redis
+
+from millstream.client.line import Line
+from millstream.client.open import open_line
+from millstream.console.changes import audit, making
+from millstream.console.changes.actions import BY_NAME
+from millstream.console.changes.audit import Actor
+from millstream.console.changes.gather import rewind_facts
+from millstream.console.changes.guard import STEPS, ChangeOutcome
+from millstream.console.changes.making import Prepared
+from millstream.console.changes.plan import BeforeAfter, ChangeRefusedError, HeldEntry
+from millstream.console.changes.positions import StreamPlace, place_of
+from millstream.console.changes.rights import rights_on
+from millstream.console.model.pending import PendingChoice
+from millstream.console.reading.asking import NotReadableError
+from support.accounts import user
+from support.servers import ServerProcess
+
+pytestmark = pytest.mark.realserver
+
+WHO = Actor("alice@laptop", "127.0.0.1", "console")
+Look = Callable[[Callable[[Line], Awaitable[Any]]], Any]
+WORDS = ("millstream", "pending")
+
+
+def fill(client: redis.Redis, entries: int = 10, read: int = 6, key: str = "orders") -> None:
+    """Entries 1-0 to n-0, of which the group ``billing`` was delivered some, all to ``web``."""
+    with client.pipeline(transaction=False) as pipe:
+        for number in range(1, entries + 1):
+            pipe.xadd(key, {"n": number}, id=f"{number}-0")
+        pipe.xgroup_create(key, "billing", id="0")
+        if read:
+            pipe.xreadgroup("billing", "web", {key: ">"}, count=read)
+        pipe.execute()
+
+
+def group(client: redis.Redis, name: str = "billing") -> dict[str, Any]:
+    found: list[dict[str, Any]] = client.xinfo_groups("orders")
+    return next(each for each in found if each["name"] == name.encode())
+
+
+def held(client: redis.Redis) -> dict[str, tuple[str, int]]:
+    """Id -> consumer and deliveries."""
+    rows: list[dict[str, Any]] = client.xpending_range("orders", "billing", "-", "+", 10_000)
+    return {row["message_id"].decode(): (row["consumer"].decode(), row["times_delivered"]) for row in rows}
+
+
+def do(look: Look, make: Callable[[Line], Awaitable[Prepared]], between: Callable[[], object] | None = None) -> Any:
+    """Prepare a change, let something happen in between, and make it."""
+    prepared: Prepared = look(make)
+    if between is not None:
+        between()
+    return prepared, look(lambda line: making.carry_out(line, prepared, WHO, "c1"))
+
+
+def changes(look: Look) -> list[audit.AuditEntry]:
+    async def every(line: Line) -> list[audit.AuditEntry]:
+        return [one async for one in audit.entries(line)]
+
+    found: list[audit.AuditEntry] = look(every)
+    return found
+
+
+REWINDS = {
+    "start": ("0-0", 10), "end": ("10-0", 0), "-2": ("4-0", 6), "+2": ("8-0", 2), "-99": ("0-0", 10),
+    "+99": ("10-0", 0),
+    "3-0": ("3-0", 7), "4": ("3-0", 7), "1": ("0-0", 10), "+0": ("6-0", 4), "5-7": ("5-7", 5), "2": ("1-0", 9),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("to", REWINDS)
+def test_a_group_is_set_to_a_place_and_its_lag_stays_known(look: Look, client: redis.Redis, to: str) -> None:
+    """The server itself says the lag that the preview said; the undo brings everything back."""
+    fill(client)
+    before = group(client)
+    place, lag = REWINDS[to]
+    prepared, outcome = do(look, lambda line: making.rewind(line, "orders", "billing", place_of(to, 0)))
+    after = group(client)
+    assert (after["last-delivered-id"].decode(), after["lag"]) == (place, lag)
+    assert BeforeAfter("lag", 4, lag) in prepared.plan.table
+    assert abs(lag - 4) == prepared.plan.facts["again"] + prepared.plan.facts["skipped"]
+    assert outcome.whole
+    if to != "+0":
+        do(look, lambda line: making.rewind(line, "orders", "billing", StreamPlace("id", id="6-0")))
+    assert group(client) == before
+
+
+def test_a_group_is_set_like_another(look: Look, client: redis.Redis) -> None:
+    """Same place, same lag; a group that is not there is refused."""
+    fill(client)
+    client.xgroup_create("orders", "second", id="2-0")
+    do(look, lambda line: making.rewind(line, "orders", "second", StreamPlace("like", group="billing")))
+    assert (group(client, "second")["last-delivered-id"], group(client, "second")["lag"]) == (b"6-0", 4)
+    with pytest.raises(ChangeRefusedError, match="no group 'third'"):
+        look(lambda line: making.rewind(line, "orders", "billing", StreamPlace("like", group="third")))
+
+
+def test_a_rewind_mends_a_lag_that_nobody_knew(look: Look, client: redis.Redis) -> None:
+    """After XGROUP SETID without ENTRIESREAD the lag is null; set to where it stands, it is a number again."""
+    fill(client)
+    client.execute_command("XGROUP", "SETID", "orders", "billing", "5-0")
+    assert group(client)["lag"] is None
+    prepared, _ = do(look, lambda line: making.rewind(line, "orders", "billing", place_of("+0", 0)))
+    assert prepared.plan.facts == {"again": 0, "skipped": 0, "pending_in_between": 0}
+    assert group(client)["lag"] == 5
+
+
+def test_a_group_that_moved_since_the_preview_is_left_alone(look: Look, client: redis.Redis) -> None:
+    """Nothing is changed, it is said what moved, and nothing is written down."""
+    fill(client)
+    make = lambda line: making.rewind(line, "orders", "billing", StreamPlace("start"))  # noqa: E731 - used once
+    _, outcome = do(look, make, lambda: client.xreadgroup("billing", "web", {"orders": ">"}, count=1))
+    assert [(each.became, each.why) for each in outcome.results] == [
+        ("moved", "the group 'billing': last-delivered-id was 6-0 and is 7-0")
+    ]
+    assert group(client)["last-delivered-id"] == b"7-0"
+    assert changes(look) == []
+
+
+def test_more_entries_than_are_counted_leave_the_lag_unknown(look: Look, client: redis.Redis) -> None:
+    """The bound is said, and no number is made up."""
+    fill(client, 5_000, 2_500)
+    facts = look(lambda line: rewind_facts(line, "orders", "billing", StreamPlace("id", id="1000-0"), most=100))
+    assert (facts.between.entries, facts.between.more, facts.there.after) == (100, True, None)
+    facts = look(lambda line: rewind_facts(line, "orders", "billing", StreamPlace("id", id="1000-0")))
+    assert (facts.between.entries, facts.between.pending, facts.there.after) == (1_500, 1_500, 4_000)
+
+
+def test_a_group_is_made_where_it_is_to_begin(look: Look, client: redis.Redis) -> None:
+    """With its lag known; once; and with a stream only where that was asked for."""
+    fill(client)
+    do(look, lambda line: making.create(line, "orders", "second", StreamPlace("id", id="4-0")))
+    assert (group(client, "second")["last-delivered-id"], group(client, "second")["lag"]) == (b"4-0", 6)
+    with pytest.raises(ChangeRefusedError, match="already"):
+        look(lambda line: making.create(line, "orders", "second", StreamPlace("end")))
+    with pytest.raises(ChangeRefusedError, match="--mkstream"):
+        look(lambda line: making.create(line, "nowhere", "g", StreamPlace("end")))
+    do(look, lambda line: making.create(line, "nowhere", "g", StreamPlace("end"), mkstream=True))
+    assert client.xinfo_groups("nowhere")[0]["name"] == b"g"
+    client.set("text", "x")
+    with pytest.raises(NotReadableError, match="holds no stream"):
+        look(lambda line: making.create(line, "text", "g", StreamPlace("end"), mkstream=True))
+
+
+def test_a_group_that_was_made_meanwhile_is_not_taken_for_ours(look: Look, client: redis.Redis) -> None:
+    """Neither it nor its stream is touched."""
+    make = lambda line: making.create(line, "orders", "billing", StreamPlace("end"), mkstream=True)  # noqa: E731 - used once
+    _, outcome = do(look, make, lambda: fill(client))
+    assert [each.why for each in outcome.results] == ["the key 'orders': value was 0 and is 1"]
+
+
+def test_a_removed_group_comes_back_with_what_was_pending(look: Look, client: redis.Redis) -> None:
+    """The line that makes it, and then the audit entry."""
+    fill(client)
+    before, pending = group(client), held(client)
+    prepared, outcome = do(look, lambda line: making.remove_group(line, "orders", "billing"))
+    assert (outcome.whole, client.xinfo_groups("orders")) == (True, [])
+    assert prepared.plan.undo.words[:3] == ("millstream", "group", "create")
+    do(look, lambda line: making.create(line, "orders", "billing", StreamPlace("id", id="6-0")))
+    do(look, lambda line: making.undo(line, "c1"))
+    assert held(client) == pending
+    assert group(client) == before
+
+
+def test_a_group_whose_pending_entries_changed_is_not_removed(look: Look, client: redis.Redis) -> None:
+    """The preview said how many are dropped."""
+    fill(client)
+    make = lambda line: making.remove_group(line, "orders", "billing")  # noqa: E731 - used once
+    _, outcome = do(look, make, lambda: client.xack("orders", "billing", "1-0"))
+    assert [each.why for each in outcome.results] == ["the group 'billing': pending was 6 and is 5"]
+    assert group(client)["pending"] == 5
+
+
+def test_a_removed_consumer_drops_what_it_holds_and_gets_it_back(look: Look, client: redis.Redis) -> None:
+    """The preview says how many; the undo puts back the consumer, its entries and their deliveries."""
+    fill(client)
+    pending = held(client)
+    prepared, _ = do(look, lambda line: making.remove_consumer(line, "orders", "billing", "web"))
+    assert prepared.plan.facts == {"pending_moved": 0, "pending_dropped": 6}
+    assert any("drops 6 entries" in note for note in prepared.plan.notes)
+    assert (held(client), client.xinfo_consumers("orders", "billing")) == ({}, [])
+    do(look, lambda line: making.undo(line, "c1"))
+    assert held(client) == pending
+
+
+def test_a_removed_consumer_hands_over_first(look: Look, client: redis.Redis) -> None:
+    """Nothing is dropped; what it is given in between keeps it; the undo gives all back."""
+    fill(client, 3_000, 2_500)
+    make = lambda line: making.remove_consumer(line, "orders", "billing", "web", "other")  # noqa: E731 - used twice
+    _, outcome = do(look, make)
+    assert outcome.whole
+    assert {consumer for consumer, _ in held(client).values()} == {"other"}
+    assert [each["name"] for each in client.xinfo_consumers("orders", "billing")] == [b"other"]
+    assert len(changes(look)) == -(-2_500 // STEPS) + 1  # each script's, and that of the removal
+    do(look, lambda line: making.undo(line, "c1"))
+    assert {consumer for consumer, _ in held(client).values()} == {"web"}
+    prepared: Prepared = look(make)
+    client.xreadgroup("billing", "web", {"orders": ">"}, count=1)
+    outcome = look(lambda line: making.carry_out(line, prepared, WHO, "c2"))
+    assert (outcome.whole, len(held(client))) == (True, 2_501)
+
+
+def test_entries_are_acknowledged_and_made_pending_again(look: Look, client: redis.Redis) -> None:
+    """By id; with the same consumer and deliveries afterwards; one that is not pending is said to be none."""
+    fill(client)
+    client.xclaim("orders", "billing", "other", 0, ["2-0"], retrycount=7, justid=True)
+    pending = held(client)
+    ids = ("1-0", "2-0", "9-0")
+    prepared, outcome = do(look, lambda line: making.acknowledge(line, "orders", "billing", ids, WORDS))
+    assert (outcome.done, outcome.whole, len(held(client))) == (2, True, 4)
+    assert prepared.plan.notes[-1] == "1 of the 3 ids is not pending there."
+    assert prepared.plan.commands == (("XACK", "orders", "billing", "1-0", "2-0"),)
+    do(look, lambda line: making.undo(line, "c1"))
+    assert held(client) == pending
+
+
+def test_an_entry_that_was_claimed_meanwhile_is_left_alone(look: Look, client: redis.Redis) -> None:
+    """Each entry stands for itself: the others are acknowledged."""
+    fill(client, 10, 2)
+    prepared: Prepared = look(lambda line: making.acknowledge(line, "orders", "billing", ("1-0", "2-0"), WORDS))
+    plan = prepared.plan
+    client.xclaim("orders", "billing", "other", 0, ["1-0"])
+    outcome: ChangeOutcome = look(lambda line: making.carry_out(line, Prepared(plan, prepared.rights), WHO, "c1"))
+    assert [each.became for each in outcome.results] == ["moved", "done"]
+    assert outcome.of("moved")[0].why == "entry 1-0: its consumer was web and is other"
+    assert held(client) == {"1-0": ("other", 2)}
+    assert [(one.done, one.moved) for one in changes(look)] == [(1, 1)]
+
+
+def test_pending_entries_are_chosen_by_what_they_are(look: Look, client: redis.Redis) -> None:
+    """By consumer, deliveries, and that nobody holds them; in pages, each with an entry in the audit stream."""
+    fill(client, 2_600, 2_500)
+    client.xclaim("orders", "billing", "other", 0, [f"{number}-0" for number in range(1, 301)])
+    choice = PendingChoice(deliveries=2)
+    prepared, outcome = do(look, lambda line: making.nack(line, "orders", "billing", choice, WORDS, mode="fail"))
+    assert (prepared.entries, outcome.done, len(changes(look))) == (300, 300, 2)
+    assert prepared.plan.table == (BeforeAfter("held by other", 300, 0), BeforeAfter("held by nobody", 0, 300))
+    unowned = PendingChoice(unowned=True)
+    claim = lambda line: making.claim(line, "orders", "billing", unowned, WORDS, consumer="third")  # noqa: E731 - once
+    assert do(look, claim)[1].done == 300
+    everything = PendingChoice()
+    seen: list[int] = []
+    acked = look(lambda line: making.acknowledge(line, "orders", "billing", everything, WORDS, tell=seen.append))
+    assert (acked.entries, seen) == (2_500, [1_000, 2_000, 2_500])
+    assert look(lambda line: making.carry_out(line, acked, WHO, "c3")).done == 2_500
+    assert held(client) == {}
+
+
+@pytest.mark.parametrize(("mode", "deliveries"), [("silent", 0), ("fail", 1)])
+def test_entries_are_given_back(look: Look, client: redis.Redis, mode: Any, deliveries: int) -> None:
+    """To nobody, the delivery counted or not, on servers with XNACK and without; and the undo gives them to web."""
+    fill(client, 3, 2)
+    pending = held(client)
+    do(look, lambda line: making.nack(line, "orders", "billing", ("1-0",), WORDS, mode=mode))
+    assert held(client) == {**pending, "1-0": ("", deliveries)}
+    do(look, lambda line: making.undo(line, "c1"))
+    assert held(client) == pending
+
+
+def test_a_fatal_release_needs_a_server_that_has_it(look: Look, client: redis.Redis) -> None:
+    """Without XNACK it is refused with the reason and what to do instead."""
+    fill(client, 3, 2)
+    make = lambda line: making.nack(line, "orders", "billing", ("1-0",), WORDS, mode="fatal")  # noqa: E731 - used once
+    if not look(lambda line: rights_on(line, "orders")).capabilities.xnack:
+        with pytest.raises(ChangeRefusedError, match="has no XNACK"):
+            look(make)
+        return
+    do(look, make)
+    assert held(client)["1-0"] == ("", 2**63 - 1)
+    do(look, lambda line: making.undo(line, "c1"))
+    assert held(client)["1-0"] == ("web", 1)
+
+
+def test_an_undo_leaves_alone_what_went_on_since(look: Look, client: redis.Redis) -> None:
+    """What is pending again, claimed by others, or gone from the stream."""
+    fill(client)
+    do(look, lambda line: making.acknowledge(line, "orders", "billing", ("1-0", "2-0", "3-0"), WORDS))
+    client.xclaim("orders", "billing", "other", 0, ["1-0"], force=True, justid=True)
+    client.xdel("orders", "2-0")
+    _, outcome = do(look, lambda line: making.undo(line, "c1"))
+    assert [(each.became, each.count) for each in outcome.results] == [("moved", 0), ("done", 0), ("done", 1)]
+    assert (held(client)["1-0"][0], "2-0" in held(client), held(client)["3-0"]) == ("other", False, ("web", 1))
+
+
+def test_a_stream_is_removed_if_it_is_as_it_was(look: Look, client: redis.Redis) -> None:
+    """An entry that came since the preview keeps it."""
+    fill(client)
+    make = lambda line: making.remove_stream(line, "orders")  # noqa: E731 - used twice
+    prepared, outcome = do(look, make, lambda: client.xadd("orders", {"n": 1}, id="11-0"))
+    assert [each.became for each in outcome.results] == ["moved"]
+    assert prepared.plan.facts == {"entries": 10, "groups": 1, "pending": 6}
+    do(look, make)
+    assert client.exists("orders") == 0
+
+
+def test_a_change_is_written_down(look: Look, client: redis.Redis) -> None:
+    """Who, from where, which line and commands, how it is undone."""
+    fill(client)
+    do(look, lambda line: making.rewind(line, "orders", "billing", StreamPlace("start")))
+    (one,) = changes(look)
+    assert (one.action, one.stream, one.group, one.who, one.place, one.via, one.user) == (
+        *("group rewind", "orders", "billing", "alice@laptop", "127.0.0.1", "console", "default"),
+    )
+    assert one.line == "millstream group rewind orders billing --to 0-0"
+    assert one.undo == "millstream group rewind orders billing --to 6-0"
+    assert one.commands == "XGROUP SETID orders billing 0-0 ENTRIESREAD 0"
+    assert (one.change, one.done, one.moved, one.held) == ("c1", 1, 0, ())
+
+
+@pytest.mark.parametrize("name", [b"\xff\x00{x}", b"two words", b"\x1b[2J", b"-", b"'\"$(x)", b"\xe2\x80\xae", b"0"])
+def test_names_may_hold_any_bytes(look: Look, client: redis.Redis, name: bytes) -> None:
+    """Stream, group and consumers: the script and the undo get the very bytes."""
+    text = name.decode(errors="surrogateescape")
+    client.xadd(name, {"n": 1}, id="1-0")
+    client.xgroup_create(name, name, id="0")
+    client.xreadgroup(name, name, {name: ">"})
+    do(look, lambda line: making.claim(line, text, text, ("1-0",), WORDS, consumer=text + "2"))
+    assert client.xpending(name, name)["consumers"] == [{"name": name + b"2", "pending": 1}]
+    do(look, lambda line: making.undo(line, "c1"))
+    assert client.xpending(name, name)["consumers"] == [{"name": name, "pending": 1}]
+    do(look, lambda line: making.remove_consumer(line, text, text, text))
+    do(look, lambda line: making.rewind(line, text, text, StreamPlace("start")))
+    assert client.xinfo_groups(name)[0]["last-delivered-id"] == b"0-0"
+
+
+# -- what the user may do ---------------------------------------------------------------------------------------------
+
+
+def as_user(server: ServerProcess, account: str) -> str:
+    return server.url.replace("redis://", f"redis://{account}")
+
+
+def by(server: ServerProcess, account: str, work: Callable[[Line], Awaitable[Any]]) -> Any:
+    """What a user with few rights sees."""
+
+    async def main() -> Any:
+        line = open_line(as_user(server, account))
+        try:
+            return await work(line)
+        finally:
+            await line.close()
+
+    return asyncio.run(main())
+
+
+@pytest.mark.parametrize("dry", [("+acl|dryrun", "+acl|whoami"), ("+acl|whoami",), ()])
+def test_what_the_user_may_not_do_is_known_beforehand(
+    server: ServerProcess, client: redis.Redis, dry: tuple[str, ...]
+) -> None:
+    """Whether or not the user may ask for it; a look changes nothing, and what is refused has a reason."""
+    fill(client)
+    before = held(client), group(client)
+    rules = ("~orders", "+@read", "+@connection", "+xack", "+xgroup|setid", "+info", "+time", *dry)
+    with user(client, *rules) as account:
+        rights = by(server, account, lambda line: rights_on(line, "orders"))
+        assert rights.why_not(BY_NAME["pending ack"]) is None
+        assert rights.why_not(BY_NAME["group rewind"]) is None
+        for name in ("group create", "group rm", "consumer rm", "pending claim", "pending nack"):
+            assert "does not let the user" in (rights.why_not(BY_NAME[name]) or ""), name
+        assert ("stream rm" in rights.closed()) == (len(dry) == 2)
+        other = by(server, account, lambda line: rights_on(line, "other"))
+        assert other.why_not(BY_NAME["pending ack"]) is not None
+        with pytest.raises(ChangeRefusedError, match=r"group rm: .* XGROUP DESTROY"):
+            by(server, account, lambda line: making.remove_group(line, "orders", "billing"))
+    assert (held(client), group(client)) == before
+
+
+def test_a_user_without_scripts_looks_right_before_the_change(server: ServerProcess, client: redis.Redis) -> None:
+    """The same change, the same refusals, and it is said; what the user may not write down is said as well."""
+    fill(client)
+    rules = ("~orders", "+@read", "+@write", "+@connection", "+@transaction", "+time", "-eval")
+    with user(client, *rules) as account:
+        prepared = by(server, account, lambda line: making.rewind(line, "orders", "billing", StreamPlace("start")))
+        outcome = by(server, account, lambda line: making.carry_out(line, prepared, WHO, "c1"))
+        assert (outcome.whole, outcome.unguarded, outcome.audit) == (True, True, ())
+        assert "millstream:audit" in outcome.unaudited or "permission" in outcome.unaudited
+        assert group(client)["last-delivered-id"] == b"0-0"
+        again = by(server, account, lambda line: making.carry_out(line, prepared, WHO, "c1"))
+        assert [each.became for each in again.results] == ["moved"]
+    with user(client, *rules, "~millstream:audit") as account:
+        make = lambda line: making.acknowledge(line, "orders", "billing", ("1-0", "2-0"), WORDS)  # noqa: E731 - once
+        prepared = by(server, account, make)
+        client.xack("orders", "billing", "1-0")
+        outcome = by(
+            server, account, lambda line: making.carry_out(line, Prepared(prepared.plan, prepared.rights), WHO, "c")
+        )
+        assert ([each.became for each in outcome.results], len(outcome.audit)) == (["moved", "done"], 1)
+
+
+def test_a_user_who_may_not_write_the_audit_stream_is_told(server: ServerProcess, client: redis.Redis) -> None:
+    """The change is made, by a script still."""
+    fill(client)
+    with user(client, "~orders", "+@all") as account:
+        prepared = by(server, account, lambda line: making.rewind(line, "orders", "billing", StreamPlace("start")))
+        outcome = by(server, account, lambda line: making.carry_out(line, prepared, WHO, "c1"))
+    assert (outcome.whole, outcome.unguarded, outcome.audit) == (True, False, ())
+    assert outcome.unaudited
+
+
+def test_a_change_that_the_server_refuses_half_way_is_said(look: Look, client: redis.Redis) -> None:
+    """The words of the server, and no entry in the audit stream."""
+    fill(client)
+    prepared: Prepared = look(lambda line: making.acknowledge(line, "orders", "billing", ("1-0",), WORDS))
+    step = prepared.plan.steps[0]
+    broken = replace(
+        prepared.plan, steps=(replace(step, commands=(("XCLAIM", "orders", "billing", "c", 0, "no-id"),)),)
+    )
+    outcome = look(lambda line: making.carry_out(line, Prepared(broken, prepared.rights), WHO, "c1"))
+    assert [each.became for each in outcome.results] == ["refused"]
+    assert outcome.results[0].why == "ERR Unrecognized XCLAIM option 'no-id'"
+    assert changes(look) == []
+
+
+def test_the_audit_stream_may_hold_anything(look: Look, client: redis.Redis) -> None:
+    """What strangers wrote is listed; it undoes nothing that is no list of ours, and no loop comes of it."""
+    fill(client)
+    for fields in ({"x": "y"}, {"change": "c9", "held": b"\xff"}, {"change": "", "done": "9" * 50}):
+        client.xadd("millstream:audit", fields)
+    loop: Any = client.xadd("millstream:audit", {"change": "9-9"})
+    assert len(changes(look)) == 4
+    for name in ("c9", loop.decode(), "nothing", "", "1-1"):
+        with pytest.raises(ChangeRefusedError):
+            look(lambda line: making.undo(line, name))  # noqa: B023 - run at once
+    kept = audit.packed((HeldEntry("1-0", "web", 0, 1),))
+    for stream in ("orders", "other"):
+        client.xadd("millstream:audit", {"change": "two", "stream": stream, "group": "billing", "held": kept})
+    with pytest.raises(ChangeRefusedError, match="several groups"):
+        look(lambda line: making.undo(line, "two"))
+
+
+def test_what_is_not_there_is_said(look: Look, client: redis.Redis) -> None:
+    """No such stream, group or consumer: which, and what there is instead."""
+    fill(client)
+    for make in (
+        lambda line: making.rewind(line, "nowhere", "billing", StreamPlace("start")),
+        lambda line: making.rewind(line, "orders", "nobody", StreamPlace("start")),
+        lambda line: making.remove_group(line, "orders", "nobody"),
+        lambda line: making.acknowledge(line, "orders", "nobody", ("1-0",), WORDS),
+        lambda line: making.claim(line, "nowhere", "billing", ("1-0",), WORDS, consumer="c"),
+        lambda line: making.remove_stream(line, "nowhere"),
+    ):
+        with pytest.raises(NotReadableError, match=r"nowhere|nobody"):
+            look(make)
+    with pytest.raises(ChangeRefusedError, match="its consumers are: web"):
+        look(lambda line: making.remove_consumer(line, "orders", "billing", "nobody"))
