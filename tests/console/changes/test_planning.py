@@ -15,6 +15,7 @@ from millstream.console.changes.groups import Ahead, Between, rewind
 from millstream.console.changes.pending import FIRST, PendingList, Tally, acknowledge, previewed, put_back
 from millstream.console.changes.plan import (
     ABSENT,
+    MOST_SHOWN,
     BeforeAfter,
     ChangeRefusedError,
     HeldEntry,
@@ -210,6 +211,14 @@ def test_a_preview_of_many_entries_counts_all_and_shows_the_first() -> None:
         plan.digest == previewed(acknowledge(where, held), ("millstream",), Tally(Counter(web=1_000, other=5))).digest
     )
     assert plan.digest != previewed(acknowledge(where, held), ("millstream",), Tally(Counter(web=999, other=5))).digest
+
+
+def test_the_commands_of_a_long_plan_are_those_of_its_beginning() -> None:
+    """To show a hundred thousand of them took a minute: each was joined with all before it."""
+    held = [HeldEntry(f"{n}-0", "web", 5, 1) for n in range(1, 2_001)]
+    for plan in (put_back(PendingList("s", "g"), held, None), acknowledge(PendingList("s", "g"), held)):
+        ids = [word for command in plan.commands for word in command if str(word).endswith("-0")]
+        assert ids == [each.id for each in held[:MOST_SHOWN]]
 
 
 def test_what_nobody_held_is_put_back_to_nobody() -> None:

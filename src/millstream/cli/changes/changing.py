@@ -21,14 +21,14 @@ from millstream.cli.shared.output import FAILED, Column, Output, Table, output_o
 from millstream.texts import in_one_line
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable
+    from collections.abc import Awaitable, Sequence
 
     from millstream.client.line import Line
     from millstream.console.changes.audit import Actor
     from millstream.console.changes.gather import Counting
     from millstream.console.changes.guard import ChangeOutcome
     from millstream.console.changes.making import Prepared
-    from millstream.console.changes.plan import ChangePlan
+    from millstream.console.changes.plan import ChangePlan, Words
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -153,22 +153,27 @@ def _preview(output: Output, plan: "ChangePlan") -> None:
 
 def _facts(output: Output, plan: "ChangePlan") -> dict[str, object]:
     """What a change is; people get what programs need to tell apart as sentences."""
+    from millstream.console.changes.audit import cut  # noqa: PLC0415 - as above
+    from millstream.console.changes.plan import MOST_SHOWN, joined  # noqa: PLC0415 - as above
     from millstream.console.changes.writing import raw_line, shell_line  # noqa: PLC0415 - as above
 
-    def listed(lines: list[str]) -> object:
-        more = [f"... and {len(lines) - _SHOWN} more"] if len(lines) > _SHOWN else []
-        shown = lines[:_SHOWN] + more
+    def listed(lines: "Sequence[str]") -> object:
+        shown = [*lines[:_SHOWN], *([f"... and {len(lines) - _SHOWN} more"] if len(lines) > _SHOWN else [])]
         return "\n".join(shown) if output.form == "table" else shown
+
+    def raw(commands: "Sequence[Words]") -> object:
+        texts = [raw_line(command) for command in commands[:_SHOWN]]
+        return listed([*map(cut, texts), *([""] * (len(commands) - _SHOWN))])
 
     found: dict[str, object] = {
         "action": plan.action,
         "stream": plan.stream,
         "group": plan.group or None,
         **({} if output.form == "table" else plan.facts),
-        "notes": listed(list(plan.notes)),
+        "notes": listed(plan.notes),
         "line": shell_line(plan.words),
-        "commands": listed([raw_line(command) for command in plan.commands]),
-        "undo_commands": listed([raw_line(command) for command in plan.undo.commands]),
+        "commands": raw(plan.commands),
+        "undo_commands": raw(joined(plan.undo.commands[:MOST_SHOWN])),
         "undo_note": plan.undo.note or None,
     }
     return {name: value for name, value in found.items() if output.form != "table" or value}

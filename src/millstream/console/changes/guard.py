@@ -16,11 +16,11 @@ from typing import Any, Literal
 from millstream.client.cluster_line import ClusterLine
 from millstream.client.line import Command, Line
 from millstream.console.changes.audit import KEY, Actor, audit_command
-from millstream.console.changes.plan import ChangePlan, FactCheck, Step
+from millstream.console.changes.plan import MOST_SHOWN, ChangePlan, FactCheck, Step
 from millstream.errors import Disconnected
 
 #: Steps of one script.
-STEPS = 200
+STEPS = MOST_SHOWN
 
 SCRIPT = resources.files("millstream.console.changes").joinpath("guarded.lua").read_text(encoding="utf-8")
 

@@ -429,9 +429,15 @@ async def undo(line: Line, change: str) -> Prepared:
     rights = await _open(line, "audit undo", stream)
     where = PendingList(stream, group, rights.capabilities.xnack)
     await reading_groups.read_group(line, stream, group)
-    # a consumer's removal moved some of its entries first: each part is as its own change left it
-    plans = [pending.put_back(where, one.held or (), one.now) for one in kept]
-    steps = tuple(step for plan in plans for step in plan.steps)
-    whole = pending.put_back(where, [held for one in kept for held in one.held or ()], None)
+    tally = Tally()
+    for one in kept:
+        tally.held.update(held.consumer for held in one.held or ())
+
+    async def pages(line: Line) -> AsyncIterator[ChangePlan]:  # noqa: ARG001 - the entries are here already
+        # a consumer's removal moved some of its entries first: each part is as its own change left it
+        for one in kept:
+            yield pending.put_back(where, one.held or (), one.now)
+
+    first = pending.put_back(where, kept[0].held or (), kept[0].now)
     words = ("millstream", "audit", "undo", change)
-    return Prepared(replace(whole, words=words, steps=steps), rights, len(steps))
+    return Prepared(pending.put_back_all(first, words, tally), rights, tally.entries, pages)

@@ -121,17 +121,29 @@ def put_back(where: PendingList, held: Sequence[HeldEntry], now: str | None) -> 
     """
     fact = ("1", ABSENT) if now is None else ("2", now)
     steps = tuple(Step((where.put_back(each),), (_held_by(where, each, fact),), each.id) for each in held)
-    stream, group = where.stream, where.group
     undo = Undo(note="The change that was undone can be made again.")
-    by = Counter(each.consumer for each in held)
-    table = tuple(BeforeAfter(f"put back to {name or 'nobody'}", 0, count) for name, count in by.most_common(_NAMED))
-    question = f"Put {counted(len(held))} back into the pending entries of {group!r} on {stream!r}?"
+    return ChangePlan("audit undo", where.stream, where.group, (), "", steps=steps, undo=undo)
+
+
+def put_back_all(first: ChangePlan, words: tuple[str, ...], tally: Tally) -> ChangePlan:
+    """The plan of the first part of an undo as the preview of all parts.
+
+    Args:
+        first: of the first part.
+        words: the command line.
+        tally: of all parts, by whom they were held.
+    """
+    rows = tally.held.most_common(_NAMED)
+    table = [BeforeAfter(f"put back to {name or 'nobody'}", 0, count) for name, count in rows]
+    if (rest := len(tally.held) - _NAMED) > 0:
+        table.append(BeforeAfter(f"put back to {rest} more", 0, tally.entries - sum(count for _, count in rows)))
+    question = f"Put {counted(tally.entries)} back into the pending entries of {first.group!r} on {first.stream!r}?"
     notes = (
         "What was acknowledged, claimed or given back by others since then is left alone.",
         "What is no longer in the stream cannot be pending again.",
     )
-    facts: dict[str, object] = {"entries": len(held)}
-    return ChangePlan("audit undo", stream, group, (), question, table, notes, steps, undo, facts)
+    facts: dict[str, object] = {"entries": tally.entries}
+    return replace(first, words=words, question=question, table=tuple(table), notes=notes, facts=facts)
 
 
 def _held_by(where: PendingList, held: HeldEntry, fact: tuple[str, str]) -> FactCheck:
@@ -162,5 +174,7 @@ def previewed(first: ChangePlan, words: tuple[str, ...], tally: Tally, notes: tu
         rows.append(BeforeAfter(f"held by {rest} more", more, 0))
     if first.action == "pending ack":
         rows.append(BeforeAfter("acknowledged", 0, tally.entries))
+    if tally.entries > len(first.steps):
+        notes = (*notes, f"The commands shown are those of the first {len(first.steps)} entries.")
     facts: dict[str, object] = {"entries": tally.entries, "held_by": dict(tally.held)}
     return replace(first, words=words, question=question, table=tuple(rows), notes=notes, facts=facts)

@@ -19,6 +19,9 @@ Shape = Literal["value", "map", "rows", "first"]
 """How the reply to a question is read: it is the value itself; names and values in turn; rows of such, one of which has
 that name; or rows of values, the first of which counts."""
 
+MOST_SHOWN = 200
+"""Steps whose raw commands are shown and written down; a part that is made at once has no more."""
+
 ABSENT = "-"
 """What is said of a fact where there is no such row."""
 
@@ -215,8 +218,11 @@ class ChangePlan:
 
     @property
     def commands(self) -> tuple[Words, ...]:
-        """The raw commands, those about one entry each joined where they differ in nothing but the id."""
-        return joined([command for step in self.steps for command in step.commands])
+        """The raw commands, those about one entry each joined where they differ in nothing but the id.
+
+        Of a long plan those of the first :data:`MOST_SHOWN` steps: nobody reads a hundred thousand of them.
+        """
+        return joined([command for step in self.steps[:MOST_SHOWN] for command in step.commands])
 
     @property
     def digest(self) -> str:
