@@ -20,7 +20,11 @@ from millstream.client.connect import sync_client
 from millstream.client.dead_letter.letter import DeadLetter, pack
 from millstream.client.discovery.cluster import parse_cluster
 from millstream.client.line import Disconnected
+from millstream.client.open import open_line
 from millstream.client.slots import beside, slot_of, tag_of
+from millstream.console.reading import fleet, streams
+from millstream.console.reading.case import read_case
+from millstream.console.reading.server import server as read_server
 from millstream.errors import ConfigError, UsageError
 from support.clusters import Three
 from support.groups import all_done, consumers, pending
@@ -53,6 +57,28 @@ def client(three: Three) -> Iterator[Any]:
     three.flush()
     with millstream.connect(three.url, decode_responses=True) as found:
         yield found
+
+
+async def test_the_console_sees_every_node(three: Three, client: Any) -> None:
+    """Streams, groups and pending entries wherever they live, workers in the registry, and each node by itself."""
+    keys = ["{a}", "{b}", "{c}"]
+    for key in keys:
+        client.xadd(key, {"n": 1}, id="1-0")
+        client.xgroup_create(key, "g", id="0")
+        client.xreadgroup("g", "c1", {key: ">"})
+    line = open_line(three.url)
+    try:
+        seen = await streams.overview(line)
+        assert [(one.key, one.groups[0].oldest_pending.id) for one in seen.streams] == [(key, "1-0") for key in keys]
+        for key in keys:
+            case = await read_case(line, key, "g")
+            assert [entry.id for entry in case.pending] == ["1-0"]
+        assert (await fleet.workers(line)).why is None
+        assert (await fleet.queries(line)).why is None
+        assert (await fleet.letters(line)).why is None
+        assert [one.role for one in await read_server(line)] == ["master"] * 3
+    finally:
+        await line.close()
 
 
 async def test_an_app_with_streams_on_every_node(three: Three, client: Any) -> None:

@@ -105,7 +105,7 @@ class Case:
             raw: commands of the server.
             consumer: that it is about.
         """
-        words = None if remedy is None else ("millstream", *remedy)
+        words = None if remedy is None else ("millstream", *_safe(tuple(remedy)))
         group = self.seen.group
         return Advice(code, level, group.stream, group.name, says, dict(evidence), words, tuple(raw), consumer)
 
@@ -286,3 +286,15 @@ _RULES: tuple[Callable[[Case], Iterable[Advice]], ...] = (
 
 def _entries(count: int) -> str:
     return "1 entry" if count == 1 else f"{count} entries"
+
+
+def _safe(words: tuple[str, ...]) -> tuple[str, ...]:
+    """A command line in which no name passes for an option: where one begins with a dash, names come behind ``--``."""
+    noun, verb, *rest = words
+    at = next((at for at, word in enumerate(rest) if word in _OPTIONS), len(rest))
+    names, options = rest[:at], rest[at:]
+    return (noun, verb, *options, "--", *names) if any(name.startswith("-") for name in names) else words
+
+
+_OPTIONS = frozenset({"--consumer", "--unowned", "--sort", "--count"})
+"""What options of a remedy begin with."""
