@@ -47,7 +47,7 @@ coverage: install ## which modules make test-fast leaves under 80 % (ARGS="-m 'n
 	$(BIN)/python scripts/covered.py -m fast -n 2 --dist loadfile $(ARGS)
 
 # What reaches the core's code; the same with -m long are its campaigns
-CORE_TESTS := tests/engine tests/node/test_batch.py tests/node/test_no_memory.py tests/node/test_replay.py tests/persistence/test_frame_twins.py
+CORE_TESTS := tests/engine tests/node/test_batch.py tests/node/test_no_memory.py tests/scripting/test_plain.py tests/node/test_replay.py tests/persistence/test_frame_twins.py
 
 sanitize: install ## the native core's tests with checks of what it reads and writes (ARGS="-m long" for the campaigns)
 	scripts/sanitize.sh $(BIN)/python $(CORE_TESTS) $(or $(ARGS),-m "not long")
@@ -58,7 +58,7 @@ PYTHON_CORE_TESTS := $(addprefix tests/,$(addsuffix .py,\
 	$(addprefix engine/test_,entries packed pending lag machine idempotence ordered) \
 	$(addprefix node/test_,batch blocking log snapshot transactions) \
 	$(addprefix commands/test_,changes costs dump read_budgets refusals trimming) \
-	conformance/test_transcripts persistence/test_frame persistence/test_damage persistence/test_log embedded/test_same))
+	conformance/test_transcripts scripting/test_plain persistence/test_frame persistence/test_damage persistence/test_log embedded/test_same))
 
 test-python-core: export MILLSTREAM_CORE = python
 test-python-core: install ## make test, of what has a double in C, with the Python core

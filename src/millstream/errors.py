@@ -43,6 +43,7 @@
     ├── FatalError           the subscriber cannot go on: wrong type of key, no permission (worker)
     ├── RegistryError        the registry of workers cannot be read or written (worker)
     ├── NotThereError        nothing has that name there (worker)
+    ├── NotAddedError        entries were not added, or nobody knows whether they were (cli)
     ├── NotReadableError     no such stream or group, or the server does not let us look (console)
     ├── ReapError            the script that removes dead consumers did not run (worker)
     ├── HealthError          the health endpoint cannot listen (worker)

@@ -176,3 +176,31 @@ def test_a_record_that_finds_no_memory_is_applied_up_to_a_step() -> None:
         assert snapshot(world.node) in ({5: states[-1:], -1: states[:1]}.get(wall, states)), allocation
         check(world.node)
     assert allocation > 3
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_a_scripts_commands_are_whole_or_not_done_whichever_allocation_fails(case: str) -> None:
+    """What is not done is left to the ordinary way, and what has no value ends the script; nothing is raised to Lua."""
+    *lines, last = [pack(*line.split()) for line in CASES[case]]
+    allocation, succeeded = 0, 0
+    while succeeded < 5:
+        (world, runner), (twin, _) = made(native.PlainRunner), made(native.PlainRunner)
+        faults: list[BaseException] = []
+        runner.begin(world.node.keyspace.databases[0], WALL, -1, list, faults)
+        for line in lines:
+            runner.call(line)
+        before = snapshot(world.node)
+        _testcapi.set_nomemory(allocation, allocation + 1)
+        try:
+            value = runner.call(last)
+        finally:
+            _testcapi.remove_mem_hooks()
+        if value is None and not faults:
+            assert snapshot(world.node) == before, allocation
+        run = runner.end()
+        replayed(twin, [run.record] * (run.record is not None))
+        assert snapshot(twin.node) == snapshot(world.node), allocation
+        check(world.node)
+        plain = runner.run(twin.node.keyspace.databases[0], last, 0, WALL, 2).commands
+        succeeded = succeeded + 1 if value is not None or not plain else 0
+        allocation += 1

@@ -235,6 +235,32 @@ def test_what_waits_is_woken_behind_the_script(client: Client, count: int) -> No
     assert waiting.inbox == [[[b"s", entries]]]
 
 
+@pytest.mark.parametrize("count", [1, 4, 5, 300, 1500, 5000])
+def test_a_plain_reply_of_any_length_is_the_same_table(client: Client, count: int) -> None:
+    """Rows, rows in rows, and single ids, be they few or many."""
+    for at in range(10, 10 + count):
+        client.call("XADD", "m", f"{at}-0", "f", "v")
+    client.call("XGROUP", "CREATE", "m", "g", "0")
+    client.call("XREADGROUP", "GROUP", "g", "c", "STREAMS", "m", ">")
+    for line in (
+        f"XRANGE m - + COUNT {count}",
+        f"XPENDING m g - + {count}",
+        f"XAUTOCLAIM m g c 0 0 COUNT {count} JUSTID",
+    ):
+        words = line.split()
+        script = f"return redis.call({', '.join(map(repr, words))})"
+        assert client.call("EVAL", script, 0) == client.call(*words)
+
+
+@pytest.mark.parametrize("count", [39, 40, 41, 79, 80, 81, 120, 197, 198, 199, 300])
+def test_a_plain_command_has_any_number_of_words(client: Client, count: int) -> None:
+    """None of them is lost or changed, however many are joined at once."""
+    words = [f"w{at}" * (at % 40) for at in range(2 * (count // 2))]
+    script = "redis.call('XADD', 's', '*', unpack(ARGV)) return redis.call('XREVRANGE', 's', '+', '-', 'COUNT', 1)"
+    [[_, fields]] = client.call("EVAL", script, 0, *words)  # type: ignore[misc]  # a list it is
+    assert fields == [word.encode() for word in words]
+
+
 def test_an_interrupt_in_a_plain_command_is_the_callers(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
     """Ctrl-C comes up in the program that has the store in its own process, and not in the script."""
 

@@ -80,7 +80,8 @@ CLI_DOORS: dict[str, frozenset[str]] = {
     "shared.extras": frozenset(),  # what to install for a package that is missing
     "server.serve": frozenset({"server", "commands"}),
     "worker.run": frozenset({"worker", "client"}),
-    "worker.dead": frozenset({"worker", "client"}),
+    "worker.dead": frozenset({"worker", "client", "console"}),  # what is in a letter, to be edited
+    "worker.editor": frozenset(),  # a text in the user's editor
     "worker.letters": frozenset({"worker", "client"}),
     "shared.asking": frozenset({"client"}),  # a question by the subcommands that take --url
     "worker.worker": frozenset({"worker", "client"}),
@@ -101,6 +102,8 @@ CLI_DOORS: dict[str, frozenset[str]] = {
     "console.stream": frozenset({"console", "client"}),
     "console.group": frozenset({"console", "client"}),
     "console.consumer": frozenset({"console", "client"}),
+    "console.check": frozenset({"console", "client"}),
+    "console.checked": frozenset({"console"}),  # as Nagios and Prometheus read it
     "console.pending": frozenset({"console", "client"}),
     "changes.changing": frozenset({"console", "client"}),  # preview, question, change: what all changes do
     "changes.groups": frozenset({"console"}),
@@ -112,6 +115,9 @@ CLI_DOORS: dict[str, frozenset[str]] = {
     "entries.choosing": frozenset({"console"}),  # which entries, and how their values are decoded
     "entries.shown": frozenset({"console"}),  # entries on standard output
     "entries.tail": frozenset({"console", "client"}),
+    "entries.get": frozenset({"console"}),
+    "entries.gaps": frozenset({"console"}),
+    "entries.add": frozenset({"console", "client", "worker"}),  # entries as an app publishes them
 }
 
 # The package itself names the worker's API for users' code, as the demo's app is; the parts use only the version.

@@ -5,6 +5,8 @@
  * was run and has no value is kept in `faults`, for who runs the script.
  */
 
+#define FLAT_MAX (16 << 10) /* bytes of an array's reply; of more its leaves may be too many to be given at once */
+
 static void end_script(Runner *self)
 {
     self->script.of = self;
@@ -44,23 +46,29 @@ static int64_t read_line(const char **at)
     return is_none ? -1 : number;
 }
 
-/* A reply that the core has written, but for "+OK", as a script has it; NULL with an exception */
-static PyObject *make_value(Runner *self, const char **at)
+/* A reply that is no array and that the core has written, as a script has it; NULL with an exception */
+static PyObject *make_leaf(const char **at)
 {
-    const char *begin = *at;
+    char mark = **at;
     int64_t number = read_line(at);
-    if (*begin == ':')
+    if (mark == ':')
         return PyLong_FromLongLong(number);
     if (number < 0)
         Py_RETURN_FALSE;
-    if (*begin == '$') {
-        const char *text = *at;
-        *at += number + 2;
-        return PyBytes_FromStringAndSize(text, (Py_ssize_t)number);
-    }
-    PyObject *list = PyList_New((Py_ssize_t)number), *value;
+    const char *text = *at;
+    *at += number + 2;
+    return PyBytes_FromStringAndSize(text, (Py_ssize_t)number);
+}
+
+static int is_array(const char *at) { return *at == '*' && at[1] != '-'; }
+
+/* The same of an array, by `table` */
+static PyObject *make_table(Runner *self, const char **at)
+{
+    Py_ssize_t number = (Py_ssize_t)read_line(at);
+    PyObject *list = PyList_New(number), *value;
     for (Py_ssize_t item = 0; list != NULL && item < number; item++) {
-        if ((value = make_value(self, at)) == NULL)
+        if ((value = is_array(*at) ? make_table(self, at) : make_leaf(at)) == NULL)
             Py_CLEAR(list);
         else
             PyList_SET_ITEM(list, item, value);
@@ -68,6 +76,62 @@ static PyObject *make_value(Runner *self, const char **at)
     value = list == NULL ? NULL : PyObject_CallOneArg(self->table, list);
     Py_XDECREF(list);
     return value;
+}
+
+/* Appends what is in an array, at any depth, to `leaves`, and to `shape` two bytes for each array: how many items it has,
+ * and 0x8000 if some of them are arrays; then each of those that are not has 0xffff there. -1 with an exception */
+static int flatten(const char **at, PyObject *leaves, Buf *shape)
+{
+    Py_ssize_t number = (Py_ssize_t)read_line(at), place = shape->size, deep = 0;
+    if (buf_reserve(shape, 2 * number + 2) < 0)
+        return -1;
+    shape->size += 2;
+    for (Py_ssize_t item = 0; item < number; item++) {
+        int inner = is_array(*at);
+        if (inner && !deep) {
+            deep = 1;
+            memset(shape->data + shape->size, 0xff, (size_t)item * 2);
+            shape->size += item * 2;
+        }
+        if (inner) {
+            if (flatten(at, leaves, shape) < 0)
+                return -1;
+            continue;
+        }
+        if (deep && buf_add(shape, "\xff\xff", 2) < 0)
+            return -1;
+        PyObject *leaf = make_leaf(at);
+        int failed = leaf == NULL || PyList_Append(leaves, leaf) < 0;
+        Py_XDECREF(leaf);
+        if (failed)
+            return -1;
+    }
+    put_integer(shape->data + place, 2, (uint64_t)(number | deep << 15));
+    return 0;
+}
+
+/* A small array as True, False, its shape and its leaves, of which Lua makes tables faster than it is given them */
+static PyObject *make_leaves(const char **at)
+{
+    Buf shape = {0};
+    PyObject *leaves = Py_BuildValue("[OOO]", Py_True, Py_False, Py_None), *made = NULL, *text = NULL;
+    if (leaves != NULL && flatten(at, leaves, &shape) == 0 && (text = buf_bytes(&shape)) != NULL
+        && PyList_SetItem(leaves, 2, text) == 0)
+        made = PyList_AsTuple(leaves);
+    buf_free(&shape);
+    Py_XDECREF(leaves);
+    return made;
+}
+
+/* The reply in `replies` */
+static PyObject *make_value(Runner *self)
+{
+    const char *at = self->replies.data;
+    if (*at == '+')
+        return Py_BuildValue("(Oy#)", Py_True, at + 1, self->replies.size - 3);
+    if (!is_array(at))
+        return make_leaf(&at);
+    return self->replies.size <= FLAT_MAX ? make_leaves(&at) : make_table(self, &at);
 }
 
 /* Keeps the exception that is set */
@@ -111,12 +175,7 @@ static PyObject *runner_call(Runner *self, PyObject *data)
     self->nanoseconds[command] += nanoseconds() - before;
     self->commands++;
     self->last = command;
-    const char *at = self->replies.data;
-    PyObject *value;
-    if (*at == '+')
-        value = Py_BuildValue("(Oy#)", Py_True, at + 1, self->replies.size - 3);
-    else
-        value = make_value(self, &at);
+    PyObject *value = make_value(self);
     self->replies.size = 0;
     if (value != NULL)
         return value;

@@ -116,3 +116,10 @@ def check_remote(url: str) -> str:
             "URL it prints"
         )
     return url
+
+
+def db_label(url: str) -> str:
+    """The database as redis_exporter names it in the labels of metrics: ``"db0"``."""
+    parts = urlsplit(url)
+    asked = parse_qs(parts.query).get("db", [parts.path.strip("/")])[0]
+    return f"db{asked if asked.isdecimal() else 0}"

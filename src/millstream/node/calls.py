@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
 # Bytes of changes after which no more are gathered; with the command that passes it they are at most so many
 CHANGES_MAX = 1 << 20
+# Bytes of an array's reply; of more its leaves may be too many to be given at once
+FLAT_MAX = 16 << 10
 GATHERED_MAX = 16 << 20
 
 
@@ -119,10 +121,31 @@ def _value(reply: bytes, table: "Callable[..., Any]") -> object:
         return True, reply[1:-2]
     reader = hiredis.Reader()
     reader.feed(reply)
-    return _table_of(reader.gets(), table)
+    value = reader.gets()
+    if not isinstance(value, list):
+        return False
+    if len(reply) > FLAT_MAX:
+        return _table_of(value, table)
+    shape = bytearray()
+    leaves: list[Any] = []
+    _flatten(value, shape, leaves)
+    return True, False, bytes(shape), *leaves
 
 
 def _table_of(value: object, table: "Callable[..., Any]") -> object:
     if isinstance(value, list):
         return table([_table_of(item, table) for item in value])
     return False if value is None else value
+
+
+def _flatten(value: list[Any], shape: bytearray, leaves: list[Any]) -> None:
+    """Two bytes for an array: its size, and 0x8000 if there are arrays in it; then two for each item that is none."""
+    is_deep = any(isinstance(item, list) for item in value)
+    shape += (len(value) | is_deep << 15).to_bytes(2, "big")
+    for item in value:
+        if isinstance(item, list):
+            _flatten(item, shape, leaves)
+            continue
+        leaves.append(False if item is None else item)
+        if is_deep:
+            shape += b"\xff\xff"

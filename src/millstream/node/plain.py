@@ -83,7 +83,8 @@ class PlainRunner(Protocol):
     def call(self, data: bytes) -> object:
         """Run a command; its reply as a value of the script's, under RESP2. None: it was not run.
 
-        A status is True and its text.
+        A status is True and its text. A small array is True, False, its shape and its leaves: in the shape two bytes
+        for each array, how many items it has, and 0x8000 if some are arrays; then each other item has 0xffff.
 
         Args:
             data: the command, as a client sends it.

@@ -6,7 +6,7 @@ which dead-letter streams there are.
 """
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from redis.exceptions import ResponseError
@@ -146,6 +146,7 @@ class DeadLetterAdmin:
         rate: float | None = None,
         progress: Callable[[int], None] | None = None,
         outcome: PutBackOutcome | None = None,
+        edited: Mapping[str, Sequence[bytes]] | None = None,
     ) -> PutBackOutcome:
         """Add the entries to the streams they came from, with their history, and remove the letters.
 
@@ -157,6 +158,7 @@ class DeadLetterAdmin:
             rate: most entries a second; None is as fast as it goes.
             progress: called with the number of letters done so far.
             outcome: counts them; to be looked at when this is cancelled, or raises.
+            edited: letter's id -> fields and values in turn that are put back instead of its own.
 
         Raises:
             Disconnected: the batch that was next, of at most 50, is as it was; call it again.
@@ -168,7 +170,8 @@ class DeadLetterAdmin:
         for at in range(0, len(ids), size):
             batch = ids[at : at + size]
             began = self._clock.now().mono
-            await self._put_back(PutBack(self.key, batch, outcome, self._clock.now().wall, all_groups=all_groups))
+            now_ms = self._clock.now().wall
+            await self._put_back(PutBack(self.key, batch, outcome, now_ms, all_groups=all_groups, edited=edited))
             if progress is not None:
                 progress(at + len(batch))
             if rate is not None and at + size < len(ids):

@@ -13,6 +13,9 @@ STREAM: Rows = {
     "ls": ("millstream.cli.console.stream:ls", "List streams: length, worst lag, oldest entries, pending."),
     "show": ("millstream.cli.console.stream:show", "Show one stream and its groups."),
     "tail": ("millstream.cli.entries.tail:tail", "Show the last entries, or those being added, decoded."),
+    "get": ("millstream.cli.entries.get:get", "Show one entry whole, and where it stands in each group."),
+    "gaps": ("millstream.cli.entries.gaps:gaps", "Show which entries are missing: trimmed, deleted, where."),
+    "add": ("millstream.cli.entries.add:add", "Add entries: fields, JSON, or a file of JSON objects."),
     "rm": ("millstream.cli.changes.groups:remove_stream", "Remove a stream with its groups."),
 }
 GROUP: Rows = {

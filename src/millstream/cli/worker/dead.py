@@ -113,6 +113,7 @@ def dead() -> None:
       millstream dead show orders 1763721600000-0              all of one, with traceback and payload
       millstream dead retry orders 1763721600000-0             put one back
       millstream dead retry orders --error timeout --rate 20   put back many, at most 20 a second
+      millstream dead edit orders 1763721600000-0              correct one in your editor, and put it back
       millstream dead rm orders --until 30d --yes              forget what died more than thirty days ago
       millstream dead export orders > dead.jsonl               everything, one JSON object a line
 
@@ -237,6 +238,137 @@ def retry(  # noqa: PLR0917 - click passes every option by name
         _report(output, outcome, all_groups)
         _say_none(output, place, wanted)
     sys.exit(0 if not outcome.refused and not (ids and outcome.gone) else FAILED)
+
+
+@dead.command(context_settings=_WIDE)
+@click.argument("stream")
+@click.argument("id", metavar="ID")
+@click.option("--from", "file", type=click.Path(allow_dash=True), help="The corrected fields, instead of an editor.")
+@click.option("--print", "only_print", is_flag=True, help="Print the fields as they would be edited, and end.")
+@click.option("--dry-run", is_flag=True, help="Edit and show the difference; put nothing back.")
+@click.option("--yes", is_flag=True, help="Do not ask.")
+@_where
+@output_option
+def edit(  # noqa: PLR0917 - as above
+    stream: str,
+    id: str,  # noqa: A002 - click's argument
+    file: str | None,
+    only_print: bool,
+    dry_run: bool,
+    yes: bool,
+    url: str | None,
+    key: str | None,
+    form: str,
+) -> None:
+    """Correct the entry of one letter in your editor, put it back for the group that gave up, and remove the letter.
+
+    VISUAL or EDITOR opens its fields as JSON: JSON, MessagePack and the workers' envelope are opened, bytes that are no
+    text are {"base64": ...}, and what is not changed stays the bytes it was. Then the difference is shown and it asks.
+    It is put back as `retry` does, in one transaction with the letter's removal, and its history says that it was
+    edited. If the editor fails, or the entry cannot be put back, the letter stays, and the text is kept in a file.
+
+    STREAM is the stream or its dead-letter stream, ID the letter's own id, as `ls` shows it.
+
+    \b
+    Examples:
+      millstream dead edit orders 1763721600000-0
+      millstream dead edit orders 1763721600000-0 --print | jq '.amount = "7"' > fixed.json
+      millstream dead edit orders 1763721600000-0 --from fixed.json --yes
+    """
+    from millstream.cli.worker.editor import difference  # noqa: PLC0415 - help does not need it
+    from millstream.client.dead_letter.put_back import PutBackOutcome  # noqa: PLC0415 - as above
+    from millstream.console.payloads.editing import document_of  # noqa: PLC0415 - as above
+
+    with exits("millstream dead edit"):
+        output, outcome = Output(form), PutBackOutcome()
+        place = _place(url, stream, key)
+        one, before = _editable(url, place, id)
+        document = document_of(before)
+        if only_print:
+            sys.stdout.write(document)
+            return
+        after, kept = _corrected(document, before, file)
+        if after == before:
+            _forget(kept)
+            output.say("Nothing was changed: the letter stays; `millstream dead retry` puts it back as it is.")
+            return
+        for line in difference(document, document_of(after)):
+            output.say(line)
+        if dry_run:
+            _forget(kept)
+            output.say("Nothing was put back (--dry-run).")
+            return
+        flat = [part for pair in after for part in pair]
+        try:
+            _agree("edit", _edit_question(one), 1, yes)
+            ask(url, lambda line: _admin(line, place).put_back([one.id], outcome=outcome, edited={one.id: flat}))
+        finally:  # also when interrupted
+            _say_unsettled(outcome)
+            if outcome.returned:
+                _forget(kept)
+            elif kept is not None:
+                output.say(f"What you wrote is kept in {kept}; --from takes it.")
+        _report(output, outcome, all_groups=False)
+    sys.exit(0 if outcome.returned else FAILED)
+
+
+def _editable(url: str | None, place: str, ident: str) -> "tuple[StoredLetter, list[tuple[bytes, bytes]]]":
+    """A letter, and the fields of its entry.
+
+    Args:
+        url: of the server.
+        place: key of the dead-letter stream.
+        ident: the letter's id.
+
+    Raises:
+        UsageError: there is none of that id, or it is no dead letter.
+    """
+    found, _ = ask(url, lambda line: _admin(line, place).find([ident]))
+    if not found:
+        raise UsageError(f"there is no letter {ident} in {place}; `millstream dead ls {place}` lists them")
+    if found[0].letter is None:
+        raise UsageError(f"{ident} in {place} is {_no_letter(found[0])}")
+    flat = found[0].letter.fields
+    return found[0], list(zip(flat[::2], flat[1::2], strict=True))
+
+
+def _corrected(
+    document: str, before: list[tuple[bytes, bytes]], file: str | None
+) -> tuple[list[tuple[bytes, bytes]], Path | None]:
+    """The fields as a person wants them, and the file of the editor's that they are in.
+
+    Args:
+        document: the fields as they are, as JSON.
+        before: the fields.
+        file: with the corrected document; None for an editor.
+
+    Raises:
+        UsageError: the editor failed, or what was written cannot be read.
+    """
+    from millstream.cli.worker.editor import edited  # noqa: PLC0415 - as above
+    from millstream.console.payloads.editing import fields_from  # noqa: PLC0415 - as above
+
+    if file is None:
+        return edited(document, lambda text: fields_from(text, before))
+    with click.open_file(file, "rb") as given:
+        try:
+            return fields_from(given.read(), before), None
+        except ValueError as reason:
+            raise UsageError(f"{file}: {reason}; nothing was done") from None
+
+
+def _forget(kept: Path | None) -> None:
+    if kept is not None:
+        kept.unlink(missing_ok=True)
+
+
+def _edit_question(one: "StoredLetter") -> str:
+    letter = one.letter
+    assert letter is not None
+    return in_one_line(
+        f"Put the corrected entry back on {letter.stream} for the group that gave up on it only ({letter.group}), and "
+        "remove its letter?"
+    )
 
 
 @dead.command(context_settings=_WIDE)

@@ -154,13 +154,14 @@ def is_of(flat: Sequence[bytes], letter: DeadLetter) -> bool:
     return (found.stream, found.id, found.group) == (letter.stream, letter.id, letter.group)
 
 
-def returning(letter: DeadLetter, now_ms: int, *, all_groups: bool = False) -> list[bytes]:
+def returning(letter: DeadLetter, now_ms: int, *, all_groups: bool = False, edited: bool = False) -> list[bytes]:
     """The fields and values of the entry that is put back: the original's, and its history behind them.
 
     Args:
         letter: of the entry.
         now_ms: when it is put back, milliseconds since 1970.
         all_groups: every group of the stream is to have it, not only the one that gave up on it.
+        edited: a person changed its fields; its history says so.
     """
     death: dict[str, object] = {
         "id": letter.id,
@@ -174,6 +175,8 @@ def returning(letter: DeadLetter, now_ms: int, *, all_groups: bool = False) -> l
     }
     if not all_groups:
         death |= {"for": letter.group, "of": letter.stream}
+    if edited:
+        death["edited"] = True
     deaths = [*letter.history, death]
     if len(deaths) > DEATHS_LIMIT:
         deaths = [deaths[0], *deaths[1 - DEATHS_LIMIT :]]

@@ -19,8 +19,8 @@ pending again in that one group would need no such word; but it may be trimmed b
 """
 
 from collections import Counter
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from millstream.client.dead_letter.letter import DeadLetter, is_return, returning, unpack
@@ -102,7 +102,7 @@ class SentLetter:
 
     Attributes:
         stored: as it was in the dead-letter stream.
-        letter: what it says.
+        letter: what it says, with other fields where a person changed them.
         entry_after: the last id of its stream before; the entry is behind it. None where the user may not ask.
         letter_after: the same of the dead-letter stream, if the letter is written again.
         why: what the server said to its XADD inside EXEC; None until that is known.
@@ -115,8 +115,9 @@ class SentLetter:
     why: str | None = None
 
     def is_entry(self, flat: Sequence[bytes]) -> bool:
-        """Whether these are the fields of its entry, put back by us or by another."""
-        return is_return(flat, self.letter)
+        """Whether these are the fields of its entry, put back by us or by another, who put back what it was."""
+        was = self.stored.letter
+        return is_return(flat, self.letter) or (was is not None and is_return(flat, was))
 
     def is_again(self, flat: Sequence[bytes]) -> bool:
         """Whether these are its own."""
@@ -132,14 +133,25 @@ class PutBack:
         outcome: counts them.
         now_ms: when they are put back, wall milliseconds since 1970.
         all_groups: for every group of its stream; else each for the group that gave up on it.
+        edited: letter's id -> fields and values in turn that are put back instead of its own.
     """
 
-    def __init__(self, key: str, ids: Sequence[str], outcome: PutBackOutcome, now_ms: int, *, all_groups: bool) -> None:
+    def __init__(
+        self,
+        key: str,
+        ids: Sequence[str],
+        outcome: PutBackOutcome,
+        now_ms: int,
+        *,
+        all_groups: bool,
+        edited: Mapping[str, Sequence[bytes]] | None = None,
+    ) -> None:
         self._key = key
         self._ids = ids  # empty once EXEC is known to have run
         self._outcome = outcome
         self._now_ms = now_ms
         self._all_groups = all_groups
+        self._edited = edited or {}
         self._found = PutBackOutcome()  # of the last look alone: what an earlier one found may have changed
         self._sent: list[SentLetter] = []
 
@@ -206,7 +218,8 @@ class PutBack:
         return [self._relocation(sent) for sent in self._sent]
 
     def _relocation(self, sent: SentLetter) -> Relocation[SentLetter]:
-        entry = returning(sent.letter, self._now_ms, all_groups=self._all_groups)
+        edited = sent.stored.id in self._edited
+        entry = returning(sent.letter, self._now_ms, all_groups=self._all_groups, edited=edited)
         remove = ("XDEL", self._key, sent.stored.id)
         return Relocation(sent, add=("XADD", sent.letter.stream, "*", *entry), remove=remove)
 
@@ -242,6 +255,8 @@ class PutBack:
             else:
                 if not names and not self._all_groups:
                     self._found.groupless.add((letter.stream, letter.group))
+                if one.id in self._edited:
+                    letter = replace(letter, fields=tuple(self._edited[one.id]))
                 fit.append(SentLetter(one, letter, last_id(info), letter_after))
         return fit
 

@@ -1,6 +1,6 @@
 """Dead letters, stream by stream. Pure."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,3 +40,9 @@ class LettersSeen:
     def letters(self) -> int:
         """In all of them."""
         return sum(one.letters for one in self.streams)
+
+    def of(self, stream: str | None) -> "LettersSeen":
+        """Only what died in one stream; everything where that is None."""
+        if stream is None:
+            return self
+        return replace(self, streams=tuple(one for one in self.streams if stream in (one.key, *one.streams)))

@@ -7,11 +7,12 @@ from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import aclosing
 from heapq import heapify, heappop, heapreplace, nlargest
 
-from millstream.client.line import Line, Reply
+from millstream.client.line import Command, Line, Reply
 from millstream.client.ranges import behind
 from millstream.console.model import replies
 from millstream.console.model.entries import EntryView
 from millstream.console.model.names import NEVER, order, text_of
+from millstream.console.model.standing import EntryFound, standing_of
 from millstream.console.reading.asking import NotReadableError, calls, checked
 
 Fits = Callable[[EntryView], bool]
@@ -27,8 +28,8 @@ def size_of(entry: EntryView) -> int:
     return sum(len(name) + len(value) for name, value in entry.fields)
 
 
-async def get(line: Line, stream: str, entry: str) -> EntryView | None:
-    """One entry, None where the stream has none of that id.
+async def find(line: Line, stream: str, entry: str) -> EntryFound:
+    """One entry, and where it stands in each group, in two round trips.
 
     Args:
         line: to the server.
@@ -36,12 +37,25 @@ async def get(line: Line, stream: str, entry: str) -> EntryView | None:
         entry: its id.
 
     Raises:
-        NotReadableError: the server does not let us look, or this is no id.
+        NotReadableError: there is no such stream, or the server does not let us look, or this is no id.
         Disconnected: no answer came.
     """
-    (reply,) = await calls(line, [("XRANGE", stream, entry, entry)])
-    rows = checked(reply, stream)
-    return replies.entry_view(stream, rows[0]) if rows else None
+    near = line.near(stream)
+    about: list[Command] = [("XINFO", "GROUPS", stream), ("XRANGE", stream, entry, entry)]
+    groups, rows = await calls(near, about)
+    found = [replies.entry_view(stream, row) for row in checked(rows, stream)]
+    if not found:
+        await last_ids(near, [stream])  # there is such a stream, at least
+    view = found[0] if found else None
+    if (refused := replies.refusal(groups)) is not None:
+        return EntryFound(stream, entry, view, refused=refused)
+    places = {text_of(row["name"]): text_of(row["last-delivered-id"]) for row in map(replies.record, groups)}
+    asked: list[Command] = [("XPENDING", stream, group, entry, entry, 1) for group in places]
+    standings = []
+    for group, reply in zip(places, await calls(near, asked), strict=True):
+        pending = [replies.pending_entry(stream, group, row) for row in checked(reply, stream, group)]
+        standings.append(standing_of(entry, group, places[group], pending))
+    return EntryFound(stream, entry, view, tuple(standings))
 
 
 async def last_ids(line: Line, streams: Sequence[str], *, missing_ok: bool = False) -> dict[str, str]:

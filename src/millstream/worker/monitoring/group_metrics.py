@@ -7,9 +7,9 @@ server has not got.
 
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
-from urllib.parse import parse_qs, urlsplit
 
 from millstream.client.line import Disconnected, Line
+from millstream.client.url import db_label
 from millstream.worker.handlers.subscription import Subscription
 from millstream.worker.monitoring.group_info import GroupFacts, Record, StreamFacts, ask, milliseconds
 
@@ -64,7 +64,7 @@ async def collect(
     """
     if line is None:
         return []
-    samples = _Samples(_db(url))
+    samples = _Samples(db_label(url))
     streams: dict[str, list[Subscription]] = {}
     for one in subscriptions:
         streams.setdefault(one.sub.stream, []).append(one)
@@ -147,10 +147,3 @@ def _tell_consumer(samples: _Samples, labels: Sequence[str], row: Record) -> Non
     name = row["name"].decode("utf-8", "backslashreplace")  # other programs' consumers have any bytes
     samples.add("redis_stream_group_consumer_idle_seconds", [*labels, name], row["idle"] / 1000)
     samples.add("redis_stream_group_consumer_messages_pending", [*labels, name], row["pending"])
-
-
-def _db(url: str) -> str:
-    """The database's label as redis_exporter writes it."""
-    parts = urlsplit(url)
-    asked = parse_qs(parts.query).get("db", [parts.path.strip("/")])[0]
-    return f"db{asked if asked.isdecimal() else 0}"

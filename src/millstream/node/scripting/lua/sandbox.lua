@@ -12,7 +12,8 @@ local assert, error, getmetatable, ipairs, next, pairs = assert, error, getmetat
 local rawequal, rawget, rawset, select, setfenv, setmetatable = rawequal, rawget, rawset, select, setfenv, setmetatable
 local tonumber, tostring, type, unpack, load, loadstring = tonumber, tostring, type, unpack, load, loadstring
 local plain_pcall, plain_xpcall, collectgarbage, gcinfo, dump = pcall, xpcall, collectgarbage, gcinfo, string.dump
-local concat, format, gsub, sub, find = table.concat, string.format, string.gsub, string.sub, string.find
+local byte, concat, format, gsub = string.byte, table.concat, string.format, string.gsub
+local sub, find = string.sub, string.find
 local getinfo, sethook = debug.getinfo, debug.sethook
 local create, resume, status, yield, running =
   coroutine.create, coroutine.resume, coroutine.status, coroutine.yield, coroutine.running
@@ -24,6 +25,8 @@ local STEP, HEAVY_STEP, HEAVY = 200, 20, 32 * 1024
 local TICKS, WORK = 50, 2 ^ 20
 -- Words that cross to the host in one call
 local CHUNK = 200
+-- Words that one packer takes
+local PACKED = 40
 -- KiB in use up to which the host may make a plain command's reply while the memory limit is on: there is room for it
 local ROOMY = 128 * 1024
 -- Tables inside tables that a reply may have
@@ -177,8 +180,8 @@ local function ask_words(name, ...)
   return ask(name)
 end
 
--- Plain commands cross as the bytes that a client would send. A packer makes them, of up to 8 words; nil of what is no
--- word as it stands
+-- Plain commands cross as the bytes that a client would send. A packer makes them, of a certain number of words, without
+-- a loop; nil of what is no word as it stands
 local HEADS, LENGTHS, DIGITS, PLAIN = {}, {}, {}, {}
 for number = 0, 1023 do
   HEADS[number], LENGTHS[number], DIGITS[number] = '*' .. number, '\r\n$' .. number .. '\r\n', tostring(number)
@@ -198,7 +201,8 @@ local function length(word)
 end
 
 local packers = {}
-for count = 1, 8 do
+
+local function make_packer(count)
   local names, checks, parts = {}, {}, {}
   for at = 1, count do
     names[at] = 'word' .. at
@@ -210,10 +214,14 @@ for count = 1, 8 do
   packers[count] = loadstring(text, '=sandbox')(type, digits, length, LENGTHS)
 end
 
+for count = 1, PACKED do
+  make_packer(count)
+end
+
 local function pack_many(count, ...)
   local words, parts = { ... }, { HEADS[count] }
-  for from = 1, count, 8 do
-    local last = from + 7 < count and from + 7 or count
+  for from = 1, count, PACKED do
+    local last = from + PACKED - 1 < count and from + PACKED - 1 or count
     local part = packers[last - from + 1]('', '', unpack(words, from, last))
     if not part then
       return
@@ -222,6 +230,49 @@ local function pack_many(count, ...)
   end
   parts[#parts + 1] = '\r\n'
   return concat(parts)
+end
+
+-- An array of the host's: in its shape two bytes for each array, how many items it has, and 0x8000 if some of them are
+-- arrays; then each of those that are not has 0xffff there
+local function made_of(shape, leaves)
+  local at, used = -1, 0
+  local function array()
+    at = at + 2
+    local high, low = byte(shape, at, at + 1)
+    if high < 128 then
+      local from, count, list = used, high * 256 + low, nil
+      used = from + count
+      if count == 4 then -- a row of XPENDING's, of which there are many
+        return { leaves[from + 1], leaves[from + 2], leaves[from + 3], leaves[from + 4] }
+      end
+      list = {}
+      for item = 1, count do
+        list[item] = leaves[from + item]
+      end
+      return list
+    elseif high == 255 and low == 255 then
+      used = used + 1
+      return leaves[used]
+    end
+    local list = {}
+    for item = 1, (high - 128) * 256 + low do
+      list[item] = array()
+    end
+    return list
+  end
+  return array()
+end
+
+-- What the host gave for a plain command
+local function received(ran, reply, status, shape, ...)
+  if not ran then
+    answered(ran, reply)
+  elseif reply ~= true then
+    return reply
+  elseif status then
+    return { ok = status }
+  end
+  return made_of(shape, { ... })
 end
 
 -- The reply to a plain command; nil if it was not run, which is the ordinary way's then
@@ -237,13 +288,7 @@ local function quickly(...)
     text = pack_many(count, ...)
   end
   if text then
-    local ran, reply, status = plain_pcall(quick, text)
-    if status then
-      return { ok = status }
-    elseif ran then
-      return reply
-    end
-    answered(ran, reply)
+    return received(plain_pcall(quick, text))
   end
 end
 

@@ -1,0 +1,206 @@
+"""What the shell and the console cost: a cold command, a whole server, a million pending entries.
+
+    python bench/console.py start [--rounds 15]
+    python bench/console.py overview [--streams 1000] [--groups 10] [--server redis]
+    python bench/console.py pending [--entries 1000000] [--server redis]
+
+``start`` runs commands and ``python -c "import redis"`` in turn, each in a process of its own, and shows the median of
+their processor time and what each needs above the import. ``overview`` and ``pending`` ask one server over and over:
+round trips, processor time of the server (Linux), time until the answer, and the largest memory of the asking process.
+The server is ours in memory, or redis-server.
+"""
+
+import argparse
+import asyncio
+import os
+import resource
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import redis
+
+from millstream.client.line import Line
+from millstream.console.model.pending import PendingChoice
+from millstream.console.reading import case, pending, streams
+
+HERE = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(HERE / "tests"))
+
+from support.servers import ServerProcess, millstream_server, redis_server  # noqa: E402 - behind the path
+
+MILLSTREAM = str(Path(sys.executable).with_name("millstream"))
+COMMANDS = {
+    'python -c "import redis"': [sys.executable, "-c", "import redis"],
+    "millstream --help": [MILLSTREAM, "--help"],
+    "millstream stream ls": [MILLSTREAM, "stream", "ls"],
+    "millstream stream ls -o json": [MILLSTREAM, "stream", "ls", "-o", "json"],
+    "millstream group show orders-0 billing": [MILLSTREAM, "group", "show", "orders-0", "billing"],
+    "millstream pending ls orders-0 billing": [MILLSTREAM, "pending", "ls", "orders-0", "billing"],
+    "millstream check": [MILLSTREAM, "check", "--behind", "off", "--pending-age", "off", "--lag", "1000"],
+}
+
+
+@contextmanager
+def serving(kind: str) -> Iterator[ServerProcess]:
+    """A server with nothing in it."""
+    with tempfile.TemporaryDirectory() as folder:
+        made = redis_server(Path(folder)) if kind == "redis" else millstream_server(Path(folder), "--memory")
+        with made as server:
+            yield server
+
+
+def fill(client: redis.Redis, count: int, groups: int) -> None:
+    """Streams of five entries, each with groups that were delivered two of them."""
+    names = ["billing", *(f"group-{number}" for number in range(1, groups))]
+    for number in range(count):
+        key = f"orders-{number}"
+        with client.pipeline(transaction=False) as pipe:
+            for entry in range(5):
+                pipe.xadd(key, {"n": entry, "payload": "x" * 100})
+            for name in names:
+                pipe.xgroup_create(key, name, id="0")
+                pipe.xreadgroup(name, "c1", {key: ">"}, count=2)
+            pipe.execute()
+
+
+def start(rounds: int) -> None:
+    """Processor time of cold commands."""
+    with serving("millstream") as server, server.client() as client:
+        fill(client, 20, 2)
+        found: dict[str, list[float]] = {name: [] for name in COMMANDS}
+        for _ in range(rounds):
+            for name, words in COMMANDS.items():
+                found[name].append(_processor_time(words, server.url))
+    base = statistics.median(found['python -c "import redis"'])
+    for name, times in found.items():
+        middle = statistics.median(times)
+        print(f"{name:42} {middle * 1000:6.0f} ms   {(middle - base) * 1000:+5.0f} ms above the import")
+
+
+def _processor_time(words: list[str], url: str) -> float:
+    """Seconds of user and system time of one process."""
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    environment = {**os.environ, "MILLSTREAM_URL": url}
+    subprocess.run(words, env=environment, stdout=subprocess.DEVNULL, check=True)
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+
+
+class CountingLine(Line):
+    """A line that counts its round trips."""
+
+    trips = 0
+
+    def calls(self, *args: Any, **options: Any) -> Any:
+        """As of a line."""
+        self.trips += 1
+        return super().calls(*args, **options)
+
+
+async def _measure(name: str, line: CountingLine, pid: int, work: Callable[[], Awaitable[Any]], times: int) -> None:
+    """Show what one reading costs, on average.
+
+    Args:
+        name: of it.
+        line: that it asks over.
+        pid: of the server.
+        work: reads once.
+        times: how often.
+    """
+    trips, server, own, began = line.trips, _used(pid), time.process_time(), time.perf_counter()
+    for _ in range(times):
+        await work()
+    wall, own = time.perf_counter() - began, time.process_time() - own
+    memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    print(
+        f"{name:34} {(line.trips - trips) / times:6.0f} trips, server {(_used(pid) - server) / times * 1000:4.0f} ms,",
+        f"here {own / times * 1000:5.0f} ms, answer in {wall / times * 1000:5.0f} ms, {memory:4.0f} MB",
+        flush=True,
+    )
+
+
+def _used(pid: int) -> float:
+    """Seconds of processor time that a process has used."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def overview(kind: str, count: int, groups: int) -> None:
+    """All streams of a server with all their groups."""
+
+    async def main(url: str, pid: int) -> None:
+        line = CountingLine(url)
+        await line.call("PING")
+        name = f"{count} streams x {groups} groups"
+        await _measure(name, line, pid, lambda: streams.overview(line), 10)
+        await _measure(f"{name}, no ages", line, pid, lambda: streams.overview(line, ages=False), 10)
+        await line.close()
+
+    with serving(kind) as server, server.client() as client:
+        fill(client, count, groups)
+        assert server.process is not None
+        asyncio.run(main(server.url, server.process.pid))
+
+
+def pages(kind: str, entries: int) -> None:
+    """Pages of a group in which so many entries are pending."""
+
+    async def main(url: str, pid: int) -> None:
+        line = CountingLine(url)
+        await line.call("PING")
+        where = (line, "orders", "billing")
+        old = PendingChoice(idle_ms=10**12)
+        readings: dict[str, Callable[[], Awaitable[Any]]] = {
+            "first page": lambda: pending.page(*where),
+            "first page with payload": lambda: pending.page(*where, payload=True),
+            "page in the middle": lambda: pending.page(*where, start=f"({entries // 2}-0"),
+            "of one consumer": lambda: pending.page(*where, choice=PendingChoice(consumer="c3")),
+            "idle for long, none fits": lambda: pending.page(*where, choice=old),
+            "the worst of 10,000": lambda: pending.worst(*where, by="deliveries"),
+            "group with advice": lambda: case.read_case(*where),
+        }
+        for name, work in readings.items():
+            await _measure(name, line, pid, work, 5)
+        await _measure("the worst of all", line, pid, lambda: pending.worst(*where, by="idle", scan=entries), 1)
+        await line.close()
+
+    with serving(kind) as server, server.client() as client:
+        for first in range(1, entries + 1, 5000):
+            with client.pipeline(transaction=False) as pipe:
+                for number in range(first, min(first + 5000, entries + 1)):
+                    pipe.xadd("orders", {"n": number}, id=f"{number}-0")
+                pipe.execute()
+        client.xgroup_create("orders", "billing", id="0")
+        for number in range(0, entries, 5000):
+            client.xreadgroup("billing", f"c{number // 5000 % 4}", {"orders": ">"}, count=5000)
+        assert server.process is not None
+        asyncio.run(main(server.url, server.process.pid))
+
+
+def main() -> None:
+    """See the top of this file."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("what", choices=("start", "overview", "pending"))
+    parser.add_argument("--rounds", type=int, default=15)
+    parser.add_argument("--streams", type=int, default=1000)
+    parser.add_argument("--groups", type=int, default=10)
+    parser.add_argument("--entries", type=int, default=1_000_000)
+    parser.add_argument("--server", choices=("millstream", "redis"), default="millstream")
+    given = parser.parse_args()
+    if given.what == "start":
+        start(given.rounds)
+    elif given.what == "overview":
+        overview(given.server, given.streams, given.groups)
+    else:
+        pages(given.server, given.entries)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,156 @@
+"""``millstream check``: figures against thresholds, for Nagios, Prometheus and scripts."""
+
+import sys
+from collections.abc import Callable
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from millstream.cli.shared.asking import ask
+from millstream.cli.shared.output import url_option
+from millstream.cli.shared.time_options import SPAN_HELP
+from millstream.errors import Disconnected, MillstreamError, UsageError
+from millstream.printable import printable
+from millstream.times import span
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from millstream.client.line import Line
+    from millstream.console.model.check import CheckBounds, Figure, Measured
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+
+_CRITICAL, _UNKNOWN = 2, 3
+_OFF = "off"
+_COUNTED = "A count, or WARNING,CRITICAL"
+_AGED = f"A length of time ({SPAN_HELP}), or WARNING,CRITICAL"
+
+
+class CheckCommand(click.Command):
+    """A command that ends as Nagios's plugins do: a command line that is invalid is 3, since 2 says critical."""
+
+    def make_context(self, *args: Any, **options: Any) -> click.Context:
+        """Parse, with the exit code of an unknown state where that fails."""
+        try:
+            return super().make_context(*args, **options)
+        except click.UsageError as error:
+            error.show()
+            sys.exit(_UNKNOWN)
+
+
+def _thresholds(command: Command) -> Command:
+    """One option for each figure."""
+    for figure, default, text in (
+        ("dead", _OFF, f"Dead letters in a dead-letter stream. {_COUNTED}."),
+        ("unowned", _OFF, f"Pending entries that nobody holds. {_COUNTED}."),
+        ("pending-age", "15m,2h", f"Age of the oldest pending entry. {_AGED}."),
+        ("pending", _OFF, f"Pending entries of a group. {_COUNTED}."),
+        ("behind", "5m,1h", f"Age of the oldest entry not delivered. {_AGED}."),
+        ("lag", _OFF, f"Entries not delivered to a group. {_COUNTED}."),
+    ):
+        option = click.option(f"--{figure}", default=default, show_default=True, metavar="W,C", help=text)
+        command = option(command)
+    return command
+
+
+@click.command(cls=CheckCommand, context_settings={"max_content_width": 110})
+@click.argument("stream", required=False)
+@click.argument("group", required=False)
+@_thresholds
+@click.option(
+    "-o",
+    "--format",
+    "form",
+    type=click.Choice(("nagios", "json", "prometheus")),
+    default="nagios",
+    show_default=True,
+    help="For Nagios and Icinga, for scripts, or for a textfile collector.",
+)
+@url_option
+def check(stream: str | None, group: str | None, form: str, url: str | None, **given: str) -> None:
+    """Check figures of all groups, of those of STREAM, or of GROUP alone against thresholds.
+
+    A threshold is one value, from which on it is critical, or two with a comma, warning and critical; `off` checks
+    nothing. A lag that the server does not know is decided by the least and the most that it can be; where they do not
+    decide, the state is unknown.
+
+    \b
+    Examples:
+      millstream check                                     the defaults, for all streams
+      millstream check orders billing --lag 1000,10000 --behind 1m,10m
+      millstream check --dead 1,100 -o json | jq -r .status
+      millstream check -o prometheus > /var/lib/node_exporter/millstream.prom
+
+    Exit code: 0 ok, 1 warning, 2 critical or the server does not answer, 3 unknown or the command line is invalid.
+    """
+    from millstream.cli.console.checked import STYLES, exit_code  # noqa: PLC0415 - help does not need it
+    from millstream.client.url import db_label, find_url  # noqa: PLC0415 - as above
+    from millstream.console.model import check as model  # noqa: PLC0415 - as above
+
+    with _ends_as_a_plugin():
+        every = {figure: _bounds(figure, given) for figure in model.FIGURES}
+        bounds = {figure: each for figure, each in every.items() if each is not None}
+        measured = ask(url, lambda line: _measure(line, stream, group, dead="dead" in bounds))
+        found = model.check(measured, bounds)
+        text = STYLES[form](found, db_label(find_url(url)))
+        click.echo(text)
+    sys.exit(exit_code(found))
+
+
+async def _measure(line: "Line", stream: str | None, group: str | None, *, dead: bool) -> "list[Measured]":
+    """The figures.
+
+    Args:
+        line: to the server.
+        stream: only of this one.
+        group: only of this group.
+        dead: also of dead-letter streams.
+    """
+    from millstream.console.model.check import measure  # noqa: PLC0415 - as above
+    from millstream.console.reading.fleet import letters  # noqa: PLC0415 - as above
+    from millstream.console.reading.streams import overview, read_one  # noqa: PLC0415 - as above
+
+    seen = await (overview(line) if stream is None else read_one(line, stream))
+    found = measure(seen, group, (await letters(line)).of(stream) if dead else None)
+    if stream is not None and group is not None and not any(one.group == group for one in found):
+        names = ", ".join(one.name for one in seen.streams[0].groups) or "it has none"
+        raise MillstreamError(f"the stream {stream!r} has no group {group!r}; its groups: {names}")
+    return found
+
+
+@contextmanager
+def _ends_as_a_plugin() -> "Iterator[None]":
+    """Nothing is shown as a traceback, and exit codes are Nagios's."""
+    try:
+        yield
+    except Disconnected as error:
+        click.echo(f"MILLSTREAM CRITICAL - {printable(str(error))}".replace("|", "/"))
+        sys.exit(_CRITICAL)
+    except (MillstreamError, OSError) as error:
+        click.echo(f"MILLSTREAM UNKNOWN - {printable(str(error))}".replace("|", "/"))
+        sys.exit(_UNKNOWN)
+    except KeyboardInterrupt:
+        sys.exit(_UNKNOWN)
+
+
+def _bounds(figure: "Figure", given: dict[str, str]) -> "CheckBounds | None":
+    """The thresholds of a figure; None where it is not to be checked.
+
+    Raises:
+        UsageError: the option's value is none.
+    """
+    from millstream.console.model.check import AGES, CheckBounds  # noqa: PLC0415 - as above
+
+    word = given[figure.replace("-", "_")].strip()
+    if word == _OFF:
+        return None
+    try:
+        values = [span(part, None) if figure in AGES else int(part) for part in word.split(",")]
+    except ValueError:
+        values = []
+    if len(values) not in (1, 2) or min(values) < 0 or values != sorted(values):
+        what = "30s or 5m,1h" if figure in AGES else "100 or 100,1000"
+        raise UsageError(f"--{figure} {word!r}: it must be one value or two, the lower first, such as {what}, or off")
+    return CheckBounds(*values) if len(values) == 2 else CheckBounds(critical=values[0])

@@ -1,0 +1,153 @@
+"""What ``millstream check`` found, as Nagios, Prometheus and programs read it.
+
+Names are other people's: whatever they hold, a line stays a line, and a label a label.
+"""
+
+import re
+from collections.abc import Callable, Iterable, Mapping
+from typing import TYPE_CHECKING
+
+from millstream.cli.shared.printing import in_one_line, json_text, shown
+from millstream.console.model.check import AGES, EXIT_CODES, CheckedFigure, CheckStatus, Measured, worst
+
+if TYPE_CHECKING:
+    from millstream.texts import Kind
+
+_NAMED = 20  # figures that are not ok, in Nagios's lines
+_DATA = 100  # figures of its performance data
+
+_METRICS = {
+    "lag": ("redis_stream_group_lag", "Entries not delivered to the group yet."),
+    "behind": (
+        "millstream_stream_group_oldest_undelivered_age_seconds",
+        "Since the oldest undelivered entry was added.",
+    ),
+    "pending": ("redis_stream_group_messages_pending", "Entries delivered and not acked."),
+    "pending-age": ("millstream_stream_group_oldest_pending_age_seconds", "Since the oldest pending entry was added."),
+    "unowned": ("millstream_stream_group_unowned_messages", "Pending entries that no consumer holds (XNACK)."),
+    "dead": ("millstream_dead_letters_waiting", "Entries in the dead-letter stream."),
+}
+"""The names of what workers export, so that the same dashboards and alerts fit."""
+
+
+def nagios(found: list[CheckedFigure]) -> str:
+    """One line of status with performance data, and one for each figure that is not ok."""
+    status = worst(found)
+    bad = [one for one in found if one.status != "ok"]
+    first = in_one_line(_sentence(bad[0])) if bad else f"{len(found)} figures are within their thresholds"
+    more = f" (and {len(bad) - 1} more)" if len(bad) > 1 else ""
+    data = " ".join(_datum(one) for one in found[:_DATA] if one.measured.value is not None)
+    text = f"MILLSTREAM {status.upper()} - {first}{more}".replace("|", "/")
+    rest = [f"{one.status.upper()}: {in_one_line(_sentence(one))}".replace("|", "/") for one in bad[:_NAMED]]
+    return "\n".join([f"{text} | {data}" if data else text, *rest])
+
+
+def as_json(found: list[CheckedFigure]) -> str:
+    """One object: the status, its exit code, and every figure."""
+    status = worst(found)
+    return json_text(
+        {"status": status, "code": EXIT_CODES[status], "figures": [_facts(one) for one in found]}, indent=2
+    )
+
+
+def prometheus(found: list[CheckedFigure], db: str) -> str:
+    """Every figure that is known, under the name that workers export it by; and what each is.
+
+    Args:
+        found: the figures.
+        db: label of the database, as redis_exporter writes it.
+    """
+    text = []
+    for figure, (name, help_text) in _METRICS.items():
+        known = [one.measured for one in found if one.measured.figure == figure and one.measured.value is not None]
+        samples = [(_labels(one, db), _base(one)) for one in known]
+        text += _family(name, help_text, samples)
+    states = [(_labels(one.measured, db, figure=one.measured.figure), EXIT_CODES[one.status]) for one in found]
+    text += _family("millstream_check_status", "0 ok, 1 warning, 2 critical, 3 unknown.", states)
+    return "\n".join(text)
+
+
+STYLES: Mapping[str, Callable[[list[CheckedFigure], str], str]] = {
+    "nagios": lambda found, _: nagios(found),
+    "json": lambda found, _: as_json(found),
+    "prometheus": prometheus,
+}
+
+
+def exit_code(found: Iterable[CheckedFigure]) -> int:
+    """Nagios's: 0 ok, 1 warning, 2 critical, 3 unknown."""
+    status: CheckStatus = worst(found)
+    return EXIT_CODES[status]
+
+
+def _sentence(one: CheckedFigure) -> str:
+    """What one figure is, and what it should be."""
+    measured = one.measured
+    where = measured.stream if measured.group is None else f"{measured.stream}/{measured.group}"
+    name = measured.figure.replace("-", " ")
+    if measured.value is None:
+        known = f" ({measured.at_least} or more)" if measured.at_least else ""
+        return f"{where} {name} is unknown{known}: {measured.why}"
+    limit = one.bounds.critical if one.status == "critical" else one.bounds.warning
+    return f"{where} {name} {_amount(measured, measured.value)} ({one.status} from {_amount(measured, limit)})"
+
+
+def _amount(one: Measured, value: int | None) -> str:
+    kind: Kind = "span" if one.figure in AGES else "count"
+    return shown(value, kind)
+
+
+def _facts(one: CheckedFigure) -> dict[str, object]:
+    measured = one.measured
+    unit = "_ms" if measured.figure in AGES else ""
+    return {
+        "status": one.status,
+        "figure": measured.figure,
+        "stream": measured.stream,
+        "group": measured.group,
+        f"value{unit}": measured.value,
+        f"at_least{unit}": measured.at_least,
+        f"at_most{unit}": measured.at_most,
+        f"warning{unit}": one.bounds.warning,
+        f"critical{unit}": one.bounds.critical,
+        "why": measured.why or None,
+    }
+
+
+def _datum(one: CheckedFigure) -> str:
+    """``'orders/billing lag'=12;100;1000;0``: a label may hold neither a quote nor an equals sign."""
+    measured = one.measured
+    where = measured.stream if measured.group is None else f"{measured.stream}/{measured.group}"
+    label = re.sub("['=|]", "_", in_one_line(f"{where} {measured.figure}"))
+    unit = "s" if measured.figure in AGES else ""
+    limits = ";".join("" if limit is None else f"{_seconds(measured, limit):g}" for limit in _limits(one))
+    return f"'{label}'={_base(measured):g}{unit};{limits};0"
+
+
+def _limits(one: CheckedFigure) -> tuple[int | None, int | None]:
+    return one.bounds.warning, one.bounds.critical
+
+
+def _base(one: Measured) -> float:
+    """The value in base units: seconds, or a count."""
+    return _seconds(one, one.value or 0)
+
+
+def _seconds(one: Measured, value: int) -> float:
+    return value / 1000 if one.figure in AGES else value
+
+
+def _labels(one: Measured, db: str, **more: str) -> str:
+    group = {} if one.group is None else {"group": one.group}
+    pairs = {"db": db, "stream": one.stream, **group, **more}
+    return ",".join(f'{name}="{_label(value)}"' for name, value in pairs.items())
+
+
+def _label(value: str) -> str:
+    text = value.encode(errors="surrogateescape").decode(errors="backslashreplace")
+    return text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
+
+
+def _family(name: str, help_text: str, samples: Iterable[tuple[str, float]]) -> list[str]:
+    lines = [f"{name}{{{labels}}} {value:g}" for labels, value in samples]
+    return [f"# HELP {name} {help_text}", f"# TYPE {name} gauge", *lines] if lines else []

@@ -1,0 +1,350 @@
+"""``millstream stream add``: one entry from the command line, or many from a file, each a JSON object in a line."""
+
+import base64
+import binascii
+import sys
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from typing import IO, TYPE_CHECKING, Any
+
+import click
+
+from millstream.cli.entries.shown import value_text
+from millstream.cli.shared.asking import ask
+from millstream.cli.shared.output import FAILED, Column, Output, Table, exits, output_option, url_option
+from millstream.errors import Disconnected, MillstreamError, UsageError
+
+if TYPE_CHECKING:
+    from millstream.client.line import Command, Line
+
+_WIDE = {"max_content_width": 110}
+_BATCH = 100  # entries of one round trip
+_LONGEST = 64 << 20  # bytes of a line of a file
+_SHOWN = 10  # entries of a preview
+
+_PREVIEW = (Column("line", "count"), Column("field"), Column("value", "prose"))
+
+
+class NotAddedError(MillstreamError):
+    """Entries were not added, or it is not known whether they were; the text says which."""
+
+
+@click.command(context_settings=_WIDE)
+@click.argument("stream")
+@click.argument("fields", metavar="[NAME=VALUE]...", nargs=-1)
+@click.option("--json", "text", metavar="OBJECT", help="The entry as a JSON object, such as an app publishes it.")
+@click.option(
+    "--from", "file", type=click.Path(allow_dash=True), help="A file of JSON objects, one a line; - is standard input."
+)
+@click.option("--header", "headers", multiple=True, metavar="NAME=VALUE", help="In the workers' envelope, with this.")
+@click.option("--id", "ident", default="*", show_default=True, help="Id of the entry; MS-* numbers it in its ms.")
+@click.option("--no-create", is_flag=True, help="Only if the stream is there (NOMKSTREAM).")
+@click.option("--maxlen", type=click.IntRange(0), help="Trim the stream to about so many entries.")
+@click.option("--minid", metavar="ID", help="Trim about what is older than this id.")
+@click.option("--exact", is_flag=True, help="Trim exactly so, which costs the server more.")
+@click.option("--idempotent", metavar="KEY", help="Add nothing if an entry was added with this before (Redis 8.6).")
+@click.option("--idempotent-by", metavar="NAME", help="The same, with the value of this field of each entry.")
+@click.option("--dry-run", is_flag=True, help="Read and check all of it, show the first ones, add nothing.")
+@url_option
+@output_option
+def add(
+    stream: str,
+    *,
+    fields: tuple[str, ...],
+    text: str | None,
+    file: str | None,
+    headers: tuple[str, ...],
+    ident: str,
+    no_create: bool,
+    maxlen: int | None,
+    minid: str | None,
+    exact: bool,
+    idempotent: str | None,
+    idempotent_by: str | None,
+    dry_run: bool,
+    url: str | None,
+    form: str,
+) -> None:
+    """Add entries to STREAM: fields as NAME=VALUE, a JSON object, or a file of JSON objects, one a line.
+
+    Values of a JSON object are stored as an app's publish() stores them: text as it is, what has parts as JSON, null
+    not at all, {"base64": "..."} as these bytes. A file is read to its first line that is no object; what came before
+    it has been added by then, unless --dry-run found it. With --idempotent or --idempotent-by, on servers that have
+    it, a command that was interrupted can be run again: nothing is added twice while the server remembers the keys
+    (100 seconds unless set).
+
+    \b
+    Examples:
+      millstream stream add orders item=tea amount=3
+      millstream stream add orders --json '{"item": "tea", "user": {"id": 7}}' --header correlation_id=c-1
+      millstream stream add orders --from orders.jsonl --idempotent-by order_id
+      millstream stream tail orders -n 100 -o jsonl | jq -c .fields | millstream stream add copy --from -
+      millstream stream add orders item=tea --no-create --maxlen 100000 --dry-run
+    """
+    with exits("millstream stream add"), ExitStack() as stack:
+        how = AddOptions(
+            stream,
+            ident,
+            no_create,
+            _trimming(maxlen, minid, exact=exact),
+            idempotent,
+            idempotent_by,
+            _headers(headers),
+        )
+        if sum(map(bool, (fields, text is not None, file is not None))) != 1:
+            raise UsageError("what is to be added? Give NAME=VALUE, or --json, or --from")
+        if file is not None and ident != "*" and not ident.endswith("-*"):
+            raise UsageError("--id names one entry, and --from reads many: leave it out, or say MS-*")
+        if idempotent is not None and (file is not None or idempotent_by is not None):
+            raise UsageError("--idempotent names one entry; --idempotent-by alone takes the key of each from a field")
+        if fields:
+            entries: Iterable[list[bytes]] = [_plain(fields, how.headers)]
+        elif text is not None:
+            entries = [_entry(text, "--json", how.headers)]
+        else:
+            entries = _lines(_opened(file or "-", stack), how.headers)
+        output = Output(form)
+        if dry_run:
+            _preview(output, how, entries)
+            return
+        added = AddedEntries()
+        try:
+            ask(url, lambda line: _add(line, how, entries, added))
+        finally:
+            if added.count or file is not None:
+                output.report({"stream": stream, "added": added.count, "first_id": added.first, "last_id": added.last})
+        if not added.count and file is None:
+            raise NotAddedError(f"nothing was added: there is no stream {stream!r} (--no-create)")
+    sys.exit(0 if not added.missing else FAILED)
+
+
+@dataclass(frozen=True, slots=True)
+class AddOptions:
+    """How entries are added.
+
+    Attributes:
+        stream: key of the stream.
+        ident: of the entries, ``*`` for the server's.
+        no_create: only if the stream is there.
+        trim: words that trim it.
+        idempotent: key by which the server knows a repetition.
+        idempotent_by: field whose value is such a key.
+        headers: of the envelope; None for plain fields.
+    """
+
+    stream: str
+    ident: str
+    no_create: bool
+    trim: tuple[str | int, ...]
+    idempotent: str | None
+    idempotent_by: str | None
+    headers: dict[str, str] | None
+
+    def command(self, flat: list[bytes]) -> "Command":
+        """The XADD of an entry."""
+        from millstream.worker.handlers.publish import producer_of  # noqa: PLC0415 - help does not need it
+
+        words: list[str | int] = ["NOMKSTREAM"] if self.no_create else []
+        key = self.idempotent
+        if self.idempotent_by is not None:
+            key = _key_of(flat, self.idempotent_by)
+        if key is not None:
+            words += ["IDMP", producer_of(key), key]
+        return ("XADD", self.stream, *words, *self.trim, self.ident, *flat)
+
+
+@dataclass(slots=True)
+class AddedEntries:
+    """What the server confirmed.
+
+    Attributes:
+        count: entries.
+        first: id of the first.
+        last: id of the last.
+        missing: entries that were not added, since the stream is not there.
+    """
+
+    count: int = 0
+    first: str | None = None
+    last: str | None = None
+    missing: int = 0
+
+    def take(self, reply: object) -> None:
+        """Count one reply to XADD, no refusal."""
+        if isinstance(reply, bytes):
+            self.count += 1
+            self.last = reply.decode()
+            self.first = self.first or self.last
+        else:
+            self.missing += 1
+
+
+async def _add(line: "Line", how: AddOptions, entries: Iterable[list[bytes]], added: AddedEntries) -> None:
+    """Add them, some in a round trip.
+
+    Args:
+        line: to the server.
+        how: options.
+        entries: names and values in turn.
+        added: counts them.
+    """
+    from millstream.client.capabilities import find  # noqa: PLC0415 - as above
+
+    near = line.near(how.stream)
+    if (how.idempotent or how.idempotent_by) and not (await find(line, how.stream)).idmp:
+        raise UsageError("--idempotent needs XADD IDMP, which this server has not got (Millstream and Redis 8.6 have)")
+    for commands, wrong in _batches(how, entries):
+        try:
+            answers = await near.calls(commands) if commands else []
+        except Disconnected as error:
+            raise NotAddedError(_unsure(error, added.count, len(commands))) from None
+        for reply in answers:
+            if not isinstance(reply, Exception):
+                added.take(reply)
+        if (refused := next((reply for reply in answers if isinstance(reply, Exception)), None)) is not None:
+            raise NotAddedError(f"{how.stream}: {refused}; {added.count} entries were added")
+        if wrong is not None:
+            raise UsageError(f"{wrong}; {added.count} entries before it were added") from None
+
+
+def _batches(how: AddOptions, entries: Iterable[list[bytes]]) -> "Iterator[tuple[list[Command], UsageError | None]]":
+    """Commands of one round trip each; with the last ones what is wrong with the entry behind them."""
+    batch: list[Command] = []
+    try:
+        for flat in entries:
+            batch.append(how.command(flat))
+            if len(batch) == _BATCH:
+                yield batch, None
+                batch = []
+    except UsageError as error:
+        yield batch, error
+        return
+    yield batch, None
+
+
+def _unsure(error: Disconnected, count: int, batch: int) -> str:
+    if not error.sent:
+        return f"the server cannot be reached ({error}); {count} entries were added"
+    return (
+        f"the connection broke ({error}): {count} entries were added; of the {batch} after them it is not known, so "
+        "look before you add them again"
+    )
+
+
+def _trimming(maxlen: int | None, minid: str | None, *, exact: bool) -> tuple[str | int, ...]:
+    if maxlen is not None and minid is not None:
+        raise UsageError("a stream is trimmed by --maxlen or by --minid, not by both")
+    how = "=" if exact else "~"
+    if maxlen is not None:
+        return ("MAXLEN", how, maxlen)
+    if minid is not None:
+        return ("MINID", how, minid)
+    if exact:
+        raise UsageError("--exact says how to trim: give --maxlen or --minid too")
+    return ()
+
+
+def _headers(given: Sequence[str]) -> dict[str, str] | None:
+    return dict(_pair(one, "--header") for one in given) if given else None
+
+
+def _pair(text: str, what: str) -> tuple[str, str]:
+    name, sign, value = text.partition("=")
+    if not sign or not name:
+        raise UsageError(f"{what} {text!r}: it must be NAME=VALUE")
+    return name, value
+
+
+def _plain(given: Sequence[str], headers: dict[str, str] | None) -> list[bytes]:
+    """Fields as they were typed; a name may come twice, except in an envelope."""
+    pairs = [_pair(one, "the field") for one in given]
+    if headers is not None:
+        return _flat(dict(pairs), headers)
+    return [text.encode(errors="surrogateescape") for pair in pairs for text in pair]
+
+
+def _opened(file: str, stack: ExitStack) -> IO[bytes]:
+    return sys.stdin.buffer if file == "-" else stack.enter_context(click.open_file(file, "rb"))
+
+
+def _lines(file: IO[bytes], headers: dict[str, str] | None) -> Iterator[list[bytes]]:
+    """The entries of a file, empty lines left out.
+
+    Raises:
+        UsageError: a line is no JSON object; the text names it.
+    """
+    number = 0
+    while line := file.readline(_LONGEST):
+        number += 1
+        if line.strip():
+            yield _entry(line, f"line {number}", headers)
+
+
+def _entry(text: str | bytes, where: str, headers: dict[str, str] | None) -> list[bytes]:
+    """Names and values of one JSON object.
+
+    Args:
+        text: the JSON.
+        where: for the message.
+        headers: of the envelope, if it goes into one.
+
+    Raises:
+        UsageError: it is none, or has nothing to store.
+    """
+    from millstream.client.jsontext import parse_record  # noqa: PLC0415 - as above
+
+    try:
+        found = parse_record(text)
+    except ValueError as reason:
+        raise UsageError(f"{where} is no JSON object: {reason}") from None
+    if not isinstance(found, dict):
+        raise UsageError(f"{where} is no JSON object: {str(text)[:40]}")
+    try:
+        return _flat({name: _bytes_in(value) for name, value in found.items()}, headers)
+    except MillstreamError as reason:
+        raise UsageError(f"{where}: {reason}") from None
+
+
+def _flat(content: Mapping[str, Any], headers: dict[str, str] | None) -> list[bytes]:
+    from millstream.worker.handlers.publish import fields_of  # noqa: PLC0415 - as above
+
+    try:
+        return fields_of(content, headers)
+    except UnicodeEncodeError:
+        raise UsageError("it has half of a surrogate pair, which no text has") from None
+
+
+def _bytes_in(value: object) -> object:
+    """The bytes of ``{"base64": "..."}``, as our own JSON shows them; any other value as it is."""
+    if isinstance(value, dict) and list(value) == ["base64"] and isinstance(value["base64"], str):
+        try:
+            return base64.b64decode(value["base64"], validate=True)
+        except (binascii.Error, ValueError):
+            return value
+    return value
+
+
+def _key_of(flat: list[bytes], name: str) -> str:
+    from millstream.console.payloads.entry import EntryPayload  # noqa: PLC0415 - as above
+
+    found = EntryPayload(list(zip(flat[::2], flat[1::2], strict=True))).at(name)
+    if not found or found[0] in {None, ""}:
+        raise UsageError(f"--idempotent-by {name}: an entry has no such field")
+    return value_text(found[0])
+
+
+def _preview(output: Output, how: AddOptions, entries: Iterable[list[bytes]]) -> None:
+    """Read all of them, and show the first."""
+    rows: list[tuple[object, ...]] = []
+    count = 0
+    for flat in entries:
+        command = how.command(flat)
+        count += 1
+        if count <= _SHOWN:
+            words = len(command) - len(flat)
+            rows += [(count, name, value) for name, value in zip(flat[::2], flat[1::2], strict=True)]
+            begins = " ".join(str(word) for word in command[:words])
+    facts: dict[str, object] = {"stream": how.stream, "entries": count, "command": f"{begins} ..." if count else None}
+    output.report(facts, [Table("fields", _PREVIEW, rows)])
+    output.say("Nothing was added (--dry-run).")

@@ -1,0 +1,74 @@
+"""``millstream stream gaps``: which entries are missing, as far as anything tells of them."""
+
+from typing import TYPE_CHECKING
+
+import click
+
+from millstream.cli.shared.asking import ask
+from millstream.cli.shared.output import Column, Output, Table, exits, output_option, url_option
+
+if TYPE_CHECKING:
+    from millstream.console.model.gaps import StreamGaps
+
+_WIDE = {"max_content_width": 110}
+
+_GAPS = (Column("after"), Column("before"), Column("missing", "count", "missing at least"), Column("evidence", "prose"))
+_PENDING = (Column("group"), Column("entries", "count", "pending and gone"), Column("first"), Column("last"))
+
+
+@click.command(context_settings=_WIDE)
+@click.argument("stream")
+@click.option(
+    "--scan", type=click.IntRange(1), default=10_000, show_default=True, help="Most entries looked at, oldest first."
+)
+@url_option
+@output_option
+def gaps(stream: str, scan: int, url: str | None, form: str) -> None:
+    """Show which entries are missing from STREAM: trimmed or deleted, how many, and where that can be told.
+
+    A server counts entries ever added (since Redis 7.0), and keeps the highest id that was deleted; which other ones
+    are gone it does not keep. Some are told of by ids of one millisecond that are not consecutive (if the server gave
+    them, and not their writer), others by what a group still has pending.
+
+    \b
+    Examples:
+      millstream stream gaps orders
+      millstream stream gaps orders --scan 1000000 -o json | jq .missing
+    """
+    from millstream.console.reading.gaps import read_gaps  # noqa: PLC0415 - help does not need it
+
+    with exits("millstream stream gaps"):
+        _show(Output(form), ask(url, lambda line: read_gaps(line, stream, scan=scan)))
+
+
+def _show(output: Output, found: "StreamGaps") -> None:
+    one = found.stream
+    facts: dict[str, object] = {
+        "stream": one.key,
+        "length": one.length,
+        "entries_added": one.entries_added,
+        "missing": found.missing,
+        "first_entry": one.first_entry_id,
+        "last_entry": one.last_entry_id,
+        "last_id": one.last_id,
+        "max_deleted_id": one.max_deleted_id,
+        "deleted_inside": found.inside,
+        "looked_at": found.looked_at,
+        "whole": found.whole,
+        "says": found.says,
+    }
+    tables = [
+        Table("gaps", _GAPS, [(each.after, each.before, each.missing, each.evidence) for each in found.gaps]),
+        Table("pending", _PENDING, [(each.group, each.entries, each.first, each.last) for each in found.pending]),
+    ]
+    if output.form == "table":
+        tables = [table for table in tables if table.rows]
+        del facts["whole"]
+    titles = (
+        Column("entries_added", "count", "ever added"),
+        Column("max_deleted_id", title="highest deleted id"),
+        Column("deleted_inside", title="deleted behind the oldest"),
+    )
+    output.report(facts, tables, titles)
+    if not found.whole:
+        output.say(f"There are more entries than were looked at; --scan {one.length} looks at all.")

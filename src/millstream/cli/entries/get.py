@@ -1,0 +1,144 @@
+"""``millstream stream get``: one entry whole, and where it stands in each group."""
+
+import re
+import sys
+from typing import TYPE_CHECKING
+
+import click
+
+from millstream.cli.entries.choosing import choice_of, decoding_option
+from millstream.cli.entries.shown import value_text
+from millstream.cli.shared.asking import ask
+from millstream.cli.shared.output import Column, Output, Table, exits, output_option, url_option
+from millstream.errors import UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from millstream.cli.entries.choosing import EntryChoice
+    from millstream.console.model.entries import EntryView
+    from millstream.console.model.standing import EntryFound
+
+_WIDE = {"max_content_width": 110}
+_ID = re.compile(r"\d{1,20}(-\d{1,20})?", re.ASCII)
+
+_FIELDS = (Column("name"), Column("form", rank=1), Column("size", "bytes", rank=2), Column("value", "prose"))
+_HEADERS = (Column("name"), Column("value", "prose"))
+_GROUPS = (
+    Column("group"),
+    Column("state"),
+    Column("consumer"),
+    Column("idle_ms", "span", "idle for"),
+    Column("deliveries", "count"),
+    Column("fatal", rank=1),
+)
+_STATES = {"undelivered": "not delivered yet", "pending": "pending", "passed": "acknowledged, or passed over"}
+
+
+@click.command(context_settings=_WIDE)
+@click.argument("stream")
+@click.argument("id", metavar="ID")
+@decoding_option
+@click.option("--full", is_flag=True, help="Cut no long value on a terminal.")
+@url_option
+@output_option
+def get(stream: str, id: str, decoding: str, full: bool, url: str | None, form: str) -> None:  # noqa: A002 - click's argument
+    """Show the entry ID of STREAM whole, its values decoded, and where it stands in each group.
+
+    In a group it is not delivered yet, pending (with whom, for how long, how often delivered), or neither: then it was
+    acknowledged, or the group was set to a place behind it, which a server does not tell apart. An entry that is gone
+    from the stream is shown as long as a group has it pending.
+
+    \b
+    Examples:
+      millstream stream get orders 1763721600000-0
+      millstream stream get orders 1763721600000-0 -o json | jq .groups
+      millstream stream get orders 1763721600000-0 --as hex
+    """
+    from millstream.console.reading.asking import NotReadableError  # noqa: PLC0415 - help does not need it
+    from millstream.console.reading.entries import find  # noqa: PLC0415 - as above
+
+    with exits("millstream stream get"):
+        if not _ID.fullmatch(id):
+            raise UsageError(f"{id!r} is no entry's id, such as 1763721600000-0")
+        whole = id if "-" in id else f"{id}-0"
+        found = ask(url, lambda line: find(line, stream, whole))
+        if found.entry is None and not found.pending:
+            raise NotReadableError(
+                f"the stream {stream!r} has no entry {whole}; `millstream stream gaps {stream}` shows what was deleted "
+                "or trimmed"
+            )
+        cut = None if full or form != "table" or not sys.stdout.isatty() else 2000
+        output = Output(form)
+        _show(output, found, choice_of(decoding), cut)
+        if found.entry is None:
+            output.say("The entry is gone from the stream (deleted or trimmed) and still pending.")
+        if found.refused is not None:
+            output.say(f"The groups are not known: {found.refused}")
+
+
+def _show(output: Output, found: "EntryFound", choice: "EntryChoice", cut: int | None) -> None:
+    """The facts, the fields, the headers and the groups.
+
+    Args:
+        output: where.
+        found: the entry.
+        choice: how values are decoded.
+        cut: characters of a value; None for all.
+    """
+    facts: dict[str, object] = {
+        "stream": found.stream,
+        "id": found.id,
+        "added_ms": int(found.id.partition("-")[0]),
+        "gone": found.entry is None,
+        "size": None if found.entry is None else sum(len(name) + len(value) for name, value in found.entry.fields),
+    }
+    people = output.form == "table"
+    tables = [
+        Table("fields", _FIELDS, _fields(found.entry, choice, people=people, cut=cut)),
+        Table("headers", _HEADERS, _headers(found.entry, choice)),
+        Table("groups", _GROUPS, _groups(found, people=people), empty="No groups."),
+    ]
+    if people:
+        tables = [table for table in tables if table.rows or table.empty]
+        if found.entry is not None:
+            del facts["gone"]
+    output.report(facts, tables, (Column("added_ms", "time", "added"), Column("size", "bytes")))
+
+
+def _fields(
+    entry: "EntryView | None", choice: "EntryChoice", *, people: bool, cut: int | None
+) -> "Sequence[Sequence[object]]":
+    """A row for each field.
+
+    Args:
+        entry: None for one that is gone.
+        choice: how values are decoded.
+        people: values as text.
+        cut: characters of it.
+    """
+    if entry is None:
+        return []
+    rows = []
+    for name, found in choice.payload(entry).fields:
+        value = value_text(found.value, cut) if people else found.value
+        rows.append((name, f"{found.form} ({found.note})" if found.note and people else found.form, found.size, value))
+    return rows
+
+
+def _headers(entry: "EntryView | None", choice: "EntryChoice") -> "Sequence[Sequence[object]]":
+    return [] if entry is None else list(choice.payload(entry).headers.items())
+
+
+def _groups(found: "EntryFound", *, people: bool) -> "Sequence[Sequence[object]]":
+    """A row for each group; to people nobody is a word, and a fatal entry's deliveries are none."""
+    rows: list[tuple[object, ...]] = []
+    for one in found.standings:
+        held = one.pending
+        if held is None:
+            rows.append((one.group, _STATES[one.state] if people else one.state, None, None, None, None))
+            continue
+        owner = "nobody" if people and held.unowned else held.consumer
+        deliveries = None if people and held.fatal else held.deliveries
+        rows.append((one.group, one.state, owner, held.idle_ms, deliveries, held.fatal))
+    return rows

@@ -1,0 +1,67 @@
+"""A text changed by a person, in the editor of their choice; nothing that they wrote is lost."""
+
+import os
+import shlex
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable
+from difflib import unified_diff
+from pathlib import Path
+from typing import TypeVar
+
+import click
+
+from millstream.errors import UsageError
+
+T = TypeVar("T")
+
+
+def edited(text: str, parse: Callable[[str], T]) -> tuple[T, Path]:
+    """What a person made of a text, and the file it is in, which is for the caller to remove.
+
+    Where it cannot be read, and a terminal is there to ask, the editor opens again on what they wrote.
+
+    Args:
+        text: to begin with.
+        parse: makes something of what they wrote.
+
+    Raises:
+        UsageError: the editor cannot be started or failed, or what they wrote cannot be read; the text names the file.
+    """
+    number, name = tempfile.mkstemp(prefix="millstream-", suffix=".json")  # for its owner's eyes only
+    path = Path(name)
+    with os.fdopen(number, "w", encoding="utf-8") as file:
+        file.write(text)
+    while True:
+        _run(path)
+        try:
+            return parse(path.read_text(encoding="utf-8")), path
+        except OSError as reason:
+            why = f"what the editor left in {path} cannot be read ({reason.strerror})"
+            raise UsageError(f"{why}; nothing was done") from None
+        except ValueError as reason:  # UnicodeDecodeError is one
+            problem = f"what was written cannot be read: {reason}"
+        if not sys.stdin.isatty() or not click.confirm(f"{problem}. Edit it again?", default=True, err=True):
+            raise UsageError(f"{problem}; nothing was done, and it is kept in {path}")
+
+
+def _run(path: Path) -> None:
+    """Have the editor open a file, until it ends."""
+    editor = os.environ.get("VISUAL") or os.environ.get("EDITOR") or "vi"
+    try:
+        code = subprocess.run([*shlex.split(editor), str(path)], check=False).returncode
+    except (OSError, ValueError) as reason:
+        raise UsageError(
+            f"the editor {editor!r} cannot be started ({reason}): set EDITOR; nothing was done, and the text is kept "
+            f"in {path}"
+        ) from None
+    if code:
+        raise UsageError(
+            f"the editor {editor!r} ended with code {code}: nothing was done, and the text is kept in {path}"
+        )
+
+
+def difference(before: str, after: str) -> list[str]:
+    """The lines that differ, with some around them, as ``diff -u`` has them."""
+    return [line.rstrip("\n") for line in unified_diff(before.splitlines(), after.splitlines(), "before", "after", n=2)]

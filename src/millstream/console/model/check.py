@@ -1,0 +1,152 @@
+"""Figures against thresholds, as monitoring systems want it: ok, warning, critical, or unknown with the reason. Pure.
+
+What is not known exactly is decided by its bounds where they suffice: a lag that is 500 at least is above 100 whatever
+it is.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Literal
+
+from millstream.console.model.letters import LettersSeen
+from millstream.console.model.streams import GroupStatus, OldestEntry, StreamsSeen
+
+CheckStatus = Literal["ok", "warning", "critical", "unknown"]
+
+EXIT_CODES: dict[CheckStatus, int] = {"ok": 0, "warning": 1, "critical": 2, "unknown": 3}
+
+_WORST_FIRST: tuple[CheckStatus, ...] = ("critical", "warning", "unknown", "ok")
+
+Figure = Literal["lag", "behind", "pending", "pending-age", "unowned", "dead"]
+"""What is checked: entries not delivered and the age of the oldest, pending entries and the age of the oldest, pending
+ones that nobody holds, dead letters."""
+
+FIGURES: tuple[Figure, ...] = ("lag", "behind", "pending", "pending-age", "unowned", "dead")
+
+AGES: frozenset[Figure] = frozenset({"behind", "pending-age"})
+"""Figures in milliseconds; the others are counts."""
+
+
+@dataclass(frozen=True, slots=True)
+class CheckBounds:
+    """From when on a figure is a warning, and critical.
+
+    Attributes:
+        warning: this much or more; None for never.
+        critical: this much or more; None for never.
+    """
+
+    warning: int | None = None
+    critical: int | None = None
+
+    def status(self, value: int) -> CheckStatus:
+        """What this much is."""
+        if self.critical is not None and value >= self.critical:
+            return "critical"
+        return "warning" if self.warning is not None and value >= self.warning else "ok"
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """One figure of a group, or of a dead-letter stream.
+
+    Attributes:
+        figure: which one.
+        stream: key of the stream.
+        group: name of the group; None for a dead-letter stream.
+        value: as it is; None when it is not known.
+        at_least: it is no less.
+        at_most: it is no more; None when nothing is known of that.
+        why: why it is not known.
+    """
+
+    figure: Figure
+    stream: str
+    group: str | None
+    value: int | None
+    at_least: int = 0
+    at_most: int | None = None
+    why: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class CheckedFigure:
+    """One figure and what it is.
+
+    Attributes:
+        measured: the figure.
+        bounds: its thresholds.
+        status: what it is.
+    """
+
+    measured: Measured
+    bounds: CheckBounds
+    status: CheckStatus
+
+
+def check(measured: Iterable[Measured], bounds: dict[Figure, CheckBounds]) -> list[CheckedFigure]:
+    """Every figure that has thresholds, the worst first.
+
+    Args:
+        measured: figures.
+        bounds: thresholds by figure; one that lacks is not checked.
+    """
+    found = [
+        CheckedFigure(one, bounds[one.figure], _status(one, bounds[one.figure]))
+        for one in measured
+        if one.figure in bounds
+    ]
+    return sorted(found, key=lambda one: _WORST_FIRST.index(one.status))
+
+
+def worst(found: Iterable[CheckedFigure]) -> CheckStatus:
+    """The worst of them; one that is critical counts more than one that is not known, which counts more than none."""
+    there = {one.status for one in found}
+    return next((status for status in _WORST_FIRST if status in there), "ok")
+
+
+def measure(seen: StreamsSeen, group: str | None = None, letters: LettersSeen | None = None) -> list[Measured]:
+    """Every figure of these streams' groups, and of dead-letter streams.
+
+    Args:
+        seen: the streams.
+        group: only groups of this name.
+        letters: dead-letter streams; None where they are not to be checked.
+    """
+    found: list[Measured] = []
+    for stream in seen.streams:
+        for one in stream.groups:
+            if group in (None, one.name):
+                found += _figures(one, seen.at_ms)
+        if "groups" in stream.missing:
+            found.append(Measured("lag", stream.key, group, None, why=stream.missing["groups"]))
+    found += [Measured("lag", key, group, None, why=why) for key, why in seen.refused.items()]
+    if letters is not None and letters.why is not None:
+        found.append(Measured("dead", "", None, None, why=letters.why))
+    found += [Measured("dead", one.key, None, one.letters) for one in (letters.streams if letters is not None else ())]
+    return found
+
+
+def _figures(one: GroupStatus, now_ms: int) -> list[Measured]:
+    lag, where = one.lag, (one.stream, one.name)
+    return [
+        Measured("lag", *where, lag.entries, lag.at_least, lag.at_most, lag.why),
+        _age("behind", one, one.oldest_undelivered, now_ms),
+        Measured("pending", *where, one.pending),
+        _age("pending-age", one, one.oldest_pending, now_ms),
+        Measured("unowned", *where, one.unowned, why="it was not told" if one.unowned is None else ""),
+    ]
+
+
+def _age(figure: Figure, one: GroupStatus, entry: OldestEntry, now_ms: int) -> Measured:
+    return Measured(figure, one.stream, one.name, entry.age(now_ms), why=entry.why or "")
+
+
+def _status(one: Measured, bounds: CheckBounds) -> CheckStatus:
+    """What a figure is: exactly, or by both its bounds where they agree."""
+    if one.value is not None:
+        return bounds.status(one.value)
+    least = bounds.status(one.at_least)
+    if least == "critical" or (one.at_most is not None and bounds.status(one.at_most) == least):
+        return least
+    return "unknown"

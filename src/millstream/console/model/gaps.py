@@ -1,0 +1,162 @@
+"""Which entries of a stream are missing, as far as its counters, its ids and its groups tell. Pure.
+
+A server counts entries ever added, so it is known how many are gone; it keeps the highest id that XDEL deleted, so it
+is known whether one between the first and the last is. Which ones these are it does not keep. Two things tell of some:
+ids that the server gave within one millisecond are consecutive, so that a jump among them is an entry that is gone (or
+an id that its writer chose); and what a group has pending was once there.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from millstream.console.model.names import NEVER, order
+from millstream.console.model.streams import StreamStatus
+
+
+@dataclass(frozen=True, slots=True)
+class EntryGap:
+    """Entries that are missing between two neighbours.
+
+    Attributes:
+        after: id of the entry before; ``"0-0"`` for the start of the stream.
+        before: id of the entry behind; the last id that was given, where the newest entries are gone.
+        missing: how many at least.
+        evidence: what tells of them, in words.
+    """
+
+    after: str
+    before: str
+    missing: int
+    evidence: str
+
+
+@dataclass(frozen=True, slots=True)
+class GonePending:
+    """What a group has pending and the stream has no more.
+
+    Attributes:
+        group: name of the group.
+        entries: how many, of those looked at.
+        first: lowest id.
+        last: highest id.
+    """
+
+    group: str
+    entries: int
+    first: str
+    last: str
+
+
+@dataclass(frozen=True, slots=True)
+class StreamGaps:
+    """What is known of entries that are missing.
+
+    Attributes:
+        stream: as it is.
+        gaps: by id, in the part that was looked at.
+        pending: by group.
+        looked_at: entries that were looked at, from the oldest on.
+        whole: whether these are all.
+    """
+
+    stream: StreamStatus
+    gaps: tuple[EntryGap, ...]
+    pending: tuple[GonePending, ...]
+    looked_at: int
+    whole: bool
+
+    @property
+    def missing(self) -> int | None:
+        """Entries that were added and are gone; None where the server does not count, or was told wrong (XSETID)."""
+        added = self.stream.entries_added
+        return None if added is None or added < self.stream.length else added - self.stream.length
+
+    @property
+    def inside(self) -> bool | None:
+        """Whether an entry behind the oldest one that is there was deleted; None where the server does not tell."""
+        deleted = self.stream.max_deleted_id
+        if deleted is None:
+            return None
+        first = self.stream.first_entry_id
+        return first is not None and order(deleted) > order(first)
+
+    @property
+    def says(self) -> str:
+        """The finding in one sentence."""
+        one = self.stream
+        if self.missing is None:
+            if one.entries_added is None:
+                return "How many entries are gone is not known: this server does not count them (Redis does since 7.0)."
+            return "How many entries are gone is not known: the count of entries ever added was set lower (XSETID)."
+        if self.missing == 0:
+            return "Nothing is missing: all entries that were ever added are there."
+        gone = f"{self.missing} {'entry' if self.missing == 1 else 'entries'}"
+        if self.inside is False and one.first_entry_id is not None:
+            return f"{gone} gone, all before the oldest that is there: trimmed, or deleted from that end."
+        if one.first_entry_id is None:
+            return f"{gone} gone: the stream is empty."
+        return (
+            f"{gone} gone, trimmed or deleted; of those deleted (XDEL) the highest is {one.max_deleted_id}, behind the "
+            "oldest that is there."
+        )
+
+
+class GapFinder:
+    """Looks through ids, oldest first, for jumps.
+
+    Attributes:
+        gaps: that were found.
+        ids: all that were seen.
+    """
+
+    def __init__(self) -> None:
+        self.gaps: list[EntryGap] = []
+        self.ids: set[str] = set()
+        self._last: str | None = None
+
+    def take(self, ids: Iterable[str]) -> None:
+        """Look at the next ids."""
+        for each in ids:
+            if self._last is not None:
+                self._compare(self._last, each)
+            self.ids.add(each)
+            self._last = each
+
+    def _compare(self, before: str, after: str) -> None:
+        (ms, number), (next_ms, next_number) = order(before), order(after)
+        skipped = next_number - number - 1 if ms == next_ms else next_number
+        if skipped > 0:
+            self.gaps.append(EntryGap(before, after, skipped, "ids of one millisecond are not consecutive"))
+
+    def found(self, stream: StreamStatus, pending: Sequence[tuple[str, Sequence[str]]], *, whole: bool) -> StreamGaps:
+        """What was found.
+
+        Args:
+            stream: as it is.
+            pending: groups, and ids that each has pending.
+            whole: whether all entries were looked at.
+        """
+        gaps = list(self.gaps)
+        first, last, deleted = stream.first_entry_id, stream.last_entry_id, stream.max_deleted_id
+        if whole and order(stream.last_id) > order(last or NEVER):
+            why = "the last id that was given is behind the newest entry"
+            gaps.append(EntryGap(last or NEVER, stream.last_id, 1, why))
+        known = any(order(gap.after) < order(deleted or NEVER) <= order(gap.before) for gap in gaps)
+        if whole and deleted and first and order(deleted) > order(first) and not known:
+            neighbours = self._around(deleted)
+            gaps.append(EntryGap(*neighbours, 1, f"{deleted} was deleted (XDEL)"))
+        gone = tuple(filter(None, (self._gone(group, ids, whole=whole) for group, ids in pending)))
+        return StreamGaps(stream, tuple(sorted(gaps, key=lambda gap: order(gap.after))), gone, len(self.ids), whole)
+
+    def _around(self, entry: str) -> tuple[str, str]:
+        """The neighbours of an id among those that were seen."""
+        place = order(entry)
+        below = max((each for each in self.ids if order(each) < place), key=order, default=NEVER)
+        above = min((each for each in self.ids if order(each) > place), key=order, default=entry)
+        return below, above
+
+    def _gone(self, group: str, ids: Sequence[str], *, whole: bool) -> GonePending | None:
+        """What of a group's pending ids is not there, as far as ids were looked at."""
+        end = None if whole or self._last is None else order(self._last)
+        gone = [each for each in ids if each not in self.ids and (end is None or order(each) <= end)]
+        return GonePending(group, len(gone), gone[0], gone[-1]) if gone else None

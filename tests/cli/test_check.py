@@ -1,0 +1,105 @@
+"""``millstream check``: the exit codes and formats of monitoring systems, on a real redis-server and on ours."""
+
+import json
+import re
+from typing import Any
+
+import pytest
+import redis
+from click.testing import CliRunner, Result
+from prometheus_client.parser import text_string_to_metric_families
+
+from cli.test_console import fill
+from millstream.cli.main import main
+from support.ports import free_port
+from support.servers import ServerProcess
+
+pytestmark = pytest.mark.realserver
+
+
+def run(server: ServerProcess, *words: str) -> Result:
+    """``millstream check`` in this process; figures that grow with the clock are off unless asked for."""
+    off = [word for name in ("behind", "pending-age") if f"--{name}" not in words for word in (f"--{name}", "off")]
+    return CliRunner().invoke(main, ["check", *words, *off, "--url", server.url])
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "said"),
+    [
+        (["--lag", "3,10"], 0, "MILLSTREAM OK - 1 figures are within"),
+        (["--lag", "2,10"], 1, "MILLSTREAM WARNING - orders/billing lag 2 (warning from 2)"),
+        (["--lag", "1,2", "--pending", "3,9"], 2, "CRITICAL - orders/billing lag 2 (critical from 2) (and 1 more)"),
+        (["--lag", "2"], 2, "MILLSTREAM CRITICAL"),
+        (["--behind", "1h,365d"], 2, "MILLSTREAM CRITICAL - orders/billing behind"),
+        (["orders", "--unowned", "1"], 0, "MILLSTREAM OK"),
+        (["orders", "billing", "--pending-age", "5m"], 2, "MILLSTREAM CRITICAL - orders/billing pending age"),
+        (["--dead", "1,3"], 1, "MILLSTREAM WARNING - orders:dead dead 2 (warning from 1)"),
+        (["shop", "--dead", "1,3"], 3, "MILLSTREAM UNKNOWN - there is no stream 'shop'"),
+        (["orders", "bill", "--lag", "1"], 3, "has no group 'bill'"),
+        (["--lag", "10,1"], 3, "the lower first"),
+        (["--lag", "many"], 3, "--lag 'many'"),
+    ],
+)  # fmt: skip
+def test_thresholds_decide(server: ServerProcess, client: redis.Redis, words: list[str], code: int, said: str) -> None:
+    """The worst figure is the state, the exit code and the first line."""
+    fill(client)
+    for _ in range(2):
+        client.xadd("orders:dead", {"x": 1})
+    done = run(server, *words)
+    assert (done.exit_code, said in done.stdout.splitlines()[0]) == (code, True), done.output
+
+
+def test_an_unknown_lag_is_decided_by_its_bounds(server: ServerProcess, client: redis.Redis) -> None:
+    """Between 1 and 2: above neither, above both, or unknown; never taken for none."""
+    fill(client)
+    client.xdel("orders", "4-0")
+    codes = [run(server, "--lag", word).exit_code for word in ("3", "1", "2", "1,2", "1,5")]
+    assert codes == [0, 2, 3, 3, 1]
+    assert "lag is unknown (1 or more): an entry" in run(server, "--lag", "2").stdout
+
+
+def test_an_invalid_command_line_is_not_critical(server: ServerProcess) -> None:
+    """Nagios reads 2 as an alarm."""
+    assert run(server, "--no-such-option").exit_code == 3
+
+
+def test_a_server_that_does_not_answer_is_critical() -> None:
+    """What nobody can reach serves nobody."""
+    done = CliRunner().invoke(main, ["check", "--url", f"redis://127.0.0.1:{free_port()}"])
+    assert (done.exit_code, done.stdout.startswith("MILLSTREAM CRITICAL - ")) == (2, True)
+
+
+def test_json_has_every_figure(server: ServerProcess, client: redis.Redis) -> None:
+    """With its thresholds, the worst first."""
+    fill(client)
+    found: dict[str, Any] = json.loads(run(server, "--lag", "1,2", "--pending", "99", "-o", "json").stdout)
+    assert (found["status"], found["code"]) == ("critical", 2)
+    assert [(one["figure"], one["status"], one["value"], one["critical"]) for one in found["figures"]] == [
+        ("lag", "critical", 2, 2),
+        ("pending", "ok", 3, 99),
+    ]
+
+
+def test_prometheus_reads_what_is_written(server: ServerProcess, client: redis.Redis) -> None:
+    """Under the names that workers export, whatever the names of streams hold; an unknown lag is absent."""
+    for key in ("orders", 'a"\n\\\x1b', b"\xff"):
+        fill(client, key)  # type: ignore[arg-type]  # keys are any bytes
+    client.xdel("orders", "4-0")
+    text = run(server, "--lag", "1,100", "--behind", "1h", "-o", "prometheus").stdout
+    families = {family.name: family for family in text_string_to_metric_families(text)}
+    lags = {sample.labels["stream"]: sample.value for sample in families["redis_stream_group_lag"].samples}
+    assert lags == {'a"\n\\\x1b': 2, "\\xff": 2}
+    states = families["millstream_check_status"].samples
+    assert {(one.labels["stream"], one.value) for one in states if one.labels["figure"] == "lag"} == {
+        (key, 1) for key in ("orders", 'a"\n\\\x1b', "\\xff")
+    }
+
+
+def test_the_line_for_nagios_is_one_line(server: ServerProcess, client: redis.Redis) -> None:
+    """A bar, a quote, an equals sign or an end of line in a name would end the text or the label."""
+    fill(client, "a|b='c\nd\x1b[2J")
+    first, second = run(server, "--lag", "1", "--pending", "off").stdout.splitlines()
+    assert first.count("|") == 1
+    assert re.fullmatch(r"'[^'=|\n]*'=2;;1;0", first.partition("| ")[2])
+    assert second.startswith("CRITICAL: a/b=")
+    assert "\x1b" not in first + second

@@ -1,0 +1,137 @@
+"""``millstream dead edit``: a payload corrected and put back for one group; nothing lost, whatever the editor does."""
+
+import json
+import stat
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import redis
+from click.testing import CliRunner, Result
+
+from millstream.cli.main import main
+from millstream.client.dead_letter.letter import DeadLetter, meant_for, pack, take_history
+from millstream.worker.handlers.publish import fields_of
+from support.servers import ServerProcess
+
+
+def edit(server: ServerProcess, *words: str, **options: Any) -> Result:
+    """``millstream dead edit`` in this process."""
+    return CliRunner().invoke(main, ["dead", "edit", *words, "--url", server.url], **options)
+
+
+@pytest.fixture
+def letter(client: redis.Redis) -> str:
+    """The id of a letter of the stream ``orders``, which has a group of its own and another."""
+    client.xgroup_create("orders", "billing", mkstream=True)
+    client.xgroup_create("orders", "mail")
+    dead = DeadLetter(
+        tuple(fields_of({"item": "tea", "amount": "x"}, {"correlation_id": "c"})), "orders", "1-0", "billing", "c1", 5,
+        "error", "ValueError: x", "Traceback ...", 1, 1001,
+    )  # fmt: skip
+    made: Any = client.execute_command("XADD", "orders:dead", "*", *pack(dead))
+    return str(made.decode())
+
+
+def editor(folder: Path, code: str) -> str:
+    """A program that changes the file it is given, as an editor does."""
+    program = folder / "editor.py"
+    program.write_text(f"#!{sys.executable}\nimport json, sys\npath = sys.argv[-1]\ntext = open(path).read()\n{code}\n")
+    program.chmod(0o755)
+    return f"{program} --wait"
+
+
+FIX = 'whole = json.loads(text); whole["__data__"]["body"]["amount"] = 7; open(path, "w").write(json.dumps(whole))'
+
+
+def kept(done: Result) -> Path:
+    """The file that a message names."""
+    (name,) = [word.strip(".;:,)") for word in done.stderr.split() if "millstream-" in word and ".json" in word]
+    return Path(name)
+
+
+def test_a_corrected_entry_is_put_back_for_its_group(
+    server: ServerProcess, client: redis.Redis, letter: str, tmp_path: Path
+) -> None:
+    """In its envelope as it was; its history says that it was edited; the letter is gone, and the text too."""
+    code = f"{FIX}\nopen({str(tmp_path / 'seen')!r}, 'w').write(path)"
+    done = edit(server, "orders", letter, "--yes", "-o", "json", env={"EDITOR": editor(tmp_path, code)})
+    assert done.exit_code == 0, done.output
+    assert '-      "amount": "x"' in done.stderr
+    assert '+      "amount": 7' in done.stderr
+    assert json.loads(done.stdout)["returned"] == 1
+    ((_, flat),) = raw(client, "orders")
+    fields, history = take_history(flat)
+    assert fields == fields_of({"item": "tea", "amount": 7}, {"correlation_id": "c"})
+    assert (meant_for(history, "orders"), history[-1]["edited"]) == ("billing", True)
+    assert client.xlen("orders:dead") == 0
+    assert not Path((tmp_path / "seen").read_text()).exists()
+
+
+def raw(client: redis.Redis, key: str) -> list[Any]:
+    """Entries as the server sends them."""
+    found: Any = client.execute_command("XRANGE", key, "-", "+")
+    return [(ident, [part for pair in fields.items() for part in pair]) for ident, fields in found]
+
+
+@pytest.mark.parametrize(
+    ("code", "why"),
+    [
+        ("sys.exit(3)", "ended with code 3"),
+        ('open(path, "w").write("{")', "cannot be read"),
+        ("import os; os.remove(path)", "cannot be read"),
+    ],
+)
+def test_an_editor_that_fails_changes_nothing(
+    server: ServerProcess, client: redis.Redis, letter: str, tmp_path: Path, code: str, why: str
+) -> None:
+    """The letter stays, and what was written is where the message says, for nobody else to read."""
+    done = edit(server, "orders", letter, "--yes", env={"VISUAL": editor(tmp_path, code)})
+    assert (done.exit_code, done.stdout) == (2, ""), done.output
+    assert why in done.stderr
+    assert (client.xlen("orders"), client.xlen("orders:dead")) == (0, 1)
+    path = kept(done)
+    if "remove" not in code:
+        assert stat.S_IMODE(path.stat().st_mode) == 0o600
+        path.unlink()
+
+
+def test_nothing_happens_without_a_change_or_a_yes(
+    server: ServerProcess, client: redis.Redis, letter: str, tmp_path: Path
+) -> None:
+    """Saved as it was; a dry run; nobody to ask; no such editor: the letter stays."""
+    same = edit(server, "orders", letter, env={"EDITOR": editor(tmp_path, "pass")})
+    assert (same.exit_code, "Nothing was changed" in same.stderr) == (0, True)
+    dry = edit(server, "orders", letter, "--dry-run", env={"EDITOR": editor(tmp_path, FIX)})
+    assert (dry.exit_code, '+      "amount": 7' in dry.stderr) == (0, True)
+    unasked = edit(server, "orders", letter, env={"EDITOR": editor(tmp_path, FIX)})
+    assert (unasked.exit_code, "say --yes" in unasked.stderr) == (2, True)
+    assert '"amount": 7' in kept(unasked).read_text()
+    kept(unasked).unlink()
+    missing = edit(server, "orders", letter, env={"EDITOR": "/no/such/editor", "VISUAL": ""})
+    assert "cannot be started" in missing.stderr
+    kept(missing).unlink()
+    assert (client.xlen("orders"), client.xlen("orders:dead")) == (0, 1)
+
+
+def test_a_corrected_file_takes_the_editors_place(server: ServerProcess, client: redis.Redis, letter: str) -> None:
+    """Printed, changed by any program, put back; what cannot be put back stays a letter."""
+    document = json.loads(edit(server, "orders", letter, "--print").stdout)
+    document["__data__"]["body"]["amount"] = 8
+    refused = edit(server, "orders", letter, "--from", "-", "--yes", input="{}")
+    assert (refused.exit_code, "at least one field" in refused.stderr) == (2, True)
+    client.xgroup_destroy("orders", "billing")  # nobody there would run it
+    stays = edit(server, "orders", letter, "--from", "-", "--yes", input=json.dumps(document))
+    assert (stays.exit_code, client.xlen("orders"), client.xlen("orders:dead")) == (1, 0, 1), stays.output
+    client.xgroup_create("orders", "billing", id="0")
+    done = edit(server, "orders", letter, "--from", "-", "--yes", input=json.dumps(document))
+    assert (done.exit_code, client.xlen("orders"), client.xlen("orders:dead")) == (0, 1, 0), done.output
+    assert "there is no letter" in edit(server, "orders:dead", letter, "--print").stderr
+
+
+def test_what_is_no_letter_is_not_edited(server: ServerProcess, client: redis.Redis, letter: str) -> None:
+    """It came from nowhere, so nobody knows where to put it back."""
+    client.execute_command("XADD", "orders:dead", "99999999999999-0", "a", "b")
+    done = edit(server, "orders", "99999999999999-0", "--print")
+    assert (done.exit_code, "not a dead letter" in done.stderr) == (2, True)
