@@ -88,10 +88,10 @@ def test_prometheus_reads_what_is_written(server: ServerProcess, client: redis.R
     text = run(server, "--lag", "1,100", "--behind", "1h", "-o", "prometheus").stdout
     families = {family.name: family for family in text_string_to_metric_families(text)}
     lags = {sample.labels["stream"]: sample.value for sample in families["redis_stream_group_lag"].samples}
-    assert lags == {'a"\n\\\x1b': 2, "\\xff": 2}
+    assert lags == {'a"\n\\\\x1b': 2, "\\xff": 2}
     states = families["millstream_check_status"].samples
     assert {(one.labels["stream"], one.value) for one in states if one.labels["figure"] == "lag"} == {
-        (key, 1) for key in ("orders", 'a"\n\\\x1b', "\\xff")
+        (key, 1) for key in ("orders", 'a"\n\\\\x1b', "\\xff")
     }
 
 

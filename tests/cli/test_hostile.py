@@ -82,7 +82,8 @@ class Hands:
         return count
 
     def entries(self, count: int) -> int:
-        """Entries, keys, groups and consumers of any bytes, under the eyes of the doctor and of a transfer."""
+        """Entries, keys, groups and consumers of any bytes, under the eyes of the console, the doctor, a transfer."""
+        named = []
         for number in range(count):
             name = text(self.chance, b"orders") + b"%d" % number
             with self.client.pipeline(transaction=False) as pipe:
@@ -90,11 +91,28 @@ class Hands:
                 pipe.xgroup_create(name, group := text(self.chance, b"billing"), 0)
                 pipe.xreadgroup(group, text(self.chance, b"consumer"), {name: ">"})
                 pipe.execute()
+            named.append([each.decode(errors="surrogateescape") for each in (name, group)])
+        self.look(named)
         self.ask("doctor", self.url, "--pending-older", "0s")
         self.ask("dead", "ls", "--url", self.url)
         self.ask("export", self.url, str(self.folder / "streams.resp"))
         (self.folder / "streams.resp").unlink(missing_ok=True)
         return count
+
+    def look(self, named: list[list[str]]) -> None:
+        """What the console shows of these streams and groups."""
+        at = ("--url", self.url)
+        for noun in ("stream", "group"):
+            self.ask(noun, "ls", *at, form="table")
+            self.ask(noun, "ls", *at, form="json")
+        for stream, group in named[:10]:
+            if not stream.startswith("-") and not group.startswith("-"):
+                self.ask("stream", "show", stream, *at)
+                self.ask("group", "show", stream, group, *at)
+                self.ask("consumer", "ls", stream, group, *at)
+                self.ask("pending", "ls", stream, group, "--payload", *at)
+        for form in ("nagios", "json", "prometheus"):
+            self.ask("check", "--lag", "1", "--dead", "1", *at, form=form)
 
     def workers(self, count: int) -> int:
         """Records, pauses and orders in the registry."""

@@ -117,6 +117,7 @@ CLI_DOORS: dict[str, frozenset[str]] = {
     "entries.tail": frozenset({"console", "client"}),
     "entries.get": frozenset({"console"}),
     "entries.gaps": frozenset({"console"}),
+    "entries.trim": frozenset({"console"}),
     "entries.add": frozenset({"console", "client", "worker"}),  # entries as an app publishes them
 }
 
@@ -144,6 +145,7 @@ PURE = (
     "millstream.console.changes.plan",
     "millstream.console.changes.positions",
     "millstream.console.changes.removals",
+    "millstream.console.changes.trims",
     "millstream.console.changes.writing",
     "millstream.console.payloads",
     "millstream.worker.handlers.envelope",

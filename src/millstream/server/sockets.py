@@ -228,8 +228,7 @@ class Sockets:
 
     def take_back(self, number: int) -> None:
         """Do not send this: its transport has sent it, or never will."""
-        self._answered[number] = None
-        self._replies[number] = _NONE
+        self._answered[number], self._replies[number] = None, _NONE
 
     # ------------------------------------------------------------------ what transports call
 

@@ -527,6 +527,27 @@ async def test_places_that_acks_keep_are_taken_again(server: ServerProcess, clie
     assert app.stats()["handle"]["acked"] == 140
 
 
+async def test_stale_entries_come_between_new_ones_without_end(server: ServerProcess, client: redis.Redis) -> None:
+    """However full of new entries the reads are, what another consumer left is claimed."""
+    app, found = App(server.url), asyncio.Event()
+    left = leave_behind(client, "s", "g", 1, idle=0)
+    for number in range(300):
+        client.xadd("s", {"x": number})
+
+    @app.subscriber(StreamSub("s", group="g", min_idle_time=HOUR))
+    async def handle(msg: Message) -> None:
+        if msg.id == left[0]:
+            found.set()
+        elif not found.is_set():
+            await app.publish("s", {"x": 0})
+            if app.stats()["handle"]["handled"] == 1_000:  # from now on it is stale
+                client.execute_command("XCLAIM", "s", "g", "ghost", 0, *left, "IDLE", HOUR, "JUSTID")
+
+    async with app.running():
+        await asyncio.wait_for(found.wait(), 60)
+        await aeventually(all_done(client, "s", "g"))
+
+
 async def test_acks_are_gathered(server: ServerProcess, client: redis.Redis) -> None:
     """A thousand quick entries need a small fraction of a thousand XACKs."""
     for number in range(1_000):

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from millstream.cli.shared.printing import in_one_line, json_text, shown
 from millstream.console.model.check import AGES, EXIT_CODES, CheckedFigure, CheckStatus, Measured, worst
+from millstream.printable import printable
 
 if TYPE_CHECKING:
     from millstream.texts import Kind
@@ -144,7 +145,9 @@ def _labels(one: Measured, db: str, **more: str) -> str:
 
 
 def _label(value: str) -> str:
-    text = value.encode(errors="surrogateescape").decode(errors="backslashreplace")
+    text = printable(
+        value
+    )  # Prometheus would take a character that moves a cursor; whoever looks at the file would not
     return text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
 
 

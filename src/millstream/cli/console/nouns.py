@@ -16,6 +16,7 @@ STREAM: Rows = {
     "get": ("millstream.cli.entries.get:get", "Show one entry whole, and where it stands in each group."),
     "gaps": ("millstream.cli.entries.gaps:gaps", "Show which entries are missing: trimmed, deleted, where."),
     "add": ("millstream.cli.entries.add:add", "Add entries: fields, JSON, or a file of JSON objects."),
+    "trim": ("millstream.cli.entries.trim:trim", "Remove the oldest entries, after a look at who still needs them."),
     "rm": ("millstream.cli.changes.groups:remove_stream", "Remove a stream with its groups."),
 }
 GROUP: Rows = {

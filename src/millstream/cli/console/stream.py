@@ -81,9 +81,11 @@ def _list(seen: "StreamsSeen", before: "StreamsSeen | None", sort: str, limit: i
         limit: most of them.
         form: of what is shown.
     """
-    from millstream.console.model.rates import rates  # noqa: PLC0415 - as above
+    added: dict[str, float] = {}
+    if before is not None:
+        from millstream.console.model.rates import rates  # noqa: PLC0415 - one answer alone has none
 
-    added = rates(before, seen)[0] if before is not None else {}
+        added = rates(before, seen)[0]
     found = sorted(seen.streams, key=lambda one: _rank(one, sort, seen.at_ms))[:limit]
     wanted = (*_FOR_PEOPLE, *(("added_per_second",) if before is not None else ()))
     columns = picked(_STREAMS, wanted, form)

@@ -8,7 +8,7 @@ from millstream.cli.shared.asking import ask
 from millstream.cli.shared.output import Column, Output, Table, exits, output_option, url_option
 
 if TYPE_CHECKING:
-    from millstream.console.model.gaps import StreamGaps
+    from millstream.console.model.entry.gaps import StreamGaps
 
 _WIDE = {"max_content_width": 110}
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from millstream.cli.entries.choosing import EntryChoice
     from millstream.console.model.entries import EntryView
-    from millstream.console.model.standing import EntryFound
+    from millstream.console.model.entry.standing import EntryFound
 
 _WIDE = {"max_content_width": 110}
 _ID = re.compile(r"\d{1,20}(-\d{1,20})?", re.ASCII)

@@ -13,11 +13,12 @@ from millstream.console.changes.groups import Ahead, Between
 from millstream.console.changes.plan import MOST_KEPT, NOBODY, ChangeRefusedError, HeldEntry
 from millstream.console.changes.positions import StreamPlace
 from millstream.console.changes.removals import ConsumerFacts
+from millstream.console.changes.trims import TrimFacts, TrimmedGroup
 from millstream.console.model import replies
 from millstream.console.model.names import NEVER, order, text_of
 from millstream.console.model.pending import PendingChoice, PendingEntry
 from millstream.console.model.streams import GroupStatus, StreamStatus
-from millstream.console.reading import groups, pending
+from millstream.console.reading import groups, pending, streams
 from millstream.console.reading.asking import calls, checked
 
 MOST_COUNTED = 1_000_000
@@ -191,6 +192,92 @@ async def rewind_facts(
     return RewindFacts(
         status, found, Ahead(here, after[here], nexts[here]), Ahead(there, after[there], nexts[there]), between
     )
+
+
+async def trim_facts(
+    line: Line,
+    stream: str,
+    *,
+    minid: str | None = None,
+    maxlen: int = 0,
+    most: int = MOST_COUNTED,
+    tell: Counting | None = None,
+) -> TrimFacts:
+    """What goes when a stream is trimmed, and who still needs it.
+
+    Args:
+        line: to the server.
+        stream: its key.
+        minid: the lowest id that stays; None to go by the number of entries.
+        maxlen: so many entries stay, where ``minid`` is None.
+        most: entries that are counted.
+        tell: called as they are.
+
+    Raises:
+        NotReadableError: there is no such stream, or the server does not let us look.
+        Disconnected: no answer came.
+    """
+    status, near = await streams.one(line, stream), line.near(stream)
+    if minid is None:
+        goes = max(status.length - maxlen, 0)
+        last_gone, found = await _last_of(near, status, goes, maxlen), Counted(goes)
+        after = await _next(near, stream, last_gone)
+        oldest = after or _above(last_gone)
+    else:
+        oldest, last_gone = minid, _below(minid)
+        found = await _count(near, stream, NEVER, last_gone, most, tell)
+    if not found.entries:
+        return TrimFacts(status, oldest, 0, more=False)
+    left = None if found.more else status.length - found.entries
+    groups = tuple([await _trimmed(line, status, group, last_gone, left) for group in status.groups])
+    return TrimFacts(status, oldest, found.entries, found.more, groups)
+
+
+async def _last_of(line: Line, status: StreamStatus, goes: int, stays: int) -> str:
+    """Id of the newest of so many entries from the oldest on, found from the nearer end."""
+    if goes == 0:
+        return NEVER
+    if goes <= stays:
+        return await _shifted(line, status, NEVER, goes)
+    return await _shifted(line, status, status.last_entry_id or status.last_id, -stays)
+
+
+async def _trimmed(
+    line: Line, status: StreamStatus, group: GroupStatus, last_gone: str, left: int | None
+) -> TrimmedGroup:
+    """What a group loses when entries up to one go.
+
+    Args:
+        line: to the server.
+        status: of the stream.
+        group: as it is.
+        last_gone: the highest id that goes.
+        left: entries that stay; None where that is not known.
+    """
+    held, more = (0, False)
+    if group.pending:
+        held, more = await _pending_between(line, status.key, group.name, NEVER, last_gone)
+    if group.lag.entries is not None and left is not None:  # those not delivered are the newest, and nobody counts
+        return TrimmedGroup(group.name, held, more, max(group.lag.entries - left, 0), undelivered_more=False)
+    near = line.near(status.key)
+    ahead = await _count(near, status.key, group.last_delivered_id, last_gone, MOST_COUNTED, None)
+    return TrimmedGroup(group.name, held, more, ahead.entries, ahead.more)
+
+
+def _above(entry: str) -> str:
+    """The lowest id behind one; the highest there is, where there is none."""
+    milliseconds, number = order(entry)
+    if number < 2**64 - 1:
+        return f"{milliseconds}-{number + 1}"
+    return f"{milliseconds + 1}-0" if milliseconds < 2**64 - 1 else entry
+
+
+def _below(entry: str) -> str:
+    """The highest id before one; the lowest there is, where there is none."""
+    milliseconds, number = order(entry)
+    if number:
+        return f"{milliseconds}-{number - 1}"
+    return f"{milliseconds - 1}-{2**64 - 1}" if milliseconds else NEVER
 
 
 async def place_facts(

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from millstream.client import emulate
 from millstream.client.capabilities import Capabilities
 from millstream.client.line import Line
-from millstream.console.changes import gather, groups, pending, removals
+from millstream.console.changes import gather, groups, pending, removals, trims
 from millstream.console.changes.actions import BY_NAME
 from millstream.console.changes.audit import Actor, entries_of
 from millstream.console.changes.gather import Chosen, Counting
@@ -210,6 +210,35 @@ async def remove_stream(line: Line, stream: str) -> Prepared:
     """
     rights = await _open(line, "stream rm", stream)
     return Prepared(removals.remove_stream(await reading_streams.one(line, stream)), rights)
+
+
+async def trim_stream(
+    line: Line,
+    stream: str,
+    *,
+    minid: str | None = None,
+    maxlen: int = 0,
+    approximately: bool = False,
+    tell: Counting | None = None,
+) -> Prepared:
+    """Remove the oldest entries of a stream.
+
+    Args:
+        line: to the server.
+        stream: its key.
+        minid: the lowest id that stays; None to go by the number of entries.
+        maxlen: so many entries stay, where ``minid`` is None.
+        approximately: leave what the server keeps together with entries that stay.
+        tell: called with how many entries were counted so far.
+
+    Raises:
+        ChangeRefusedError: the user may not.
+        NotReadableError: there is no such stream, or the server does not let us look.
+        Disconnected: no answer came.
+    """
+    rights = await _open(line, "stream trim", stream)
+    facts = await gather.trim_facts(line, stream, minid=minid, maxlen=maxlen, tell=tell)
+    return Prepared(trims.trim(facts, approximately=approximately), rights)
 
 
 async def acknowledge(

@@ -11,8 +11,8 @@ from millstream.client.line import Command, Line, Reply
 from millstream.client.ranges import behind
 from millstream.console.model import replies
 from millstream.console.model.entries import EntryView
+from millstream.console.model.entry.standing import EntryFound, standing_of
 from millstream.console.model.names import NEVER, order, text_of
-from millstream.console.model.standing import EntryFound, standing_of
 from millstream.console.reading.asking import NotReadableError, calls, checked
 
 Fits = Callable[[EntryView], bool]

@@ -3,7 +3,7 @@
 from contextlib import aclosing
 
 from millstream.client.line import Line
-from millstream.console.model.gaps import GapFinder, StreamGaps
+from millstream.console.model.entry.gaps import GapFinder, StreamGaps
 from millstream.console.reading import entries, pending
 from millstream.console.reading.streams import one
 

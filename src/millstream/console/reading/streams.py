@@ -11,6 +11,7 @@ from millstream.client.line import Command, Line, Reply
 from millstream.clock import SystemClock
 from millstream.console.model import replies
 from millstream.console.model.names import order, text_of
+from millstream.console.model.pending import PendingSummary
 from millstream.console.model.streams import GroupStatus, OldestEntry, StreamsSeen, StreamStatus
 from millstream.console.reading.asking import NotReadableError, calls, checked, explained
 
@@ -190,11 +191,14 @@ def _with_ages(group: GroupStatus, summary: Reply, entries: Reply) -> GroupStatu
     """
     said = replies.refusal(entries)
     undelivered = OldestEntry(text_of(entries[0][0]) if entries else None) if said is None else OldestEntry(why=said)
-    group = replace(group, oldest_undelivered=undelivered)
     said = replies.refusal(summary)
     if said is not None:
-        return replace(group, oldest_pending=OldestEntry(why=said))
-    if summary is None:
-        return replace(group, oldest_pending=OldestEntry(), unowned=0, held={})
-    pending = replies.pending_summary(summary)
-    return replace(group, oldest_pending=OldestEntry(pending.first), unowned=pending.unowned, held=pending.held)
+        return replace(group, oldest_undelivered=undelivered, oldest_pending=OldestEntry(why=said))
+    pending = PendingSummary(0, None, None) if summary is None else replies.pending_summary(summary)
+    return replace(
+        group,
+        oldest_undelivered=undelivered,
+        oldest_pending=OldestEntry(pending.first),
+        unowned=pending.unowned,
+        held=pending.held,
+    )

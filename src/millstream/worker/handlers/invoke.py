@@ -63,7 +63,16 @@ class HandlerCalls:
         """The call for one entry, by the shortest way there is."""
         if self._wrapped or self._injector is not None or self._context:
             return self._call_around
+        if self._threads is None and not self._subscription.publishers:
+            return self._call_bare
         return self._call_plain
+
+    def _call_bare(self, held: Held) -> Awaitable[None]:
+        """The handler's own coroutine; nobody wants its result."""
+        binder = self._binder
+        message = Message(held, self._outcomes) if binder.wants_message else None
+        result: Awaitable[None] = self._subscription.handler(**binder.bind(held.fields, message))
+        return result
 
     async def _call_plain(self, held: Held) -> None:
         binder = self._binder

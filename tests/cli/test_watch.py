@@ -1,0 +1,60 @@
+"""``--watch``: the same question again and again, through restarts of the server, until Ctrl-C."""
+
+import json
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO
+
+from click.testing import CliRunner
+
+from cli.test_console import fill
+from millstream.cli.main import main
+from support.servers import ServerProcess, redis_server
+
+
+@contextmanager
+def watching(server: ServerProcess, *words: str) -> Iterator["subprocess.Popen[str]"]:
+    """``millstream`` in a process, ended by Ctrl-C."""
+    program = str(Path(sys.executable).with_name("millstream"))
+    process = subprocess.Popen(
+        [program, *words, "--url", server.url], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    try:
+        yield process
+    finally:
+        process.send_signal(signal.SIGINT)
+        process.communicate(timeout=30)
+
+
+def line_of(stream: "IO[str] | None") -> str:
+    """The next line of a process's output."""
+    assert stream is not None
+    return stream.readline()
+
+
+def test_a_watched_stream_has_rates_and_outlives_its_server(memory_server: ServerProcess, tmp_path: Path) -> None:
+    """The first answer has none; a server that goes away is said so and asked again; Ctrl-C is exit code 130."""
+    with redis_server(tmp_path, "--appendonly", "yes") as server:
+        with server.client() as client:
+            fill(client)
+        with watching(server, "stream", "ls", "--watch", "0.1", "-o", "jsonl") as process:
+            first, second = (json.loads(line_of(process.stdout)) for _ in range(2))
+            assert (first["added_per_second"], second["added_per_second"]) == (None, 0.0)
+            server.kill()
+            assert "does not answer" in line_of(process.stderr)
+            server.start()
+            with server.client() as client:
+                client.xadd("again", {"n": 1})
+            while json.loads(line_of(process.stdout))["key"] != "again":
+                pass
+        assert process.returncode == 130
+
+
+def test_an_interval_is_a_number_of_seconds(memory_server: ServerProcess) -> None:
+    """Alone it is two seconds; nothing below a tenth is taken."""
+    done = CliRunner().invoke(main, ["stream", "ls", "--watch", "0.01", "--url", memory_server.url])
+    assert (done.exit_code, "0.1" in done.output) == (2, True)
