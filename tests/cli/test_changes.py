@@ -15,6 +15,7 @@ from click.testing import CliRunner, Result
 
 from millstream.cli.changes import changing
 from millstream.cli.main import main
+from millstream.client.dead_letter.letter import DeadLetter, pack
 from millstream.console.changes.actions import ACTIONS
 from support.servers import ServerProcess
 
@@ -239,3 +240,26 @@ def test_every_change_of_the_shell_is_an_action_and_no_more() -> None:
         known = {option for param in found[action.name].params for option in param.opts}
         assert " ".join(words[1:3]) == action.name
         assert [word for word in words if word.startswith("--") and word not in known] == []
+
+
+def test_what_dead_and_worker_change_is_written_down(server: ServerProcess, client: redis.Redis) -> None:
+    """Pauses and dead letters, with the line that ends a pause; what changed nothing is not."""
+    fill(client)
+    run(server, "worker", "pause", "orders", "billing", "--reason", "the provider is down")
+    run(server, "worker", "resume", "orders", "billing")
+    run(server, "worker", "reap", "orders")
+    rows = facts(server, "audit", "ls")
+    assert [(row["action"], row["stream"], row["group"]) for row in rows] == [
+        ("worker resume", "orders", "billing"),
+        ("worker pause", "orders", "billing"),
+    ]
+    assert rows[1]["line"] == "millstream worker pause orders billing --reason 'the provider is down'"
+    assert rows[1]["undo"] == "millstream worker resume orders billing"
+    letter = DeadLetter((b"n", b"1"), "orders", "1-0", "billing", "c", 5, "error", "no", "", 1, 2)
+    for number in (1, 2):
+        client.execute_command("XADD", "orders:dead", f"{number}-0", *pack(letter))
+    run(server, "dead", "retry", "orders", "1-0")
+    run(server, "dead", "rm", "orders", "--reason", "error", "--yes")
+    run(server, "dead", "rm", "orders", "--reason", "error", "--yes")
+    lines = [row["line"] for row in facts(server, "audit", "ls")]
+    assert lines[:-2] == ["millstream dead rm orders:dead --reason error", "millstream dead retry orders:dead 1-0"]

@@ -8,6 +8,7 @@ from typing import IO, TYPE_CHECKING, Any, TypeVar, cast
 
 import click
 
+from millstream.cli.changes.changing import write_down
 from millstream.cli.shared.asking import ask
 from millstream.cli.shared.confirm import confirm
 from millstream.cli.shared.output import FAILED, Column, Output, Table, exits, output_option, url_option
@@ -236,6 +237,8 @@ def retry(  # noqa: PLR0917 - click passes every option by name
             finally:  # also when interrupted
                 _say_unsettled(outcome)
         _report(output, outcome, all_groups)
+        words = ("dead", "retry", place, *(ids or _options(chosen)), *(("--all-groups",) if all_groups else ()))
+        write_down(url, words, stream=place, done=len(outcome.returned))
         _say_none(output, place, wanted)
     sys.exit(0 if not outcome.refused and not (ids and outcome.gone) else FAILED)
 
@@ -309,6 +312,7 @@ def edit(  # noqa: PLR0917 - as above
             elif kept is not None:
                 output.say(f"What you wrote is kept in {kept}; --from takes it.")
         _report(output, outcome, all_groups=False)
+        write_down(url, ("dead", "edit", place, one.id), stream=place, done=len(outcome.returned))
     sys.exit(0 if outcome.returned else FAILED)
 
 
@@ -405,6 +409,7 @@ def rm(  # noqa: PLR0917 - as above
         removed = ask(url, lambda line: _admin(line, place).remove(wanted))
         output = Output(form)
         output.report({"removed": removed, "gone": len(wanted) - removed})
+        write_down(url, ("dead", "rm", place, *(ids or _options(chosen))), stream=place, done=removed)
         _say_none(output, place, wanted)
     sys.exit(0 if removed == len(wanted) or not ids else FAILED)
 
@@ -460,6 +465,12 @@ def _chosen(options: dict[str, str | None]) -> "LetterFilter":
 
     since, until = (instant(f"--{name}", options.get(name)) for name in ("since", "until"))
     return LetterFilter(options.get("reason"), options.get("error"), options.get("group"), since, until)
+
+
+def _options(chosen: dict[str, str | None]) -> list[str]:
+    """The options of :func:`_choice` as they were typed; ``--all`` where there are none."""
+    given = [word for name, value in chosen.items() if value is not None for word in (f"--{name}", value)]
+    return given or ["--all"]
 
 
 async def _overview(line: "Line") -> "list[DeadLetterStream]":

@@ -9,7 +9,7 @@ import base64
 import json
 import zlib
 from collections.abc import AsyncGenerator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from millstream.client.line import Command, Line
@@ -106,7 +106,7 @@ def audit_command(plan: ChangePlan, actor: Actor, change: str) -> Command:
         "user": actor.user,
         "from": actor.place,
         "via": actor.via,
-        "line": shell_line(plan.words),
+        "line": cut(shell_line(plan.words)),
         "commands": cut("\n".join(raw_line(command) for command in plan.commands)),
         "undo": cut(undo_line(plan, change)),
         "note": plan.undo.note,
@@ -241,3 +241,22 @@ async def entries_of(line: Line, change: str) -> list[AuditEntry]:
     if not found:
         raise ChangeRefusedError(f"there is no change {change!r} in {KEY}: `millstream audit ls` lists them")
     return found[::-1]
+
+
+async def write_down(line: Line, actor: Actor, plan: ChangePlan, change: str, done: int) -> str:
+    """Write down a change that was made in another way than by its plan; why that cannot be, or nothing.
+
+    Args:
+        line: to the server.
+        actor: who made it.
+        plan: its names, command line and undo, without steps.
+        change: the name of the change.
+        done: what was changed, counted.
+
+    Raises:
+        Disconnected: no answer came.
+    """
+    (whoami,) = await line.near(KEY).calls([("ACL", "WHOAMI")])
+    known = actor if isinstance(whoami, Exception) else replace(actor, user=whoami.decode(errors="surrogateescape"))
+    (reply,) = await line.near(KEY).calls([(*audit_command(plan, known, change), "done", done, "moved", 0)])
+    return str(reply) if isinstance(reply, Exception) else ""
