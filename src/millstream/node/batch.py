@@ -12,7 +12,6 @@ the run: see :meth:`Batches.takes`. All changes of a run are one record of the l
 record together. There are two runners with one interface: :class:`PyPlainRunner` here, and the one in the native core.
 """
 
-import re
 import time
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -23,6 +22,7 @@ from millstream.engine.streams.group import ATTEMPTS, UNKNOWN, Group, next_count
 from millstream.engine.streams.nodes import bulk_id
 from millstream.engine.streams.pending import Consumer, IdIndex
 from millstream.engine.streams.stream import Stream
+from millstream.node import forms
 from millstream.node.calls import GATHERED_MAX, ScriptCalls
 from millstream.node.journal import not_logged
 from millstream.node.log import codec
@@ -54,15 +54,10 @@ REPLIES_MAX = 256 * 1024
 REPLY_MAX = 4 * 1024 * 1024
 # Bytes of the longest id as it is replied
 _ID_MAX = 48
-# Words of a count or an id that are read here: no sign, no leading zero, surely within 64 bits
-_DIGITS_MAX = 18
-_HALF = rb"(?:0|[1-9][0-9]{0,17})"
-_WHOLE_IDS = re.compile(rb"%b-%b(?: %b-%b)*" % (_HALF, _HALF, _HALF, _HALF))
 # A count or a time above this goes the ordinary way, which knows which of them are refused
 _LARGEST = 2**31
 # Rows of XPENDING's reply; more are surely too many bytes, or nearly so
 ROWS_MAX = 50_000
-_SIGNS = frozenset({b"-", b"+"})
 
 
 _EMPTY = Splitter(b"")
@@ -285,13 +280,13 @@ class PyPlainRunner(ScriptCalls):
     def _range(self, words: list[bytes], *, backwards: bool) -> bytes | None:
         count = -1
         if len(words) == 6:
-            count = (_number(words[5]) or 0) if words[4].upper() == b"COUNT" else 0
+            count = (forms.number(words[5]) or 0) if words[4].upper() == b"COUNT" else 0
             if not count:
                 return None
         elif len(words) != 4:
             return None
         first, second = (words[3], words[2]) if backwards else (words[2], words[3])
-        start, end = _start(first), _end(second)
+        start, end = forms.start(first), forms.end(second)
         stream = self._stream(words[1])
         if start is None or end is None or stream is None:
             return None
@@ -305,7 +300,7 @@ class PyPlainRunner(ScriptCalls):
         """``XREAD [COUNT n] [BLOCK ms] STREAMS key id`` that finds something."""
         at, count = 1, -1
         while len(words) > at + 3:
-            value, option = _number(words[at + 1]), words[at].upper()
+            value, option = forms.number(words[at + 1]), words[at].upper()
             if value is None or value > _LARGEST or option not in {b"COUNT", b"BLOCK"}:
                 return None
             if option == b"COUNT":
@@ -314,8 +309,8 @@ class PyPlainRunner(ScriptCalls):
         if len(words) != at + 3 or words[at].upper() != b"STREAMS":
             return None
         key = words[at + 1]
-        after, stream = _bound(words[at + 2], 0), self._stream(key)
-        if after is None or words[at + 2] in _SIGNS or stream is None:
+        after, stream = forms.bound(words[at + 2], 0), self._stream(key)
+        if after is None or words[at + 2] in forms.SIGNS or stream is None:
             return None
         if after == ids.MAX_ID or not stream.length or stream.entries.last_live_id <= after:
             return None
@@ -341,7 +336,7 @@ class PyPlainRunner(ScriptCalls):
             if word == b"NOACK":
                 noack = True
                 continue
-            value = _number(words[at]) if at < end else None
+            value = forms.number(words[at]) if at < end else None
             if value is None or value > _LARGEST or word not in {b"COUNT", b"BLOCK"}:
                 return None
             if word == b"COUNT":
@@ -381,7 +376,7 @@ class PyPlainRunner(ScriptCalls):
     def _xack(self, words: list[bytes]) -> bytes | None:
         if len(words) < 4:
             return None
-        wanted = _ids(words[3:])
+        wanted = forms.entry_ids(words[3:])
         group = self._group(words[1], words[2])
         if group is None or wanted is None:
             return None
@@ -415,20 +410,20 @@ class PyPlainRunner(ScriptCalls):
         if not len(pending):
             return b"*4\r\n:0\r\n$-1\r\n$-1\r\n*-1\r\n" if self._resp == 2 else b"*4\r\n:0\r\n_\r\n_\r\n_\r\n"
         rows = [
-            b"*2\r\n%b%b" % (_bulk(name), _bulk(b"%d" % len(consumer.pending)))
+            b"*2\r\n%b%b" % (forms.bulk(name), forms.bulk(b"%d" % len(consumer.pending)))
             for name, consumer in sorted(group.consumers.items())
             if len(consumer.pending)
         ]
         if sum(map(len, rows)) >= REPLY_MAX:
             return None
-        ends = _bulk(ids.text(pending.first())) + _bulk(ids.text(pending.last()))
+        ends = forms.bulk(ids.text(pending.first())) + forms.bulk(ids.text(pending.last()))
         return b"*4\r\n:%d\r\n%b*%d\r\n%b" % (len(pending), ends, len(rows), b"".join(rows))
 
     def _pending_range(self, group: Group, words: list[bytes]) -> bytes | None:
-        at, min_idle = (5, _number(words[4])) if len(words) > 7 and words[3].upper() == b"IDLE" else (3, 0)
+        at, min_idle = (5, forms.number(words[4])) if len(words) > 7 and words[3].upper() == b"IDLE" else (3, 0)
         if min_idle is None or not at + 3 <= len(words) <= at + 4:
             return None
-        start, end, count = _start(words[at]), _end(words[at + 1]), _number(words[at + 2])
+        start, end, count = forms.start(words[at]), forms.end(words[at + 1]), forms.number(words[at + 2])
         if start is None or end is None or count is None:
             return None
         index = group.pending
@@ -448,14 +443,14 @@ class PyPlainRunner(ScriptCalls):
         With ``IDLE ms``, ``TIME ms``, ``RETRYCOUNT n`` and ``JUSTID`` in any order.
         """
         wanted: list[int] = []
-        while len(words) > len(wanted) + 5 and (entry := _id(words[len(wanted) + 5])) is not None:
+        while len(words) > len(wanted) + 5 and (entry := forms.entry_id(words[len(wanted) + 5])) is not None:
             if wanted and entry <= wanted[-1]:
                 return None
             wanted.append(entry)
         options = _claim_options(words[len(wanted) + 5 :], self._wall)
         if len(words) < 6 or options is None:
             return None
-        holder, min_idle = self._holder(*words[1:4]), _number(words[4])
+        holder, min_idle = self._holder(*words[1:4]), forms.number(words[4])
         if holder is None or min_idle is None:
             return None
         pending, entries, latest = holder[1].pending, holder[0].entries, self._wall - min_idle
@@ -476,13 +471,13 @@ class PyPlainRunner(ScriptCalls):
         """``XAUTOCLAIM key group consumer min-idle start [COUNT n] [JUSTID]`` that comes upon no entry that is gone."""
         if len(words) < 6:
             return None
-        start, min_idle, count, just_id, at = _start(words[5]), _number(words[4]), 100, False, 6
+        start, min_idle, count, just_id, at = forms.start(words[5]), forms.number(words[4]), 100, False, 6
         while at < len(words):
             if words[at].upper() == b"JUSTID":
                 just_id = True
                 at += 1
                 continue
-            count = (_number(words[at + 1]) or 0) if len(words) > at + 1 and words[at].upper() == b"COUNT" else 0
+            count = (forms.number(words[at + 1]) or 0) if len(words) > at + 1 and words[at].upper() == b"COUNT" else 0
             if not 0 < count <= _LARGEST:
                 return None
             at += 2
@@ -496,7 +491,7 @@ class PyPlainRunner(ScriptCalls):
         if gone:
             return None
         options = _ClaimOptions(self._wall, None, just_id)
-        form = b"*3\r\n%b%%b*0\r\n" % _bulk(ids.text(cursor))
+        form = b"*3\r\n%b%%b*0\r\n" % forms.bulk(ids.text(cursor))
         return self._claim(words, holder, options, ids.unpack_all(taken), counts, form)
 
     def _claim(
@@ -514,7 +509,7 @@ class PyPlainRunner(ScriptCalls):
             return None
         rows: list[Buffer]
         if just_id:
-            rows = [_bulk(ids.text(entry)) for entry in found]
+            rows = [forms.bulk(ids.text(entry)) for entry in found]
         else:
             rows = [wire for wire in map(stream.entries.wire, found) if wire is not None]
         if sum(map(len, rows)) >= REPLY_MAX:
@@ -559,7 +554,7 @@ def _claim_options(words: list[bytes], wall: int) -> _ClaimOptions | None:
         if word == b"JUSTID":
             just_id = True
             continue
-        value = _number(words[at]) if at < len(words) else None
+        value = forms.number(words[at]) if at < len(words) else None
         at += 1
         if value is None:
             return None
@@ -758,62 +753,3 @@ class Batches:
 
     def _drain(self) -> list[tuple[str, int, int]]:
         return [(name, *counted) for name, counted in zip(NAMES, self._runner.drain(), strict=True)]
-
-
-def _number(word: bytes) -> int | None:
-    """A number in its one usual form."""
-    if not word.isdigit() or len(word) > _DIGITS_MAX or (word[:1] == b"0" and len(word) > 1):
-        return None
-    return int(word)
-
-
-def _ids(words: list[bytes]) -> list[int] | None:
-    """Ids in their usual forms, all of which are mostly ``ms-seq``: those are read together."""
-    joined = b" ".join(words)
-    if _WHOLE_IDS.fullmatch(joined):
-        halves = list(map(int, joined.replace(b"-", b" ").split(b" ")))
-        if len(halves) == 2 * len(words):  # no blank was in a word
-            return [ms << 64 | seq for ms, seq in zip(halves[::2], halves[1::2], strict=True)]
-    found: list[int] = []
-    for word in words:
-        entry = _id(word)
-        if entry is None:
-            return None
-        found.append(entry)
-    return found
-
-
-def _bound(word: bytes, missing_seq: int) -> int | None:
-    """An end of a range in one of its usual forms: ``-``, ``+``, ``ms`` or ``ms-seq``."""
-    if word == b"-":
-        return ids.MIN_ID
-    if word == b"+":
-        return ids.MAX_ID
-    ms_word, dash, seq_word = word.partition(b"-")
-    ms, seq = _number(ms_word), _number(seq_word) if dash else missing_seq
-    return None if ms is None or seq is None else ids.make(ms, seq)
-
-
-def _id(word: bytes) -> int | None:
-    """An id in one of its usual forms."""
-    return None if word in _SIGNS else _bound(word, 0)
-
-
-def _start(word: bytes) -> int | None:
-    """The first id of a range; ``(id``: the one behind it."""
-    if word[:1] != b"(":
-        return _bound(word, 0)
-    found = _id(word[1:])
-    return None if found is None or found == ids.MAX_ID else found + 1
-
-
-def _end(word: bytes) -> int | None:
-    """The last id of a range; ``(id``: the one before it."""
-    if word[:1] != b"(":
-        return _bound(word, ids.MAX64)
-    found = None if word[1:] in _SIGNS else _bound(word[1:], ids.MAX64)
-    return found - 1 if found else None
-
-
-def _bulk(word: bytes) -> bytes:
-    return b"$%d\r\n%b\r\n" % (len(word), word)
