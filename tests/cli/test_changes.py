@@ -6,6 +6,7 @@ The words are those of the table of actions.
 import json
 import shlex
 from collections.abc import Iterator
+from contextlib import nullcontext
 from typing import Any
 
 import click
@@ -15,6 +16,7 @@ from click.testing import CliRunner, Result
 
 from millstream.cli.changes import changing
 from millstream.cli.main import main
+from millstream.cli.shared.output import Output
 from millstream.client.dead_letter.letter import DeadLetter, pack
 from millstream.console.changes.actions import ACTIONS
 from support.servers import ServerProcess
@@ -135,6 +137,26 @@ def test_without_a_question_a_change_is_planned_anew(
     monkeypatch.setattr(changing, "made", late)
     done = facts(server, "group", "rewind", "orders", "billing", "--to", "start", "--yes")
     assert (len(tries), done["applied"], done["again"]) == (3, True, 8)
+
+
+def test_what_was_done_before_an_interruption_is_found(
+    server: ServerProcess, client: redis.Redis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ctrl-C between two pages: the message names the change, and its undo puts back what was done."""
+    fill(client, entries=1_500, read=1_500)
+
+    def interrupted(doing: str, done: int, total: int) -> None:
+        if doing == "change" and done < total:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(Output, "progress", lambda *_, **__: nullcontext(interrupted))
+    done = run(server, "pending", "ack", "orders", "billing", "--all", "--yes", code=130)
+    monkeypatch.undo()
+    name = facts(server, "audit", "ls", "--limit", "1")[0]["change"]
+    assert name in done.stderr
+    assert client.xpending("orders", "billing")["pending"] == 500
+    run(server, "audit", "undo", name, "--yes")
+    assert client.xpending("orders", "billing")["pending"] == 1_500
 
 
 def test_nothing_to_do_is_no_failure(server: ServerProcess, client: redis.Redis) -> None:

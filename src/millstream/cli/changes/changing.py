@@ -17,7 +17,7 @@ import click
 from millstream.cli.shared.asking import ask
 from millstream.cli.shared.confirm import confirm
 from millstream.cli.shared.output import FAILED, Column, Output, Table, output_option, url_option
-from millstream.errors import Disconnected
+from millstream.errors import Disconnected, MillstreamError
 from millstream.texts import in_one_line
 
 if TYPE_CHECKING:
@@ -130,7 +130,11 @@ def made(options: Ask, output: Output, prepared: "Prepared", unit: str) -> "Chan
         def count(done: int) -> None:
             tell("change", done, prepared.entries)
 
-        return ask(options.url, lambda line: carry_out(line, prepared, actor(), name, count))
+        try:
+            return ask(options.url, lambda line: carry_out(line, prepared, actor(), name, count))
+        except (KeyboardInterrupt, MillstreamError):
+            output.say(f"What was changed until then is in the audit stream as {name}: `millstream audit ls` shows it.")
+            raise
 
 
 def actor() -> "Actor":
