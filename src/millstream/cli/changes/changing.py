@@ -9,7 +9,7 @@ import os
 import socket
 import sys
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
@@ -149,7 +149,7 @@ def actor() -> "Actor":
     return Actor(f"{user}@{host}", f"{host}, process {os.getpid()}")
 
 
-def write_down(
+def note(
     url: str | None,
     words: "Sequence[str]",
     *,
@@ -168,9 +168,6 @@ def write_down(
         undo: the command line that undoes it, without ``millstream``.
         done: what was changed, counted; nothing is written down of nothing.
     """
-    from secrets import token_hex  # noqa: PLC0415 - as above
-
-    from millstream.console.changes import audit  # noqa: PLC0415 - as above
     from millstream.console.changes.plan import ChangePlan, Undo  # noqa: PLC0415 - as above
 
     if not done:
@@ -178,11 +175,30 @@ def write_down(
     back = Undo(("millstream", *undo)) if undo else Undo()
     plan = ChangePlan(" ".join(words[:2]), stream, group, ("millstream", *words), "", undo=back)
     try:
-        why = ask(url, lambda line: audit.write_down(line, actor(), plan, token_hex(6), done))
+        why = ask(url, lambda line: write_down(line, plan, done))
     except Disconnected as error:
-        why = str(error)
+        why = f"The change is not in the audit stream: {error}"
     if why:
-        Output().say(f"The change is not in the audit stream: {why}")
+        Output().say(why)
+
+
+async def write_down(line: "Line", plan: "ChangePlan", done: int) -> str:
+    """Put a change into the audit stream that has no steps of its own, as adding entries; what to say if it failed.
+
+    Args:
+        line: to the server.
+        plan: what was done.
+        done: how much of it.
+    """
+    from secrets import token_hex  # noqa: PLC0415 - as above
+
+    from millstream.console.changes import audit  # noqa: PLC0415 - as above
+
+    (whoami,) = await line.near(audit.KEY).calls([("ACL", "WHOAMI")])
+    user = whoami.decode(errors="surrogateescape") if isinstance(whoami, bytes) else ""
+    entry = audit.audit_command(plan, replace(actor(), user=user), token_hex(6))
+    _, why = await audit.write_down(line, entry, done=done)
+    return f"The change is not in the audit stream: {why}" if why else ""
 
 
 def _preview(output: Output, plan: "ChangePlan") -> None:

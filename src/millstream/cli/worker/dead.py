@@ -8,7 +8,7 @@ from typing import IO, TYPE_CHECKING, Any, TypeVar, cast
 
 import click
 
-from millstream.cli.changes.changing import write_down
+from millstream.cli.changes.changing import note, write_down
 from millstream.cli.shared.asking import ask
 from millstream.cli.shared.confirm import confirm
 from millstream.cli.shared.output import FAILED, Column, Output, Table, exits, output_option, url_option
@@ -238,7 +238,7 @@ def retry(  # noqa: PLR0917 - click passes every option by name
                 _say_unsettled(outcome)
         _report(output, outcome, all_groups)
         words = ("dead", "retry", place, *(ids or _options(chosen)), *(("--all-groups",) if all_groups else ()))
-        write_down(url, words, stream=place, done=len(outcome.returned))
+        note(url, words, stream=place, done=len(outcome.returned))
         _say_none(output, place, wanted)
     sys.exit(0 if not outcome.refused and not (ids and outcome.gone) else FAILED)
 
@@ -302,9 +302,15 @@ def edit(  # noqa: PLR0917 - as above
             output.say("Nothing was put back (--dry-run).")
             return
         flat = [part for pair in after for part in pair]
+
+        async def work(line: "Line") -> str:
+            await _admin(line, place).put_back([one.id], outcome=outcome, edited={one.id: flat})
+            return await _write_down(line, place, one) if outcome.returned else ""
+
         try:
             _agree("edit", _edit_question(one), 1, yes)
-            ask(url, lambda line: _admin(line, place).put_back([one.id], outcome=outcome, edited={one.id: flat}))
+            if why := ask(url, work):
+                output.say(why)
         finally:  # also when interrupted
             _say_unsettled(outcome)
             if outcome.returned:
@@ -312,7 +318,6 @@ def edit(  # noqa: PLR0917 - as above
             elif kept is not None:
                 output.say(f"What you wrote is kept in {kept}; --from takes it.")
         _report(output, outcome, all_groups=False)
-        write_down(url, ("dead", "edit", place, one.id), stream=place, done=len(outcome.returned))
     sys.exit(0 if outcome.returned else FAILED)
 
 
@@ -366,6 +371,17 @@ def _forget(kept: Path | None) -> None:
         kept.unlink(missing_ok=True)
 
 
+async def _write_down(line: "Line", place: str, one: "StoredLetter") -> str:
+    """Put an edit into the audit stream; what to say if that failed."""
+    from millstream.console.changes.plan import ChangePlan, Undo  # noqa: PLC0415 - as above
+
+    letter = one.letter
+    assert letter is not None
+    words = ("millstream", "dead", "edit", place, one.id)
+    undo = Undo(note="It cannot be undone: its letter is gone, and the corrected entry is on its stream.")
+    return await write_down(line, ChangePlan("dead edit", letter.stream, letter.group, words, "", undo=undo), 1)
+
+
 def _edit_question(one: "StoredLetter") -> str:
     letter = one.letter
     assert letter is not None
@@ -409,7 +425,7 @@ def rm(  # noqa: PLR0917 - as above
         removed = ask(url, lambda line: _admin(line, place).remove(wanted))
         output = Output(form)
         output.report({"removed": removed, "gone": len(wanted) - removed})
-        write_down(url, ("dead", "rm", place, *(ids or _options(chosen))), stream=place, done=removed)
+        note(url, ("dead", "rm", place, *(ids or _options(chosen))), stream=place, done=removed)
         _say_none(output, place, wanted)
     sys.exit(0 if removed == len(wanted) or not ids else FAILED)
 

@@ -9,13 +9,14 @@ import base64
 import json
 import zlib
 from collections.abc import AsyncGenerator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from millstream.client.line import Command, Line
 from millstream.client.ranges import LAST, order_of
 from millstream.console.changes.plan import MOST_KEPT, ChangePlan, ChangeRefusedError, HeldEntry
 from millstream.console.changes.writing import raw_line, shell_line
+from millstream.errors import Disconnected
 
 KEY = "millstream:audit"
 """The audit stream; on a cluster it is on one node, as any key."""
@@ -116,6 +117,25 @@ def audit_command(plan: ChangePlan, actor: Actor, change: str) -> Command:
     if plan.undo.held and plan.undo.now is not None:
         held = (*held, "now", plan.undo.now)
     return ("XADD", KEY, "MAXLEN", "~", MOST, "*", *words, *held)
+
+
+async def write_down(line: Line, entry: Command, *, done: int, moved: int = 0) -> tuple[str, str]:
+    """Put the entry of a change into the audit stream, behind the change itself.
+
+    Args:
+        line: to the server.
+        entry: of :func:`audit_command`.
+        done: steps that were taken.
+        moved: steps that were not.
+
+    Returns:
+        Its id, or an empty text and why it could not be written.
+    """
+    try:
+        (reply,) = await line.near(KEY).calls([(*entry, "done", done, "moved", moved)])
+    except Disconnected as error:
+        return "", str(error)
+    return ("", str(reply)) if isinstance(reply, Exception) else (reply.decode(), "")
 
 
 def undo_line(plan: ChangePlan, change: str = "") -> str:
@@ -241,22 +261,3 @@ async def entries_of(line: Line, change: str) -> list[AuditEntry]:
     if not found:
         raise ChangeRefusedError(f"there is no change {change!r} in {KEY}: `millstream audit ls` lists them")
     return found[::-1]
-
-
-async def write_down(line: Line, actor: Actor, plan: ChangePlan, change: str, done: int) -> str:
-    """Write down a change that was made in another way than by its plan; why that cannot be, or nothing.
-
-    Args:
-        line: to the server.
-        actor: who made it.
-        plan: its names, command line and undo, without steps.
-        change: the name of the change.
-        done: what was changed, counted.
-
-    Raises:
-        Disconnected: no answer came.
-    """
-    (whoami,) = await line.near(KEY).calls([("ACL", "WHOAMI")])
-    known = actor if isinstance(whoami, Exception) else replace(actor, user=whoami.decode(errors="surrogateescape"))
-    (reply,) = await line.near(KEY).calls([(*audit_command(plan, known, change), "done", done, "moved", 0)])
-    return str(reply) if isinstance(reply, Exception) else ""
