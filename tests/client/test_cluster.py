@@ -356,3 +356,27 @@ def test_dead_letters_are_found_on_every_node(three: Three, client: Any) -> None
     assert (client.xlen("{b}"), client.xlen("failed{b}")) == (1, 0)
     nowhere = dead("ls", "nowhere")
     assert (nowhere.exit_code, "neither a stream 'nowhere'" in nowhere.stderr) == (2, True)
+
+
+def test_changes_are_made_on_the_node_and_written_down_on_another(three: Three, client: Any) -> None:
+    """A group is rewound and a consumer removed wherever the stream lives; the audit stream is one; the undo works."""
+    streams = ["{a}", "{b}", "{c}"]
+    for stream in streams:
+        for number in range(1, 4):
+            client.xadd(stream, {"n": number}, id=f"{number}-0")
+        client.xgroup_create(stream, "g", id="0")
+        client.xreadgroup("g", "w", {stream: ">"}, count=2)
+
+    def run(*words: str) -> Result:
+        done = CliRunner().invoke(main, [*words, "--url", three.url])
+        assert done.exit_code == 0, done.output
+        return done
+
+    for stream in streams:
+        run("group", "rewind", stream, "g", "--to", "start", "--yes")
+        run("consumer", "rm", stream, "g", "w", "--yes")
+        assert (client.xpending(stream, "g")["pending"], client.xinfo_groups(stream)[0]["lag"]) == (0, 3)
+    changes = [json.loads(line) for line in run("audit", "ls", "-o", "jsonl").stdout.splitlines()]
+    assert [change["stream"] for change in changes] == [stream for stream in streams[::-1] for _ in range(2)]
+    run("audit", "undo", changes[0]["change"], "--yes")
+    assert client.xpending("{c}", "g")["consumers"] == [{"name": "w", "pending": 2}]
