@@ -85,13 +85,16 @@ class ConsoleThread:
     def address(self) -> str:
         return f"http://127.0.0.1:{self.port}"
 
-    def ask(self, path: str, *, method: str = "GET", host: str | None = None, **headers: str) -> Answer:
+    def ask(
+        self, path: str, *, method: str = "GET", host: str | None = None, body: bytes = b"", **headers: str
+    ) -> Answer:
         """One request.
 
         Args:
             path: with its query.
             method: of HTTP.
             host: instead of the address; empty for none at all.
+            body: of a POST.
             headers: more of them, with ``_`` for ``-``.
         """
         with contextlib.closing(http.client.HTTPConnection("127.0.0.1", self.port, timeout=DEADLINE)) as connection:
@@ -101,8 +104,8 @@ class ConsoleThread:
             for name, value in headers.items():
                 connection.putheader(name.replace("_", "-"), value)
             if method == "POST":
-                connection.putheader("content-length", "0")
-            connection.endheaders()
+                connection.putheader("content-length", str(len(body)))
+            connection.endheaders(body or None)
             reply = connection.getresponse()
             return Answer(reply.status, {name.lower(): value for name, value in reply.getheaders()}, reply.read())
 

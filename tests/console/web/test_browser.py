@@ -32,6 +32,7 @@ PATHS = {
     "letters": "/dead?key=orders:dead",
     "workers": "/workers",
     "server": "/server",
+    "change": "/change?do=group+rm&key=orders&group=shipping",
     "search": "/search?q=o",
     "nothing": "/stream?key=nope",
 }
@@ -51,8 +52,8 @@ def browser() -> "Iterator[Browser]":
 
 
 @pytest.fixture(scope="module")
-def filled(data, console: ConsoleThread) -> ConsoleThread:
-    """A console over streams with something to show, and with what would run if it could."""
+def filled(data) -> Iterator[ConsoleThread]:
+    """A console that may change something, over streams with something to show, and with what would run if it could."""
     with redis.Redis.from_url(data.url) as client:
         client.flushall()
         for number in range(1, 60):
@@ -69,8 +70,8 @@ def filled(data, console: ConsoleThread) -> ConsoleThread:
         client.xadd(HOSTILE, {HOSTILE: HOSTILE})
         client.xgroup_create(HOSTILE, HOSTILE, id="0")
         client.xadd("orders:dead", {"n": HOSTILE})
-    console.forget()
-    return console
+    with ConsoleThread(data.url, allow_changes=True) as console:
+        yield console
 
 
 def opened(context: "BrowserContext", console: ConsoleThread, path: str) -> "tuple[Page, list[str]]":
@@ -177,6 +178,25 @@ def test_pages_are_whole_without_scripts(browser: "Browser", filled: ConsoleThre
     page.click("text=Show")
     assert page.locator("h1").inner_text() == HOSTILE
     context.close()
+
+
+def test_a_stuck_consumers_entries_are_moved(browser: "Browser", filled: ConsoleThread, data) -> None:
+    """From its group's page: a preview, one button, and what became of it with its undo."""
+    with redis.Redis.from_url(data.url) as client:
+        client.xgroup_create("orders", "stuck", id="0")
+        client.xreadgroup("stuck", "gone", {"orders": ">"}, count=3)
+        context = browser.new_context()
+        page, wrong = opened(context, filled, "/group?key=orders&group=stuck")
+        form = page.locator(".actions form", has_text="pending claim")
+        form.locator("[name=consumer]").fill("gone")
+        form.locator("[name=to]").fill("web-9")
+        form.get_by_role("button", name="Preview").click()
+        page.get_by_role("button", name="Pending claim").click()
+        page.wait_for_selector("h1:has-text('Done')")
+        held = {row["name"]: row["pending"] for row in client.xinfo_consumers("orders", "stuck")}
+        assert (held, wrong) == ({b"gone": 0, b"web-9": 3}, [])
+        assert "millstream audit undo" in page.locator(".command").first.inner_text()
+        context.close()
 
 
 def test_a_reader_is_told_when_the_console_is_gone(browser: "Browser", data) -> None:

@@ -27,6 +27,7 @@ class Asked:
         words: of the query; names are text with ``surrogateescape``.
         query: as it came.
         user: who asks, where the console knows.
+        peer: the address of who asks.
     """
 
     settings: ConsoleSettings
@@ -36,6 +37,7 @@ class Asked:
     words: Mapping[str, str]
     query: str = ""
     user: str = ""
+    peer: str = ""
 
     def word(self, name: str) -> str:
         """A word of the query that must be there; it may be empty.

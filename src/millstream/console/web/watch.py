@@ -33,6 +33,8 @@ SHARE = 0.02
 """Of the time that readings may take, all together."""
 
 _LOOKED_AT = 30.0  # seconds for which a reading counts as one that somebody looks at
+# Readings from which on what they took is believed, and seconds at most before: the first one connects
+_SURE, _UNSURE = 3, 0.04
 _NOTED = 200  # commands that a page shows
 _APART = 15_000  # milliseconds between readings that are kept for rates
 
@@ -147,7 +149,7 @@ class ServerWatch:
     def every(self) -> float:
         """Seconds between two readings of the same, at present."""
         now = time.monotonic()
-        took = sum(min(kept.took) for kept in self._kept.values() if kept.took and now - kept.wanted < _LOOKED_AT)
+        took = sum(_cost(kept.took) for kept in self._kept.values() if kept.took and now - kept.wanted < _LOOKED_AT)
         return min(max(FRESH, took / SHARE), STALEST)
 
     @property
@@ -201,6 +203,11 @@ class ServerWatch:
         )
         for name in {*old, *by_use[: max(len(self._kept) - KEPT, 0)]}:
             del self._kept[name]
+
+
+def _cost(took: tuple[float, ...]) -> float:
+    """What a reading costs the server: the least of the last times, and at first no more than a moment."""
+    return min(took) if len(took) >= _SURE else min(*took, _UNSURE)
 
 
 def unanswered(server: ConsoleServer, error: Exception) -> str:

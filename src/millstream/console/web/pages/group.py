@@ -6,6 +6,7 @@ from typing import Any, Literal, TypeAlias
 
 from millstream import times
 from millstream.client.line import Line
+from millstream.console.changes.actions import BY_NAME
 from millstream.console.model.advice import Case
 from millstream.console.model.pending import PendingChoice, PendingEntry, PendingPage
 from millstream.console.model.streams import ConsumerStatus
@@ -16,6 +17,7 @@ from millstream.console.reading.case import read_case
 from millstream.console.web.charts.trend import trend
 from millstream.console.web.facts import consumer_facts, group_facts, lag_facts, pending_facts
 from millstream.console.web.page import Asked, NoPageError, WebPage
+from millstream.console.web.pages.change import closed_actions
 from millstream.console.web.pages.common import STUCK, command_line, group_row, rates_of, trend_words
 from millstream.console.web.pages.findings import finding_facts, findings
 from millstream.console.web.shown import Shown, in_brief, light
@@ -26,6 +28,8 @@ ENTRIES, MOST = 50, 500
 """Pending entries of a page, and at most."""
 
 Sort: TypeAlias = Literal["id", "idle", "deliveries"]
+
+_ACTIONS = ("pending claim", "pending ack", "pending nack", "group rewind", "consumer rm", "group rm")
 
 _SORTS: tuple[Sort, ...] = ("id", "idle", "deliveries")
 
@@ -98,6 +102,8 @@ async def group_page(asked: Asked) -> WebPage:
         "pending_looked_at": page.looked_at,
     }
     view = {
+        "closed": await closed_actions(asked, key),
+        "actions_here": [BY_NAME[each] for each in _ACTIONS],
         "row": row,
         "urgent": [one for one in noted if one.advice.level != "hint"],
         "group": seen.group,

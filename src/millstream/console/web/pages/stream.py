@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from millstream.client.line import Line
+from millstream.console.changes.actions import BY_NAME
 from millstream.console.model.entries import EntryView
 from millstream.console.model.names import milliseconds
 from millstream.console.model.replies import entry_view
@@ -16,6 +17,7 @@ from millstream.console.web.charts.ground import Standing, ground
 from millstream.console.web.charts.small import sparkline
 from millstream.console.web.facts import group_facts, payload_facts, stream_facts
 from millstream.console.web.page import Asked, WebPage
+from millstream.console.web.pages.change import closed_actions
 from millstream.console.web.pages.common import GroupRow, command_line, group_row, rates_of
 from millstream.console.web.pages.window import ENTRIES, MOST, Window, window
 from millstream.console.web.shown import Shown, in_brief, light
@@ -58,6 +60,8 @@ async def stream_page(asked: Asked) -> WebPage:
         ],
     }
     view = {
+        "closed": await closed_actions(asked, key),
+        "actions_here": [BY_NAME[each] for each in ("group create", "stream rm")],
         "stream": stream,
         "groups": groups,
         "now": seen.at_ms,

@@ -1,5 +1,6 @@
 """Which path shows which page."""
 
+from millstream.console.web.pages.change import change_page
 from millstream.console.web.pages.dead import dead_page
 from millstream.console.web.pages.entry import entry_page
 from millstream.console.web.pages.group import group_page
@@ -17,6 +18,7 @@ PAGES = {
     "/dead": dead_page,
     "/workers": workers_page,
     "/server": health_page,
+    "/change": change_page,
     "/search": search_page,
 }
 """Path -> what makes the page."""

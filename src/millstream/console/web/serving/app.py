@@ -12,10 +12,12 @@ from starlette.routing import Route
 from starlette.types import ASGIApp
 
 from millstream.client.line import AccessDenied, Disconnected
+from millstream.console.changes.plan import ChangeRefusedError
 from millstream.console.reading.asking import NotReadableError
 from millstream.console.web import rendering
 from millstream.console.web.links import AddressError, words_of
 from millstream.console.web.page import Asked, NoPageError, WebPage
+from millstream.console.web.pages.change import make_change
 from millstream.console.web.serving import live
 from millstream.console.web.serving.addresses import PAGES
 from millstream.console.web.serving.guard import WebGuard
@@ -25,6 +27,7 @@ from millstream.errors import MillstreamError
 
 Maker: TypeAlias = Callable[[Asked], Awaitable[WebPage]]
 
+_FORM = 1 << 16  # bytes of a form
 _FOREVER = "public, max-age=31536000, immutable"
 
 
@@ -46,6 +49,8 @@ def console_app(settings: ConsoleSettings, watches: list[ServerWatch]) -> ASGIAp
         route = _Form(path, maker, settings, watches)
         routes.append(Route(path, route.page, methods=["GET"]))
         routes.append(Route(("/overview" if path == "/" else path) + ".json", route.twin, methods=["GET"]))
+    changing = _Form("/change", make_change, settings, watches)
+    routes.append(Route("/change", changing.posted, methods=["POST"]))
     lost = _Form("/", _nowhere, settings, watches)
     app = Starlette(routes=routes, lifespan=lifespan, exception_handlers={404: lost.lost})
     return WebGuard(app, settings.access)
@@ -80,6 +85,20 @@ class _Form:
         headers = {"vary": "accept"}
         return Response(rendering.html(page, asked), page.status, headers, "text/html; charset=utf-8")
 
+    async def posted(self, request: Request) -> Response:
+        """What came of a form that changes something."""
+        body = b""
+        async for piece in request.stream():
+            body += piece
+            if len(body) > _FORM:
+                return PlainTextResponse("The form is too long.\n", 413)
+        try:
+            asked = self._asked(request, body)
+        except AddressError as error:
+            return PlainTextResponse(f"{error}\n", 400)
+        page = await self._made(asked)
+        return Response(rendering.html(page, asked), page.status, media_type="text/html; charset=utf-8")
+
     async def twin(self, request: Request) -> Response:
         """As JSON."""
         try:
@@ -93,9 +112,9 @@ class _Form:
         """An address that no page has."""
         return await self.page(request)
 
-    def _asked(self, request: Request) -> Asked:
+    def _asked(self, request: Request, form: bytes = b"") -> Asked:
         query = request.scope["query_string"]
-        words = words_of(query)
+        words = words_of(query) | words_of(form)
         number = words.get("server", "0")
         if not (number.isascii() and number.isdigit() and len(number) < 6 and int(number) < len(self._watches)):
             raise AddressError(f"server= is a number below {len(self._watches)}")
@@ -107,6 +126,7 @@ class _Form:
             words,
             query.decode("latin-1"),
             request.scope.get("user", ""),
+            request.client.host if request.client else "",
         )
 
     async def _made(self, asked: Asked) -> WebPage:
@@ -117,6 +137,8 @@ class _Form:
             return trouble("Not here", str(error), 404)
         except (Disconnected, AccessDenied) as error:
             return trouble("No answer", str(error), 502)
+        except ChangeRefusedError as error:
+            return trouble("Refused", str(error), 403)
         except MillstreamError as error:
             return trouble("It did not work", str(error), 500)
 
