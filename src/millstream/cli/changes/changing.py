@@ -143,6 +143,21 @@ def actor() -> "Actor":
     return Actor(f"{user}@{host}", f"{host}, process {os.getpid()}")
 
 
+async def write_down(line: "Line", plan: "ChangePlan", done: int) -> str:
+    """Put a change into the audit stream that has no steps of its own, as adding entries; what to say if it failed.
+
+    Args:
+        line: to the server.
+        plan: what was done.
+        done: how much of it.
+    """
+    from millstream.console.changes import audit  # noqa: PLC0415 - as above
+
+    entry = audit.audit_command(plan, actor(), secrets.token_hex(6))
+    _, why = await audit.write_down(line, entry, done=done)
+    return f"The change is not in the audit stream: {why}" if why else ""
+
+
 def _preview(output: Output, plan: "ChangePlan") -> None:
     """What will happen."""
     facts = _facts(output, plan)

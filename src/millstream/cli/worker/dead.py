@@ -299,9 +299,15 @@ def edit(  # noqa: PLR0917 - as above
             output.say("Nothing was put back (--dry-run).")
             return
         flat = [part for pair in after for part in pair]
+
+        async def work(line: "Line") -> str:
+            await _admin(line, place).put_back([one.id], outcome=outcome, edited={one.id: flat})
+            return await _write_down(line, place, one) if outcome.returned else ""
+
         try:
             _agree("edit", _edit_question(one), 1, yes)
-            ask(url, lambda line: _admin(line, place).put_back([one.id], outcome=outcome, edited={one.id: flat}))
+            if why := ask(url, work):
+                output.say(why)
         finally:  # also when interrupted
             _say_unsettled(outcome)
             if outcome.returned:
@@ -360,6 +366,18 @@ def _corrected(
 def _forget(kept: Path | None) -> None:
     if kept is not None:
         kept.unlink(missing_ok=True)
+
+
+async def _write_down(line: "Line", place: str, one: "StoredLetter") -> str:
+    """Put an edit into the audit stream; what to say if that failed."""
+    from millstream.cli.changes.changing import write_down  # noqa: PLC0415 - as above
+    from millstream.console.changes.plan import ChangePlan, Undo  # noqa: PLC0415 - as above
+
+    letter = one.letter
+    assert letter is not None
+    words = ("millstream", "dead", "edit", place, one.id)
+    undo = Undo(note="It cannot be undone: its letter is gone, and the corrected entry is on its stream.")
+    return await write_down(line, ChangePlan("dead edit", letter.stream, letter.group, words, "", undo=undo), 1)
 
 
 def _edit_question(one: "StoredLetter") -> str:

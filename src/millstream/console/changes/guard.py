@@ -15,7 +15,7 @@ from typing import Any, Literal
 
 from millstream.client.cluster_line import ClusterLine
 from millstream.client.line import Command, Line
-from millstream.console.changes.audit import KEY, Actor, audit_command
+from millstream.console.changes.audit import KEY, Actor, audit_command, write_down
 from millstream.console.changes.plan import MOST_SHOWN, ChangePlan, FactCheck, Step
 from millstream.errors import Disconnected
 
@@ -198,14 +198,9 @@ class _StepBatch:
 
     async def _written(self, outcome: ChangeOutcome) -> ChangeOutcome:
         """The audit entry, where it could not be written in the same step."""
-        counts = ("done", outcome.done, "moved", len(outcome.results) - outcome.done)
-        try:
-            reply = (await self.line.near(KEY).calls([(*self.audit, *counts)]))[0]
-        except Disconnected as error:
-            return replace(outcome, unaudited=str(error))
-        if isinstance(reply, Exception):
-            return replace(outcome, unaudited=str(reply))
-        return replace(outcome, audit=(reply.decode(),))
+        moved = len(outcome.results) - outcome.done
+        entry, why = await write_down(self.line, self.audit, done=outcome.done, moved=moved)
+        return replace(outcome, unaudited=why) if why else replace(outcome, audit=(entry,))
 
 
 def _words(steps: Sequence[Step], audit: Command) -> list[Any]:
