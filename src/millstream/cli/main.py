@@ -14,6 +14,7 @@ COMMANDS: Rows = {
         "millstream.cli.worker.run:run",
         "Run an app's subscribers in worker processes, and its pipelines on Spark.",
     ),
+    "console": ("millstream.cli.console.console:console", "Show streams, groups and pending entries in the browser."),
     "import": ("millstream.cli.migrate:import_", "Copy streams from a live server, or from a file of commands."),
     "export": ("millstream.cli.migrate:export", "Copy streams to a live server, or to a file of commands."),
     "stream": ("millstream.cli.console.nouns:stream", "Streams: which there are, how they are."),
