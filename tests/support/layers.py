@@ -106,6 +106,7 @@ CLI_DOORS: dict[str, frozenset[str]] = {
     "console.consumer": frozenset({"console", "client"}),
     "console.check": frozenset({"console", "client"}),
     "console.checked": frozenset({"console"}),  # as Nagios and Prometheus read it
+    "console.server": frozenset({"console", "client"}),
     "console.pending": frozenset({"console", "client"}),
     "changes.changing": frozenset({"console", "client"}),  # preview, question, change: what all changes do
     "changes.groups": frozenset({"console"}),

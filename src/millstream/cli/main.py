@@ -21,6 +21,7 @@ COMMANDS: Rows = {
     "group": ("millstream.cli.console.nouns:group", "Groups of streams: their lag, what is pending, who is stuck."),
     "pending": ("millstream.cli.console.nouns:pending", "Entries that were delivered and not acknowledged."),
     "consumer": ("millstream.cli.console.nouns:consumer", "Consumers of a group: what they hold, since when."),
+    "server": ("millstream.cli.console.nouns:server", "The server itself: memory, log, replicas, slow commands."),
     "check": ("millstream.cli.console.check:check", "Check lag, ages, pending and dead letters against thresholds."),
     "audit": ("millstream.cli.changes.audit:audit", "Who changed what, when, from where; undo."),
     "worker": (

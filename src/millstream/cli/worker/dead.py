@@ -8,6 +8,7 @@ from typing import IO, TYPE_CHECKING, Any, TypeVar, cast
 
 import click
 
+from millstream.cli.changes.changing import note, write_down
 from millstream.cli.shared.asking import ask
 from millstream.cli.shared.confirm import confirm
 from millstream.cli.shared.output import FAILED, Column, Output, Table, exits, output_option, url_option
@@ -236,6 +237,8 @@ def retry(  # noqa: PLR0917 - click passes every option by name
             finally:  # also when interrupted
                 _say_unsettled(outcome)
         _report(output, outcome, all_groups)
+        words = ("dead", "retry", place, *(ids or _options(chosen)), *(("--all-groups",) if all_groups else ()))
+        note(url, words, stream=place, done=len(outcome.returned))
         _say_none(output, place, wanted)
     sys.exit(0 if not outcome.refused and not (ids and outcome.gone) else FAILED)
 
@@ -370,7 +373,6 @@ def _forget(kept: Path | None) -> None:
 
 async def _write_down(line: "Line", place: str, one: "StoredLetter") -> str:
     """Put an edit into the audit stream; what to say if that failed."""
-    from millstream.cli.changes.changing import write_down  # noqa: PLC0415 - as above
     from millstream.console.changes.plan import ChangePlan, Undo  # noqa: PLC0415 - as above
 
     letter = one.letter
@@ -423,6 +425,7 @@ def rm(  # noqa: PLR0917 - as above
         removed = ask(url, lambda line: _admin(line, place).remove(wanted))
         output = Output(form)
         output.report({"removed": removed, "gone": len(wanted) - removed})
+        note(url, ("dead", "rm", place, *(ids or _options(chosen))), stream=place, done=removed)
         _say_none(output, place, wanted)
     sys.exit(0 if removed == len(wanted) or not ids else FAILED)
 
@@ -478,6 +481,12 @@ def _chosen(options: dict[str, str | None]) -> "LetterFilter":
 
     since, until = (instant(f"--{name}", options.get(name)) for name in ("since", "until"))
     return LetterFilter(options.get("reason"), options.get("error"), options.get("group"), since, until)
+
+
+def _options(chosen: dict[str, str | None]) -> list[str]:
+    """The options of :func:`_choice` as they were typed; ``--all`` where there are none."""
+    given = [word for name, value in chosen.items() if value is not None for word in (f"--{name}", value)]
+    return given or ["--all"]
 
 
 async def _overview(line: "Line") -> "list[DeadLetterStream]":

@@ -107,7 +107,7 @@ def audit_command(plan: ChangePlan, actor: Actor, change: str) -> Command:
         "user": actor.user,
         "from": actor.place,
         "via": actor.via,
-        "line": shell_line(plan.words),
+        "line": cut(shell_line(plan.words)),
         "commands": cut("\n".join(raw_line(command) for command in plan.commands)),
         "undo": cut(undo_line(plan, change)),
         "note": plan.undo.note,

@@ -180,7 +180,13 @@ class _StepBatch:
         """Look, then act on what is as it was, and look again in the same step."""
         steps = self.plan.steps
         reads = [check.read for step in steps for check in step.checks]
-        looked = iter(await self.near.calls(reads) if reads else [])
+        # an empty one first: behind a MULTI that the user may not send, the commands would run one by one
+        opened, ended, *answers = await self.near.calls([("MULTI",), ("EXEC",), *reads])
+        refused = next((reply for reply in (opened, ended) if isinstance(reply, Exception)), None)
+        if refused is not None:
+            why = f"neither a script nor a transaction is open to this user: {refused}"
+            return ChangeOutcome(tuple(StepResult(step, "refused", why=why) for step in steps), unguarded=True)
+        looked = iter(answers)
         results = [_looked(step, [next(looked) for _ in step.checks]) for step in steps]
         taken = [step for step, result in zip(steps, results, strict=True) if result.became == "done"]
         if not taken:
@@ -192,8 +198,8 @@ class _StepBatch:
             why = str(next((reply for reply in replies if isinstance(reply, Exception)), final))
             acted = {id(step): StepResult(step, "refused", why=why) for step in taken}
         else:
-            answers = iter(final or ())
-            acted = {id(step): _acted(step, [next(answers) for _ in (*step.checks, *step.commands)]) for step in taken}
+            acts = iter(final or ())
+            acted = {id(step): _acted(step, [next(acts) for _ in (*step.checks, *step.commands)]) for step in taken}
         return ChangeOutcome(tuple(acted.get(id(result.step), result) for result in results), unguarded=True)
 
     async def _written(self, outcome: ChangeOutcome) -> ChangeOutcome:
@@ -229,8 +235,15 @@ def _result(step: Step, row: list[bytes]) -> StepResult:
     if became == "moved":
         return StepResult(step, "moved", why=step.checks[int(rest[0]) - 1].worded(rest[1], rest[2]))
     if became == "refused":
-        return StepResult(step, "moved", why=f"{step.checks[int(rest[0]) - 1].about}: {rest[1]}")
+        return StepResult(
+            step, "moved" if _is_gone(rest[1]) else "refused", why=f"{step.checks[int(rest[0]) - 1].about}: {rest[1]}"
+        )
     return StepResult(step, "refused", why=rest[1])
+
+
+def _is_gone(error: str) -> bool:
+    """Whether a question was refused since what it was about is not there any more."""
+    return error.startswith(("NOGROUP", "WRONGTYPE")) or "no such key" in error
 
 
 def _count(text: str) -> int:
