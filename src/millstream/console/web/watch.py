@@ -34,7 +34,7 @@ SHARE = 0.02
 
 _LOOKED_AT = 30.0  # seconds for which a reading counts as one that somebody looks at
 # Readings from which on what they took is believed, and seconds at most before: the first one connects
-_SURE, _UNSURE = 3, 0.04
+_SURE, _UNSURE = 3, 0.02
 _NOTED = 200  # commands that a page shows
 _APART = 15_000  # milliseconds between readings that are kept for rates
 
