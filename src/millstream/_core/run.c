@@ -12,6 +12,8 @@
 
 #include "pending.h"
 
+#include <structmember.h>
+
 #define WORDS_MAX (1 << 16)     /* words of a command that is taken; more take the ordinary way */
 #define COMMANDS_MAX 512        /* of one run; then other clients have their turn */
 #define REPLIES_MAX (256 << 10) /* bytes of one run; then they are to be sent */
@@ -852,5 +854,9 @@ int runner_prepare(void)
     for (int at = 0; at < COMMANDS; at++)
         if ((names[at] = PyUnicode_InternFromString(commands[at].name)) == NULL)
             return -1;
-    return PyStructSequence_InitType2(&RunType, &run_description);
+    if (PyStructSequence_InitType2(&RunType, &run_description) < 0)
+        return -1;
+    for (int at = 0; at < run_description.n_in_sequence; at++) /* no item is NULL; the interpreter reads these at once */
+        RunType.tp_members[at].type = T_OBJECT_EX;
+    return 0;
 }

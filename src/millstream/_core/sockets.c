@@ -42,7 +42,10 @@ PyObject *read_ready(PyObject *self, PyObject *poll)
         return PyErr_SetFromErrno(PyExc_OSError);
     PyObject *found = PyList_New(count < 0 ? 0 : count);
     for (int at = 0; found != NULL && at < count; at++) {
-        PyObject *event = Py_BuildValue("(iOI)", events[at].data.fd, Py_None, (unsigned int)events[at].events);
+        PyObject *number = PyLong_FromLong(events[at].data.fd), *what = PyLong_FromLong((long)events[at].events);
+        PyObject *event = number == NULL || what == NULL ? NULL : PyTuple_Pack(3, number, Py_None, what);
+        Py_XDECREF(number);
+        Py_XDECREF(what);
         if (event == NULL)
             Py_CLEAR(found);
         else

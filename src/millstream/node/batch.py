@@ -741,8 +741,12 @@ class Batches:
             run = self._runner.run(self._keyspace.databases[session.db], data, at, wall, session.resp)
         except Exception as error:  # no memory to tell what was done
             raise not_logged("plain commands were run", error) from error
-        self._count(run)
-        self._stats.dirty += run.changes
+        stats = self._stats  # as _count does; this is the way of each client that waits for its reply
+        stats.processed += run.commands
+        stats.dirty += run.changes
+        if run.hits or run.misses:
+            stats.lookups.hits += run.hits
+            stats.lookups.misses += run.misses
         return run
 
     def _count(self, run: PlainRun) -> None:
