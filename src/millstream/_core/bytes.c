@@ -1,4 +1,4 @@
-/* Buffers that grow, numbers as text, and ids as Python's integers.
+/* Buffers that grow, numbers as text, words as a command, and ids as Python's integers.
  *
  * Invariants: size <= room; room bytes are allocated at data, which is NULL only where room is 0.
  */
@@ -56,6 +56,47 @@ char *put_number(char *at, uint64_t number)
         number /= 10;
     } while (number);
     return put_bytes(at, first, digits + NUMBER_ROOM - first);
+}
+
+/* A word as it is sent: ASCII, bytes, or a number from 0 on; 0 for any other. `text` is where a number's digits go */
+static int get_word(PyObject *word, char *text, View *view)
+{
+    if (PyUnicode_CheckExact(word) && PyUnicode_IS_COMPACT_ASCII(word)) {
+        *view = (View){(const char *)PyUnicode_1BYTE_DATA(word), PyUnicode_GET_LENGTH(word)};
+    } else if (PyBytes_CheckExact(word)) {
+        *view = (View){PyBytes_AS_STRING(word), PyBytes_GET_SIZE(word)};
+    } else {
+        int overflow = 0;
+        long long number = PyLong_CheckExact(word) ? PyLong_AsLongLongAndOverflow(word, &overflow) : -1;
+        if (number < 0)
+            return 0;
+        *view = (View){text, put_number(text, (uint64_t)number) - text};
+    }
+    return 1;
+}
+
+PyObject *pack_words(PyObject *Py_UNUSED(self), PyObject *words)
+{
+    Buf out = {0};
+    PyObject *packed = NULL;
+    char text[NUMBER_ROOM];
+    View word;
+    Py_ssize_t count = PyTuple_CheckExact(words) ? PyTuple_GET_SIZE(words) : 0, at = 0;
+    if (buf_reserve(&out, 512) == 0 && buf_head(&out, '*', (uint64_t)count) == 0)
+        while (at < count && get_word(PyTuple_GET_ITEM(words, at), text, &word)
+               && buf_bulk(&out, word.data, word.size) == 0)
+            at++;
+    if (!PyErr_Occurred()) {
+        if (at == count && count > 0) {
+            packed = buf_bytes(&out);
+        } else {
+            PyObject *module = PyImport_ImportModule("hiredis");
+            packed = module == NULL ? NULL : PyObject_CallMethod(module, "pack_command", "(O)", words);
+            Py_XDECREF(module);
+        }
+    }
+    buf_free(&out);
+    return packed;
 }
 
 int id_clamp(PyObject *number, Id *id)

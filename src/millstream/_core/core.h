@@ -46,6 +46,7 @@ int buf_grow(Buf *buf, Py_ssize_t more);            /* room for so many bytes mo
 void buf_free(Buf *buf);                            /* empty again */
 PyObject *buf_bytes(const Buf *buf);                /* a copy as bytes */
 PyObject *view_list(const View *words, Py_ssize_t count); /* their copies, a list of bytes */
+PyObject *pack_words(PyObject *self, PyObject *words); /* see millstream.embedded.words */
 
 /* An int of any size as an id: 0, or -1 below and 1 above all ids, which then are the smallest and the largest. -2 with
  * TypeError for what is no int. */

@@ -19,6 +19,7 @@ static PyMethodDef functions[] = {
     {"read_ready", read_ready, METH_O, NULL},
     {"send_each", send_each, METH_O, NULL},
 #endif
+    {"pack_words", pack_words, METH_O, NULL},
     {"pack_entries", pack_entries, METH_O, NULL},
     {"pack_records", pack_records, METH_VARARGS, NULL},
     {"read_entries", read_entries, METH_VARARGS, NULL},

@@ -9,23 +9,21 @@ import os
 import queue
 import threading
 import weakref
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, AnyStr, Generic, Literal, TypeAlias, cast, overload
+from collections.abc import Mapping, Sequence
+from typing import Any, AnyStr, Generic, Literal, TypeAlias, overload
 
-from hiredis import Reader, ReplyError, pack_command
+from hiredis import Reader, ReplyError
 
 from millstream.embedded.place import SCHEMES, Place, parse_place
 from millstream.embedded.store import FORKED
 from millstream.embedded.stores import Lease, finalizer
+from millstream.embedded.words import pack_words
 from millstream.errors import CommandError, ConfigError, Disconnected, UsageError
 
 Word: TypeAlias = str | bytes | int | float
 """What a command is made of; text is sent as UTF-8."""
 Entry: TypeAlias = tuple[AnyStr, dict[AnyStr, AnyStr]]
 """An entry's id and its fields."""
-
-# hiredis's stub asks for a tuple of one element
-_pack = cast("Callable[[tuple[Word, ...]], bytes]", pack_command)
 
 _CLOSED = "this store was closed: open it again with open_store()"
 # What changes the connection it is given on, or answers other than once; a call here has whichever line is free
@@ -157,7 +155,7 @@ class OpenStore(Generic[AnyStr]):
 
     def _run(self, words: tuple[Word, ...]) -> Any:
         try:
-            data = _pack(words)
+            data = pack_words(words)
         except TypeError as error:
             raise UsageError(f"a command is words, each text, bytes or a number: {error}") from None
         try:

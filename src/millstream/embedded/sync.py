@@ -5,7 +5,6 @@ import queue
 import socket
 from typing import Any, cast
 
-from hiredis import pack_command
 from redis.connection import AbstractConnection, ConnectionPool, HiredisRespSerializer
 from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import ResponseError
@@ -13,6 +12,7 @@ from redis.retry import Retry
 
 from millstream.embedded.leased import CLOSED, LeasedConnection, LeasedPool
 from millstream.embedded.stores import Lease
+from millstream.embedded.words import pack_words
 
 _VALUES = frozenset({bytes, str, int, float, bool, dict, set, type(None)})
 _PUSH = ord(">")
@@ -177,7 +177,7 @@ class StoreConnection(LeasedConnection, AbstractConnection):
             super().send_command(*args, **options)  # type: ignore[no-untyped-call]  # redis-py's gap
             return
         try:
-            data = pack_command(args)
+            data = pack_words(args)
         except TypeError:  # a word of a kind that redis-py changes first, or refuses
             super().send_command(*args, **options)  # type: ignore[no-untyped-call]  # redis-py's gap
             return

@@ -1,0 +1,32 @@
+"""Words as the bytes of a command, as a client sends them."""
+
+from typing import TYPE_CHECKING, Any, cast
+
+from hiredis import pack_command
+
+from millstream import core
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+# hiredis's stub asks for a tuple of one element
+_pack = cast("Callable[[tuple[Any, ...]], bytes]", pack_command)
+
+
+def py_pack_words(words: tuple[Any, ...]) -> bytes:
+    """A command.
+
+    Args:
+        words: each text, which is sent as UTF-8, bytes or a number.
+
+    Raises:
+        TypeError: one is something else.
+        UnicodeEncodeError: one is text that UTF-8 does not have.
+    """
+    return _pack(words)
+
+
+if TYPE_CHECKING:
+    pack_words = py_pack_words
+else:
+    pack_words = core.choose(py_pack_words)
