@@ -102,6 +102,29 @@ def test_replies_may_be_text() -> None:
             store.execute("GET", "orders")
 
 
+def test_text_of_a_reply_can_be_sent_again() -> None:
+    """Keys, names and values as they were answered; what came from no reply is refused in words."""
+    with millstream.open_store(text=True) as store:
+        store.execute("XGROUP", "CREATE", b"k\xff", "billing", "0", "MKSTREAM")
+        store.xadd(b"k\xff", {b"n\xfe": b"\x80", "item": "té"})
+        ((key, [(entry, fields)]),) = store.xreadgroup("billing", "anna", {b"k\xff": ">"}).items()
+        assert store.xack(key, "billing", entry) == 1
+        assert store.execute("EXISTS", key) == 1
+        store.xadd("copy", fields)
+        assert [copied for _, copied in store.xrange("copy")] == [fields]
+        with pytest.raises(UsageError, match=r"'\\ud800' is text"):
+            store.execute("GET", "\ud800")
+
+
+@pytest.mark.parametrize(
+    ("value", "named"), [(None, "NoneType: None"), (True, "bool: True"), ({"a": 1}, "dict: {'a': 1}")]
+)
+def test_a_value_that_is_no_word_is_named(value: object, named: str) -> None:
+    """Which of many it is, or a program with an order of thirty fields would be searched for it."""
+    with millstream.open_store() as store, pytest.raises(UsageError, match=re.escape(f"number, not {named}")):
+        store.xadd("orders", {"item": "tea", "note": value, "price": 2})  # type: ignore[dict-item]  # the point
+
+
 def test_any_command(url: str) -> None:
     """Replies are Python's own types, errors Redis's words; the store goes on after one."""
     with millstream.open_store(url) as store:

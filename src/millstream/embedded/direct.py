@@ -7,6 +7,7 @@ share a store and a read that blocks keeps none of the others; a line is kept fo
 
 import os
 import queue
+import reprlib
 import threading
 import weakref
 from collections.abc import Callable, Mapping, Sequence
@@ -52,7 +53,8 @@ def open_store(url: str = "memory://", *, text: bool = False) -> "OpenStore[Any]
     Args:
         url: ``memory://`` for a store of its own, ``memory://NAME`` for one that all of this process share,
             ``file:///DIR`` for a data directory (``?fsync=everysec`` or ``no`` to wait less for the disk).
-        text: replies are text, what is not UTF-8 in them as surrogates; else bytes.
+        text: replies are text, what is not UTF-8 in them as surrogates, which a command has as those bytes again;
+            else bytes.
 
     Raises:
         ConfigError: the URL is invalid, or that of a server.
@@ -158,8 +160,8 @@ class OpenStore(Generic[AnyStr]):
     def _run(self, words: tuple[Word, ...]) -> Any:
         try:
             data = _pack(words)
-        except TypeError as error:
-            raise UsageError(f"a command is words, each text, bytes or a number: {error}") from None
+        except (TypeError, UnicodeEncodeError):
+            data = _pack(tuple(map(_as_sent, words)))
         try:
             line = self._idle.pop()
         except IndexError:
@@ -334,8 +336,21 @@ def _entries(rows: Sequence[Any]) -> list[Any]:
     return entries
 
 
+def _as_sent(word: Word) -> Word:
+    """One word of a command that hiredis does not pack: of a reply's text the surrogates are bytes again."""
+    try:
+        sent = word.encode("utf-8", "surrogateescape") if isinstance(word, str) else word
+        _pack((sent,))
+    except TypeError:
+        found = f"{type(word).__name__}: {reprlib.repr(word)}"
+        raise UsageError(f"a command is words, each text, bytes or a number, not {found}") from None
+    except UnicodeEncodeError:
+        raise UsageError(f"{reprlib.repr(word)} is text that UTF-8 has no bytes for, and no reply's either") from None
+    return sent
+
+
 def _is_of_a_connection(words: Sequence[Word]) -> bool:
-    name, *rest = [word.encode() if isinstance(word, str) else word for word in words[:2]]
+    name, *rest = [word.encode(errors="replace") if isinstance(word, str) else word for word in words[:2]]
     if not isinstance(name, bytes):
         return False
     if name.lower() == b"client":  # after CLIENT REPLY no answer may come
