@@ -256,7 +256,7 @@ def test_closed_store_says_so(url: str, told: list[object]) -> None:
         eventually(lambda: waiting(other, 1), what="the reader waits")
         store.close()
         thread.join(30)
-        assert [type(each) for each in told] == [Disconnected]
+        assert [(type(each), str(each).partition(":")[0]) for each in told] == [(Disconnected, "this store was closed")]
         with pytest.raises(UsageError, match="open it again"):
             store.xlen("orders")
         store.close()
@@ -290,9 +290,22 @@ def test_ended_line_is_replaced(url: str) -> None:
         number = store.execute("CLIENT", "ID")
         assert client.client_kill_filter(_id=number) == 1
         assert store.execute("CLIENT", "ID") > number
-        with pytest.raises(Disconnected):
+        with pytest.raises(Disconnected, match="the store is open"):
             store.execute("SHUTDOWN")
         assert store.execute("PING") == b"PONG"
+
+
+def test_killed_reader_is_told_what_ended_it(url: str, told: list[object]) -> None:
+    """The store is open still, so it is not told to open it."""
+    with millstream.open_store(url) as store, millstream.connect(url) as client:
+        thread = in_thread(told, lambda: store.xread({"orders": "$"}, block=0))
+        eventually(lambda: waiting(store, 1), what="the reader waits")
+        client.client_kill_filter(_type="normal", skipme=True)
+        thread.join(30)
+        assert [(type(each), str(each).partition(",")[0]) for each in told] == [
+            (Disconnected, "the connection of this call was ended")
+        ]
+        assert store.xlen("orders") == 0
 
 
 @pytest.mark.parametrize("used", [True, False])

@@ -29,6 +29,10 @@ Entry: TypeAlias = tuple[AnyStr, dict[AnyStr, AnyStr]]
 _pack = cast("Callable[[tuple[Word, ...]], bytes]", pack_command)
 
 _CLOSED = "this store was closed: open it again with open_store()"
+_ENDED = (
+    "the connection of this call was ended, by SHUTDOWN or CLIENT KILL, so the command may have run or not; the store is "
+    "open"
+)
 # What changes the connection it is given on, or answers other than once; a call here has whichever line is free
 _OF_A_CONNECTION = frozenset(
     b"multi exec discard watch unwatch select hello auth reset quit monitor subscribe psubscribe ssubscribe "
@@ -96,7 +100,8 @@ class OpenStore(Generic[AnyStr]):
     answered before. Over ``file://`` a call returns when what it tells of is as safe as ``fsync`` asks. An error of a
     command is a :class:`~millstream.errors.CommandError`; whichever call it is, it may also raise
 
-    * ``Disconnected``: the store was closed meanwhile or its disk has failed, so that the command may have run or not;
+    * ``Disconnected``: the store was closed meanwhile, its disk has failed, or somebody ended the call's connection
+      (SHUTDOWN, CLIENT KILL), so that the command may have run or not;
     * ``UsageError``: the store is closed, or this is a child that was forked from the process that opened it;
     * ``StorageError``: the disk has failed before.
 
@@ -177,7 +182,7 @@ class OpenStore(Generic[AnyStr]):
                 channel.close()
                 raise
             if not answer:
-                raise Disconnected(channel.reason or _CLOSED)
+                raise Disconnected(channel.reason or (_CLOSED if self._lease is None else _ENDED))
             channel.taken()
         line.feed(answer)
         reply = line.gets()
