@@ -143,7 +143,9 @@ def test_the_twins_keep_their_shape(console: ConsoleThread, client: redis.Redis)
     client.xgroup_create("shapes", "g", id="0")
     client.xreadgroup("g", "c", {"shapes": ">"}, count=1)
     overview = frame(console, "/overview.json")
-    totals = "streams groups entries added_per_second pending unowned undelivered_age_ms pending_age_ms lag_unknown waiting"
+    totals = (
+        "streams groups entries added_per_second pending unowned undelivered_age_ms pending_age_ms lag_unknown waiting"
+    )
     assert overview == FRAME | {
         "totals": dict.fromkeys(totals.split()),
         "findings": None,
