@@ -14,6 +14,7 @@
     │   ├── AlreadySettledError     an entry was given a second outcome (worker)
     │   ├── DataLossError           entries that a query had to read are gone (spark)
     │   ├── ListenError             the server cannot listen there (server)
+    │   ├── PortError               the console cannot listen there (console)
     │   └── TlsError                the TLS files cannot be used (server)
     ├── Disconnected         no answer came; unless ``sent`` is False, the command may have run (nobody's fault)
     ├── StorageError         the data directory or its disk (nobody may write until it is mended)
@@ -58,6 +59,7 @@
     │   └── UnequalError            the copy is not like the source
     ├── ChangeRefusedError   a change is not made: facts, server or rights do not allow it (console)
     ├── UnreachableError     the server cannot be reached, or refuses to talk to us (maintenance)
+    ├── NoPageError          an address that no page of the console has (console)
     ├── AclFileError         the ACL file is wrong; nothing of it was taken (commands)
     ├── RuleError            a rule of ACL SETUSER is wrong (commands)
     │   └── UnmatchedError          a parenthesis that nobody closes

@@ -6,6 +6,7 @@ The words are those of the table of actions.
 import json
 import shlex
 from collections.abc import Iterator
+from contextlib import nullcontext
 from typing import Any
 
 import click
@@ -15,6 +16,8 @@ from click.testing import CliRunner, Result
 
 from millstream.cli.changes import changing
 from millstream.cli.main import main
+from millstream.cli.shared.output import Output
+from millstream.client.dead_letter.letter import DeadLetter, pack
 from millstream.console.changes.actions import ACTIONS
 from support.servers import ServerProcess
 
@@ -136,6 +139,26 @@ def test_without_a_question_a_change_is_planned_anew(
     assert (len(tries), done["applied"], done["again"]) == (3, True, 8)
 
 
+def test_what_was_done_before_an_interruption_is_found(
+    server: ServerProcess, client: redis.Redis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ctrl-C between two pages: the message names the change, and its undo puts back what was done."""
+    fill(client, entries=1_500, read=1_500)
+
+    def interrupted(doing: str, done: int, total: int) -> None:
+        if doing == "change" and done < total:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(Output, "progress", lambda *_, **__: nullcontext(interrupted))
+    done = run(server, "pending", "ack", "orders", "billing", "--all", "--yes", code=130)
+    monkeypatch.undo()
+    name = facts(server, "audit", "ls", "--limit", "1")[0]["change"]
+    assert name in done.stderr
+    assert client.xpending("orders", "billing")["pending"] == 500
+    run(server, "audit", "undo", name, "--yes")
+    assert client.xpending("orders", "billing")["pending"] == 1_500
+
+
 def test_nothing_to_do_is_no_failure(server: ServerProcess, client: redis.Redis) -> None:
     """No entry fits: said, and exit code 0."""
     fill(client)
@@ -239,3 +262,26 @@ def test_every_change_of_the_shell_is_an_action_and_no_more() -> None:
         known = {option for param in found[action.name].params for option in param.opts}
         assert " ".join(words[1:3]) == action.name
         assert [word for word in words if word.startswith("--") and word not in known] == []
+
+
+def test_what_dead_and_worker_change_is_written_down(server: ServerProcess, client: redis.Redis) -> None:
+    """Pauses and dead letters, with the line that ends a pause; what changed nothing is not."""
+    fill(client)
+    run(server, "worker", "pause", "orders", "billing", "--reason", "the provider is down")
+    run(server, "worker", "resume", "orders", "billing")
+    run(server, "worker", "reap", "orders")
+    rows = facts(server, "audit", "ls")
+    assert [(row["action"], row["stream"], row["group"]) for row in rows] == [
+        ("worker resume", "orders", "billing"),
+        ("worker pause", "orders", "billing"),
+    ]
+    assert rows[1]["line"] == "millstream worker pause orders billing --reason 'the provider is down'"
+    assert rows[1]["undo"] == "millstream worker resume orders billing"
+    letter = DeadLetter((b"n", b"1"), "orders", "1-0", "billing", "c", 5, "error", "no", "", 1, 2)
+    for number in (1, 2):
+        client.execute_command("XADD", "orders:dead", f"{number}-0", *pack(letter))
+    run(server, "dead", "retry", "orders", "1-0")
+    run(server, "dead", "rm", "orders", "--reason", "error", "--yes")
+    run(server, "dead", "rm", "orders", "--reason", "error", "--yes")
+    lines = [row["line"] for row in facts(server, "audit", "ls")]
+    assert lines[:-2] == ["millstream dead rm orders:dead --reason error", "millstream dead retry orders:dead 1-0"]

@@ -135,3 +135,60 @@ def test_names_that_move_a_cursor_are_escaped(server: ServerProcess, client: red
             done = run(server, *words, "-o", form)
             assert "\x1b" not in done.output, (words, form)
             assert "\x07" not in done.output, (words, form)
+
+
+GROUP_FIELDS = [
+    "stream", "group", "lag", "lag_at_least", "lag_at_most", "lag_unknown", "lag_change", "undelivered_age_ms",
+    "drain_ms", "pending", "pending_age_ms", "unowned", "consumers", "last_delivered_id", "entries_read",
+    "added_per_second", "delivered_per_second",
+]  # fmt: skip
+PINNED: dict[tuple[str, ...], list[str]] = {
+    ("stream", "ls"): [
+        "key", "length", "groups", "lag", "lag_at_least", "lag_at_most", "undelivered_age_ms", "pending",
+        "pending_age_ms", "unowned", "last_entry_ms", "entries_added", "added_per_second",
+    ],
+    ("stream", "show", "orders"): [
+        "key", "length", "entries_added", "last_id", "first_entry", "first_entry_ms", "last_entry", "last_entry_ms",
+        "max_deleted_id", "added_per_second", "missing", "groups",
+    ],
+    ("group", "ls"): GROUP_FIELDS,
+    ("group", "show", "orders", "billing"): [
+        *(name for name in GROUP_FIELDS if name != "consumers"), "oldest_undelivered_id", "oldest_pending_id",
+        "lag_why", "lag_repair", "lag_repair_note", "consumers", "advice",
+    ],
+    ("consumer", "ls", "orders", "billing"): ["consumer", "pending", "idle_ms", "inactive_ms"],
+    ("pending", "ls", "orders", "billing"): [
+        "id", "added_ms", "consumer", "idle_ms", "deliveries", "unowned", "fatal", "gone", "fields",
+    ],
+    ("server", "show"): [
+        "product", "version", "redis_version", "role", "primary_link", "uptime_ms", "clients", "blocked_clients",
+        "commands_per_second", "memory_bytes", "memory_limit_bytes", "log_enabled", "log_bytes", "log_status", "costs",
+        "replicas",
+    ],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("words", PINNED, ids=" ".join)
+def test_the_names_in_json_stay(server: ServerProcess, client: redis.Redis, words: tuple[str, ...]) -> None:
+    """Scripts read them: a field may be added, none may go or be called otherwise."""
+    fill(client)
+    found = facts(server, *words)
+    row = found[0] if isinstance(found, list) else found
+    assert sorted(row) == sorted(PINNED[words])
+
+
+def test_a_server_shows_what_takes_its_time(server: ServerProcess, client: redis.Redis) -> None:
+    """Commands by what they cost in all; those that took long where the server keeps them, else a word about it."""
+    client.config_resetstat()
+    fill(client)
+    costs = {row["command"]: row["calls"] for row in facts(server, "server", "show")["costs"]}
+    assert (costs["xadd"], costs["xreadgroup"]) == (5, 1)
+    if "millstream_version" in client.info():
+        assert "keeps no list of slow commands" in run(server, "server", "slow").stderr
+        return
+    client.config_set("slowlog-log-slower-than", 0)
+    client.execute_command("XADD", "orders", "*", "f\x1b[2J", "1")
+    client.config_set("slowlog-log-slower-than", 10_000)
+    rows = facts(server, "server", "slow")
+    assert any(row["command"].startswith("XADD orders * f") for row in rows)
+    assert "\x1b" not in run(server, "server", "slow").stdout

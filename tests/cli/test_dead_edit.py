@@ -66,6 +66,8 @@ def test_a_corrected_entry_is_put_back_for_its_group(
     assert fields == fields_of({"item": "tea", "amount": 7}, {"correlation_id": "c"})
     assert (meant_for(history, "orders"), history[-1]["edited"]) == ("billing", True)
     assert client.xlen("orders:dead") == 0
+    ((_, kept_of_it),) = client.xrange("millstream:audit")
+    assert (kept_of_it[b"action"], kept_of_it[b"group"]) == (b"dead edit", b"billing")
     assert not Path((tmp_path / "seen").read_text()).exists()
 
 

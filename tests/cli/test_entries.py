@@ -99,12 +99,24 @@ def test_a_file_is_added_line_by_line(server: ServerProcess, client: redis.Redis
     file.write_text("\n\n".join(json.dumps({"n": number}) for number in range(250)))
     dry = facts(server, "add", "s", "--from", str(file), "--maxlen", "500", "--dry-run")
     assert (dry["entries"], len(dry["fields"]), client.exists("s")) == (250, 10, 0)
-    assert dry["command"] == "XADD s MAXLEN ~ 500 * ..."
+    assert dry["commands"][:2] == ["XADD s MAXLEN ~ 500 * n 0", "XADD s MAXLEN ~ 500 * n 1"]
     done = facts(server, "add", "s", "--from", str(file))
     assert (done["added"], client.xlen("s")) == (250, 250)
     again = stream(server, "add", "s", "--from", "-", input='{"n": 1}\n').stdout
     assert "added" in again
     assert client.xlen("s") == 251
+
+
+def test_adding_is_written_down(server: ServerProcess, client: redis.Redis) -> None:
+    """Who added what and when: one entry of the audit stream for a command, also for what came before a wrong line."""
+    stream(server, "add", "s", "a=1", "--id", "5-1")
+    stream(server, "add", "s", "--from", "-", input='{"n": 1}\n{"n": 2}\nno\n', code=2)
+    stream(server, "add", "none", "a=1", "--no-create", code=1)
+    kept: Any = [fields for _, fields in client.xrange("millstream:audit")]
+    assert [(one[b"line"], one[b"done"]) for one in kept] == [
+        (b"millstream stream add s a=1", b"1"), (b"millstream stream add s --from -", b"2"),
+    ]  # fmt: skip
+    assert b"5-1" in kept[0][b"note"]
 
 
 def test_a_line_that_is_none_ends_it(server: ServerProcess, client: redis.Redis) -> None:

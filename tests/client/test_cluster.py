@@ -20,7 +20,11 @@ from millstream.client.connect import sync_client
 from millstream.client.dead_letter.letter import DeadLetter, pack
 from millstream.client.discovery.cluster import parse_cluster
 from millstream.client.line import Disconnected
+from millstream.client.open import open_line
 from millstream.client.slots import beside, slot_of, tag_of
+from millstream.console.reading import fleet, streams
+from millstream.console.reading.case import read_case
+from millstream.console.reading.server import server as read_server
 from millstream.errors import ConfigError, UsageError
 from support.clusters import Three
 from support.groups import all_done, consumers, pending
@@ -53,6 +57,28 @@ def client(three: Three) -> Iterator[Any]:
     three.flush()
     with millstream.connect(three.url, decode_responses=True) as found:
         yield found
+
+
+async def test_the_console_sees_every_node(three: Three, client: Any) -> None:
+    """Streams, groups and pending entries wherever they live, workers in the registry, and each node by itself."""
+    keys = ["{a}", "{b}", "{c}"]
+    for key in keys:
+        client.xadd(key, {"n": 1}, id="1-0")
+        client.xgroup_create(key, "g", id="0")
+        client.xreadgroup("g", "c1", {key: ">"})
+    line = open_line(three.url)
+    try:
+        seen = await streams.overview(line)
+        assert [(one.key, one.groups[0].oldest_pending.id) for one in seen.streams] == [(key, "1-0") for key in keys]
+        for key in keys:
+            case = await read_case(line, key, "g")
+            assert [entry.id for entry in case.pending] == ["1-0"]
+        assert (await fleet.workers(line)).why is None
+        assert (await fleet.queries(line)).why is None
+        assert (await fleet.letters(line)).why is None
+        assert [one.role for one in await read_server(line)] == ["master"] * 3
+    finally:
+        await line.close()
 
 
 async def test_an_app_with_streams_on_every_node(three: Three, client: Any) -> None:
@@ -330,3 +356,27 @@ def test_dead_letters_are_found_on_every_node(three: Three, client: Any) -> None
     assert (client.xlen("{b}"), client.xlen("failed{b}")) == (1, 0)
     nowhere = dead("ls", "nowhere")
     assert (nowhere.exit_code, "neither a stream 'nowhere'" in nowhere.stderr) == (2, True)
+
+
+def test_changes_are_made_on_the_node_and_written_down_on_another(three: Three, client: Any) -> None:
+    """A group is rewound and a consumer removed wherever the stream lives; the audit stream is one; the undo works."""
+    streams = ["{a}", "{b}", "{c}"]
+    for stream in streams:
+        for number in range(1, 4):
+            client.xadd(stream, {"n": number}, id=f"{number}-0")
+        client.xgroup_create(stream, "g", id="0")
+        client.xreadgroup("g", "w", {stream: ">"}, count=2)
+
+    def run(*words: str) -> Result:
+        done = CliRunner().invoke(main, [*words, "--url", three.url])
+        assert done.exit_code == 0, done.output
+        return done
+
+    for stream in streams:
+        run("group", "rewind", stream, "g", "--to", "start", "--yes")
+        run("consumer", "rm", stream, "g", "w", "--yes")
+        assert (client.xpending(stream, "g")["pending"], client.xinfo_groups(stream)[0]["lag"]) == (0, 3)
+    changes = [json.loads(line) for line in run("audit", "ls", "-o", "jsonl").stdout.splitlines()]
+    assert [change["stream"] for change in changes] == [stream for stream in streams[::-1] for _ in range(2)]
+    run("audit", "undo", changes[0]["change"], "--yes")
+    assert client.xpending("{c}", "g")["consumers"] == [{"name": "w", "pending": 2}]

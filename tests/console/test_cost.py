@@ -69,6 +69,17 @@ def test_an_overview_asks_once_for_a_hundred_streams(server: ServerProcess, clie
     assert {group.lag.entries for one in seen.streams for group in one.groups} == {0, 1}
 
 
+def test_streams_of_large_entries_are_asked_for_a_few_at_a_time(server: ServerProcess, client: redis.Redis) -> None:
+    """XINFO has the first and the last entry in it: 200 streams of large ones would be a reply of any size."""
+    with client.pipeline(transaction=False) as pipe:
+        for number in range(80):
+            pipe.xadd(f"stream-{number}", {"n": "x" * 100_000}, id="1-0")
+        pipe.execute()
+    seen, line = counted(server, lambda line: streams.read(line, [f"stream-{number}" for number in range(80)]))
+    # 50 to begin with, which were 10 MB; then as many as are 4 MB; nothing is asked of groups, since there are none
+    assert (len(seen.streams), line.trips, line.commands) == (80, 3, 160)
+
+
 def fill(client: redis.Redis, entries: int) -> None:
     """So many pending entries, of four consumers in turn."""
     with client.pipeline(transaction=False) as pipe:

@@ -58,6 +58,7 @@ def test_the_repairing_command_repairs(client: redis.Redis, look: Look[Any], cau
         client.xreadgroup(NAME, "c1", {KEY: ">"}, count=3)
     lost = group(look).lag
     assert (lost.entries, lost.reason) == (None, "position-set")
+    assert ("behind a deleted entry" in lost.why) == (cause == "deleted before")
     assert lost.at_least <= len(client.xrange(KEY, f"({group(look).last_delivered_id}", "+")) <= (lost.at_most or 0)
     before = group(look, 1000)
     assert before.lag.repair is not None

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
+from millstream import scales
 from millstream.demo.checks.compare import Check
 from millstream.demo.checks.evidence import Evidence
 from millstream.demo.checks.result import Result
@@ -63,7 +64,7 @@ def test_page_stands_alone_and_tells_the_truth(tmp_path: Path, faultless: Eviden
 )
 def test_ticks_are_round(low: float, high: float, expected: list[float]) -> None:
     """Axes show numbers a person would choose, within the range."""
-    assert svg.ticks(low, high) == expected
+    assert scales.ticks(low, high) == expected
 
 
 def test_marks_do_not_cover_each_other() -> None:

@@ -204,3 +204,30 @@ def test_a_scripts_commands_are_whole_or_not_done_whichever_allocation_fails(cas
         plain = runner.run(twin.node.keyspace.databases[0], last, 0, WALL, 2).commands
         succeeded = succeeded + 1 if value is not None or not plain else 0
         allocation += 1
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_what_a_script_has_changed_is_never_taken_for_not_done_where_memory_stays_away(case: str) -> None:
+    """It is told as what ends the script; where there is no memory for that either, the script's end fails."""
+    *lines, last = [pack(*line.split()) for line in CASES[case]]
+    for allocation in range(60):
+        world, runner = made(native.PlainRunner)
+        faults: list[BaseException] = []
+        database = world.node.keyspace.databases[0]
+        runner.begin(database, WALL, -1, list, faults)
+        for line in lines:
+            runner.call(line)
+        before = snapshot(world.node)
+        _testcapi.set_nomemory(allocation, 0)
+        try:
+            value = runner.call(last)
+        finally:
+            _testcapi.remove_mem_hooks()
+        if value is not None or faults or snapshot(world.node) == before:
+            runner.end()
+        else:
+            assert runner.call(last) is None
+            with pytest.raises(TypeError):
+                runner.end()
+        runner.begin(database, WALL, -1, list, faults)
+        assert runner.end().record is None

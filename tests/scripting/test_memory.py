@@ -45,3 +45,17 @@ def test_what_a_failed_script_held_is_not_taken_from_the_next(client: Client) ->
     assert isinstance(info, bytes)
     lines = dict(line.split(b":") for line in info.splitlines() if b":" in line)
     assert int(lines[b"used_memory_lua"]) < scripts.MEMORY // 4
+
+
+@pytest.mark.parametrize(
+    ("size", "words"),
+    [
+        (12_000_000, "'SET', 'k', V"),
+        (4_000_000, "'XADD', 's', '*', V, V, V, V"),
+        (200_000, "'XADD', 's', '*', unpack(many)"),
+    ],
+)
+def test_large_words_need_no_more_memory_than_they_have(client: Client, size: int, words: str) -> None:
+    """They reach a command, plain or not, where there is no room in Lua for another copy of all of them."""
+    script = f"local V, many = ARGV[1], {{}} for at = 1, 190 do many[at] = V end redis.call({words}) return 'done'"
+    assert client.call("EVAL", script, 0, b"x" * size) == b"done"

@@ -10,10 +10,10 @@ from collections.abc import Callable, Iterable
 from support.source import Import, Module, part_of
 
 # Leaves: one error tree, the clock protocol, times as people write them, what a signal asks for, the reply values,
-# patterns of keys, names of local files, text for terminals, values as text, the choice between C and Python. All may
-# use them, they use nobody but each other.
+# patterns of keys, names of local files, text for terminals, values as text, scales of drawings, the choice between C
+# and Python. All may use them, they use nobody but each other.
 LEAVES = frozenset(
-    "errors clock times ending replies glob paths printable texts logs failpoints core _version".split()  # noqa: SIM905 - shorter than quoted words
+    "errors clock times ending replies glob paths printable texts scales logs failpoints core _version".split()  # noqa: SIM905 - shorter than quoted words
 )
 
 # What is written in C and compiled, of which there is no Python source
@@ -31,6 +31,7 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     "paths": frozenset(),
     "printable": frozenset(),
     "texts": frozenset(),
+    "scales": frozenset(),
     "logs": frozenset(),
     "failpoints": frozenset(),
     "core": frozenset({COMPILED}),  # the one door to it
@@ -96,6 +97,7 @@ CLI_DOORS: dict[str, frozenset[str]] = {
     "spark.archive": frozenset({"spark"}),
     "spark.replay": frozenset({"spark"}),
     "shared.lazy": frozenset(),  # groups of subcommands
+    "console.console": frozenset({"console", "client"}),
     "console.nouns": frozenset(),  # tables of subcommands
     "console.shown": frozenset({"console"}),  # how groups are shown
     "console.watching": frozenset({"client"}),  # the same question again and again
@@ -104,6 +106,7 @@ CLI_DOORS: dict[str, frozenset[str]] = {
     "console.consumer": frozenset({"console", "client"}),
     "console.check": frozenset({"console", "client"}),
     "console.checked": frozenset({"console"}),  # as Nagios and Prometheus read it
+    "console.server": frozenset({"console", "client"}),
     "console.pending": frozenset({"console", "client"}),
     "changes.changing": frozenset({"console", "client"}),  # preview, question, change: what all changes do
     "changes.groups": frozenset({"console"}),
@@ -193,6 +196,7 @@ THIRD_PARTY: dict[str, tuple[frozenset[str], str]] = {
     "starlette": (frozenset({"console"}), "console"),
     "uvicorn": (frozenset({"console"}), "console"),
     "jinja2": (frozenset({"console"}), "console"),
+    "markupsafe": (frozenset({"console"}), "console"),  # which comes with jinja2
 }
 
 # Where what is installed is called otherwise than what is imported.

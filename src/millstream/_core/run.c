@@ -799,11 +799,11 @@ static void runner_dealloc(Runner *self)
 }
 
 static PyMethodDef runner_methods[] = {
-    {"run", (PyCFunction)(void (*)(void))runner_run, METH_FASTCALL, "See millstream.node.batch.PlainRunner."},
+    {"run", (PyCFunction)(void (*)(void))runner_run, METH_FASTCALL, "See millstream.node.plain.PlainRunner."},
     {"begin", (PyCFunction)(void (*)(void))runner_begin, METH_FASTCALL, "See millstream.node.plain.PlainRunner."},
     {"call", (PyCFunction)runner_call, METH_O, "See millstream.node.plain.PlainRunner."},
     {"end", (PyCFunction)runner_end, METH_NOARGS, "See millstream.node.plain.PlainRunner."},
-    {"drain", (PyCFunction)runner_drain, METH_NOARGS, "See millstream.node.batch.PlainRunner."},
+    {"drain", (PyCFunction)runner_drain, METH_NOARGS, "See millstream.node.plain.PlainRunner."},
     {NULL},
 };
 
@@ -825,7 +825,7 @@ static PyStructSequence_Field run_fields[] = {
     {"changes", NULL}, {"hits", NULL},  {"misses", NULL}, {"woken", NULL}, {"soft", NULL},
     {NULL, NULL},
 };
-static PyStructSequence_Desc run_description = {"millstream._native.PlainRun", "See millstream.node.batch.PlainRun.", run_fields, 11};
+static PyStructSequence_Desc run_description = {"millstream._native.PlainRun", "See millstream.node.plain.PlainRun.", run_fields, 11};
 
 int runner_prepare(void)
 {

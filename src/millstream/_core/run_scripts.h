@@ -134,17 +134,19 @@ static PyObject *make_value(Runner *self)
     return self->replies.size <= FLAT_MAX ? make_leaves(&at) : make_table(self, &at);
 }
 
-/* Keeps the exception that is set */
-static void keep_fault(Runner *self)
+/* Keeps the exception that is set; -1 if there is no memory for that */
+static int keep_fault(Runner *self)
 {
     PyObject *type, *value, *traceback;
     PyErr_Fetch(&type, &value, &traceback);
     PyErr_NormalizeException(&type, &value, &traceback);
-    if (PyList_Append(self->faults, value) < 0)
+    int failed = PyList_Append(self->faults, value);
+    if (failed)
         PyErr_Clear();
     Py_XDECREF(type);
     Py_XDECREF(value);
     Py_XDECREF(traceback);
+    return failed;
 }
 
 /* Whether the command at work was run; its reply is then in replies */
@@ -168,6 +170,7 @@ static int run_one(Runner *self, PyObject *data, int *command)
 static PyObject *runner_call(Runner *self, PyObject *data)
 {
     int command;
+    Py_ssize_t written = self->script.written;
     uint64_t before = nanoseconds();
     if (before >= self->ends || !run_one(self, data, &command))
         Py_RETURN_NONE;
@@ -179,14 +182,17 @@ static PyObject *runner_call(Runner *self, PyObject *data)
     self->replies.size = 0;
     if (value != NULL)
         return value;
-    keep_fault(self);
+    if (keep_fault(self) < 0 && self->script.written > written)
+        Py_CLEAR(self->table); /* so that end fails: what was changed would be taken for not run, and run again */
     Py_RETURN_NONE;
 }
 
 static PyObject *runner_end(Runner *self, PyObject *Py_UNUSED(nothing))
 {
-    if (self->table == NULL)
+    if (self->table == NULL) {
+        end_script(self);
         return PyErr_Format(PyExc_TypeError, "end(), behind begin");
+    }
     self->replies.size = 0;
     Run *run = &self->script;
     PyObject *result = make_result(run, 0, NULL, self->commands, self->last);

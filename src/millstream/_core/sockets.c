@@ -63,11 +63,13 @@ PyObject *send_each(PyObject *self, PyObject *replies)
     if (!PyList_Check(replies))
         return PyErr_Format(PyExc_TypeError, "a list of descriptors and bytes");
     for (Py_ssize_t at = 0; at < PyList_GET_SIZE(replies); at++) {
-        int fd;
-        PyObject *data;
-        if (!PyArg_ParseTuple(PyList_GET_ITEM(replies, at), "iS", &fd, &data))
+        PyObject *each = PyList_GET_ITEM(replies, at), *data;
+        if (!PyTuple_Check(each) || PyTuple_GET_SIZE(each) < 2 || !PyBytes_Check(data = PyTuple_GET_ITEM(each, 1)))
+            return PyErr_Format(PyExc_TypeError, "a list of descriptors and bytes");
+        long fd = PyLong_AsLong(PyTuple_GET_ITEM(each, 0));
+        if (fd == -1 && PyErr_Occurred())
             return NULL;
-        ssize_t size = fd < 0 ? 0 : send(fd, PyBytes_AS_STRING(data), (size_t)PyBytes_GET_SIZE(data),
+        ssize_t size = fd < 0 ? 0 : send((int)fd, PyBytes_AS_STRING(data), (size_t)PyBytes_GET_SIZE(data),
                                          MSG_DONTWAIT | MSG_NOSIGNAL);
         if (size < 0)
             size = errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR ? 0 : -errno;

@@ -97,7 +97,8 @@ class ScriptCalls:
             del self._steps[noted:]
             return None
         if reply is not None:
-            self._size += len(data) * (len(self._steps) > noted)
+            # A claim may change far more than its words say; what it gave is in its reply
+            self._size += (len(data) + len(reply)) * (len(self._steps) > noted)
             self._calls[command] += 1
             self._nanoseconds[command] += time.perf_counter_ns() - before
             self._commands += 1

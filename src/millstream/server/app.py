@@ -51,7 +51,6 @@ if TYPE_CHECKING:
     from millstream.commands.context.config import Config
     from millstream.persistence.recovery import RecoveryReport
     from millstream.server.rates import Counters
-    from millstream.server.sockets import Answers
 
 log = logging.getLogger("millstream.server")
 
@@ -404,23 +403,24 @@ class Server:
         if self._rewriter is not None:
             self._rewriter.consider()
 
-    def end_turn(self, size: int, answers: "Answers") -> None:
-        """All that came together was run: commit it together, and answer what may be answered then.
+    def end_turn(self, size: int) -> tuple[int, bool]:
+        """All that came together was run: commit it together.
 
         Args:
             size: how many bytes of plain commands came.
-            answers: the replies to them.
+
+        Returns:
+            The position of the log that the replies to them wait for, and whether all of them may go out now.
         """
         if self.loop.time() >= self.sample_at:
             self.sample()
         self.facts.input_bytes += size
-        barrier = self.node.journal.position
+        barrier, gate = self.node.journal.position, self.gate
         if self.committer is not None:
             self.committer.end_turn()
         if self._rewriter is not None:
             self._rewriter.consider()
-        for connection, replies in answers:
-            connection.answer(replies, barrier)
+        return barrier, barrier <= gate.released and not gate.holders and self.failure is None
 
     def empty_outbox(self) -> None:
         """Hand the node's replies and messages to the connections they are for."""

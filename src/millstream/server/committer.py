@@ -75,6 +75,7 @@ class Committer:
         self.gate = self._commit.gate
         self._turn_scheduled = False
         self._closing = False  # close() does what is left to do
+        self._ending = asyncio.Lock()
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at: float | None = None  # loop time; the handle of uvloop knows it only to the millisecond
         self._asked: list[tuple[Job, Future[Any]]] = []  # jobs of others, for when the thread is idle
@@ -231,13 +232,17 @@ class Committer:
     async def close(self) -> None:
         """Commit everything appended so far, release it, and end the thread. The log itself stays open.
 
-        What a full disk refuses once more stays in the log, and is not released.
+        What a full disk refuses once more stays in the log, and is not released. A second call waits for the first, and
+        does nothing then.
         """
         self._closing = True
-        self._set_timer()
-        await self._idle.wait()
-        if self._commit.failure is None:
-            self._start(CommitStep.WRITE_AND_SYNC)
+        async with self._ending:
+            if not self._thread.is_alive():
+                return
+            self._set_timer()
             await self._idle.wait()
-        self._steps.put(None)
-        self._thread.join()
+            if self._commit.failure is None:
+                self._start(CommitStep.WRITE_AND_SYNC)
+                await self._idle.wait()
+            self._steps.put(None)
+            self._thread.join()

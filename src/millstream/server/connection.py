@@ -113,7 +113,7 @@ class Connection(asyncio.Protocol):
 
     __slots__ = (  # noqa: SIM905 - one on a line would take a line for each
         "_again _blocked _closed _ending _eof _forgotten _full _held _is_unix _out _out_barrier _out_size _paused "
-        "_reader _reads _received _sent _server _transport session slow_since"
+        "_reader _reads _received _server _transport sent session slow_since"
     ).split()
 
     session: "Session"
@@ -134,7 +134,7 @@ class Connection(asyncio.Protocol):
         self._eof = False  # the client sends no more
         self._closed = False  # nothing more is sent; what the client has not taken yet still goes to it
         self._forgotten = False  # it is no client any more
-        self._received = self._sent = self._reads = 0  # bytes, bytes, times
+        self._received = self.sent = self._reads = 0  # bytes, bytes, times
         self.slow_since: int | None = None  # monotonic milliseconds since when the soft output limit is passed
 
     # ------------------------------------------------------------------ the transport's calls
@@ -190,7 +190,16 @@ class Connection(asyncio.Protocol):
             wall: wall milliseconds.
         """
         session, batches = self.session, self._server.node.batches
-        if self._is_busy() or not self._reader.is_empty or not batches.takes(session):
+        if (
+            self._blocked
+            or self._paused
+            or self._again
+            or self._ending
+            or self._closed
+            or self._held.size
+            or not self._reader.is_empty
+            or not batches.takes(session)
+        ):
             self.data_received(data)
             return None
         self._received += len(data)
@@ -210,9 +219,6 @@ class Connection(asyncio.Protocol):
             self._run()
         return None
 
-    def _is_busy(self) -> bool:
-        return self._blocked or self._paused or self._again or self._ending or self._closed or bool(self._held.size)
-
     def answer(self, replies: bytes, barrier: int) -> None:
         """The turn is committed: send what was run in it, or hold it where the log has not come so far.
 
@@ -225,7 +231,7 @@ class Connection(asyncio.Protocol):
                 self._send([replies], barrier)
             elif not self._closed:
                 self._server.facts.output_bytes += len(replies)
-                self._sent += len(replies)
+                self.sent += len(replies)
                 self._transport.write(replies)
                 if self._full:
                     self.check_output()
@@ -298,7 +304,7 @@ class Connection(asyncio.Protocol):
             server.after_writes()
         else:
             server.facts.output_bytes += len(replies)
-            self._sent += len(replies)
+            self.sent += len(replies)
             self._transport.write(replies)
             if run.soft:
                 server.after_writes()
@@ -465,7 +471,7 @@ class Connection(asyncio.Protocol):
         if size > _BATCH and self._would_pass(size):
             return
         self._server.facts.output_bytes += size
-        self._sent += size
+        self.sent += size
         if size <= _BATCH:
             self._transport.write(buffers[0] if len(buffers) == 1 else b"".join(buffers))
         else:
@@ -598,7 +604,7 @@ class Connection(asyncio.Protocol):
         return Traffic(
             descriptor=-1 if found is None else found.fileno(),
             received=self._received,
-            sent=self._sent,
+            sent=self.sent,
             reads=self._reads,
             unread=self._reader.buffered,
             untaken=self.unsent,

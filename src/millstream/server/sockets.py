@@ -27,6 +27,7 @@ from millstream import core
 
 if TYPE_CHECKING:
     from millstream.clock import Clock
+    from millstream.commands.admin.info import ShellFacts
     from millstream.replies import Buffer
 
 # Buffers handed to the kernel in one call; it takes 1,024
@@ -48,7 +49,7 @@ class _Calls(Protocol):
         """Read what has come, 64 KiB of each socket at most, and from 256 sockets of an epoll at most."""
 
     def send_each(self, replies: list[Any]) -> None:
-        """Send to each descriptor, and put in the reply's place what came of it.
+        """Send to each descriptor what stands behind it, and put in the place of the two what came of it.
 
         That is how many bytes the kernel took, the ``errno`` below zero, or None where there was no memory to tell.
         """
@@ -60,7 +61,13 @@ def native_calls() -> _Calls | None:
 
 
 class Client(Protocol):
-    """What a turn needs of a protocol, beside what the loop's transports do."""
+    """What a turn needs of a protocol, beside what the loop's transports do.
+
+    Attributes:
+        sent: bytes of replies that were sent to it.
+    """
+
+    sent: int
 
     def run_at_once(self, data: bytes, wall: int) -> bytes | None:
         """Run what came; replies to be sent when the turn is committed, or None where it has seen to that itself.
@@ -85,25 +92,25 @@ class Client(Protocol):
         """Close at once, showing nothing more."""
 
 
-Answers = list[tuple[Client, bytes]]
-"""What a turn has to send behind its commit, and to whom."""
-
-
 class Turns(Protocol):
     """What a turn needs of the server.
 
     Attributes:
         clock: where time comes from.
+        facts: counters INFO shows.
     """
 
     clock: "Clock"
+    facts: "ShellFacts"
 
-    def end_turn(self, size: int, answers: Answers) -> None:
-        """What has come was run: commit it, then answer.
+    def end_turn(self, size: int) -> tuple[int, bool]:
+        """What has come was run: commit it.
 
         Args:
             size: how many bytes of plain commands came.
-            answers: the replies to them.
+
+        Returns:
+            What the replies to them wait for, and whether the log has come so far and nothing waits before them.
         """
 
 
@@ -157,7 +164,7 @@ class Sockets:
         """Take what has come; commit; answer."""
         wall_time, opened = self._turns.clock.wall_time, self._open
         wall, size = wall_time(), 0
-        answers: Answers = []
+        answers: list[Answer] = []
         found = self._calls.read_ready(self._poll)  # from here on memory may end for one client, not for all
         self.in_turn = True
         try:
@@ -166,25 +173,55 @@ class Sockets:
                 if transport is None:
                     continue  # closed by what came from another
                 try:
-                    if type(data) is bytes and data and events == _READABLE and transport.reads:
+                    if type(data) is bytes and data and events == _READABLE and transport.reads and not transport.out:
                         replies = transport.run_at_once(data, wall)
                         if replies is not None:
                             size += len(data)
-                            answers.append((transport.client, replies))
+                            answers.append((fd, replies, transport))
                             continue
                     else:
                         transport.happened(data, events)
                     wall = wall_time()  # who knows how long that took
                 except Exception as error:  # noqa: BLE001 - a defect ends one connection, not the turn of the others
                     self._end_one(transport, error)
-            self._turns.end_turn(size, answers)
+            barrier, may_go = self._turns.end_turn(size)
+            if not (may_go and self._send(answers)):
+                for _, replies, transport in answers:
+                    transport.client.answer(replies, barrier)
         except Exception:
-            for client, _ in answers:
-                client.abort()  # nobody knows what became of what it asked for
+            for _, _, transport in answers:
+                transport.client.abort()  # nobody knows what became of what it asked for
             raise
         finally:
             self.in_turn = False
             self._answer()
+
+    def _send(self, answers: "list[Answer]") -> bool:
+        """Send replies past the transports that have nothing else to send; False if nothing was sent.
+
+        Most turns have no other replies, and a client that waits for each pays for every call here.
+        """
+        for _, replies, transport in answers:
+            if transport.out or not transport.reads or len(replies) > transport.high:
+                return False
+        try:
+            counts: list[Any] = answers.copy()
+            each = zip(answers, counts, strict=True)
+        except MemoryError:
+            return False
+        self._calls.send_each(counts)
+        total = 0
+        for (_, replies, transport), count in each:
+            try:
+                size = len(replies)
+                transport.client.sent += size
+                total += size
+                if count != size:
+                    transport.sent_part(replies, count)
+            except Exception as error:  # noqa: BLE001 - as for a turn
+                self._end_one(transport, error)
+        self._turns.facts.output_bytes += total
+        return True
 
     def _answer(self) -> None:
         """Send what was written in this turn."""
@@ -252,6 +289,10 @@ class Sockets:
         self._open.pop(fd, None)
 
 
+Answer = tuple[int, bytes, "SocketTransport"]
+"""A descriptor, replies to be sent to it behind the turn's commit, and whose they are."""
+
+
 class SocketTransport(asyncio.Transport):
     """One socket, as asyncio's protocols see it.
 
@@ -262,11 +303,16 @@ class SocketTransport(asyncio.Transport):
 
     Attributes:
         fd: its descriptor.
+        client: the protocol, too.
+        run_at_once: its own.
+        reads: what comes is taken.
+        out: what is to be sent yet.
+        high: bytes of that from which on the protocol is asked to write no more.
     """
 
     __slots__ = (  # noqa: SIM905 - one on a line would take a line for each
-        "_closing _ended _high _low _lost _number _out _paused _protocol _size _sock _sockets _waits _watched "
-        "client fd reads run_at_once"
+        "_closing _ended _low _lost _number _paused _protocol _size _sock _sockets _waits _watched "
+        "client fd high out reads run_at_once"
     ).split()
 
     def __init__(self, sockets: Sockets, sock: socket.socket, protocol: asyncio.Protocol) -> None:
@@ -279,10 +325,10 @@ class SocketTransport(asyncio.Transport):
         self.client = client
         self.run_at_once = cast("Callable[[Any, int], bytes | None]", client.run_at_once)
         self.reads = True
-        self._out: deque[Buffer] = deque()
+        self.out: deque[Buffer] = deque()
         self._size = 0  # bytes in _out
         self._number = -1  # in the replies of this turn, while _out waits for its end
-        self._high, self._low = 64 * 1024, 16 * 1024
+        self.high, self._low = 64 * 1024, 16 * 1024
         self._watched = 0  # the events it is in the epoll for
         self._waits = False  # the kernel takes no more for now
         self._paused = False  # the protocol was asked to write no more
@@ -345,7 +391,7 @@ class SocketTransport(asyncio.Transport):
 
     def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
         """See asyncio; both are given here."""
-        self._high, self._low = high or 0, low or 0
+        self.high, self._low = high or 0, low or 0
 
     def get_write_buffer_size(self) -> int:
         """See asyncio."""
@@ -355,10 +401,10 @@ class SocketTransport(asyncio.Transport):
         """See asyncio."""
         if self._lost or not data:
             return
-        first = not self._out
-        self._out.append(data)
+        first = not self.out
+        self.out.append(data)
         self._size += len(data)
-        if first and self._sockets.in_turn and self._size <= self._high:
+        if first and self._sockets.in_turn and self._size <= self.high:
             self._number = self._sockets.put_off(self, data)
         else:
             self._written()
@@ -367,21 +413,32 @@ class SocketTransport(asyncio.Transport):
         """See asyncio."""
         for data in list_of_data:
             if data and not self._lost:
-                self._out.append(data)
+                self.out.append(data)
                 self._size += len(data)
         self._written()
 
     def _written(self) -> None:
         if self._waits:
             self._look_at_size()
-        elif self._number < 0 or self._size > self._high:  # what is much is tried before the client counts as slow
+        elif self._number < 0 or self._size > self.high:  # what is much is tried before the client counts as slow
             self._flush()
+
+    def sent_part(self, data: bytes, count: int | None) -> None:
+        """This was sent past the transport, which had nothing to send, and not all of it was taken.
+
+        Args:
+            data: what it was.
+            count: as for :meth:`answered`.
+        """
+        self.out.append(data)
+        self._size = len(data)
+        self.answered(count)
 
     def answered(self, count: int | None) -> None:
         """The turn has ended, and the kernel took so many bytes, or said what failed; None: nobody knows."""
         self._number = -1
         if count == self._size and not self._closing:
-            self._out.clear()
+            self.out.clear()
             self._size = 0
         elif count is None or count < 0:
             count = -errno.ENOMEM if count is None else count
@@ -394,7 +451,7 @@ class SocketTransport(asyncio.Transport):
 
     def _flush(self) -> None:
         """Send what the kernel takes."""
-        out = self._out
+        out = self.out
         self._take_back()
         while out and not self._lost:
             try:
@@ -413,7 +470,7 @@ class SocketTransport(asyncio.Transport):
 
     def _look_at_size(self) -> None:
         """Tell the protocol to write no more, or that it may."""
-        if self._size > self._high and not self._paused:
+        if self._size > self.high and not self._paused:
             self._paused = True
             self._protocol.pause_writing()
         elif self._paused and self._size <= self._low:
@@ -426,7 +483,7 @@ class SocketTransport(asyncio.Transport):
             self._number = -1
 
     def _sent(self, count: int) -> None:
-        out = self._out
+        out = self.out
         self._size -= count
         while count:
             head = out[0]
@@ -447,7 +504,7 @@ class SocketTransport(asyncio.Transport):
         if self._closing:
             return
         self._closing, self.reads = True, False
-        if self._out:
+        if self.out:
             self.watch()
         else:
             self._lose(None)
@@ -462,7 +519,7 @@ class SocketTransport(asyncio.Transport):
         self._closing = self._lost = True
         self.reads = False
         self._take_back()
-        self._out.clear()
+        self.out.clear()
         self._size = 0
         self.watch()
         self._sockets.forget(self.fd)

@@ -395,6 +395,31 @@ def test_a_user_without_scripts_looks_right_before_the_change(server: ServerProc
         assert ([each.became for each in outcome.results], len(outcome.audit)) == (["moved", "done"], 1)
 
 
+def test_a_user_without_scripts_and_transactions_changes_nothing(server: ServerProcess, client: redis.Redis) -> None:
+    """Commands behind a MULTI that was refused would run one by one."""
+    fill(client)
+    with user(client, "~*", "+@all", "-eval", "-multi") as account:
+        prepared = by(server, account, lambda line: making.rewind(line, "orders", "billing", StreamPlace("start")))
+        outcome = by(server, account, lambda line: making.carry_out(line, prepared, WHO, "c1"))
+    assert [each.became for each in outcome.results] == ["refused"]
+    assert group(client)["last-delivered-id"] == b"6-0"
+
+
+def test_a_group_that_is_gone_has_moved(look: Look, client: redis.Redis) -> None:
+    """The server's refusal to look is what moved, and not what it refuses to do."""
+    fill(client)
+    prepared: Prepared = look(lambda line: making.acknowledge(line, "orders", "billing", ("1-0",), WORDS))
+    client.xgroup_destroy("orders", "billing")
+    outcome = look(lambda line: making.carry_out(line, Prepared(prepared.plan, prepared.rights), WHO, "c1"))
+    assert [each.became for each in outcome.results] == ["moved"]
+    client.delete("orders")
+    outcome = look(lambda line: making.carry_out(line, Prepared(prepared.plan, prepared.rights), WHO, "c1"))
+    assert [each.became for each in outcome.results] == ["moved"]
+    client.set("orders", "x")
+    outcome = look(lambda line: making.carry_out(line, Prepared(prepared.plan, prepared.rights), WHO, "c1"))
+    assert [each.became for each in outcome.results] == ["moved"]
+
+
 def test_a_user_who_may_not_write_the_audit_stream_is_told(server: ServerProcess, client: redis.Redis) -> None:
     """The change is made, by a script still."""
     fill(client)

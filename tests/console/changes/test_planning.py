@@ -28,6 +28,7 @@ from millstream.console.changes.writing import raw_line, shell_line
 from millstream.console.model.lag import Lag
 from millstream.console.model.streams import GroupStatus, StreamStatus
 from millstream.errors import UsageError
+from support.source import ROOT
 
 NOW = 1_772_366_400_000
 
@@ -240,3 +241,12 @@ def test_every_action_says_what_it_needs() -> None:
     found = {action.name: (action.noun, action.verb, action.needs) for action in ACTIONS}
     assert found["group rewind"] == ("group", "rewind", ("stream", "group", "place"))
     assert found["pending claim"] == ("pending", "claim", ("stream", "group", "id", "consumer"))
+
+
+def test_the_page_of_changes_has_every_action() -> None:
+    """The table of docs/changes.md is the table of actions."""
+    rows = [f"| `{action.line}` | {action.says} | {f'`{action.undo}`' if action.undo else ''} |" for action in ACTIONS]
+    text = (ROOT / "docs" / "changes.md").read_text()
+    assert [line for line in text.splitlines() if line.startswith("| `")] == [
+        row.replace("|  |", "| |") for row in rows
+    ]

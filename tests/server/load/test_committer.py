@@ -369,6 +369,20 @@ async def test_start_on_a_disk_with_too_little_space(log: HeldLog) -> None:
 
 
 @pytest.mark.parametrize("policy", ["always", "everysec"])
+async def test_closing_again_waits_for_the_first(log: HeldLog, policy: str) -> None:
+    """Whoever asks meanwhile, or later: all find it closed, and everything is released once."""
+    committer = committing(log, policy, pytest.fail)
+    client = Client(committer, log)
+    client.command()
+    log.let.release(1000)
+    async with asyncio.timeout(30):
+        await asyncio.gather(committer.close(), committer.close())
+        await committer.close()
+    assert client.got == [1]
+    assert log.calls.count("write") <= 2
+
+
+@pytest.mark.parametrize("policy", ["always", "everysec"])
 async def test_closing_on_a_full_disk_releases_nothing(log: HeldLog, policy: str) -> None:
     """It tries once more, gives up, and leaves what is held to the caller's last word; with space it is released."""
     for space in (False, True):

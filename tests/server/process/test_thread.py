@@ -45,6 +45,20 @@ def test_unix_socket_alone(tmp_path: Path) -> None:
     asyncio.run(run())
 
 
+def test_a_server_may_be_stopped_again(tmp_path: Path) -> None:
+    """At the same time, and when it has stopped."""
+
+    async def run() -> None:
+        server = Server(Settings(port=0, directory=tmp_path / "data"))
+        await server.start()
+        async with asyncio.timeout(30):
+            await asyncio.gather(server.stop(), server.stop())
+            await server.stop()
+        assert server.failure is None
+
+    asyncio.run(run())
+
+
 def test_errors_reach_the_caller(tmp_path: Path) -> None:
     """What keeps a server from starting is raised where it was started, and leaves nothing taken."""
     with pytest.raises(ConfigError, match="nosuch"):

@@ -208,3 +208,31 @@ async def test_who_is_full_and_closes_its_side_is_sent_the_rest() -> None:
             assert await other.ask("PING") == b"PONG"
         assert len(server.open_connections) == 2
         assert [await slow.reply() for _ in range(3)] == [b"x" * 6_000_000, b"PONG", CLOSED]
+
+
+@native
+async def test_a_reply_that_the_kernel_takes_in_part_comes_whole() -> None:
+    """Of a client that asks again and again and takes nothing: its replies wait, in order; others go on."""
+    async with standing(2) as (server, (slow, other)):
+        assert await other.ask("SET", "k", "x" * 10_000) == b"OK"
+        connection = next(each for each in server.open_connections if each.session.addr.endswith(_port(slow)))
+        asked = 0
+        while not connection.unsent:
+            slow.send("GET", "k")
+            assert await other.ask("PING") == b"PONG"
+            asked += 1
+        for number in range(3):
+            slow.send("ECHO", str(number))
+            slow.send("GET", "k")
+            assert await other.ask("PING") == b"PONG"
+        for _ in range(asked):
+            assert await slow.reply() == b"x" * 10_000
+        for number in range(3):
+            assert await slow.reply() == b"%d" % number
+            assert await slow.reply() == b"x" * 10_000
+        sent = (asked + 3) * len(b"$10000\r\n\r\n" + b"x" * 10_000) + 3 * len(b"$1\r\n0\r\n") + len(b"+PONG\r\n")
+        assert connection.session.traffic().sent == sent
+
+
+def _port(line: Line) -> str:
+    return f":{line.socket.getsockname()[1]}"

@@ -548,6 +548,28 @@ async def test_stale_entries_come_between_new_ones_without_end(server: ServerPro
         await aeventually(all_done(client, "s", "g"))
 
 
+async def test_what_was_handed_back_comes_between_new_ones_without_end(
+    server: ServerProcess, client: redis.Redis
+) -> None:
+    """Uncharged, so that it is as if never delivered: as long as there is more of it, it is asked for in every turn."""
+    app, found = App(server.url, clock=ManualClock()), set()  # in which no time passes
+    left = leave_behind(client, "s", "g", 300, idle=0)
+    client.execute_command("XCLAIM", "s", "g", "ghost", 0, *left, "IDLE", HOUR, "RETRYCOUNT", 0, "JUSTID")
+    for number in range(300):
+        client.xadd("s", {"x": number})
+
+    @app.subscriber(StreamSub("s", group="g", min_idle_time=HOUR))
+    async def handle(msg: Message) -> None:
+        if msg.id in left:
+            found.add(msg.id)
+        elif len(found) < len(left):
+            await app.publish("s", {"x": 0})
+
+    async with app.running():
+        await aeventually(lambda: len(found) == len(left))
+        await aeventually(all_done(client, "s", "g"))
+
+
 async def test_acks_are_gathered(server: ServerProcess, client: redis.Redis) -> None:
     """A thousand quick entries need a small fraction of a thousand XACKs."""
     for number in range(1_000):

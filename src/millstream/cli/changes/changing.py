@@ -6,11 +6,10 @@ moved since the preview are one reason for. 2: the command line is invalid, or t
 
 import getpass
 import os
-import secrets
 import socket
 import sys
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
@@ -18,6 +17,7 @@ import click
 from millstream.cli.shared.asking import ask
 from millstream.cli.shared.confirm import confirm
 from millstream.cli.shared.output import FAILED, Column, Output, Table, output_option, url_option
+from millstream.errors import Disconnected, MillstreamError
 from millstream.texts import in_one_line
 
 if TYPE_CHECKING:
@@ -120,15 +120,21 @@ def made(options: Ask, output: Output, prepared: "Prepared", unit: str) -> "Chan
         prepared: the change.
         unit: of what is changed.
     """
-    from millstream.console.changes.making import carry_out  # noqa: PLC0415 - help does not need it
+    from secrets import token_hex  # noqa: PLC0415 - help does not need it
 
-    name = secrets.token_hex(6)
+    from millstream.console.changes.making import carry_out  # noqa: PLC0415 - as above
+
+    name = token_hex(6)
     with output.progress({"change": "Changing"}, unit=unit) as tell:
 
         def count(done: int) -> None:
             tell("change", done, prepared.entries)
 
-        return ask(options.url, lambda line: carry_out(line, prepared, actor(), name, count))
+        try:
+            return ask(options.url, lambda line: carry_out(line, prepared, actor(), name, count))
+        except (KeyboardInterrupt, MillstreamError):
+            output.say(f"What was changed until then is in the audit stream as {name}: `millstream audit ls` shows it.")
+            raise
 
 
 def actor() -> "Actor":
@@ -141,6 +147,58 @@ def actor() -> "Actor":
         user = "somebody"
     host = socket.gethostname()
     return Actor(f"{user}@{host}", f"{host}, process {os.getpid()}")
+
+
+def note(
+    url: str | None,
+    words: "Sequence[str]",
+    *,
+    stream: str = "",
+    group: str = "",
+    undo: "Sequence[str]" = (),
+    done: int = 1,
+) -> None:
+    """Put a change of ``dead`` or ``worker`` into the audit stream; where that cannot be, say so.
+
+    Args:
+        url: of the server.
+        words: of the command line, without ``millstream``; the first two name the action.
+        stream: that it was about.
+        group: that it was about.
+        undo: the command line that undoes it, without ``millstream``.
+        done: what was changed, counted; nothing is written down of nothing.
+    """
+    from millstream.console.changes.plan import ChangePlan, Undo  # noqa: PLC0415 - as above
+
+    if not done:
+        return
+    back = Undo(("millstream", *undo)) if undo else Undo()
+    plan = ChangePlan(" ".join(words[:2]), stream, group, ("millstream", *words), "", undo=back)
+    try:
+        why = ask(url, lambda line: write_down(line, plan, done))
+    except Disconnected as error:
+        why = f"The change is not in the audit stream: {error}"
+    if why:
+        Output().say(why)
+
+
+async def write_down(line: "Line", plan: "ChangePlan", done: int) -> str:
+    """Put a change into the audit stream that has no steps of its own, as adding entries; what to say if it failed.
+
+    Args:
+        line: to the server.
+        plan: what was done.
+        done: how much of it.
+    """
+    from secrets import token_hex  # noqa: PLC0415 - as above
+
+    from millstream.console.changes import audit  # noqa: PLC0415 - as above
+
+    (whoami,) = await line.near(audit.KEY).calls([("ACL", "WHOAMI")])
+    user = whoami.decode(errors="surrogateescape") if isinstance(whoami, bytes) else ""
+    entry = audit.audit_command(plan, replace(actor(), user=user), token_hex(6))
+    _, why = await audit.write_down(line, entry, done=done)
+    return f"The change is not in the audit stream: {why}" if why else ""
 
 
 def _preview(output: Output, plan: "ChangePlan") -> None:

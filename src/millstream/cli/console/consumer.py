@@ -42,7 +42,7 @@ def ls(  # noqa: PLR0917 - click passes every option by name
 
     def show(found: "list[ConsumerStatus]", _: object) -> None:
         output = Output(form)
-        output.table(consumer_table(_sorted(found, sort)[:limit]))
+        output.table(consumer_table(_sorted(found, sort)[:limit], form))
         if len(found) > limit:
             output.say(f"There are {len(found)}; --limit {len(found)} shows all.")
 

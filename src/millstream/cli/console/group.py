@@ -169,12 +169,14 @@ def _whole(case: "Case", before: "Case | None", form: str) -> None:
         "lag_repair": None if lag.repair is None else shlex.join(lag.repair),
         "lag_repair_note": lag.repair_note or None,
     }
-    if form == "table":
+    if form != "table":
+        del facts["consumers"]  # all of them stand there by this name
+    else:
         hidden = {"lag_at_least", "lag_at_most", "lag_unknown"} | (set(RATES) if before is None else set())
         hidden |= {name for name in ("lag_why", "lag_repair", "lag_repair_note") if facts[name] is None}
         facts = {name: value for name, value in facts.items() if name not in hidden}
     advice = Table("advice", picked(_ADVICE, _ADVICE_FOR_PEOPLE, form), _advice_rows(advise(case), form))
-    tables = [consumer_table(seen.consumers), advice]
+    tables = [consumer_table(seen.consumers, form), advice]
     Output(form).report(facts, tables if advice.rows or form != "table" else tables[:1], GROUPS)
 
 
@@ -183,7 +185,7 @@ def _advice_rows(found: "Sequence[Advice]", form: str) -> list[list[object]]:
     for one in found:
         remedy = None if one.remedy is None else shlex.join(one.remedy)
         if form == "table":
-            rows.append([one.level, one.says, remedy])
+            rows.append([one.level, one.says, remedy or "; ".join(map(shlex.join, one.raw)) or None])
             continue
         raw = [shlex.join(words) for words in one.raw]
         rows.append([one.level, one.code, one.consumer, one.says, remedy, raw, dict(one.evidence)])

@@ -1,4 +1,4 @@
-"""``millstream stream``, ``group``, ``pending`` and ``consumer``: the tables of their subcommands.
+"""``millstream stream``, ``group``, ``pending``, ``consumer``, ``server``: the tables of their subcommands.
 
 A subcommand is a row here and a function in a file of its own, which is imported only when it is asked for.
 """
@@ -35,6 +35,10 @@ PENDING: Rows = {
 CONSUMER: Rows = {
     "ls": ("millstream.cli.console.consumer:ls", "List the consumers of a group: what they hold, idle times."),
     "rm": ("millstream.cli.changes.groups:remove_consumer", "Remove a consumer; move what it holds first."),
+}
+SERVER: Rows = {
+    "show": ("millstream.cli.console.server:show", "Show the server: memory, log, replicas, what commands cost."),
+    "slow": ("millstream.cli.console.server:slow", "List the commands that took long."),
 }
 
 
@@ -98,4 +102,17 @@ def consumer() -> None:
       millstream consumer rm orders billing web-1 --claim-to web-2
 
     Exit code: 0 done, 1 some or all of it could not be done, 2 the command line is invalid, 130 interrupted.
+    """
+
+
+@click.group(cls=LazyGroup, rows=SERVER, context_settings=_WIDE)
+def server() -> None:
+    """The server itself: what it is and how it is; `millstream serve` runs one.
+
+    \b
+    Examples:
+      millstream server show
+      millstream server slow
+
+    Exit code: 0 done, 1 it could not be done, 2 the command line is invalid, 130 interrupted.
     """

@@ -57,14 +57,16 @@ def picked(columns: Iterable[Column], wanted: Iterable[str], form: str) -> list[
 
 
 def lag_text(lag: "Lag", form: str) -> object:
-    """A lag: its number; unknown, it is null for programs, and for people the least and the most that it can be.
+    """A lag: its number, also a counted one; unknown, it is null for programs, for people the least and most it can be.
 
     Args:
         lag: of a group.
         form: of what is shown.
     """
-    if lag.known or form != "table":
+    if form != "table" or (lag.known and lag.reason is None):
         return lag.entries
+    if lag.known:
+        return f"{lag.entries} (counted)"
     return f"unknown ({lag.at_least} or more)" if lag.at_most is None else f"unknown ({lag.at_least}-{lag.at_most})"
 
 
@@ -102,7 +104,13 @@ def _rounded(rate: float | None) -> float | None:
     return None if rate is None else round(rate, 1)
 
 
-def consumer_table(found: "Sequence[ConsumerStatus]") -> Table:
-    """Consumers as a table."""
-    rows = [(one.name, one.pending, one.idle_ms, one.inactive_ms) for one in found]
+def consumer_table(found: "Sequence[ConsumerStatus]", form: str) -> Table:
+    """Consumers as a table; people read of the one without a name what it stands for.
+
+    Args:
+        found: consumers.
+        form: of what is shown.
+    """
+    nobody = "(nobody)" if form == "table" else ""
+    rows = [(one.name or nobody, one.pending, one.idle_ms, one.inactive_ms) for one in found]
     return Table("consumers", CONSUMERS, rows, empty="No consumers.")

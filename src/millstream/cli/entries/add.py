@@ -10,6 +10,7 @@ from typing import IO, TYPE_CHECKING, Any
 
 import click
 
+from millstream.cli.changes.changing import write_down
 from millstream.cli.entries.shown import value_text
 from millstream.cli.shared.asking import ask
 from millstream.cli.shared.output import FAILED, Column, Output, Table, exits, output_option, url_option
@@ -22,6 +23,7 @@ _WIDE = {"max_content_width": 110}
 _BATCH = 100  # entries of one round trip
 _LONGEST = 64 << 20  # bytes of a line of a file
 _SHOWN = 10  # entries of a preview
+_CUT = 500  # characters of a raw command in it
 
 _PREVIEW = (Column("line", "count"), Column("field"), Column("value", "prose"))
 
@@ -109,8 +111,16 @@ def add(
             _preview(output, how, entries)
             return
         added = AddedEntries()
+        typed = (*fields, *(("--json", text) if text is not None else ()), *(("--from", file) if file else ()))
+
+        async def work(line: "Line") -> None:
+            try:
+                await _add(line, how, entries, added)
+            finally:  # also where a line of the file ended it
+                await _write_down(line, how, typed, added, output)
+
         try:
-            ask(url, lambda line: _add(line, how, entries, added))
+            ask(url, work)
         finally:
             if added.count or file is not None:
                 output.report({"stream": stream, "added": added.count, "first_id": added.first, "last_id": added.last})
@@ -206,6 +216,27 @@ async def _add(line: "Line", how: AddOptions, entries: Iterable[list[bytes]], ad
             raise NotAddedError(f"{how.stream}: {refused}; {added.count} entries were added")
         if wrong is not None:
             raise UsageError(f"{wrong}; {added.count} entries before it were added") from None
+
+
+async def _write_down(line: "Line", how: AddOptions, typed: Sequence[str], added: AddedEntries, output: Output) -> None:
+    """Put it into the audit stream: one entry, however many were added.
+
+    Args:
+        line: to the server.
+        how: options.
+        typed: what was added, as words.
+        added: what the server confirmed.
+        output: for what went wrong.
+    """
+    from millstream.console.changes.plan import ChangePlan, Undo  # noqa: PLC0415 - as above
+
+    if not added.count:
+        return
+    words = ("millstream", "stream", "add", how.stream, *typed)
+    taken = f"{added.first}" if added.count == 1 else f"{added.first} to {added.last}"
+    undo = Undo(note=f"XDEL takes out {taken}; what a group was delivered meanwhile stays pending there.")
+    if why := await write_down(line, ChangePlan("stream add", how.stream, "", words, "", undo=undo), added.count):
+        output.say(why)
 
 
 def _batches(how: AddOptions, entries: Iterable[list[bytes]]) -> "Iterator[tuple[list[Command], UsageError | None]]":
@@ -336,15 +367,17 @@ def _key_of(flat: list[bytes], name: str) -> str:
 
 def _preview(output: Output, how: AddOptions, entries: Iterable[list[bytes]]) -> None:
     """Read all of them, and show the first."""
+    from millstream.console.changes.writing import raw_line  # noqa: PLC0415 - as above
+
     rows: list[tuple[object, ...]] = []
+    lines: list[str] = []
     count = 0
     for flat in entries:
         command = how.command(flat)
         count += 1
         if count <= _SHOWN:
-            words = len(command) - len(flat)
             rows += [(count, name, value) for name, value in zip(flat[::2], flat[1::2], strict=True)]
-            begins = " ".join(str(word) for word in command[:words])
-    facts: dict[str, object] = {"stream": how.stream, "entries": count, "command": f"{begins} ..." if count else None}
-    output.report(facts, [Table("fields", _PREVIEW, rows)])
+            lines.append(raw_line(command))
+    commands: object = "\n".join(value_text(line, _CUT) for line in lines) if output.form == "table" else lines
+    output.report({"stream": how.stream, "entries": count, "commands": commands}, [Table("fields", _PREVIEW, rows)])
     output.say("Nothing was added (--dry-run).")

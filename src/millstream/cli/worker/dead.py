@@ -8,6 +8,7 @@ from typing import IO, TYPE_CHECKING, Any, TypeVar, cast
 
 import click
 
+from millstream.cli.changes.changing import note, write_down
 from millstream.cli.shared.asking import ask
 from millstream.cli.shared.confirm import confirm
 from millstream.cli.shared.output import FAILED, Column, Output, Table, exits, output_option, url_option
@@ -236,6 +237,8 @@ def retry(  # noqa: PLR0917 - click passes every option by name
             finally:  # also when interrupted
                 _say_unsettled(outcome)
         _report(output, outcome, all_groups)
+        words = ("dead", "retry", place, *(ids or _options(chosen)), *(("--all-groups",) if all_groups else ()))
+        note(url, words, stream=place, done=len(outcome.returned))
         _say_none(output, place, wanted)
     sys.exit(0 if not outcome.refused and not (ids and outcome.gone) else FAILED)
 
@@ -299,9 +302,15 @@ def edit(  # noqa: PLR0917 - as above
             output.say("Nothing was put back (--dry-run).")
             return
         flat = [part for pair in after for part in pair]
+
+        async def work(line: "Line") -> str:
+            await _admin(line, place).put_back([one.id], outcome=outcome, edited={one.id: flat})
+            return await _write_down(line, place, one) if outcome.returned else ""
+
         try:
             _agree("edit", _edit_question(one), 1, yes)
-            ask(url, lambda line: _admin(line, place).put_back([one.id], outcome=outcome, edited={one.id: flat}))
+            if why := ask(url, work):
+                output.say(why)
         finally:  # also when interrupted
             _say_unsettled(outcome)
             if outcome.returned:
@@ -362,6 +371,17 @@ def _forget(kept: Path | None) -> None:
         kept.unlink(missing_ok=True)
 
 
+async def _write_down(line: "Line", place: str, one: "StoredLetter") -> str:
+    """Put an edit into the audit stream; what to say if that failed."""
+    from millstream.console.changes.plan import ChangePlan, Undo  # noqa: PLC0415 - as above
+
+    letter = one.letter
+    assert letter is not None
+    words = ("millstream", "dead", "edit", place, one.id)
+    undo = Undo(note="It cannot be undone: its letter is gone, and the corrected entry is on its stream.")
+    return await write_down(line, ChangePlan("dead edit", letter.stream, letter.group, words, "", undo=undo), 1)
+
+
 def _edit_question(one: "StoredLetter") -> str:
     letter = one.letter
     assert letter is not None
@@ -405,6 +425,7 @@ def rm(  # noqa: PLR0917 - as above
         removed = ask(url, lambda line: _admin(line, place).remove(wanted))
         output = Output(form)
         output.report({"removed": removed, "gone": len(wanted) - removed})
+        note(url, ("dead", "rm", place, *(ids or _options(chosen))), stream=place, done=removed)
         _say_none(output, place, wanted)
     sys.exit(0 if removed == len(wanted) or not ids else FAILED)
 
@@ -460,6 +481,12 @@ def _chosen(options: dict[str, str | None]) -> "LetterFilter":
 
     since, until = (instant(f"--{name}", options.get(name)) for name in ("since", "until"))
     return LetterFilter(options.get("reason"), options.get("error"), options.get("group"), since, until)
+
+
+def _options(chosen: dict[str, str | None]) -> list[str]:
+    """The options of :func:`_choice` as they were typed; ``--all`` where there are none."""
+    given = [word for name, value in chosen.items() if value is not None for word in (f"--{name}", value)]
+    return given or ["--all"]
 
 
 async def _overview(line: "Line") -> "list[DeadLetterStream]":

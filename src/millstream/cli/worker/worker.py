@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from millstream.cli.changes.changing import note
 from millstream.cli.shared.asking import ask
 from millstream.cli.shared.output import Column, Output, Table, exits, output_option, url_option
 from millstream.cli.shared.time_options import SPAN_HELP, span
@@ -180,6 +181,8 @@ def _tell(url: str | None, ids: tuple[str, ...], order: "Order", everyone: bool,
             Output().say("No workers are alive: none to order.")
             return
         Output().say(f"Ordered {len(ordered)} to {order}: {', '.join(ordered)}. They see it within five seconds.")
+        undo = () if order == "stop" or len(ordered) > 1 else ("worker", "resume", *ordered)
+        note(url, ("worker", order, *ordered), undo=undo, done=len(ordered))
         if wait:
             ask(url, lambda line: _ended(line, ordered))
             Output().say(f"Ended: {len(ordered)}.")
@@ -292,6 +295,8 @@ def pause(stream: str, group: str, reason: str, by: str | None, ahead: bool, url
     with exits("millstream worker pause"):
         ask(url, work)
         Output().say(f"Paused {group} on {stream}; `millstream worker resume {stream} {group}` ends it.")
+        words = ("worker", "pause", stream, group, "--reason", reason, *(("--ahead",) if ahead else ()))
+        note(url, words, stream=stream, group=group, undo=("worker", "resume", stream, group))
 
 
 @worker.command(context_settings=_WIDE)
@@ -313,6 +318,7 @@ def resume(target: str, group: str | None, url: str | None) -> None:
             if not ask(url, lambda line: protocol.resume(line, target, group)):
                 raise UsageError(f"{group} on {target} is not paused; `millstream worker ls` shows what is")
             Output().say(f"Resumed {group} on {target}.")
+            note(url, ("worker", "resume", target, group), stream=target, group=group)
             return
 
         async def work(line: "Line") -> str:
@@ -320,7 +326,9 @@ def resume(target: str, group: str | None, url: str | None) -> None:
             await protocol.tell(line, [found], None)
             return found
 
-        Output().say(f"Ordered {ask(url, work)} to go on.")
+        found = ask(url, work)
+        Output().say(f"Ordered {found} to go on.")
+        note(url, ("worker", "resume", found))
 
 
 @worker.command(context_settings=_WIDE)
@@ -345,6 +353,8 @@ def reap(stream: str, group: str | None, idle: str, url: str | None, form: str) 
         rows = ask(url, lambda line: _reap(line, stream, group, idle_ms))
         table = Table("removed", _REMOVED, rows, empty="Nothing to remove.")
         Output(form).table(table)
+        words = ("worker", "reap", stream, *(() if group is None else (group,)), "--idle", idle)
+        note(url, words, stream=stream, group=group or "", done=len(rows))
 
 
 async def _reap(line: "Line", stream: str, group: str | None, idle_ms: int) -> list[tuple[str, str]]:

@@ -16,6 +16,7 @@ from millstream.client.line import Command, Line
 from millstream.client.ranges import LAST, order_of
 from millstream.console.changes.plan import MOST_KEPT, ChangePlan, ChangeRefusedError, HeldEntry
 from millstream.console.changes.writing import raw_line, shell_line
+from millstream.errors import Disconnected
 
 KEY = "millstream:audit"
 """The audit stream; on a cluster it is on one node, as any key."""
@@ -106,7 +107,7 @@ def audit_command(plan: ChangePlan, actor: Actor, change: str) -> Command:
         "user": actor.user,
         "from": actor.place,
         "via": actor.via,
-        "line": shell_line(plan.words),
+        "line": cut(shell_line(plan.words)),
         "commands": cut("\n".join(raw_line(command) for command in plan.commands)),
         "undo": cut(undo_line(plan, change)),
         "note": plan.undo.note,
@@ -116,6 +117,25 @@ def audit_command(plan: ChangePlan, actor: Actor, change: str) -> Command:
     if plan.undo.held and plan.undo.now is not None:
         held = (*held, "now", plan.undo.now)
     return ("XADD", KEY, "MAXLEN", "~", MOST, "*", *words, *held)
+
+
+async def write_down(line: Line, entry: Command, *, done: int, moved: int = 0) -> tuple[str, str]:
+    """Put the entry of a change into the audit stream, behind the change itself.
+
+    Args:
+        line: to the server.
+        entry: of :func:`audit_command`.
+        done: steps that were taken.
+        moved: steps that were not.
+
+    Returns:
+        Its id, or an empty text and why it could not be written.
+    """
+    try:
+        (reply,) = await line.near(KEY).calls([(*entry, "done", done, "moved", moved)])
+    except Disconnected as error:
+        return "", str(error)
+    return ("", str(reply)) if isinstance(reply, Exception) else (reply.decode(), "")
 
 
 def undo_line(plan: ChangePlan, change: str = "") -> str:

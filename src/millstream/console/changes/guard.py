@@ -15,7 +15,7 @@ from typing import Any, Literal
 
 from millstream.client.cluster_line import ClusterLine
 from millstream.client.line import Command, Line
-from millstream.console.changes.audit import KEY, Actor, audit_command
+from millstream.console.changes.audit import KEY, Actor, audit_command, write_down
 from millstream.console.changes.plan import MOST_SHOWN, ChangePlan, FactCheck, Step
 from millstream.errors import Disconnected
 
@@ -180,7 +180,13 @@ class _StepBatch:
         """Look, then act on what is as it was, and look again in the same step."""
         steps = self.plan.steps
         reads = [check.read for step in steps for check in step.checks]
-        looked = iter(await self.near.calls(reads) if reads else [])
+        # an empty one first: behind a MULTI that the user may not send, the commands would run one by one
+        opened, ended, *answers = await self.near.calls([("MULTI",), ("EXEC",), *reads])
+        refused = next((reply for reply in (opened, ended) if isinstance(reply, Exception)), None)
+        if refused is not None:
+            why = f"neither a script nor a transaction is open to this user: {refused}"
+            return ChangeOutcome(tuple(StepResult(step, "refused", why=why) for step in steps), unguarded=True)
+        looked = iter(answers)
         results = [_looked(step, [next(looked) for _ in step.checks]) for step in steps]
         taken = [step for step, result in zip(steps, results, strict=True) if result.became == "done"]
         if not taken:
@@ -192,20 +198,15 @@ class _StepBatch:
             why = str(next((reply for reply in replies if isinstance(reply, Exception)), final))
             acted = {id(step): StepResult(step, "refused", why=why) for step in taken}
         else:
-            answers = iter(final or ())
-            acted = {id(step): _acted(step, [next(answers) for _ in (*step.checks, *step.commands)]) for step in taken}
+            acts = iter(final or ())
+            acted = {id(step): _acted(step, [next(acts) for _ in (*step.checks, *step.commands)]) for step in taken}
         return ChangeOutcome(tuple(acted.get(id(result.step), result) for result in results), unguarded=True)
 
     async def _written(self, outcome: ChangeOutcome) -> ChangeOutcome:
         """The audit entry, where it could not be written in the same step."""
-        counts = ("done", outcome.done, "moved", len(outcome.results) - outcome.done)
-        try:
-            reply = (await self.line.near(KEY).calls([(*self.audit, *counts)]))[0]
-        except Disconnected as error:
-            return replace(outcome, unaudited=str(error))
-        if isinstance(reply, Exception):
-            return replace(outcome, unaudited=str(reply))
-        return replace(outcome, audit=(reply.decode(),))
+        moved = len(outcome.results) - outcome.done
+        entry, why = await write_down(self.line, self.audit, done=outcome.done, moved=moved)
+        return replace(outcome, unaudited=why) if why else replace(outcome, audit=(entry,))
 
 
 def _words(steps: Sequence[Step], audit: Command) -> list[Any]:
@@ -234,8 +235,15 @@ def _result(step: Step, row: list[bytes]) -> StepResult:
     if became == "moved":
         return StepResult(step, "moved", why=step.checks[int(rest[0]) - 1].worded(rest[1], rest[2]))
     if became == "refused":
-        return StepResult(step, "moved", why=f"{step.checks[int(rest[0]) - 1].about}: {rest[1]}")
+        return StepResult(
+            step, "moved" if _is_gone(rest[1]) else "refused", why=f"{step.checks[int(rest[0]) - 1].about}: {rest[1]}"
+        )
     return StepResult(step, "refused", why=rest[1])
+
+
+def _is_gone(error: str) -> bool:
+    """Whether a question was refused since what it was about is not there any more."""
+    return error.startswith(("NOGROUP", "WRONGTYPE")) or "no such key" in error
 
 
 def _count(text: str) -> int:

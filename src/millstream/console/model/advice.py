@@ -105,7 +105,7 @@ class Case:
             raw: commands of the server.
             consumer: that it is about.
         """
-        words = None if remedy is None else ("millstream", *remedy)
+        words = None if remedy is None else ("millstream", *_safe(tuple(remedy)))
         group = self.seen.group
         return Advice(code, level, group.stream, group.name, says, dict(evidence), words, tuple(raw), consumer)
 
@@ -123,7 +123,8 @@ def _unknown_lag(case: Case) -> Iterable[Advice]:
     evidence: dict[str, object] = {"server_lag": lag.server, "lag_at_least": lag.at_least, "lag_at_most": lag.at_most}
     evidence |= {"entries_read": group.entries_read, "last_delivered_id": group.last_delivered_id}
     evidence |= {"max_deleted_id": case.seen.stream.max_deleted_id}
-    says = f"the server does not know the lag: {lag.why}" + (f". {lag.repair_note}" if lag.repair_note else "")
+    evidence |= {"note": lag.repair_note} if lag.repair_note else {}
+    says = f"the server does not know the lag: {lag.why}"
     remedy = None if lag.reason == "no-counters" else ("group", "show", group.stream, group.name, "--count", "1000000")
     raw = () if lag.repair is None else (lag.repair,)
     yield case.about("lag-unknown", "hint", says, evidence=evidence, remedy=None if raw else remedy, raw=raw)
@@ -139,7 +140,7 @@ def _lost(case: Case) -> Iterable[Advice]:
         return
     missing = added - read - stream.length
     if missing > 0:
-        says = f"{missing} entries were trimmed or deleted before the group was delivered them"
+        says = f"trimmed or deleted before the group was delivered them: {_entries(missing)}"
         evidence = {"entries_added": added, "entries_read": read, "length": stream.length, "first_entry_id": first}
         yield case.about("lost-entries", "problem", says, evidence=evidence)
 
@@ -183,7 +184,7 @@ def _stuck(case: Case) -> Iterable[Advice]:
 
 def _blocked(case: Case, one: ConsumerStatus, worker: WorkerStatus) -> Advice:
     says = f"the worker {worker.id} stands still at {worker.blocked_at}: its event loop is blocked, and its "
-    says += f"{one.pending} entries with it"
+    says += f"{_entries(one.pending)} with it"
     evidence = {"worker": worker.id, "blocked_ms": worker.blocked_ms, "where": worker.blocked_at}
     evidence |= {"pending": one.pending, "host": worker.host, "pid": worker.pid}
     remedy = ("worker", "show", worker.id)
@@ -192,9 +193,9 @@ def _blocked(case: Case, one: ConsumerStatus, worker: WorkerStatus) -> Advice:
 
 def _abandoned(case: Case, one: ConsumerStatus, others: list[str]) -> Advice:
     group = case.seen.group
-    says = f"the consumer {one.name!r} holds {one.pending} entries and asked for nothing for {span_text(one.idle_ms)}"
+    says = f"the consumer {one.name!r} holds {_entries(one.pending)} and asked for nothing for {span_text(one.idle_ms)}"
     says += ", and no worker that is alive has this name" if case.workers is not None else ""
-    says += f"; {len(others)} others work and do not claim them" if others else "; no other consumer works"
+    says += f"; of the others {len(others)} at work, none claims them" if others else "; no other consumer works"
     evidence: dict[str, object] = {"idle_ms": one.idle_ms, "pending": one.pending, "others": len(others)}
     remedy = None
     if others:
@@ -218,7 +219,7 @@ def _unowned(case: Case) -> Iterable[Advice]:
     group = case.seen.group
     if not group.unowned:
         return
-    says = f"{group.unowned} pending entries are held by nobody since they were given back; a claim takes them"
+    says = f"held by nobody, since they were given back: {_entries(group.unowned)}; a claim takes them"
     evidence = {"unowned": group.unowned, "pending": group.pending}
     remedy = ("pending", "ls", group.stream, group.name, "--unowned")
     yield case.about("unowned", "warning", says, evidence=evidence, remedy=remedy)
@@ -232,18 +233,19 @@ def _failing(case: Case) -> Iterable[Advice]:
     first = case.seen.stream.first_entry_id
     gone = [one for one in case.pending if one.gone or first is None or order(one.id) < order(first)]
     if fatal:
-        says = f"{len(fatal)} entries were given back as ones that nobody can process"
+        says = f"given back as impossible to process: {_entries(len(fatal))}, the first is {fatal[0].id}"
         evidence: dict[str, object] = {"entries": len(fatal), "first": fatal[0].id}
         yield case.about("fatal", "problem", says, evidence=evidence, remedy=("pending", "ls", *where, "--unowned"))
     if often:
         worst = max(often, key=lambda entry: entry.deliveries)
-        says = f"{len(often)} entries were delivered {case.at.deliveries} times or more, {worst.id} {worst.deliveries}"
+        says = f"delivered {case.at.deliveries} times or more: {_entries(len(often))}, {worst.id} most often"
+        says += f" ({worst.deliveries} times)"
         evidence = {"entries": len(often), "worst": worst.id, "deliveries": worst.deliveries}
         look = ("pending", "ls", *where, "--sort", "deliveries", "--payload")
         yield case.about("delivered-often", "warning", says, evidence=evidence, remedy=look)
     if gone:
         ids = [entry.id for entry in gone]
-        says = f"{len(gone)} pending entries are no longer in the stream: trimmed or deleted, with nothing to process"
+        says = f"pending, but trimmed or deleted from the stream, with nothing to process: {_entries(len(gone))}"
         remedy = ("pending", "ack", *where, *ids[:_IDS])
         evidence = {"entries": len(gone), "first": ids[0]}
         yield case.about("gone", "warning", says, evidence=evidence, remedy=remedy, raw=[("XACK", *where, *ids[:_IDS])])
@@ -262,7 +264,7 @@ def _left_behind(case: Case) -> Iterable[Advice]:
     group = case.seen.group
     left = [one for one in case.seen.consumers if not one.pending and one.idle_ms >= case.at.left_ms and one.name]
     if left:
-        says = f"{len(left)} consumers hold nothing and asked for nothing for {span_text(case.at.left_ms)} or more"
+        says = f"consumers that hold nothing and asked for nothing for {span_text(case.at.left_ms)}: {len(left)}"
         evidence = {"consumers": len(left), "first": left[0].name, "idle_ms": left[0].idle_ms}
         remedy = ("worker", "reap", group.stream, group.name)
         yield case.about("left-behind", "hint", says, evidence=evidence, remedy=remedy)
@@ -280,3 +282,19 @@ _RULES: tuple[Callable[[Case], Iterable[Advice]], ...] = (
     _unknown_lag,
     _left_behind,
 )
+
+
+def _entries(count: int) -> str:
+    return "1 entry" if count == 1 else f"{count} entries"
+
+
+def _safe(words: tuple[str, ...]) -> tuple[str, ...]:
+    """A command line in which no name passes for an option: where one begins with a dash, names come behind ``--``."""
+    noun, verb, *rest = words
+    at = next((at for at, word in enumerate(rest) if word in _OPTIONS), len(rest))
+    names, options = rest[:at], rest[at:]
+    return (noun, verb, *options, "--", *names) if any(name.startswith("-") for name in names) else words
+
+
+_OPTIONS = frozenset({"--consumer", "--unowned", "--sort", "--count"})
+"""What options of a remedy begin with."""

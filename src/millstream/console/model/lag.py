@@ -10,7 +10,7 @@ has all. Pure.
 from dataclasses import dataclass
 from typing import Literal
 
-from millstream.console.model.names import order
+from millstream.console.model.names import NEVER, order
 
 UnknownLag = Literal["no-counters", "deleted", "position-set", "counters-wrong", "refused"]
 """Why a lag is unknown: the server has no counters; an entry not delivered yet was deleted; somebody set the position;
@@ -113,5 +113,7 @@ def _reason(at: GroupPosition) -> tuple[UnknownLag, str]:
     if at.deleted is not None and order(at.delivered) <= order(at.deleted):
         why = f"an entry at or after the group's position was deleted (XDEL; the highest is {at.deleted}), and the "
         return "deleted", why + "server cannot tell how many of those it counted are gone"
-    why = "the group's position was set (XGROUP CREATE or SETID) without ENTRIESREAD, and the server cannot tell how "
-    return "position-set", why + "many entries lie before it"
+    why = "the group's position was set (XGROUP CREATE or SETID) without ENTRIESREAD"
+    if at.deleted not in (None, NEVER):
+        why += f", or it was delivered what lay behind a deleted entry (XDEL; the highest is {at.deleted})"
+    return "position-set", f"{why}; the server cannot tell how many entries lie before it"

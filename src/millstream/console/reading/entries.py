@@ -131,9 +131,10 @@ async def newest(
         Disconnected: no answer came.
     """
     found: list[EntryView] = []
+    most = count if fits is None else _MOST  # of those looked at few may fit
     for stream, (start, end) in bounds.items():
         of_one: list[EntryView] = []
-        async with aclosing(_pages(line, stream, start, end, most=count, backwards=True)) as pages:
+        async with aclosing(_pages(line, stream, start, end, most=most, backwards=True)) as pages:
             async for page in pages:
                 of_one += [entry for entry in page if fits is None or fits(entry)]
                 if len(of_one) >= count:

@@ -18,6 +18,11 @@ from millstream.console.reading.asking import NotReadableError, calls, checked, 
 STREAMS_A_TRIP = 200
 """Streams that are asked about in one round trip."""
 
+_FIRST_TRIP = 50
+"""Of the first one, when nobody knows yet how large the entries are."""
+
+_BULK = 4 << 20  # bytes of entries in one round trip, as far as they can be foreseen
+
 _SCANNED = 1000  # keys that one SCAN looks at
 
 
@@ -111,14 +116,29 @@ async def read(line: Line, keys: Sequence[str], *, ages: bool = True) -> Streams
     found: list[StreamStatus] = []
     refused: dict[str, str] = {}
     before: list[StreamStatus] = []  # the page whose ages are asked for with the next one
-    for start in range(0, len(keys) + STREAMS_A_TRIP, STREAMS_A_TRIP):
-        page = keys[start : start + STREAMS_A_TRIP]
+    at, size = 0, _FIRST_TRIP
+    while at < len(keys) or before:
+        page = keys[at : at + size]
         aged = _Ages(before) if ages else _Ages(())
         answers = await calls(line, [*_about(page), *aged.commands])
         split = 2 * len(page)
         found += aged.joined(answers[split:]) if ages else before
         before = _statuses(page, answers[:split], refused)
+        at += len(page)
+        size = _fitting(len(page), answers[:split:2])
     return StreamsSeen(at_ms, tuple(found), refused)
+
+
+def _fitting(asked: int, infos: Sequence[Reply]) -> int:
+    """Streams of the next round trip, by those of the one before: their first and last entries come with the replies.
+
+    Args:
+        asked: streams of the one before.
+        infos: replies to XINFO STREAM.
+    """
+    entries = [part for info in infos if isinstance(info, list) for part in info if isinstance(part, list) and part]
+    bulk = sum(len(value) for entry in entries for value in entry[1])
+    return STREAMS_A_TRIP if bulk <= _BULK else max(min(asked * _BULK // bulk, STREAMS_A_TRIP), 1)
 
 
 def _about(keys: Sequence[str]) -> list[Command]:

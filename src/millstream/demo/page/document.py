@@ -15,6 +15,7 @@ from millstream.demo.flights import rules
 from millstream.demo.flights.data import carrier_names
 from millstream.demo.page import svg
 from millstream.demo.page.style import STYLE
+from millstream.scales import short, ticks
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -156,7 +157,7 @@ def flow_chart(result: Result) -> str:
     ]
     marks = [svg.Mark(one.at, *MARKS[one.kind]) for one in result.happenings if one.kind in MARKS]
     last = samples[-1].at
-    seconds = [(x, f"{svg.short(x)} s") for x in svg.ticks(0, last, 8)]
+    seconds = [(x, f"{short(x)} s") for x in ticks(0, last, 8)]
     lines = svg.line_chart(
         series, "Events published, handled and read by Spark over time", x_ticks=seconds, marks=marks
     )

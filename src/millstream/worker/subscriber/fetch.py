@@ -132,6 +132,7 @@ class Fetcher(SubscriberPart):
                 commands.append(self._command(room - claimable, 0, claim=False))
         else:
             commands.append(self._command(room, wait, claim=False))
+        claimed = member.stats.claimed
         self._asked_at = member.clock.now().mono
         self.blocked_until = self._asked_at + wait if wait else 0
         try:
@@ -143,7 +144,7 @@ class Fetcher(SubscriberPart):
         for reply in replies:
             found += self._take_rows(_checked(reply))
         self._nothing_new = all(held.deliveries > 1 for held in found)
-        if len(found) < room or self._again:
+        if len(found) < room or member.stats.claimed > claimed:  # what was handed back uncharged is claimed, too
             self._stale_again_at = 0
         elif claimable and self._native:
             self._stale_again_at = self._asked_at + min(_CLAIM_PAUSE_MS, member.min_idle // 10)

@@ -27,6 +27,9 @@ local TICKS, WORK = 50, 2 ^ 20
 local CHUNK = 200
 -- Words that one packer takes
 local PACKED = 40
+-- Bytes of a word, and of all words that are packed in parts, above which a plain command crosses as any other: packing
+-- copies them twice, for which the memory limit may leave no room
+local WORD_MAX, WORDS_MAX = 2 ^ 19, 2 ^ 20
 -- KiB in use up to which the host may make a plain command's reply while the memory limit is on: there is room for it
 local ROOMY = 128 * 1024
 -- Tables inside tables that a reply may have
@@ -206,12 +209,13 @@ local function make_packer(count)
   local names, checks, parts = {}, {}, {}
   for at = 1, count do
     names[at] = 'word' .. at
-    checks[at] = gsub("if type(W) ~= 'string' then W = digits(W) if not W then return end end ", 'W', names[at])
+    checks[at] = gsub("if type(W) ~= 'string' then W = digits(W) if not W then return end "
+      .. 'elseif #W > most then return end ', 'W', names[at])
     parts[at] = gsub(' .. (lengths[#W] or length(W)) .. W', 'W', names[at])
   end
-  local text = 'local type, digits, length, lengths = ... return function(head, tail, ' .. concat(names, ', ') .. ') '
+  local text = 'local type, digits, length, lengths, most = ... return function(head, tail, ' .. concat(names, ', ') .. ') '
     .. concat(checks) .. ' return head' .. concat(parts) .. ' .. tail end'
-  packers[count] = loadstring(text, '=sandbox')(type, digits, length, LENGTHS)
+  packers[count] = loadstring(text, '=sandbox')(type, digits, length, LENGTHS, WORD_MAX)
 end
 
 for count = 1, PACKED do
@@ -219,11 +223,12 @@ for count = 1, PACKED do
 end
 
 local function pack_many(count, ...)
-  local words, parts = { ... }, { HEADS[count] }
+  local words, parts, size = { ... }, { HEADS[count] }, 0
   for from = 1, count, PACKED do
     local last = from + PACKED - 1 < count and from + PACKED - 1 or count
     local part = packers[last - from + 1]('', '', unpack(words, from, last))
-    if not part then
+    size = size + (part and #part or WORDS_MAX)
+    if size >= WORDS_MAX then
       return
     end
     parts[#parts + 1] = part

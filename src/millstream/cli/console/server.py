@@ -1,0 +1,141 @@
+"""``millstream server show`` and ``slow``."""
+
+from typing import TYPE_CHECKING
+
+import click
+
+from millstream.cli.console.watching import look, watch_option
+from millstream.cli.shared.output import Column, Output, Table, exits, output_option, url_option
+
+if TYPE_CHECKING:
+    from millstream.console.model.server import ServerStatus
+
+_WIDE = {"max_content_width": 110}
+
+_KINDS = (
+    Column("uptime_ms", "span", "up for"),
+    Column("memory_bytes", "bytes", "memory"),
+    Column("memory_limit_bytes", "bytes", "memory limit"),
+    Column("log_bytes", "bytes", "log size"),
+)
+_REPLICAS = (Column("address"), Column("state"), Column("lag_seconds", "count"), Column("behind_bytes", "bytes"))
+_COSTS = (
+    Column("command"),
+    Column("calls", "count"),
+    Column("total_ms", "span", "in all"),
+    Column("each_ms", "span", "each"),
+    Column("failed", "count", rank=1),
+)
+_SLOW = (
+    Column("at_ms", "time", "at"),
+    Column("took_ms", "span", "it took"),
+    Column("command", "prose"),
+    Column("client", rank=1),
+    Column("name", rank=2),
+)
+_CUT = 200  # characters of a command that people see
+
+
+@click.command(context_settings=_WIDE)
+@click.option(
+    "--limit", type=click.IntRange(1), default=20, show_default=True, help="Most commands in the list of costs."
+)
+@watch_option
+@url_option
+@output_option
+def show(limit: int, watch: float | None, url: str | None, form: str) -> None:
+    """Show the server: what it is, memory, log, replicas, and which commands took most of its time.
+
+    Of a cluster, each node that has slots is shown, one after the other.
+
+    \b
+    Examples:
+      millstream server show
+      millstream server show --watch 5
+      millstream server show -o json | jq '.costs[0]'
+    """
+    from millstream.console.reading.server import server  # noqa: PLC0415 - help does not need it
+
+    def every(found: "list[ServerStatus]", _: object) -> None:
+        for one in found:
+            _report(one, limit, form)
+
+    with exits("millstream server show"):
+        look(url, watch, server, every, form)
+
+
+def _report(one: "ServerStatus", limit: int, form: str) -> None:
+    """One server.
+
+    Args:
+        one: what is known of it.
+        limit: most commands in the list of costs.
+        form: of what is shown.
+    """
+    facts: dict[str, object] = {
+        "product": one.product,
+        "version": one.version,
+        "redis_version": one.redis_version,
+        "role": one.role,
+        "primary_link": one.primary_link,
+        "uptime_ms": None if one.uptime_seconds is None else one.uptime_seconds * 1000,
+        "clients": one.clients,
+        "blocked_clients": one.blocked_clients,
+        "commands_per_second": one.commands_per_second,
+        "memory_bytes": one.memory_bytes,
+        "memory_limit_bytes": one.memory_limit or None,
+        "log_enabled": one.log_enabled,
+        "log_bytes": one.log_bytes,
+        "log_status": one.log_status,
+    }
+    replicas = [(each.address, each.state, each.lag_seconds, each.behind_bytes) for each in one.replicas]
+    costs = [
+        (each.name, each.calls, round(each.microseconds / 1000, 3), round(each.each / 1000, 3), each.failed)
+        for each in one.costs[:limit]
+    ]
+    tables = [
+        Table("costs", _COSTS, costs, empty="What commands cost is not known."),
+        Table("replicas", _REPLICAS, replicas),
+    ]
+    output = Output(form)
+    output.report(facts, tables if replicas or form != "table" else tables[:1], _KINDS)
+    for name in ("info", "costs"):
+        if name in one.missing:
+            output.say(f"{name}: {one.missing[name]}")
+
+
+@click.command(context_settings=_WIDE)
+@click.option("--limit", type=click.IntRange(1), default=20, show_default=True, help="Most commands shown.")
+@watch_option
+@url_option
+@output_option
+def slow(limit: int, watch: float | None, url: str | None, form: str) -> None:
+    """List the commands that took long, the latest first, as the server keeps them (SLOWLOG).
+
+    From when on a command is slow is the server's slowlog-log-slower-than. Where a server keeps no such list, `show`
+    says which commands take most of its time.
+
+    \b
+    Examples:
+      millstream server slow
+      millstream server slow -o json | jq -r '.[].command'
+    """
+    from millstream.console.reading.server import server  # noqa: PLC0415 - help does not need it
+
+    def every(found: "list[ServerStatus]", _: object) -> None:
+        output = Output(form)
+        commands = sorted((each for one in found for each in one.slow), key=lambda each: -each.at_ms)[:limit]
+        rows = []
+        for each in commands:
+            text = b" ".join(each.words).decode(errors="surrogateescape")
+            cut = text[:_CUT] + ("..." if len(text) > _CUT else "") if form == "table" else text
+            rows.append((each.at_ms, each.microseconds / 1000, cut, each.client, each.name))
+        output.table(Table("slow", _SLOW, rows, empty="No slow commands."))
+        for one in found:
+            if "slow" in one.missing:
+                output.say(
+                    f"this server keeps no list of slow commands ({one.missing['slow'].strip()}); see `server show`"
+                )
+
+    with exits("millstream server slow"):
+        look(url, watch, server, every, form)

@@ -1,0 +1,122 @@
+"""The facts of the JSON twins, under the names that the shell's ``-o json`` has for them. Pure."""
+
+from collections.abc import Mapping
+
+from millstream.console.model.names import milliseconds
+from millstream.console.model.pending import PendingEntry
+from millstream.console.model.rates import GroupRate
+from millstream.console.model.streams import ConsumerStatus, GroupStatus, StreamStatus
+from millstream.console.payloads.decode import Decoded
+from millstream.console.payloads.entry import EntryPayload
+
+Facts = dict[str, object]
+
+
+def stream_facts(stream: StreamStatus, now_ms: int, added: float | None) -> Facts:
+    """A stream without its groups.
+
+    Args:
+        stream: as it was read.
+        now_ms: wall milliseconds of the reading.
+        added: entries a second that come to it; None where nobody knows yet.
+    """
+    lag = stream.worst_lag
+    known = "groups" not in stream.missing
+    unowned = [group.unowned for group in stream.groups]
+    return {
+        "key": stream.key,
+        "length": stream.length,
+        "groups": len(stream.groups) if known else None,
+        "lag": None if lag is None else lag.entries,
+        "lag_at_least": None if lag is None else lag.at_least,
+        "lag_at_most": None if lag is None else lag.at_most,
+        "undelivered_age_ms": stream.oldest_undelivered.age(now_ms) if stream.groups else None,
+        "pending": stream.pending if known else None,
+        "pending_age_ms": stream.oldest_pending.age(now_ms) if stream.pending else None,
+        "unowned": sum(number or 0 for number in unowned) if known and None not in unowned else None,
+        "first_entry": stream.first_entry_id,
+        "last_entry": stream.last_entry_id,
+        "last_entry_ms": None if stream.last_entry_id is None else milliseconds(stream.last_entry_id),
+        "entries_added": stream.entries_added,
+        "max_deleted_id": stream.max_deleted_id,
+        "added_per_second": _rounded(added),
+        "missing": dict(stream.missing),
+    }
+
+
+def group_facts(group: GroupStatus, now_ms: int, rate: GroupRate | None) -> Facts:
+    """A group.
+
+    Args:
+        group: as it was read.
+        now_ms: wall milliseconds of the reading.
+        rate: how it did of late; None where nobody knows yet.
+    """
+    return {
+        "stream": group.stream,
+        "group": group.name,
+        "lag": group.lag.entries,
+        "lag_at_least": group.lag.at_least,
+        "lag_at_most": group.lag.at_most,
+        "lag_unknown": group.lag.reason,
+        "lag_change": None if rate is None else rate.lag_change,
+        "undelivered_age_ms": group.oldest_undelivered.age(now_ms),
+        "drain_ms": None if rate is None else rate.drain_ms,
+        "pending": group.pending,
+        "pending_age_ms": group.oldest_pending.age(now_ms) if group.pending else None,
+        "unowned": group.unowned,
+        "consumers": group.consumers,
+        "last_delivered_id": group.last_delivered_id,
+        "entries_read": group.entries_read,
+        "added_per_second": _rounded(None if rate is None else rate.added),
+        "delivered_per_second": _rounded(None if rate is None else rate.delivered),
+    }
+
+
+def consumer_facts(consumer: ConsumerStatus) -> Facts:
+    """A consumer."""
+    return {
+        "consumer": consumer.name,
+        "pending": consumer.pending,
+        "idle_ms": consumer.idle_ms,
+        "inactive_ms": consumer.inactive_ms,
+    }
+
+
+def pending_facts(entry: PendingEntry) -> Facts:
+    """A pending entry, with its payload where that was read."""
+    payload = None if entry.entry is None else EntryPayload(entry.entry.fields)
+    return {
+        "id": entry.id,
+        "added_ms": milliseconds(entry.id),
+        "consumer": entry.consumer,
+        "idle_ms": entry.idle_ms,
+        "deliveries": entry.deliveries,
+        "unowned": entry.unowned,
+        "fatal": entry.fatal,
+        "gone": entry.gone,
+        "fields": None if payload is None else payload_facts(payload),
+    }
+
+
+def payload_facts(payload: EntryPayload) -> list[Facts]:
+    """The fields of an entry, decoded, in their order: a name may come twice."""
+    return [{"name": name, **_decoded(found)} for name, found in payload.fields]
+
+
+def lag_facts(group: GroupStatus) -> Facts:
+    """Why a lag is not known, and what to do; all null where it is."""
+    lag = group.lag
+    return {
+        "why": lag.why or None,
+        "repair": None if lag.repair is None else list(lag.repair),
+        "repair_note": lag.repair_note or None,
+    }
+
+
+def _decoded(found: Decoded) -> Mapping[str, object]:
+    return {"form": found.form, "size": found.size, "value": found.value}
+
+
+def _rounded(rate: float | None) -> float | None:
+    return None if rate is None else round(rate, 1)

@@ -1,0 +1,101 @@
+"""Which entries of a stream a page shows: a range of ids or times, in either order, from page to page. Pure."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from millstream import times
+from millstream.client.line import Command
+from millstream.client.ranges import order_of
+from millstream.console.web.page import NoPageError
+
+ENTRIES, MOST = 50, 500
+"""Entries of a page, and at most."""
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """A page of entries.
+
+    Attributes:
+        low: the least id, as XRANGE takes it.
+        high: the greatest one.
+        newest_first: the order they are shown in.
+        rising: the order they are read in: towards newer ones.
+        count: of entries.
+        at_edge: nothing was left out before the first one shown: it is the newest (or oldest) of the range.
+    """
+
+    low: str
+    high: str
+    newest_first: bool
+    rising: bool
+    count: int
+    at_edge: bool
+
+    def command(self, key: str) -> Command:
+        """What reads it, and one entry more, to know whether there are any."""
+        if self.rising:
+            return ("XRANGE", key, self.low, self.high, "COUNT", self.count + 1)
+        return ("XREVRANGE", key, self.high, self.low, "COUNT", self.count + 1)
+
+    def cut(self, rows: Sequence[Any]) -> tuple[list[Any], bool, bool]:
+        """The rows of the page in its order; whether there are some before the first and behind the last.
+
+        Args:
+            rows: the server's reply.
+        """
+        more = len(rows) > self.count
+        shown = list(rows[: self.count])
+        onwards = self.rising != self.newest_first  # read in the order it is shown
+        if not onwards:
+            shown.reverse()
+        return (shown, not self.at_edge, more) if onwards else (shown, more, True)
+
+
+def window(words: Mapping[str, str], now_ms: int, count: int) -> Window:
+    """What the words of an address ask for: ``from``, ``to``, ``order``, and ``before`` or ``after`` an id.
+
+    Args:
+        words: of the query.
+        now_ms: wall milliseconds, for times such as ``10m ago``.
+        count: of entries.
+
+    Raises:
+        NoPageError: one of them is neither an id nor a time.
+    """
+    low = _bound("from", words.get("from", ""), now_ms, "-")
+    high = _bound("to", words.get("to", ""), now_ms, "+")
+    newest_first = words.get("order") != "oldest"
+    if after := words.get("after"):  # further on in time
+        return Window(f"({_id('after', after)}", high, newest_first, True, count, at_edge=False)
+    if before := words.get("before"):
+        return Window(low, f"({_id('before', before)}", newest_first, False, count, at_edge=False)
+    return Window(low, high, newest_first, not newest_first, count, at_edge=True)
+
+
+def _bound(name: str, text: str, now_ms: int, usual: str) -> str:
+    """An id of a range; a time stands for all entries of its millisecond."""
+    text = text.strip()
+    if not text or text == usual:
+        return usual
+    if _is_id(text):
+        return text
+    try:
+        return str(times.instant(text, now_ms))
+    except ValueError as reason:
+        raise NoPageError(f"{name} {text!r}: {reason}") from None
+
+
+def _id(name: str, text: str) -> str:
+    if not _is_id(text):
+        raise NoPageError(f"{name} {text!r} is no entry's id")
+    return text
+
+
+def _is_id(text: str) -> bool:
+    """Whether it is ``milliseconds-number``; a number alone is a time."""
+    left, dash, right = text.partition("-")
+    if not (dash and left.isascii() and left.isdigit() and right.isascii() and right.isdigit() and len(text) < 42):
+        return False
+    return max(order_of(text.encode())) < 2**64

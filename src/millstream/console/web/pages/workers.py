@@ -1,0 +1,30 @@
+"""Who works: workers with what they have in hand and since when, those that vanished, and what is paused."""
+
+from dataclasses import asdict
+
+from millstream.console.reading import fleet
+from millstream.console.web.page import Asked, WebPage
+from millstream.console.web.pages.common import command_line
+
+LONG_JOB = 300_000
+"""Milliseconds from which on what runs is marked."""
+
+
+async def workers_page(asked: Asked) -> WebPage:
+    """All workers.
+
+    Raises:
+        Disconnected: the server does not answer.
+    """
+    reading = await asked.watch.read("workers", fleet.workers)
+    seen = reading.value
+    facts = {
+        "workers": [asdict(worker) for worker in seen.workers],
+        "vanished": [asdict(worker) for worker in seen.vanished],
+        "pauses": [asdict(pause) for pause in seen.pauses],
+        "strange": list(seen.strange),
+        "unknown": seen.why,
+    }
+    view = {"seen": seen, "now": seen.at_ms, "jobs": [job for worker in seen.workers for job in worker.jobs]}
+    view["long_job"] = LONG_JOB
+    return WebPage("workers", "Workers", facts, view, [command_line(asked, "worker", "ls")], **WebPage.source(reading))

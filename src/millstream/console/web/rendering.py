@@ -1,0 +1,135 @@
+"""From a page to what is sent: HTML, the same as JSON, or the part of it that changes. Everything is escaped."""
+
+import hashlib
+import json
+from functools import cache
+from importlib.resources import files
+from typing import Any
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+
+from millstream._version import __version__
+from millstream.console.changes.writing import raw_line, shell_line
+from millstream.console.web import links, words
+from millstream.console.web.page import Asked, WebPage
+from millstream.texts import json_text, time_text
+
+STATIC = files("millstream.console.web") / "static"
+
+FILES = {
+    "console.css": "text/css; charset=utf-8",
+    "console.js": "text/javascript; charset=utf-8",
+    "icon.svg": "image/svg+xml",
+}
+"""Everything a page loads, with its type."""
+
+_COMMANDS = 40  # raw commands that a page shows
+_LONG = 400  # letters of one of them
+
+SECTIONS = (("/", "Overview"), ("/dead", "Dead letters"), ("/workers", "Workers"), ("/server", "Server"))
+"""The pages that every page leads to."""
+
+
+@cache
+def static(name: str) -> bytes:
+    """A file of ours."""
+    return (STATIC / name).read_bytes()
+
+
+@cache
+def version(name: str) -> str:
+    """What changes with a file, for its address: it may then be kept for ever."""
+    return hashlib.sha256(static(name)).hexdigest()[:12]
+
+
+@cache
+def environment() -> Environment:
+    """The templates; whatever is not marked as made by us is escaped, and a name that is missing is an error."""
+    made = Environment(
+        loader=PackageLoader("millstream.console.web"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        auto_reload=False,
+    )
+    shown = (
+        words.name,
+        words.brief,
+        words.lines,
+        words.count,
+        words.rate,
+        words.span,
+        words.ago,
+        words.micros,
+        words.size,
+        words.moment,
+    )
+    made.filters.update({function.__name__: function for function in shown})
+    made.filters["stamp"] = time_text
+    made.filters["json"] = json_text
+    made.globals.update(
+        plural=words.plural, static=lambda name: f"/static/{name}?v={version(name)}", form_word=links.form_word
+    )
+    return made
+
+
+def html(page: WebPage, asked: Asked) -> bytes:
+    """The whole page. What is shown of names has no half characters in it; one that was missed must not be the end."""
+    text = environment().get_template(f"{page.name}.html").render(_context(page, asked, whole=True))
+    return text.encode(errors="backslashreplace")
+
+
+def inner(page: WebPage, asked: Asked) -> str:
+    """What is inside its ``main``: the part that is refreshed."""
+    template = environment().get_template(f"{page.name}.html")
+    context = template.new_context(_context(page, asked, whole=False))
+    return "".join(template.blocks["content"](context))
+
+
+def twin(page: WebPage, asked: Asked) -> str:
+    """The facts as JSON."""
+    whole = {
+        "page": page.name,
+        "server": asked.watch.server.address,
+        "at_ms": page.at_ms,
+        "trouble": page.trouble or None,
+        "shell": [shell_line(line) for line in page.shell],
+        "commands": _commands(page),
+        "commands_sent": page.sent,
+        **page.facts,
+    }
+    return json_text(whole, indent=2) + "\n"
+
+
+def event(kind: str, facts: dict[str, Any]) -> bytes:
+    """A server-sent event."""
+    return f"event: {kind}\ndata: {json.dumps(facts)}\n\n".encode()
+
+
+def _context(page: WebPage, asked: Asked, *, whole: bool) -> dict[str, Any]:
+    """What the templates may use.
+
+    Args:
+        page: what is shown.
+        asked: for whom.
+        whole: all of the page, not only what is refreshed.
+    """
+    context = {"page": page, "asked": asked, "link": asked.link, "here": asked.here, **page.view}
+    if whole:
+        servers = [(each.name, links.address("/", {}, number)) for number, each in enumerate(asked.settings.servers)]
+        context |= {
+            "version": __version__,
+            "sections": [(asked.link(path), title, path == asked.path) for path, title in SECTIONS],
+            "servers": servers,
+        }
+    context |= {
+        "twin": links.twin(asked.path, asked.query),
+        "shell": [shell_line(line) for line in page.shell],
+        "commands": _commands(page),
+    }
+    return context
+
+
+def _commands(page: WebPage) -> list[str]:
+    return [words.brief(raw_line(command), _LONG) for command in page.commands[:_COMMANDS]]

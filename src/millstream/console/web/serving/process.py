@@ -1,0 +1,108 @@
+"""The console as a process: a socket, uvicorn, and one line that says where it is."""
+
+import asyncio
+import socket
+from collections.abc import Callable
+
+import uvicorn
+
+from millstream.console.web.serving.app import console_app
+from millstream.console.web.settings import ConsoleSettings
+from millstream.console.web.watch import ServerWatch
+from millstream.errors import UsageError
+
+USUAL_PORT = 8379
+"""The port that is tried first."""
+
+_GRACE = 1  # seconds for answers under way when it ends; live pages never end by themselves
+
+
+class PortError(UsageError):
+    """The console cannot listen there; the text says what to do."""
+
+
+def bind(host: str, port: int | None) -> socket.socket:
+    """A socket that listens.
+
+    Args:
+        host: name or address.
+        port: its number, 0 for a free one; None for the usual one, or a free one where that is taken.
+
+    Raises:
+        PortError: it cannot listen there.
+    """
+    try:
+        family, _, _, _, address = socket.getaddrinfo(host, port or 0, type=socket.SOCK_STREAM)[0]
+    except OSError as error:
+        raise PortError(f"--host {host}: {error.strerror}: give an address of this machine") from None
+    wanted = [USUAL_PORT, 0] if port is None else [port]
+    for at in wanted:
+        opened = socket.socket(family, socket.SOCK_STREAM)
+        opened.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            opened.bind((address[0], at, *address[2:]))
+        except OSError as error:
+            opened.close()
+            if at == wanted[-1]:
+                raise PortError(
+                    f"cannot listen at {host} port {at} ({error.strerror}): give another --port, or leave it out for a "
+                    "free one"
+                ) from None
+            continue
+        return opened
+    raise AssertionError("the last port either opens or raises")
+
+
+def address_of(host: str, opened: socket.socket) -> str:
+    """Where a browser finds it."""
+    name = f"[{host}]" if ":" in host else host
+    return f"http://{name}:{opened.getsockname()[1]}/"
+
+
+def run(settings: ConsoleSettings, host: str, port: int | None, ready: Callable[[str], None]) -> None:
+    """Serve until SIGINT or SIGTERM.
+
+    Args:
+        settings: what is shown, and to whom.
+        host: where to listen.
+        port: as for :func:`bind`.
+        ready: called with the address as soon as it answers there.
+
+    Raises:
+        PortError: it cannot listen there.
+    """
+    opened = bind(host, port)
+    server = ConsoleProcess(settings, lambda: ready(address_of(host, opened)))
+    with opened:
+        asyncio.run(server.serve([opened]))
+
+
+class ConsoleProcess(uvicorn.Server):
+    """Uvicorn, without a log of addresses: they have the names of streams in them.
+
+    Args:
+        settings: of the console.
+        ready: called when it answers.
+
+    Attributes:
+        watches: the servers that are looked at.
+    """
+
+    def __init__(self, settings: ConsoleSettings, ready: Callable[[], None]) -> None:
+        self.watches = [ServerWatch(server) for server in settings.servers]
+        config = uvicorn.Config(
+            console_app(settings, self.watches),
+            log_config=None,
+            access_log=False,
+            server_header=False,
+            proxy_headers=False,  # the guard decides whose word counts
+            timeout_graceful_shutdown=_GRACE,
+        )
+        super().__init__(config)
+        self._ready = ready
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """As uvicorn does; then say so."""
+        await super().startup(sockets)
+        if self.started:
+            self._ready()

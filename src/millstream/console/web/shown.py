@@ -1,0 +1,89 @@
+"""Values of entries as text for pages: decoded, in one line or laid out, no more of them than a page bears. Pure."""
+
+from dataclasses import dataclass, replace
+
+from millstream.console.model.entries import EntryView
+from millstream.console.payloads.decode import Decoded
+from millstream.console.payloads.entry import EntryPayload
+from millstream.printable import printable
+from millstream.texts import json_text
+
+SHORT, LONG = 200, 20_000
+"""Letters of a value in a table, and on its own page."""
+
+
+LIGHT = 16_384
+"""Bytes of a value that a list of entries keeps; all of it is on the entry's own page."""
+
+CUT = b"... (cut: the entry's own page has all of it)"
+"""Stands behind what is kept of a longer value."""
+
+
+def light(entry: EntryView) -> EntryView:
+    """An entry without the rest of its long values: a reading of many must not hold all of them."""
+    if all(len(value) <= LIGHT and len(name) <= LIGHT for name, value in entry.fields):
+        return entry
+    return replace(entry, fields=tuple((light_value(name), light_value(value)) for name, value in entry.fields))
+
+
+def light_value(value: bytes) -> bytes:
+    """A value, or its beginning and a note that there is more."""
+    return value if len(value) <= LIGHT else value[:LIGHT] + CUT
+
+
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """One field.
+
+    Attributes:
+        name: of the field.
+        form: as what its value was decoded.
+        size: of the value in bytes.
+        text: the value; nothing in it moves a cursor.
+        cut: how many letters were left out.
+        note: what is odd about it.
+    """
+
+    name: str
+    form: str
+    size: int
+    text: str
+    cut: int = 0
+    note: str = ""
+
+
+def in_brief(payload: EntryPayload) -> list[Shown]:
+    """The fields of an entry for a row of a table.
+
+    Of the workers' envelope, what is in it: its headers are on the entry's own page.
+    """
+    if any(found.form == "envelope" for _, found in payload.fields):
+        return [_brief(name, value) for name, value in payload.record.items()]
+    return [_shown(name, found, SHORT, indent=None) for name, found in payload.fields]
+
+
+def in_full(payload: EntryPayload) -> list[Shown]:
+    """The fields of an entry, each laid out."""
+    return [_shown(name, found, LONG, indent=2) for name, found in payload.fields]
+
+
+def _brief(name: str, value: object) -> Shown:
+    text = value if isinstance(value, str) else json_text(value)
+    return Shown(name, "envelope", len(text), printable(text[:SHORT]), max(len(text) - SHORT, 0))
+
+
+def _shown(name: str, found: Decoded, most: int, indent: int | None) -> Shown:
+    """A field.
+
+    Args:
+        name: of it.
+        found: its value.
+        most: letters.
+        indent: of JSON; None for one line.
+    """
+    if found.form == "hex":
+        assert isinstance(found.value, bytes)
+        raw = found.value[: most // 3]
+        return Shown(name, "hex", found.size, raw.hex(" "), max(found.size - len(raw), 0), found.note)
+    text = found.value if isinstance(found.value, str) else json_text(found.value, indent)
+    return Shown(name, found.form, found.size, printable(text[:most]), max(len(text) - most, 0), found.note)

@@ -1,0 +1,241 @@
+"use strict";
+// Everything here is comfort: without it the pages are whole. What the server sent is put in place piece by piece, so
+// that what is selected, open, focused or scrolled stays so. Text never becomes HTML but in parse().
+
+const root = document.documentElement;
+try {
+  const chosen = localStorage.getItem("theme");
+  if (chosen === "light" || chosen === "dark") root.dataset.theme = chosen;
+} catch { /* storage is switched off: the system's choice it is */ }
+
+const policy = window.trustedTypes
+  ? trustedTypes.createPolicy("millstream", { createHTML: (text) => text })
+  : { createHTML: (text) => text };
+
+// The one place: pages of this console's own server, in which it escaped everything. A parsed document runs no script.
+function parse(text) {
+  return new DOMParser().parseFromString(policy.createHTML(`<!doctype html><main>${text}</main>`), "text/html").body.firstChild;
+}
+
+function keyOf(node) {
+  return node.nodeType === 1 ? node.dataset.key || node.id || "" : "";
+}
+
+function alike(one, other) {
+  return one.nodeType === other.nodeType && one.nodeName === other.nodeName && keyOf(one) === keyOf(other);
+}
+
+function morph(old, fresh) {
+  if (old.nodeType !== 1) {
+    if (old.data !== fresh.data) old.data = fresh.data;
+    return;
+  }
+  for (const { name } of [...old.attributes]) {
+    if (!fresh.hasAttribute(name) && !kept(old, name)) old.removeAttribute(name);
+  }
+  for (const { name, value } of fresh.attributes) {
+    if (old.getAttribute(name) !== value && !kept(old, name)) old.setAttribute(name, value);
+  }
+  if (old.nodeName === "INPUT") return;
+  morphChildren(old, fresh);
+}
+
+// What the reader, and not the server, has set: an open list, the row they are at, a button that scripts bring out.
+function kept(node, name) {
+  return (name === "open" && node.nodeName === "DETAILS") || (name === "class" && node.classList.contains("at")) ||
+    (name === "hidden" && node.nodeName === "BUTTON");
+}
+
+function morphChildren(old, fresh) {
+  const named = new Map();
+  for (const child of old.childNodes) {
+    const key = keyOf(child);
+    if (key) named.set(key, child);
+  }
+  let at = old.firstChild;
+  for (const want of [...fresh.childNodes]) {
+    const key = keyOf(want);
+    const found = key ? named.get(key) : at && !keyOf(at) && alike(at, want) ? at : null;
+    if (found && alike(found, want)) {
+      if (found === at) at = at.nextSibling;
+      else old.insertBefore(found, at);
+      morph(found, want);
+    } else {
+      old.insertBefore(document.importNode(want, true), at);
+    }
+  }
+  while (at) {
+    const next = at.nextSibling;
+    at.remove();
+    at = next;
+  }
+}
+
+addEventListener("DOMContentLoaded", () => {
+  const main = document.getElementById("main");
+  const state = document.getElementById("state");
+  const notice = document.getElementById("notice");
+  const pause = document.getElementById("pause");
+  const help = document.getElementById("help");
+  const isLive = main.hasAttribute("data-live");
+  let source = null;
+  let paused = false;
+  let lost = false;
+  let every = 1;
+  let at = Number(main.dataset.at);
+  let trouble = notice.hidden ? "" : notice.textContent;
+  let skew = 0; // the server's clock less ours
+
+  function age() {
+    return Math.max(0, Math.round((Date.now() + skew - at) / 1000));
+  }
+
+  function long(seconds) {
+    if (seconds < 60) return `${seconds} s`;
+    return seconds < 3600 ? `${Math.floor(seconds / 60)} min` : `${Math.floor(seconds / 3600)} h`;
+  }
+
+  function say() {
+    if (!isLive) return;
+    const old = age();
+    const kind = paused ? "paused" : lost || trouble ? "lost" : "live";
+    const pace = every > 1.5 ? `, every ${Math.round(every)} s` : "";
+    const text = paused ? `paused, ${long(old)} old` : kind === "lost" ? `${long(old)} old` : `live${pace}`;
+    if (state.dataset.state !== kind) state.dataset.state = kind;
+    if (state.textContent !== text) state.textContent = text;
+    const words = lost && !paused
+      ? `The console does not answer since ${long(old)}; it is asked again and again. What you see is as old.`
+      : trouble;
+    if (notice.textContent !== words) notice.textContent = words;
+    notice.hidden = !words;
+  }
+
+  function take(event) {
+    const facts = JSON.parse(event.data);
+    lost = false;
+    trouble = facts.trouble;
+    every = facts.every;
+    if (facts.at !== at || !skew) skew = Math.min(facts.at - Date.now(), skew || Infinity);
+    at = facts.at;
+    if (facts.html !== undefined) {
+      morphChildren(main, parse(facts.html));
+      document.title = `${facts.title} · Millstream`;
+      bringOut();
+    }
+    say();
+  }
+
+  function open() {
+    if (source || paused || document.hidden || !isLive) return;
+    source = new EventSource(location.pathname + location.search);
+    source.addEventListener("page", take);
+    source.addEventListener("same", take);
+    source.onerror = () => {
+      lost = true;
+      if (source.readyState === EventSource.CLOSED) { // an answer that is no stream: ask again ourselves
+        close();
+        setTimeout(open, 2000);
+      }
+      say();
+    };
+  }
+
+  function close() {
+    if (source) source.close();
+    source = null;
+  }
+
+  function setPaused(wanted) {
+    paused = wanted;
+    pause.textContent = paused ? "Go on" : "Pause";
+    pause.setAttribute("aria-pressed", String(paused));
+    if (paused) close();
+    else open();
+    say();
+  }
+
+  function setTheme() {
+    const dark = root.dataset.theme ? root.dataset.theme === "dark" : matchMedia("(prefers-color-scheme: dark)").matches;
+    root.dataset.theme = dark ? "light" : "dark";
+    try { localStorage.setItem("theme", root.dataset.theme); } catch { /* it lasts for this page */ }
+  }
+
+  function bringOut() {
+    for (const button of document.querySelectorAll("button.copy[hidden]")) button.hidden = false;
+  }
+
+  // The rows that lead somewhere, and the one that the keys are at
+  function rows() {
+    return [...main.querySelectorAll("[data-href]")].filter((row) => row.offsetParent !== null);
+  }
+
+  function move(step) {
+    const all = rows();
+    const from = all.findIndex((row) => row.classList.contains("at"));
+    const to = Math.min(Math.max(from + step, 0), all.length - 1);
+    if (!all.length) return;
+    if (from >= 0) all[from].classList.remove("at");
+    all[to].classList.add("at");
+    all[to].scrollIntoView({ block: "nearest" });
+    const link = [...all[to].querySelectorAll("a")].find((each) => each.getAttribute("href") === all[to].dataset.href);
+    if (link) link.focus({ preventScroll: true });
+  }
+
+  const places = { o: 0, d: 1, w: 2, s: 3 };
+  let going = false;
+
+  function key(event) {
+    if (event.ctrlKey || event.metaKey || event.altKey) return;
+    const typing = /^(INPUT|TEXTAREA|SELECT)$/.test(event.target.nodeName);
+    if (typing) {
+      if (event.key === "Escape") event.target.blur();
+      return;
+    }
+    if (help.open) return;
+    if (going) {
+      going = false;
+      const link = document.querySelectorAll(".bar nav a")[places[event.key]];
+      if (link) link.click();
+      return;
+    }
+    const actions = {
+      "/": () => document.querySelector(".find input").select(),
+      "?": () => help.showModal(),
+      j: () => move(1),
+      k: () => move(-1),
+      p: () => isLive && setPaused(!paused),
+      t: setTheme,
+      u: () => [...document.querySelectorAll("[data-up]")].slice(-1).forEach((link) => link.click()),
+      g: () => { going = true; setTimeout(() => { going = false; }, 1500); },
+    };
+    if (Object.hasOwn(actions, event.key)) {
+      event.preventDefault();
+      actions[event.key]();
+    }
+  }
+
+  pause.hidden = !isLive;
+  pause.onclick = () => setPaused(!paused);
+  const theme = document.getElementById("theme");
+  theme.hidden = false;
+  theme.onclick = setTheme;
+  const keys = document.getElementById("keys");
+  keys.hidden = false;
+  keys.onclick = () => help.showModal();
+  addEventListener("keydown", key);
+  addEventListener("click", (event) => {
+    const button = event.target.closest("button.copy");
+    if (!button) return;
+    navigator.clipboard.writeText(button.dataset.copy).then(() => {
+      button.textContent = "Copied";
+      setTimeout(() => { button.textContent = "Copy"; }, 1500);
+    });
+  });
+  document.addEventListener("visibilitychange", () => (document.hidden ? close() : open()));
+  addEventListener("pagehide", close);
+  addEventListener("pageshow", open);
+  bringOut();
+  open();
+  say();
+  setInterval(say, 1000);
+});

@@ -1,0 +1,220 @@
+"""One server that is looked at: each question asked once for all who look, no more often than the server can bear.
+
+Nothing is asked by itself. A page that is loaded, or kept live, wants a reading; if there is one that is fresh enough
+it is that one, if one is under way it is waited for. How long a reading stays fresh follows from what all the readings
+that somebody looks at took: together they take at most :data:`SHARE` of the time. Where the server does not answer, the
+last reading is shown with its age and the reason.
+"""
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, Hashable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Generic, TypeVar
+
+from millstream.client.line import AccessDenied, Command, Disconnected, Line, Reply
+from millstream.client.open import open_line
+from millstream.client.url import without_password
+from millstream.console.web.history import History
+from millstream.console.web.settings import ConsoleServer
+
+T = TypeVar("T")
+
+FRESH = 0.9
+"""Seconds for which a reading is always good enough: pages are refreshed once a second."""
+
+KEPT = 64
+"""Readings that are kept, whatever is asked for."""
+
+STALEST = 15.0
+"""Seconds after which it never is."""
+
+SHARE = 0.02
+"""Of the time that readings may take, all together."""
+
+_LOOKED_AT = 30.0  # seconds for which a reading counts as one that somebody looks at
+# Readings from which on what they took is believed, and seconds at most before: the first one connects
+_SURE, _UNSURE = 3, 0.02
+_NOTED = 200  # commands that a page shows
+_APART = 15_000  # milliseconds between readings that are kept for rates
+
+
+@dataclass(frozen=True, slots=True)
+class Reading(Generic[T]):
+    """What a server said.
+
+    Attributes:
+        value: the facts.
+        at_ms: wall milliseconds when it had answered.
+        took: seconds it took.
+        commands: the first of those that were sent.
+        sent: how many were sent.
+        trouble: why there is no newer one, in words; empty where it is fresh.
+        before: the same question's reading of up to 30 seconds ago, for rates; None for the first one.
+    """
+
+    value: T
+    at_ms: int
+    took: float
+    commands: tuple[Command, ...]
+    sent: int
+    trouble: str = ""
+    before: "Reading[T] | None" = None
+
+
+class NotedLine(Line):
+    """A line that notes what is sent, and leaves the sending to another."""
+
+    def __init__(self, line: Line, noted: list[Command]) -> None:  # not Line's: there is no connection of its own
+        self._to = line
+        self._noted = noted
+
+    def calls(
+        self, commands: Sequence[Command], *, timeout: float | None = None, only_if: Callable[[], bool] | None = None
+    ) -> "asyncio.Future[list[Reply]]":
+        """As :meth:`Line.calls`.
+
+        Args:
+            commands: what to send.
+            timeout: seconds they may take.
+            only_if: their condition.
+        """
+        self._noted.extend(commands)
+        return self._to.calls(commands, timeout=timeout, only_if=only_if)
+
+    def near(self, key: str) -> Line:
+        """As :meth:`Line.near`."""
+        return NotedLine(self._to.near(key), self._noted)
+
+    async def nodes(self) -> list[Line]:
+        """As :meth:`Line.nodes`."""
+        return [NotedLine(node, self._noted) for node in await self._to.nodes()]
+
+
+@dataclass(slots=True)
+class _Kept:
+    """One question's last reading, and the one under way."""
+
+    reading: Reading[Any] | None = None
+    marks: tuple[Reading[Any], ...] = ()
+    took: tuple[float, ...] = ()  # by the last readings: the least is the server's part, the rest is this machine's
+    made: float = 0.0
+    wanted: float = 0.0
+    under_way: "asyncio.Task[Reading[Any]] | None" = None
+
+
+class ServerWatch:
+    """A server that is looked at.
+
+    Args:
+        server: which one.
+    """
+
+    def __init__(self, server: ConsoleServer) -> None:
+        self.server = server
+        self.history = History()
+        self._line: Line | None = None
+        self._kept: dict[Hashable, _Kept] = {}
+
+    @property
+    def line(self) -> Line:
+        """The connection that all readings share; it is made when it is first needed."""
+        if self._line is None:
+            self._line = open_line(self.server.url, redial=True)
+        return self._line
+
+    async def read(self, question: Hashable, work: Callable[[Line], Awaitable[T]]) -> Reading[T]:
+        """A reading that is fresh enough.
+
+        Args:
+            question: names it: what is asked under the same name is the same.
+            work: asks the server.
+
+        Raises:
+            Disconnected: the server does not answer, and never did.
+            AccessDenied: it does not let us in.
+            MillstreamError: whatever ``work`` raises.
+        """
+        now = time.monotonic()
+        kept = self._kept.setdefault(question, _Kept())
+        kept.wanted = now
+        if kept.reading is not None and now - kept.made < self.every():
+            return kept.reading
+        if kept.under_way is None:
+            self._forget(now)
+            kept.under_way = asyncio.create_task(self._make(kept, work))
+        # one who goes away must not take the reading from the others
+        return await asyncio.shield(kept.under_way)
+
+    def every(self) -> float:
+        """Seconds between two readings of the same, at present."""
+        now = time.monotonic()
+        took = sum(_cost(kept.took) for kept in self._kept.values() if kept.took and now - kept.wanted < _LOOKED_AT)
+        return min(max(FRESH, took / SHARE), STALEST)
+
+    @property
+    def size(self) -> int:
+        """Readings that are kept."""
+        return len(self._kept)
+
+    def changed(self) -> None:
+        """Something was changed through the console: what was read before is no more good enough."""
+        for kept in self._kept.values():
+            kept.made = 0.0
+
+    async def close(self) -> None:
+        """Hang up."""
+        tasks = [kept.under_way for kept in self._kept.values() if kept.under_way is not None]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        if self._line is not None:
+            await self._line.close()
+
+    async def _make(self, kept: _Kept, work: Callable[[Line], Awaitable[T]]) -> Reading[T]:
+        noted: list[Command] = []
+        began = time.monotonic()
+        try:
+            value = await work(NotedLine(self.line, noted))
+        except (Disconnected, AccessDenied) as error:
+            words = unanswered(self.server, error)
+            if kept.reading is None:
+                raise type(error)(words) from error
+            kept.made = time.monotonic()
+            kept.reading = replace(kept.reading, trouble=words)
+            return kept.reading
+        finally:
+            kept.under_way = None
+        kept.made = time.monotonic()
+        at_ms = time.time_ns() // 1_000_000
+        bare = Reading(value, at_ms, kept.made - began, tuple(noted[:_NOTED]), len(noted))
+        kept.took = (*kept.took[-4:], bare.took)
+        kept.reading = replace(bare, before=kept.marks[0] if kept.marks else None)
+        if not kept.marks or at_ms - kept.marks[-1].at_ms >= _APART:
+            kept.marks = (*kept.marks[-1:], bare)
+        return kept.reading
+
+    def _forget(self, now: float) -> None:
+        """Let go of what nobody looks at, so that memory stays bounded whatever is asked for."""
+        old = [name for name, kept in self._kept.items() if kept.under_way is None and now - kept.wanted > _LOOKED_AT]
+        by_use = sorted(
+            (name for name, kept in self._kept.items() if kept.under_way is None),
+            key=lambda name: self._kept[name].wanted,
+        )
+        for name in {*old, *by_use[: max(len(self._kept) - KEPT, 0)]}:
+            del self._kept[name]
+
+
+def _cost(took: tuple[float, ...]) -> float:
+    """What a reading costs the server: the least of the last times, and at first no more than a moment."""
+    return min(took) if len(took) >= _SURE else min(*took, _UNSURE)
+
+
+def unanswered(server: ConsoleServer, error: Exception) -> str:
+    """One sentence for a server that does not answer: which, why, and what to do. No secret is in it."""
+    said = without_password(str(error)).rstrip(".")
+    if isinstance(error, AccessDenied):
+        return (
+            f"{server.address} does not let the console in ({said}): start the console with the URL of a user that may"
+        )
+    return f"{server.address} does not answer ({said}): start it, or start the console with another URL"

@@ -1,0 +1,66 @@
+"""``millstream console``: what it refuses, and what to do then; nothing of a password is said."""
+
+import socket
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from millstream.cli.main import main
+from support.ports import free_port
+
+
+def console(*words: str, **environment: str) -> Result:
+    """The command in this process, with nothing of the caller's environment that counts."""
+    bare = dict.fromkeys(["MILLSTREAM_URL", "REDIS_URL", "MILLSTREAM_CONSOLE_PASSWORD"])
+    return CliRunner().invoke(main, ["console", *words], env=bare | environment)
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.0.2.1", "console.example.org"])
+def test_others_reach_it_only_if_it_asks_who_they_are(host: str) -> None:
+    """The message names the three ways out, and the tunnel that needs none."""
+    found = console("--host", host)
+    assert found.exit_code == 2
+    for word in ("--password-file", "--user-header", "ssh -L"):
+        assert word in found.stderr
+
+
+def test_a_password_is_not_for_the_command_line() -> None:
+    """Everybody on the machine would see it; the message does not show it either."""
+    found = console("redis://anna:s3cret@127.0.0.1:6379/0")
+    assert (found.exit_code, "s3cret" in found.stderr) == (2, False)
+    assert "MILLSTREAM_URL" in found.stderr
+    assert "@FILE" in found.stderr
+
+
+def test_urls_are_taken_from_a_file(tmp_path: Path) -> None:
+    """One a line; a file without any, and one that is not there, are said so."""
+    file = tmp_path / "servers"
+    file.write_text("# ours\n\n")
+    assert "has no URL in it" in console(f"@{file}").stderr
+    assert "cannot be read" in console(f"@{file}.not").stderr
+    file.write_text("http://:s3cret@example.org\n")
+    found = console(f"@{file}")
+    assert (found.exit_code, "s3cret" in found.stderr, "a server URL starts with" in found.stderr) == (2, False, True)
+
+
+def test_an_empty_password_is_none(tmp_path: Path) -> None:
+    """A file whose first line is empty would let everybody in."""
+    file = tmp_path / "password"
+    file.write_text("\nsecret")
+    assert "its first line is the password" in console("--host", "0.0.0.0", "--password-file", str(file)).stderr
+
+
+def test_a_port_that_is_taken_is_said_so() -> None:
+    """With what to do about it."""
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", free_port()))
+        taken.listen()
+        found = console("--port", str(taken.getsockname()[1]))
+    assert (found.exit_code, "another --port" in found.stderr) == (2, True)
+
+
+def test_its_help_says_what_it_does() -> None:
+    """With examples; without loading the web's packages."""
+    found = console("--help")
+    assert (found.exit_code, found.stdout.count("millstream console")) == (0, 4)

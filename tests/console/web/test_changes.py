@@ -1,0 +1,154 @@
+"""Changes through the pages: previewed, confirmed, made once, written down; refused where they may not be."""
+
+from collections.abc import Iterator
+from urllib.parse import urlencode
+
+import pytest
+import redis
+
+from millstream.console.changes.actions import BY_NAME
+from millstream.console.web.pages.change import MAKERS
+from support.console import Answer, ConsoleThread
+
+
+@pytest.fixture(scope="module")
+def changing(data) -> Iterator[ConsoleThread]:
+    """A console that may change something."""
+    with ConsoleThread(data.url, allow_changes=True) as found:
+        yield found
+
+
+@pytest.fixture
+def held(client: redis.Redis, changing: ConsoleThread) -> redis.Redis:
+    """A group with ten entries, four of them with one consumer."""
+    for number in range(1, 11):
+        client.xadd("s", {"n": number}, id=f"{number}-0")
+    client.xgroup_create("s", "g", id="0")
+    client.xreadgroup("g", "c1", {"s": ">"}, count=4)
+    changing.forget()
+    return client
+
+
+CLAIM = {"do": "pending claim", "key": "s", "group": "g", "consumer": "c1", "to": "c2"}
+
+
+def preview(console: ConsoleThread, words: dict[str, str]) -> Answer:
+    return console.ask(f"/change.json?{urlencode(words)}")
+
+
+def confirm(console: ConsoleThread, words: dict[str, str], **headers: str) -> Answer:
+    body = urlencode(words).encode()
+    return console.ask("/change", method="POST", body=body, **{"origin": console.address, **headers})
+
+
+def holders(client: redis.Redis) -> dict[bytes, int]:
+    return {row["name"]: row["pending"] for row in client.xinfo_consumers("s", "g") if row["pending"]}
+
+
+def test_a_change_is_previewed_confirmed_and_written_down(changing: ConsoleThread, held: redis.Redis) -> None:
+    """The preview changes nothing; the change is what it said, with who, from where, and its undo."""
+    facts = preview(changing, CLAIM).facts
+    assert (facts["applied"], facts["action"], holders(held)) == (False, "pending claim", {b"c1": 4})
+    made = confirm(changing, CLAIM | {"digest": facts["digest"]})
+    assert (made.status, "Done" in made.text, holders(held)) == (200, True, {b"c2": 4})
+    ((_, written),) = held.xrange("millstream:audit")
+    assert (written[b"action"], written[b"via"], written[b"from"]) == (b"pending claim", b"console", b"127.0.0.1")
+    undo = {"do": "audit undo", "change": written[b"change"].decode()}
+    undone = confirm(changing, undo | {"digest": preview(changing, undo).facts["digest"]})
+    assert (undone.status, holders(held)) == (200, {b"c1": 4})
+
+
+def test_a_group_is_rewound_by_its_page(changing: ConsoleThread, held: redis.Redis) -> None:
+    """Before and after are shown; the lag stays known."""
+    words = {"do": "group rewind", "key": "s", "group": "g", "to": "2-0"}
+    facts = preview(changing, words).facts
+    table = {row["fact"]: (row["before"], row["after"]) for row in facts["before_after"]}
+    assert (table["lag"], table["last delivered id"]) == ((6, 8), ("4-0", "2-0"))
+    assert confirm(changing, words | {"digest": facts["digest"]}).status == 200
+    (group,) = held.xinfo_groups("s")
+    assert (group["last-delivered-id"], group["lag"]) == (b"2-0", 8)
+
+
+def test_what_moved_since_its_preview_is_not_changed(changing: ConsoleThread, held: redis.Redis) -> None:
+    """The page shows what would happen now instead; without a digest that is all that happens as well."""
+    facts = preview(changing, {"do": "group rm", "key": "s", "group": "g"}).facts
+    held.xreadgroup("g", "c2", {"s": ">"}, count=1)
+    for digest in (facts["digest"], ""):
+        again = confirm(changing, {"do": "group rm", "key": "s", "group": "g", "digest": digest})
+        assert "has moved meanwhile" in again.text
+        assert len(held.xinfo_groups("s")) == 1
+
+
+def test_a_read_only_console_changes_nothing(console: ConsoleThread, held: redis.Redis) -> None:
+    """Whatever is posted; it previews, without a button, and says how it is done."""
+    facts = preview(console, CLAIM).facts
+    answer = confirm(console, CLAIM | {"digest": facts["digest"]})
+    assert (answer.status, "read-only" in answer.text, holders(held)) == (403, True, {b"c1": 4})
+    page = console.ask(f"/change?{urlencode(CLAIM)}").text
+    assert ('class="act' in page, "read-only" in page) == (False, True)
+    assert "Change something" not in console.ask("/group?key=s&group=g").text
+    assert "Change something" not in console.ask("/stream?key=s").text
+
+
+@pytest.mark.parametrize("headers", [{"origin": "http://evil.example"}, {"sec_fetch_site": "cross-site"}])
+def test_another_sites_page_changes_nothing(
+    changing: ConsoleThread, held: redis.Redis, headers: dict[str, str]
+) -> None:
+    """Even with the digest; and no address that is asked for changes anything."""
+    facts = preview(changing, CLAIM).facts
+    words = CLAIM | {"digest": facts["digest"], "anyway": "1"}
+    assert confirm(changing, words, **headers).status == 403
+    changing.ask(f"/change?{urlencode(words)}")
+    assert holders(held) == {b"c1": 4}
+
+
+def test_what_a_user_may_not_is_greyed_out_with_the_reason(data, client: redis.Redis) -> None:
+    """By the server's own rules; the form says who may not what, and the change is refused as well."""
+    client.xadd("s", {"n": 1}, id="1-0")
+    client.xgroup_create("s", "g", id="0")
+    client.xreadgroup("g", "c1", {"s": ">"})
+    client.acl_setuser("looker", enabled=True, passwords=["+pw"], keys=["*"], categories=["+@read", "+@connection"],
+                       commands=["+info", "+acl|whoami", "+acl|dryrun", "+xinfo", "+command"])  # fmt: skip
+    url = data.url.replace("redis://", "redis://looker:pw@")
+    with ConsoleThread(url, allow_changes=True) as limited:
+        page = limited.ask("/group?key=s&group=g").text
+        assert "disabled" in page
+        assert "run XGROUP SETID here" in page
+        refused = preview(limited, CLAIM)
+        assert (refused.status, "does not let the user" in refused.facts["error"]) == (403, True)
+    client.acl_deluser("looker")
+
+
+@pytest.mark.parametrize(
+    ("words", "status", "said"),
+    [
+        ({"do": "stream explode"}, 404, "makes no change"),
+        ({}, 404, "needs do="),
+        (CLAIM | {"to": ""}, 403, "to whom?"),
+        (CLAIM | {"consumer": ""}, 403, "which entries?"),
+        (CLAIM | {"idle": "soon"}, 403, "idle"),
+        (CLAIM | {"ids": "x"}, 403, "no entry"),
+        ({"do": "group rewind", "key": "s", "group": "g", "to": "nowhere"}, 403, "no place"),
+        ({"do": "group rm", "key": "s", "group": "<b>"}, 404, "no group"),
+    ],
+)
+def test_a_wrong_word_is_said_so(
+    changing: ConsoleThread, held: redis.Redis, words: dict[str, str], status: int, said: str
+) -> None:
+    """By preview and confirmation alike."""
+    for answer in (preview(changing, words), confirm(changing, words)):
+        assert (answer.status, said in answer.text) == (status, True)
+    assert "<b>" not in changing.ask(f"/change?{urlencode(words)}").text.partition("<main")[2]
+
+
+def test_a_form_has_an_end(changing: ConsoleThread) -> None:
+    """What is longer is not read."""
+    assert confirm(changing, {"do": "x" * 100_000}).status == 413
+
+
+def test_the_page_has_the_shells_words() -> None:
+    """Each change of the page is one of the shell's, by its name; those that the page has not yet are these."""
+    missing = {"stream add", "stream trim", "dead retry", "dead edit", "dead rm", "worker quiet", "worker drain"}
+    missing |= {"worker stop", "worker pause", "worker resume", "worker reap"}
+    assert set(BY_NAME) - set(MAKERS) == missing
+    assert set(MAKERS) <= set(BY_NAME)

@@ -1,0 +1,143 @@
+"""Whose requests the console answers, and what every answer carries, whatever page made a browser ask."""
+
+import base64
+from collections.abc import Iterator
+
+import pytest
+
+from millstream.console.web.serving.guard import POLICY, host_name
+from millstream.console.web.settings import Access, digest
+from support.console import ConsoleThread
+
+
+@pytest.fixture(scope="module")
+def locked(data) -> Iterator[ConsoleThread]:
+    """A console that asks for a password, and believes a proxy on this machine."""
+    access = Access(frozenset({"console.example.org"}), digest("s3cret/é"), "x-user")
+    with ConsoleThread(data.url, access=access) as found:
+        yield found
+
+
+def basic(password: str, user: str = "anna") -> str:
+    return "Basic " + base64.b64encode(f"{user}:{password}".encode()).decode()
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1:{}", "localhost:{}", "[::1]:{}", "LOCALHOST", "10.1.2.3:{}"])
+def test_numbers_and_localhost_are_the_consoles_names(console: ConsoleThread, host: str) -> None:
+    """No name of an attacker's is among them: those have to be resolved."""
+    assert console.ask("/", host=host.format(console.port)).status == 200
+
+
+@pytest.mark.parametrize(
+    "host",
+    ["evil.example:{}", "localhost.evil.example", "127.0.0.1.evil.example:{}", "", "a:b:c", "127.0.0.1:x", "[::1"],
+)
+def test_a_name_that_is_not_the_consoles_gets_no_page(console: ConsoleThread, client, host: str) -> None:
+    """A page of evil.example, whose name now leads to 127.0.0.1, reads nothing; the answer says how to allow a name."""
+    client.xadd("orders", {"n": 1})
+    for path in ("/", "/overview.json", "/static/console.js", "/nowhere"):
+        answer = console.ask(path, host=host.format(console.port))
+        assert (answer.status, b"orders" in answer.body) in [(421, False), (400, False)]
+    assert "--allow-host" in console.ask("/", host="evil.example").text
+
+
+def test_a_name_that_was_allowed_is_answered(locked: ConsoleThread) -> None:
+    """With and without port, in any case, with a dot behind it."""
+    for host in ("console.example.org", "Console.Example.Org:443", "console.example.org."):
+        assert locked.ask("/", host=host, authorization=basic("s3cret/é")).status == 200
+
+
+@pytest.mark.parametrize(
+    ("host", "name"),
+    [
+        ("a", "a"),
+        ("A.b:1", "a.b"),
+        ("[::1]:80", "::1"),
+        ("[::1]", "::1"),
+        (":80", None),
+        ("a:", None),
+        ("[::1]x", None),
+    ],
+)
+def test_a_name_is_taken_out_of_its_header(host: str, name: str | None) -> None:
+    """Lower case, without port; what is none is None."""
+    assert host_name(host) == name
+
+
+def test_another_sites_page_gets_nothing(console: ConsoleThread) -> None:
+    """Neither data for its scripts nor images; another port is another site. A link may be followed."""
+    for site in ("cross-site", "same-site"):
+        asked = console.ask("/overview.json", sec_fetch_site=site, sec_fetch_mode="no-cors")
+        assert asked.status == 403
+        assert console.ask("/", sec_fetch_site=site, sec_fetch_mode="navigate").status == 200
+    assert console.ask("/", sec_fetch_site="same-origin", sec_fetch_mode="cors").status == 200
+    assert console.ask("/", sec_fetch_site="none", sec_fetch_mode="navigate").status == 200
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {},
+        {"origin": "null"},
+        {"origin": "http://evil.example"},
+        {"origin": "http://127.0.0.1:1"},
+        {"origin": "{own}", "sec_fetch_site": "cross-site"},
+        {"origin": "{own}", "sec_fetch_site": "same-site"},
+        {"origin": "ftp://{place}"},
+        {"origin": "{own}.evil.example"},
+    ],
+)
+def test_a_change_needs_to_come_from_the_console(console: ConsoleThread, headers: dict[str, str]) -> None:
+    """Nothing but a page of this very console sends its Origin; without one nobody knows."""
+    own, place = console.address, console.address.removeprefix("http://")
+    given = {name: value.format(own=own, place=place) for name, value in headers.items()}
+    for path in ("/", "/group?key=a&group=b", "/nowhere"):
+        assert console.ask(path, method="POST", **given).status == 403
+
+
+def test_a_change_from_the_console_gets_through(console: ConsoleThread) -> None:
+    """To where it is decided; this page takes none."""
+    assert console.ask("/", method="POST", origin=console.address, sec_fetch_site="same-origin").status == 405
+
+
+def test_every_answer_carries_the_policy(console: ConsoleThread) -> None:
+    """Pages, files, JSON, refusals: no script but ours, no frame, no sniffing, nothing kept by caches."""
+    for path, host in (("/", None), ("/overview.json", None), ("/nowhere", None), ("/", "evil.example")):
+        headers = console.ask(path, host=host).headers
+        assert headers["content-security-policy"] == POLICY
+        assert (headers["x-frame-options"], headers["x-content-type-options"]) == ("DENY", "nosniff")
+        assert headers["cache-control"] == "no-store"
+        assert "server" not in headers
+    assert "immutable" in console.ask("/static/console.css").headers["cache-control"]
+    for word in ("unsafe", "http:", "*", "data:"):
+        assert word not in POLICY
+
+
+def test_files_are_only_ours(console: ConsoleThread) -> None:
+    """No path leads out of the folder."""
+    for path in ("/static/../app.py", "/static/..%2fapp.py", "/static/%2e%2e/app.py", "/static/base.html", "/static/"):
+        assert console.ask(path).status == 404
+
+
+def test_without_the_password_nobody_comes_in(locked: ConsoleThread, client) -> None:
+    """Neither without one, nor with a wrong one, nor with what is none."""
+    client.xadd("orders", {"n": 1})
+    tries = [(path, {}) for path in ("/", "/overview.json", "/static/console.js", "/nowhere")]
+    tries += [("/", {"authorization": given}) for given in (basic("other"), "Basic %%%", "Bearer x", "Basic")]
+    for path, headers in tries:
+        answer = locked.ask(path, **headers)
+        assert (answer.status, b"orders" in answer.body) == (401, False)
+        assert answer.headers["www-authenticate"].startswith("Basic ")
+    answer = locked.ask("/", authorization=basic("s3cret/é"))
+    assert (answer.status, "anna" in answer.text) == (200, True)
+
+
+def test_a_proxys_word_counts_from_its_address_alone(data) -> None:
+    """A header is easily sent: from elsewhere it says nothing."""
+    with ConsoleThread(data.url, access=Access(user_header="x-user")) as trusted:
+        assert "berta" in trusted.ask("/", x_user="berta").text
+        assert trusted.ask("/").status == 401
+        assert trusted.ask("/", x_user=" ").status == 401
+    away = Access(user_header="x-user", proxies=frozenset({"10.0.0.1"}))
+    with ConsoleThread(data.url, access=away) as distant:
+        assert distant.ask("/", x_user="berta").status == 403

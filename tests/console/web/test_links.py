@@ -1,0 +1,52 @@
+"""Addresses carry names of any bytes there and back."""
+
+from urllib.parse import quote, urlsplit
+
+import pytest
+
+from millstream.console.web.links import AddressError, address, form_word, twin, words_of
+
+NAMES = [
+    "orders",
+    "",
+    "a/b/../c",
+    "a b+c%20&d=e#f?g;h",
+    "größe \N{SNOWMAN}",
+    "line\nbreak\r\x00",
+    b"\xff\xfe orders \x80".decode(errors="surrogateescape"),
+    "<script>alert(1)</script>",
+    "'\"`",
+    "key64",
+]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_name_comes_back_from_an_address(name: str) -> None:
+    """Whatever it holds, in ASCII alone, and with nothing that ends the query."""
+    made = address("/group", {"key": name, "group": name, "start": None}, 2)
+    assert made.isascii()
+    parts = urlsplit(made)
+    assert (parts.path, parts.fragment) == ("/group", "")
+    assert words_of(parts.query.encode()) == {"key": name, "group": name, "server": "2"}
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_name_comes_back_from_a_form(name: str) -> None:
+    """A browser sends UTF-8 and its own ends of lines; what is neither goes as base64."""
+    field, value = form_word("key", name)
+    assert value.isprintable()
+    assert words_of(f"{field}={quote(value)}".encode()) == {"key": name}
+
+
+def test_what_is_no_address_is_said_so() -> None:
+    """Too many words, and base64 that is none."""
+    with pytest.raises(AddressError, match="at most 50"):
+        words_of(b"&".join(b"a=1" for _ in range(51)))
+    with pytest.raises(AddressError, match="key64 is no base64"):
+        words_of(b"key64=x")
+
+
+def test_a_twin_is_beside_its_page() -> None:
+    """With the same query; the overview has a name there."""
+    assert twin("/", "") == "/overview.json"
+    assert twin("/group", "key=a&group=%FF") == "/group.json?key=a&group=%FF"

@@ -1,0 +1,156 @@
+"""A server is asked once for all who look, no more than it can bear, and not at all while nobody looks."""
+
+import asyncio
+
+import pytest
+import redis
+
+from millstream.client.line import Line
+from millstream.console.web import watch as watching
+from millstream.console.web.settings import ConsoleServer
+from millstream.console.web.watch import ServerWatch
+from millstream.errors import Disconnected, MillstreamError
+from millstream.server.thread import ServerThread
+from support.clock import own_clock
+from support.console import ConsoleThread
+from support.ports import free_port
+from support.waiting import eventually
+
+
+def calls(client: redis.Redis, command: str) -> int:
+    """How often the server ran a command."""
+    return int(client.info("commandstats").get(f"cmdstat_{command}", {"calls": 0})["calls"])
+
+
+async def test_one_reading_is_for_all_who_look(data: ServerThread) -> None:
+    """Those who come while it is under way wait for it, and those who come soon after get it."""
+    watch = ServerWatch(ConsoleServer(data.url))
+    asked: list[int] = []
+
+    async def work(line: Line) -> bytes:
+        asked.append(1)
+        await asyncio.sleep(0)
+        return bytes(await line.call("PING"))
+
+    readings = await asyncio.gather(*(watch.read("ping", work) for _ in range(50)))
+    assert [one.value for one in readings] == [b"PONG"] * 50
+    await watch.read("ping", work)
+    assert (len(asked), readings[0].commands, readings[0].sent) == (1, (("PING",),), 1)
+    watch.changed()
+    await watch.read("ping", work)
+    assert len(asked) == 2
+    await watch.close()
+
+
+async def test_somebody_who_goes_away_takes_the_reading_from_nobody(data: ServerThread) -> None:
+    """The one who asked first closes the page; the other one gets the answer."""
+    watch = ServerWatch(ConsoleServer(data.url))
+    go_on = asyncio.Event()
+
+    async def work(line: Line) -> int:
+        await go_on.wait()
+        return 7
+
+    first = asyncio.create_task(watch.read("n", work))
+    second = asyncio.create_task(watch.read("n", work))
+    await asyncio.sleep(0)
+    first.cancel()
+    go_on.set()
+    assert (await second).value == 7
+    await watch.close()
+
+
+async def test_readings_take_no_more_than_their_share(data: ServerThread, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The longer they take, all together, the seldomer they are; no question makes another seldom for ever."""
+    watch = ServerWatch(ConsoleServer(data.url))
+    clock = [100.0]
+    own_clock(monkeypatch, watching.__name__, monotonic=lambda: clock[0])
+
+    async def work(line: Line) -> None:
+        clock[0] += 0.03
+
+    assert watch.every() == watching.FRESH
+    for _ in range(3):  # the first ones connect, so that what they took says little
+        watch.changed()
+        await watch.read("a", work)
+    assert watch.every() == pytest.approx(0.03 / watching.SHARE)
+    for _ in range(3):
+        watch.changed()
+        await watch.read("b", work)
+    assert watch.every() == pytest.approx(0.06 / watching.SHARE)
+    clock[0] += 60
+    assert watch.every() == watching.FRESH
+    for number in range(200):
+        await watch.read(number, work)
+    assert watch.every() == watching.STALEST
+    assert watch.size <= watching.KEPT + 1
+    await watch.close()
+
+
+async def test_what_was_read_before_stays_with_its_age(data: ServerThread) -> None:
+    """A server that went away: the last reading and why there is no newer one; no reading ever is an error."""
+    port = free_port()
+    watch = ServerWatch(ConsoleServer(f"redis://:s3cret@127.0.0.1:{port}/0"))
+
+    async def work(line: Line) -> bytes:
+        return bytes(await line.call("PING"))
+
+    with pytest.raises(Disconnected, match=f"127.0.0.1:{port}.*does not answer.*start it") as caught:
+        await watch.read("ping", work)
+    assert "s3cret" not in str(caught.value)
+    answered = ServerWatch(ConsoleServer(data.url))
+    fine = await answered.read("ping", work)
+
+    async def broken(line: Line) -> bytes:
+        raise Disconnected("gone")
+
+    answered.changed()
+    stale = await answered.read("ping", broken)
+    assert (stale.value, stale.at_ms, fine.trouble, "gone" in stale.trouble) == (b"PONG", fine.at_ms, "", True)
+
+    async def refused(line: Line) -> bytes:
+        raise MillstreamError("no such stream")
+
+    answered.changed()
+    with pytest.raises(MillstreamError, match="no such stream"):
+        await answered.read("ping", refused)
+    await asyncio.gather(watch.close(), answered.close())
+
+
+def test_nothing_is_asked_while_nobody_looks(console: ConsoleThread, client: redis.Redis) -> None:
+    """An open page asks about once a second however many there are; a closed one ends it."""
+    client.xadd("quiet", {"n": 1})
+    before = calls(client, "scan")
+    with console.events("/") as one, console.events("/") as other:
+        for _ in range(2):
+            assert one.next()[0] in {"page", "same"}
+            assert other.next()[0] in {"page", "same"}
+    scans = calls(client, "scan") - before
+    assert 0 < scans <= 4
+    eventually(lambda: not console.process.server_state.tasks, what="the pages that were closed are left")
+    seen = calls(client, "scan")
+    assert calls(client, "scan") == seen
+
+
+def test_a_live_page_is_sent_as_it_changes(console: ConsoleThread, client: redis.Redis) -> None:
+    """What is inside its main part, escaped, with the time of the reading; then what came meanwhile."""
+    client.xadd("tail", {"n": "<b>one"})
+    with console.events("/stream?key=tail") as events:
+        kind, facts = events.next()
+        assert (kind, facts["trouble"], facts["title"]) == ("page", "", "tail")
+        assert "&lt;b&gt;one" in facts["html"]
+        assert "<main" not in facts["html"]
+        client.xadd("tail", {"n": "two"})
+        eventually(lambda: "two" in events.next()[1].get("html", ""), what="the new entry is sent")
+
+
+def test_a_server_that_comes_back_is_shown_again(data: ServerThread, tmp_path) -> None:
+    """A page that is open says that the server is gone, and goes on by itself when it is back."""
+    port = free_port()
+    url = f"redis://127.0.0.1:{port}/0"
+    with ConsoleThread(url) as console, console.events("/") as events:
+        kind, facts = events.next()
+        assert (kind, "does not answer" in facts["html"]) == ("page", True)
+        with ServerThread(port=port):
+            eventually(lambda: "Streams and groups" in events.next()[1].get("html", ""), what="the server is shown")
+        eventually(lambda: "does not answer" in events.next()[1]["trouble"], what="it is said that it is gone")
