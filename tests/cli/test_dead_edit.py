@@ -3,6 +3,7 @@
 import json
 import stat
 import sys
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,15 @@ from support.servers import ServerProcess
 def edit(server: ServerProcess, *words: str, **options: Any) -> Result:
     """``millstream dead edit`` in this process."""
     return CliRunner().invoke(main, ["dead", "edit", *words, "--url", server.url], **options)
+
+
+@pytest.fixture(autouse=True)
+def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Where the texts to be edited are: a directory of this test's own, as other runs write into the system's too."""
+    folder = tmp_path / "texts"
+    folder.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(folder))
+    return folder
 
 
 @pytest.fixture
@@ -52,7 +62,7 @@ def kept(done: Result) -> Path:
 
 
 def test_a_corrected_entry_is_put_back_for_its_group(
-    server: ServerProcess, client: redis.Redis, letter: str, tmp_path: Path
+    server: ServerProcess, client: redis.Redis, letter: str, tmp_path: Path, temporary: Path
 ) -> None:
     """In its envelope as it was; its history says that it was edited; the letter is gone, and the text too."""
     code = f"{FIX}\nopen({str(tmp_path / 'seen')!r}, 'w').write(path)"
@@ -68,7 +78,8 @@ def test_a_corrected_entry_is_put_back_for_its_group(
     assert client.xlen("orders:dead") == 0
     ((_, kept_of_it),) = client.xrange("millstream:audit")
     assert (kept_of_it[b"action"], kept_of_it[b"group"]) == (b"dead edit", b"billing")
-    assert not Path((tmp_path / "seen").read_text()).exists()
+    assert Path((tmp_path / "seen").read_text()).parent == temporary
+    assert list(temporary.iterdir()) == []
 
 
 def raw(client: redis.Redis, key: str) -> list[Any]:
