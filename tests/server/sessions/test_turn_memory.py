@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import socket
+import sys
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
@@ -31,6 +32,9 @@ SENT: dict[str, tuple[bytes, list[Any]]] = {
 }
 WOKEN = [[[b"s", [[b"9-1", [b"f", b"v"]]]]]]
 CLOSED = "closed"
+BETWEEN = 0.005
+"""Seconds another thread waits for its turn while nothing fails: the one that commits, for which a loop waits that
+never rests. With ten of them, as ``alone`` has it, each of a hundred allocations may cost ten."""
 
 
 class ShortLoop(asyncio.SelectorEventLoop):
@@ -55,6 +59,7 @@ class ShortLoop(asyncio.SelectorEventLoop):
             callback(*args)
             return
         at, self.fails = self.fails, None
+        sys.setswitchinterval(10)
         _testcapi.set_nomemory(at, at + 1)
         try:
             callback(*args)
@@ -66,10 +71,12 @@ class ShortLoop(asyncio.SelectorEventLoop):
             except MemoryError:  # so it was not reached before
                 self.failed = False
             _testcapi.remove_mem_hooks()
+            sys.setswitchinterval(BETWEEN)
 
 
 async def soon(probe: Callable[[], bool]) -> None:
     """The loop goes round until that is so: many times a millisecond, as this is done for each allocation."""
+    sys.setswitchinterval(BETWEEN)
     async with asyncio.timeout(20):
         while not probe():  # noqa: ASYNC110 - whatever is waited for is done by this loop
             await asyncio.sleep(0)
