@@ -47,7 +47,7 @@ coverage: install ## which modules make test-fast leaves under 80 % (ARGS="-m 'n
 	$(BIN)/python scripts/covered.py -m fast -n 2 --dist loadfile $(ARGS)
 
 # What reaches the core's code; the same with -m long are its campaigns
-CORE_TESTS := tests/engine tests/node/test_batch.py tests/node/test_no_memory.py tests/scripting/test_plain.py tests/node/test_replay.py tests/persistence/test_frame_twins.py
+CORE_TESTS := tests/engine tests/node/test_batch.py tests/node/test_no_memory.py tests/scripting/test_plain.py tests/node/test_replay.py tests/persistence/test_frame_twins.py tests/embedded/test_words.py
 
 sanitize: install ## the native core's tests with checks of what it reads and writes (ARGS="-m long" for the campaigns)
 	scripts/sanitize.sh $(BIN)/python $(CORE_TESTS) $(or $(ARGS),-m "not long")

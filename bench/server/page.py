@@ -19,6 +19,9 @@ and XADD, `bench/server/load.c` for what it cannot send), so that the client is 
 commands a second and, behind it, the **microseconds of the server's processor a command**. Where the machine has other
 work the second holds better, since waiting for a core is not in it. A ratio is to redis-server in the same round, the
 middle one of the rounds; above 1 Millstream is ahead.
+
+Each part says when it was measured and at which commit. Where two show the same command with different figures, what
+lies between their commits is in the difference as well, and the later one holds.
 """
 
 

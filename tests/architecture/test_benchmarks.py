@@ -3,9 +3,12 @@
 import itertools
 import json
 from collections.abc import Iterable
+from pathlib import Path
 
 import hiredis
+import pytest
 from bench.server import cases, goals, page, pictures
+from bench.server.__main__ import main
 
 from support.inprocess import World
 
@@ -29,6 +32,18 @@ def test_every_goal_is_of_cases_that_are_measured() -> None:
     assert named - names == set()
     assert cases.QUICK - names == set()
     assert [goal.name for goal in goals.GOALS if not cases.QUICK & set(goal.cases)] == []
+
+
+def test_a_place_that_takes_no_results_is_refused_before_measuring(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Minutes of measuring would end in an error, and be gone."""
+    monkeypatch.setattr("sys.argv", ["bench", "--quick", "--only", "memory", "--output", str(tmp_path / "none/x.json")])
+    monkeypatch.setenv("PATH", "")  # nothing to measure with, so what does not refuse ends here too
+    with pytest.raises(SystemExit) as ended:
+        main()
+    assert ended.value.code == 2
+    assert f"there is no folder {tmp_path / 'none'}" in capsys.readouterr().err
 
 
 def test_a_goal_is_reached_by_its_slowest_command() -> None:

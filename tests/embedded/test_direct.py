@@ -102,6 +102,29 @@ def test_replies_may_be_text() -> None:
             store.execute("GET", "orders")
 
 
+def test_text_of_a_reply_can_be_sent_again() -> None:
+    """Keys, names and values as they were answered; what came from no reply is refused in words."""
+    with millstream.open_store(text=True) as store:
+        store.execute("XGROUP", "CREATE", b"k\xff", "billing", "0", "MKSTREAM")
+        store.xadd(b"k\xff", {b"n\xfe": b"\x80", "item": "té"})
+        ((key, [(entry, fields)]),) = store.xreadgroup("billing", "anna", {b"k\xff": ">"}).items()
+        assert store.xack(key, "billing", entry) == 1
+        assert store.execute("EXISTS", key) == 1
+        store.xadd("copy", fields)
+        assert [copied for _, copied in store.xrange("copy")] == [fields]
+        with pytest.raises(UsageError, match=r"'\\ud800' is text"):
+            store.execute("GET", "\ud800")
+
+
+@pytest.mark.parametrize(
+    ("value", "named"), [(None, "NoneType: None"), (True, "bool: True"), ({"a": 1}, "dict: {'a': 1}")]
+)
+def test_a_value_that_is_no_word_is_named(value: object, named: str) -> None:
+    """Which of many it is, or a program with an order of thirty fields would be searched for it."""
+    with millstream.open_store() as store, pytest.raises(UsageError, match=re.escape(f"number, not {named}")):
+        store.xadd("orders", {"item": "tea", "note": value, "price": 2})  # type: ignore[dict-item]  # the point
+
+
 def test_any_command(url: str) -> None:
     """Replies are Python's own types, errors Redis's words; the store goes on after one."""
     with millstream.open_store(url) as store:
@@ -233,7 +256,7 @@ def test_closed_store_says_so(url: str, told: list[object]) -> None:
         eventually(lambda: waiting(other, 1), what="the reader waits")
         store.close()
         thread.join(30)
-        assert [type(each) for each in told] == [Disconnected]
+        assert [(type(each), str(each).partition(":")[0]) for each in told] == [(Disconnected, "this store was closed")]
         with pytest.raises(UsageError, match="open it again"):
             store.xlen("orders")
         store.close()
@@ -267,9 +290,22 @@ def test_ended_line_is_replaced(url: str) -> None:
         number = store.execute("CLIENT", "ID")
         assert client.client_kill_filter(_id=number) == 1
         assert store.execute("CLIENT", "ID") > number
-        with pytest.raises(Disconnected):
+        with pytest.raises(Disconnected, match="the store is open"):
             store.execute("SHUTDOWN")
         assert store.execute("PING") == b"PONG"
+
+
+def test_killed_reader_is_told_what_ended_it(url: str, told: list[object]) -> None:
+    """The store is open still, so it is not told to open it."""
+    with millstream.open_store(url) as store, millstream.connect(url) as client:
+        thread = in_thread(told, lambda: store.xread({"orders": "$"}, block=0))
+        eventually(lambda: waiting(store, 1), what="the reader waits")
+        client.client_kill_filter(_type="normal", skipme=True)
+        thread.join(30)
+        assert [(type(each), str(each).partition(",")[0]) for each in told] == [
+            (Disconnected, "the connection of this call was ended")
+        ]
+        assert store.xlen("orders") == 0
 
 
 @pytest.mark.parametrize("used", [True, False])

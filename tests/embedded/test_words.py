@@ -30,6 +30,13 @@ def test_both_cores_pack_alike() -> None:
     assert pack_words(("XADD", "s", 10, b"\xff")) == b"*4\r\n$4\r\nXADD\r\n$1\r\ns\r\n$2\r\n10\r\n$1\r\n\xff\r\n"
 
 
+def test_numbers_of_any_length() -> None:
+    """Their digits, on both sides of each power of ten."""
+    for power in range(20):
+        for number in (10**power - 1, 10**power, 10**power + 5):
+            assert pack_words((number,)) == py_pack_words((number,))
+
+
 @pytest.mark.parametrize("word", [None, True, _Number.ONE, bytearray(b"tea"), ["tea"], "\ud800"])
 def test_what_is_no_word_is_refused(word: object) -> None:
     """With the same error and the same text."""

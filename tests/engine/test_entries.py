@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from millstream.engine.ids import MAX64, make, pack, pack_all
 from millstream.engine.keyspace import Keyspace
 from millstream.engine.streams.entries import EntryStore, PyEntryStore
-from millstream.engine.streams.nodes import encode_entry
+from millstream.engine.streams.nodes import bulk_id, bulk_ids, encode_entry
 from millstream.engine.streams.stream import Stream
 from support.state import check_entries
 
@@ -196,3 +196,11 @@ def test_records_of_trimming_say_whether_an_emptied_node_stays(step: tuple[objec
     assert isinstance(stream, Stream)
     assert stream.entries.node_count == nodes
     check_entries(stream.entries)
+
+
+@pytest.mark.parametrize("count", [1, 2, 40])
+@pytest.mark.parametrize("first", [(5, 0), (5, 8), (0, 9), (5, 95), (1_700_000_000_000, 990), (5, MAX64 - 2)])
+def test_ids_that_follow_each_other_are_replied_as_one_by_one(first: tuple[int, int], count: int) -> None:
+    """Where their digits become more, and where the milliseconds change, too."""
+    begin = make(*first)
+    assert bulk_ids(begin, count) == [bulk_id(each) for each in range(begin, begin + count)]

@@ -62,8 +62,8 @@ FAULTS = (
         "What was run together in a turn is answered when it is where the fsync mode promises.",
         "server/app.py",
         "Server.end_turn",
-        "connection.answer(replies, barrier)",
-        "connection.answer(replies, 0)",
+        "return barrier, barrier <= gate.released and not gate.holders and self.failure is None",
+        "return 0, True",
         "tests/server/disk/test_shown.py::test_nothing_plain_is_shown_before_it_is_durable[XLEN-alone]",
         core="native",
     ),
@@ -474,12 +474,12 @@ FAULTS = (
         if size > _BATCH and self._would_pass(size):
             return
         self._server.facts.output_bytes += size
-        self._sent += size
+        self.sent += size
         if size <= _BATCH: ...
         """,
         """
         self._server.facts.output_bytes += size
-        self._sent += size
+        self.sent += size
         if size: ...
         """,
         "tests/server/load/test_crowds.py::test_what_passes_the_limit_is_not_handed_over",

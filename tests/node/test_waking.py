@@ -48,6 +48,9 @@ class Work:
                 ["SET", key, "x"],
                 ["DEL", key],
                 ["COPY", key, "u", "REPLACE"],
+                ["SWAPDB", "0", "1"],
+                ["FLUSHALL"],
+                ["EVAL", "redis.call('xadd', KEYS[1], '*', 'f', 'v') redis.call('del', KEYS[1])", "1", key],
                 ["EVAL", "for i = 1, 3 do redis.pcall('xadd', KEYS[1], '*', 'f', 'v') end", "1", key],
                 ["CONFIG", "RESETSTAT"],
             ]

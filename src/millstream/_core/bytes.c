@@ -49,13 +49,18 @@ PyObject *view_list(const View *words, Py_ssize_t count)
 
 char *put_number(char *at, uint64_t number)
 {
-    char digits[NUMBER_ROOM];
-    char *first = digits + NUMBER_ROOM;
-    do {
-        *--first = (char)('0' + number % 10);
-        number /= 10;
-    } while (number);
-    return put_bytes(at, first, digits + NUMBER_ROOM - first);
+    static const char pairs[] = "00010203040506070809101112131415161718192021222324252627282930313233343536373839"
+                                "40414243444546474849505152535455565758596061626364656667686970717273747576777879"
+                                "8081828384858687888990919293949596979899";
+    int size = 1;
+    for (uint64_t limit = 10; size < NUMBER_ROOM && number >= limit; limit *= 10)
+        size++;
+    char *first = at + size;
+    for (; number >= 10; number /= 100)
+        memcpy(first -= 2, pairs + 2 * (number % 100), 2);
+    if (first > at)
+        *at = (char)('0' + number);
+    return at + size;
 }
 
 /* A word as it is sent: ASCII, bytes, or a number from 0 on; 0 for any other. `text` is where a number's digits go */

@@ -7,6 +7,7 @@ share a store and a read that blocks keeps none of the others; a line is kept fo
 
 import os
 import queue
+import reprlib
 import threading
 import weakref
 from collections.abc import Mapping, Sequence
@@ -26,6 +27,10 @@ Entry: TypeAlias = tuple[AnyStr, dict[AnyStr, AnyStr]]
 """An entry's id and its fields."""
 
 _CLOSED = "this store was closed: open it again with open_store()"
+_ENDED = (
+    "the connection of this call was ended, by SHUTDOWN or CLIENT KILL, so the command may have run or not; the store "
+    "is open"
+)
 # What changes the connection it is given on, or answers other than once; a call here has whichever line is free
 _OF_A_CONNECTION = frozenset(
     b"multi exec discard watch unwatch select hello auth reset quit monitor subscribe psubscribe ssubscribe "
@@ -50,7 +55,8 @@ def open_store(url: str = "memory://", *, text: bool = False) -> "OpenStore[Any]
     Args:
         url: ``memory://`` for a store of its own, ``memory://NAME`` for one that all of this process share,
             ``file:///DIR`` for a data directory (``?fsync=everysec`` or ``no`` to wait less for the disk).
-        text: replies are text, what is not UTF-8 in them as surrogates; else bytes.
+        text: replies are text, what is not UTF-8 in them as surrogates, which a command has as those bytes again;
+            else bytes.
 
     Raises:
         ConfigError: the URL is invalid, or that of a server.
@@ -92,7 +98,8 @@ class OpenStore(Generic[AnyStr]):
     answered before. Over ``file://`` a call returns when what it tells of is as safe as ``fsync`` asks. An error of a
     command is a :class:`~millstream.errors.CommandError`; whichever call it is, it may also raise
 
-    * ``Disconnected``: the store was closed meanwhile or its disk has failed, so that the command may have run or not;
+    * ``Disconnected``: the store was closed meanwhile, its disk has failed, or somebody ended the call's connection
+      (SHUTDOWN, CLIENT KILL), so that the command may have run or not;
     * ``UsageError``: the store is closed, or this is a child that was forked from the process that opened it;
     * ``StorageError``: the disk has failed before.
 
@@ -156,8 +163,8 @@ class OpenStore(Generic[AnyStr]):
     def _run(self, words: tuple[Word, ...]) -> Any:
         try:
             data = pack_words(words)
-        except TypeError as error:
-            raise UsageError(f"a command is words, each text, bytes or a number: {error}") from None
+        except (TypeError, UnicodeEncodeError):
+            data = pack_words(tuple(map(_as_sent, words)))
         try:
             line = self._idle.pop()
         except IndexError:
@@ -173,7 +180,7 @@ class OpenStore(Generic[AnyStr]):
                 channel.close()
                 raise
             if not answer:
-                raise Disconnected(channel.reason or _CLOSED)
+                raise Disconnected(channel.reason or (_CLOSED if self._lease is None else _ENDED))
             channel.taken()
         line.feed(answer)
         reply = line.gets()
@@ -332,8 +339,21 @@ def _entries(rows: Sequence[Any]) -> list[Any]:
     return entries
 
 
+def _as_sent(word: Word) -> Word:
+    """One word of a command that hiredis does not pack: of a reply's text the surrogates are bytes again."""
+    try:
+        sent = word.encode("utf-8", "surrogateescape") if isinstance(word, str) else word
+        pack_words((sent,))
+    except TypeError:
+        found = f"{type(word).__name__}: {reprlib.repr(word)}"
+        raise UsageError(f"a command is words, each text, bytes or a number, not {found}") from None
+    except UnicodeEncodeError:
+        raise UsageError(f"{reprlib.repr(word)} is text that UTF-8 has no bytes for, and no reply's either") from None
+    return sent
+
+
 def _is_of_a_connection(words: Sequence[Word]) -> bool:
-    name, *rest = [word.encode() if isinstance(word, str) else word for word in words[:2]]
+    name, *rest = [word.encode(errors="replace") if isinstance(word, str) else word for word in words[:2]]
     if not isinstance(name, bytes):
         return False
     if name.lower() == b"client":  # after CLIENT REPLY no answer may come

@@ -41,11 +41,13 @@ class WaitingLines(Generic[T]):
                     del self.by_place[place]
 
     def rejoin(self, waiter: T, places: list[Place]) -> None:
-        """Go to the end of each line that one stands in."""
+        """Go to the end of each line that one stands in; a line of one's own comes behind the others, as a new one."""
         for place in places:
             line = self.by_place[place]
-            del line[waiter]
-            line[waiter] = None
+            if len(line) == 1:
+                self.by_place[place] = self.by_place.pop(place)
+            else:
+                line[waiter] = line.pop(waiter)
 
     def __contains__(self, place: Place) -> bool:
         return place in self.by_place

@@ -19,7 +19,7 @@ from millstream import core
 from millstream.engine import ids
 from millstream.engine.keyspace import StringValue
 from millstream.engine.streams.group import ATTEMPTS, UNKNOWN, Group, next_count
-from millstream.engine.streams.nodes import bulk_id
+from millstream.engine.streams.nodes import bulk_ids
 from millstream.engine.streams.pending import Consumer, IdIndex
 from millstream.engine.streams.stream import Stream
 from millstream.node import forms
@@ -245,12 +245,8 @@ class PyPlainRunner(ScriptCalls):
             added += following[0]
             written += following[1]
         head = b"*%d\r\n" % len(added[0])
-        names: list[bytes] = []
-        wires: list[bytes] = []
-        for new_id, rest in enumerate(written, first):
-            name = bulk_id(new_id)
-            names.append(name)
-            wires.append(b"*2\r\n%b%b%b\r\n" % (name, head, rest))
+        names = bulk_ids(first, len(added))
+        wires = [b"*2\r\n%b%b%b\r\n" % (name, head, rest) for name, rest in zip(names, written, strict=True)]
         reply = b"".join(names)
         self._is_changing = True
         fresh = stream.add_all(first, added, wires, self._config.node_max_bytes, self._config.node_max_entries)

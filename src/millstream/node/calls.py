@@ -19,11 +19,11 @@ if TYPE_CHECKING:
 
     from millstream.engine.keyspace import Database, Transition
 
-# Bytes of changes after which no more are gathered; with the command that passes it they are at most so many
+# Bytes of changes after which no more are gathered, and what they are at most with the command that passes that
 CHANGES_MAX = 1 << 20
+GATHERED_MAX = 16 << 20
 # Bytes of an array's reply; of more its leaves may be too many to be given at once
 FLAT_MAX = 16 << 10
-GATHERED_MAX = 16 << 20
 
 
 class ScriptCalls:

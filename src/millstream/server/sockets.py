@@ -326,8 +326,8 @@ class SocketTransport(asyncio.Transport):
         self.run_at_once = cast("Callable[[Any, int], bytes | None]", client.run_at_once)
         self.reads = True
         self.out: deque[Buffer] = deque()
-        self._size = 0  # bytes in _out
-        self._number = -1  # in the replies of this turn, while _out waits for its end
+        self._size = 0  # bytes in out
+        self._number = -1  # in the replies of this turn, while out waits for its end
         self.high, self._low = 64 * 1024, 16 * 1024
         self._watched = 0  # the events it is in the epoll for
         self._waits = False  # the kernel takes no more for now

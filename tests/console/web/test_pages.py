@@ -143,7 +143,9 @@ def test_the_twins_keep_their_shape(console: ConsoleThread, client: redis.Redis)
     client.xgroup_create("shapes", "g", id="0")
     client.xreadgroup("g", "c", {"shapes": ">"}, count=1)
     overview = frame(console, "/overview.json")
-    totals = "streams groups entries added_per_second pending unowned undelivered_age_ms pending_age_ms lag_unknown"
+    totals = (
+        "streams groups entries added_per_second pending unowned undelivered_age_ms pending_age_ms lag_unknown waiting"
+    )
     assert overview == FRAME | {
         "totals": dict.fromkeys(totals.split()),
         "findings": None,
@@ -177,6 +179,20 @@ def test_the_twins_keep_their_shape(console: ConsoleThread, client: redis.Redis)
     assert frame(console, "/dead.json") == FRAME | {"letters": None, "streams": None, "unknown": None}
     lists = "workers vanished pauses strange unknown"
     assert frame(console, "/workers.json") == FRAME | dict.fromkeys(lists.split())
+
+
+def test_the_overview_does_not_call_good_what_it_marks(console: ConsoleThread, client: redis.Redis) -> None:
+    """A group far behind whose consumer is at work needs nobody yet, but all is not well either."""
+    assert "Nothing needs a person" in console.ask("/").text
+    for ms in range(1, 40):
+        client.xadd("far", {"n": 1}, id=f"{ms}-1")
+    client.xgroup_create("far", "g", id="0")
+    client.xreadgroup("g", "c", {"far": ">"}, count=1)
+    client.xack("far", "g", "1-1")
+    console.forget()
+    text = console.ask("/").text
+    assert "Nothing is stuck, but 1 group has entries that wait" in text
+    assert "Nothing needs a person" not in text
 
 
 def test_what_is_not_there_is_said_so(console: ConsoleThread, client: redis.Redis) -> None:

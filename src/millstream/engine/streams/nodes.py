@@ -51,6 +51,17 @@ def bulk_id(entry_id: int) -> bytes:
     return b"$%d\r\n%b\r\n" % (len(name), name)
 
 
+def bulk_ids(first_id: int, count: int) -> list[bytes]:
+    """As many ids as they are replied, each the one after the one before."""
+    ms, seq = first_id >> 64, first_id & MAX64
+    last = seq + count - 1
+    digits = len(str(seq))
+    if count == 1 or last > MAX64 or last >= 10**digits:  # the last two: they are not all written alike
+        return [bulk_id(each) for each in range(first_id, first_id + count)]
+    shape = b"$%d\r\n%d-%%d\r\n" % (len(str(ms)) + 1 + digits, ms)
+    return [shape % each for each in range(seq, last + 1)]
+
+
 def _difference(value: int) -> int:
     """Listpack bytes of a difference between halves of ids, which C's int64 holds, and wraps around."""
     if 0 <= value <= 127:  # the most frequent case of the general one below

@@ -195,7 +195,8 @@ class Fetcher(SubscriberPart):
         """Claim, by id, retries that this process sent away and that are due."""
         due = self._acks.retries_due
         if self._native:
-            due.clear()  # the server wakes us
+            while due and due[0][0] <= now:  # the server gives them to us; later ones end a pause when they are due
+                heapq.heappop(due)
             return []
         ids: list[bytes] = []
         while due and due[0][0] <= now and len(ids) < room:

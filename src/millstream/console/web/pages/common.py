@@ -65,6 +65,16 @@ def rates_of(reading: Reading[StreamsSeen]) -> Rates:
     return rates(reading.before.value, reading.value)
 
 
+def is_late(group: GroupStatus, now_ms: int) -> bool:
+    """Whether what a group has not read yet is old."""
+    return (group.oldest_undelivered.age(now_ms) or 0) >= BEHIND
+
+
+def is_stuck(group: GroupStatus, now_ms: int) -> bool:
+    """Whether an entry of a group is pending for long, or held by nobody."""
+    return group.pending > 0 and ((group.oldest_pending.age(now_ms) or 0) >= STUCK or bool(group.unowned))
+
+
 def group_row(asked: Asked, group: GroupStatus, rate: GroupRate | None, now_ms: int) -> GroupRow:
     """A group as a row.
 
@@ -74,8 +84,7 @@ def group_row(asked: Asked, group: GroupStatus, rate: GroupRate | None, now_ms: 
         rate: how it did of late.
         now_ms: wall milliseconds of the reading.
     """
-    late = (group.oldest_undelivered.age(now_ms) or 0) >= BEHIND
-    stuck = group.pending > 0 and ((group.oldest_pending.age(now_ms) or 0) >= STUCK or bool(group.unowned))
+    late, stuck = is_late(group, now_ms), is_stuck(group, now_ms)
     moments = asked.watch.history.lags(group.stream, group.name)
     points = [(moment.at_ms, moment.most) for moment in moments]
     spark = sparkline(points, trend_words(moments), hot=late) if any(y for _, y in points) else Markup("")

@@ -8,7 +8,16 @@ from millstream.console.model.streams import StreamsSeen, StreamStatus
 from millstream.console.web.charts.small import sparkline
 from millstream.console.web.facts import Facts, group_facts, stream_facts
 from millstream.console.web.page import Asked, WebPage
-from millstream.console.web.pages.common import GroupRow, Rates, command_line, everything, group_row, rates_of
+from millstream.console.web.pages.common import (
+    GroupRow,
+    Rates,
+    command_line,
+    everything,
+    group_row,
+    is_late,
+    is_stuck,
+    rates_of,
+)
 from millstream.console.web.pages.findings import cases, finding_facts, findings
 from millstream.console.web.words import rate as rate_words
 
@@ -115,6 +124,7 @@ def _totals(seen: StreamsSeen, done: Rates) -> Facts:
         "unowned": sum(group.unowned or 0 for group in groups),
         "undelivered_age_ms": max(waits, default=0),
         "pending_age_ms": max(holds, default=0),
+        "waiting": sum(is_late(group, seen.at_ms) or is_stuck(group, seen.at_ms) for group in groups),
         "lag_unknown": sum(not group.lag.known for group in groups),
     }
 

@@ -2,9 +2,10 @@
 -- functions the host calls. A script gets proxies of the libraries that cannot be changed, so nothing it does is seen by
 -- the next one, and no function that reaches files, processes, other environments or objects of the host.
 --
--- Rules for this file: the host is called by `ask` and `quickly` alone, with strings, numbers and booleans (it may give tables); no value
--- of the host but those reaches a script, and no error of it. What a script calls is written in Lua or is a function of
--- Lua's that cannot run long (`natives.lua` has the others). Nothing that a script can change is kept for the next one.
+-- Rules for this file: the host is called by `ask` and `quickly` alone, with strings, numbers and booleans (it may give
+-- tables); no value of the host but those reaches a script, and no error of it. What a script calls is written in Lua or
+-- is a function of Lua's that cannot run long (`natives.lua` has the others). Nothing that a script can change is kept
+-- for the next one.
 
 local host, version, version_number, chance, patterns, natives, json, quick, plain_names = ...
 
