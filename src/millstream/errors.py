@@ -45,11 +45,12 @@
     ├── RegistryError        the registry of workers cannot be read or written (worker)
     ├── NotThereError        nothing has that name there (worker)
     ├── NotAddedError        entries were not added, or nobody knows whether they were (cli)
-    ├── NotReadableError     no such stream or group, or the server does not let us look (console)
+    ├── NotReadableError     no such stream or group, or the server does not tell (console)
+    │   └── NotAllowedError         the user has no right to look (console)
     ├── ReapError            the script that removes dead consumers did not run (worker)
     ├── HealthError          the health endpoint cannot listen (worker)
     ├── MetricsError         prometheus-client is not installed (worker)
-    ├── QueriesError         what is known of queries cannot be read (spark)
+    ├── QueriesError         the server does not let us read what is known of queries (spark)
     ├── ArchiveError         Spark ended the archive's job (spark)
     ├── ReplayError          the target did not take the entries; what was written stays (spark)
     ├── MigrationError       a copy to or from another server cannot go on (migrate)
@@ -58,6 +59,7 @@
     │   ├── ChangedError            somebody writes to the source
     │   └── UnequalError            the copy is not like the source
     ├── ChangeRefusedError   a change is not made: facts, server or rights do not allow it (console)
+    │   └── TargetMissingError      what it is to change is not there (console)
     ├── UnreachableError     the server cannot be reached, or refuses to talk to us (maintenance)
     ├── NoPageError          an address that no page of the console has (console)
     ├── AclFileError         the ACL file is wrong; nothing of it was taken (commands)
@@ -73,9 +75,17 @@ Beside the tree stand what is no fault (``Blocked``, a handler that waits), what
 ``DeliveryLimitError``). A test holds this tree to the source.
 """
 
+from typing import ClassVar
+
 
 class MillstreamError(Exception):
-    """Root of every error this package raises on purpose."""
+    """Root of every error this package raises on purpose.
+
+    Attributes:
+        exit_code: what a subcommand ends with where this is what went wrong, alike in all of them.
+    """
+
+    exit_code: ClassVar[int] = 1
 
 
 class CommandError(MillstreamError):
@@ -97,6 +107,8 @@ class ProtocolError(MillstreamError):
 class UsageError(MillstreamError):
     """The caller used this library in a way it cannot mean; the text says what to do instead."""
 
+    exit_code: ClassVar[int] = 2
+
 
 class ConfigError(UsageError):
     """A setting, option or URL is not valid; the text names it and what is accepted."""
@@ -109,6 +121,8 @@ class Disconnected(MillstreamError):  # noqa: N818 - a state of the connection, 
         sent: False when nothing was written, so that the command surely did not run and may be sent again; else
             whether it ran is unknown.
     """
+
+    exit_code: ClassVar[int] = 3
 
     def __init__(self, message: str = "", *, sent: bool = True) -> None:
         super().__init__(message)

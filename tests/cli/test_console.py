@@ -107,11 +107,11 @@ def test_pending_entries_are_chosen_and_sorted(server: ServerProcess, client: re
 
 
 def test_what_is_not_there_is_said(server: ServerProcess, client: redis.Redis) -> None:
-    """One line, the exit code of a failure, and what is there instead."""
+    """One line, the exit code for it, and what is there instead."""
     fill(client)
-    assert "no stream 'order'" in run(server, "stream", "show", "order", code=1).stderr
-    assert "its groups are: billing" in run(server, "group", "show", "orders", "bill", code=1).stderr
-    assert "with a group 'bill'" in run(server, "pending", "ls", "orders", "bill", code=1).stderr
+    assert "no stream 'order'" in run(server, "stream", "show", "order", code=4).stderr
+    assert "its groups are: billing" in run(server, "group", "show", "orders", "bill", code=4).stderr
+    assert "with a group 'bill'" in run(server, "pending", "ls", "orders", "bill", code=4).stderr
     run(server, "pending", "ls", "orders", "billing", "--sort", "idle", "--start", "1-0", code=2)
 
 

@@ -51,8 +51,8 @@ def test_an_entry_that_is_gone_is_shown_while_it_is_pending(server: ServerProces
     found = facts(server, "get", "s", "1-0")
     assert (found["gone"], found["fields"], found["groups"][0]["consumer"]) == (True, [], "c1")
     assert "gone from the stream" in stream(server, "get", "s", "1-0").stderr
-    assert "has no entry 9-9" in stream(server, "get", "s", "9-9", code=1).stderr
-    assert "there is no stream 'none'" in stream(server, "get", "none", "9-9", code=1).stderr
+    assert "has no entry 9-9" in stream(server, "get", "s", "9-9", code=4).stderr
+    assert "there is no stream 'none'" in stream(server, "get", "none", "9-9", code=4).stderr
     assert "no entry's id" in stream(server, "get", "s", "x", code=2).stderr
 
 
@@ -200,4 +200,4 @@ def test_what_is_missing_is_told_of(server: ServerProcess, client: redis.Redis) 
     assert "--scan 4 looks at all" in part.stderr
     client.xdel("s", "11-0")
     assert facts(server, "gaps", "s")["gaps"][-1]["before"] == "11-0"
-    assert "there is no stream 'none'" in stream(server, "gaps", "none", code=1).stderr
+    assert "there is no stream 'none'" in stream(server, "gaps", "none", code=4).stderr

@@ -35,13 +35,21 @@ def test_what_is_not_there_is_named(
 
 
 @pytest.mark.parametrize(
-    "words", [["dead", "ls"], ["dead", "retry", "s", "1-1"], ["worker", "ls"], ["worker", "reap", "s"]]
+    "words",
+    [
+        ["dead", "ls"],
+        ["dead", "retry", "s", "1-1"],
+        ["worker", "ls"],
+        ["worker", "reap", "s"],
+        ["stream", "ls"],
+        ["audit", "ls"],
+    ],
 )
 def test_a_server_that_is_not_there_is_named(words: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     """The sentence says which server was asked, since nobody may have named it, and how another is named."""
     nowhere = f"redis://:secret@127.0.0.1:{free_port()}/3"
     monkeypatch.setenv("MILLSTREAM_URL", nowhere)
     done = CliRunner().invoke(main, words)
-    assert done.exit_code == 1
+    assert done.exit_code == 3
     assert f"cannot talk to {nowhere.replace('secret', '***')} (" in done.stderr
     assert done.stderr.endswith("): start the server, or name another by --url, MILLSTREAM_URL or REDIS_URL\n")

@@ -81,7 +81,7 @@ def test_what_a_group_was_not_delivered(server: ServerProcess, client: redis.Red
     assert ids(server, "orders", "--group", "g") == ["4000-0", "5000-0"]
     assert client.xinfo_consumers("orders", "g") == []
     missing = tail(server, "orders", "--group", "nobody")
-    assert (missing.exit_code, "has no group 'nobody'" in missing.stderr) == (1, True)
+    assert (missing.exit_code, "has no group 'nobody'" in missing.stderr) == (4, True)
 
 
 def test_filters_look_into_values(server: ServerProcess, client: redis.Redis) -> None:
@@ -130,8 +130,8 @@ def test_what_others_wrote_moves_no_cursor(server: ServerProcess, client: redis.
 @pytest.mark.parametrize(
     ("words", "code", "why"),
     [
-        (["nowhere"], 1, "there is no stream 'nowhere'"),
-        (["text"], 1, "the key 'text' holds no stream"),
+        (["nowhere"], 4, "there is no stream 'nowhere'"),
+        (["text"], 4, "the key 'text' holds no stream"),
         (["s", "--since", "soon"], 2, "--since: 'soon' is no time"),
         (["s", "--since", "1h", "--after", "0"], 2, "each say where to begin"),
         (["s", "--follow", "--until", "1h"], 2, "give one of them"),

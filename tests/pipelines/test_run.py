@@ -145,10 +145,10 @@ def test_a_query_without_a_driver_is_gone(real_redis: ServerProcess) -> None:
 
 
 def test_a_server_that_cannot_be_asked(tmp_path: Path) -> None:
-    """Exit code 1 and one line."""
+    """Exit code 3 and one line."""
     nowhere = f"redis://127.0.0.1:{free_port()}/0"
     result = CliRunner().invoke(main, ["spark", "ls", "--url", nowhere])
-    assert result.exit_code == 1
+    assert result.exit_code == 3
     assert result.stderr.startswith(f"millstream spark ls: cannot talk to {nowhere} (")
     assert result.stderr.endswith("): start the server, or name another by --url, MILLSTREAM_URL or REDIS_URL\n")
     assert CliRunner().invoke(main, ["spark", "ls", "--json", "-o", "csv"]).exit_code == 2

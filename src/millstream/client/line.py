@@ -11,7 +11,7 @@ A line never repeats a command. When the connection breaks, every caller whose r
 import asyncio
 import contextlib
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, TypeAlias
+from typing import Any, ClassVar, TypeAlias
 
 from hiredis import pack_command
 from redis.exceptions import (
@@ -42,6 +42,8 @@ class Withheld(MillstreamError):  # noqa: N818 - the caller's own condition
 
 class AccessDenied(MillstreamError):  # noqa: N818 - the server's answer, not a fault of ours
     """The server refused the user name, the password or the right to connect; trying again will not help."""
+
+    exit_code: ClassVar[int] = 5
 
 
 #: The commands as bytes, how many they are, where the replies go, seconds, condition.

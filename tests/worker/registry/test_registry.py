@@ -369,7 +369,7 @@ async def test_only_idle_and_empty_consumers_are_reaped(server: ServerProcess, c
     assert len(pending(client, "jobs", "g")) == 1
     done = await arun(server, "reap", "jobs", "--idle", "0s", "-o", "json")
     assert json.loads(done.stdout) == [{"group": "g", "consumer": "alive"}]
-    assert (await arun(server, "reap", "jobs", "nobody")).exit_code == 1
+    assert (await arun(server, "reap", "jobs", "nobody")).exit_code == 4
     assert (await arun(server, "reap", "jobs", "--idle", "0")).exit_code == 2
     await line.close()
 

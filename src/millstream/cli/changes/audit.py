@@ -49,7 +49,8 @@ def audit() -> None:
       millstream audit ls --since 1d
       millstream audit undo 8f3c01a94b7e
 
-    Exit code: 0 done, 1 some or all of it could not be done, 2 the command line is invalid, 130 interrupted.
+    Exit code: 0 done, 1 not done or not all, 2 the command line is invalid, 3 no server, 4 nothing of that name,
+    5 refused, 130 interrupted.
     """
 
 

@@ -1,7 +1,8 @@
 """What every change does in the shell: preview, question, change, and how it is undone.
 
 Exit code 0: all of it was done, or there was nothing to do. 1: it could not be done, or not all of it, which facts that
-moved since the preview are one reason for. 2: the command line is invalid, or the answer was no. 130: interrupted.
+moved since the preview are one reason for. 2: the command line is invalid, or the answer was no. 3: no server. 4: what
+is to be changed is not there. 5: the change is refused, by the user's rights or by the facts. 130: interrupted.
 """
 
 import getpass

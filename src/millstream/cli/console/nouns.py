@@ -55,7 +55,8 @@ def stream() -> None:
       millstream stream tail orders --follow --where 'amount>100'
       millstream stream rm orders --dry-run                what would be gone
 
-    Exit code: 0 done, 1 some or all of it could not be done, 2 the command line is invalid, 130 interrupted.
+    Exit code: 0 done, 1 not done or not all, 2 the command line is invalid, 3 no server, 4 nothing of that name,
+    5 refused, 130 interrupted.
     """
 
 
@@ -72,7 +73,8 @@ def group() -> None:
       millstream group show orders billing
       millstream group rewind orders billing --to 1h-ago   shows what that means, and asks
 
-    Exit code: 0 done, 1 some or all of it could not be done, 2 the command line is invalid, 130 interrupted.
+    Exit code: 0 done, 1 not done or not all, 2 the command line is invalid, 3 no server, 4 nothing of that name,
+    5 refused, 130 interrupted.
     """
 
 
@@ -87,7 +89,8 @@ def pending() -> None:
       millstream pending ls orders billing --unowned       what nobody holds since it was given back
       millstream pending claim orders billing --consumer web-1 --to web-2
 
-    Exit code: 0 done, 1 some or all of it could not be done, 2 the command line is invalid, 130 interrupted.
+    Exit code: 0 done, 1 not done or not all, 2 the command line is invalid, 3 no server, 4 nothing of that name,
+    5 refused, 130 interrupted.
     """
 
 
@@ -101,7 +104,8 @@ def consumer() -> None:
       millstream consumer ls orders billing -o json | jq '.[] | select(.pending > 0)'
       millstream consumer rm orders billing web-1 --claim-to web-2
 
-    Exit code: 0 done, 1 some or all of it could not be done, 2 the command line is invalid, 130 interrupted.
+    Exit code: 0 done, 1 not done or not all, 2 the command line is invalid, 3 no server, 4 nothing of that name,
+    5 refused, 130 interrupted.
     """
 
 
@@ -114,5 +118,6 @@ def server() -> None:
       millstream server show
       millstream server slow
 
-    Exit code: 0 done, 1 it could not be done, 2 the command line is invalid, 130 interrupted.
+    Exit code: 0 done, 1 not done or not all, 2 the command line is invalid, 3 no server, 4 nothing of that name,
+    5 refused, 130 interrupted.
     """

@@ -24,12 +24,24 @@ import click
 from millstream.cli.shared.extras import advice
 from millstream.cli.shared.layout import GAP, Need, fit
 from millstream.cli.shared.printing import Kind, cell, in_one_line, json_text, shown
-from millstream.errors import MillstreamError, UsageError
+from millstream.errors import MillstreamError
 from millstream.printable import printable
 
 if TYPE_CHECKING:
     from rich.console import Console
     from rich.progress import Progress
+
+EXIT_CODES = {
+    0: "done, or there was nothing to do",
+    1: "some or all of it could not be done",
+    2: "the command line is invalid, or the answer was no",
+    3: "the server cannot be reached, or went away",
+    4: "nothing has that name",
+    5: "refused: by the user's rights, by the server, or by the facts",
+    130: "interrupted",
+    141: "the reader has gone, as with `| head`",
+}
+"""Of all subcommands that ask a server; an error has its own as ``exit_code``."""
 
 OK, FAILED, USAGE, INTERRUPTED, CLOSED_PIPE = 0, 1, 2, 130, 141
 
@@ -327,7 +339,7 @@ def exits(command: str, extra: str | None = None) -> Iterator[None]:
         if known is None:  # a module of the user's, or a mistake of ours: the traceback says more than we can
             raise
         print(f"{command}: {printable(str(known))}", file=sys.stderr)  # noqa: T201 - what this module is for
-        sys.exit(USAGE if isinstance(known, UsageError) else FAILED)
+        sys.exit(known.exit_code if isinstance(known, MillstreamError) else FAILED)
     except KeyboardInterrupt:
         print(f"{command}: interrupted", file=sys.stderr)  # noqa: T201 - what this module is for
         sys.exit(INTERRUPTED)

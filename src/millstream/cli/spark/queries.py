@@ -54,7 +54,7 @@ def ls(url: str | None, as_json: bool, form: str) -> None:
       millstream spark ls --json
       redis-cli XREVRANGE millstream:spark:progress + - COUNT 10
 
-    Exit code: 0 done, 1 the server cannot be reached or refused, 2 the command line is invalid.
+    Exit code: 0 done, 1 not done, 2 the command line is invalid, 3 no server, 5 refused.
     """
     from millstream.spark.monitoring.store import look  # noqa: PLC0415 - help must not wait for it
 

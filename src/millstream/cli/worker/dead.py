@@ -118,7 +118,8 @@ def dead() -> None:
       millstream dead rm orders --until 30d --yes              forget what died more than thirty days ago
       millstream dead export orders > dead.jsonl               everything, one JSON object a line
 
-    Exit code: 0 done, 1 some or all of it could not be done, 2 the command line is invalid, 130 interrupted.
+    Exit code: 0 done, 1 not done or not all, 2 the command line is invalid, 3 no server, 4 nothing of that name,
+    5 refused, 130 interrupted.
     """
 
 
@@ -164,11 +165,13 @@ def show(stream: str, id: str, url: str | None, key: str | None, form: str) -> N
     Example:
       millstream dead show orders 1763721600000-0
     """
+    from millstream.worker.registry.lookup import NotThereError  # noqa: PLC0415 - help does not need it
+
     with exits("millstream dead show"):
         place = _place(url, stream, key)
         found, _ = ask(url, lambda line: _admin(line, place).find([id]))
         if not found:
-            raise UsageError(f"there is no letter {id} in {place}; `millstream dead ls {stream}` lists them")
+            raise NotThereError(f"there is no letter {id} in {place}; `millstream dead ls {stream}` lists them")
         output = Output(form)
         _show(output, _whole(found[0]))
         if why := _no_letter(found[0]):
@@ -330,11 +333,14 @@ def _editable(url: str | None, place: str, ident: str) -> "tuple[StoredLetter, l
         ident: the letter's id.
 
     Raises:
-        UsageError: there is none of that id, or it is no dead letter.
+        NotThereError: there is none of that id.
+        UsageError: it is no dead letter.
     """
+    from millstream.worker.registry.lookup import NotThereError  # noqa: PLC0415 - help does not need it
+
     found, _ = ask(url, lambda line: _admin(line, place).find([ident]))
     if not found:
-        raise UsageError(f"there is no letter {ident} in {place}; `millstream dead ls {place}` lists them")
+        raise NotThereError(f"there is no letter {ident} in {place}; `millstream dead ls {place}` lists them")
     if found[0].letter is None:
         raise UsageError(f"{ident} in {place} is {_no_letter(found[0])}")
     flat = found[0].letter.fields
@@ -459,10 +465,11 @@ def export(stream: str, file: Path | None, url: str | None, key: str | None, **c
 def _place(url: str | None, stream: str, key: str | None) -> str:
     """The key of the dead-letter stream."""
     from millstream.worker.dead_letter_admin import locate  # noqa: PLC0415 - as above
+    from millstream.worker.registry.lookup import NotThereError  # noqa: PLC0415 - as above
 
     async def given(line: "Line", key: str) -> str:
         if await line.near(key).calls([("TYPE", key)]) == [b"none"]:
-            raise UsageError(f"there is no stream {key!r} (--key): `millstream dead ls` shows those there are")
+            raise NotThereError(f"there is no stream {key!r} (--key): `millstream dead ls` shows those there are")
         return key
 
     return ask(url, lambda line: locate(line, stream) if key is None else given(line, key))

@@ -109,7 +109,8 @@ def worker() -> None:
       millstream worker drain web-1-4711               finish what it has, then end
       millstream worker reap orders --idle 1d          remove consumers of processes that are gone
 
-    Exit code: 0 done, 1 it could not be done, 2 the command line is invalid, 130 interrupted.
+    Exit code: 0 done, 1 not done or not all, 2 the command line is invalid, 3 no server, 4 nothing of that name,
+    5 refused, 130 interrupted.
     """
 
 
@@ -312,11 +313,12 @@ def resume(target: str, group: str | None, url: str | None) -> None:
       millstream worker resume web-1-4711
     """
     from millstream.worker.registry import protocol  # noqa: PLC0415 - help does not need it
+    from millstream.worker.registry.lookup import NotThereError  # noqa: PLC0415 - as above
 
     with exits("millstream worker resume"):
         if group is not None:
             if not ask(url, lambda line: protocol.resume(line, target, group)):
-                raise UsageError(f"{group} on {target} is not paused; `millstream worker ls` shows what is")
+                raise NotThereError(f"{group} on {target} is not paused; `millstream worker ls` shows what is")
             Output().say(f"Resumed {group} on {target}.")
             note(url, ("worker", "resume", target, group), stream=target, group=group)
             return
@@ -383,6 +385,7 @@ async def _everything(line: "Line") -> "tuple[list[dict[str, Any]], list[str], l
 async def _pick(line: "Line", ids: tuple[str, ...], *, everyone: bool) -> list[dict[str, Any]]:
     """The workers that are meant."""
     from millstream.worker.registry import protocol  # noqa: PLC0415 - help does not need it
+    from millstream.worker.registry.lookup import NotThereError  # noqa: PLC0415 - as above
 
     if bool(ids) == everyone:
         raise UsageError("which workers? give their IDs, or --all")
@@ -396,7 +399,7 @@ async def _pick(line: "Line", ids: tuple[str, ...], *, everyone: bool) -> list[d
         if len(fits) != 1:
             names = ", ".join(facts["id"] for facts in (fits or found)) or "none"
             said = "is more than one" if fits else "is not there"
-            raise UsageError(f"the worker {wanted} {said}; alive are: {names}")
+            raise (UsageError if fits else NotThereError)(f"the worker {wanted} {said}; alive are: {names}")
         chosen.append(fits[0])
     return chosen
 

@@ -14,7 +14,7 @@ from typing import Any
 
 from millstream.client.line import Command, Line
 from millstream.client.ranges import LAST, order_of
-from millstream.console.changes.plan import MOST_KEPT, ChangePlan, ChangeRefusedError, HeldEntry
+from millstream.console.changes.plan import MOST_KEPT, ChangePlan, ChangeRefusedError, HeldEntry, TargetMissingError
 from millstream.console.changes.writing import raw_line, shell_line
 from millstream.errors import Disconnected
 
@@ -259,5 +259,5 @@ async def entries_of(line: Line, change: str) -> list[AuditEntry]:
         name = named[0] if named else ""
     found = [one async for one in entries(line) if change == one.id or (name and name == one.change)]
     if not found:
-        raise ChangeRefusedError(f"there is no change {change!r} in {KEY}: `millstream audit ls` lists them")
+        raise TargetMissingError(f"there is no change {change!r} in {KEY}: `millstream audit ls` lists them")
     return found[::-1]

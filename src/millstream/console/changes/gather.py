@@ -10,7 +10,7 @@ from typing import TypeAlias
 from millstream.client.line import Command, Line
 from millstream.clock import SystemClock
 from millstream.console.changes.groups import Ahead, Between
-from millstream.console.changes.plan import MOST_KEPT, NOBODY, ChangeRefusedError, HeldEntry
+from millstream.console.changes.plan import MOST_KEPT, NOBODY, HeldEntry, TargetMissingError
 from millstream.console.changes.positions import StreamPlace
 from millstream.console.changes.removals import ConsumerFacts
 from millstream.console.changes.trims import TrimFacts, TrimmedGroup
@@ -136,7 +136,7 @@ async def consumer_facts(line: Line, stream: str, group: str, consumer: str) -> 
     found = {each.name: each for each in await groups.consumers(line, stream, group)}
     if consumer not in found:
         has = f"its consumers are: {', '.join(sorted(found)[:10])}" if found else "it has none"
-        raise ChangeRefusedError(f"the group {group!r} of {stream!r} has no consumer {consumer!r}; {has}")
+        raise TargetMissingError(f"the group {group!r} of {stream!r} has no consumer {consumer!r}; {has}")
     held = await held_by(line, stream, group, consumer)
     return ConsumerFacts(found[consumer], tuple(held), tuple(name for name in sorted(found) if name != consumer))
 
@@ -320,7 +320,7 @@ async def resolved(line: Line, status: StreamStatus, place: StreamPlace, here: s
     if place.kind == "like":
         other = next((each for each in status.groups if each.name == place.group), None)
         if other is None:
-            raise ChangeRefusedError(f"the stream {status.key!r} has no group {place.group!r} to stand like")
+            raise TargetMissingError(f"the stream {status.key!r} has no group {place.group!r} to stand like")
         return other.last_delivered_id
     if place.kind == "time":
         return await _before(line, status.key, place.ms)

@@ -15,7 +15,7 @@ from millstream.console.changes.audit import Actor, entries_of
 from millstream.console.changes.gather import Chosen, Counting
 from millstream.console.changes.guard import ChangeOutcome, apply
 from millstream.console.changes.pending import Mode, PendingList, Tally
-from millstream.console.changes.plan import ChangePlan, ChangeRefusedError, HeldEntry, Words
+from millstream.console.changes.plan import ChangePlan, ChangeRefusedError, HeldEntry, TargetMissingError, Words
 from millstream.console.changes.positions import StreamPlace
 from millstream.console.changes.rights import Rights, rights_on
 from millstream.console.model.pending import PendingChoice
@@ -136,7 +136,7 @@ async def create(line: Line, stream: str, group: str, place: StreamPlace, *, mks
         if not missing:
             raise
         if not mkstream:
-            raise ChangeRefusedError(f"there is no stream {stream!r}: --mkstream makes an empty one") from None
+            raise TargetMissingError(f"there is no stream {stream!r}: --mkstream makes an empty one") from None
         status = None
     there = await gather.place_facts(line, status, place)
     return Prepared(groups.create(status, stream, group, there), rights)

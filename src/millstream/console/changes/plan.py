@@ -7,7 +7,7 @@ at these facts again in the step that acts: where one of them moved, that step i
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from hashlib import sha256
-from typing import Any, Literal, TypeAlias
+from typing import Any, ClassVar, Literal, TypeAlias
 
 from millstream.console.changes.writing import Word, as_bytes
 from millstream.console.model.streams import GroupStatus, StreamStatus
@@ -34,6 +34,14 @@ MOST_KEPT = 5_000
 
 class ChangeRefusedError(MillstreamError):
     """A change is not made: the facts, the server or the user's rights do not allow it; the text says why."""
+
+    exit_code: ClassVar[int] = 5
+
+
+class TargetMissingError(ChangeRefusedError):
+    """What a change is to change, or to go by, is not there; the text says what."""
+
+    exit_code: ClassVar[int] = 4
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,6 +1,7 @@
 """What every reading function needs: the server's time limit, and refusals as errors that say what was asked."""
 
 from collections.abc import Sequence
+from typing import ClassVar
 
 from millstream.client.line import Command, Line, Reply
 from millstream.console.model.replies import refusal
@@ -12,6 +13,27 @@ PATIENCE = 10.0
 
 class NotReadableError(MillstreamError):
     """Nothing has that name, or it is no stream, or the server does not let us look; the text says which."""
+
+    exit_code: ClassVar[int] = 4
+
+
+class NotAllowedError(NotReadableError):
+    """The server does not let this user look."""
+
+    exit_code: ClassVar[int] = 5
+
+
+def unreadable(text: str, stream: str) -> NotReadableError:
+    """The error for what :func:`explained` made of a server's refusal.
+
+    Args:
+        text: the explanation.
+        stream: key that was asked about.
+    """
+    # redis-py takes NOPERM off; what is left is Redis's wording since ACLs exist
+    said = text.removeprefix(f"{stream}: ").lower()
+    denied = said.startswith(("noperm", "noauth")) or "no permissions" in said
+    return (NotAllowedError if denied else NotReadableError)(text)
 
 
 async def calls(line: Line, commands: Sequence[Command]) -> list[Reply]:
@@ -41,7 +63,7 @@ def checked(reply: Reply, stream: str, group: str | None = None) -> Reply:
     said = refusal(reply)
     if said is None:
         return reply
-    raise NotReadableError(explained(said, stream, group))
+    raise unreadable(explained(said, stream, group), stream)
 
 
 def explained(said: str, stream: str, group: str | None = None) -> str:

@@ -13,7 +13,7 @@ from millstream.console.model import replies
 from millstream.console.model.names import order, text_of
 from millstream.console.model.pending import PendingSummary
 from millstream.console.model.streams import GroupStatus, OldestEntry, StreamsSeen, StreamStatus
-from millstream.console.reading.asking import NotReadableError, calls, checked, explained
+from millstream.console.reading.asking import calls, checked, explained, unreadable
 
 STREAMS_A_TRIP = 200
 """Streams that are asked about in one round trip."""
@@ -97,7 +97,7 @@ async def read_one(line: Line, key: str) -> StreamsSeen:
     """
     seen = await read(line, [key])
     if not seen.streams:
-        raise NotReadableError(seen.refused[key])
+        raise unreadable(seen.refused[key], key)
     return seen
 
 

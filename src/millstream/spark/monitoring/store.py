@@ -13,14 +13,14 @@ A driver that was killed says nothing more: a query that should run and has no d
 import json
 import logging
 from collections.abc import Container, Mapping, Sequence
-from typing import Any, cast
+from typing import Any, ClassVar, cast
 
 import redis
 
 from millstream.client.connect import connect
 from millstream.client.jsontext import parse_record
 from millstream.client.url import check_remote, find_url, unreached
-from millstream.errors import MillstreamError
+from millstream.errors import Disconnected, MillstreamError
 
 logger = logging.getLogger("millstream.spark")
 
@@ -50,7 +50,9 @@ STATES = ("running", "stopped", "failed", "gone")
 
 
 class QueriesError(MillstreamError):
-    """What is known of queries cannot be read; the text says why."""
+    """The server does not let us read what is known of queries; the text says why."""
+
+    exit_code: ClassVar[int] = 5
 
 
 def driver_key(driver: str) -> str:
@@ -142,15 +144,18 @@ def look(url: str | None) -> list[dict[str, Any]]:
         url: of the server; None for what the environment says.
 
     Raises:
-        QueriesError: the server cannot be reached or refused.
+        Disconnected: the server cannot be reached.
+        QueriesError: it refused.
         ConfigError: the URL is none of a server.
     """
     where = check_remote(find_url(url))
     with connect(where, socket_timeout=10, socket_connect_timeout=10) as client:
         try:
             return found(client)
-        except redis.ConnectionError as error:
+        except redis.AuthenticationError as error:
             raise QueriesError(unreached(where, error)) from None
+        except redis.ConnectionError as error:
+            raise Disconnected(unreached(where, error)) from None
         except redis.RedisError as error:
             raise QueriesError(f"the queries cannot be asked for: {error}") from None
 

@@ -1,8 +1,10 @@
 """Whether a stream and a group that somebody names are there, and what is there instead."""
 
-from redis.exceptions import ResponseError
+from typing import ClassVar
 
-from millstream.client.line import Line
+from redis.exceptions import NoPermissionError, ResponseError
+
+from millstream.client.line import AccessDenied, Line
 from millstream.errors import MillstreamError
 
 _SHOWN = 10
@@ -11,12 +13,15 @@ _SHOWN = 10
 class NotThereError(MillstreamError):
     """Nothing has that name, or the server does not tell what is there; the text says which."""
 
+    exit_code: ClassVar[int] = 4
+
 
 async def groups(line: Line, stream: str) -> list[str]:
     """Names of a stream's groups.
 
     Raises:
         NotThereError: nothing is at that key, or no stream, or the server refused.
+        AccessDenied: the user has no right to look.
         Disconnected: it cannot be reached.
     """
     reply = (await line.near(stream).calls([("XINFO", "GROUPS", stream)]))[0]
@@ -25,6 +30,8 @@ async def groups(line: Line, stream: str) -> list[str]:
             raise NotThereError(f"there is no stream {stream!r}: look at the name, and at the database in the URL")
         if str(reply).startswith("WRONGTYPE"):
             raise NotThereError(f"the key {stream!r} holds no stream")
+        if isinstance(reply, NoPermissionError):
+            raise AccessDenied(f"{stream}: {reply}")
         raise NotThereError(f"{stream}: {reply}")
     return [dict(zip(row[::2], row[1::2], strict=True))[b"name"].decode(errors="surrogateescape") for row in reply]
 

@@ -1,0 +1,73 @@
+"""Exit codes are alike in all subcommands that ask a server: 3 no server, 4 nothing of that name, 5 refused."""
+
+from urllib.parse import urlsplit
+
+import pytest
+import redis
+from click.testing import CliRunner
+
+from millstream.cli.main import main
+from support.ports import free_port
+from support.servers import ServerProcess
+
+NOBODY = [
+    ("stream", "show", "nowhere"),
+    ("stream", "get", "nowhere", "1-1"),
+    ("stream", "tail", "nowhere"),
+    ("stream", "gaps", "nowhere"),
+    ("stream", "trim", "nowhere", "--minid", "5"),
+    ("stream", "rm", "nowhere", "--yes"),
+    ("group", "ls", "nowhere"),
+    ("group", "show", "orders", "nobody"),
+    ("group", "rewind", "orders", "nobody", "--to", "end", "--yes"),
+    ("group", "rm", "orders", "nobody", "--yes"),
+    ("pending", "ls", "orders", "nobody"),
+    ("pending", "ack", "orders", "nobody", "--all", "--yes"),
+    ("consumer", "ls", "orders", "nobody"),
+    ("consumer", "rm", "orders", "nobody", "c", "--yes"),
+    ("worker", "pause", "orders", "nobody", "--reason", "r"),
+    ("audit", "undo", "nothing", "--yes"),
+]
+
+
+def code(url: str, *words: str) -> int:
+    """How a subcommand ends."""
+    done = CliRunner().invoke(main, [*words, "--url", url])
+    assert not isinstance(done.exception, Exception), done.output
+    assert (done.stdout, done.stderr.startswith("millstream ")) == ("", True), done.output
+    return done.exit_code
+
+
+@pytest.mark.parametrize("words", NOBODY, ids=" ".join)
+def test_what_nothing_is_called_is_four(memory_server: ServerProcess, words: tuple[str, ...]) -> None:
+    """No such stream, group or change; and 3 where there is no server, whatever is asked."""
+    with memory_server.client() as client:
+        client.flushall()
+        client.xadd("orders", {"n": 1})
+    assert code(memory_server.url, *words) == 4
+    assert code(f"redis://127.0.0.1:{free_port()}/0", *words) == 3
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("stream", "show", "orders"),
+        ("stream", "tail", "orders"),
+        ("group", "show", "orders", "billing"),
+        ("pending", "ls", "orders", "billing"),
+        ("group", "rm", "orders", "billing", "--yes"),
+        ("worker", "pause", "orders", "billing", "--reason", "r"),
+    ],
+    ids=" ".join,
+)
+def test_what_the_user_may_not_do_is_five(server: ServerProcess, client: redis.Redis, words: tuple[str, ...]) -> None:
+    """By the rights of a user, and by a password that is wrong."""
+    client.xadd("orders", {"n": 1})
+    client.xgroup_create("orders", "billing", id="0")
+    client.execute_command("ACL", "SETUSER", "guest", "on", ">pw", "~other", "+@all")
+    place = urlsplit(server.url)
+    try:
+        assert code(f"redis://guest:pw@{place.hostname}:{place.port}/0", *words) == 5
+        assert code(f"redis://guest:wrong@{place.hostname}:{place.port}/0", *words) == 5
+    finally:
+        client.execute_command("ACL", "DELUSER", "guest")
