@@ -84,7 +84,7 @@ async def test_a_worker_tells_who_it_is_and_what_it_does(
         assert (row["id"], row["running"], row["slots"]) == (facts["id"], 1, 2)
         shown = await arun(server, "show", facts["id"][:-1], "-o", "json")
         assert json.loads(shown.stdout)["jobs"][0]["id"] == running
-        assert (await arun(server, "show", "nobody")).exit_code == 2
+        assert (await arun(server, "show", "nobody")).exit_code == 4
         go.set()
     assert registry_facts(client) == []
     # the registry leaves nothing; what waits for its retry keeps its record of failures
@@ -215,7 +215,7 @@ async def test_a_pause_holds_through_restarts_until_resumed(
         assert seen == [0, 100, 101]
         assert (await arun(server, "resume", "jobs", "g")).exit_code == 0
         await aeventually(all_done(client, "jobs", "g"))
-        assert (await arun(server, "resume", "jobs", "g")).exit_code == 2
+        assert (await arun(server, "resume", "jobs", "g")).exit_code == 4
     assert sorted(seen) == [0, 1, 2, 3, 4, 5, 100, 101]
 
 
