@@ -10,6 +10,8 @@
     │   └── QueryBufferError        or more than it may have waiting; closed without a reply (protocol)
     ├── UsageError           this library was called wrongly (the caller's fault; ``ConfigError`` for settings)
     │   ├── ConfigError
+    │   │   ├── NotReachedError     the server that a setting names does not answer
+    │   │   ├── NotLetInError       it refused the setting's user or password
     │   │   └── NoArchiveError      the directory holds no archive (spark)
     │   ├── AlreadySettledError     an entry was given a second outcome (worker)
     │   ├── DataLossError           entries that a query had to read are gone (spark)
@@ -44,17 +46,20 @@
     ├── FatalError           the subscriber cannot go on: wrong type of key, no permission (worker)
     ├── RegistryError        the registry of workers cannot be read or written (worker)
     ├── NotThereError        nothing has that name there (worker)
-    ├── NotAddedError        entries were not added, or nobody knows whether they were (cli)
+    ├── NoContextError       no context of the user's has that name (cli)
+    ├── NotAddedError        some entries were added, and the next one refused (cli)
     ├── NotReadableError     no such stream or group, or the server does not tell (console)
     │   └── NotAllowedError         the user has no right to look (console)
     ├── ReapError            the script that removes dead consumers did not run (worker)
     ├── HealthError          the health endpoint cannot listen (worker)
     ├── MetricsError         prometheus-client is not installed (worker)
     ├── QueriesError         the server does not let us read what is known of queries (spark)
+    ├── NoQueryError         no query has that name or id (spark)
     ├── ArchiveError         Spark ended the archive's job (spark)
     ├── ReplayError          the target did not take the entries; what was written stays (spark)
     ├── MigrationError       a copy to or from another server cannot go on (migrate)
     │   ├── LinkError               one end cannot be reached, or does not let us in
+    │   │   └── NoEntryError        it refused the user or the password
     │   ├── RefusedError            a server refused a command
     │   ├── ChangedError            somebody writes to the source
     │   └── UnequalError            the copy is not like the source
@@ -62,6 +67,9 @@
     │   └── TargetMissingError      what it is to change is not there (console)
     ├── UnreachableError     the server cannot be reached, or refuses to talk to us (maintenance)
     ├── NoPageError          an address that no page of the console has (console)
+    ├── NoPlaceError         what a view of the terminal is to show is not there any more (console)
+    ├── NoFileError          there is no dashboard and no file of rules of that name (dashboards)
+    ├── FileThereError       a file is there and says something else; nothing was written (dashboards)
     ├── AclFileError         the ACL file is wrong; nothing of it was taken (commands)
     ├── RuleError            a rule of ACL SETUSER is wrong (commands)
     │   └── UnmatchedError          a parenthesis that nobody closes
@@ -81,6 +89,8 @@ from typing import ClassVar
 class MillstreamError(Exception):
     """Root of every error this package raises on purpose.
 
+    What to do: catch it where any error of this package is handled alike; its subclasses say more.
+
     Attributes:
         exit_code: what a subcommand ends with where this is what went wrong, alike in all of them.
     """
@@ -92,6 +102,8 @@ class CommandError(MillstreamError):
     """A command was refused before it changed anything.
 
     ``args[0]`` is the whole error line as Redis words it, code first: ``"ERR syntax error"``.
+
+    What to do: correct the command; the first word of the text is Redis's code for the kind of error.
     """
 
     @property
@@ -101,21 +113,51 @@ class CommandError(MillstreamError):
 
 
 class ProtocolError(MillstreamError):
-    """The peer broke RESP, or one of its limits; ``args[0]`` is Redis's wording of it."""
+    """The peer broke RESP, or one of its limits; ``args[0]`` is Redis's wording of it.
+
+    What to do: look for what else writes to the connection, or for a client that does not speak RESP; a limit is raised
+    by its parameter.
+    """
 
 
 class UsageError(MillstreamError):
-    """The caller used this library in a way it cannot mean; the text says what to do instead."""
+    """The caller used this library in a way it cannot mean; the text says what to do instead.
+
+    What to do: change the call as the text says; nothing was done.
+    """
 
     exit_code: ClassVar[int] = 2
 
 
 class ConfigError(UsageError):
-    """A setting, option or URL is not valid; the text names it and what is accepted."""
+    """A setting, option or URL is not valid; the text names it and what is accepted.
+
+    What to do: give the setting one of the values that the text names.
+    """
+
+
+class NotReachedError(ConfigError):
+    """The server that a setting or option names does not answer; the text names it.
+
+    What to do: start that server, or correct the address.
+    """
+
+    exit_code: ClassVar[int] = 3
+
+
+class NotLetInError(ConfigError):
+    """The server that a setting or option names refuses its user or password; the text names it.
+
+    What to do: correct user and password where the address stands: in the setting, the option or the variable.
+    """
+
+    exit_code: ClassVar[int] = 5
 
 
 class Disconnected(MillstreamError):  # noqa: N818 - a state of the connection, not a fault of the caller
     """The connection broke, or could not be made, before the reply came.
+
+    What to do: connect again; send again only what may run twice, or what has ``sent`` False.
 
     Attributes:
         sent: False when nothing was written, so that the command surely did not run and may be sent again; else
@@ -130,13 +172,19 @@ class Disconnected(MillstreamError):  # noqa: N818 - a state of the connection, 
 
 
 class StorageError(MillstreamError):
-    """The data directory cannot be used as asked; see the subclasses for what to do."""
+    """The data directory cannot be used as asked; see the subclasses for what to do.
+
+    What to do: read which file it names, and see docs/operations.md before anything is removed there.
+    """
 
 
 class LogCorruptError(StorageError):
     """A record is damaged and valid records follow it.
 
     Compare a torn tail, which recovery cuts and reports: here cutting would drop acknowledged records.
+
+    What to do: run `millstream log check` on a copy; then restore a backup, or cut on purpose with `millstream log
+    cut`.
     """
 
     def __init__(self, message: str, *, path: str, offset: int) -> None:
@@ -149,6 +197,8 @@ class LogLockedError(StorageError):
     """Another living process holds the data directory; only one may.
 
     ``pid`` is that process, ``address`` where it serves (``"unix:/run/x.sock"``); each None where not known.
+
+    What to do: stop the process that it names, or connect to its server instead of opening the directory.
     """
 
     def __init__(self, message: str, *, pid: int | None = None, address: str | None = None) -> None:
@@ -158,8 +208,14 @@ class LogLockedError(StorageError):
 
 
 class DiskError(StorageError):
-    """A write, fsync or rename failed. What was not yet reported durable may or may not be on disk."""
+    """A write, fsync or rename failed. What was not yet reported durable may or may not be on disk.
+
+    What to do: look at the disk and the system's log; then start again, which checks every record.
+    """
 
 
 class DiskFullError(DiskError):
-    """The disk or its quota is full. Unlike its parent this mends: what was refused is kept, to be written again."""
+    """The disk or its quota is full. Unlike its parent this mends: what was refused is kept, to be written again.
+
+    What to do: make space or enlarge the disk; writes are taken again by themselves.
+    """

@@ -41,7 +41,10 @@ _FOLDED = [
 
 
 class PatternTooCostlyError(CommandError):
-    """A command's patterns are too long for what they are compared with."""
+    """A command's patterns are too long for what they are compared with.
+
+    What to do: use a shorter pattern, or one with fewer stars.
+    """
 
     def __init__(self) -> None:
         super().__init__(

@@ -10,7 +10,7 @@ import base64
 import json
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from typing import Literal
 
@@ -145,6 +145,20 @@ def cell(value: object) -> object:
     if isinstance(found, str) and not found.isascii():
         return found.encode(errors="backslashreplace").decode()
     return json_text(found) if isinstance(found, dict | list) else found
+
+
+def csv_cell(value: object, lines: Callable[[str], str] = printable) -> object:
+    """A cell of CSV that moves no cursor, in a terminal or in a file that is shown on one, and is no formula.
+
+    Args:
+        value: to be shown.
+        lines: escapes a text; in a file ends of lines stay.
+    """
+    found = cell(value)
+    if not isinstance(found, str) or isinstance(value, float):
+        return found
+    # spreadsheets run such a cell, and an apostrophe is how one says that it is text
+    return ("'" if found.lstrip().startswith(("=", "+", "-", "@")) else "") + lines(found)
 
 
 def _text(value: str) -> object:

@@ -7,6 +7,7 @@ from faults import (
     log_faults,
     maintenance_faults,
     migrate_faults,
+    monitoring_faults,
     plain_faults,
     rewrite_faults,
     script_faults,
@@ -30,6 +31,7 @@ FAULTS = (
     *spark_faults.FAULTS,
     *migrate_faults.FAULTS,
     *cli_faults.FAULTS,
+    *monitoring_faults.FAULTS,
 )
 
 QUICK = (

@@ -315,14 +315,23 @@ FAULTS = (
         "A script's reply waits for what it wrote.",
         "node/node.py",
         "Node.script_context",
-        "return self._context(session, ctx.now, may_block=False)",
+        "inner = self._context(session, ctx.now, may_block=False)",
         """
         note = self.journal.note
-        return Context(
+        inner = Context(
             self.host, session, ctx.now, lambda step, _: note(step, True), self.sessions.notify, may_block=False
         )
         """,
         f"{SHOWN}[script]",
+    ),
+    Fault(
+        "slowlog-keeps-passwords",
+        "What proves who a client is is not shown to who looks for slow commands.",
+        "commands/context/slowlog.py",
+        "_cut",
+        "words = [_REDACTED if at in secrets else _cut_word(word) for at, word in enumerate(kept)]",
+        "words = [_cut_word(word) for at, word in enumerate(kept)]",
+        "tests/commands/test_slowlog.py::test_no_secret_is_kept_though_the_command_is_refused[AUTH a b c]",
     ),
     Fault(
         "transaction-before-durable",

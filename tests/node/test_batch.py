@@ -4,6 +4,7 @@ import contextlib
 import itertools
 import random
 import signal
+import sys
 from collections.abc import Iterator
 from typing import Any
 
@@ -439,6 +440,13 @@ def holds_line_end(data: bytes) -> bool:
     return False
 
 
+def slow_of(runner: Any) -> list[bytes]:
+    """The commands that a runner has kept as slow, which it keeps no longer."""
+    slow = [command for command, _ in runner.slow]
+    runner.slow.clear()
+    return slow
+
+
 def same(seed: int, steps: int) -> int:
     """Both runners on states of their own, with the same bytes: whole, cut off and damaged.
 
@@ -447,7 +455,8 @@ def same(seed: int, steps: int) -> int:
     lines = Lines(seed, [word for word in WORDS if b"\n" not in word])
     assert core.native is not None
     spaces = [Keyspace(), Keyspace()]
-    config, places = Config({"stream-node-max-entries": "7"}), {(0, b"t"): None}
+    config = Config({"stream-node-max-entries": "7", "slowlog-log-slower-than": "0"})
+    places = {(0, b"t"): None}
     runners = [PyPlainRunner(config, places, places, True), core.native.PlainRunner(config, places, places, True)]
     setup = World()
     client = setup.client()
@@ -477,6 +486,7 @@ def same(seed: int, steps: int) -> int:
                 break
             at = runs[0].at
         assert [calls for calls, _ in runners[0].drain()] == [calls for calls, _ in runners[1].drain()]
+        assert slow_of(runners[0]) == slow_of(runners[1])
     return steps
 
 
@@ -487,7 +497,7 @@ def test_both_runners_add_many_that_are_alike(count: int) -> None:
     assert core.native is not None
     rng = random.Random(count)
     spaces = [Keyspace(), Keyspace()]
-    config = Config({"stream-node-max-entries": "7"})
+    config = Config({"stream-node-max-entries": "7", "slowlog-log-slower-than": "0"})
     runners = [PyPlainRunner(config, {}, {}, True), core.native.PlainRunner(config, {}, {}, True)]
     for space in spaces:
         for step in (("xnew", 0, b"s", 100, 100), ("xnew", 0, b"t", 100, 100), ("set", 0, b"k", bytes(40_000), None)):
@@ -513,6 +523,7 @@ def test_both_runners_add_many_that_are_alike(count: int) -> None:
         packed.append([[node.pack() for node in one.entries.nodes()] for one in streams if isinstance(one, Stream)])
     assert packed[0] == packed[1]
     assert [calls for calls, _ in runners[0].drain()] == [calls for calls, _ in runners[1].drain()]
+    assert slow_of(runners[0]) == slow_of(runners[1])
 
 
 @native
@@ -561,6 +572,37 @@ def test_ctrl_c_is_not_swallowed_by_a_run() -> None:
         signal.setitimer(signal.ITIMER_VIRTUAL, 0)
         signal.signal(signal.SIGVTALRM, before)
     assert interrupts == signals
+
+
+@native
+def test_the_native_runner_runs_no_code_of_pythons() -> None:
+    """So no signal's exception comes up between what a run has changed and its record."""
+    assert core.native is not None
+    world = World()
+    client = world.client()
+    for line in ("XADD s 1-1 a b", *GROUP, "XADD s 2-1 a b"):
+        client.call(*line.split())
+    lines = (
+        "SET k v",
+        "SET k w",
+        "GET k",
+        "XADD s * a b",
+        READ,
+        "XACK s g 2-1",
+        "XRANGE s - +",
+        "XPENDING s g",
+        "PING",
+    )
+    data = b"".join(pack(*line.split()) for line in lines)
+    runner = core.native.PlainRunner(Config(), {}, {}, True)
+    entered: list[str] = []
+    sys.setprofile(lambda frame, event, _: entered.append(frame.f_code.co_qualname) if event == "call" else None)
+    try:
+        run = runner.run(world.node.keyspace.databases[0], data, 0, 1_700_000_000_000, 2)
+    finally:
+        sys.setprofile(None)
+    assert run.commands == len(lines)
+    assert not entered
 
 
 @native

@@ -241,3 +241,13 @@ def test_only_always_waits(policy: Fsync) -> None:
     machine.start(policy, 1000, may_wait=True)
     machine.log.appended = 1
     assert machine.commit.next_step(0.0) is CommitStep.WRITE
+
+
+def test_syncs_that_take_seconds_are_counted() -> None:
+    """What `aof_delayed_fsync` of INFO shows, under the name that Redis's alarms go by."""
+    machine = GroupCommits()
+    machine.start("always", 1000)
+    for seconds in (0.001, 1.9, 2.1, 60.0):
+        machine.commit.done(Report(CommitStep.SYNC, free=1000, seconds=seconds), 0.0)
+    machine.commit.done(Report(CommitStep.WRITE, seconds=60.0), 0.0)
+    assert machine.commit.slow_syncs == 2

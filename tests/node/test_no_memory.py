@@ -122,6 +122,30 @@ def test_what_is_changed_is_in_the_record_whichever_allocation_fails(kind: Any, 
     assert allocation > 5
 
 
+def test_no_memory_to_take_many_additions_together_ends_nothing() -> None:
+    """One by one they may find it. Only what fails amid the changes leaves nobody who can say what was done."""
+    data = pack("XADD", "s", "*", "a", "b") * 12
+    raised: list[int] = []
+    allocation, succeeded = 0, 0
+    while succeeded < 5:
+        world, runner = made(PyPlainRunner)
+        before, run = snapshot(world.node), None
+        _testcapi.set_nomemory(allocation, allocation + 1)
+        try:
+            run = runner.run(world.node.keyspace.databases[0], data, 0, WALL, 2)
+        except MemoryError:
+            raised.append(allocation)
+        finally:
+            _testcapi.remove_mem_hooks()
+        if run is not None and not run.commands:
+            assert snapshot(world.node) == before
+            assert (run.at, run.words) in ((0, None), (len(data) // 12, b"XADD s * a b".split()))
+        succeeded = succeeded + 1 if run is not None and run.commands == 12 else 0
+        allocation += 3
+    assert raised
+    assert raised[0] > allocation // 2
+
+
 ADDED = [("xadd", 0, b"s", pack_id(at << 64), [b"f", b"v" * 900], at == 8, None) for at in (7, 8)]
 RECORD = codec.pack(5, ADDED)
 HEADER = FileHeader(b"mark", 7, 1, b"magic")

@@ -13,6 +13,7 @@ from millstream.engine.streams.stream import Stream
 from millstream.node.batch import PyPlainRunner
 from millstream.node.calls import CHANGES_MAX
 from millstream.node.log import codec
+from millstream.replies import Error
 from node.test_batch import GROUP, WORDS, Lines, counted
 from support import campaign
 from support.inprocess import Client, World
@@ -225,6 +226,25 @@ def test_a_script_of_many_changes_is_one_record(client: Client) -> None:
     assert snapshot(world.recovered()) == snapshot(world.node)
 
 
+@pytest.mark.parametrize(
+    "call", ["redis.call('XADD', 's', '*', 'f', 'v')", "pcall(redis.call, 'XADD', 's', '*', 'f', 'v')"]
+)
+def test_the_time_ends_between_plain_commands_too(client: Client, call: str) -> None:
+    """What was done stays and is one record, SCRIPT KILL finds no script behind it, and the next one works."""
+    world, before = client.world, client.world.log.appended
+    client.call("CONFIG", "SET", "lua-time-limit", "100")
+    stopped = client.call("EVAL", f"while true do {call} end", 0)
+    assert isinstance(stopped, Error)
+    assert stopped.line.startswith("ERR Script stopped after 100 ms (busy-reply-threshold); what it had written stays")
+    assert world.log.appended == before + 1
+    added = len(steps_of(world, before))
+    assert added > 1
+    assert client.call("XLEN", "s") == 1 + added
+    assert client.call("SCRIPT", "KILL") == Error("NOTBUSY No scripts in execution right now.")
+    assert client.call("EVAL", f"return {call} and 1", 0) == 1
+    assert snapshot(world.recovered()) == snapshot(world.node)
+
+
 @pytest.mark.parametrize("count", [1, 3])
 def test_what_waits_is_woken_behind_the_script(client: Client, count: int) -> None:
     """Not in its midst, and by one entry as by several."""
@@ -321,7 +341,7 @@ def both() -> list[Any]:
     assert core.native is not None
     found = []
     for kind in (PyPlainRunner, core.native.PlainRunner):
-        runner = kind(Config(), {(0, b"t"): True}, {(0, b"t"): True}, True)
+        runner = kind(Config({"slowlog-log-slower-than": "0"}), {(0, b"t"): True}, {(0, b"t"): True}, True)
         database = Keyspace().databases[0]
         for key in (b"s", b"t"):
             database.keys[key] = Stream(0, 0)
@@ -342,6 +362,7 @@ def test_both_cores_run_a_scripts_commands_alike() -> None:
             assert mine.call(data + b"*1\r\n") is theirs.call(data + b"*1\r\n") is None
             assert mine.call(data[:-1]) is theirs.call(data[:-1]) is None
         assert mine.end() == tuple(theirs.end())
+        assert [command for command, _ in mine.slow] == [command for command, _ in theirs.slow]
         assert theirs.call(pack("PING")) is mine.call(pack("PING")) is None
         theirs.begin(database, 1, 0, list, [])
         assert theirs.call(pack("PING")) is None  # its time is over

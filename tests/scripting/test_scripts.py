@@ -32,6 +32,18 @@ def run(client: Client, script: str, *args: str) -> object:
     return client.call("EVAL", script, "0", *args)
 
 
+@pytest.mark.parametrize("resp", [2, 3])
+def test_a_script_of_a_client_that_listens_is_told_pong(world: World, resp: int) -> None:
+    """As any other script: only the client itself reads everything as a message. In RESP2 it may send no script."""
+    client = world.client(resp)
+    client.raw("SUBSCRIBE", "news")
+    if resp == 2:
+        assert "only (P|S)SUBSCRIBE" in line_of(run(client, "return 1"))
+        return
+    assert run(client, "return redis.call('PING')") == Simple(b"PONG")
+    assert run(client, "return redis.call('PING', 'x')") == b"x"
+
+
 # ---------------------------------------------------------------------- limits
 
 

@@ -5,6 +5,7 @@
  *  - A handler answers DONE, having changed all that the command changes and written its reply and its step of the
  *    log's record; or ORDINARY, having changed nothing, written nothing, and left no exception. So it asks for all the
  *    memory it needs before it changes anything, and whatever is unusual or fails takes the ordinary way.
+ *  - None of it runs Python's code, in which a signal's exception could come up with commands done and not yet recorded.
  *  - Steps are MessagePack as millstream/node/log/codec.py writes it, with the shortest form of every number.
  */
 #include <strings.h>
@@ -36,7 +37,7 @@ typedef struct {
     PyObject *key;            /* the key last looked up; commands of one run are often about one */
     uint64_t db, wall;
     int resp;
-    int64_t max_bytes, max_entries;
+    int64_t max_bytes, max_entries, slow_from; /* slow_from: nanoseconds */
     Py_ssize_t changes, written, soft, hits, misses; /* written: steps of the record; one may be many changes */
     PyObject *woken;
     View *words; /* of the command at work */
@@ -50,6 +51,7 @@ struct Runner {
     int records;
     Buf replies, steps, words; /* words: a View of each */
     uint64_t calls[16], nanoseconds[16];
+    PyObject *slow;      /* a list: the commands that took long, each as it was sent, with its nanoseconds */
     Run script;          /* of a script's commands, between begin and end; keys is NULL without one */
     PyObject *table;     /* makes a table of the script's of a list */
     PyObject *faults;    /* a list: what came up, for who runs the script */
@@ -58,8 +60,8 @@ struct Runner {
     int last;            /* of them */
 };
 
-static PyObject *s_keys, *s_expires, *s_index, *s_data, *s_entries, *s_last_id, *s_entries_added, *s_node_max_bytes,
-    *s_node_max_entries, *s_nothing;
+static PyObject *s_keys, *s_expires, *s_index, *s_data, *s_buffer, *s_entries, *s_last_id, *s_entries_added, *s_node_max_bytes,
+    *s_node_max_entries, *s_slow_from, *s_nothing;
 static PyTypeObject RunType;
 
 /* ---------------------------------------------------------------- words */
@@ -272,6 +274,25 @@ static int run_ping(Run *run)
     return buf_add(&run->of->replies, "+PONG\r\n", 7) < 0 ? ORDINARY : DONE;
 }
 
+/* The bytes of a string (a new reference), NULL while its parts are being changed; its own code would be Python's */
+static PyObject *get_data(PyObject *string)
+{
+    PyObject *buffer = PyObject_GetAttr(string, s_buffer);
+    Py_XDECREF(buffer);
+    return buffer == Py_None ? PyObject_GetAttr(string, s_data) : NULL;
+}
+
+/* The same string as StringValue(data) */
+static PyObject *make_string(Run *run, View word)
+{
+    PyTypeObject *type = run->of->string_type;
+    PyObject *data = PyBytes_FromStringAndSize(word.data, word.size), *value = data == NULL ? NULL : type->tp_alloc(type, 0);
+    if (value != NULL && (PyObject_SetAttr(value, s_data, data) < 0 || PyObject_SetAttr(value, s_buffer, Py_None) < 0))
+        Py_CLEAR(value);
+    Py_XDECREF(data);
+    return value;
+}
+
 static int run_get(Run *run)
 {
     PyObject *value;
@@ -286,7 +307,7 @@ static int run_get(Run *run)
     }
     if (Py_TYPE(value) != run->of->string_type)
         return ORDINARY;
-    PyObject *data = PyObject_GetAttr(value, s_data);
+    PyObject *data = get_data(value);
     int result = ORDINARY;
     if (data != NULL && PyBytes_CheckExact(data) && PyBytes_GET_SIZE(data) <= REPLY_MAX
         && buf_bulk(replies, PyBytes_AS_STRING(data), PyBytes_GET_SIZE(data)) == 0) {
@@ -303,10 +324,8 @@ static int run_set(Run *run)
     if (run->count != 3 || !look_up(run, run->words[1], &old) || is_waited_for(run, run->of->waiting)
         || reserve(run))
         return ORDINARY;
-    PyObject *data = PyBytes_FromStringAndSize(run->words[2].data, run->words[2].size);
-    PyObject *value = data == NULL ? NULL : PyObject_CallOneArg((PyObject *)run->of->string_type, data);
+    PyObject *value = make_string(run, run->words[2]);
     int failed = value == NULL || PyDict_SetItem(run->keys, run->key, value) < 0;
-    Py_XDECREF(data);
     Py_XDECREF(value);
     if (failed)
         return ORDINARY;
@@ -594,7 +613,17 @@ static PyObject *make_result(Run *run, Py_ssize_t at, PyObject *words, Py_ssize_
     return result;
 }
 
-/* Runs what is plain; where it ended, with the words of a command that is not in *other; NULL when interrupted */
+/* Keeps a command (a new reference, or NULL) that took long; where there is no memory for that, it is not kept */
+static void keep_slow(Runner *of, PyObject *command, uint64_t nanoseconds)
+{
+    PyObject *pair = command == NULL ? NULL : Py_BuildValue("(OK)", command, (unsigned long long)nanoseconds);
+    if (pair == NULL || PyList_Append(of->slow, pair) < 0)
+        PyErr_Clear();
+    Py_XDECREF(pair);
+    Py_XDECREF(command);
+}
+
+/* Runs what is plain; where it ended, with the words of a command that is not in *other */
 static const char *run_commands(Run *run, const char *at, const char *end, PyObject **other, Py_ssize_t *count, int *last)
 {
     Runner *of = run->of;
@@ -605,8 +634,6 @@ static const char *run_commands(Run *run, const char *at, const char *end, PyObj
             break;
         int command = find_command(run->words[0]);
         if (command < 0 || commands[command].handler(run) != DONE) {
-            if (PyErr_Occurred() && !PyErr_ExceptionMatches(PyExc_Exception))
-                return NULL; /* Ctrl-C while a value's own code ran: it is the caller's, as it is from the Python runner */
             PyErr_Clear();
             *other = view_list(run->words, run->count);
             if (*other == NULL)
@@ -618,6 +645,8 @@ static const char *run_commands(Run *run, const char *at, const char *end, PyObj
         uint64_t after = nanoseconds();
         of->calls[command]++;
         of->nanoseconds[command] += after - before;
+        if (after - before >= (uint64_t)run->slow_from)
+            keep_slow(of, PyBytes_FromStringAndSize(at, next - at), after - before);
         before = after;
         at = next;
         *last = command;
@@ -644,7 +673,8 @@ static int open_run(Run *run, PyObject *database)
     Py_XDECREF(index);
     if (!PyErr_Occurred() && (!PyDict_Check(run->keys) || !PyDict_Check(run->expires)))
         PyErr_SetString(PyExc_TypeError, "not a database");
-    if (PyErr_Occurred() || get_limit(run->of->config, s_node_max_bytes, &run->max_bytes) < 0)
+    if (PyErr_Occurred() || get_limit(run->of->config, s_node_max_bytes, &run->max_bytes) < 0
+        || get_limit(run->of->config, s_slow_from, &run->slow_from) < 0)
         return -1;
     return get_limit(run->of->config, s_node_max_entries, &run->max_entries);
 }
@@ -680,7 +710,7 @@ static PyObject *runner_run(Runner *self, PyObject *const *args, Py_ssize_t narg
         int last = -1;
         const char *data = PyBytes_AS_STRING(args[1]);
         const char *at = run_commands(&run, data + first, data + size, &other, &count, &last);
-        result = at == NULL ? NULL : make_result(&run, at - data, other, count, last);
+        result = make_result(&run, at - data, other, count, last);
     }
     close_run(&run);
     return result;
@@ -760,7 +790,8 @@ static PyObject *runner_new(PyTypeObject *type, PyObject *args, PyObject *kwargs
     self->records = records;
     self->stream_type = find_type("millstream.engine.streams.stream", "Stream");
     self->string_type = find_type("millstream.engine.keyspace", "StringValue");
-    if (self->stream_type == NULL || self->string_type == NULL)
+    self->slow = PyList_New(0);
+    if (self->stream_type == NULL || self->string_type == NULL || self->slow == NULL)
         Py_CLEAR(self);
     return (PyObject *)self;
 }
@@ -772,6 +803,7 @@ static int runner_traverse(Runner *self, visitproc visit, void *arg)
     Py_VISIT(self->claiming);
     Py_VISIT(self->stream_type);
     Py_VISIT(self->string_type);
+    Py_VISIT(self->slow);
     Py_VISIT(self->script.keys);
     Py_VISIT(self->script.expires);
     Py_VISIT(self->table);
@@ -786,6 +818,7 @@ static int runner_clear(Runner *self)
     Py_CLEAR(self->claiming);
     Py_CLEAR(self->stream_type);
     Py_CLEAR(self->string_type);
+    Py_CLEAR(self->slow);
     end_script(self);
     return 0;
 }
@@ -809,6 +842,11 @@ static PyMethodDef runner_methods[] = {
     {NULL},
 };
 
+static PyMemberDef runner_members[] = {
+    {"slow", T_OBJECT_EX, offsetof(Runner, slow), READONLY, "See millstream.node.plain.PlainRunner."},
+    {NULL},
+};
+
 PyTypeObject RunnerType = {
     PyVarObject_HEAD_INIT(NULL, 0)
     .tp_name = "millstream._native.PlainRunner",
@@ -820,6 +858,7 @@ PyTypeObject RunnerType = {
     .tp_clear = (inquiry)runner_clear,
     .tp_dealloc = (destructor)runner_dealloc,
     .tp_methods = runner_methods,
+    .tp_members = runner_members,
 };
 
 static PyStructSequence_Field run_fields[] = {
@@ -839,7 +878,8 @@ int runner_prepare(void)
         {&s_keys, "keys"},
         {&s_expires, "expires"},
         {&s_index, "index"},
-        {&s_data, "data"},
+        {&s_data, "_data"},
+        {&s_buffer, "_buffer"},
         {&s_entries, "entries"},
         {&s_last_id, "last_id"},
         {&s_entries_added, "entries_added"},
@@ -847,6 +887,7 @@ int runner_prepare(void)
         {&s_max_deleted, "max_deleted"},
         {&s_node_max_bytes, "node_max_bytes"},
         {&s_node_max_entries, "node_max_entries"},
+        {&s_slow_from, "slow_from"},
     };
     for (size_t at = 0; at < sizeof strings / sizeof *strings; at++)
         if ((*strings[at].place = PyUnicode_InternFromString(strings[at].text)) == NULL)

@@ -5,6 +5,7 @@
  * was run and has no value is kept in `faults`, for who runs the script.
  */
 
+#define SLOW_MAX 512        /* commands of a script that took long; then they are to be taken over */
 #define FLAT_MAX (16 << 10) /* bytes of an array's reply; of more its leaves may be too many to be given at once */
 
 static void end_script(Runner *self)
@@ -153,7 +154,7 @@ static int keep_fault(Runner *self)
 static int run_one(Runner *self, PyObject *data, int *command)
 {
     Run *run = &self->script;
-    if (self->table == NULL || !PyBytes_CheckExact(data) || run->woken != NULL
+    if (self->table == NULL || !PyBytes_CheckExact(data) || run->woken != NULL || PyList_GET_SIZE(self->slow) >= SLOW_MAX
         || self->steps.size + PyBytes_GET_SIZE(data) > CHANGES_MAX)
         return 0;
     const char *at = PyBytes_AS_STRING(data), *end = at + PyBytes_GET_SIZE(data);
@@ -161,8 +162,6 @@ static int run_one(Runner *self, PyObject *data, int *command)
         return 0;
     if (commands[*command].handler(run) == DONE)
         return 1;
-    if (PyErr_Occurred() && !PyErr_ExceptionMatches(PyExc_Exception))
-        keep_fault(self); /* Ctrl-C while a value's own code ran */
     PyErr_Clear();
     return 0;
 }
@@ -175,7 +174,10 @@ static PyObject *runner_call(Runner *self, PyObject *data)
     if (before >= self->ends || !run_one(self, data, &command))
         Py_RETURN_NONE;
     self->calls[command]++;
-    self->nanoseconds[command] += nanoseconds() - before;
+    uint64_t took = nanoseconds() - before;
+    self->nanoseconds[command] += took;
+    if (took >= (uint64_t)self->script.slow_from)
+        keep_slow(self, Py_NewRef(data), took);
     self->commands++;
     self->last = command;
     PyObject *value = make_value(self);

@@ -47,6 +47,7 @@ FAMILIES = (
     "connection.wait",
     "admin.acl",
     "admin.server",
+    "admin.slowlog",
     "admin.introspection",
 )
 

@@ -162,7 +162,13 @@ class Store:
             return LogFacts(last_save=self.node.surroundings.shell.started // 1000)
         synced_at = time.time() - (time.monotonic() - kept.commit.synced_at)
         return log_facts(
-            kept.log, kept.disk_guard, kept.rewriter, policy=self.fsync, recovered=kept.recovered, synced_at=synced_at
+            kept.log,
+            kept.disk_guard,
+            kept.rewriter,
+            policy=self.fsync,
+            recovered=kept.recovered,
+            synced_at=synced_at,
+            slow_syncs=kept.commit.slow_syncs,
         )
 
     # ------------------------------------------------------------------ what connections call

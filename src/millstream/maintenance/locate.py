@@ -14,7 +14,10 @@ TIMEOUT = 10.0  # seconds for one reply: a server that needs longer to say its d
 
 
 class UnreachableError(MillstreamError):
-    """The server cannot be reached, or refuses to talk to us."""
+    """The server cannot be reached, or refuses to talk to us.
+
+    What to do: start the server, or correct --url; the text has what the connection said.
+    """
 
 
 def directory_of(url: str) -> Path:

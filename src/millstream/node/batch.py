@@ -29,6 +29,7 @@ from millstream.node.log import codec
 from millstream.node.plain import NAMES, NOTHING, PlainRun, PlainRunner
 from millstream.node.queued import append_plain
 from millstream.protocol import limits
+from millstream.protocol.reader import CommandReader
 from millstream.protocol.split import Splitter
 
 if TYPE_CHECKING:
@@ -38,11 +39,11 @@ if TYPE_CHECKING:
     from millstream.commands.context.session import Session
     from millstream.engine.keyspace import Database, Transition
     from millstream.engine.waiting import Place
+    from millstream.node.clients.blocking import Waiter
     from millstream.node.clients.sessions import Sessions
     from millstream.node.host import NodeHost
     from millstream.node.journal import Journal
     from millstream.node.stats import NodeStats
-    from millstream.protocol.reader import CommandReader
     from millstream.replies import Buffer
 
 # Commands after which a run ends, so that other clients have their turn
@@ -61,6 +62,7 @@ ROWS_MAX = 50_000
 
 
 _EMPTY = Splitter(b"")
+_NONE: list[list[bytes]] = []
 
 
 class PyPlainRunner(ScriptCalls):
@@ -71,6 +73,9 @@ class PyPlainRunner(ScriptCalls):
         waiting: the places where somebody waits.
         claiming: those of them where somebody waits to claim, and is to be told when records change hands.
         records: make records of what changes, since a log is kept.
+
+    Attributes:
+        slow: see :class:`PlainRunner`.
     """
 
     def __init__(
@@ -81,6 +86,7 @@ class PyPlainRunner(ScriptCalls):
         self._waiting, self._claiming = waiting, claiming
         self._records = records
         self._splitter = Splitter(b"")
+        self.slow: list[tuple[bytes, int]] = []
         self._calls = [0] * len(NAMES)
         self._nanoseconds = [0] * len(NAMES)
         self._steps: list[Transition] = []
@@ -90,7 +96,7 @@ class PyPlainRunner(ScriptCalls):
         self._dirty = self._hits = self._misses = 0
         self._soft_steps = 0
         self._woken: bytes | None = None
-        self._alike = 0  # commands that the handler has taken together with the one it was called for
+        self._alike: list[list[bytes]] = []  # fields of additions that the handler has made with the one it was for
         self._before = 0, 0  # commands run before the one at hand, and bytes of their replies
         self._is_changing = False  # several changes are being made; a failure leaves some of them
         handlers: list[Callable[[list[bytes]], bytes | None]] = [
@@ -115,50 +121,57 @@ class PyPlainRunner(ScriptCalls):
         """
         splitter = self._splitter
         if splitter.data is not data or splitter.at != at:
-            splitter = self._splitter = Splitter(data, at)
+            try:
+                splitter = self._splitter = Splitter(data, at)
+            except MemoryError:
+                return NOTHING._replace(at=at)  # the reader says so
         self._db, self._wall, self._resp = db, wall, resp
         replies: list[bytes] = []
         commands, size, last = 0, 0, -1
-        handlers, calls, clock = self._handlers, self._calls, time.perf_counter_ns
-        before = clock()
+        handlers, calls, nanoseconds, clock = self._handlers, self._calls, self._nanoseconds, time.perf_counter_ns
+        slow_from = self._config.slow_from
         words: list[bytes] | None = None
         noted = len(self._steps)
         try:
+            before = clock()
             while (words := splitter.next()) is not None:
                 found = handlers.get(words[0]) or handlers.get(words[0].lower())
                 if found is None:
                     break
-                if found[0] != last:  # the clock is read between different commands only
-                    before = self._credit(last, before, clock())
                 self._before = commands, size
                 reply = found[1](words)
                 if reply is None:
                     break
-                words = None  # done: not to be handed back, whatever fails from here on
+                self._is_changing = True  # what is done is not to be handed back, and its reply not to be lost
+                done, words = words, None
                 noted = len(self._steps)
                 last = found[0]
-                count = 1 + self._alike
-                self._alike = 0
+                alike, self._alike = self._alike, _NONE
+                count = 1 + len(alike)
                 calls[last] += count
                 commands += count
                 replies.append(reply)
                 size += len(reply)
+                now = clock()
+                took, before = now - before, now
+                nanoseconds[last] += took
+                if took >= slow_from:
+                    self._keep_slow(done, alike, took // count, slow_from)
+                self._is_changing = False
                 if self._woken is not None or size >= REPLIES_MAX or commands >= RUN_MAX:
                     break
         except Exception:
             # One that fails (no memory) has changed nothing, and shows why on the ordinary way. So a handler makes its
             # reply and notes its step before it changes anything; here the step goes again
-            if self._is_changing or words is None:
+            if self._is_changing:
                 raise
             del self._steps[noted:]
-        self._credit(last, before, clock())
         return self._ended(words, commands, b"".join(replies), last)
 
-    def _credit(self, command: int, before: int, now: int) -> int:
-        """Count the time since ``before`` as that command's; returns ``now``."""
-        if command >= 0:
-            self._nanoseconds[command] += now - before
-        return now
+    def _keep_slow(self, words: list[bytes], alike: list[list[bytes]], took: int, slow_from: int) -> None:
+        """Keep a command for SLOWLOG, and the ``alike`` ones made with it, of which each took as long as the others."""
+        if took >= slow_from:
+            self.slow += [(forms.packed(each), took) for each in (words, *((*words[:3], *one) for one in alike))]
 
     def _room(self) -> int:
         """How many additions may be made together, so that the run ends where it would if they were one by one."""
@@ -238,23 +251,26 @@ class PyPlainRunner(ScriptCalls):
             return None
         first = max(self._wall << 64, stream.last_id + 1)
         is_waited_for = (db, key) in self._waiting
-        added, written = [words[3:]], [splitter.rest(3)]
-        if splitter.has_more and not is_waited_for and first < ids.MAX_ID - RUN_MAX:
-            self._is_changing = True  # what is taken with it cannot be handed back with its words
-            following = splitter.alike(3, self._room() - 1)
-            added += following[0]
-            written += following[1]
-        head = b"*%d\r\n" % len(added[0])
-        names = bulk_ids(first, len(added))
-        wires = [b"*2\r\n%b%b%b\r\n" % (name, head, rest) for name, rest in zip(names, written, strict=True)]
-        reply = b"".join(names)
+        added, written, alike, mark = [words[3:]], [splitter.rest(3)], _NONE, splitter.mark
+        try:
+            if splitter.has_more and not is_waited_for and first < ids.MAX_ID - RUN_MAX:
+                alike, rests = splitter.alike(3, self._room() - 1)
+                added += alike
+                written += rests
+            head = b"*%d\r\n" % len(added[0])
+            names = bulk_ids(first, len(added))
+            wires = [b"*2\r\n%b%b%b\r\n" % (name, head, rest) for name, rest in zip(names, written, strict=True)]
+            reply = b"".join(names)
+        except MemoryError:
+            splitter.go_back(mark)  # one by one they may find it
+            raise
         self._is_changing = True
         fresh = stream.add_all(first, added, wires, self._config.node_max_bytes, self._config.node_max_entries)
         if self._records:
             for new_id, fields in enumerate(added, first):
                 self._steps.append(("xadd", db, key, ids.pack(new_id), fields, fresh[new_id - first], None))
         self._is_changing = False
-        self._alike = len(added) - 1
+        self._alike = alike
         self._dirty += len(added)
         if is_waited_for:
             self._woken = key
@@ -599,6 +615,7 @@ class Batches:
         places = waits.lines.by_place, waits.claimers.by_place
         self._runner: PlainRunner = _RUNNER(host.config, *places, journal.log is not None)
         self.call = self._runner.call
+        self._slow = self._runner.slow
         stats.sources.append(self._drain)
 
     def takes(self, session: "Session") -> bool:
@@ -683,18 +700,17 @@ class Batches:
             self._journal.note_run(run.record, soft=run.soft)
         return run
 
-    def run_again(self, session: "Session", data: bytes, wall: int) -> PlainRun:
+    def run_again(self, waiter: "Waiter", wall: int) -> PlainRun:
         """Run a command that waited, if it is plain now, of a session that :meth:`takes` says yes to, and log it.
 
         Args:
-            session: who waits.
-            data: the command.
+            waiter: who waits.
             wall: wall milliseconds.
 
         Raises:
             StorageError: the log takes nothing any more.
         """
-        run = self._counted(session, data, 0, wall)
+        run = self._counted(waiter.session, waiter.packed, 0, wall, waiter.given)
         if run.commands:  # the same call as before
             self._stats.processed -= 1
             self._stats.command(run.last).calls -= 1
@@ -719,20 +735,29 @@ class Batches:
         self._runner.begin(self._keyspace.databases[session.db], wall, left, table, faults)
         return True
 
-    def end_calls(self) -> PlainRun:
-        """What a script's plain commands came to; their changes are a part of its record."""
+    def end_calls(self, wall: int) -> PlainRun:
+        """What a script's plain commands came to; their changes are a part of its record.
+
+        Args:
+            wall: wall milliseconds.
+        """
         try:
             run = self._runner.end()
         except Exception as error:  # noqa: BLE001 - no memory to tell what was done, which ends the record at work
             self._journal.lose(not_logged("plain commands of a script were run", error))
             return NOTHING
         self._count(run)
+        if self._slow:
+            self._note_slow(None, wall)
         if run.record is not None:
             self._journal.weight.takes(len(run.record))
             self._journal.note_run(run.record, soft=run.soft)
         return run
 
-    def _counted(self, session: "Session", data: bytes, at: int, wall: int) -> PlainRun:
+    def _counted(
+        self, session: "Session", data: bytes, at: int, wall: int, given: list[bytes] | None = None
+    ) -> PlainRun:
+        """Run plain commands, and count them; ``given`` are the client's own words of a command that has others."""
         try:
             run = self._runner.run(self._keyspace.databases[session.db], data, at, wall, session.resp)
         except Exception as error:  # no memory to tell what was done
@@ -743,7 +768,19 @@ class Batches:
         if run.hits or run.misses:
             stats.lookups.hits += run.hits
             stats.lookups.misses += run.misses
+        if self._slow:
+            self._note_slow(session, wall, given)
         return run
+
+    def _note_slow(self, caller: "Session | None", wall: int, given: list[bytes] | None = None) -> None:
+        """Give SLOWLOG what took long: of ``caller``, None for a script; ``given`` as for :meth:`_counted`."""
+        for data, nanoseconds in self._slow:
+            reader = CommandReader()
+            reader.feed(data)
+            words = given or reader.next()
+            assert words is not None
+            self._host.slowlog.note(caller, words, nanoseconds, wall)
+        self._slow.clear()
 
     def _count(self, run: PlainRun) -> None:
         stats = self._stats

@@ -11,12 +11,13 @@ from typing import TYPE_CHECKING, Any
 
 import hiredis
 
-from millstream.node.plain import PlainRun
+from millstream.node.plain import SLOW_MAX, PlainRun
 from millstream.protocol.split import Splitter
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from millstream.commands.context.config import Config
     from millstream.engine.keyspace import Database, Transition
 
 # Bytes of changes after which no more are gathered, and what they are at most with the command that passes that
@@ -29,6 +30,8 @@ FLAT_MAX = 16 << 10
 class ScriptCalls:
     """The calls of a runner in Python, a part of :class:`~millstream.node.batch.PyPlainRunner`."""
 
+    slow: list[tuple[bytes, int]]
+    _config: "Config"
     _handlers: "dict[bytes, tuple[int, Callable[[list[bytes]], bytes | None]]]"
     _calls: list[int]
     _nanoseconds: list[int]
@@ -73,7 +76,7 @@ class ScriptCalls:
         try:
             if self._table is None or self._woken is not None or self._size + len(data) > CHANGES_MAX:
                 return None
-            if self._ends is not None and before >= self._ends:
+            if (self._ends is not None and before >= self._ends) or len(self.slow) >= SLOW_MAX:
                 return None
             reply = self._reply(data, before)
             return None if reply is None else _value(reply, self._table)
@@ -100,7 +103,10 @@ class ScriptCalls:
             # A claim may change far more than its words say; what it gave is in its reply
             self._size += (len(data) + len(reply)) * (len(self._steps) > noted)
             self._calls[command] += 1
-            self._nanoseconds[command] += time.perf_counter_ns() - before
+            took = time.perf_counter_ns() - before
+            self._nanoseconds[command] += took
+            if took >= self._config.slow_from:
+                self.slow.append((data, took))
             self._commands += 1
             self._last = command
         return reply

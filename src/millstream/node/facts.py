@@ -115,7 +115,14 @@ def _database(db: "Database", wall: int) -> DatabaseFacts:
 
 
 def log_facts(
-    log: "Log", guard: "DiskGuard", rewriter: "Rewriter", *, policy: "Fsync", recovered: int, synced_at: float
+    log: "Log",
+    guard: "DiskGuard",
+    rewriter: "Rewriter",
+    *,
+    policy: "Fsync",
+    recovered: int,
+    synced_at: float,
+    slow_syncs: int,
 ) -> LogFacts:
     """What INFO shows of a log that is kept on disk.
 
@@ -126,6 +133,7 @@ def log_facts(
         policy: when it is synced.
         recovered: records that the start found.
         synced_at: wall seconds of the last sync.
+        slow_syncs: how many took seconds.
     """
     free = guard.measure()
     return LogFacts(
@@ -137,6 +145,7 @@ def log_facts(
         durable=log.durable,
         recovered=recovered,
         last_save=int(synced_at),
+        slow_syncs=slow_syncs,
         disk_state=guard.state,
         disk_since=guard.since // 1000,
         disk_free=-1 if free is None else free,

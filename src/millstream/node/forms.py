@@ -1,6 +1,7 @@
 """Words of plain commands in the forms in which they are usually written; any other form is not plain."""
 
 import re
+from collections.abc import Iterable
 
 from millstream.engine import ids
 
@@ -67,6 +68,12 @@ def end(word: bytes) -> int | None:
     return found - 1 if found else None
 
 
+def packed(words: Iterable[bytes]) -> bytes:
+    """A command as a client sends it."""
+    parts = list(map(bulk, words))
+    return b"*%d\r\n%b" % (len(parts), b"".join(parts))
+
+
 def bulk(word: bytes) -> bytes:
-    """A reply of one word."""
+    """One word, of a command or as a reply."""
     return b"$%d\r\n%b\r\n" % (len(word), word)

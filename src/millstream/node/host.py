@@ -7,6 +7,7 @@ through its context, and never through here.
 from typing import TYPE_CHECKING
 
 from millstream.commands.admin.info import render
+from millstream.commands.context.slowlog import SlowLog
 from millstream.node.log import rebuilding
 
 if TYPE_CHECKING:
@@ -36,6 +37,7 @@ class NodeHost:
         rewriter: makes the log smaller; the shell provides it where there is a log.
         stopping: SHUTDOWN was asked for; the shell ends the process.
         wall: wall milliseconds of the command at work.
+        slowlog: the commands that took long.
     """
 
     def __init__(self, config: "Config", facts: "NodeFacts", journal: "Journal", admission: "Admission") -> None:
@@ -51,6 +53,7 @@ class NodeHost:
         self.wake = sessions.waits.wake
         self.weigh = journal.weight.add
         self.refusal, self.note_refusal = admission.refusal, admission.note_refusal
+        self.slowlog = SlowLog(config)
         self.rewriter: Rewriter | None = None
         self.stopping = False
         self.wall = 0

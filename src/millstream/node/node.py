@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING
 from millstream.clock import Now
 from millstream.commands import load_all
 from millstream.commands.connection.transactions import end_transaction
-from millstream.commands.context.config import Config
+from millstream.commands.context.config import NEVER, Config
 from millstream.commands.context.context import Blocked, Context, Glance
 from millstream.commands.context.session import Queue, Session
 from millstream.commands.table.spec import Command
@@ -156,7 +156,7 @@ class Node:
             except Blocked as wait:
                 self.stats.dirty += ctx.dirty
                 self._flush(now)
-                self.waits.start(session, wait, now)
+                self.waits.start(session, wait, argv, now)
                 return None
             self.stats.dirty += ctx.dirty
         self._flush(now)
@@ -196,8 +196,16 @@ class Node:
     def _context(self, session: Session, now: Now, *, may_block: bool = True) -> Context:
         return Context(self.host, session, now, self.journal.note, self.sessions.notify, may_block=may_block)
 
-    def _run(self, ctx: Context, row: Command, argv: list[bytes]) -> Reply:
-        """Call the handler; count, and turn what it raises into a reply."""
+    def _run(self, ctx: Context, row: Command, argv: list[bytes], given: list[bytes] | None = None) -> Reply:
+        """Call the handler; count, and turn what it raises into a reply.
+
+        Args:
+            ctx: of the command.
+            row: of the command.
+            argv: its words.
+            given: the words that the client gave, where they are others.
+        """
+        slow_from = self.config.slow_from
         stats = self.stats.command(row.name)
         stats.calls += 1
         self.stats.processed += 1
@@ -211,6 +219,7 @@ class Node:
             self.stats.error(error.line)
             return Error(error.line)
         except Blocked:
+            slow_from = NEVER  # it is not through; what counts is the time of the run that ends its wait
             raise
         except Exception:
             # A defect of ours must not take the server from everybody else; what was applied is logged all the same
@@ -221,7 +230,10 @@ class Node:
             self.stats.error(line)
             return Error(line)
         finally:
-            stats.nanoseconds += time.perf_counter_ns() - started
+            took = time.perf_counter_ns() - started
+            stats.nanoseconds += took
+            if took >= slow_from:
+                self.host.slowlog.note(None if ctx.in_script else ctx.session, given or argv, took, ctx.now.wall)
             if ctx.failed:  # a script whose reply has errors in it
                 ctx.failed = False
                 stats.failed += 1
@@ -230,7 +242,9 @@ class Node:
 
     def script_context(self, ctx: Context, session: Session) -> Context:
         """For the commands of a script that ``ctx`` runs: the same time, the same record, nobody served in between."""
-        return self._context(session, ctx.now, may_block=False)
+        inner = self._context(session, ctx.now, may_block=False)
+        inner.in_script = True
+        return inner
 
     def run_inside(self, ctx: Context, row: Command, argv: list[bytes]) -> Reply:
         """Run one command of a script.
@@ -430,7 +444,7 @@ class Node:
         steps = glance(self.keyspace.databases[session.db], now.wall)
         if steps is None:
             self._flush(now)  # what those before it have changed comes first in the log too
-            run = self.batches.run_again(session, waiter.packed, now.wall)
+            run = self.batches.run_again(waiter, now.wall)
             if run.commands:
                 self.waits.stop(waiter)
                 self.outbox.append((session, Outcome([run.replies], self.journal.position)))
@@ -459,12 +473,12 @@ class Node:
         stats.calls -= 1  # the same call as before, run again
         self.stats.processed -= 1
         try:
-            reply = self._run(ctx, row, waiter.argv)
+            reply = self._run(ctx, row, waiter.argv, waiter.given)
         except Blocked as wait:
             self._flush(now)
             if waiter.deadline is None:
                 wait.timeout = 0
-            self.waits.start(session, wait, now, waiter.deadline)
+            self.waits.start(session, wait, waiter.given, now, waiter.deadline)
             return
         self.stats.dirty += ctx.dirty
         self._flush(now)

@@ -14,6 +14,10 @@ NAMES = tuple(
 """The commands that have plain forms; the counters of a run stand in this order."""
 
 
+SLOW_MAX = 512
+"""Commands of a script that took long; then they are to be taken over."""
+
+
 class PlainRun(NamedTuple):
     """What came of a run of plain commands.
 
@@ -52,7 +56,14 @@ NOTHING = PlainRun(0, None, 0, "", b"", None, 0, 0, 0, None, soft=False)
 
 
 class PlainRunner(Protocol):
-    """Runs plain commands; what the two implementations have in common."""
+    """Runs plain commands; what the two implementations have in common.
+
+    Attributes:
+        slow: commands that took at least ``Config.slow_from``, each as it was sent, with its nanoseconds; whoever runs
+            them empties it, and a script's are not plain while it holds :data:`SLOW_MAX`.
+    """
+
+    slow: list[tuple[bytes, int]]
 
     def run(self, db: "Database", data: bytes, at: int, wall: int, resp: int) -> PlainRun:
         """Run plain commands from the head of ``data`` on.

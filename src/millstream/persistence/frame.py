@@ -78,6 +78,8 @@ class FormatError(StorageError):
     """The file is not a log file, or of a format this program does not know.
 
     ``version`` is that format, or 0 where the header itself cannot be read.
+
+    What to do: name a directory of Millstream; a file of a newer format needs that version.
     """
 
     def __init__(self, message: str, *, version: int = 0) -> None:

@@ -42,7 +42,10 @@ _WORD_OVERHEAD = 48
 
 
 class QueryBufferError(ProtocolError):
-    """The peer sent more than it may have waiting; the connection is closed without a reply, as Redis does."""
+    """The peer sent more than it may have waiting; the connection is closed without a reply, as Redis does.
+
+    What to do: send less at a time, or take replies before you send more.
+    """
 
 
 class CommandReader:

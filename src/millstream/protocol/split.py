@@ -37,8 +37,8 @@ class Splitter:
     def _cut(self, at: int, size: int) -> None:
         """Go on from a place with so many bytes."""
         data = self.data
-        self._begin, self._end = at, at + size
         self._tokens = (data[at : at + size] if at or size < len(data) else data).split(b"\r\n")
+        self._begin, self._end = at, at + size
         self._next = self._last = 0  # the token at which the next command begins, and the last one taken
         self._at = at  # where it began for the first _seen tokens
         self._seen = 0
@@ -111,6 +111,15 @@ class Splitter:
             rests.append(b"\r\n".join(tokens[start:end]))
             self._last, self._next = begin, end
         return words, rests
+
+    @property
+    def mark(self) -> tuple[int, int]:
+        """Where it stands, for :meth:`go_back`."""
+        return self._last, self._next
+
+    def go_back(self, mark: tuple[int, int]) -> None:
+        """Give back what :meth:`alike` has taken since a :attr:`mark`."""
+        self._last, self._next = mark
 
     def _wider(self) -> list[bytes] | None:
         """The next command's words if it is complete beyond the bytes that were cut."""

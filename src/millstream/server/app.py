@@ -249,6 +249,7 @@ class Server:
             policy=self.settings.fsync,
             recovered=self.report.records,
             synced_at=self.clock.now().wall / 1000 - (self.loop.time() - committer.synced_at),
+            slow_syncs=committer.slow_syncs,
         )
 
     @property

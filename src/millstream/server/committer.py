@@ -36,6 +36,8 @@ T = TypeVar("T")
 EARLY = 0.1
 """So many seconds before a sync is due the loop asks for it; when it is due the thread syncs unasked."""
 
+_NO_MEMORY_SECONDS = 0.01
+
 Job = Callable[[], object]
 """What somebody else does in the thread while nobody writes."""
 
@@ -83,6 +85,7 @@ class Committer:
         self._idle.set()
         # What the thread is to do; a time: by that, in monotonic seconds, it has been asked for a sync; None: the end
         self._steps: queue.SimpleQueue[tuple[CommitStep, Job | None] | float | None] = queue.SimpleQueue()
+        self._report: Report | None = None  # of the step that has ended, until the loop has taken it in
         self._thread = threading.Thread(target=self._work, name="millstream-commit", daemon=True)
         self._thread.start()
 
@@ -90,6 +93,11 @@ class Committer:
     def synced_at(self) -> float:
         """Loop time of the last sync, or of the start."""
         return self._commit.synced_at
+
+    @property
+    def slow_syncs(self) -> int:
+        """Syncs that took seconds, since the start."""
+        return self._commit.slow_syncs
 
     @property
     def is_idle(self) -> bool:
@@ -106,9 +114,8 @@ class Committer:
         """Commands have run: whatever they appended is to be committed when this turn of the loop is over."""
         if self._commit.retry_if_floor_moved():
             self._turn()
-        elif not self._turn_scheduled and self._commit.has_group:
-            self._turn_scheduled = True
-            self._loop.call_soon(self._turn)
+        elif self._commit.has_group:
+            self._schedule_turn()
 
     def end_turn(self) -> None:
         """All that came in this turn has been run: commit it now rather than when others have had their turn."""
@@ -120,19 +127,35 @@ class Committer:
         self._commit.retry()
         self._turn()
 
+    def _schedule_turn(self) -> None:
+        if not self._turn_scheduled:
+            self._loop.call_soon(self._turn)
+            self._turn_scheduled = True
+
     def _turn(self, due: float = 0.0) -> None:
-        """Do what is to be done now, until there is nothing or the thread does it; then wait for what is due later."""
+        """Do what is to be done now, until there is nothing or the thread does it; then wait for what is due later.
+
+        Where memory ends amid that, it is done again in the next turn: no command need come before what waits goes out.
+        """
         self._turn_scheduled = False
-        while not self._closing:
-            now = max(self._loop.time(), due)  # a timer may ring a little before its time
-            step = self._commit.next_step(now)
-            if step is None:
-                break
-            if step.in_thread:
-                self._start(step)
-            else:
-                self._settle(perform_safely(step, self._log, self._guard))
-        self._set_timer()
+        try:
+            while not self._closing:
+                now = max(self._loop.time(), due)  # a timer may ring a little before its time
+                step = self._commit.next_step(now)
+                if step is None:
+                    break
+                if step.in_thread:
+                    self._start(step)
+                else:
+                    self._settle(perform_safely(step, self._log, self._guard))
+            self._set_timer()
+        except MemoryError:
+            self._loop.call_soon(self._again)
+
+    def _again(self) -> None:
+        """Memory ended in a turn, perhaps while replies were let out."""
+        self.gate.open()
+        self._turn()
 
     def _set_timer(self) -> None:
         due = None if self._closing or self._commit.is_busy else self._commit.next_due()
@@ -181,23 +204,37 @@ class Committer:
         elif self._commit.is_busy:
             self._asked.append((job, done))
         else:
-            self._start(CommitStep.WRITE_AND_SYNC, job)  # says at once if the job found the disk failing
+            try:
+                self._start(CommitStep.WRITE_AND_SYNC, job)  # says at once if the job found the disk failing
+            except MemoryError as error:
+                done.set_exception(error)
 
     def _start(self, step: CommitStep, job: Job | None = None) -> None:
+        # First what may fail for memory: a step said to be under way that the thread never got would be the last one
+        self._steps.put((step, job))
         self._commit.begin(step)
         self._idle.clear()
-        self._steps.put((step, job))
 
-    def _finished(self, report: Report) -> None:
+    def _finished(self) -> None:
         """The thread has ended a step."""
+        report, self._report = self._report, None
+        if report is not None:
+            self._take_in(report)
+
+    def _take_in(self, report: Report) -> None:
         self._idle.set()
-        self._settle(report)
+        try:
+            self._settle(report)
+        except MemoryError:
+            if self._commit.is_busy:  # nothing of it was taken in
+                self._loop.call_soon(self._take_in, report)
+            else:
+                self._loop.call_soon(self._again)
+            return
         asked, self._asked = self._asked, []
         for job, done in asked:
             self._ask(job, done)
-        if not self._turn_scheduled:
-            self._turn_scheduled = True
-            self._loop.call_soon(self._turn)
+        self._schedule_turn()
 
     # ------------------------------------------------------------------ in the thread
 
@@ -220,7 +257,18 @@ class Committer:
             due = None
             if job is not None:
                 job()
-            self._loop.call_soon_threadsafe(self._finished, perform_safely(step, self._log, self._guard))
+            self._report = perform_safely(step, self._log, self._guard)
+            self._tell()
+
+    def _tell(self) -> None:
+        """Have the loop take the report in, however long there is no memory for that; told twice, it looks once."""
+        while True:
+            try:
+                self._loop.call_soon_threadsafe(self._finished)
+            except MemoryError:
+                time.sleep(_NO_MEMORY_SECONDS)
+            else:
+                return
 
     def _sync_unasked(self) -> None:
         """The loop is late. What it has written is synced all the same; nothing waits for that, so nothing is told."""

@@ -13,7 +13,10 @@ _WILDCARDS = {"0.0.0.0": "127.0.0.1", "::": "::1", "": "127.0.0.1"}  # noqa: S10
 
 
 class ListenError(UsageError):
-    """The server cannot listen where it was told to; the text says why and what to do."""
+    """The server cannot listen where it was told to; the text says why and what to do.
+
+    What to do: choose another address or port, or end what listens there.
+    """
 
 
 async def bind_tcp(host: str, port: int, option: str = "--port") -> tuple[list[socket.socket], int]:

@@ -26,6 +26,7 @@ from millstream.errors import MillstreamError, UsageError
 from millstream.printable import printable
 from millstream.server.accepting import handshakes_at
 from millstream.server.app import Server
+from millstream.server.beside import Beside, Companion
 from millstream.server.loops import loop_factory
 from millstream.server.settings import Settings
 from millstream.server.tls import HANDSHAKES_MAX
@@ -47,15 +48,23 @@ _OWN_DESCRIPTORS = 48
 _PROGRESS_FROM = 8 * 1024 * 1024
 
 
-def run_server(settings: Settings) -> int:
-    """Serve until a signal, SHUTDOWN or a failed disk; returns the exit code."""
+def run_server(settings: Settings, companion: Companion | None = None) -> int:
+    """Serve until a signal, SHUTDOWN or a failed disk.
+
+    Args:
+        settings: of the server.
+        companion: a program that runs beside it; None for none.
+
+    Returns:
+        The exit code.
+    """
     logging.basicConfig(stream=sys.stderr, format="%(asctime)s %(levelname)s %(message)s", level=logging.INFO)
     sys.setswitchinterval(_SWITCH_INTERVAL)
     with asyncio.Runner(loop_factory=loop_factory()) as runner:
-        return runner.run(_serve(settings))
+        return runner.run(_serve(settings, companion))
 
 
-async def _serve(settings: Settings) -> int:
+async def _serve(settings: Settings, companion: Companion | None) -> int:
     with RecoveryProgress(sys.stderr) as progress:
         server = Server(settings, on_progress=progress.tell)
         try:
@@ -70,8 +79,11 @@ async def _serve(settings: Settings) -> int:
         server.loop.add_signal_handler(number, _on_signal, server, ending, number)
     _say(banner(server))
     print("ready", *server.urls, flush=True)  # noqa: T201 - the line that programs wait for
+    beside = None if companion is None else Beside(companion)
+    if beside is not None:
+        await beside.start(next(url for url in server.urls if not url.startswith("rediss:")))
     await server.stopping.wait()
-    await server.stop()
+    await asyncio.gather(server.stop(), *([] if beside is None else [beside.stop()]))
     if server.failure is not None:
         return 1
     log.info("stopped%s", "" if settings.directory is None else "; everything is on disk")

@@ -108,6 +108,7 @@ def test_the_log_is_rewritten_by_itself(tmp_path: Path) -> None:
         assert wire.ask("XINFO", "STREAM", "s", "FULL", "COUNT", "0") == full
 
 
+@pytest.mark.process  # where the snapshot's process comes to be started before the server stops
 def test_a_server_stops_in_the_middle_of_a_rewriting(tmp_path: Path) -> None:
     """It waits for no snapshot; nothing is left over, nothing is lost."""
     with ServerThread(str(tmp_path)) as server, Wire(server.url) as wire:

@@ -4,6 +4,7 @@ import asyncio
 import threading
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -113,6 +114,27 @@ class Client:
         self.committer.poke()
 
 
+class NoMemoryOnce:
+    """Another object, but that the next call of one method finds no memory."""
+
+    def __init__(self, real: Any, name: str) -> None:
+        self.real, self.name, self.calls = real, name, 0
+
+    def __getattr__(self, name: str) -> Any:
+        return self.fail if name == self.name and not self.calls else getattr(self.real, name)
+
+    def fail(self, *_: object) -> None:
+        self.calls += 1
+        raise MemoryError
+
+
+def failing(monkeypatch: pytest.MonkeyPatch, committer: Committer, part: str, name: str) -> NoMemoryOnce:
+    """The next call of a method of a part of the committer finds no memory."""
+    failing = NoMemoryOnce(getattr(committer, part), name)
+    monkeypatch.setattr(committer, part, failing)
+    return failing
+
+
 @pytest.fixture
 async def log() -> AsyncIterator[HeldLog]:
     """A log that does nothing unless let; at the end everything is let."""
@@ -152,6 +174,50 @@ async def test_commands_during_a_sync_share_the_next(log: HeldLog) -> None:
     assert log.calls == ["write", "sync"] * 2
     log.let.release(10)
     await committer.close()
+
+
+async def test_a_step_that_does_not_reach_the_thread_is_tried_again(
+    log: HeldLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Memory ended as it was handed over: what waits goes out without another command, and closing ends."""
+    committer = committing(log, "always", pytest.fail)
+    client = Client(committer, log)
+    put = failing(monkeypatch, committer, "_steps", "put")
+    log.let.release(10)
+    client.command()
+    await aeventually(lambda: client.got[-1:] == [1])
+    assert put.calls == 1
+    assert log.calls == ["write", "sync"]
+    await asyncio.wait_for(committer.close(), 20)
+
+
+@pytest.mark.parametrize("name", ["call_soon_threadsafe", "time"])
+async def test_a_report_that_finds_no_memory_is_told_again(
+    log: HeldLog, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    """In the thread that tells it, or in the loop that takes it in."""
+    committer = committing(log, "always", pytest.fail)
+    client = Client(committer, log)
+    log.let.release()
+    client.command()
+    await aeventually(lambda: log.calls == ["write"])
+    called = failing(monkeypatch, committer, "_loop", name)
+    log.let.release(9)
+    await aeventually(lambda: client.got[-1:] == [1])
+    assert called.calls == 1
+    await asyncio.wait_for(committer.close(), 20)
+
+
+async def test_replies_that_were_not_let_out_for_memory_follow(log: HeldLog, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By themselves, in the next turn."""
+    committer = committing(log, "always", pytest.fail)
+    client = Client(committer, log)
+    opened = failing(monkeypatch, committer, "gate", "open")
+    log.let.release(10)
+    client.command()
+    await aeventually(lambda: client.got[-1:] == [1])
+    assert opened.calls == 1
+    await asyncio.wait_for(committer.close(), 20)
 
 
 async def test_a_quick_disk_is_waited_for_and_a_slow_one_is_not(log: HeldLog) -> None:

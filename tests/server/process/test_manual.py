@@ -6,7 +6,6 @@ from pathlib import Path
 import pytest
 
 from millstream.cli.server.serve import serve
-from millstream.commands.context.config import PARAMETERS, Config
 from millstream.server.settings import PROMISES
 
 MANUAL = (Path(__file__).parents[3] / "docs" / "server.md").read_text()
@@ -24,13 +23,6 @@ def test_every_option_is_in_the_manual() -> None:
     """Each option of ``millstream serve`` is in the table, and no other."""
     told = {word for row in rows("Options") for word in re.findall(r"`(--[a-z-]+)", row[0])}
     assert told == {option for parameter in serve.params for option in parameter.opts}
-
-
-def test_every_parameter_is_in_the_manual() -> None:
-    """Each parameter that can be set is in the table with its default, and no other."""
-    told = {row[0].strip("`"): row[1] for row in rows("Parameters")[1:]}
-    texts = Config().texts()
-    assert told == {name: texts[name] or "(none)" for name, each in PARAMETERS.items() if each.mutable}
 
 
 @pytest.mark.parametrize("mode", sorted(PROMISES))

@@ -132,6 +132,7 @@ class LogFacts:
         durable: last position known to survive a power cut.
         recovered: records read at the start.
         last_save: wall seconds of the last moment everything was on disk.
+        slow_syncs: syncs that took longer than two seconds.
         disk_state: ``ok``; ``low``: writes are turned away; ``full``: and changes wait for space.
         disk_since: wall seconds of the last change of that state, 0 if there was none.
         disk_free: bytes that may still be written, -1 if the system does not say.
@@ -146,6 +147,7 @@ class LogFacts:
     durable: int = 0
     recovered: int = 0
     last_save: int = 0
+    slow_syncs: int = 0
     disk_state: str = "ok"
     disk_since: int = 0
     disk_free: int = -1
@@ -349,6 +351,7 @@ def _persistence(facts: InfoFacts) -> Rows:
         yield "aof_current_size", log.size
         yield "aof_base_size", log.base_size
         yield "aof_pending_rewrite", 0
+        yield "aof_delayed_fsync", log.slow_syncs
         yield "millstream_fsync", log.policy
         yield "millstream_log_appended", log.appended
         yield "millstream_log_durable", log.durable

@@ -71,7 +71,7 @@ def ping(ctx: Context, argv: list[bytes]) -> Reply:
     # The arity of the row says "at least one", and Redis looks again
     if len(argv) > 2:
         raise CommandError("ERR wrong number of arguments for 'ping' command")
-    if ctx.session.resp == 2 and ctx.session.is_subscribed:
+    if ctx.session.resp == 2 and ctx.session.is_subscribed and not ctx.in_script:
         return [b"pong", argv[1] if len(argv) == 2 else b""]
     return argv[1] if len(argv) == 2 else PONG
 

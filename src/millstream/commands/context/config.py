@@ -22,6 +22,7 @@ class Parameter:
         name: as clients write it.
         default: value at start.
         parse: text to value; raises ``ValueError`` with Redis's reason.
+        says: what it is, for the table in docs/server.md.
         mutable: whether CONFIG SET may change it.
         is_given: whether it may be given at the start, though CONFIG SET cannot change it.
     """
@@ -29,6 +30,7 @@ class Parameter:
     name: str
     default: str
     parse: Callable[[str], object]
+    says: str
     mutable: bool = True
     is_given: bool = False
 
@@ -146,57 +148,130 @@ def output_limits(text: str) -> dict[str, OutputLimit]:
 
 
 LLONG_MAX = 2**63 - 1
+NEVER = LLONG_MAX
+"""Nanoseconds that nothing takes."""
 
 PARAMETERS: dict[str, Parameter] = {
     parameter.name: parameter
     for parameter in (
         # streams
-        Parameter("stream-node-max-bytes", "4096", memory(0, LLONG_MAX)),
-        Parameter("stream-node-max-entries", "100", integer(0, LLONG_MAX)),
-        Parameter("stream-idmp-duration", "100", integer(1, 86400)),
-        Parameter("stream-idmp-maxsize", "100", integer(1, 10000)),
-        Parameter("notify-keyspace-events", "", canonical),
+        Parameter(
+            "stream-node-max-bytes", "4096", memory(0, LLONG_MAX), "bytes of one block of a stream, 0 for no limit"
+        ),
+        Parameter(
+            "stream-node-max-entries",
+            "100",
+            integer(0, LLONG_MAX),
+            "entries of one block, 0 for no limit; `~` trims whole blocks",
+        ),
+        Parameter(
+            "stream-idmp-duration",
+            "100",
+            integer(1, 86400),
+            "seconds for which a message of an idempotent producer is remembered",
+        ),
+        Parameter("stream-idmp-maxsize", "100", integer(1, 10000), "messages remembered for each producer"),
+        Parameter(
+            "notify-keyspace-events",
+            "",
+            canonical,
+            "which events are published, in Redis's letters, `m`, `n`, `o` and `c` included",
+        ),
         # who may connect, and how much one connection may take
-        Parameter("requirepass", "", text),
-        Parameter("aclfile", "", text, mutable=False),
-        Parameter("acllog-max-len", "128", integer(0, LLONG_MAX)),
-        Parameter("protected-mode", "yes", yes_no),
-        Parameter("maxclients", "10000", integer(1, 2**32 - 1)),
+        Parameter("requirepass", "", text, "the default user's password, for connections made later"),
+        Parameter("aclfile", "", text, "file of users (`--aclfile`)", mutable=False),
+        Parameter("acllog-max-len", "128", integer(0, LLONG_MAX), "refusals that ACL LOG keeps"),
+        Parameter("protected-mode", "yes", yes_no, "with no password, only clients on the same machine are answered"),
+        Parameter("maxclients", "10000", integer(1, 2**32 - 1), "connections at a time"),
         Parameter(
             "client-output-buffer-limit",
             "normal 268435456 67108864 60 slave 268435456 67108864 60 pubsub 33554432 8388608 60",
             output_limits,
+            "bytes of replies a client may leave untaken: at once, or for so many seconds; 0 for no limit",
         ),
-        Parameter("client-query-buffer-limit", "1gb", memory(0, LLONG_MAX), mutable=False),
-        Parameter("proto-max-bulk-len", "512mb", memory(0, LLONG_MAX), mutable=False),
-        Parameter("tcp-keepalive", "300", integer(0, 2**31 - 1), mutable=False),
-        Parameter("enable-debug-command", "no", choice("no", "yes", "local"), mutable=False, is_given=True),
-        Parameter("timeout", "0", integer(0, 0), mutable=False),
+        Parameter(
+            "client-query-buffer-limit",
+            "1gb",
+            memory(0, LLONG_MAX),
+            "bytes of a client that were received and not yet run",
+            mutable=False,
+        ),
+        Parameter("proto-max-bulk-len", "512mb", memory(0, LLONG_MAX), "bytes of one word of a command", mutable=False),
+        Parameter(
+            "tcp-keepalive",
+            "300",
+            integer(0, 2**31 - 1),
+            "seconds after which an idle connection is probed",
+            mutable=False,
+        ),
+        Parameter(
+            "enable-debug-command",
+            "no",
+            choice("no", "yes", "local"),
+            "whether DEBUG is allowed: `no`, `local` (clients on the same machine) or `yes`; given by `--set` only",
+            mutable=False,
+            is_given=True,
+        ),
+        Parameter("timeout", "0", integer(0, 0), "idle clients are never closed", mutable=False),
         # how long a script may run, in milliseconds, 0 for no limit; both names are one parameter
-        Parameter("busy-reply-threshold", "5000", integer(0, 2**31 - 1)),
-        Parameter("lua-time-limit", "5000", integer(0, 2**31 - 1)),
+        Parameter(
+            "busy-reply-threshold", "5000", integer(0, 2**31 - 1), "milliseconds a Lua script may take; 0 for no limit"
+        ),
+        Parameter("lua-time-limit", "5000", integer(0, 2**31 - 1), "the same parameter under its old name"),
+        # from how many microseconds on SLOWLOG keeps a command, -1 for never, and how many it keeps
+        Parameter(
+            "slowlog-log-slower-than",
+            "10000",
+            integer(-1, LLONG_MAX),
+            "microseconds from which on SLOWLOG keeps a command; 0 for every command, -1 for none",
+        ),
+        Parameter("slowlog-max-len", "128", integer(0, LLONG_MAX), "commands that SLOWLOG keeps, the latest"),
         # where the server is
-        Parameter("bind", "", text, mutable=False),
-        Parameter("port", "0", integer(0, 65535), mutable=False),
-        Parameter("unixsocket", "", text, mutable=False),
-        Parameter("tls-port", "0", integer(0, 65535), mutable=False),
-        Parameter("tls-cert-file", "", text, mutable=False),
-        Parameter("tls-key-file", "", text, mutable=False),
-        Parameter("tls-ca-cert-file", "", text, mutable=False),
-        Parameter("tls-auth-clients", "yes", choice("no", "optional", "yes"), mutable=False),
-        Parameter("databases", "16", integer(16, 16), mutable=False),
+        Parameter("bind", "", text, "address it listens at (`--host`)", mutable=False),
+        Parameter("port", "0", integer(0, 65535), "TCP port (`--port`); 0 without unencrypted TCP", mutable=False),
+        Parameter("unixsocket", "", text, "path of the unix socket (`--unixsocket`)", mutable=False),
+        Parameter("tls-port", "0", integer(0, 65535), "TCP port for TLS (`--tls-port`)", mutable=False),
+        Parameter("tls-cert-file", "", text, "the server's certificate", mutable=False),
+        Parameter("tls-key-file", "", text, "its key", mutable=False),
+        Parameter("tls-ca-cert-file", "", text, "certificates of those who sign the clients'", mutable=False),
+        Parameter(
+            "tls-auth-clients",
+            "yes",
+            choice("no", "optional", "yes"),
+            "whether clients must show a certificate",
+            mutable=False,
+        ),
+        Parameter("databases", "16", integer(16, 16), "how many there are", mutable=False),
         # where the data is
-        Parameter("dir", "", text, mutable=False),
-        Parameter("appendonly", "no", yes_no, mutable=False),
-        Parameter("appendfsync", "always", choice("always", "everysec", "no"), mutable=False),
-        Parameter("disk-free-floor", "32mb", memory(0, LLONG_MAX)),
+        Parameter("dir", "", text, "the data directory, an absolute path", mutable=False),
+        Parameter("appendonly", "no", yes_no, "`yes` where a data directory is kept", mutable=False),
+        Parameter(
+            "appendfsync",
+            "always",
+            choice("always", "everysec", "no"),
+            "when writes reach the disk (`--fsync`)",
+            mutable=False,
+        ),
+        Parameter(
+            "disk-free-floor",
+            "32mb",
+            memory(0, LLONG_MAX),
+            "bytes of the disk to keep free, else writes are refused; 0 for none; at most 1/16 of it unless given",
+        ),
         # the log is rewritten when it has this many bytes and has grown by so many percent since the last time
-        Parameter("auto-aof-rewrite-percentage", "50", integer(0, 2**31 - 1)),
-        Parameter("auto-aof-rewrite-min-size", "64mb", memory(0, LLONG_MAX)),
-        Parameter("aof-use-rdb-preamble", "no", choice("no"), mutable=False),
-        Parameter("save", "", text, mutable=False),
-        Parameter("maxmemory", "0", memory(0, 0), mutable=False),
-        Parameter("maxmemory-policy", "noeviction", choice("noeviction"), mutable=False),
+        Parameter(
+            "auto-aof-rewrite-percentage",
+            "50",
+            integer(0, 2**31 - 1),
+            "growth in percent since the last rewriting at which the log is rewritten; 0 for never",
+        ),
+        Parameter(
+            "auto-aof-rewrite-min-size", "64mb", memory(0, LLONG_MAX), "bytes below which the log is left as it is"
+        ),
+        Parameter("aof-use-rdb-preamble", "no", choice("no"), "the log is our own", mutable=False),
+        Parameter("save", "", text, "there are no snapshots by the clock: the log is always on", mutable=False),
+        Parameter("maxmemory", "0", memory(0, 0), "memory is not limited", mutable=False),
+        Parameter("maxmemory-policy", "noeviction", choice("noeviction"), "nothing is evicted", mutable=False),
     )
 }
 
@@ -224,6 +299,8 @@ class Config:
         output_limits: ``client-output-buffer-limit``.
         expires_unasked: keys are deleted when their time has come, not only when asked for (DEBUG SET-ACTIVE-EXPIRE).
         script_limit: ``busy-reply-threshold``.
+        slow_from: ``slowlog-log-slower-than``, in nanoseconds; :data:`NEVER` where it is -1.
+        slowlog_max: ``slowlog-max-len``.
         disk_floor: ``disk-free-floor``; writes are turned away while less is free, 0 for no such floor.
         rewrite_percentage: ``auto-aof-rewrite-percentage``, 0 for never.
         rewrite_min_size: ``auto-aof-rewrite-min-size``.
@@ -273,6 +350,9 @@ class Config:
         assert isinstance(limits, OutputLimits)
         self.output_limits = limits
         self.script_limit = self._int("busy-reply-threshold")
+        slower = self._int("slowlog-log-slower-than")
+        self.slow_from = NEVER if slower < 0 else min(slower * 1000, NEVER)
+        self.slowlog_max = self._int("slowlog-max-len")
         self.disk_floor = self._int("disk-free-floor")
         self.rewrite_percentage = self._int("auto-aof-rewrite-percentage")
         self.rewrite_min_size = self._int("auto-aof-rewrite-min-size")

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from millstream.commands.context.config import Config
+    from millstream.commands.context.slowlog import SlowLog
     from millstream.commands.table.spec import Command
     from millstream.commands.users.accounts import Accounts
     from millstream.commands.users.permissions import Denial
@@ -114,6 +115,7 @@ class CommandHost(Protocol):
     patterns: Patterns[Session]
     watches: Watches
     lookups: Lookups
+    slowlog: "SlowLog"
 
     @property
     def outage(self) -> object | None:
@@ -294,6 +296,7 @@ class Context:
         session: who asks.
         now: both clocks, read once for the command or the whole transaction.
         may_block: False inside MULTI and scripts.
+        in_script: a script gives the commands.
         dirty: changes made so far, as Redis counts them (``rdb_changes_since_last_save``).
         failed: a script's reply has an error in it, so the call counts as failed; its errors are counted already.
         row: the command that runs; None where something is done unasked.
@@ -306,6 +309,7 @@ class Context:
         "dirty",
         "failed",
         "host",
+        "in_script",
         "may_block",
         "now",
         "row",
@@ -329,6 +333,7 @@ class Context:
         self._journal = journal
         self._notify = notify
         self.may_block = may_block
+        self.in_script = False
         self.dirty = 0
         self.failed = False
         self.row: Command | None = None

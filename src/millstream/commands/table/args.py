@@ -12,7 +12,10 @@ LLONG_MIN, LLONG_MAX = -(2**63), 2**63 - 1
 
 
 class SyntaxRefusedError(CommandError):
-    """Redis's plainest error; a class, since raising one instance again and again would grow its traceback for ever."""
+    """Redis's plainest error; a class, since raising one instance again and again would grow its traceback for ever.
+
+    What to do: compare the command with its row in docs/compatibility.md.
+    """
 
     def __init__(self) -> None:
         super().__init__(SYNTAX_TEXT)

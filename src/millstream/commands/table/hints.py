@@ -70,7 +70,7 @@ TIPS = _by_name(
             "request_policy:all_nodes response_policy:all_succeeded",
             (
                 "client|setname client|setinfo script|load script|flush acl|setuser acl|deluser acl|save "
-                "config|set config|resetstat config|rewrite"
+                "config|set config|resetstat config|rewrite slowlog|reset"
             ),
         ),
         ("request_policy:multi_shard response_policy:agg_sum", "del unlink exists touch"),
@@ -78,6 +78,8 @@ TIPS = _by_name(
         ("nondeterministic_output request_policy:special response_policy:special", "scan"),
         ("request_policy:all_shards response_policy:special nondeterministic_output", "randomkey"),
         ("request_policy:all_shards response_policy:agg_sum", "dbsize"),
+        ("request_policy:all_nodes nondeterministic_output", "slowlog|get"),
+        ("request_policy:all_nodes response_policy:agg_sum nondeterministic_output", "slowlog|len"),
         ("request_policy:multi_shard response_policy:all_succeeded", "mset"),
         ("request_policy:multi_shard", "mget"),
         ("request_policy:all_shards response_policy:agg_min", "wait waitaof"),

@@ -19,7 +19,10 @@ _ALIKE_DEPTH = 10
 
 
 class AclFileError(MillstreamError):
-    """The text of an ACL file is wrong; ``args[0]`` says where and why. Nothing of it was taken."""
+    """The text of an ACL file is wrong; ``args[0]`` says where and why. Nothing of it was taken.
+
+    What to do: correct the line that it names, then start again or send ACL LOAD.
+    """
 
 
 @dataclass(slots=True, eq=False)

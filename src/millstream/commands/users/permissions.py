@@ -43,7 +43,10 @@ _CHANNELS = {"publish": False, "subscribe": False, "psubscribe": True}
 
 
 class RuleError(MillstreamError):
-    """A rule was refused; ``args`` are Redis's reason and the rule, with a password in it left out."""
+    """A rule was refused; ``args`` are Redis's reason and the rule, with a password in it left out.
+
+    What to do: correct the rule that it names; ACL SETUSER changed nothing.
+    """
 
 
 class Denial(NamedTuple):
@@ -495,7 +498,10 @@ _FLAGS: dict[bytes, tuple[str, bool]] = {
 
 
 class UnmatchedError(RuleError):
-    """A parenthesis that nobody closes; ``args[1]`` is the word it opens."""
+    """A parenthesis that nobody closes; ``args[1]`` is the word it opens.
+
+    What to do: close the parenthesis, and quote a selector that has spaces.
+    """
 
 
 def merged(rules: Iterable[bytes]) -> list[bytes]:

@@ -83,6 +83,8 @@ class NewerRecordError(StorageError):
 
     Not damage, and not for this program to cut: the advice is another version. Compare plain :class:`StorageError`
     from here, which says that no version wrote these bytes.
+
+    What to do: use the version of Millstream that wrote the directory, or a later one.
     """
 
 

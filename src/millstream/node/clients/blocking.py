@@ -10,6 +10,7 @@ from millstream.commands.context.context import Blocked, Glance
 from millstream.commands.context.session import Session
 from millstream.engine.keyspace import Transition, Value
 from millstream.engine.waiting import Place, WaitingLines
+from millstream.node import forms
 from millstream.replies import NIL_ARRAY, Reply
 
 # Milliseconds between two looks at the wall clock while somebody waits for a claim to become due
@@ -27,6 +28,7 @@ class Waiter:
     Attributes:
         session: who waits.
         argv: the command to run again.
+        given: the command as the client gave it.
         places: database and key of each line it stands in.
         deadline: monotonic milliseconds at which it gets ``late``; None for never.
         group_wait: deletion of a key is news to it too.
@@ -45,6 +47,7 @@ class Waiter:
     deadline: int | None
     group_wait: bool
     kind: type[Value]
+    given: list[bytes]
     late: Reply = NIL_ARRAY
     due: Callable[[], int | None] | None = None
     alarm: int | None = None
@@ -56,8 +59,7 @@ class Waiter:
     def packed(self) -> bytes:
         """The command as a client sends it."""
         if not self._packed:
-            words = b"".join([b"$%d\r\n%b\r\n" % (len(word), word) for word in self.argv])
-            self._packed = b"*%d\r\n%b" % (len(self.argv), words)
+            self._packed = forms.packed(self.argv)
         return self._packed
 
 
@@ -86,19 +88,22 @@ class Waits:
     def __len__(self) -> int:
         return len(self.by_session)
 
-    def start(self, session: Session, wait: Blocked, now: Now, deadline: int | None = None) -> Waiter:
+    def start(
+        self, session: Session, wait: Blocked, given: list[bytes], now: Now, deadline: int | None = None
+    ) -> Waiter:
         """Park a session.
 
         Args:
             session: who waits.
             wait: what it waits for.
+            given: the command as the client gave it.
             now: both clocks.
             deadline: that of the wait being resumed; None to take it from ``wait``.
         """
         if deadline is None and wait.timeout:
             deadline = now.mono + wait.timeout
         places = [(session.db, key) for key in dict.fromkeys(wait.keys)]
-        waiter = Waiter(session, wait.argv, places, deadline, wait.group_wait, wait.kind, wait.late, wait.due)
+        waiter = Waiter(session, wait.argv, places, deadline, wait.group_wait, wait.kind, given, wait.late, wait.due)
         waiter.glance = wait.glance
         self.lines.join(waiter, places)
         self.by_session[session.id] = waiter

@@ -44,6 +44,8 @@ SYNC_SECONDS = 1.0
 
 QUICK_SECONDS = 0.008
 """Syncs that take less on average are waited for by a shell that may."""
+SLOW_SECONDS = 2.0
+"""Syncs that take longer are counted: whoever waits for one notices (Redis: the same)."""
 # How many syncs the average looks back on, and how much longer than quick one counts at most: a single stall of the
 # disk decides nothing, two or three do.
 _LOOKS_BACK, _STALL = 16, 10
@@ -156,6 +158,7 @@ class GroupCommit:
         failure: why the disk failed, or None.
         is_busy: a step is under way in the thread.
         synced_at: when the last sync ended, or the start.
+        slow_syncs: how many took longer than :data:`SLOW_SECONDS`.
         sync_at: when ``everysec`` syncs next; None if there is nothing to sync.
     """
 
@@ -183,6 +186,7 @@ class GroupCommit:
         self.failure: StorageError | None = None
         self.is_busy = False
         self.synced_at = now
+        self.slow_syncs = 0
 
     # ------------------------------------------------------------------ what to do
 
@@ -259,6 +263,7 @@ class GroupCommit:
             self._is_measured = False
         if report.step.syncs:
             self._pace += (min(report.seconds, _STALL * QUICK_SECONDS) - self._pace) / _LOOKS_BACK
+            self.slow_syncs += report.seconds > SLOW_SECONDS
             self.synced_at, self.sync_at = now, None
         return self.gate.released > before
 

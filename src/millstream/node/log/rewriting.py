@@ -69,7 +69,10 @@ class _Child:
 
 
 class GivenUpError(StorageError):
-    """A rewriting ended without a snapshot; the log is as it was."""
+    """A rewriting ended without a snapshot; the log is as it was.
+
+    What to do: read the reason in it, mostly space or memory; it is tried again by itself.
+    """
 
 
 def _at_once(job: Callable[[], T]) -> T:

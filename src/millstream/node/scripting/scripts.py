@@ -72,8 +72,8 @@ class PlainWay(Protocol):
             faults: gets what comes up and must end the script.
         """
 
-    def end_calls(self) -> "PlainRun":
-        """What they came to."""
+    def end_calls(self, wall: int) -> "PlainRun":
+        """What they came to, at these wall milliseconds."""
 
 
 class Runner(Protocol):
@@ -312,7 +312,7 @@ class Scripts:
         """What they have changed comes before what the next command changes."""
         if run.is_plain:
             run.is_plain = False
-            done = self._runner.batches.end_calls()
+            done = self._runner.batches.end_calls(run.ctx.now.wall)
             run.ctx.dirty += done.changes
             if done.woken is not None:
                 run.ctx.host.wake(run.ctx.session.db, done.woken)

@@ -1,0 +1,77 @@
+"""SLOWLOG: the commands that took long. What is kept of them, :mod:`millstream.commands.context.slowlog` says.
+
+Source: https://redis.io/docs/latest/commands/slowlog-get/ and its siblings.
+"""
+
+from functools import partial
+from itertools import islice
+
+from millstream.commands.context.context import Context
+from millstream.commands.context.slowlog import SlowEntry
+from millstream.commands.table.args import bad_subcommand, integer
+from millstream.commands.table.table import command, container, help_for
+from millstream.errors import CommandError
+from millstream.replies import OK, Reply
+
+_BAD_COUNT = "ERR count should be greater than or equal to -1"
+_SHOWN_AT_ONCE = 10
+
+# What the rows below have in common
+_admin = partial(command, flags="admin loading stale", since="2.2.12", group="server")
+
+container("slowlog", since="2.2.12", group="server", summary="Tells which commands took long.")
+
+
+@_admin(
+    "slowlog|get",
+    -2,
+    syntax="[count:integer]",
+    summary="Lists the commands that took long.",
+    differs="slowlog",
+    history=(("4.0.0", "The reply has the client's address and its name."),),
+)
+def slowlog_get(ctx: Context, argv: list[bytes]) -> Reply:
+    """The latest first, ten unless the client says how many; all for -1.
+
+    Of each its number, when it ended in seconds since 1970, its microseconds, its words, the client and its name.
+    """
+    if len(argv) > 3:
+        raise bad_subcommand("SLOWLOG", argv[1])
+    count = integer(argv[2], _BAD_COUNT) if len(argv) == 3 else _SHOWN_AT_ONCE
+    if count < -1:
+        raise CommandError(_BAD_COUNT)
+    entries = ctx.host.slowlog.entries
+    return [_shown(entry) for entry in islice(entries, len(entries) if count == -1 else count)]
+
+
+def _shown(entry: SlowEntry) -> Reply:
+    return [entry.number, entry.ended, entry.microseconds, list[Reply](entry.words), entry.addr, entry.name]
+
+
+@_admin("slowlog|len", 2, summary="Counts the commands that took long.")
+def slowlog_len(ctx: Context, argv: list[bytes]) -> Reply:  # noqa: ARG001 - a handler's signature
+    """How many are kept, ``slowlog-max-len`` at most."""
+    return len(ctx.host.slowlog.entries)
+
+
+@_admin("slowlog|reset", 2, summary="Forgets the commands that took long.")
+def slowlog_reset(ctx: Context, argv: list[bytes]) -> Reply:  # noqa: ARG001 - a handler's signature
+    """Always OK; their numbers are not used again."""
+    ctx.host.slowlog.entries.clear()
+    return OK
+
+
+help_for(
+    "slowlog",
+    since="6.2.0",
+    group="server",
+    lines=(
+        "GET [<count>]",
+        "    The commands that took long, the latest first; ten unless you say how many, all for -1.",
+        "    Of each: number, time, microseconds, words, client, the client's name.",
+        "LEN",
+        "    How many are kept.",
+        "RESET",
+        "    Forget them.",
+    ),
+)

@@ -1,0 +1,112 @@
+"""SLOWLOG's list: the commands that took long, the latest first, cut as Redis cuts them, and without secrets.
+
+What it takes in memory is bounded by ``slowlog-max-len``: :data:`WORDS` words are kept of a command, and :data:`BYTES`
+bytes of a word.
+"""
+
+from collections import deque
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from millstream.commands.table.args import keyword
+from millstream.commands.table.hints import MORE_FLAGS
+from millstream.commands.table.table import find
+
+if TYPE_CHECKING:
+    from millstream.commands.context.config import Config
+    from millstream.commands.context.session import Session
+
+WORDS = 32
+"""Words that are kept of a command; of a longer one the last says how many are left out."""
+BYTES = 128
+"""Bytes that are kept of a word; behind them stands how many are left out."""
+
+_REDACTED = b"(redacted)"
+# Where a script gave a command
+_NO_CLIENT = b"?:0"
+# Parameters that hold a secret; Redis's too, since whoever takes this server for a Redis may send them
+_SECRET = frozenset({b"requirepass", b"masterauth", b"masteruser", b"tls-key-file-pass", b"tls-client-key-file-pass"})
+
+
+@dataclass(frozen=True, slots=True)
+class SlowEntry:
+    """One command that took long.
+
+    Attributes:
+        number: no other has it while the server runs.
+        ended: wall seconds when it was through.
+        microseconds: what it took, without the time in which it waited.
+        words: the command, cut, without secrets.
+        addr: of the client, as CLIENT LIST shows it.
+        name: that the client gave itself.
+    """
+
+    number: int
+    ended: int
+    microseconds: int
+    words: list[bytes]
+    addr: bytes
+    name: bytes
+
+
+class SlowLog:
+    """See the module's text.
+
+    Args:
+        config: ``slowlog-max-len`` is looked at.
+
+    Attributes:
+        entries: the latest first.
+    """
+
+    def __init__(self, config: "Config") -> None:
+        self._config = config
+        self._numbers = 0
+        self.entries: deque[SlowEntry] = deque()
+
+    def note(self, caller: "Session | None", argv: list[bytes], nanoseconds: int, wall: int) -> None:
+        """Keep a command that took at least as long as ``slowlog-log-slower-than`` says.
+
+        Args:
+            caller: who gave it; None for a script.
+            argv: its words.
+            nanoseconds: what it took.
+            wall: wall milliseconds at which it began.
+        """
+        row = find(argv)
+        name = "" if row is None else row.name
+        if "skip_slowlog" in MORE_FLAGS.get(name, ()):
+            return
+        words = _cut(argv, frozenset(_secrets(name, argv)))
+        ended = (wall + nanoseconds // 1_000_000) // 1000
+        client = (_NO_CLIENT, b"") if caller is None else (caller.addr.encode("utf-8", "surrogateescape"), caller.name)
+        self.entries.appendleft(SlowEntry(self._numbers, ended, nanoseconds // 1000, words, *client))
+        self._numbers += 1
+        while len(self.entries) > self._config.slowlog_max:
+            self.entries.pop()
+
+
+def _secrets(name: str, argv: list[bytes]) -> Iterable[int]:
+    """Places of the words that are kept from the list, also of a command that was refused before it looked at them."""
+    match name:
+        case "auth":
+            return range(1, len(argv))
+        case "acl|setuser" | "acl|deluser" | "acl|getuser":
+            return range(2, len(argv))
+        case "hello":
+            return [place for at, word in enumerate(argv) if keyword(word) == b"AUTH" for place in (at + 1, at + 2)]
+        case "config|set":
+            return [at + 1 for at in range(2, len(argv), 2) if argv[at].lower() in _SECRET]
+    return ()
+
+
+def _cut(argv: list[bytes], secrets: frozenset[int]) -> list[bytes]:
+    """The words as they are kept."""
+    kept = argv if len(argv) <= WORDS else argv[: WORDS - 1]
+    words = [_REDACTED if at in secrets else _cut_word(word) for at, word in enumerate(kept)]
+    return words if kept is argv else [*words, b"... (%d more arguments)" % (len(argv) - len(kept))]
+
+
+def _cut_word(word: bytes) -> bytes:
+    return word if len(word) <= BYTES else b"%b... (%d more bytes)" % (word[:BYTES], len(word) - BYTES)

@@ -1,0 +1,110 @@
+"""A program beside the server: started when the server answers, ended with it, and never in its way.
+
+It is a process of its own, so nothing it does holds the event loop or its memory. It ends when its standard input does,
+which the system sees to however the server ends.
+"""
+
+import asyncio
+import contextlib
+import logging
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from urllib.parse import quote
+
+log = logging.getLogger("millstream.server")
+
+_GRACE = 3.0  # seconds in which it ends by itself
+
+
+@dataclass(frozen=True, slots=True)
+class Companion:
+    """Which program.
+
+    Attributes:
+        name: what people call it.
+        argv: program and arguments; the server's URL is in ``MILLSTREAM_URL``, since others see arguments.
+        alone: the command line that starts it by itself.
+        password: of the server's default user; empty for none.
+    """
+
+    name: str
+    argv: Sequence[str]
+    alone: str
+    password: str = ""
+
+    def environment(self, url: str) -> dict[str, str]:
+        """Ours, with the server's URL and password.
+
+        Args:
+            url: without a password.
+        """
+        if self.password and url.startswith("unix://"):
+            url = f"{url}?password={quote(self.password, safe='')}"
+        elif self.password:
+            url = url.replace("://", f"://:{quote(self.password, safe='')}@", 1)
+        # a context would name another server, and of the two neither goes before the other
+        ours = {name: value for name, value in os.environ.items() if name != "MILLSTREAM_CONTEXT"}
+        return {**ours, "MILLSTREAM_URL": url}
+
+
+class Beside:
+    """The program at work.
+
+    Args:
+        companion: which.
+    """
+
+    def __init__(self, companion: Companion) -> None:
+        self._companion = companion
+        self._process: asyncio.subprocess.Process | None = None
+        self._watching: asyncio.Task[None] | None = None
+        self._is_ending = False
+
+    async def start(self, url: str) -> None:
+        """Start it; whatever goes wrong is logged, and the server goes on.
+
+        Args:
+            url: of the server, without a password.
+        """
+        try:
+            self._process = await asyncio.create_subprocess_exec(
+                *self._companion.argv,
+                stdin=asyncio.subprocess.PIPE,
+                stdout=asyncio.subprocess.PIPE,
+                env=self._companion.environment(url),
+                start_new_session=True,  # a Ctrl-C is the server's: it ends the other in order
+            )
+        except OSError as error:
+            log.warning("the %s cannot be started (%s): the server goes on without it", self._companion.name, error)
+            return
+        self._watching = asyncio.create_task(self._watch(self._process), name="millstream-beside")
+
+    async def stop(self) -> None:
+        """End it."""
+        self._is_ending = True
+        if self._process is None or self._watching is None:
+            return
+        assert self._process.stdin is not None
+        self._process.stdin.close()
+        done, _ = await asyncio.wait([self._watching], timeout=_GRACE)
+        if not done:
+            with contextlib.suppress(ProcessLookupError):
+                self._process.kill()
+            await self._watching
+
+    async def _watch(self, process: asyncio.subprocess.Process) -> None:
+        """Log where it is, and that it has ended."""
+        assert process.stdout is not None
+        async for line in process.stdout:
+            word, _, address = line.decode(errors="replace").strip().partition(" ")
+            if word == "ready":
+                log.info("%s at %s", self._companion.name, address)
+        code = await process.wait()
+        if not self._is_ending:
+            log.warning(
+                "the %s ended by itself (exit code %d): the server goes on without it; start it again by: %s",
+                self._companion.name,
+                code,
+                self._companion.alone,
+            )

@@ -1,0 +1,414 @@
+"""Sockets that mean harm: broken off, damaged, cut anywhere, never read, reset; each from one seed.
+
+What a hostile client sends on keys of its own has replies that are known: those of a node in this process that reads
+the same bytes whole and runs one command at a time, so by other ways than the server's runs of plain commands. Only ids
+made by the clock and the client's own number differ.
+"""
+
+import asyncio
+import contextlib
+import random
+import re
+import socket
+import struct
+from collections.abc import Awaitable, Callable
+
+from millstream.errors import ProtocolError
+from millstream.protocol.encoder import error_line
+from millstream.protocol.reader import CommandReader
+from support.inprocess import World
+from support.wire import pack
+
+SECONDS = 300
+"""How long a hostile client waits for the server to end its connection before that counts as forgotten."""
+_AHEAD = 4_000_000_000_000  # milliseconds beyond the clock: the ids after it are known
+_READ = 64 * 1024  # what the server reads of a socket at once
+_OWN = re.compile(rb"\b1[78]\d{11}-\d+|(?<=\$2\r\nid\r\n:)\d+")
+_SCRIPT = (
+    "redis.call('XADD', KEYS[1], '*', 'n', ARGV[1]) redis.call('XACK', KEYS[1], 'g', ARGV[2]) "
+    "return redis.call('XREVRANGE', KEYS[1], '+', '-', 'COUNT', 3)"
+)
+_BROKEN = (
+    b"*-1\r\n*0\r\n*1\r\n$4\r\nPING\r\n",
+    b"*0\r\n*1\r\n$4\r\nPING\r\n",
+    b"*00\r\n*1\r\n$04\r\nPING\r\n",
+    b"*-2147483649\r\n",
+    b"*2147483648\r\n",
+    b"*99999999999999999999\r\n",
+    b"*9223372036854775808\r\n",
+    b"*+1\r\n$4\r\nPING\r\n",
+    b"*01\r\n$4\r\nPING\r\n",
+    b"*1\r\n$-1\r\n",
+    b"*1\r\n$4294967300\r\nPING\r\n",
+    b"*1\r\n$18446744073709551620\r\nPING\r\n",
+    b"*1\r\n$536870913\r\n",
+    b"*1\r\n$04\r\nPING\r\n",
+    b"*1\r\n$4\r\nPINGxx*1\r\n$4\r\nPING\r\n",
+    b"*1\rx$4\rxPING\r\n",
+    b"*1\r\n*1\r\n$4\r\nPING\r\n",
+    b"*2\r\n$4\r\nECHO\r\n*1\r\n$1\r\nx\r\n",
+    b"*3\r\n" * 50,
+    b"PING\x00\r\n\x00\r\nPING\r\n",
+    b'"PI\\x4eG" \x00\xff\r\nECHO "a\\x00b"\r\nECHO "unbalanced\r\n',
+    b"\r\n\n\r\n   \r\nPING\n",
+    b"x" * (64 * 1024 + 2),
+    b"*" + b"1" * (64 * 1024 + 2),
+    b"$4\r\nPING\r\n",
+    b"*1\n$4\nPING\n",
+)
+
+Act = Callable[["Hostile"], Awaitable[None]]
+
+
+class Hostile:
+    """One client that means harm.
+
+    Args:
+        port: of the server.
+        chance: all that it decides.
+
+    Attributes:
+        name: what its keys begin with, so long that damage to it makes no other client's.
+        chance: as given.
+    """
+
+    def __init__(self, port: int, chance: random.Random) -> None:
+        self.name = b"%016x" % chance.getrandbits(64)
+        self.chance = chance
+        self._said = self._heard = b""
+        self._is_whole = True
+        self._port = port
+        self._socket: socket.socket | None = None
+
+    async def open(self) -> None:
+        """Connect; a client has one connection at a time."""
+        self.close()
+        self._socket = socket.socket()
+        self._socket.setblocking(False)
+        self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        await asyncio.get_running_loop().sock_connect(self._socket, ("127.0.0.1", self._port))
+
+    @property
+    def socket(self) -> socket.socket:
+        """Its connection."""
+        assert self._socket is not None
+        return self._socket
+
+    def close(self) -> None:
+        """Leave, if it has not."""
+        if self._socket is not None:
+            self._socket.close()
+            self._socket = None
+
+    def reset(self) -> None:
+        """Leave with a reset: the server finds neither an end nor anything that came and was not read."""
+        self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        self.close()
+
+    async def leave(self) -> None:
+        """In any way, or not at all: then it stays until everybody is through."""
+        how = self.chance.randrange(4)
+        if how == 0:
+            self.reset()
+        elif how == 1:
+            self.end()
+            await self.read()
+            self.close()
+        elif how == 2:
+            self.close()
+
+    def end(self) -> None:
+        """Say that no more will come, unless the server has closed."""
+        with contextlib.suppress(OSError):
+            self.socket.shutdown(socket.SHUT_WR)
+
+    async def send(self, data: bytes, *cuts: int) -> None:
+        """Send bytes in pieces, others having their turn in between; whoever is cut off sends no more.
+
+        Args:
+            data: what is sent.
+            cuts: places between pieces.
+        """
+        loop, at = asyncio.get_running_loop(), 0
+        with contextlib.suppress(ConnectionError):
+            for end in (*sorted({cut for cut in cuts if 0 < cut < len(data)}), len(data)):
+                await loop.sock_sendall(self.socket, data[at:end])
+                await asyncio.sleep(0)
+                at = end
+
+    async def read(self) -> tuple[bytes, bool]:
+        """All that comes until the server closes, and whether it did so without a reset."""
+        loop, data = asyncio.get_running_loop(), bytearray()
+        try:
+            async with asyncio.timeout(SECONDS):
+                while more := await loop.sock_recv(self.socket, 1 << 18):
+                    data += more
+        except ConnectionError:
+            return bytes(data), False
+        return bytes(data), True
+
+    async def say(self, data: bytes, *cuts: int) -> None:
+        """Send bytes, then no more, and keep all that comes until the server closes.
+
+        Args:
+            data: what is sent.
+            cuts: places between pieces.
+        """
+        reading = asyncio.ensure_future(self.read())
+        await self.send(data, *cuts)
+        self.end()
+        self._said, (self._heard, self._is_whole) = data, await reading
+        self.close()
+
+    def judge(self, world: World, *, may_end: bool) -> int:
+        """Compare what was heard, if it is known what that must be; how many bytes.
+
+        Args:
+            world: where it is found out; others may have been judged there.
+            may_end: it may be no more than the first replies.
+        """
+        if not self._said:
+            return 0
+        wanted, found = _OWN.sub(b"own", known_replies(world, self._said)), self._heard
+        if not self._is_whole:  # a protocol error closes, and what was sent behind it makes that a reset
+            found = found[: found.rfind(b"\r\n") + 2] if b"\r\n" in found else b""
+            may_end = True
+        found = _OWN.sub(b"own", found)
+        assert wanted.startswith(found) if may_end else wanted == found, difference(self._said, wanted, found)
+        return len(found)
+
+
+def difference(sent: bytes, wanted: bytes, found: bytes) -> str:
+    """Where replies part."""
+    at = next((n for n, (one, other) in enumerate(zip(wanted, found, strict=False)) if one != other), len(found))
+    near = slice(max(at - 200, 0), at + 200)
+    return (
+        f"after {at} bytes of replies\n  wanted: {wanted[near]!r}\n  found:  {found[near]!r}\n  sent: {sent[:4000]!r}"
+    )
+
+
+def known_replies(world: World, data: bytes) -> bytes:
+    """What a client is answered that sends this and then no more: read in one piece, run one by one.
+
+    Args:
+        world: where it is run.
+        data: what it sends.
+    """
+    client, reader, replies = world.client(), CommandReader(), bytearray()
+    session = client.session
+    reader.feed(data)
+    try:
+        while not session.closing:
+            argv = reader.next()
+            if argv is None:
+                if reader.has_more:
+                    continue
+                break
+            outcome = world.node.execute(session, argv, world.clock.now())
+            if outcome is None:
+                break  # it waits, and who waits is not asked whether it would still listen
+            replies += b"".join(outcome.buffers)
+    except ProtocolError as error:
+        replies += error_line(f"ERR {error}")
+    client.close()
+    return bytes(replies)
+
+
+# ---------------------------------------------------------------------- what is said
+
+
+def conversation(one: Hostile, commands: int) -> list[bytes]:
+    """Commands whose replies are known, most of them plain, on keys of the client's own.
+
+    Args:
+        one: whose keys they are.
+        commands: how many, beside those that make the keys.
+    """
+    key, text = one.name + b":s", one.name + b":t"
+    first = b"%d-0" % _AHEAD
+    made = [
+        pack("XADD", key, first, "n", "0"),
+        pack("XGROUP", "CREATE", key, "g", first, "ENTRIESREAD", 1),
+        pack("XGROUP", "CREATECONSUMER", key, "g", "a"),
+        pack("XGROUP", "CREATECONSUMER", key, "g", "b"),
+        pack("SET", text, "0"),
+    ]
+    if one.chance.random() < 0.1:
+        made.append(pack("EVAL", _SCRIPT, 1, key, "7", first))
+    while len(made) < commands + 5:
+        made += _some(one.chance, key, text)
+    return made
+
+
+def _some(chance: random.Random, key: bytes, text: bytes) -> list[bytes]:
+    """A command, or a few that belong together."""
+    pick = chance.choice
+    some = [b"%d-%d" % (_AHEAD, chance.randrange(1, 60)) for _ in range(pick((1, 1, 5)))]
+    who, value = pick("ab"), bytes(pick((0, 1, 9, 40, 200, 3000)))
+    kinds: tuple[tuple[tuple[bytes | str | int, ...], ...], ...] = (
+        (("XADD", key, "*", "n", value),),
+        (("XADD", key, "*", "n", "1", "m", "2"),) * pick((1, 7)),
+        (("XREADGROUP", "GROUP", "g", who, "COUNT", 3, "STREAMS", key, ">"),),
+        (("XACK", key, "g", *some),),
+        (("XRANGE", key, "-", "+", "COUNT", 5), ("XREVRANGE", key, "+", some[0])),
+        (("SET", text, value), ("GET", text)),
+        (("XLEN", key), ("PING",), ("GET", key + b"none")),
+        (("XPENDING", key, "g"), ("XPENDING", key, "g", "-", "+", 0)),
+        (("XCLAIM", key, "g", who, 0, *some, "JUSTID"), ("XAUTOCLAIM", key, "g", who, 0, "0", "COUNT", 4)),
+        (("XREAD", "COUNT", 2, "STREAMS", key, some[0]),),
+        (("HELLO", pick((2, 3))),),
+        (("MULTI",), ("XADD", key, "*", "n", "5"), ("XLEN", key), ("SET", text, "x"), ("EXEC",)),
+        (("WATCH", text), ("MULTI",), ("SET", text, "y"), ("NOSUCH",), ("EXEC",)),
+        (("XADD", key, "MAXLEN", 50, "*", "n", "3"), ("XDEL", key, some[0])),
+        (("SET", text), ("XADD", key, "*", "n"), ("XACK", text, "g", "1"), ("XADD", key, "0-0", "f", "v")),
+        (),
+    )
+    return [pack(*words) for words in pick(kinds)] or [b"PING\r\n", b"xlen " + key + b"\r\n"]
+
+
+def damaged(data: bytes, chance: random.Random, places: list[int]) -> bytes:
+    """The same with a few bytes changed, left out or put in, most often where something ends.
+
+    Args:
+        data: commands.
+        chance: decides.
+        places: positions near which it is done.
+    """
+    made = bytearray(data)
+    for _ in range(chance.choice((1, 1, 1, 3))):
+        at = min(max(chance.choice(places) + chance.randrange(-6, 7), 0), len(made) - 1)
+        kind, byte = chance.randrange(4), chance.choice(b"\r\n*$-0129\x00\xff:+ag")
+        if kind == 0:
+            made[at] = byte
+        elif kind == 1:
+            made[at : at + 1] = b""
+        elif kind == 2:
+            made[at:at] = bytes((byte,))
+        else:
+            made[at : at + 9] = made[at : at + 9] * 2
+    return bytes(made)
+
+
+def ends(commands: list[bytes]) -> list[int]:
+    """Where commands end, and where the server's reads would, of bytes that come at once."""
+    found, at = [], 0
+    for command in commands:
+        at += len(command)
+        found.append(at)
+    return found + list(range(_READ, at, _READ))
+
+
+# ---------------------------------------------------------------------- what is done
+
+
+async def talk(one: Hostile) -> None:
+    """Commands cut anywhere, answered as if they were not."""
+    commands = conversation(one, one.chance.choice((3, 30, 300)))
+    data, places = b"".join(commands), ends(commands)
+    await one.say(data, *(one.chance.choice(places) + one.chance.randrange(-3, 3) for _ in range(9)))
+
+
+async def damage(one: Hostile) -> None:
+    """The same, damaged, and cut where it is."""
+    commands = conversation(one, one.chance.choice((3, 30, 30, 300)))
+    places = one.chance.sample(ends(commands), k=2)
+    await one.say(damaged(b"".join(commands), one.chance, places), *(at + one.chance.randrange(-3, 3) for at in places))
+
+
+async def drip(one: Hostile) -> None:
+    """One byte at a time."""
+    data = b"".join(conversation(one, 6))[:1500]
+    await one.say(data, *range(len(data)))
+
+
+async def break_rules(one: Hostile) -> None:
+    """Lengths below zero and beyond all bounds, arrays in arrays, lines with anything in them; commands before that."""
+    before = b"".join(conversation(one, 5)) if one.chance.random() < 0.5 else b""
+    await one.say(before + one.chance.choice(_BROKEN), len(before))
+
+
+async def babble(one: Hostile) -> None:
+    """Random bytes, some of them behind a mark of the protocol."""
+    data = one.chance.choice((b"", b"*", b"*2\r\n", b"*2\r\n$", b"*1\r\n$4\r\n")) + one.chance.randbytes(300)
+    await one.say(data)
+
+
+async def break_off(one: Hostile) -> None:
+    """A part of what it began to say; a transaction that is never run, too."""
+    data = b"".join(conversation(one, 20))
+    if one.chance.random() < 0.5:
+        data += pack("MULTI") + b"".join(conversation(one, 20))
+    await one.send(data[: one.chance.randrange(1, len(data))])
+    await one.leave()
+
+
+async def promise(one: Hostile) -> None:
+    """Words of half a gigabyte and two thousand million words, of which little comes."""
+    head = one.chance.choice((b"*3\r\n$3\r\nSET\r\n$1\r\nk\r\n$536870912\r\n", b"*2147483647\r\n$1\r\nx\r\n"))
+    await one.send(head + bytes(one.chance.choice((0, 10, 200_000))), 5)
+    await one.leave()
+
+
+async def never_read(one: Hostile) -> None:
+    """Replies that it does not take, more than the server keeps or less."""
+    one.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+    many = one.chance.choice((2, 12))
+    await one.send(pack("SET", one.name, bytes(1 << 20)) + pack("GET", one.name) * many + pack("PING") * 600)
+
+
+async def run_away(one: Hostile) -> None:
+    """A reset while its commands run."""
+    commands = conversation(one, 600)
+    await one.send(b"".join(commands), len(commands[0]), _READ)
+    one.reset()
+
+
+async def wait_and_leave(one: Hostile) -> None:
+    """Gone while it waits, with more behind the wait or not."""
+    key = one.name + b":s"
+    wait = one.chance.choice(
+        (
+            pack("XREADGROUP", "GROUP", "g", "a", "BLOCK", 0, "STREAMS", key, ">"),
+            pack("XREAD", "BLOCK", 0, "STREAMS", key, "$"),
+        )
+    )
+    behind = b"".join(conversation(one, 3)) if one.chance.random() < 0.5 else b""
+    await one.send(b"".join(conversation(one, 0)) + wait + behind)
+    await one.leave()
+
+
+async def kill(one: Hostile) -> None:
+    """Ends itself, by its number, in the midst of what it says."""
+    await one.send(pack("CLIENT", "ID"))
+    reply = await asyncio.get_running_loop().sock_recv(one.socket, 100)
+    await one.send(in_the_midst(one, pack("CLIENT", "KILL", "ID", reply.strip()[1:], "SKIPME", "no")))
+    await one.read()  # until it is closed
+    one.close()
+
+
+async def pause(one: Hostile) -> None:
+    """Everybody stands still for a moment, in the midst of what it says."""
+    data = in_the_midst(one, pack("CLIENT", "PAUSE", 20, one.chance.choice(("ALL", "WRITE"))))
+    await one.send(data + (pack("CLIENT", "UNPAUSE") if one.chance.random() < 0.5 else b""))
+    await one.leave()
+
+
+def in_the_midst(one: Hostile, words: bytes) -> bytes:
+    """Commands with this one among them, outside of transactions."""
+    return b"".join((*conversation(one, 20), words, *conversation(one, 20)))
+
+
+ACTS: tuple[tuple[Act, int], ...] = (
+    (talk, 20),
+    (damage, 30),
+    (drip, 3),
+    (break_rules, 10),
+    (babble, 6),
+    (break_off, 8),
+    (promise, 5),
+    (never_read, 2),
+    (run_away, 4),
+    (wait_and_leave, 6),
+    (kill, 4),
+)
+PAUSES: tuple[tuple[Act, int], ...] = ((pause, 2),)
