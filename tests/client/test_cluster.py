@@ -283,8 +283,9 @@ async def test_what_names_no_key_needs_to_know_where(three: Three) -> None:
     """A transaction over all nodes does not exist: the line says so, instead of asking any node."""
     line = ClusterLine(three.url)
     with pytest.raises(UsageError, match="MULTI names no key"):
-        await line.atomic([("SET", "{a}1", 1)])
-    assert await line.near("{a}").atomic([("SET", "{a}1", 1), ("GET", "{a}1")]) == [b"OK", b"1"]
+        await line.calls([("MULTI",), ("SET", "{a}1", 1), ("EXEC",)])
+    replies = await line.near("{a}").calls([("MULTI",), ("SET", "{a}1", 1), ("GET", "{a}1"), ("EXEC",)])
+    assert replies[-1] == [b"OK", b"1"]
     assert await line.calls([("SET", f"{{{name}}}2", name) for name in "abcdef"]) == [b"OK"] * 6
     assert await line.calls([("GET", f"{{{name}}}2") for name in "abcdef"]) == [name.encode() for name in "abcdef"]
     await line.close()

@@ -37,17 +37,6 @@ async def test_an_error_reply_stays_in_its_place(line: Line) -> None:
     assert line.connects == 1
 
 
-async def test_a_transaction_is_all_or_nothing(line: Line) -> None:
-    """A command refused when queued stops all; a changed watched key gives None."""
-    with pytest.raises(ResponseError, match="wrong number"):
-        await line.atomic([("SET", "a", 1), ("XLEN",)])
-    assert await line.call("EXISTS", "a") == 0
-    await line.call("WATCH", "a")
-    await line.call("SET", "a", 2)
-    assert await line.atomic([("SET", "a", 3)]) is None
-    assert await line.atomic([("INCR", "a"), ("GET", "a")]) == [3, b"3"]
-
-
 async def test_a_cancelled_caller_does_not_shift_the_replies_of_others(line: Line) -> None:
     """The reply nobody waits for any more is read and thrown away, not given to the next."""
     blocked = asyncio.create_task(line.call("BLPOP", "nothing", 0.2))

@@ -16,6 +16,7 @@ from click.testing import CliRunner
 
 from millstream.cli.main import main
 from millstream.spark.monitoring import store
+from millstream.spark.monitoring.progress import lag
 from support.ports import free_port
 from support.servers import ServerProcess
 from support.streams import fill
@@ -161,6 +162,6 @@ def test_the_lag_of_a_query() -> None:
         def __init__(self, end: Any, latest: Any) -> None:
             self.endOffset, self.latestOffset = json.dumps(end), json.dumps(latest)
 
-    assert store.lag([Told({"a": {"n": 3}, "b": {"n": 1}}, {"a": {"n": 10}, "b": {"n": 1}})]) == 7
-    assert store.lag([Told({"a": {"n": 3}}, {"a": {"n": 3}}), Told(5, 9)]) is None
-    assert store.lag([Told(None, None)]) is None
+    assert lag([Told({"a": {"n": 3}, "b": {"n": 1}}, {"a": {"n": 10}, "b": {"n": 1}})]) == 7
+    assert lag([Told({"a": {"n": 3}}, {"a": {"n": 3}}), Told(5, 9)]) is None
+    assert lag([Told(None, None)]) is None

@@ -1,6 +1,7 @@
-"""Runs every block of Python of docs/spark/, in a process of its own: ``MILLSTREAM_URL`` counts when Spark starts.
+"""Runs every block of Python of docs/spark/ and docs/from-spark-redis.md, in a process of its own.
 
-Called with the server's URL and a folder that stands in the place of the page's own.
+``MILLSTREAM_URL`` counts when Spark starts. Called with the server's URL and a folder that
+stands in the place of the page's own.
 """
 
 import contextlib
@@ -19,7 +20,7 @@ from millstream.cli.main import main
 from support.source import ROOT
 from support.waiting import eventually
 
-PAGES = sorted((ROOT / "docs" / "spark").glob("*.md"))
+PAGES = [*sorted((ROOT / "docs" / "spark").glob("*.md")), ROOT / "docs" / "from-spark-redis.md"]
 
 
 class Blocks:
@@ -138,6 +139,10 @@ def every_block(url: str, folder: Path) -> None:
     eventually(committed.exists, 60, what="the pipeline has written a batch")
     query.stop()
     assert min(row.amount for row in spark.read.parquet(str(folder / "orders")).collect()) == 120
+    for temperature in (28.1, 30.5, 28.3):
+        client.xadd("sensors", {"sensor": "1", "temperature": temperature})
+    blocks.run('"sensors"', spark=spark, checkpoint=str(folder / "alarms"))
+    assert [fields["temperature"] for _, fields in client.xrange("alarms")] == ["30.5"]
     assert blocks.left == []
     spark.stop()
 

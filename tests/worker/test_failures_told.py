@@ -102,6 +102,22 @@ async def test_records_of_failures_say_which_entry(
         assert [getattr(record, name) for name in names] == ["s", "g", consumer, entry, 1]
 
 
+async def test_the_last_error_is_named_as_in_the_letter(server: ServerProcess, client: redis.Redis) -> None:
+    """Without the module of its class, so that the two can be found by one another."""
+    app = App(server.url, registry=False)
+
+    @app.subscriber(StreamSub("s", group="g"), retry=ONCE)
+    async def handle(x: int) -> None: ...
+
+    async with app.running():
+        client.xadd("s", {"x": "12,50"})
+        await aeventually(lambda: client.xlen("s:dead") == 1)
+        ((_, letter),) = client.xrange("s:dead")
+        assert app.loops[0].last_error is not None
+        assert app.loops[0].last_error["error"] == letter["_dead.error"]
+        assert letter["_dead.error"].startswith("PayloadError: x: ")
+
+
 async def test_the_last_error_of_a_nack_is_its_cause(server: ServerProcess, client: redis.Redis) -> None:
     """What the handler caught says why; "Nack" alone says nothing. The dead letter has it too, with its traceback."""
     app = App(server.url, registry=False)

@@ -22,8 +22,8 @@ from support.waiting import aeventually
 
 LAST = "18446744073709551615-18446744073709551615"
 
-#: In the transaction alone, and in the writing again alone.
-EXEC, AGAIN = b"\r\nXDEL\r\n", b"\r\nXADD\r\n$6\r\ns:dead\r\n"
+#: In the transaction alone (not in the empty one that is tried before it, nor in ACL DRYRUN), and in the writing again.
+EXEC, AGAIN = b"*3\r\n$4\r\nXDEL\r\n", b"\r\nXADD\r\n$6\r\ns:dead\r\n"
 
 
 def add_letter(client: redis.Redis, number: int, stream: str) -> None:

@@ -1,69 +1,18 @@
 """The worker's tutorial, from its first order to the letter put back: its programs and commands, as printed."""
 
-import contextlib
 import json
-import os
-import re
-import shlex
-import signal
-import subprocess
-import sys
-from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
+from support import reader as readers
+from support.reader import Reader
 from support.readme import block
 from support.servers import ServerProcess
-from support.source import ROOT
 from support.waiting import eventually
 
 PAGE = "docs/worker/tutorial.md"
-BIN = Path(sys.executable).parent
 MILK = '    if item == "milk":\n        raise RuntimeError("the dairy does not answer")\n'
-
-
-def line(holding: str) -> str:
-    """The page's one line of shell that holds these words."""
-    blocks: list[str] = re.findall(r"```sh\n(.*?)```", (ROOT / PAGE).read_text(), flags=re.DOTALL)
-    (found,) = [one for text in blocks for one in text.splitlines() if holding in one]
-    return found
-
-
-class Reader:
-    """Somebody who follows the page in a folder of their own.
-
-    Args:
-        folder: in which they work.
-        url: of the server that they have started.
-    """
-
-    def __init__(self, folder: Path, url: str) -> None:
-        self.folder = folder
-        self.environment = os.environ | {"MILLSTREAM_URL": url, "PATH": f"{BIN}{os.pathsep}{os.environ['PATH']}"}
-
-    def types(self, command: str) -> str:
-        """What a command prints; it succeeds."""
-        words = shlex.split(command)
-        words[0] = str(BIN / words[0])
-        done = subprocess.run(words, cwd=self.folder, env=self.environment, capture_output=True, text=True, check=False)
-        assert done.returncode == 0, done.stderr
-        return done.stdout
-
-    @contextlib.contextmanager
-    def runs(self, command: str) -> Iterator[Path]:
-        """The workers of ``millstream run``, and their log; SIGTERM ends them with exit code 0."""
-        words = shlex.split(command)
-        words[0] = str(BIN / words[0])
-        log = self.folder / "run.log"
-        with log.open("wb") as out:
-            running = subprocess.Popen(words, cwd=self.folder, env=self.environment, stdout=out, stderr=out)
-            try:
-                yield log
-                running.send_signal(signal.SIGTERM)
-                assert running.wait(timeout=30) == 0, log.read_text()
-            finally:
-                if running.poll() is None:
-                    running.kill()
-                    running.wait()
+line = partial(readers.line, page=PAGE)
 
 
 def test_a_newcomer_gets_from_the_top_to_the_letter_put_back(our_server: ServerProcess, tmp_path: Path) -> None:

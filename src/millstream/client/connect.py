@@ -51,7 +51,12 @@ def connect(url: str = "memory://", **options: Any) -> "redis.Redis":
 
 
 def connect_async(url: str = "memory://", **options: Any) -> "redis.asyncio.Redis":
-    """The asyncio client; see :func:`connect`. A data directory is recovered before this returns."""
+    """The asyncio client; see :func:`connect`. A data directory is recovered before this returns.
+
+    Args:
+        url: as for :func:`connect`.
+        options: those of ``redis.asyncio.Redis.from_url``.
+    """
     return async_client(url, **options)
 
 

@@ -28,6 +28,7 @@ from redis.exceptions import (
 from redis.exceptions import ConnectionError as RedisConnectionError
 
 from millstream.client.connect import async_client
+from millstream.clock import SystemClock
 from millstream.errors import Disconnected, MillstreamError, UsageError
 
 __all__ = ["AccessDenied", "Command", "Disconnected", "Line", "Reply", "Withheld", "passes"]
@@ -37,11 +38,17 @@ Reply: TypeAlias = Any
 
 
 class Withheld(MillstreamError):  # noqa: N818 - the caller's own condition
-    """The commands were not sent, because their condition did not hold any more when it was their turn."""
+    """The commands were not sent, because their condition did not hold any more when it was their turn.
+
+    What to do: look at the present state and decide anew; nothing was changed.
+    """
 
 
 class AccessDenied(MillstreamError):  # noqa: N818 - the server's answer, not a fault of ours
-    """The server refused the user name, the password or the right to connect; trying again will not help."""
+    """The server refused the user name, the password or the right to connect; trying again will not help.
+
+    What to do: correct user and password in the URL, or have an administrator allow what the text names (ACL SETUSER).
+    """
 
     exit_code: ClassVar[int] = 5
 
@@ -115,6 +122,10 @@ class Line:
         given = None if pool is None else pool.connection_kwargs.get("socket_timeout")
         return self._timeout if given is None else min(self._timeout, float(given))
 
+    def wall_time(self) -> int:
+        """Wall milliseconds at which the other end answers: now, but for a report, which answers as it did then."""
+        return SystemClock().wall_time()
+
     async def call(self, *command: bytes | str | int | float, timeout: float | None = None) -> Reply:  # noqa: ASYNC109 - the driver, not the caller, is bounded by it
         """Send one command and return its reply.
 
@@ -155,25 +166,6 @@ class Line:
         if self._driver is None:
             self._driver = asyncio.create_task(self._drive_to_the_end(), name="millstream-line")
         return future
-
-    async def atomic(
-        self, commands: Sequence[Command], *, only_if: Callable[[], bool] | None = None
-    ) -> list[Reply] | None:
-        """Run commands in MULTI/EXEC; None when a watched key changed.
-
-        Args:
-            commands: what to run.
-            only_if: as for :meth:`calls`.
-
-        Raises:
-            ResponseError: a command was refused when queued, so that none ran.
-            Disconnected: no answer came; all or none of them ran.
-        """
-        replies = await self.calls((("MULTI",), *commands, ("EXEC",)), only_if=only_if)
-        result = replies[-1]
-        if isinstance(result, Exception):
-            raise next((reply for reply in replies if isinstance(reply, Exception)), result)
-        return None if result is None else list(result)
 
     def near(self, key: str) -> "Line":  # noqa: ARG002 - a cluster's line needs it
         """The line to the node that has a key: this one, where there is one server."""

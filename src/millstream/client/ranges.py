@@ -9,6 +9,13 @@ def behind(entry: bytes) -> str | None:
     return None if entry == LAST else f"({entry.decode()}"
 
 
+def below(milliseconds: int) -> str:
+    """The end of a range of all entries before a time, which may be before or behind every id there can be."""
+    if milliseconds >= 2**64:
+        return "+"
+    return f"({milliseconds}-0" if milliseconds > 0 else "(0-1"  # only 0-0 is below, which no entry has
+
+
 def order_of(entry: bytes) -> tuple[int, int]:
     """What an id is sorted by: milliseconds, then number. As text, ``9-0`` would come after ``10-0``."""
     milliseconds, _, number = entry.partition(b"-")

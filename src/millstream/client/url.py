@@ -16,6 +16,8 @@ PLAIN = "redis://"
 SERVERS = (PLAIN, "rediss://", "unix://", SENTINELS, CLUSTERS)
 EMBEDDED = ("memory://", "file://")
 SCHEMES = SERVERS + EMBEDDED
+REPORT = "report:"
+"""Before the name of a file of `millstream report`, which answers as its server did."""
 
 DEFAULT_URL = "redis://127.0.0.1:6379/0"
 
@@ -82,6 +84,11 @@ def check_url(url: str) -> str:
     Raises:
         ConfigError: the scheme is not known, the text lists those that are; or port or database are none.
     """
+    if url.startswith(REPORT):
+        raise ConfigError(
+            f"{url!r} is a report, which this cannot read: it is for `millstream console --report` and for what asks a "
+            "server once, such as `millstream group ls --url report:FILE`"
+        )
     if not url.startswith(SCHEMES):
         raise ConfigError(
             f"cannot reach {without_password(url)!r}: a server URL starts with one of {', '.join(SCHEMES)}, for "
@@ -93,11 +100,13 @@ def check_url(url: str) -> str:
 
 
 def check_shared(url: str) -> str:
-    """The URL itself, if several clients of one process meet there.
+    """The URL itself, if several clients of one process meet there; it may be a report's.
 
     Raises:
         ConfigError: the scheme is not known, or it is ``memory://`` without a name, where each client is alone.
     """
+    if url.startswith(REPORT):
+        return url
     if check_url(url).startswith("memory://") and not urlsplit(url).netloc:
         raise ConfigError(f"{url!r} is private to one client: give it a name, as in memory://orders")
     return url

@@ -9,7 +9,7 @@ from redis.exceptions import AuthenticationError, RedisError, ResponseError
 
 from millstream.client.connect import sync_client
 from millstream.client.url import without_password
-from millstream.migrate.errors import LinkError, RefusedError
+from millstream.migrate.errors import LinkError, NoEntryError, RefusedError
 
 Word: TypeAlias = bytes | str | int
 Command: TypeAlias = Sequence[Word]
@@ -146,7 +146,7 @@ class Link:
 
     def _lost(self, error: Exception) -> LinkError:
         if isinstance(error, AuthenticationError):
-            return LinkError(
+            return NoEntryError(
                 f"{self.name} does not let us in: {error}\nPut name and password into the URL, as in "
                 "redis://USER:PASSWORD@HOST:PORT/DB"
             )

@@ -286,7 +286,7 @@ def _move_stream(copier: Copier, key: bytes, choices: MigrationOptions, report: 
     except ChangedError as error:
         return StreamOutcome(key, "failed", reason=str(error))
     except LinkError as error:
-        raise LinkError(f"{error}\n{_so_far(report)}") from None
+        raise type(error)(f"{error}\n{_so_far(report)}") from None
     except RefusedError as error:
         # Refusals that the next stream would meet as well: going on would only repeat them
         if error.code in {"MOVED", "READONLY", "OOM", "MISCONF", "NOPERM", "CROSSSLOT", "CLUSTERDOWN"}:

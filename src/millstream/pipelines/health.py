@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from millstream.worker.monitoring.metrics import PIPELINES, family
 from millstream.worker.monitoring.prometheus import expose, need
 
 if TYPE_CHECKING:
@@ -16,12 +17,12 @@ if TYPE_CHECKING:
     from millstream.pipelines.runner import PipelineRunner
 
 _GAUGES = {
-    "millstream_pipeline_lag": ("Entries in the streams and not in a finished batch.", "lag", 1),
-    "millstream_pipeline_last_batch_rows": ("Rows of the last batch.", "rows", 1),
-    "millstream_pipeline_last_batch_seconds": ("Time the last batch took.", "batch_ms", 1000),
-    "millstream_pipeline_rows_per_second": ("Rows a second of the last batch.", "rows_per_second", 1),
+    "millstream_pipeline_lag": ("lag", 1),
+    "millstream_pipeline_last_batch_rows": ("rows", 1),
+    "millstream_pipeline_last_batch_seconds": ("batch_ms", 1000),
+    "millstream_pipeline_rows_per_second": ("rows_per_second", 1),
 }
-"""Gauge -> help, the field of what is known of a query (``millstream.spark.monitoring.store``), how many make one."""
+"""Gauge -> the field of what is known of a query (``millstream.spark.monitoring.store``), how many make one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,20 +97,15 @@ class PipelineHealth:
         return expose(self._families(), accept)
 
     def _families(self) -> "list[Metric]":
-        from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily  # noqa: PLC0415 - optional
-
-        facts, labels = self._facts(), ("pipeline",)
-        up = GaugeMetricFamily("millstream_pipeline_up", "1 while its query runs.", labels=labels)
-        restarts = CounterMetricFamily("millstream_pipeline_restarts", "Times it was started again.", labels=labels)
-        rows = CounterMetricFamily("millstream_pipeline_rows", "Rows read since its last start.", labels=labels)
-        gauges = {name: GaugeMetricFamily(name, text, labels=labels) for name, (text, _, _) in _GAUGES.items()}
+        facts = self._facts()
+        made = {name: family(name) for name in PIPELINES}
         for runner in self._runners:
             name = [runner.pipeline.name]
             known = facts.get(runner.pipeline.name, {})
-            up.add_metric(name, float(runner.state == "running"))
-            restarts.add_metric(name, runner.restarts)
-            rows.add_metric(name, known.get("total_rows", 0))
-            for gauge, (_, field, unit) in _GAUGES.items():
+            made["millstream_pipeline_up"].add_metric(name, float(runner.state == "running"))
+            made["millstream_pipeline_restarts"].add_metric(name, runner.restarts)
+            made["millstream_pipeline_rows"].add_metric(name, known.get("total_rows", 0))
+            for gauge, (field, unit) in _GAUGES.items():
                 if known.get(field) is not None:  # a lag that is not known is absent, never 0
-                    gauges[gauge].add_metric(name, known[field] / unit)
-        return [up, restarts, rows, *gauges.values()]
+                    made[gauge].add_metric(name, known[field] / unit)
+        return list(made.values())

@@ -6,6 +6,7 @@ which dead-letter streams there are.
 """
 
 import asyncio
+import contextlib
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -16,7 +17,7 @@ from millstream.client.dead_letter.letter import SUFFIX, dead_key
 from millstream.client.dead_letter.put_back import TRIES, PutBack, PutBackOutcome, StoredLetter, stored
 from millstream.client.dead_letter.transaction import BATCH, LettersRefusedError
 from millstream.client.line import Line, Reply
-from millstream.client.ranges import behind
+from millstream.client.ranges import behind, below
 from millstream.clock import Clock, SystemClock
 from millstream.errors import MillstreamError, UsageError
 
@@ -28,7 +29,10 @@ _PAUSE = 0.2
 
 
 class DeadLetterStreamError(MillstreamError):
-    """The dead-letter stream cannot be used as asked; the text says why."""
+    """The dead-letter stream cannot be used as asked; the text says why.
+
+    What to do: name the dead-letter stream with --key, or correct its name.
+    """
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +117,7 @@ class DeadLetterAdmin:
         """What is chosen, oldest first, a page at a time."""
         choice = choice or LetterFilter()
         start: str | None = f"{choice.since}" if choice.since is not None else "-"
-        end = f"({choice.until}-0" if choice.until is not None else "+"
+        end = "+" if choice.until is None else below(choice.until)
         while start is not None:
             rows = _checked(await self._ask("XRANGE", self.key, start, end, "COUNT", _PAGE), self.key)
             for row in rows:
@@ -147,6 +151,7 @@ class DeadLetterAdmin:
         progress: Callable[[int], None] | None = None,
         outcome: PutBackOutcome | None = None,
         edited: Mapping[str, Sequence[bytes]] | None = None,
+        stop: asyncio.Event | None = None,
     ) -> PutBackOutcome:
         """Add the entries to the streams they came from, with their history, and remove the letters.
 
@@ -159,6 +164,7 @@ class DeadLetterAdmin:
             progress: called with the number of letters done so far.
             outcome: counts them; to be looked at when this is cancelled, or raises.
             edited: letter's id -> fields and values in turn that are put back instead of its own.
+            stop: when it is set, this ends behind the batch that is under way.
 
         Raises:
             Disconnected: the batch that was next, of at most 50, is as it was; call it again.
@@ -166,8 +172,11 @@ class DeadLetterAdmin:
                 nobody knows where the letters are that the outcome says are ``unsettled``.
         """
         outcome = PutBackOutcome() if outcome is None else outcome
+        stop = asyncio.Event() if stop is None else stop
         size = BATCH if rate is None else max(1, min(BATCH, int(rate / 4)))
         for at in range(0, len(ids), size):
+            if stop.is_set():
+                break
             batch = ids[at : at + size]
             began = self._clock.now().mono
             now_ms = self._clock.now().wall
@@ -176,7 +185,8 @@ class DeadLetterAdmin:
                 progress(at + len(batch))
             if rate is not None and at + size < len(ids):
                 spent = (self._clock.now().mono - began) / 1000
-                await asyncio.sleep(max(len(batch) / rate - spent, 0))
+                with contextlib.suppress(TimeoutError):
+                    await asyncio.wait_for(stop.wait(), max(len(batch) / rate - spent, 0))
         return outcome
 
     async def _put_back(self, batch: PutBack) -> None:

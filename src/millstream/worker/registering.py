@@ -90,13 +90,15 @@ class Registering:
             sub: the stream, or only its name.
             retry: what failure means; five deliveries with growing delays when None.
             concurrency: most runs at the same time in each process.
-            ack: who acks, and how; see :class:`~millstream.worker.handlers.subscription.Subscription`.
-            read: new entries, stale ones, or both.
+            ack: ``"auto"`` gathers acks, ``"each"`` sends every one at once, ``"manual"`` leaves them to the handler.
+            read: ``"both"``: new entries, and stale ones for at most half of each read (seven eighths while the last
+                read brought nothing new; where the server has XREADGROUP CLAIM, reads filled with new ones look for
+                stale ones every 20 ms); ``"new"`` and ``"claimed"`` are for deployments with a dedicated claimer.
             dead: the dead-letter stream; ``<stream>:dead`` when None.
             middlewares: around the runs of this handler, inside the app's.
-            batch: the handler takes lists; see :mod:`millstream.worker.subscriber.batching`.
+            batch: the handler takes lists, of at most 100 entries unless ``max_records`` says otherwise.
             max_records: the same as ``StreamSub(max_records=)``, and goes before it.
-            key: entries of one key run one after the other; see :mod:`millstream.worker.subscriber.key_ordering`.
+            key: a field's name, or a function of the message: entries of one key run one after the other.
             on_ack: ``"delete"`` removes an acked entry from the stream once no group needs it any more.
 
         Returns:

@@ -31,10 +31,16 @@ def begun(*numbers: int) -> tuple[PutBack, PutBackOutcome]:
     return PutBack("s:dead", [f"{number}-0" for number in numbers], outcome, 0, all_groups=True), outcome
 
 
+def begin(exchange: Any) -> Any:
+    """Let it try whether a transaction is allowed; what it asks then."""
+    assert next(exchange) == [("UNWATCH",), ("MULTI",), ("EXEC",)]
+    return exchange.send([b"OK", b"OK", []])
+
+
 def sent(batch: PutBack, *numbers: int) -> Any:
     """Answer the looks; then the transaction is to be sent."""
     exchange = batch.run()
-    assert next(exchange)[0] == ("WATCH", "s:dead")
+    assert begin(exchange)[0] == ("WATCH", "s:dead")
     looks = exchange.send([b"OK", *([row(number)] for number in numbers), info(b"5-0")])
     assert looks == [("TYPE", "s"), ("XINFO", "STREAM", "s"), ("XINFO", "GROUPS", "s")]
     assert exchange.send([b"stream", info(b"7-0"), []])[0] == ("MULTI",)
@@ -61,7 +67,7 @@ def test_what_was_put_back_beside_a_refused_letter_is_reported_and_that_letter_s
         exchange.send([b"OK", b"QUEUED", b"QUEUED", [b"8-0", ValueError("OOM")]])
     assert batch.unsettled == [stored(row(3))]
     again = batch.run()
-    next(again)
+    begin(again)
     again.send([b"OK", [], info(b"8-0")])
     again.send([[[b"8-0", pack(letter(2))]]])
     again.send([[]])
@@ -79,7 +85,7 @@ def test_a_transaction_that_was_not_run_cannot_arrive_late() -> None:
     sent(batch, 1).close()
     assert batch.unsettled == [stored(row(1))]
     again = batch.run()
-    next(again)
+    begin(again)
     assert again.send([b"OK", [row(1)], info(b"5-0")]) == [("MULTI",), ("XSETID", "s:dead", b"5-0"), ("EXEC",)]
     assert again.send([b"OK", b"QUEUED", [b"OK"]])[0] == ("WATCH", "s:dead")
     assert batch.unsettled == []
@@ -98,7 +104,7 @@ def test_a_lost_reply_is_read_off_both_streams(there: bool, last: bytes, says: s
     batch, outcome = begun(1)
     sent(batch, 1).close()
     again = batch.run()
-    next(again)
+    begin(again)
     assert again.send([b"OK", [], info(b"5-0")]) == [("XRANGE", "s", "(7-0", "+", "COUNT", 100)]
     strange = [b"8-0", [b"n", b"1"]]
     if there:

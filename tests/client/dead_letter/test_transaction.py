@@ -67,9 +67,16 @@ def ended(step: Callable[[], Any]) -> Any:
     return end.value.value
 
 
+def begin(exchange: Generator[Any, Any, Any]) -> list[Any]:
+    """Let it try whether a transaction is allowed; what it asks then."""
+    assert names(next(exchange)) == ["UNWATCH", "MULTI", "EXEC"]
+    commands: list[Any] = exchange.send([b"OK", b"OK", []])
+    return commands
+
+
 def looked(exchange: Generator[Any, Any, Any], *replies: Any) -> list[Any]:
     """Begin, answer the look, and see what is to be sent then."""
-    assert names(next(exchange))[:3] == ["WATCH", "TYPE", "XINFO"]
+    assert names(begin(exchange))[:3] == ["WATCH", "TYPE", "XINFO"]
     commands: list[Any] = exchange.send([b"OK", b"none", NO_STREAM_YET, *replies])
     return commands
 
@@ -123,7 +130,7 @@ def test_a_connection_that_breaks_at_the_look_leaves_nothing_unsure() -> None:
     entry = Entry(b"1-0")
     transaction, fates, unsure = begun()
     exchange = transaction.by_transaction([entry], 9)
-    next(exchange)
+    begin(exchange)
     exchange.close()
     assert unsure == {}
     assert names(looked(transaction.by_transaction([entry], 9), [])) == ["UNWATCH"]
@@ -161,7 +168,7 @@ def test_a_key_that_hinders_is_let_go_of_and_nothing_is_written() -> None:
     entry = Entry(b"1-0")
     transaction, fates, _ = begun()
     exchange = transaction.by_transaction([entry], 9)
-    next(exchange)
+    begin(exchange)
     assert exchange.send([b"OK", b"list", NO_STREAM_YET, pending(entry)]) == [("UNWATCH",)]
     with pytest.raises(LettersRefusedError) as error:
         exchange.send([b"OK"])
@@ -189,11 +196,11 @@ def test_a_user_who_may_not_ask_for_the_type_writes_letters() -> None:
     entry = Entry(b"1-0")
     transaction, fates, _ = begun()
     exchange = transaction.by_transaction([entry], 9)
-    next(exchange)
+    begin(exchange)
     commands = exchange.send([b"OK", denied, NO_STREAM_YET, pending(entry)])
     assert names(commands) == ["MULTI", "XADD", "XACK", "EXEC"]
     other = transaction.by_transaction([entry], 9)
-    next(other)
+    begin(other)
     assert other.send([b"OK", denied, ValueError("WRONGTYPE Operation"), pending(entry)]) == [("UNWATCH",)]
     with pytest.raises(LettersRefusedError, match="holds no stream"):
         other.send([b"OK"])
@@ -236,12 +243,12 @@ def test_what_has_no_letter_behind_a_lost_exec_is_pending_again_and_written(clai
     entry = Entry(b"1-0")
     transaction, fates, unsure = begun()
     first = transaction.by_transaction([entry], 9)
-    next(first)
+    begin(first)
     first.send([b"OK", b"stream", LAST_ID, pending(entry)])
     first.close()
     assert unsure == {b"1-0": b"5-0"}
     exchange = transaction.by_transaction([entry], 9)
-    next(exchange)
+    begin(exchange)
     commands = exchange.send([b"OK", b"stream", LAST_ID, []])
     assert commands == [("XRANGE", "s:dead", "(5-0", "+", "COUNT", BATCH)]
     other = pack(Entry(b"2-0").letter)
@@ -263,7 +270,7 @@ def test_what_was_acked_without_a_letter_stays_ours_though_the_connection_breaks
     assert names(exchange.send([b"OK", b"QUEUED", b"QUEUED", [ValueError("OOM"), 1]])) == ["XCLAIM"]
     exchange.close()
     again = transaction.by_transaction([entry], 9)
-    next(again)
+    begin(again)
     assert names(again.send([b"OK", b"list", ValueError("WRONGTYPE"), []])) == ["XCLAIM"]
     assert again.send([[b"1-0"]]) == [("UNWATCH",)]
     with pytest.raises(LettersRefusedError, match="holds a list"):
@@ -280,11 +287,11 @@ def test_what_is_pending_again_though_nobody_saw_it_gets_one_letter() -> None:
     assert names(refused.send([b"OK", b"QUEUED", b"QUEUED", [ValueError("OOM"), 1]])) == ["XCLAIM"]
     refused.close()
     lost = transaction.by_transaction([entry], 9)
-    next(lost)
+    begin(lost)
     assert names(lost.send([b"OK", b"stream", LAST_ID, pending(entry)])) == ["MULTI", "XADD", "XACK", "EXEC"]
     lost.close()
     again = transaction.by_transaction([entry], 9)
-    next(again)
+    begin(again)
     assert again.send([b"OK", b"stream", LAST_ID, []]) == [("XRANGE", "s:dead", "(5-0", "+", "COUNT", BATCH)]
     assert again.send([[[b"9-0", pack(entry.letter)]]]) == [("UNWATCH",)]
     assert (fates, unsure) == ({b"1-0": Fate.DEAD}, {})
@@ -296,11 +303,11 @@ def test_where_nobody_may_ask_for_the_last_id_pending_no_more_means_written() ->
     transaction, fates, unsure = begun()
     denied = NoPermissionError("no permissions to run the 'xinfo' command")
     exchange = transaction.by_transaction([entry], 9)
-    next(exchange)
+    begin(exchange)
     exchange.send([b"OK", b"none", denied, pending(entry)])
     exchange.close()
     assert unsure == {b"1-0": None}
     again = transaction.by_transaction([entry], 9)
-    next(again)
+    begin(again)
     assert again.send([b"OK", b"none", denied, []]) == [("UNWATCH",)]
     assert fates == {b"1-0": Fate.DEAD}

@@ -98,5 +98,5 @@ def test_a_certificate_that_is_wrong_or_missing_is_told(
         with pytest.raises(AnalysisException) as caught:
             reading(rediss(server.port, **files), stream="s").collect()
         words = last_words(caught.value)
-        assert words.startswith("ConfigError: option 'url': cannot talk to rediss://localhost:")
+        assert words.startswith("NotReachedError: option 'url': cannot talk to rediss://localhost:")
         assert told in words

@@ -3,7 +3,9 @@
 import json
 
 import redis
+from click.testing import CliRunner, Result
 
+from millstream.cli.main import main
 from millstream.spark.monitoring import store
 from support.servers import ServerProcess
 
@@ -18,3 +20,24 @@ def test_what_is_forgotten_is_what_lies_there(real_redis: ServerProcess, client:
     client.hset(store.QUERIES, "nameless", json.dumps({**_OLD, "id": "\ud800"}))
     store.forget(client, now)
     assert client.hkeys(store.QUERIES) == ["live"]
+
+
+def test_a_query_is_shown_by_name_or_by_the_beginning_of_its_id(real_redis: ServerProcess, client: redis.Redis) -> None:
+    """With its phases, places and last batches; of no query, that is said."""
+    place = {"stream": "orders", "id": "5-0", "n": 12, "latest_n": 15}
+    recent = [[second * 1000, 1, 2, 3, 4, 5] for second in range(30)]
+    told = {"name": "lake", "phases": {"addBatch": 5}, "places": [place], "recent": recent}
+    store.write(client, store.NEW | {"id": "3f2a9c1e-1", "driver": "d", "at_ms": 7} | told, "progress")
+
+    def show(*words: str) -> Result:
+        return CliRunner().invoke(main, ["spark", "show", *words, "--url", real_redis.url])
+
+    for word in ("lake", "3f2a", "3f2a9c1e-1"):
+        facts = json.loads(show(word, "-o", "json").stdout)
+        assert (facts["phases"], facts["places"]) == ([{"phase": "addBatch", "ms": 5}], [place])
+        assert (len(facts["recent"]), facts["recent"][0]["at_ms"], facts["state"]) == (30, 0, "gone")
+    assert "addBatch" in show("lake").stdout
+    nobody = show("nobody")
+    assert (nobody.exit_code, "millstream spark ls" in nobody.stderr) == (4, True)
+    assert json.loads(client.xrevrange(store.PROGRESS)[0][1]["phases"]) == {"addBatch": 5}
+    assert not {"recent", "places"} & client.xrevrange(store.PROGRESS)[0][1].keys()

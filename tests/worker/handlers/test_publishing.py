@@ -74,7 +74,7 @@ async def test_a_line_with_a_state_is_not_made_anew_behind_its_users_back(
     await line.call("WATCH", "a")
     await asyncio.to_thread(hang_up, client)
     with pytest.raises(Disconnected):
-        await line.atomic([("SET", "a", 1)])
+        await line.calls([("MULTI",), ("SET", "a", 1), ("EXEC",)])
     assert client.exists("a") == 0
     await line.close()
 

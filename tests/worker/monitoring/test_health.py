@@ -14,7 +14,7 @@ import pytest
 import redis
 from prometheus_client.parser import text_string_to_metric_families
 
-from millstream import App, Reject, Retry, StreamSub
+from millstream import App, Message, Nack, Reject, Retry, StreamSub
 from millstream.worker.monitoring.health import HealthError, serving
 from millstream.worker.registry import protocol
 from support.clock import Ahead
@@ -356,6 +356,37 @@ def _listed(work: Any) -> Any:
         await work(x)
 
     return run
+
+
+async def test_a_run_is_as_old_as_the_first_scrape_that_saw_it(server: ServerProcess, client: redis.Redis) -> None:
+    """The longest counts, until it ends; a second delivery of the same entry is another run."""
+    clock, first, second = Ahead(), asyncio.Event(), asyncio.Event()
+    app, begun = App(server.url, clock=clock), []
+
+    @app.subscriber(StreamSub("jobs", group="g"), retry=Retry(base=0))
+    async def work(msg: Message) -> None:
+        begun.append(msg.delivery_count)
+        if msg.delivery_count == 1:
+            await first.wait()
+            raise Nack
+        await second.wait()
+
+    async def longest(port: int) -> float:
+        return samples((await aget(port, "/metrics"))[1])["millstream_worker_longest_run_seconds", "g"]
+
+    async with watched(app) as port:
+        assert await longest(port) == 0
+        await app.publish("jobs", {"x": 1})
+        await aeventually(lambda: begun == [1])
+        await longest(port)
+        clock.ms += 1_000_000
+        assert await longest(port) >= 1_000
+        first.set()
+        await aeventually(lambda: begun == [1, 2])
+        assert await longest(port) < 1_000
+        second.set()
+        await aeventually(all_done(client, "jobs", "g"))
+        assert await longest(port) == 0
 
 
 async def test_the_endpoint_answers_only_what_it_knows(server: ServerProcess, monkeypatch: Any) -> None:

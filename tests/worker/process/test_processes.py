@@ -270,6 +270,33 @@ def test_workers_end_when_their_supervisor_is_killed(server: ServerProcess, clie
     eventually(lambda: not consumers(client, "jobs", "g"))
 
 
+STANDING_STILL = """
+import os, time
+from millstream import App, StreamSub
+app = App(grace=0.1)
+
+@app.subscriber(StreamSub("jobs", group="g"))
+async def work(x: int) -> None:
+    with open("pid", "w") as file:
+        file.write(f"{os.getpid()}\\n")
+    time.sleep(3600)
+"""
+
+
+@either_server
+def test_a_worker_that_stands_still_ends_with_its_supervisor(
+    server: ServerProcess, client: redis.Redis, tasks: Any, tmp_path: Path
+) -> None:
+    """Its event loop hears of nothing; what it has in hand stays pending for others."""
+    publish(client, 1)
+    note = tmp_path / "standing-still"
+    running = tasks.run(tasks.app(STANDING_STILL.replace('"pid"', repr(str(note)))), server.url)
+    pid = int(eventually(lambda: note.read_text().endswith("\n") and note.read_text(), what="the handler has begun"))
+    running.kill()
+    eventually(lambda: not Path(f"/proc/{pid}").exists() or "Z" in Path(f"/proc/{pid}/stat").read_text().split()[2])
+    assert len(pending(client, "jobs", "g")) == 1
+
+
 @either_server
 def test_a_fatal_error_exits_with_non_zero(server: ServerProcess, client: redis.Redis, tasks: Any) -> None:
     """A key that is no stream cannot get better: the process says so and fails, for systemd and Kubernetes to see."""

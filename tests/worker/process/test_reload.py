@@ -13,7 +13,7 @@ from support.servers import ServerProcess
 from support.waiting import eventually
 
 APP = """
-from millstream import App
+from millstream import App, StreamSub
 
 def make_app():
     app = App()
@@ -21,6 +21,9 @@ def make_app():
     @app.subscriber("jobs")
     async def work(x: int) -> None:
         await app.publish("effects", {{"x": x, "edition": {edition}}})
+
+    @app.subscriber(StreamSub("jobs", group="count"))
+    async def count(x: int) -> None: ...
 
     return app
 """
@@ -58,13 +61,13 @@ def test_workers_start_again_when_a_file_changes(server: ServerProcess, client: 
                 return
         raise AssertionError("".join(output))
 
-    heard("reading jobs")
+    heard("reading jobs\n")  # once, however many read it
     for edition in (2, 3):
         if edition == 3:
             file.write_text("this is no Python")
             heard("waiting for a file to change")
         file.write_text(APP.format(edition=edition))
-        heard("reading jobs")
+        heard("reading jobs\n")
         client.xadd("jobs", {"x": edition})
         eventually(lambda edition=edition: edition in editions(client))
     assert editions(client) == [2, 3]

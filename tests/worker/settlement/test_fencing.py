@@ -326,6 +326,28 @@ async def test_an_entry_whose_dead_letter_cannot_be_written_stays_pending(
     assert app.stats()["handle"]["dead"] == 1
 
 
+async def test_a_worker_that_may_not_use_multi_writes_no_letter(
+    server: ServerProcess, client: redis.Redis, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Behind a MULTI that is refused, letter and acknowledgement would be two steps: nothing is done, until it may."""
+    with user(client, "+@all", "-@scripting", "-multi", "~*") as name:
+        app = App(server.url.replace("://", f"://{name}"), registry=False)
+
+        @app.subscriber(StreamSub("s", group="g", min_idle_time=HOUR))
+        async def handle(x: int) -> None:
+            raise Reject("no good")
+
+        entry: Any = client.xadd("s", {"x": 1})
+        async with app.running():
+            await aeventually(lambda: len([one for one in caplog.messages if "entries are kept" in one]) >= 2)
+            assert set(pending(client, "s", "g")) == {entry}
+            assert not client.exists("s:dead")
+            client.execute_command("ACL", "SETUSER", "worker", "+multi")
+            await aeventually(all_done(client, "s", "g"))
+    assert client.xlen("s:dead") == 1
+    assert app.stats()["handle"]["dead"] == 1
+
+
 async def test_a_worker_that_may_not_ack_writes_no_letter(server: ServerProcess, client: redis.Redis) -> None:
     """Without the right to XACK no dead letter is added either, or each try would add one."""
     with user(client, "+@all", "-xack", "~*") as name:

@@ -31,6 +31,7 @@ from millstream.client.dead_letter.transaction import (
     hindrance,
     last_id,
     relocate,
+    try_transaction,
 )
 from millstream.client.ranges import behind
 
@@ -57,6 +58,15 @@ class StoredLetter:
     id: str
     flat: tuple[bytes, ...]
     letter: DeadLetter | None
+
+    @property
+    def strange(self) -> str | None:
+        """Why it cannot be read as a letter, in words; None where it can."""
+        try:
+            unpack(self.flat)
+        except (ValueError, RecursionError) as reason:
+            return str(reason)
+        return None
 
 
 def stored(row: Sequence[Any]) -> StoredLetter:
@@ -168,6 +178,7 @@ class PutBack:
         Raises:
             LettersRefusedError: nothing more was put back, and what is unsettled was not written again.
         """
+        yield from try_transaction()
         return (yield from self._settle()) and (yield from self._move()) and (yield from self._settle())
 
     def give_up(self) -> None:

@@ -122,6 +122,9 @@ class DeadLetterRoute:
 class LettersRefusedError(MillstreamError):
     """The server takes no letters; what has none is pending as it was.
 
+    What to do: give the user the right to write the dead-letter stream, or remove the key of another type that stands
+    there; what is pending is tried again by itself.
+
     Attributes:
         reply: its own error, where there was one.
         failed: letters it took into a transaction and refused there; 0 where it refused the whole.
@@ -216,6 +219,15 @@ class Relocation(Generic[Item]):
     def failed(self) -> bool:
         """Whether it could not be added."""
         return isinstance(self.added, Exception)
+
+
+def try_transaction() -> Exchange[None]:
+    """Run an empty transaction: behind a MULTI that the user may not send, commands would run one by one.
+
+    Raises:
+        LettersRefusedError: the user may not.
+    """
+    _check((yield [("UNWATCH",), ("MULTI",), ("EXEC",)]) or [])
 
 
 def relocate(
@@ -339,6 +351,7 @@ class DeadLetterTransaction(Generic[Failed]):
                 unsure[entry.id] = self._after or unsure.get(entry.id)
             return [self._relocation(entry) for entry in ours]
 
+        yield from try_transaction()
         try:
             moves = yield from relocate(plan, tries)
         except LettersRefusedError:

@@ -30,11 +30,17 @@ _LAST_MS = 253_402_300_799_999
 
 
 class ArchiveLockedError(StorageError):
-    """Another job writes to this archive."""
+    """Another job writes to this archive.
+
+    What to do: wait until the other job has ended, or archive into another directory.
+    """
 
 
 class NoArchiveError(ConfigError):
-    """The directory that was named holds no archive."""
+    """The directory that was named holds no archive.
+
+    What to do: correct the path; every machine of Spark must see it.
+    """
 
 
 class Folder:

@@ -41,7 +41,10 @@ _OURS = re.compile(r"(?:ConfigError|UsageError|DataLossError): ")
 
 
 class ArchiveError(MillstreamError):
-    """Spark ended the job; its text is what stood last in Spark's own."""
+    """Spark ended the job; its text is what stood last in Spark's own.
+
+    What to do: mend what Spark's text names and run the job again: it goes on behind what is archived.
+    """
 
 
 def archive(

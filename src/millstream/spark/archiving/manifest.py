@@ -19,7 +19,11 @@ FORMAT = 1
 
 
 class ManifestError(StorageError):
-    """The manifest is not one, or a change would leave entries out or hold them twice."""
+    """The manifest is not one, or a change would leave entries out or hold them twice.
+
+    What to do: change nothing in the directory by hand; restore its last manifest from a backup, or archive into a new
+    directory.
+    """
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,10 @@ Fields = list[tuple[bytes, bytes]]
 
 
 class ReplayError(MillstreamError):
-    """The target did not take the entries; what was written before stays, with its cursor."""
+    """The target did not take the entries; what was written before stays, with its cursor.
+
+    What to do: mend what the target refused and run it again: it goes on at its cursor.
+    """
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from millstream.client.url import CLUSTERS, SENTINELS, SERVERS
-from millstream.errors import ConfigError, UsageError
+from millstream.errors import ConfigError, NotLetInError, NotReachedError, UsageError
 from millstream.spark.archiving.replay_model import Fields, Replay, ReplayBatch, ReplayError, ReplayResult
 from millstream.spark.connection import routing
 from millstream.spark.connection.connection import control_client
@@ -67,12 +67,13 @@ class ReplayTarget:
         try:
             client = self._connected()
             noted: Any = client.hgetall(self._key)
-            kind: Any = client.type(self._what.into)
+            found: Any = client.type(self._what.into)
         except (redis.RedisError, OSError, ValueError) as reason:
             shown = parse_options({"url": self._what.target, "stream": "-"}).shown_url
-            raise ConfigError(f"cannot talk to the target {shown} ({reason}): start it or correct --to") from None
-        if kind not in (b"none", b"stream"):
-            raise ConfigError(f"{self._what.into!r} at the target is a {kind.decode()}: name a stream")
+            kind = NotLetInError if isinstance(reason, redis.AuthenticationError) else NotReachedError
+            raise kind(f"cannot talk to the target {shown} ({reason}): start it or correct --to") from None
+        if found not in (b"none", b"stream"):
+            raise ConfigError(f"{self._what.into!r} at the target is a {found.decode()}: name a stream")
         self._check_apart()
         if not noted:
             return ZERO

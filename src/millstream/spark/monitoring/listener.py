@@ -26,7 +26,7 @@ from pyspark.sql.streaming.listener import (
 
 from millstream.client.connect import connect
 from millstream.client.url import check_remote
-from millstream.spark.monitoring import store
+from millstream.spark.monitoring import progress, store
 from millstream.spark.monitoring.error_text import last_words
 
 if TYPE_CHECKING:
@@ -102,17 +102,11 @@ class Watch(StreamingQueryListener):
 
     def onQueryProgress(self, event: QueryProgressEvent) -> None:  # noqa: N802 - Spark's name
         """A batch is done."""
-        progress, ident = event.progress, str(event.progress.id)
-        total = self._facts.get(ident, {}).get("total_rows", 0) + progress.numInputRows
-        figures = {
-            "batch": progress.batchId,
-            "rows": progress.numInputRows,
-            "total_rows": total,
-            "rows_per_second": round(progress.processedRowsPerSecond, 1),
-            "batch_ms": progress.batchDuration,
-            "lag": store.lag(progress.sources),
-        }
-        self._note(ident, "progress", figures)
+        ident, at_ms, news = str(event.progress.id), _now_ms(), progress.figures(event.progress)
+        before = self._facts.get(ident, {})
+        news["total_rows"] = before.get("total_rows", 0) + event.progress.numInputRows
+        news["recent"] = progress.recent(before.get("recent") or (), at_ms, news)
+        self._note(ident, "progress", news)
 
     def onQueryIdle(self, event: QueryIdleEvent) -> None:  # noqa: N802 - Spark's name
         """Nothing new for ten seconds."""

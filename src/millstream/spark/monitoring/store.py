@@ -21,6 +21,7 @@ from millstream.client.connect import connect
 from millstream.client.jsontext import parse_record
 from millstream.client.url import check_remote, find_url, unreached
 from millstream.errors import Disconnected, MillstreamError
+from millstream.spark.monitoring.record import fits
 
 logger = logging.getLogger("millstream.spark")
 
@@ -40,41 +41,38 @@ FORGET_MS = 30 * 86_400_000
 NEW: dict[str, Any] = {
     "id": None, "name": None, "run": None, "driver": None, "host": None, "pid": None, "state": "running",
     "started_ms": None, "at_ms": None, "batch": None, "rows": None, "total_rows": 0, "rows_per_second": None,
-    "batch_ms": None, "lag": None, "error": None,
+    "input_rows_per_second": None, "batch_ms": None, "phases": None, "lag": None, "places": None, "watermark_ms": None,
+    "state_rows": None, "recent": None, "error": None,
 }  # fmt: skip
-"""Every field of what is known of a query. ``rows`` are those of the last batch, ``total_rows`` of the run."""
+"""Every field of what is known of a query: ``rows`` are those of the last batch, ``total_rows`` of the run; ``phases``,
+``places`` and ``recent`` are made by ``progress.py``, which bounds them."""
 
-_TEXTS = ("id", "name", "run", "driver", "host", "state", "error")
+_IN_THE_HASH = ("places", "recent")  # and not in the history, whose entries stay small
 
 STATES = ("running", "stopped", "failed", "gone")
 
 
 class QueriesError(MillstreamError):
-    """The server does not let us read what is known of queries; the text says why."""
+    """The server does not let us read what is known of queries; the text says why.
+
+    What to do: give the user the right to read the keys `millstream:spark:*`.
+    """
 
     exit_code: ClassVar[int] = 5
+
+
+class NoQueryError(MillstreamError):
+    """No query is called so; the text says where to look.
+
+    What to do: list the queries (`millstream spark ls`) and use one of those names.
+    """
+
+    exit_code: ClassVar[int] = 4
 
 
 def driver_key(driver: str) -> str:
     """The key that lives as long as a driver does."""
     return f"{PREFIX}driver:{driver}"
-
-
-def lag(sources: Any) -> int | None:
-    """Entries added to the streams and not in a finished batch; None where a source does not tell.
-
-    Args:
-        sources: of a query's progress, each with ``endOffset`` and ``latestOffset`` as JSON text.
-    """
-    total = 0
-    try:
-        for source in sources:
-            end, latest = json.loads(source.endOffset), json.loads(source.latestOffset)
-            for stream, at in latest.items():
-                total += max(at["n"] - end[stream]["n"], 0)
-    except (TypeError, ValueError, KeyError, AttributeError):
-        return None
-    return total
 
 
 def write(client: "redis.Redis", facts: Mapping[str, Any], event: str | None) -> None:
@@ -91,7 +89,11 @@ def write(client: "redis.Redis", facts: Mapping[str, Any], event: str | None) ->
     with client.pipeline(transaction=False) as pipe:
         pipe.hset(QUERIES, str(facts["id"]), json.dumps(facts))
         if event is not None:
-            fields = {"event": event} | {name: str(value) for name, value in facts.items() if value is not None}
+            fields = {"event": event} | {
+                name: value if isinstance(value, str) else json.dumps(value)
+                for name, value in facts.items()
+                if value is not None and name not in _IN_THE_HASH
+            }
             pipe.xadd(PROGRESS, cast("Any", fields), maxlen=HISTORY, approximate=True)
         pipe.execute()
 
@@ -160,6 +162,26 @@ def look(url: str | None) -> list[dict[str, Any]]:
             raise QueriesError(f"the queries cannot be asked for: {error}") from None
 
 
+def find(url: str | None, query: str) -> dict[str, Any]:
+    """What is known of one query.
+
+    Args:
+        url: of the server; None for what the environment says.
+        query: its name, its id, or the beginning of that; of several the last that reported.
+
+    Raises:
+        NoQueryError: none is called so.
+        Disconnected: the server cannot be reached.
+        QueriesError: it refused.
+        ConfigError: the URL is none of a server.
+    """
+    every = look(url)
+    named = [facts for facts in every if query in {facts["name"], facts["id"]}]
+    for facts in named or (facts for facts in every if query and facts["id"].startswith(query)):
+        return facts
+    raise NoQueryError(f"no query {query!r} has reported to this server: `millstream spark ls` shows those that did")
+
+
 def _recorded(client: "redis.Redis") -> list[tuple[bytes, dict[str, Any]]]:
     """What every query has told, under its name in the hash, which is what it is forgotten by."""
     kept = cast("dict[bytes, bytes]", client.hgetall(QUERIES))
@@ -172,8 +194,11 @@ def query_facts(value: bytes) -> dict[str, Any] | None:
     try:
         facts = parse_record(value)
         known = {name: facts[name] for name in NEW if facts.get(name) is not None}
-        kinds = all(isinstance(fact, str if name in _TEXTS else int | float) for name, fact in known.items())
-        if kinds and known.keys() >= {"id", "driver"} and known.get("state", "running") in STATES:
+        if (
+            all(fits(name, fact) for name, fact in known.items())
+            and known.keys() >= {"id", "driver"}
+            and known.get("state", "running") in STATES
+        ):
             return dict(known)
     except (ValueError, AttributeError):
         pass

@@ -4,45 +4,131 @@ Imported with the source itself, so it imports next to nothing.
 """
 
 from collections.abc import Mapping
+from typing import NamedTuple
 
 BATCH, STREAM, VIEW, GROUP, WRITE, APPEND = "batch", "stream", "view", "group", "write", "append"
 """Where an option does something: ``read``, ``readStream``, a view, mode ``group``, any write, a write of a batch."""
 
-_USES = {
-    "url": (BATCH, STREAM, VIEW, GROUP, WRITE),
-    "stream": (BATCH, STREAM, VIEW, GROUP, WRITE),
-    "streamPattern": (BATCH, STREAM, VIEW),
-    "startingOffsets": (BATCH, STREAM, GROUP),
-    "startingTimestamp": (BATCH, STREAM),
-    "startingOffsetsByTimestamp": (BATCH, STREAM),
-    "endingOffsets": (BATCH,),
-    "endingTimestamp": (BATCH,),
-    "endingOffsetsByTimestamp": (BATCH,),
-    "maxEntriesPerTrigger": (STREAM, GROUP),
-    "minEntriesPerTrigger": (STREAM,),
-    "maxTriggerDelay": (STREAM,),
-    "minPartitions": (BATCH, STREAM, VIEW, GROUP),
-    "maxEntriesPerPartition": (BATCH, STREAM, GROUP),
-    "failOnDataLoss": (BATCH, STREAM, GROUP),
-    "onMissingStream": (STREAM,),
-    "group": (STREAM, GROUP),
-    "fields": (BATCH, STREAM, GROUP),
-    "readFrom": (BATCH, STREAM),
-    "archive": (BATCH,),
-    "liveTail": (BATCH,),
-    "pushdown": (BATCH,),
-    "view": (BATCH, STREAM, VIEW, GROUP),
-    "mode": (BATCH, STREAM, VIEW, GROUP),
-    "queryName": (GROUP,),
-    "minIdleTime": (GROUP,),
-    "consumer": (GROUP,),
-    "maxLen": (WRITE,),
-    "minId": (WRITE,),
-    "retention": (WRITE,),
-    "approximate": (WRITE,),
-    "stagingTimeout": (WRITE,),
-    "txnAppId": (APPEND,),
-    "txnVersion": (APPEND,),
+
+class Option(NamedTuple):
+    """One option, as docs/spark/reference.md lists it.
+
+    Attributes:
+        uses: where it does something.
+        default: what it is unless given, in words; empty for nothing.
+        says: what it is.
+    """
+
+    uses: tuple[str, ...]
+    default: str
+    says: str
+
+
+OPTIONS: dict[str, Option] = {
+    "url": Option(
+        (BATCH, STREAM, VIEW, GROUP, WRITE),
+        "MILLSTREAM_URL, REDIS_URL, redis://127.0.0.1:6379/0",
+        "the server: `redis://`, `rediss://`, `unix://`, with user, password and database; "
+        "`redis+cluster://`, `redis+sentinel://`. The variables are read when Spark starts",
+    ),
+    "stream": Option(
+        (BATCH, STREAM, VIEW, GROUP, WRITE),
+        "",
+        "one key, or several with commas; in a write where all rows go to, else the column `stream` says it",
+    ),
+    "streamPattern": Option(
+        (BATCH, STREAM, VIEW),
+        "",
+        "keys by a glob, as SCAN MATCH takes it, instead of `stream`; a stream that appears later joins "
+        "at its beginning, looked for every second",
+    ),
+    "startingOffsets": Option(
+        (BATCH, STREAM, GROUP),
+        "latest; batch: earliest",
+        "`earliest`, `latest`, `group` (streams only: where the query's `group` stands, for a query that "
+        'lost its checkpoint; its last batch may come again), or JSON: `{"orders": "1700000000000-0"}` '
+        "begins after that id, as XREAD does; instead of an id an offset as a query's progress shows it "
+        '(`{"id": ..., "n": ...}`), which needs no counting and finds out what was trimmed since. In mode'
+        " `group` it makes the group where it is missing",
+    ),
+    "startingTimestamp": Option((BATCH, STREAM), "", "milliseconds since 1970 or an ISO time: begins with that moment"),
+    "startingOffsetsByTimestamp": Option(
+        (BATCH, STREAM),
+        "",
+        'the same, a time for each stream: `{"orders": 1700000000000, "refunds": '
+        '"2026-01-31T12:00:00Z"}`; a time that no entry has reached yet is waited for',
+    ),
+    "endingOffsets": Option((BATCH,), "latest", "`latest` or JSON: ends with that id, as XRANGE does"),
+    "endingTimestamp": Option((BATCH,), "", "ends before that moment"),
+    "endingOffsetsByTimestamp": Option((BATCH,), "", "the same, a time for each stream"),
+    "maxEntriesPerTrigger": Option(
+        (STREAM, GROUP),
+        "all there is",
+        "cap of a micro-batch, never exceeded; shared over the streams so that none starves",
+    ),
+    "minEntriesPerTrigger": Option((STREAM,), "", "a micro-batch waits for so many entries"),
+    "maxTriggerDelay": Option(
+        (STREAM,), "15m", "but no longer than this after the last one; `availableNow` and `once` do not wait"
+    ),
+    "minPartitions": Option(
+        (BATCH, STREAM, VIEW, GROUP),
+        "one for each 100,000 entries, 8 at most",
+        "parts of a batch, cut by time or by what is known of the counts",
+    ),
+    "maxEntriesPerPartition": Option((BATCH, STREAM, GROUP), "", "exact; costs a pass over the range at the driver"),
+    "failOnDataLoss": Option(
+        (BATCH, STREAM, GROUP),
+        "true",
+        "what to do when entries were trimmed before they were read: end with an error, or with `false` "
+        "log it and go on",
+    ),
+    "onMissingStream": Option((STREAM,), "fail", "`skip`: a query goes on without a stream that is no longer there"),
+    "group": Option(
+        (STREAM, GROUP),
+        "",
+        "consumer group of the query's own that shows its progress; in mode `group` the group that is "
+        "read, which must exist in each stream unless `startingOffsets` is given",
+    ),
+    "fields": Option((BATCH, STREAM, GROUP), "", "fields wanted as string columns, with commas"),
+    "readFrom": Option((BATCH, STREAM), "primary", "`replica`: read from replicas"),
+    "archive": Option((BATCH,), "", "folder of an archive, read together with the stream as one table"),
+    "liveTail": Option((BATCH,), "true", "`false` reads the archive alone, and needs no server"),
+    "pushdown": Option(
+        (BATCH,), "false", "filters on ids and times choose what is read of an archive; safe for one query a `load()`"
+    ),
+    "view": Option(
+        (BATCH, STREAM, VIEW, GROUP),
+        "entries",
+        "another table than the entries: `groups`, `consumers`, `pending`, `dead`",
+    ),
+    "mode": Option((BATCH, STREAM, VIEW, GROUP), "offset", "`group` reads as a consumer group"),
+    "queryName": Option(
+        (GROUP,),
+        "",
+        "from which the names of the query's consumers derive: no other query of the group may have it, "
+        "no other consumer may be called `<queryName>-<number>`, and it must stay",
+    ),
+    "minIdleTime": Option(
+        (GROUP,),
+        "",
+        "also claim what other consumers have left idle for so long (`10m`; ms, s, m, h, d), at most 1000"
+        " such entries a batch and stream",
+    ),
+    "consumer": Option(
+        (GROUP,), "", "with `spark.read`: show what this consumer holds, with `deliveries`, and change nothing"
+    ),
+    "maxLen": Option((WRITE,), "", "trim the stream to so many entries (XTRIM MAXLEN)"),
+    "minId": Option((WRITE,), "", "trim entries below this id (XTRIM MINID)"),
+    "retention": Option((WRITE,), "", "trim entries older than this by the server's clock: `30m`, `12h`, `7d`"),
+    "approximate": Option((WRITE,), "true", "trim whole blocks only, which costs less; `false` trims exactly"),
+    "stagingTimeout": Option((WRITE,), "1d", "how long rows wait in the server for a commit that does not come"),
+    "txnAppId": Option(
+        (APPEND,),
+        "",
+        "name of the job: a write with a `txnVersion` of that job that was written before to the same "
+        "`stream`, or with a smaller one, adds nothing",
+    ),
+    "txnVersion": Option((APPEND,), "", "number of this write, a growing one; in `foreachBatch` the batch id"),
 }
 
 PASSED_TO_SINKS = ("checkpointlocation", "queryname")
@@ -63,7 +149,7 @@ DELIVERIES = "deliveries"
 
 def options(*uses: str) -> tuple[str, ...]:
     """The options that do something in one of these."""
-    return tuple(name for name, known in _USES.items() if set(known) & set(uses))
+    return tuple(name for name, known in OPTIONS.items() if set(known.uses) & set(uses))
 
 
 def of_a_table(raw: Mapping[str, str]) -> bool:
@@ -73,7 +159,7 @@ def of_a_table(raw: Mapping[str, str]) -> bool:
 
 def others(use: str) -> tuple[str, ...]:
     """The options of reads that do nothing in this one: given there they are refused, not passed over."""
-    return tuple(name for name in options(BATCH, STREAM, VIEW, GROUP) if use not in _USES[name])
+    return tuple(name for name in options(BATCH, STREAM, VIEW, GROUP) if use not in OPTIONS[name].uses)
 
 
 def column_of_an_entry(name: str) -> str | None:

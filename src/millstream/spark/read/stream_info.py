@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from millstream.errors import ConfigError, UsageError
+from millstream.errors import ConfigError, NotLetInError, NotReachedError, UsageError
 from millstream.spark.connection import routing
 from millstream.spark.connection.connection import Command, ErrorReply
 from millstream.spark.connection.raw_connection import refused_all
@@ -48,11 +48,12 @@ class StreamInfo:
             raise
         except UsageError as reason:  # it answered
             info = str(reason).removeprefix("option 'url': ")
-            raise ConfigError(
+            raise NotLetInError(
                 f"option 'url': cannot talk to {self._options.shown_url} ({info}): correct its user, or the server"
             ) from None
         except (redis.RedisError, OSError) as reason:
-            raise ConfigError(
+            kind = NotLetInError if isinstance(reason, redis.AuthenticationError) else NotReachedError
+            raise kind(
                 f"option 'url': cannot talk to {self._options.shown_url} ({reason}): start the server or correct it"
             ) from None
         self._met = True

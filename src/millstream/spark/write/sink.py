@@ -18,7 +18,7 @@ from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
-from millstream.errors import ConfigError, UsageError
+from millstream.errors import ConfigError, NotLetInError, NotReachedError, UsageError
 from millstream.spark.arrow.encode_rows import RowLayout
 from millstream.spark.connection.connection import ErrorReply
 from millstream.spark.connection.router import Router
@@ -159,7 +159,8 @@ def check_server(options: SinkOptions) -> None:
         with contextlib.closing(Router(options.url)) as router:
             (kind,) = router.once([("TYPE", key)])
     except (UsageError, redis.RedisError, OSError, ValueError) as reason:
-        raise ConfigError(
+        away = NotLetInError if isinstance(reason, redis.AuthenticationError) else NotReachedError
+        raise away(
             f"option 'url': cannot talk to {options.shown_url} ({reason}): start the server or correct it"
         ) from None
     if isinstance(kind, ErrorReply):

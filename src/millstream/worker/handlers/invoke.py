@@ -12,12 +12,15 @@ from contextvars import copy_context
 from typing import Any, TypeAlias
 
 from millstream.errors import UsageError
+from millstream.logs import logger
 from millstream.worker.handlers.dependencies import Injector
 from millstream.worker.handlers.message import Message
-from millstream.worker.handlers.middleware import Middleware, Run, RunBatch, chain
+from millstream.worker.handlers.middleware import Middleware, Run, RunBatch, chain, receivers
 from millstream.worker.handlers.outcomes import Outcomes
 from millstream.worker.handlers.subscription import Subscription
 from millstream.worker.settlement.consumer import Held
+
+log = logger("millstream.worker")
 
 Call: TypeAlias = Callable[[Held], Awaitable[None]]
 
@@ -56,6 +59,7 @@ class HandlerCalls:
         self._own_batch: RunBatch = chain(subscription.middlewares, "run_batch", self._innermost_batch)
         self._around: Run = chain(middlewares, "run", self._published)
         self._around_batch: RunBatch = chain(middlewares, "run_batch", self._published_batch)
+        self._receivers = receivers(middlewares)
         self._wrapped = self._own != self._innermost or self._around != self._published
 
     @property
@@ -92,6 +96,19 @@ class HandlerCalls:
         result = await self._run(held.fields, Message(held, self._outcomes) if self._wants_message else None)
         if result is not None:
             await self._publish(result)
+
+    @property
+    def received(self) -> Callable[[Sequence[Held], int], None] | None:
+        """Tells the app's middlewares what a read brought, and when it began; None where none wants to know."""
+        return self._tell_received if self._receivers else None
+
+    def _tell_received(self, entries: Sequence[Held], began_ns: int) -> None:
+        messages = [self.message(held) for held in entries]
+        for call in self._receivers:
+            try:
+                call(messages, began_ns)
+            except Exception:  # the entries are in hand, and are run whatever somebody wants to write down of them
+                log.exception("%s: a middleware's `received` failed", self._subscription.name)
 
     def message(self, held: Held) -> Message:
         """The message of an entry."""

@@ -5,14 +5,29 @@ import math
 import sys
 from collections.abc import Awaitable, Callable, Generator, Sequence
 from datetime import UTC, datetime
-from typing import Protocol, TypeVar
+from typing import Literal, Protocol, TypeVar
 
 from millstream import times
 from millstream.errors import ConfigError, MillstreamError, UsageError
+from millstream.logs import logger
 from millstream.worker.handlers import envelope
 from millstream.worker.model.lifecycle import State
 from millstream.worker.settlement.acks import PendingAcks
 from millstream.worker.settlement.consumer import Held, Membership
+
+Settled = Literal["ack", "nack", "dead", "lost"]
+"""What became of a delivery: acknowledged, given back for another, in the dead-letter stream, or another's by then."""
+
+_SETTLED: dict[State, Settled] = {
+    State.ACKED: "ack",
+    State.RELEASED: "nack",
+    State.WAITING: "nack",
+    State.DEAD: "dead",
+    State.LOST: "lost",
+}
+
+
+log = logger("millstream.worker")
 
 
 class Settles(Protocol):
@@ -34,6 +49,8 @@ class Nack(MillstreamError):  # noqa: N818 - said by the handler, not a fault
 
     The delivery counts towards the limit. ``delay`` is seconds, or a text such as ``"1m"``.
 
+    What to do: raise it in a handler; nobody else has to catch it.
+
     Raises:
         UsageError: the delay is no length of time.
     """
@@ -44,18 +61,27 @@ class Nack(MillstreamError):  # noqa: N818 - said by the handler, not a fault
 
 
 class Reject(MillstreamError):  # noqa: N818 - said by the handler, not a fault
-    """Raise it: the entry is no good; it goes to the dead-letter stream at once."""
+    """Raise it: the entry is no good; it goes to the dead-letter stream at once.
+
+    What to do: raise it in a handler; nobody else has to catch it.
+    """
 
     def __init__(self, reason: str = "") -> None:
         super().__init__(reason)
 
 
 class PayloadError(MillstreamError):
-    """An entry does not fit the handler's annotations; the text names the parameter."""
+    """An entry does not fit the handler's annotations; the text names the parameter.
+
+    What to do: correct the annotation or the publisher; the entry is in the dead-letter stream and can be put back.
+    """
 
 
 class EntryLostError(MillstreamError):
-    """The entry belongs to another consumer by now, or was removed; its outcome is not ours to decide."""
+    """The entry belongs to another consumer by now, or was removed; its outcome is not ours to decide.
+
+    What to do: leave the entry alone; raise ``min_idle_time`` if handlers block the event loop for so long.
+    """
 
 
 def _seconds(delay: object) -> float:
@@ -164,6 +190,24 @@ class Message:
     def settled(self) -> bool:
         """True once the entry has an outcome."""
         return self._held.state not in (State.BUFFERED, State.RUNNING, State.LEFT)
+
+    def when_settled(self, call: Callable[[Settled], None]) -> None:
+        """Call this once, in the event loop, when the server has confirmed what became of the entry, or it is lost.
+
+        Never where nothing is acknowledged (``no_ack``). What it raises is logged, and changes nothing.
+        """
+        held = self._held
+
+        def settled() -> None:
+            try:
+                call(_SETTLED[held.state])
+            except Exception:
+                log.exception("%s %s: a function given to when_settled failed", self.stream, self.id)
+
+        if held.state in _SETTLED:
+            settled()
+        else:
+            held.then(settled)
 
     def ack(self) -> Awaitable[None]:
         """The entry is done.

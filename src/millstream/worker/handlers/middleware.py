@@ -56,6 +56,16 @@ class Middleware:
         """Around one run of a batch handler."""
         return await call_next(msgs)
 
+    def received(self, msgs: Sequence[Message], began_ns: int) -> None:
+        """A read brought entries, new or claimed; the app's middlewares only.
+
+        It is called before any of them runs. Some may never run here: they are handed back at a stop or a pause.
+
+        Args:
+            msgs: at least one.
+            began_ns: wall nanoseconds at which the read was sent.
+        """
+
     async def publish(self, call_next: Publish, publication: Publication) -> str:
         """Around one publish; the app's middlewares only.
 
@@ -88,6 +98,11 @@ def checked(middlewares: "Iterable[Middleware | Callable[..., Awaitable[Any]]]")
     return tuple(made)
 
 
+def receivers(middlewares: Sequence[Middleware]) -> list[Callable[[Sequence[Message], int], None]]:
+    """The ``received`` hooks of those that override it."""
+    return [one.received for one in middlewares if type(one).received is not Middleware.received]
+
+
 def chain(middlewares: Sequence[Middleware], hook: str, innermost: Callable[[Any], Awaitable[Any]]) -> Any:
     """``innermost`` with the hooks of that name around it that are overridden; itself when there are none.
 
@@ -104,7 +119,10 @@ def chain(middlewares: Sequence[Middleware], hook: str, innermost: Callable[[Any
 
 
 class HandlerTimeoutError(MillstreamError):
-    """A handler took longer than its :class:`Timeout` allows."""
+    """A handler took longer than its :class:`Timeout` allows.
+
+    What to do: raise the limit, or find out what the handler waits for; the entry is tried again.
+    """
 
 
 class Timeout(Middleware):

@@ -37,12 +37,15 @@ class StreamSub:
 
     Attributes:
         stream: key of the stream.
-        group: name of the group; the handler's name when None.
+        group: name of the group; the handler's name when None. It is created with the stream when missing, and again
+            after FLUSHALL or XGROUP DESTROY. Name it before you go live: a renamed handler makes a new group and runs
+            the whole stream again (the log warns of that where the stream has entries, and says what to write).
         consumer: our name in the group. None makes one of its own for each process (host, process id, random part),
             removed at a clean stop. A given name stays; with several workers each adds its number to it.
         min_idle_time: milliseconds (or a text, ``"30s"``) without a sign of life after which another consumer may claim
-            an entry; what runs or waits here is renewed at a third of it, so it is the time a crash goes unnoticed, not
-            a limit for handlers.
+            an entry; 30,000 when None. What runs or waits here is renewed at a third of it, so it is the time a crash
+            goes unnoticed, not a limit for handlers; only code that blocks the event loop for so long loses its
+            entries.
         start: where a group that does not exist yet begins: ``"0"`` with everything the stream holds, ``"$"`` with what
             comes after. The default is ``"0"``: what was published before the first start is not lost.
         max_records: entries read ahead of the running ones, and the most of a batch. None adapts between

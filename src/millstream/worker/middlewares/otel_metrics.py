@@ -7,6 +7,8 @@ and nobody's run, so ``messaging.client.operation.duration`` is that of publishe
 import contextlib
 import time
 from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Literal
 
 from opentelemetry import metrics
 
@@ -19,6 +21,46 @@ SYSTEM = "redis"
 _BOUNDS = (0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.25, 0.5, 0.75, 1.0, 2.5, 5.0, 7.5, 10.0)
 
 
+_PLACE = ("messaging.system", "messaging.destination.name", "messaging.operation.name")
+
+
+@dataclass(frozen=True, slots=True)
+class Instrument:
+    """One instrument, as docs/reference/metrics.md lists it.
+
+    Attributes:
+        kind: ``histogram`` (seconds) or ``counter`` (messages).
+        text: its description.
+        attributes: of its measurements, those included that only some have.
+    """
+
+    kind: Literal["histogram", "counter"]
+    text: str
+    attributes: tuple[str, ...]
+
+
+INSTRUMENTS: dict[str, Instrument] = {
+    "messaging.process.duration": Instrument(
+        "histogram",
+        "Seconds a handler ran; a batch is one run. error.type if it raised; millstream.outcome if it raised Nack or "
+        "Reject, which is no error.",
+        (*_PLACE, "messaging.consumer.group.name", "error.type", "millstream.outcome"),
+    ),
+    "messaging.client.operation.duration": Instrument(
+        "histogram",
+        "Seconds a publish took, error.type if it failed; reads and acks, which are of many entries at once, are not "
+        "in it.",
+        (*_PLACE, "messaging.operation.type", "error.type"),
+    ),
+    "messaging.client.consumed.messages": Instrument(
+        "counter", "Entries handed to handlers, each of a batch.", (*_PLACE, "messaging.consumer.group.name")
+    ),
+    "messaging.client.sent.messages": Instrument(
+        "counter", "Publishes that were sent, also those that failed then.", (*_PLACE, "error.type")
+    ),
+}
+
+
 class Instruments:
     """The four instruments.
 
@@ -28,28 +70,10 @@ class Instruments:
 
     def __init__(self, provider: "metrics.MeterProvider | None" = None) -> None:
         meter = metrics.get_meter("millstream", meter_provider=provider)
-        self._process = meter.create_histogram(
-            "messaging.process.duration",
-            unit="s",
-            description="Seconds a handler ran.",
-            explicit_bucket_boundaries_advisory=_BOUNDS,
-        )
-        self._operation = meter.create_histogram(
-            "messaging.client.operation.duration",
-            unit="s",
-            description="Seconds a publish took.",
-            explicit_bucket_boundaries_advisory=_BOUNDS,
-        )
-        self._consumed = meter.create_counter(
-            "messaging.client.consumed.messages",
-            unit="{message}",
-            description="Entries handed to handlers.",
-        )
-        self._sent = meter.create_counter(
-            "messaging.client.sent.messages",
-            unit="{message}",
-            description="Publishes that were sent, refused ones included.",
-        )
+        self._process = _histogram(meter, "messaging.process.duration")
+        self._operation = _histogram(meter, "messaging.client.operation.duration")
+        self._consumed = _counter(meter, "messaging.client.consumed.messages")
+        self._sent = _counter(meter, "messaging.client.sent.messages")
 
     @contextlib.contextmanager
     def processing(self, stream: str, group: str, messages: int) -> Iterator[None]:
@@ -101,3 +125,12 @@ def place(stream: str, operation: str) -> dict[str, str]:
         "messaging.destination.name": stream,
         "messaging.operation.name": operation,
     }
+
+
+def _histogram(meter: metrics.Meter, name: str) -> metrics.Histogram:
+    text = INSTRUMENTS[name].text
+    return meter.create_histogram(name, unit="s", description=text, explicit_bucket_boundaries_advisory=_BOUNDS)
+
+
+def _counter(meter: metrics.Meter, name: str) -> metrics.Counter:
+    return meter.create_counter(name, unit="{message}", description=INSTRUMENTS[name].text)

@@ -57,12 +57,9 @@ def loggable(error: BaseException) -> BaseException:
 
 
 def summarize(error: BaseException) -> str:
-    """An error in one line for whoever looks, whatever its own text does."""
-    try:
-        text = "".join(traceback.format_exception_only(error))
-    except Exception:  # noqa: BLE001 - as above
-        text = type(error).__name__
-    return first_line(text)
+    """An error in one line for whoever looks, named as in its dead letter, whatever its own text does."""
+    name, text = type(error).__name__, shown(error)
+    return first_line(f"{name}: {text}" if text else name)
 
 
 def first_line(text: str) -> str:

@@ -51,7 +51,10 @@ class Event(IntEnum):
 
 
 class AlreadySettledError(UsageError):
-    """An entry was given a second outcome, for example acked twice."""
+    """An entry was given a second outcome, for example acked twice.
+
+    What to do: give each entry one outcome; with ``ack="manual"`` do not also return one.
+    """
 
 
 _OUTCOMES = {

@@ -1,8 +1,7 @@
 """What the server says about the streams and groups that are read here, as Prometheus metrics.
 
-Names are redis_exporter's where it has one, so that its dashboards fit; ids are given by their milliseconds. What the
-server does not tell is absent, never 0: an unknown lag, the first entry of an empty stream, a figure that an older
-server has not got.
+Ids are given by their milliseconds. What the server does not tell is absent, never 0: an unknown lag, the first entry
+of an empty stream, a figure that an older server has not got.
 """
 
 from collections.abc import Iterable, Sequence
@@ -12,39 +11,10 @@ from millstream.client.line import Disconnected, Line
 from millstream.client.url import db_label
 from millstream.worker.handlers.subscription import Subscription
 from millstream.worker.monitoring.group_info import GroupFacts, Record, StreamFacts, ask, milliseconds
+from millstream.worker.monitoring.metrics import STREAMS, family
 
 if TYPE_CHECKING:
     from prometheus_client import Metric
-
-_STREAM = ("db", "stream")
-_GROUP = (*_STREAM, "group")
-_CONSUMER = (*_GROUP, "consumer")
-
-_COUNTERS: dict[str, tuple[str, tuple[str, ...]]] = {
-    "redis_stream_entries_added": ("Entries ever added to the stream.", _STREAM),
-}
-_GAUGES: dict[str, tuple[str, tuple[str, ...]]] = {
-    "redis_stream_length": ("Entries in the stream.", _STREAM),
-    "redis_stream_groups": ("Groups of the stream.", _STREAM),
-    "redis_stream_first_entry_id": ("Milliseconds of the first entry's id.", _STREAM),
-    "redis_stream_last_entry_id": ("Milliseconds of the last entry's id.", _STREAM),
-    "redis_stream_last_generated_id": ("Milliseconds of the last id given to an entry.", _STREAM),
-    "redis_stream_max_deleted_entry_id": ("Milliseconds of the highest id that was deleted.", _STREAM),
-    "redis_stream_radix_tree_keys": ("Keys of the tree that holds the stream.", _STREAM),
-    "redis_stream_radix_tree_nodes": ("Nodes of the tree that holds the stream.", _STREAM),
-    "redis_stream_group_lag": ("Entries not delivered to the group yet.", _GROUP),
-    "redis_stream_group_messages_pending": ("Entries delivered and not acked.", _GROUP),
-    "redis_stream_group_consumers": ("Consumers of the group.", _GROUP),
-    "redis_stream_group_entries_read": ("Entries ever delivered to the group.", _GROUP),
-    "redis_stream_group_last_delivered_id": ("Milliseconds of the last delivered entry's id.", _GROUP),
-    "redis_stream_group_consumer_idle_seconds": ("Since the consumer last asked for something.", _CONSUMER),
-    "redis_stream_group_consumer_messages_pending": ("Entries the consumer holds.", _CONSUMER),
-    "millstream_stream_group_lag_known": ("0 when the server cannot tell the lag.", _GROUP),
-    "millstream_stream_group_oldest_pending_age_seconds": ("Since the oldest pending entry was added.", _GROUP),
-    "millstream_stream_group_oldest_undelivered_age_seconds": ("Since the oldest undelivered entry was added.", _GROUP),
-    "millstream_stream_group_unowned_messages": ("Pending entries that no consumer holds (XNACK).", _GROUP),
-    "millstream_dead_letters_waiting": ("Entries in the dead-letter stream.", _STREAM),
-}
 
 _IN_STREAM = ("groups", "radix-tree-keys", "radix-tree-nodes", "entries-added")
 _IDS_IN_STREAM = ("last-generated-id", "max-deleted-entry-id")
@@ -84,12 +54,8 @@ class _Samples:
     """The families, filled one sample at a time."""
 
     def __init__(self, db: str) -> None:
-        from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily  # noqa: PLC0415 - optional
-
         self._db = db
-        made: dict[str, Any] = {name: GaugeMetricFamily(name, text, labels=of) for name, (text, of) in _GAUGES.items()}
-        made.update({name: CounterMetricFamily(name, text, labels=of) for name, (text, of) in _COUNTERS.items()})
-        self._families = made
+        self._families: dict[str, Any] = {name: family(name) for name in STREAMS}
 
     def add(self, name: str, labels: Sequence[str], value: float | None) -> None:
         """One sample.

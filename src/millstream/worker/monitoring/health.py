@@ -85,7 +85,10 @@ class Watched(Protocol):
 
 
 class HealthError(MillstreamError):
-    """The endpoint cannot listen where it is to."""
+    """The endpoint cannot listen where it is to.
+
+    What to do: choose another --health-port or --health-host.
+    """
 
 
 def allowed_names(host: str, allow: Iterable[str] = ()) -> frozenset[str]:

@@ -3,7 +3,10 @@
 import asyncio
 import logging
 import os
+import select
 import signal
+import threading
+import time
 from collections.abc import Callable, Iterable, Sequence
 from typing import Protocol
 
@@ -29,6 +32,8 @@ EXIT_CONFIG = 78  # sysexits.h: configuration error; starting again cannot help
 #: Seconds a worker tries to reach the server before it gives up at its start. Once started it never gives up.
 CONNECT_SECONDS = 10.0
 
+_ORPHANED_SECONDS = 5.0
+"""Seconds beyond the grace time that a process has to end in order when its parent is gone."""
 
 READY = b"ready\n"
 PIPELINES = b"pipelines\n"
@@ -41,6 +46,10 @@ class RunnableApp(Watched, Startable, Protocol):
     @property
     def subscriptions(self) -> Sequence[Subscription]:
         """What it reads."""
+
+    @property
+    def grace(self) -> float:
+        """Seconds that running handlers get at a stop."""
 
     @property
     def pipelines(self) -> Sequence[Pipeline]:
@@ -96,6 +105,20 @@ async def _run_watched(
         return EXIT_CONFIG
 
 
+def _outlive_nobody(lifeline: int, grace: float) -> None:
+    """End this process when its parent is gone and an event loop that stands still does not stop it in order.
+
+    Whatever it has in hand stays pending, and is claimed by others.
+
+    Args:
+        lifeline: becomes readable when the parent is gone.
+        grace: seconds that running handlers get at a stop.
+    """
+    select.select([lifeline], [], [])
+    time.sleep(grace + _ORPHANED_SECONDS)
+    os._exit(EXIT_UNFINISHED)
+
+
 async def _run(app: RunnableApp, lifeline: int | None, ready: Callable[[], None] | None) -> int:
     """From the first signal handler to the exit code; signals are heard before the first connection is tried."""
     stopping = asyncio.Event()
@@ -117,6 +140,7 @@ async def _run(app: RunnableApp, lifeline: int | None, ready: Callable[[], None]
             stopping.set()
 
         loop.add_reader(lifeline, orphaned)
+        threading.Thread(target=_outlive_nobody, args=(lifeline, app.grace), name="lifeline", daemon=True).start()
     if not app.subscriptions:
         hint = "; `millstream run` runs its pipelines" if app.pipelines else ""
         log.error("the app has no subscribers; register one with @app.subscriber%s", hint)
@@ -125,7 +149,7 @@ async def _run(app: RunnableApp, lifeline: int | None, ready: Callable[[], None]
         code = await _start(app, stopping)
         if code is not None:
             return code
-        log.info("reading %s", ", ".join(sub.sub.stream for sub in app.subscriptions))
+        log.info("reading %s", ", ".join(dict.fromkeys(sub.sub.stream for sub in app.subscriptions)))
         if ready is not None:
             ready()
         return await _until_stopped(app, stopping, supervised=lifeline is not None)

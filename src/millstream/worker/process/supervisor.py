@@ -36,7 +36,7 @@ _QUICK_LIMIT = 5
 #: Longest seconds between two starts of one worker.
 _BACKOFF_LIMIT = 30.0
 #: Seconds beyond the grace time after which a worker is killed; it needs some of them to store its last outcomes.
-_KILL_AFTER = 10.0
+KILL_AFTER = 10.0
 
 _DRIVER = 0
 """The slot of the process that runs the pipelines; workers are numbered from 1."""
@@ -266,7 +266,7 @@ class Supervisor:
         async with self._changed:
             self._changed.notify_all()
         self._send(signal.SIGTERM)
-        patience = None if self.grace is None else self.grace + _KILL_AFTER
+        patience = None if self.grace is None else self.grace + KILL_AFTER
         _, late = await asyncio.wait(slots, timeout=patience)
         if late:
             log.error("%d workers did not stop in time; killing them", len(late))

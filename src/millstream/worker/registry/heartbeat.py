@@ -20,7 +20,6 @@ from millstream._version import __version__
 from millstream.client.line import Disconnected, Line
 from millstream.clock import Clock
 from millstream.worker.handlers.subscription import Subscription
-from millstream.worker.model.lifecycle import State
 from millstream.worker.model.pause import HandlerPause
 from millstream.worker.model.stats import SubscriberStats
 from millstream.worker.registry import protocol
@@ -28,6 +27,7 @@ from millstream.worker.registry.protocol import Order
 from millstream.worker.registry.reaper import ReapError, reap
 from millstream.worker.registry.watchdog import Watchdog
 from millstream.worker.settlement.consumer import Membership
+from millstream.worker.settlement.running import RunningSince
 
 log = logging.getLogger("millstream.worker")
 
@@ -105,7 +105,7 @@ class Heartbeat:
         if blocked_after is not None:
             self._watchdog = Watchdog(url, self.id, after=blocked_after, facts=self._facts_of_blocked)
         self._started = clock.now().wall
-        self._since: dict[tuple[int, bytes], int] = {}
+        self._running = [RunningSince() for _ in loops]
         self._tasks: list[asyncio.Task[None]] = []
         self._stopping = False
         self.order: Order | None = None
@@ -219,7 +219,6 @@ class Heartbeat:
     def facts(self) -> dict[str, Any]:
         """What the registry holds about this process."""
         now = self._clock.now().wall
-        running = self._look(now)
         errors = [loop.last_error for loop in self._loops if loop.last_error is not None]
         return {
             "id": self.id,
@@ -229,27 +228,16 @@ class Heartbeat:
             "state": self.state,
             "started_ms": self._started,
             "beat_ms": now,
-            "subscribers": [self._subscriber(loop, running[at]) for at, loop in enumerate(self._loops)],
+            "subscribers": [
+                self._subscriber(loop, running.look(loop.member.held.values(), now))
+                for loop, running in zip(self._loops, self._running, strict=True)
+            ],
             "last_error": max(errors, key=lambda error: error["at_ms"], default=None),
         }
 
     def _facts_of_blocked(self) -> dict[str, Any] | None:
         """The same for the watchdog's thread, while the event loop stands still; None where we are not registered."""
         return self.facts() if self._listed else None
-
-    def _look(self, now: int) -> list[list[tuple[int, bytes, int]]]:
-        """What runs in each subscriber: since when, id, deliveries; longest first."""
-        seen: dict[tuple[int, bytes], int] = {}
-        found = []
-        for at, loop in enumerate(self._loops):
-            rows = []
-            for held in list(loop.member.held.values()):
-                if held.state is State.RUNNING:
-                    since = seen[at, held.id] = self._since.get((at, held.id), now)
-                    rows.append((since, held.id, held.deliveries))
-            found.append(sorted(rows))
-        self._since = seen
-        return found
 
     @staticmethod
     def _subscriber(loop: ListedSubscriber, running: list[tuple[int, bytes, int]]) -> dict[str, Any]:

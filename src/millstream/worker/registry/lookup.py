@@ -1,17 +1,21 @@
-"""Whether a stream and a group that somebody names are there, and what is there instead."""
+"""Whether a stream, a group and a worker that somebody names are there, and what is there instead."""
 
+from collections.abc import Sequence
 from typing import ClassVar
 
 from redis.exceptions import NoPermissionError, ResponseError
 
 from millstream.client.line import AccessDenied, Line
-from millstream.errors import MillstreamError
+from millstream.errors import MillstreamError, UsageError
 
 _SHOWN = 10
 
 
 class NotThereError(MillstreamError):
-    """Nothing has that name, or the server does not tell what is there; the text says which."""
+    """Nothing has that name, or the server does not tell what is there; the text says which.
+
+    What to do: list the workers (`millstream worker ls`) and use one of those names.
+    """
 
     exit_code: ClassVar[int] = 4
 
@@ -53,3 +57,30 @@ async def require_group(line: Line, stream: str, group: str) -> None:
         more = f" and {len(found) - _SHOWN} more" if len(found) > _SHOWN else ""
         has = f"its groups are: {', '.join(sorted(found)[:_SHOWN])}{more}" if found else "it has none"
         raise NotThereError(f"the stream {stream!r} has no group {group!r}; {has}")
+
+
+def pick(known: Sequence[str], wanted: Sequence[str], *, everyone: bool = False) -> list[str]:
+    """Ids of the workers that somebody means: each by its id, or by its beginning where no other begins so.
+
+    Args:
+        known: ids of those that are alive.
+        wanted: as they were named.
+        everyone: all of them are meant, and none is named.
+
+    Raises:
+        UsageError: none is named, or a name is that of several.
+        NotThereError: none that is alive has such a name.
+    """
+    if bool(wanted) == everyone:
+        raise UsageError("which workers? give their IDs, or --all")
+    if everyone:
+        return list(known)
+    chosen = []
+    for name in wanted:
+        fits = [each for each in known if each == name] or [each for each in known if each.startswith(name)]
+        if len(fits) != 1:
+            names = ", ".join(fits or known) or "none"
+            said = "is more than one" if fits else "is not there"
+            raise (UsageError if fits else NotThereError)(f"the worker {name} {said}; alive are: {names}")
+        chosen.append(fits[0])
+    return list(dict.fromkeys(chosen))

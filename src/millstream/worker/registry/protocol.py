@@ -16,7 +16,6 @@ only finds it. Pauses have no time to live: they hold until somebody resumes, wh
 """
 
 import json
-import time
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
@@ -51,7 +50,11 @@ EndState = Literal["there", "resumed", "ended", "vanished"]
 
 
 class RegistryError(MillstreamError):
-    """The registry cannot be read or written; the text is the server's."""
+    """The registry cannot be read or written; the text is the server's.
+
+    What to do: allow the keys `millstream:worker*` and `millstream:control` to the user, or use
+    ``App(registry=False)``.
+    """
 
 
 def worker_key(worker: str) -> str:
@@ -99,6 +102,11 @@ def parse_order(value: bytes | None) -> Order | None:
     """The order a worker has; None for no order, and for one that this version does not know."""
     text = (value or b"").decode(errors="replace")
     return next((order for order in ORDERS if order == text), None)
+
+
+def pause_record(pause: HandlerPause) -> str:
+    """A pause as its field of :data:`CONTROL` has it."""
+    return json.dumps({"reason": pause.reason, "by": pause.by, "at_ms": pause.at_ms})
 
 
 def parse_pause(stream: str, group: str, value: bytes | None) -> HandlerPause | None:
@@ -202,58 +210,6 @@ def _handler(text: str) -> tuple[str, str] | None:
     except (ValueError, TypeError):
         return None
     return (stream, group) if isinstance(stream, str) and isinstance(group, str) else None
-
-
-async def tell(line: Line, ids: Sequence[str], order: Order | None) -> None:
-    """Leave an order for workers, or take it back; they see it at their next beat.
-
-    Args:
-        line: to the server.
-        ids: of the workers.
-        order: what they are to do; None takes back what they were ordered.
-
-    Raises:
-        RegistryError: the server refused.
-        Disconnected: it cannot be reached.
-    """
-    for worker in ids:
-        if order is None:
-            await _ask(line, "HDEL", CONTROL, order_field(worker))
-        else:
-            await _ask(line, "HSET", CONTROL, order_field(worker), order)
-
-
-async def pause(line: Line, stream: str, group: str, *, reason: str, by: str) -> None:
-    """Let no worker run anything for this group until :func:`resume`.
-
-    Args:
-        line: to the server.
-        stream: key of the stream.
-        group: name of the group.
-        reason: why, in words, for whoever looks later.
-        by: who.
-
-    Raises:
-        RegistryError: the server refused.
-        Disconnected: it cannot be reached.
-    """
-    value = {"reason": reason, "by": by, "at_ms": time.time_ns() // 1_000_000}
-    await _ask(line, "HSET", CONTROL, pause_field(stream, group), json.dumps(value))
-
-
-async def resume(line: Line, stream: str, group: str) -> bool:
-    """End a pause; False when there was none.
-
-    Args:
-        line: to the server.
-        stream: key of the stream.
-        group: name of the group.
-
-    Raises:
-        RegistryError: the server refused.
-        Disconnected: it cannot be reached.
-    """
-    return bool(await _ask(line, "HDEL", CONTROL, pause_field(stream, group)))
 
 
 async def tidy(line: Line, now_ms: int) -> None:

@@ -35,7 +35,10 @@ return removed
 
 
 class ReapError(MillstreamError):
-    """The server did not run the script: no such group, no permission, or no scripts."""
+    """The server did not run the script: no such group, no permission, or no scripts.
+
+    What to do: allow the user to run scripts and XGROUP; dead consumers stay until then and do no harm.
+    """
 
 
 async def reap(line: Line, stream: str, group: str, *, idle_ms: int, alive: Iterable[str] = ()) -> list[str]:

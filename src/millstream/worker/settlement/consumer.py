@@ -28,7 +28,7 @@ class Held:
         leased: monotonic milliseconds at which we surely still owned it.
         state: see :mod:`millstream.worker.model.lifecycle`.
         waiter: resolved when the outcome is stored or lost; made only for those who wait.
-        on_end: called then, once.
+        on_end: called then, once; see :meth:`then`.
         noted: its handler returned long ago without a word, which ``record`` counts as a failure already.
         record: what is known of its failures, if anything is; see :mod:`millstream.worker.settlement.failure_log`.
     """
@@ -52,6 +52,19 @@ class Held:
         if state in FINAL:
             self._reached_end()
         return state
+
+    def then(self, call: Callable[[], None]) -> None:
+        """Call this when the outcome is stored or lost, after what is to be called already."""
+        before = self.on_end
+        if before is None:
+            self.on_end = call
+            return
+
+        def both() -> None:
+            before()
+            call()
+
+        self.on_end = both
 
     def _reached_end(self) -> None:
         if self.waiter is not None and not self.waiter.done():

@@ -29,6 +29,8 @@ log = logging.getLogger("millstream.worker")
 class BatchError(MillstreamError):
     """Raise it in a batch handler: these entries have failed, all others are done.
 
+    What to do: raise it in a batch handler; nobody else has to catch it.
+
     Args:
         failed: the error of each failed entry by its place in the list, counted from 0; a :class:`Nack` or
             :class:`Reject` means what it means when raised.

@@ -22,7 +22,10 @@ _NAMES_SHOWN = 10
 
 
 class FatalError(MillstreamError):
-    """The subscriber cannot go on: wrong kind of key, no permission, wrong password."""
+    """The subscriber cannot go on: wrong kind of key, no permission, wrong password.
+
+    What to do: correct what the text names and start the worker again.
+    """
 
 
 class GroupSetup(SubscriberPart):

@@ -8,7 +8,8 @@ gone; only a server that will never let us read ends the subscriber.
 import asyncio
 import contextlib
 import logging
-from collections.abc import Awaitable
+import time
+from collections.abc import Awaitable, Callable
 
 from redis.exceptions import ResponseError
 
@@ -41,6 +42,7 @@ class Intake(SubscriberPart):
         fetcher: asks the server.
         buffer: where entries go.
         isolated: where entries go that must run alone.
+        received: told what a read brought, and when it began (wall nanoseconds); None where nobody wants to know.
 
     Attributes:
         task: the reader; None before the start.
@@ -54,6 +56,7 @@ class Intake(SubscriberPart):
         fetcher: Fetcher,
         buffer: Buffer,
         isolated: IsolatedRuns,
+        received: Callable[[list[Held], int], None] | None = None,
     ) -> None:
         super().__init__(common)
         self._line = fetcher.line
@@ -62,6 +65,7 @@ class Intake(SubscriberPart):
         self._buffer = buffer
         self._isolated = isolated
         self._gate = isolated.gate
+        self._received = received
         self._nudges: set[asyncio.Future[None]] = set()
         self._waiting = True  # for room
         self._answered_at = self._turned_at = self._member.clock.now().mono
@@ -196,7 +200,10 @@ class Intake(SubscriberPart):
         """Read and put what came where it belongs; an entry that wants to run alone waits for the end of it."""
         self._gate.began()
         try:
+            began_ns = time.time_ns() if self._received is not None else 0
             found = self._pass_over(await self._fetcher.read(room))
+            if found and self._received is not None:
+                self._received(found, began_ns)
             if self._failures.alone:
                 found = self._isolate(found)
             self._store(found)

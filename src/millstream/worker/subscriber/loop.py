@@ -32,6 +32,7 @@ from millstream.worker.settlement.acks import PendingAcks
 from millstream.worker.settlement.consumer import Membership
 from millstream.worker.settlement.fence import Fence
 from millstream.worker.settlement.leases import Leases
+from millstream.worker.settlement.running import RunningSince
 from millstream.worker.subscriber.batching import BatchRuns
 from millstream.worker.subscriber.buffer import Buffer
 from millstream.worker.subscriber.fetch import Fetcher
@@ -172,12 +173,13 @@ class SubscriberLoop:
             )
         self._group = GroupSetup(common, fence, self._line, siblings)
         self.fetcher = Fetcher(common, self._line)
-        self._intake = Intake(common, self._group, self.fetcher, buffer, isolated)
+        self._intake = Intake(common, self._group, self.fetcher, buffer, isolated, calls.received)
         if subscription.claims:
             acks.on_due = self._intake.expect
         leases.on_left = acks.note_left
         self._helpers: list[asyncio.Task[None]] = []
         self._durations: Durations | None = None
+        self._running = RunningSince()
         self._quiet = False
         self.paused: HandlerPause | None = None
 
@@ -222,6 +224,12 @@ class SubscriberLoop:
             self._durations = Durations()
             self._runs.call = self._durations.timed(self._runs.call)
         return self._durations
+
+    def longest_ms(self) -> int:
+        """Milliseconds since the longest run at work was first seen by whoever asks for this; 0 when nothing runs."""
+        now = self.member.clock.now().mono
+        running = self._running.look(self.member.held.values(), now)
+        return now - running[0][0] if running else 0
 
     def progress(self) -> SubscriberProgress:
         """Whether this subscriber moves on, and why not."""

@@ -34,7 +34,7 @@ class LanePlaces:
     def keep(self, held: Held) -> None:
         """An entry that has run keeps its place, and counts as running, until its outcome is stored or it is lost."""
         self.free -= 1
-        held.on_end = self._leave
+        held.then(self._leave)
 
     def _leave(self) -> None:
         self.free += 1

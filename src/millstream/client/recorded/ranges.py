@@ -1,0 +1,128 @@
+"""What several replies to XRANGE, XREVRANGE and XPENDING say of one range together: which part of it is known. Pure."""
+
+import re
+from bisect import bisect_left, bisect_right
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
+
+Id: TypeAlias = tuple[int, int]
+Row: TypeAlias = list[Any]
+
+FIRST: Id = (0, 0)
+LAST: Id = (2**64 - 1, 2**64 - 1)
+
+_BOUND = re.compile(rb"(\(?)([0-9]{1,20})(?:-([0-9]{1,20}))?")
+
+
+def low_of(word: bytes) -> Id:
+    """The least id of a range that begins so.
+
+    Raises:
+        ValueError: the word is no such bound.
+    """
+    if word == b"-":
+        return FIRST
+    exclusive, milliseconds, number = _parts(word)
+    found = (milliseconds, number or 0)
+    return _behind(found) if exclusive else found
+
+
+def high_of(word: bytes) -> Id:
+    """The greatest id of a range that ends so.
+
+    Raises:
+        ValueError: the word is no such bound.
+    """
+    if word == b"+":
+        return LAST
+    exclusive, milliseconds, number = _parts(word)
+    found = (milliseconds, LAST[1] if number is None else number)
+    return _before(found) if exclusive else found
+
+
+def _parts(word: bytes) -> tuple[bool, int, int | None]:
+    found = _BOUND.fullmatch(word)
+    if found is None:
+        raise ValueError("it is no bound of a range")
+    return bool(found[1]), int(found[2]), None if found[3] is None else int(found[3])
+
+
+def _behind(one: Id) -> Id:
+    return (one[0], one[1] + 1) if one[1] < LAST[1] else (one[0] + 1, 0)
+
+
+def _before(one: Id) -> Id:
+    return (one[0], one[1] - 1) if one[1] else (one[0] - 1, LAST[1])
+
+
+def _id_of(row: Row) -> Id:
+    milliseconds, _, number = row[0].partition(b"-")
+    return int(milliseconds), int(number)
+
+
+@dataclass(slots=True)
+class KnownRange:
+    """Rows by their ids, and between which ids there are no others."""
+
+    _rows: dict[Id, Row] = field(default_factory=dict)
+    _spans: list[tuple[Id, Id]] = field(default_factory=list)
+    _ids: list[Id] = field(default_factory=list)
+
+    def learn(self, low: Id, high: Id, rows: Sequence[Row], *, count: int | None, falling: bool) -> None:
+        """What one reply says.
+
+        Args:
+            low: least id that was asked for.
+            high: greatest one.
+            rows: in the order of the reply.
+            count: most rows that were asked for; None for all.
+            falling: the greatest ids first.
+        """
+        found = [_id_of(row) for row in rows]
+        self._rows.update(zip(found, rows, strict=True))
+        if count is not None and found and len(found) >= count:  # the rest of the range was not looked at
+            low, high = (min(found), high) if falling else (low, max(found))
+        elif count == 0:
+            return
+        self._spans.append((low, high))
+
+    def settle(self) -> None:
+        """Put together what was learned; before it is asked for."""
+        self._ids = sorted(self._rows)
+        joined: list[tuple[Id, Id]] = []
+        for low, high in sorted(self._spans):
+            if joined and low <= _behind(joined[-1][1]):
+                joined[-1] = (joined[-1][0], max(joined[-1][1], high))
+            else:
+                joined.append((low, high))
+        self._spans = joined
+
+    def find(
+        self, low: Id, high: Id, *, count: int | None, falling: bool, fits: Callable[[Row], bool] | None = None
+    ) -> list[Row] | None:
+        """The rows of a range, as the server would have sent them; None where they are not all known.
+
+        Args:
+            low: least id.
+            high: greatest one.
+            count: most rows; None for all.
+            falling: the greatest ids first.
+            fits: which rows are meant; None for all.
+        """
+        if low > high:
+            return []
+        start = high if falling else low
+        at = bisect_right(self._spans, (start, LAST)) - 1
+        if at < 0 or not self._spans[at][0] <= start <= self._spans[at][1]:
+            return None
+        known_low, known_high = self._spans[at]
+        first, last = bisect_left(self._ids, max(low, known_low)), bisect_right(self._ids, min(high, known_high))
+        found: list[Row] = []
+        for each in reversed(self._ids[first:last]) if falling else self._ids[first:last]:
+            if count is not None and len(found) >= count:
+                return found
+            if fits is None or fits(self._rows[each]):
+                found.append(self._rows[each])
+        whole = known_low <= low if falling else high <= known_high
+        return found if whole or (count is not None and len(found) >= count) else None

@@ -1,0 +1,87 @@
+"""Whether what is kept of a query is what a driver writes: anybody may have written over it. Pure.
+
+A figure is a number that a page can show, a name is text that a command can name, and no list is longer than a driver
+makes it.
+"""
+
+import math
+import re
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from millstream.spark.monitoring.progress import PHASES, PLACES, RECENT
+
+_ID = re.compile(r"\d{1,20}-\d{1,20}", re.ASCII)
+_LARGEST = 2**63
+_SAMPLE = 6  # numbers in a row of ``recent``
+
+
+def fits(name: str, value: object) -> bool:
+    """Whether a field of a record may have a value.
+
+    Args:
+        name: of the field, see ``NEW`` in ``store.py``.
+        value: as it was read, not None.
+    """
+    return _SHAPES.get(name, is_figure)(value)
+
+
+def is_figure(value: object) -> bool:
+    """Whether it is a number of a size that a counter, a time or a rate has."""
+    if isinstance(value, int):
+        return abs(value) < _LARGEST  # and not by way of a float, which the largest do not fit into
+    return isinstance(value, float) and math.isfinite(value) and abs(value) < _LARGEST
+
+
+def _is_text(value: object) -> bool:
+    return isinstance(value, str)
+
+
+def _are_phases(value: object) -> bool:
+    return isinstance(value, dict) and len(value) <= PHASES and all(map(is_figure, value.values()))
+
+
+def _are_places(value: object) -> bool:
+    return isinstance(value, list) and len(value) <= PLACES and all(map(_is_place, value))
+
+
+def _is_place(value: object) -> bool:
+    if not isinstance(value, dict) or value.keys() != {"stream", "id", "n", "latest_n"}:
+        return False
+    latest = value["latest_n"]
+    return (
+        _is_key(value["stream"])
+        and isinstance(value["id"], str)
+        and _ID.fullmatch(value["id"]) is not None
+        and is_figure(value["n"])
+        and (latest is None or is_figure(latest))
+    )
+
+
+def _is_key(value: object) -> bool:
+    """Whether a key can have that name: half of a surrogate pair, as JSON may hold, is in none."""
+    if not isinstance(value, str):
+        return False
+    try:
+        value.encode(errors="surrogateescape")
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def _are_samples(value: object) -> bool:
+    return isinstance(value, list) and len(value) <= RECENT and all(map(_is_sample, value))
+
+
+def _is_sample(value: object) -> bool:
+    if not isinstance(value, list) or len(value) != _SAMPLE or value[0] is None:
+        return False
+    return all(each is None or is_figure(each) for each in value)
+
+
+_SHAPES: Mapping[str, Callable[[Any], bool]] = {
+    **dict.fromkeys(("id", "name", "run", "driver", "host", "state", "error"), _is_text),
+    "phases": _are_phases,
+    "places": _are_places,
+    "recent": _are_samples,
+}

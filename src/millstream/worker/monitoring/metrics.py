@@ -1,0 +1,141 @@
+"""Every metric at ``/metrics``, once: its name, type, labels and help. docs/reference/metrics.md is written from here.
+
+Names are redis_exporter's where it has one, so that its dashboards fit.
+"""
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+_HANDLER = ("handler", "stream", "group")
+_STREAM = ("db", "stream")
+_GROUP = (*_STREAM, "group")
+_CONSUMER = (*_GROUP, "consumer")
+_PIPELINE = ("pipeline",)
+
+
+@dataclass(frozen=True, slots=True)
+class Declared:
+    """One metric.
+
+    Attributes:
+        kind: its type, as Prometheus names it.
+        text: its help.
+        labels: their names.
+    """
+
+    kind: Literal["counter", "gauge", "histogram", "info"]
+    text: str
+    labels: tuple[str, ...] = ()
+
+    def exposed(self, name: str) -> str:
+        """The name as it is scraped: that of a counter and of an info has an ending."""
+        return name + {"counter": "_total", "info": "_info"}.get(self.kind, "")
+
+
+WORKER: dict[str, Declared] = {
+    "millstream_build": Declared("info", "The version.", ("version",)),
+    "millstream_entries_received": Declared(
+        "counter", "Entries received: kind is new, or claimed for those delivered before.", (*_HANDLER, "kind")
+    ),
+    "millstream_deliveries": Declared(
+        "counter",
+        "Deliveries by what became of them: outcome is acked, retried, dead, released or lost.",
+        (*_HANDLER, "outcome"),
+    ),
+    "millstream_handler_runs": Declared(
+        "counter", "Runs of the handler by how they ended: result is ok or failed.", (*_HANDLER, "result")
+    ),
+    "millstream_dead_letters": Declared("counter", "Dead letters written.", (*_HANDLER, "reason")),
+    "millstream_suspect_runs": Declared("counter", "Runs of entries that had been delivered before.", _HANDLER),
+    "millstream_outcomes_fenced": Declared(
+        "counter", "Outcomes refused because another consumer had the entry by then.", _HANDLER
+    ),
+    "millstream_groups_created": Declared("counter", "Times a missing group was made.", _HANDLER),
+    "millstream_reader_reconnects": Declared("counter", "Times the connection for reading was lost.", _HANDLER),
+    "millstream_consumers_reaped": Declared("counter", "Dead consumers removed.", _HANDLER),
+    "millstream_handler_duration_seconds": Declared(
+        "histogram",
+        "Runs of the handler since the first scrape, from its arguments to what it publishes; a batch is one run.",
+        _HANDLER,
+    ),
+    "millstream_worker_slots": Declared("gauge", "Most runs at the same time.", _HANDLER),
+    "millstream_worker_in_hand": Declared("gauge", "Entries delivered and without a stored outcome.", _HANDLER),
+    "millstream_worker_buffered": Declared("gauge", "Entries read and not begun.", _HANDLER),
+    "millstream_worker_paused": Declared("gauge", "1 while somebody has paused it.", _HANDLER),
+    "millstream_worker_longest_run_seconds": Declared(
+        "gauge",
+        "Since the longest run at work was first seen by a scrape; 0 when nothing runs. One that only grows is stuck.",
+        _HANDLER,
+    ),
+    "millstream_reader_idle_seconds": Declared("gauge", "Since the reader last got an answer.", _HANDLER),
+}
+"""What a worker process counted and holds."""
+
+STREAMS: dict[str, Declared] = {
+    "redis_stream_length": Declared("gauge", "Entries in the stream.", _STREAM),
+    "redis_stream_groups": Declared("gauge", "Groups of the stream.", _STREAM),
+    "redis_stream_entries_added": Declared("counter", "Entries ever added to the stream.", _STREAM),
+    "redis_stream_first_entry_id": Declared("gauge", "Milliseconds of the first entry's id.", _STREAM),
+    "redis_stream_last_entry_id": Declared("gauge", "Milliseconds of the last entry's id.", _STREAM),
+    "redis_stream_last_generated_id": Declared("gauge", "Milliseconds of the last id given to an entry.", _STREAM),
+    "redis_stream_max_deleted_entry_id": Declared("gauge", "Milliseconds of the highest id that was deleted.", _STREAM),
+    "redis_stream_radix_tree_keys": Declared("gauge", "Keys of the tree that holds the stream.", _STREAM),
+    "redis_stream_radix_tree_nodes": Declared("gauge", "Nodes of the tree that holds the stream.", _STREAM),
+    "redis_stream_group_lag": Declared("gauge", "Entries not delivered to the group yet.", _GROUP),
+    "redis_stream_group_messages_pending": Declared("gauge", "Entries delivered and not acked.", _GROUP),
+    "redis_stream_group_consumers": Declared("gauge", "Consumers of the group.", _GROUP),
+    "redis_stream_group_entries_read": Declared("gauge", "Entries ever delivered to the group.", _GROUP),
+    "redis_stream_group_last_delivered_id": Declared("gauge", "Milliseconds of the last delivered entry's id.", _GROUP),
+    "redis_stream_group_consumer_idle_seconds": Declared(
+        "gauge", "Since the consumer last asked for something.", _CONSUMER
+    ),
+    "redis_stream_group_consumer_messages_pending": Declared("gauge", "Entries the consumer holds.", _CONSUMER),
+    "millstream_stream_group_lag_known": Declared("gauge", "0 when the server cannot tell the lag.", _GROUP),
+    "millstream_stream_group_oldest_pending_age_seconds": Declared(
+        "gauge", "Since the oldest pending entry was added, by its id; 0 when nothing is pending.", _GROUP
+    ),
+    "millstream_stream_group_oldest_undelivered_age_seconds": Declared(
+        "gauge",
+        "Since the oldest undelivered entry was added, known also where the lag is not; 0 when all are delivered.",
+        _GROUP,
+    ),
+    "millstream_stream_group_unowned_messages": Declared(
+        "gauge", "Pending entries that no consumer holds (XNACK); 0 on servers without it.", _GROUP
+    ),
+    "millstream_dead_letters_waiting": Declared("gauge", "Entries in the dead-letter stream.", _STREAM),
+}
+"""What the server says about the streams and groups that a worker reads."""
+
+PIPELINES: dict[str, Declared] = {
+    "millstream_pipeline_up": Declared("gauge", "1 while its query runs.", _PIPELINE),
+    "millstream_pipeline_restarts": Declared("counter", "Times it was started again.", _PIPELINE),
+    "millstream_pipeline_rows": Declared("counter", "Rows read since its last start.", _PIPELINE),
+    "millstream_pipeline_lag": Declared("gauge", "Entries in the streams and not in a finished batch.", _PIPELINE),
+    "millstream_pipeline_last_batch_rows": Declared("gauge", "Rows of the last batch.", _PIPELINE),
+    "millstream_pipeline_last_batch_seconds": Declared("gauge", "Time the last batch took.", _PIPELINE),
+    "millstream_pipeline_rows_per_second": Declared("gauge", "Rows a second of the last batch.", _PIPELINE),
+}
+"""What is known of the pipelines of a process."""
+
+
+def family(name: str) -> Any:
+    """The family of a declared metric, without samples; needs prometheus-client.
+
+    Raises:
+        KeyError: no metric of that name is declared.
+    """
+    from prometheus_client.core import (  # noqa: PLC0415 - optional
+        CounterMetricFamily,
+        GaugeMetricFamily,
+        HistogramMetricFamily,
+        InfoMetricFamily,
+    )
+
+    kinds = {
+        "counter": CounterMetricFamily,
+        "gauge": GaugeMetricFamily,
+        "histogram": HistogramMetricFamily,
+        "info": InfoMetricFamily,
+    }
+    declared = {**WORKER, **STREAMS, **PIPELINES}[name]
+    return kinds[declared.kind](name, declared.text, labels=declared.labels)
