@@ -19,6 +19,7 @@ from millstream.cli.main import main
 from millstream.cli.shared.output import Output
 from millstream.client.dead_letter.letter import DeadLetter, pack
 from millstream.console.changes.actions import ACTIONS
+from support.accounts import user
 from support.servers import ServerProcess
 
 pytestmark = pytest.mark.realserver
@@ -89,9 +90,9 @@ def test_a_person_is_asked(server: ServerProcess, client: redis.Redis, monkeypat
     """The preview, then the question, on standard error; no means that nothing is changed."""
     fill(client)
     before, asked = state(client), []
-    monkeypatch.setattr(changing, "confirm", lambda question, action: asked.append((question, action)))
+    monkeypatch.setattr(changing, "confirm", lambda question, action, *, yes: asked.append((question, action, yes)))
     done = run(server, "group", "rewind", "orders", "billing", "--to", "-2")
-    assert asked == [("Set group 'billing' of 'orders' from 6-0 to 4-0?", "do it")]
+    assert asked == [("Set group 'billing' of 'orders' from 6-0 to 4-0?", "do it", False)]
     assert "2 entries are delivered again." in done.stderr
     assert "LAST" not in done.stdout.partition("FACT")[0]
     run(server, "group", "rewind", "orders", "billing", "--to", "6-0", "--yes")
@@ -114,7 +115,7 @@ def test_facts_that_moved_while_somebody_read_the_question(
 ) -> None:
     """Nothing is changed, it is said what moved, and the exit code is 1."""
     fill(client)
-    read = lambda *_: client.xreadgroup("billing", "web", {"orders": ">"}, count=1)  # noqa: E731 - used once
+    read = lambda *_, **__: client.xreadgroup("billing", "web", {"orders": ">"}, count=1)  # noqa: E731 - used once
     monkeypatch.setattr(changing, "confirm", read)
     done = run(server, "group", "rewind", "orders", "billing", "--to", "start", code=1)
     assert "last-delivered-id was 6-0 and is 7-0" in done.stderr
@@ -289,3 +290,39 @@ def test_what_dead_and_worker_change_is_written_down(server: ServerProcess, clie
     run(server, "dead", "rm", "orders", "--reason", "error", "--yes")
     lines = [row["line"] for row in facts(server, "audit", "ls")]
     assert lines[:-2] == ["millstream dead rm orders:dead --reason error", "millstream dead retry orders:dead 1-0"]
+
+
+def test_letters_and_orders_are_shown_before(server: ServerProcess, client: redis.Redis) -> None:
+    """``--dry-run`` has the preview of all changes, and changes nothing; so has a page (tests/console/web)."""
+    fill(client)
+    letter = DeadLetter((b"n", b"1"), "orders", "1-0", "billing", "c", 5, "error", "ValueError: no", "", 1, 2)
+    for number in (1, 2):
+        client.execute_command("XADD", "orders:dead", f"{number}-0", *pack(letter))
+    client.xgroup_createconsumer("orders", "billing", "left")
+    before = (state(client), client.xlen("orders:dead"), client.exists("millstream:control"))
+    for words in (
+        ("dead", "retry", "orders", "1-0", "9-0"),
+        ("dead", "retry", "orders", "--error", "valueerror"),
+        ("dead", "rm", "orders", "--all"),
+        ("worker", "pause", "orders", "billing", "--reason", "r"),
+        ("worker", "reap", "orders", "--idle", "0s"),
+    ):
+        shown = facts(server, *words, "--dry-run")
+        assert (shown["applied"], shown["action"]) == (False, " ".join(words[:2]))
+        assert shown["commands"]
+        assert shown["before_after"]
+        assert "(--dry-run)" in run(server, *words, "--dry-run").stderr
+    assert (state(client), client.xlen("orders:dead"), client.exists("millstream:control")) == before
+    asked = run(server, "dead", "retry", "orders", "--all", "--dry-run").stdout
+    assert "They died of: ValueError 2." in asked
+
+
+def test_consumers_are_removed_by_a_script_or_not_at_all(server: ServerProcess, client: redis.Redis) -> None:
+    """Between a look and a step without one, an entry could come that the removal would drop."""
+    fill(client)
+    client.xgroup_createconsumer("orders", "billing", "left")
+    with user(client, "+@all", "-@scripting", "~*") as name:
+        url = server.url.replace("redis://", f"redis://{name}")
+        done = CliRunner().invoke(main, ["worker", "reap", "orders", "--idle", "0s", "--url", url])
+    assert (done.exit_code, "runs no scripts" in done.stderr) == (5, True), done.output
+    assert len(client.xinfo_consumers("orders", "billing")) == 2

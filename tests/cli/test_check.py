@@ -103,3 +103,13 @@ def test_the_line_for_nagios_is_one_line(server: ServerProcess, client: redis.Re
     assert re.fullmatch(r"'[^'=|\n]*'=2;;1;0", first.partition("| ")[2])
     assert second.startswith("CRITICAL: a/b=")
     assert "\x1b" not in first + second
+
+
+def test_a_stream_that_cannot_be_looked_at_is_not_ok(server: ServerProcess, client: redis.Redis) -> None:
+    """By default as well, which does not check the lag: a user without XINFO watches nothing."""
+    fill(client)
+    client.execute_command("ACL", "SETUSER", "looker", "reset", "on", ">x", "~*", "+scan")
+    url = server.url.replace("//", "//looker:x@")
+    done = CliRunner().invoke(main, ["check", "--url", url])
+    assert (done.exit_code, done.stdout.partition(" - ")[0]) == (3, "MILLSTREAM UNKNOWN")
+    assert "permission" in done.stdout

@@ -196,3 +196,15 @@ def test_what_is_no_letter_is_said_with_the_reason(server: ServerProcess, client
         done = run(server, *words)
         assert (done.exit_code, client.xlen("orders:dead")) == (0, 2)
         assert "No letter of orders:dead is chosen by these options" in done.stderr
+
+
+def test_many_letters_are_in_the_audit_stream_from_the_start(server: ServerProcess, client: redis.Redis) -> None:
+    """Who ends amid it, or whose server does, could not write down what was done: that it was begun is there."""
+    client.xadd("orders", {"n": 1})
+    client.xgroup_create("orders", "billing", id="$")
+    for _ in range(60):
+        add_letter(client, "orders:dead")
+    assert run(server, "retry", "orders", "--all", "--yes").exit_code == 0
+    (_, begun), (_, ended) = client.xrange("millstream:audit")
+    assert begun[b"change"] == ended[b"change"]
+    assert (begun[b"done"], begun[b"note"].startswith(b"begun"), ended[b"done"]) == (b"0", True, b"60")

@@ -111,7 +111,7 @@ def test_adding_is_written_down(server: ServerProcess, client: redis.Redis) -> N
     """Who added what and when: one entry of the audit stream for a command, also for what came before a wrong line."""
     stream(server, "add", "s", "a=1", "--id", "5-1")
     stream(server, "add", "s", "--from", "-", input='{"n": 1}\n{"n": 2}\nno\n', code=2)
-    stream(server, "add", "none", "a=1", "--no-create", code=1)
+    stream(server, "add", "none", "a=1", "--no-create", code=4)
     kept: Any = [fields for _, fields in client.xrange("millstream:audit")]
     assert [(one[b"line"], one[b"done"]) for one in kept] == [
         (b"millstream stream add s a=1", b"1"), (b"millstream stream add s --from -", b"2"),
@@ -136,15 +136,15 @@ def test_a_line_that_is_none_ends_it(server: ServerProcess, client: redis.Redis)
 def test_conditions_of_adding(server: ServerProcess, client: redis.Redis) -> None:
     """Only where the stream is; trimmed; refused by the server in its words."""
     assert (
-        "there is no stream 'none' (--no-create)" in stream(server, "add", "none", "a=1", "--no-create", code=1).stderr
+        "there is no stream 'none' (--no-create)" in stream(server, "add", "none", "a=1", "--no-create", code=4).stderr
     )
     assert client.exists("none") == 0
     for _ in range(3):
         stream(server, "add", "s", "a=1", "--maxlen", "2", "--exact")
     assert client.xlen("s") == 2
-    assert "equal or smaller" in stream(server, "add", "s", "a=1", "--id", "1-1", code=1).stderr
+    assert "equal or smaller" in stream(server, "add", "s", "a=1", "--id", "1-1", code=5).stderr
     client.set("text", "x")
-    assert "WRONGTYPE" in stream(server, "add", "text", "a=1", code=1).stderr
+    assert "WRONGTYPE" in stream(server, "add", "text", "a=1", code=5).stderr
 
 
 def test_a_repetition_adds_nothing(server: ServerProcess, client: redis.Redis) -> None:

@@ -1,5 +1,6 @@
 """Exit codes are alike in all subcommands that ask a server: 3 no server, 4 nothing of that name, 5 refused."""
 
+from pathlib import Path
 from urllib.parse import urlsplit
 
 import pytest
@@ -46,6 +47,38 @@ def test_what_nothing_is_called_is_four(memory_server: ServerProcess, words: tup
         client.xadd("orders", {"n": 1})
     assert code(memory_server.url, *words) == 4
     assert code(f"redis://127.0.0.1:{free_port()}/0", *words) == 3
+
+
+def ended(*words: str) -> int:
+    """How a subcommand ends that names its servers itself."""
+    done = CliRunner().invoke(main, words)
+    assert not isinstance(done.exception, Exception), (words, done.exception)
+    assert done.stderr.startswith("millstream "), done.output
+    return done.exit_code
+
+
+BETWEEN = [
+    ("import", "URL", "--to", "memory://"),
+    ("export", "URL", "FILE"),
+    ("archive", "URL", "orders", "--to", "DIR", "--dry-run"),
+    ("replay", "URL", "orders", "--to", "URL", "--as", "copy"),
+    ("recover", "orders", "--group", "g", "--min-idle", "1h", "--verdict", "release", "--url", "URL"),
+    ("stream", "add", "orders", "n=1", "--url", "URL"),
+    ("report", "-o", "FILE", "--url", "URL"),
+]
+
+
+@pytest.mark.parametrize("words", BETWEEN, ids=lambda words: words[0])
+def test_commands_between_servers_end_alike(
+    memory_server: ServerProcess, tmp_path: Path, words: tuple[str, ...]
+) -> None:
+    """3 where there is no server, 5 where it does not let us in."""
+    place = urlsplit(memory_server.url)
+    files = {"FILE": str(tmp_path / "file"), "DIR": str(tmp_path / "dir")}
+    nobody = f"redis://127.0.0.1:{free_port()}/0"
+    stranger = f"redis://nobody:pw@{place.hostname}:{place.port}/0"
+    for url, code_ in ((nobody, 3), (stranger, 5)):
+        assert ended(*({**files, "URL": url}.get(word, word) for word in words)) == code_
 
 
 @pytest.mark.parametrize(

@@ -9,8 +9,8 @@ import pytest
 from rich.cells import cell_len
 
 import millstream.cli
-from millstream.cli.shared.layout import Need, fit
 from millstream.cli.shared.output import Column, Output, Table
+from millstream.scales import Need, fit
 
 
 class Terminal(io.StringIO):

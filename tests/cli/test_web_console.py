@@ -63,4 +63,4 @@ def test_a_port_that_is_taken_is_said_so() -> None:
 def test_its_help_says_what_it_does() -> None:
     """With examples; without loading the web's packages."""
     found = console("--help")
-    assert (found.exit_code, found.stdout.count("millstream console")) == (0, 4)
+    assert (found.exit_code, found.stdout.count("millstream console")) == (0, 6)

@@ -12,10 +12,12 @@ from console.conftest import Look
 from console.test_fleet import FACTS
 from millstream.cli.main import main
 from millstream.console.model.advice import Advice, Case, Thresholds, advise
+from millstream.console.model.facts.findings import advice_on, letters_waiting
 from millstream.console.model.pending import FATAL, PendingEntry
 from millstream.console.model.rates import GroupRate
 from millstream.console.model.workers import WorkersSeen, worker_status
 from millstream.console.reading.case import read_case
+from millstream.console.reading.streams import overview
 from millstream.worker.model.pause import HandlerPause
 
 KEY, NAME = "orders", "billing"
@@ -66,6 +68,9 @@ def test_a_consumer_that_holds_entries_and_is_gone_is_found(case: Case) -> None:
     )
     assert found.remedy == ("millstream", "pending", "claim", KEY, NAME, "--consumer", "c1", "--to", "c2")
     assert codes(idle(case, c1=299_999, c2=5)) == []
+    alone = [advice for advice in advise(idle(case, c1=400_000, c2=400_000)) if advice.code == "stuck-consumer"]
+    looks = [("millstream", "pending", "ls", KEY, NAME, "--consumer", name, "--payload") for name in ("c1", "c2")]
+    assert [advice.remedy for advice in alone] == looks
 
 
 def test_a_worker_that_stands_still_is_named_with_the_place(case: Case) -> None:
@@ -180,3 +185,20 @@ def test_every_remedy_is_a_command_line_that_is_taken(case: Case, dashes: bool) 
     for words in remedies:
         values = parsed(words).values()
         assert {stream, group} <= set(values) or words[1] == "worker", words
+
+
+@pytest.mark.parametrize("key", ["orders:dead", "-x:dead", "\x1b[2J\n<b>:dead"])
+def test_dead_letters_wait_for_a_person(client: redis.Redis, look: Look[Any], key: str) -> None:
+    """Until nothing is in the stream; the line that helps takes the name for a name."""
+    client.xadd(key, {"n": 1}, id="5-0")
+    client.xadd("alive", {"n": 1})
+    (found,) = letters_waiting(look(overview))
+    assert (found.code, found.level, found.stream, found.group) == ("dead-letters", "warning", key, None)
+    assert (found.evidence["letters"], found.remedy[-1] if found.remedy else "") == (1, key)
+    assert (
+        CliRunner().invoke(main, list(found.remedy or ())[1:], env={"MILLSTREAM_URL": "redis://127.0.0.1:1"}).exit_code
+        == 3
+    )
+    assert advice_on([], [found]) == [found]
+    client.xtrim(key, maxlen=0, approximate=False)
+    assert letters_waiting(look(overview)) == []

@@ -90,6 +90,11 @@ def test_kill_server_needs_our_own(tmp_path: Path) -> None:
     refused(done, tmp_path / "demo-out", "--kill-server", "never touched")
 
 
+def test_to_stay_is_of_the_console(tmp_path: Path) -> None:
+    """Without its pages there is nothing that could stay open."""
+    refused(demo("--stay"), tmp_path / "demo-out", "--stay", "--console")
+
+
 @pytest.mark.spark
 def test_foreign_folder_is_left_alone(tmp_path: Path) -> None:
     """A folder with somebody else's files is neither emptied nor written to."""

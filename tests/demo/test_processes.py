@@ -69,3 +69,15 @@ def test_stubborn_child_is_killed(tmp_path: Path) -> None:
     child = python("mule", code, tmp_path, on_line=heard.append)
     eventually(lambda: heard)
     assert child.stop(grace=0.1) == -9
+
+
+@pytest.mark.process
+def test_a_child_goes_to_the_server_that_it_is_given(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A context that is the usual one here would name another beside it, which is an error."""
+    monkeypatch.setenv("MILLSTREAM_CONTEXT", "away")
+    heard: list[str] = []
+    code = "import os; print(os.environ.get('MILLSTREAM_CONTEXT'), os.environ['MILLSTREAM_URL'])"
+    child = python("baker", code, tmp_path, env={"MILLSTREAM_URL": "redis://there"}, on_line=heard.append)
+    child.process.wait(30)
+    eventually(lambda: heard == ["None redis://there"])
+    child.stop()

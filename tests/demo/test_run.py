@@ -12,6 +12,7 @@ import signal
 import subprocess
 import sys
 import threading
+import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -127,9 +128,18 @@ def served_again(folder: Path) -> None:
 def test_server_killed_in_the_midst(tmp_path: Path) -> None:
     """SIGKILL of the server half-way, started again on its directory: nothing acknowledged is lost, all checks hold.
 
-    Exit code 0, nothing runs on, and the data can be served again.
+    Its pages show it meanwhile, and at the end until Ctrl-C. Exit code 0, nothing runs on, and the data can be served
+    again.
     """
-    with running(tmp_path / "out", "--kill-server") as demo:
+    with running(tmp_path / "out", "--kill-server", "--console", "--stay") as demo:
+        eventually(lambda: demo.has_said("The console stays open"), 200)
+        address = next(line.split()[-1] for line in demo.said if "Watch it at" in line)
+        with urllib.request.urlopen(f"{address}spark.json") as answer:
+            assert [query["name"] for query in json.load(answer)["queries"]] == ["flights"]
+        with urllib.request.urlopen(f"{address}workers.json") as answer:
+            seen = json.load(answer)
+        assert len(seen["workers"]) + len(seen["vanished"]) == 1  # the others have signed off
+        demo.process.send_signal(signal.SIGINT)
         demo.all_holds()
         assert demo.leftovers() == []
     assert demo.has_said("server killed (SIGKILL)")

@@ -7,10 +7,12 @@ import json
 import threading
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
+from millstream.console.watching.servers import ConsoleServer
 from millstream.console.web.serving.process import ConsoleProcess, bind
-from millstream.console.web.settings import Access, ConsoleServer, ConsoleSettings
+from millstream.console.web.settings import Access, ConsoleSettings
 from support.waiting import DEADLINE
 
 
@@ -44,15 +46,18 @@ class ConsoleThread:
         urls: of the servers it shows.
         access: who may come in.
         allow_changes: as its option.
+        archive: as its option.
 
     Attributes:
         settings: made of these.
         process: of uvicorn; in a thread it takes no signals.
     """
 
-    def __init__(self, *urls: str, access: Access | None = None, allow_changes: bool = False) -> None:
+    def __init__(
+        self, *urls: str, access: Access | None = None, allow_changes: bool = False, archive: Path | None = None
+    ) -> None:
         servers = tuple(map(ConsoleServer, urls))
-        self.settings = ConsoleSettings(servers, access or Access(), allow_changes)
+        self.settings = ConsoleSettings(servers, access or Access(), allow_changes, archive)
         self._ready = threading.Event()
         self.process = ConsoleProcess(self.settings, self._ready.set)
         self._socket = bind("127.0.0.1", 0)

@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterable
 from support.source import Import, Module, part_of
 
 # Leaves: one error tree, the clock protocol, times as people write them, what a signal asks for, the reply values,
-# patterns of keys, names of local files, text for terminals, values as text, scales of drawings, the choice between C
-# and Python. All may use them, they use nobody but each other.
+# patterns of keys, names of local files, text for terminals, values as text, scales and columns of drawings, the
+# choice between C and Python. All may use them, they use nobody but each other.
 LEAVES = frozenset(
     "errors clock times ending replies glob paths printable texts scales logs failpoints core _version".split()  # noqa: SIM905 - shorter than quoted words
 )
@@ -50,6 +50,7 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     # What an app declares is the worker's, how it runs is Spark's, and neither knows the other: this joins them.
     "pipelines": frozenset({"client", "worker", "spark"}),
     "console": frozenset({"client", "worker", "spark"}),  # of these two only CONSOLE_READS
+    "dashboards": frozenset(),  # text alone
     "maintenance": frozenset(
         {"engine", "node", "persistence", "client"}
     ),  # reads a log; asks a server for its settings
@@ -68,13 +69,16 @@ CONSOLE_READS = (
     "millstream.worker.dead_letter_admin",
     "millstream.worker.handlers.envelope",  # of what App.publish writes
     "millstream.spark.monitoring.store",
+    "millstream.spark.monitoring.record",
+    "millstream.spark.model.keys",  # of commit records
+    "millstream.spark.archiving.manifest",
+    "millstream.spark.archiving.directory",
 )
 
 # cli/<name>.py -> the parts it is the door to. The top layer: nothing imports it.
 CLI_DOORS: dict[str, frozenset[str]] = {
     "main": frozenset(),
     "shared.output": frozenset(),  # what every subcommand shows its facts with
-    "shared.layout": frozenset(),  # which columns fit
     "shared.printing": frozenset(),  # values as text that is safe to print
     "shared.time_options": frozenset(),  # times and lengths of time in options
     "shared.confirm": frozenset(),  # the question before what cannot be undone
@@ -84,11 +88,17 @@ CLI_DOORS: dict[str, frozenset[str]] = {
     "worker.dead": frozenset({"worker", "client", "console"}),  # what is in a letter, to be edited
     "worker.editor": frozenset(),  # a text in the user's editor
     "worker.letters": frozenset({"worker", "client"}),
+    "shared.config_files": frozenset({"client"}),  # the files that name servers
+    "shared.servers": frozenset({"client"}),  # which server is meant
+    "shared.completing": frozenset({"client", "worker"}),  # names of a server, for a shell
+    "contexts.context": frozenset(),
+    "contexts.config": frozenset({"client"}),  # for what is secret in a URL
     "shared.asking": frozenset({"client"}),  # a question by the subcommands that take --url
-    "worker.worker": frozenset({"worker", "client"}),
+    "worker.worker": frozenset({"worker", "client", "console"}),  # orders as changes
     "spark.sql": frozenset({"spark", "client"}),
     "spark.recover": frozenset({"spark", "client"}),
     "demo": frozenset({"demo", "client"}),
+    "dashboards": frozenset({"dashboards"}),
     "server.log": frozenset({"maintenance", "persistence"}),
     "server.backup": frozenset({"maintenance"}),
     "server.restore": frozenset({"maintenance"}),
@@ -98,6 +108,8 @@ CLI_DOORS: dict[str, frozenset[str]] = {
     "spark.replay": frozenset({"spark"}),
     "shared.lazy": frozenset(),  # groups of subcommands
     "console.console": frozenset({"console", "client"}),
+    "console.top": frozenset({"console", "client"}),
+    "console.servers": frozenset({"client"}),  # as a command line names them
     "console.nouns": frozenset(),  # tables of subcommands
     "console.shown": frozenset({"console"}),  # how groups are shown
     "console.watching": frozenset({"client"}),  # the same question again and again
@@ -107,6 +119,7 @@ CLI_DOORS: dict[str, frozenset[str]] = {
     "console.check": frozenset({"console", "client"}),
     "console.checked": frozenset({"console"}),  # as Nagios and Prometheus read it
     "console.server": frozenset({"console", "client"}),
+    "console.report": frozenset({"console", "client"}),
     "console.pending": frozenset({"console", "client"}),
     "changes.changing": frozenset({"console", "client"}),  # preview, question, change: what all changes do
     "changes.groups": frozenset({"console"}),
@@ -135,12 +148,17 @@ PURE = (
     "millstream.worker.model.pause",
     "millstream.worker.model.retry",
     "millstream.worker.registry.facts",
+    "millstream.client.dead_letter.letter",
     "millstream.client.jsontext",
     "millstream.client.ranges",
     "millstream.spark.model.offsets",
     "millstream.spark.model.claims",
     "millstream.spark.archiving.bounds",
     "millstream.spark.archiving.manifest",
+    "millstream.spark.monitoring.progress",
+    "millstream.spark.monitoring.record",
+    "millstream.dashboards.boards",
+    "millstream.dashboards.grafana",
     "millstream.console.model",
     "millstream.console.changes.actions",
     "millstream.console.changes.groups",
@@ -149,8 +167,12 @@ PURE = (
     "millstream.console.changes.positions",
     "millstream.console.changes.removals",
     "millstream.console.changes.trims",
+    "millstream.console.changes.workers.orders",
+    "millstream.console.changes.workers.reaping",
     "millstream.console.changes.writing",
+    "millstream.console.forms.fields",
     "millstream.console.payloads",
+    "millstream.console.words",
     "millstream.worker.handlers.envelope",
 )
 
@@ -172,6 +194,7 @@ ASYNC_PARTS = frozenset({"server", "embedded", "client", "worker", "pipelines", 
 # third-party package -> (parts that may import it, the extra of pyproject.toml that brings it; "" is the core)
 THIRD_PARTY: dict[str, tuple[frozenset[str], str]] = {
     "click": (frozenset({"cli"}), ""),
+    "tomlkit": (frozenset({"cli"}), ""),
     "hiredis": (frozenset({"protocol", "engine", "node", "embedded", "client", "spark", "migrate"}), ""),
     "lupa": (frozenset({"node"}), "server"),
     "msgpack": (frozenset({"persistence", "node", "maintenance", "console"}), ""),
@@ -182,7 +205,7 @@ THIRD_PARTY: dict[str, tuple[frozenset[str], str]] = {
     "msgspec": (frozenset({"worker"}), "dev"),  # only where a handler's own annotations are its structs
     "opentelemetry": (frozenset({"worker"}), "otel"),
     "pytest": (frozenset({"testing"}), "dev"),
-    "rich": (frozenset({"cli", "demo", "server"}), ""),
+    "rich": (frozenset({"cli", "console", "demo", "server"}), ""),
     "uvloop": (frozenset({"server"}), "server"),
     "pydantic_core": (frozenset({"worker"}), "worker"),
     "pydantic": (frozenset({"worker", "demo"}), "worker"),
@@ -197,6 +220,7 @@ THIRD_PARTY: dict[str, tuple[frozenset[str], str]] = {
     "uvicorn": (frozenset({"console"}), "console"),
     "jinja2": (frozenset({"console"}), "console"),
     "markupsafe": (frozenset({"console"}), "console"),  # which comes with jinja2
+    "textual": (frozenset({"console"}), "console"),
 }
 
 # Where what is installed is called otherwise than what is imported.

@@ -36,6 +36,7 @@ PHRASES: dict[str, str] = {
 # Where a word is stored, sent, or the name of an option that users write: path -> words.
 STAYS: dict[str, tuple[frozenset[str], str]] = {
     "src/millstream/worker/": (frozenset({"suspect", "suspects"}), "a counter of app.stats(), of heartbeats, a metric"),
+    "src/millstream/dashboards/": (frozenset({"suspect"}), "the same metric, in a panel"),
     "src/millstream/spark/recovery/": (frozenset({"verdict", "verdicts"}), "an option of recover(), a column"),
     "src/millstream/cli/spark/": (frozenset({"verdict"}), "the same option on the command line"),
     "src/millstream/demo/page/": (frozenset({"mail"}), "the page can be sent by it"),

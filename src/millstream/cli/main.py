@@ -1,6 +1,7 @@
 """The ``millstream`` command: each subcommand's module is imported only when it is asked for, so that help is quick."""
 
 import os
+from typing import Any
 
 import click
 
@@ -15,6 +16,7 @@ COMMANDS: Rows = {
         "Run an app's subscribers in worker processes, and its pipelines on Spark.",
     ),
     "console": ("millstream.cli.console.console:console", "Show streams, groups and pending entries in the browser."),
+    "top": ("millstream.cli.console.top:top", "Show the same in the terminal, live."),
     "import": ("millstream.cli.migrate:import_", "Copy streams from a live server, or from a file of commands."),
     "export": ("millstream.cli.migrate:export", "Copy streams to a live server, or to a file of commands."),
     "stream": ("millstream.cli.console.nouns:stream", "Streams: which there are, how they are."),
@@ -23,6 +25,13 @@ COMMANDS: Rows = {
     "consumer": ("millstream.cli.console.nouns:consumer", "Consumers of a group: what they hold, since when."),
     "server": ("millstream.cli.console.nouns:server", "The server itself: memory, log, replicas, slow commands."),
     "check": ("millstream.cli.console.check:check", "Check lag, ages, pending and dead letters against thresholds."),
+    "report": ("millstream.cli.console.report:report", "Write one redacted file for whoever helps with an incident."),
+    "context": ("millstream.cli.contexts.context:context", "Servers under names: which there are, which one is used."),
+    "config": ("millstream.cli.contexts.config:config", "Which server commands go to, and where that comes from."),
+    "dashboards": (
+        "millstream.cli.dashboards:dashboards",
+        "Dashboards for Grafana and alerts for Prometheus, written into a folder.",
+    ),
     "audit": ("millstream.cli.changes.audit:audit", "Who changed what, when, from where; undo."),
     "worker": (
         "millstream.cli.worker.worker:worker",
@@ -48,8 +57,20 @@ COMMANDS: Rows = {
 }
 
 
+class MainGroup(LazyGroup):
+    """``millstream`` itself."""
+
+    def main(self, *args: Any, **options: Any) -> Any:
+        """As click does; where a shell asks what may follow, with what we know of that."""
+        if "_MILLSTREAM_COMPLETE" in os.environ:
+            from millstream.cli.shared.completing import prepare  # noqa: PLC0415 - only a shell needs it
+
+            prepare()
+        return super().main(*args, **options)
+
+
 @click.group(
-    cls=LazyGroup, rows=COMMANDS, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110}
+    cls=MainGroup, rows=COMMANDS, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110}
 )
 @click.version_option(__version__, prog_name="millstream")
 def main() -> None:

@@ -10,6 +10,7 @@ from urllib.parse import unquote, urlsplit
 import click
 
 from millstream.cli.shared.output import Column, Output, Table, exits, output_option
+from millstream.cli.shared.servers import ServerUrl
 from millstream.errors import UsageError
 
 if TYPE_CHECKING:
@@ -25,7 +26,8 @@ that keeps changing is reported and not copied. Run the same command again after
 and equal count as copied. Keys of other types are counted and stay. docs/moving.md lists what cannot be carried.
 
 Exit code: 0 if the target has all streams, 1 if one is missing, behind or different, if no stream matches a PATTERN, or
-if it could not be done, 2 if the command line is invalid, 130 after Ctrl-C.
+if it could not be done, 2 if the command line is invalid, 3 if a server cannot be reached, 5 if one refuses, 130 after
+Ctrl-C.
 """
 
 
@@ -60,15 +62,17 @@ def _choices(command: Command) -> Command:
 
 
 @click.command("import", epilog=EPILOG)
-@click.argument("source")
-@click.option("--to", "target", required=True, metavar="URL", help="Where to: redis://..., file:///DIR.")
+@click.argument("source", type=ServerUrl())
+@click.option(
+    "--to", "target", required=True, type=ServerUrl(), metavar="URL", help="Where to: redis://..., file:///DIR."
+)
 @_choices
 def import_(source: str, target: str, db: int | None, form: str, **choices: Any) -> None:
     """Copy streams from SOURCE to a store of ours or to any server.
 
-    SOURCE is the URL of a server (redis://, rediss://, unix://), of a data directory (file:///DIR), or a file that
-    `millstream export` wrote. It is only read. Entries, ids, counters, groups, consumers and pending entries are
-    copied, each stream under a temporary name that is renamed when both sides have been read again and are alike.
+    SOURCE is the URL of a server (redis://, rediss://, unix://, context:NAME), of a data directory (file:///DIR), or a
+    file that `millstream export` wrote. It is only read. Entries, ids, counters, groups, consumers and pending entries
+    are copied, each stream under a temporary name that is renamed when both sides have been read again and are alike.
 
     \b
     Examples:
@@ -84,8 +88,8 @@ def import_(source: str, target: str, db: int | None, form: str, **choices: Any)
 
 
 @click.command(epilog=EPILOG)
-@click.argument("source")
-@click.argument("target")
+@click.argument("source", type=ServerUrl())
+@click.argument("target", type=ServerUrl())
 @click.option("--text", is_flag=True, help="A file of text, one command a line, instead of RESP.")
 @click.option(
     "--for",

@@ -22,7 +22,8 @@ from millstream.demo.flights.settings import Keys
 keys = Keys.under(os.environ.get("MILLSTREAM_DEMO_PREFIX", ""))
 consumer = os.environ.get("MILLSTREAM_DEMO_CONSUMER")
 book = receipts.Book(os.environ.get("MILLSTREAM_DEMO_RECEIPTS"), consumer or str(os.getpid()))
-app = App(registry=False)  # one of its workers is killed, and nothing of the demo may stay on a server of the user's
+# One of its workers is killed, and nothing of the demo may stay on a server of the user's
+app = App(registry=bool(os.environ.get("MILLSTREAM_DEMO_REPORTS")))
 
 
 @dataclass(slots=True)

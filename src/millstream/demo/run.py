@@ -2,9 +2,11 @@
 
 import contextlib
 import signal
+import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from types import FrameType
 
 import redis
@@ -61,12 +63,13 @@ def _check_server(url: str) -> None:
         raise UsageError(f"no server answers at --url ({error}): start it, or leave --url out") from error
 
 
-def run(settings: DemoSettings, console: Console) -> Result:
+def run(settings: DemoSettings, console: Console, show: Callable[[Result], None] = lambda _: None) -> Result:
     """Run the demo.
 
     Args:
         settings: what to do.
         console: where progress is shown.
+        show: called with what came of it, while the server and the web console are still there.
 
     Returns:
         The checks and the course of the run; ``Result.ok`` says whether all holds.
@@ -85,6 +88,8 @@ def run(settings: DemoSettings, console: Console) -> Result:
         client = stack.enter_context(contextlib.closing(sync_client(processes.start_server())))
         stack.callback(_clean_keys, client, settings)
         stack.callback(processes.stop_users)
+        if settings.console:
+            processes.start_console(partial(_tell_address, console))
         _make_group(client, settings)
         processes.start_pipeline()
         processes.start_workers()
@@ -100,19 +105,33 @@ def run(settings: DemoSettings, console: Console) -> Result:
         evidence: Evidence = gather(client, settings, flow.incidents)
         checks = check_all(facts, evidence)
         clock.lap("checks")
-        name = server_name(client)
-    return Result(
-        settings=settings,
-        rows=facts.rows,
-        server=name,
-        checks=checks,
-        samples=flow.samples,
-        happenings=flow.happenings,
-        alerts=len({fields["of"] for _, fields in evidence.alerts}),
-        routes=evidence.routes,
-        held=len(flow.incidents.held),
-        seconds=clock.laps,
-    )
+        result = Result(
+            settings=settings,
+            rows=facts.rows,
+            server=server_name(client),
+            checks=checks,
+            samples=flow.samples,
+            happenings=flow.happenings,
+            alerts=len({fields["of"] for _, fields in evidence.alerts}),
+            routes=evidence.routes,
+            held=len(flow.incidents.held),
+            seconds=clock.laps,
+        )
+        show(result)
+        if settings.stay:
+            _stay(console)
+    return result
+
+
+def _tell_address(console: Console, address: str) -> None:
+    console.print(f"Watch it at {address}", markup=False, highlight=False, soft_wrap=True)
+
+
+def _stay(console: Console) -> None:
+    """Leave everything open until somebody has seen enough."""
+    console.print("The console stays open; Ctrl-C ends it.", markup=False, highlight=False, soft_wrap=True)
+    with contextlib.suppress(KeyboardInterrupt):
+        threading.Event().wait()
 
 
 class Stopwatch:

@@ -14,7 +14,7 @@ from millstream.console.changes import audit, making
 from millstream.console.changes.actions import BY_NAME
 from millstream.console.changes.audit import Actor
 from millstream.console.changes.gather import rewind_facts
-from millstream.console.changes.guard import STEPS, ChangeOutcome
+from millstream.console.changes.guard import STEPS, ChangeOutcome, StepResult
 from millstream.console.changes.making import Prepared
 from millstream.console.changes.plan import BeforeAfter, ChangeRefusedError, HeldEntry
 from millstream.console.changes.positions import StreamPlace, place_of
@@ -154,7 +154,7 @@ def test_a_group_that_was_made_meanwhile_is_not_taken_for_ours(look: Look, clien
     """Neither it nor its stream is touched."""
     make = lambda line: making.create(line, "orders", "billing", StreamPlace("end"), mkstream=True)  # noqa: E731 - used once
     _, outcome = do(look, make, lambda: fill(client))
-    assert [each.why for each in outcome.results] == ["the key 'orders': value was 0 and is 1"]
+    assert [each.why for each in outcome.results] == ["the key 'orders' was 0 and is 1"]
 
 
 def test_a_removed_group_comes_back_with_what_was_pending(look: Look, client: redis.Redis) -> None:
@@ -476,3 +476,25 @@ def test_what_is_not_there_is_said(look: Look, client: redis.Redis) -> None:
             look(make)
     with pytest.raises(ChangeRefusedError, match="its consumers are: web"):
         look(lambda line: making.remove_consumer(line, "orders", "billing", "nobody"))
+
+
+def test_what_a_failed_change_did_is_not_said_to_be_written_down_where_it_is_not(
+    look: Look, client: redis.Redis
+) -> None:
+    """The server that breaks a change off may take no audit entry either; then it is said so, and why."""
+    fill(client)
+    prepared = look(lambda line: making.remove_group(line, "orders", "billing"))
+
+    async def work(_: Line, results: list[StepResult], *__: object) -> None:
+        results.append(StepResult(prepared.plan.steps[0], "done"))
+        raise ChangeRefusedError("the rest is refused")
+
+    said = []
+    for _ in range(2):
+        with pytest.raises(ChangeRefusedError, match="the rest is refused") as refused:
+            look(lambda line: making.carry_out(line, replace(prepared, work=work), WHO, "c1"))
+        said.append(audit.until_then("c1", refused.value))
+        client.delete(audit.KEY)
+        client.set(audit.KEY, "no stream")
+    assert said[0] == "What was done until then is in the audit stream as c1"
+    assert said[1].startswith("What was done until then could not be written into the audit stream: WRONGTYPE")

@@ -3,6 +3,7 @@
 One browser, one console and one server for the file.
 """
 
+import json
 import shutil
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
@@ -11,6 +12,12 @@ from urllib.parse import quote
 import pytest
 import redis
 
+from millstream.client.dead_letter.letter import DeadLetter, pack
+from millstream.spark.archiving import manifest as manifests
+from millstream.spark.archiving.directory import MANIFEST
+from millstream.spark.archiving.manifest import ArchiveManifest, ArchivePosition, DataFile
+from millstream.spark.model.offsets import Id
+from millstream.spark.monitoring import store
 from support.console import ConsoleThread
 from support.needs import lacking, package
 
@@ -21,6 +28,17 @@ pytestmark = pytest.mark.process
 
 AA = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa"]
 HOSTILE = "<img src=x onerror=document.title='run'><script>document.title='run'</script>"
+QUERY = {
+    **store.NEW,
+    "id": "lake",
+    "driver": "d",
+    "state": "failed",
+    "name": HOSTILE,
+    "error": HOSTILE,
+    "phases": {HOSTILE: 5},
+    "places": [{"stream": "orders", "id": "9-0", "n": 9, "latest_n": 20}],
+    "recent": [[second * 1000, 1, second, 3, 4, 5] for second in range(9)],
+}
 PATHS = {
     "overview": "/",
     "stream": "/stream?key=orders",
@@ -32,7 +50,13 @@ PATHS = {
     "letters": "/dead?key=orders:dead",
     "workers": "/workers",
     "server": "/server",
+    "queries": "/spark",
+    "query": "/query?id=lake",
+    "archive": "/archive",
     "change": "/change?do=group+rm&key=orders&group=shipping",
+    "correcting": "/change?do=dead+edit&key=orders:dead&ids=9999999999999-0",
+    "letters put back": "/change?do=dead+retry&key=orders:dead&ids=9999999999999-0",
+    "filtered": "/stream?key=orders&where=amount%3E50&count=3",
     "search": "/search?q=o",
     "nothing": "/stream?key=nope",
 }
@@ -52,7 +76,7 @@ def browser() -> "Iterator[Browser]":
 
 
 @pytest.fixture(scope="module")
-def filled(data) -> Iterator[ConsoleThread]:
+def filled(data, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ConsoleThread]:
     """A console that may change something, over streams with something to show, and with what would run if it could."""
     with redis.Redis.from_url(data.url) as client:
         client.flushall()
@@ -70,7 +94,14 @@ def filled(data) -> Iterator[ConsoleThread]:
         client.xadd(HOSTILE, {HOSTILE: HOSTILE})
         client.xgroup_create(HOSTILE, HOSTILE, id="0")
         client.xadd("orders:dead", {"n": HOSTILE})
-    with ConsoleThread(data.url, allow_changes=True) as console:
+        died = DeadLetter((b"n", HOSTILE.encode()), "orders", "1-0", "billing", "web-1", 5, "error", HOSTILE, "T", 1, 2)
+        client.execute_command("XADD", "orders:dead", "9999999999999-0", *pack(died))
+        client.hset(store.QUERIES, "lake", json.dumps(QUERY))
+    places = {"orders": ArchivePosition(Id(20, 0), 20), HOSTILE: ArchivePosition(Id(1, 0), 1)}
+    file = DataFile("stream=orders/date=1970-01-01/hour=00/a1-0-b.parquet", "orders", Id(1, 0), Id(20, 0), 20, 999)
+    folder = tmp_path_factory.mktemp("archive")
+    (folder / MANIFEST).write_text(manifests.dump(ArchiveManifest(2, places, (file,))))
+    with ConsoleThread(data.url, allow_changes=True, archive=folder) as console:
         yield console
 
 
@@ -167,8 +198,8 @@ def test_pages_are_whole_without_scripts(browser: "Browser", filled: ConsoleThre
     page.goto(filled.address + "/")
     assert page.locator("button:visible").count() == 0
     page.click("text=billing >> nth=0")
-    page.fill("input[name=consumer]", "web-1")
-    page.click("text=Show")
+    page.fill("input[name=consumer][placeholder]", "web-1")
+    page.click("form:has(input[name=consumer][placeholder]) button")
     assert page.locator("#pending tbody tr").count() == 19
     page.goto(filled.address + "/stream?key=orders&count=10")
     page.click("text=Older")
@@ -177,6 +208,20 @@ def test_pages_are_whole_without_scripts(browser: "Browser", filled: ConsoleThre
     page.fill("input[name=from]", "1h ago")
     page.click("text=Show")
     assert page.locator("h1").inner_text() == HOSTILE
+    context.close()
+
+
+def test_what_somebody_types_stays_while_the_page_is_refreshed(browser: "Browser", filled: ConsoleThread, data) -> None:
+    """Also where a card appears above it, as that of the trend does with the second reading."""
+    with redis.Redis.from_url(data.url) as client:
+        client.xgroup_create("orders", "typed", id="0")
+        client.xreadgroup("typed", "web-1", {"orders": ">"}, count=1)
+    context = browser.new_context()
+    page, _ = opened(context, filled, "/group?key=orders&group=typed")
+    field = page.locator("tr form:has(input[value='pending claim']) [name=to]")
+    field.fill("web-2")
+    page.wait_for_selector("text=Lag, of late")
+    assert field.input_value() == "web-2"
     context.close()
 
 

@@ -1,5 +1,6 @@
 """Changes through the pages: previewed, confirmed, made once, written down; refused where they may not be."""
 
+import re
 from collections.abc import Iterator
 from urllib.parse import urlencode
 
@@ -7,7 +8,7 @@ import pytest
 import redis
 
 from millstream.console.changes.actions import BY_NAME
-from millstream.console.web.pages.change import MAKERS
+from millstream.console.forms.makers import MAKERS
 from support.console import Answer, ConsoleThread
 
 
@@ -141,14 +142,39 @@ def test_a_wrong_word_is_said_so(
     assert "<b>" not in changing.ask(f"/change?{urlencode(words)}").text.partition("<main")[2]
 
 
+@pytest.mark.parametrize("newest", [None, f"{2**64 - 1}-1"], ids=["none", "the last there can be"])
+@pytest.mark.parametrize("do", ["dead retry", "dead rm"])
+def test_letters_are_chosen_up_to_the_newest_whichever_that_is(
+    changing: ConsoleThread, client: redis.Redis, do: str, newest: str | None
+) -> None:
+    """Where nothing died, or under the highest id, the preview says that no letter is chosen."""
+    if newest is not None:
+        client.xadd("s:dead", {"no": "letter"}, id=newest)
+    changing.forget()
+    shown = preview(changing, {"do": do, "key": "s:dead", "all": ""})
+    assert (shown.status, shown.facts.get("error")) == (200, None)
+
+
+def test_who_was_refused_is_led_back_to_the_form(changing: ConsoleThread, held: redis.Redis) -> None:
+    """What must be given is marked, so that the browser asks for it; who comes without it finds the way back."""
+    page = changing.ask("/group?key=s&group=g").text
+    claims = re.findall(r"<form[^>]*>(?:(?!</form>).)*pending claim.*?</form>", page, re.DOTALL)
+    assert len(claims) > 1
+    for form in claims:
+        assert re.search(r'<input name="to"[^>]* required', form), form
+    assert not re.search(r'<input name="(ids|idle)"[^>]* required', page)
+    for answer in (changing.ask(f"/change?{urlencode(CLAIM | {'to': ''})}"), confirm(changing, CLAIM | {"to": ""})):
+        assert '<a href="/group?key=s&amp;group=g">Back</a>' in answer.text
+    letters = changing.ask(f"/change?{urlencode({'do': 'dead rm', 'key': 's:dead'})}")
+    assert '<a href="/dead?key=s%3Adead">Back</a>' in letters.text
+    assert ">Back</a>" not in changing.ask("/nowhere").text
+
+
 def test_a_form_has_an_end(changing: ConsoleThread) -> None:
     """What is longer is not read."""
-    assert confirm(changing, {"do": "x" * 100_000}).status == 413
+    assert confirm(changing, {"do": "x" * 2_000_000}).status == 413
 
 
 def test_the_page_has_the_shells_words() -> None:
-    """Each change of the page is one of the shell's, by its name; those that the page has not yet are these."""
-    missing = {"stream add", "stream trim", "dead retry", "dead edit", "dead rm", "worker quiet", "worker drain"}
-    missing |= {"worker stop", "worker pause", "worker resume", "worker reap"}
-    assert set(BY_NAME) - set(MAKERS) == missing
-    assert set(MAKERS) <= set(BY_NAME)
+    """Each change of the page is one of the shell's, by its name, and the other way round."""
+    assert set(MAKERS) == set(BY_NAME)

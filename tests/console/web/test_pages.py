@@ -154,7 +154,9 @@ def test_the_twins_keep_their_shape(console: ConsoleThread, client: redis.Redis)
         "first": None,
     }
     entry = {"id": None, "added_ms": None, "fields": [FIELD]}
-    assert frame(console, "/stream.json?key=shapes") == FRAME | STREAM | {"groups": [GROUP], "entries": [entry]}
+    looked = dict.fromkeys(["looked_at", "looked_up_to", "more"])
+    stream = FRAME | STREAM | {"groups": [GROUP], "entries": [entry]} | looked
+    assert frame(console, "/stream.json?key=shapes") == stream
     pending = dict.fromkeys(["id", "added_ms", "consumer", "idle_ms", "deliveries", "unowned", "fatal", "gone"]) | {
         "fields": [FIELD]
     }
@@ -269,3 +271,16 @@ def test_no_secret_of_a_url_is_anywhere(data) -> None:
                 answer = console.ask(f"{path}{'&' if '?' in path else '?'}server={number}")
                 assert (answer.status in {200, 502}, b"s3cret" in answer.body) == (True, False)
                 assert b"127.0.0.1" in answer.body
+
+
+def test_dead_letters_are_on_the_first_page(console: ConsoleThread, client: redis.Redis) -> None:
+    """With the way to them; with none the page says that nothing needs a person."""
+    client.xadd("orders", {"n": 1})
+    assert "Nothing needs a person" in console.ask("/").text
+    client.xadd("orders:dead", {"n": 1})
+    console.forget()
+    page = console.ask("/").text
+    assert "1 thing needs a person" in " ".join(page.split())
+    assert "/dead?key=orders%3Adead" in page
+    (finding,) = console.ask("/overview.json").facts["findings"]
+    assert (finding["code"], finding["group"]) == ("dead-letters", None)

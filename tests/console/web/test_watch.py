@@ -6,9 +6,9 @@ import pytest
 import redis
 
 from millstream.client.line import Line
-from millstream.console.web import watch as watching
-from millstream.console.web.settings import ConsoleServer
-from millstream.console.web.watch import ServerWatch
+from millstream.console.watching import watch as watching
+from millstream.console.watching.servers import ConsoleServer
+from millstream.console.watching.watch import ServerWatch
 from millstream.errors import Disconnected, MillstreamError
 from millstream.server.thread import ServerThread
 from support.clock import own_clock
@@ -39,6 +39,22 @@ async def test_one_reading_is_for_all_who_look(data: ServerThread) -> None:
     watch.changed()
     await watch.read("ping", work)
     assert len(asked) == 2
+    await watch.close()
+
+
+async def test_a_reading_that_a_change_overtook_is_made_anew(data: ServerThread) -> None:
+    """It began before the change, so it may show what was before it."""
+    watch = ServerWatch(ConsoleServer(data.url))
+    asked: list[int] = []
+
+    async def work(_: Line) -> int:
+        asked.append(1)
+        if len(asked) == 1:
+            watch.changed()
+        await asyncio.sleep(0)
+        return len(asked)
+
+    assert [(await watch.read("n", work)).value for _ in range(3)] == [1, 2, 2]
     await watch.close()
 
 
@@ -78,6 +94,9 @@ async def test_readings_take_no_more_than_their_share(data: ServerThread, monkey
         watch.changed()
         await watch.read("b", work)
     assert watch.every() == pytest.approx(0.06 / watching.SHARE)
+    watch.leave()
+    await watch.read("b", work)
+    assert watch.every() == pytest.approx(0.03 / watching.SHARE)
     clock[0] += 60
     assert watch.every() == watching.FRESH
     for number in range(200):

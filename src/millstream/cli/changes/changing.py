@@ -18,7 +18,7 @@ import click
 from millstream.cli.shared.asking import ask
 from millstream.cli.shared.confirm import confirm
 from millstream.cli.shared.output import FAILED, Column, Output, Table, output_option, url_option
-from millstream.errors import Disconnected, MillstreamError
+from millstream.errors import MillstreamError
 from millstream.texts import in_one_line
 
 if TYPE_CHECKING:
@@ -88,28 +88,71 @@ def change(options: Ask, make: "Callable[[Line, Counting], Awaitable[Prepared]]"
         Disconnected: the server cannot be reached, or went away.
     """
     output = Output(options.form)
-
-    def prepare() -> "Prepared":
-        with output.progress({"count": "Looking"}, unit=unit) as tell:
-            return ask(options.url, lambda line: make(line, lambda done: tell("count", done, 0)))
-
-    prepared = prepare()
-    if options.dry_run or prepared.nothing:
-        _preview(output, prepared.plan)
-        output.say("There is nothing to change." if prepared.nothing else "Nothing was changed (--dry-run).")
+    found = prepared_by(options, output, make, unit)
+    if options.dry_run or found.nothing:
+        show_only(output, found)
         return
     if not options.yes:
-        _preview(Output(out=sys.stderr), prepared.plan)
-        confirm(in_one_line(prepared.plan.question), "do it")
-    outcome = made(options, output, prepared, unit)
-    for _ in range(_TRIES if options.yes and prepared.pages is None else 0):
+        preview(Output(out=sys.stderr), found.plan)
+    confirm(in_one_line(found.plan.question), "do it", yes=options.yes)
+    outcome = made(options, output, found, unit)
+    for _ in range(_TRIES if options.yes and found.pages is None else 0):
         if outcome.done or not outcome.of("moved"):
             break
-        prepared = prepare()
-        outcome = made(options, output, prepared, unit)
-    _result(output, prepared.plan, outcome)
+        found = prepared_by(options, output, make, unit)
+        outcome = made(options, output, found, unit)
+    _result(output, found.plan, outcome)
     if not outcome.whole:
         sys.exit(FAILED)
+
+
+def change_unasked(
+    options: Ask, make: "Callable[[Line, Counting], Awaitable[Prepared]]", unit: str
+) -> "tuple[ChangePlan, ChangeOutcome] | None":
+    """Make a change without a question, as what is undone by one command; with ``--dry-run`` only show it.
+
+    What was not done is said on standard error; the caller says what was.
+
+    Args:
+        options: of the command line.
+        make: as for :func:`change`.
+        unit: of what is counted and changed.
+
+    Returns:
+        The change and what became of it; None where it was only shown.
+
+    Raises:
+        ChangeRefusedError: the change is not made; the text says why.
+        Disconnected: the server cannot be reached, or went away.
+    """
+    output = Output(options.form)
+    found = prepared_by(options, output, make, unit)
+    if options.dry_run:
+        show_only(output, found)
+        return None
+    confirm(in_one_line(found.plan.question), "do it", yes=True)
+    outcome = made(options, output, found, unit)
+    say_rest(output, outcome)
+    return found.plan, outcome
+
+
+def prepared_by(
+    options: Ask, output: Output, make: "Callable[[Line, Counting], Awaitable[Prepared]]", unit: str
+) -> "Prepared":
+    """A change, from what the server has; with progress where that takes long.
+
+    Args:
+        options: of the command line.
+        output: for the progress.
+        make: as for :func:`change`.
+        unit: of what is counted.
+
+    Raises:
+        ChangeRefusedError: the change is not made; the text says why.
+        Disconnected: the server cannot be reached, or went away.
+    """
+    with output.progress({"count": "Looking"}, unit=unit) as tell:
+        return ask(options.url, lambda line: make(line, lambda done: tell("count", done, 0)))
 
 
 def made(options: Ask, output: Output, prepared: "Prepared", unit: str) -> "ChangeOutcome":
@@ -123,6 +166,7 @@ def made(options: Ask, output: Output, prepared: "Prepared", unit: str) -> "Chan
     """
     from secrets import token_hex  # noqa: PLC0415 - help does not need it
 
+    from millstream.console.changes.audit import until_then  # noqa: PLC0415 - as above
     from millstream.console.changes.making import carry_out  # noqa: PLC0415 - as above
 
     name = token_hex(6)
@@ -133,8 +177,8 @@ def made(options: Ask, output: Output, prepared: "Prepared", unit: str) -> "Chan
 
         try:
             return ask(options.url, lambda line: carry_out(line, prepared, actor(), name, count))
-        except (KeyboardInterrupt, MillstreamError):
-            output.say(f"What was changed until then is in the audit stream as {name}: `millstream audit ls` shows it.")
+        except (KeyboardInterrupt, MillstreamError) as error:
+            output.say(f"{until_then(name, error)}; `millstream audit ls` shows what is there.")
             raise
 
 
@@ -150,41 +194,8 @@ def actor() -> "Actor":
     return Actor(f"{user}@{host}", f"{host}, process {os.getpid()}")
 
 
-def note(
-    url: str | None,
-    words: "Sequence[str]",
-    *,
-    stream: str = "",
-    group: str = "",
-    undo: "Sequence[str]" = (),
-    done: int = 1,
-) -> None:
-    """Put a change of ``dead`` or ``worker`` into the audit stream; where that cannot be, say so.
-
-    Args:
-        url: of the server.
-        words: of the command line, without ``millstream``; the first two name the action.
-        stream: that it was about.
-        group: that it was about.
-        undo: the command line that undoes it, without ``millstream``.
-        done: what was changed, counted; nothing is written down of nothing.
-    """
-    from millstream.console.changes.plan import ChangePlan, Undo  # noqa: PLC0415 - as above
-
-    if not done:
-        return
-    back = Undo(("millstream", *undo)) if undo else Undo()
-    plan = ChangePlan(" ".join(words[:2]), stream, group, ("millstream", *words), "", undo=back)
-    try:
-        why = ask(url, lambda line: write_down(line, plan, done))
-    except Disconnected as error:
-        why = f"The change is not in the audit stream: {error}"
-    if why:
-        Output().say(why)
-
-
 async def write_down(line: "Line", plan: "ChangePlan", done: int) -> str:
-    """Put a change into the audit stream that has no steps of its own, as adding entries; what to say if it failed.
+    """Put entries that were added into the audit stream, which has no steps of its own; what to say if it failed.
 
     Args:
         line: to the server.
@@ -202,8 +213,14 @@ async def write_down(line: "Line", plan: "ChangePlan", done: int) -> str:
     return f"The change is not in the audit stream: {why}" if why else ""
 
 
-def _preview(output: Output, plan: "ChangePlan") -> None:
-    """What will happen."""
+def show_only(output: Output, found: "Prepared") -> None:
+    """Show what would happen, where nothing is to be changed."""
+    preview(output, found.plan)
+    output.say("There is nothing to change." if found.nothing else "Nothing was changed (--dry-run).")
+
+
+def preview(output: Output, plan: "ChangePlan") -> None:
+    """Show what will happen."""
     facts = _facts(output, plan)
     facts["undo"] = _undo(plan)
     tables = [Table("before_after", _TABLE, [(row.fact, row.before, row.after) for row in plan.table])]
@@ -259,7 +276,7 @@ def _result(output: Output, plan: "ChangePlan", outcome: "ChangeOutcome") -> Non
         facts["undo_note"] = plan.undo.note
     tables = [Table("before_after", _TABLE, [(row.fact, row.before, row.after) for row in plan.table])]
     output.report(facts, tables if outcome.whole or output.form != "table" else [])
-    _say_rest(output, outcome)
+    say_rest(output, outcome)
 
 
 def _figures(outcome: "ChangeOutcome") -> Mapping[str, object]:
@@ -274,8 +291,8 @@ def _figures(outcome: "ChangeOutcome") -> Mapping[str, object]:
     }
 
 
-def _say_rest(output: Output, outcome: "ChangeOutcome") -> None:
-    """What was not done, and what went otherwise than usual."""
+def say_rest(output: Output, outcome: "ChangeOutcome") -> None:
+    """Say what was not done, and what went otherwise than usual."""
     moved, late = outcome.of("moved"), outcome.of("late")
     if moved:
         done = "was done" if outcome.done else "nothing was done"

@@ -69,7 +69,7 @@ def _thresholds(command: Command) -> Command:
     help="For Nagios and Icinga, for scripts, or for a textfile collector.",
 )
 @url_option
-def check(stream: str | None, group: str | None, form: str, url: str | None, **given: str) -> None:
+def check(stream: str | None, group: str | None, form: str, url: str, **given: str) -> None:
     """Check figures of all groups, of those of STREAM, or of GROUP alone against thresholds.
 
     A threshold is one value, from which on it is critical, or two with a comma, warning and critical; `off` checks
@@ -86,7 +86,7 @@ def check(stream: str | None, group: str | None, form: str, url: str | None, **g
     Exit code: 0 ok, 1 warning, 2 critical or the server does not answer, 3 unknown or the command line is invalid.
     """
     from millstream.cli.console.checked import STYLES, exit_code  # noqa: PLC0415 - help does not need it
-    from millstream.client.url import db_label, find_url  # noqa: PLC0415 - as above
+    from millstream.client.url import db_label  # noqa: PLC0415 - as above
     from millstream.console.model import check as model  # noqa: PLC0415 - as above
 
     with _ends_as_a_plugin():
@@ -94,7 +94,7 @@ def check(stream: str | None, group: str | None, form: str, url: str | None, **g
         bounds = {figure: each for figure, each in every.items() if each is not None}
         measured = ask(url, lambda line: _measure(line, stream, group, dead="dead" in bounds))
         found = model.check(measured, bounds)
-        text = STYLES[form](found, db_label(find_url(url)))
+        text = STYLES[form](found, db_label(url))
         click.echo(text)
     sys.exit(exit_code(found))
 

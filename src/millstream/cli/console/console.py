@@ -8,7 +8,10 @@ from urllib.parse import urlsplit
 
 import click
 
-from millstream.cli.shared.output import Output, exits
+from millstream.cli.console.servers import check_changes
+from millstream.cli.console.servers import servers as servers_of
+from millstream.cli.shared.output import Output, context_option, exits
+from millstream.cli.shared.paths import LocalPath
 from millstream.errors import UsageError
 
 _PASSWORD = "MILLSTREAM_CONSOLE_PASSWORD"  # noqa: S105 - the name of a variable
@@ -29,6 +32,17 @@ _FILE = click.Path(path_type=Path, dir_okay=False, exists=True)
 @click.option(
     "--allow-host", "names", multiple=True, metavar="NAME", help="Name the console may be opened by; repeatable."
 )
+@click.option(
+    "--report", "reports", multiple=True, metavar="FILE", help="Show a file of `millstream report`; repeatable."
+)
+@click.option(
+    "--archive",
+    type=LocalPath(),
+    metavar="DIR",
+    help="Show this archive of the streams too (millstream archive --to DIR).",
+)
+@click.option("--ends-with-stdin", is_flag=True, hidden=True, help="End when standard input does.")
+@context_option
 def console(  # noqa: PLR0917 - click passes every option by name
     urls: tuple[str, ...],
     host: str,
@@ -38,6 +52,9 @@ def console(  # noqa: PLR0917 - click passes every option by name
     user_header: str | None,
     proxies: tuple[str, ...],
     names: tuple[str, ...],
+    reports: tuple[str, ...],
+    archive: Path | None,
+    ends_with_stdin: bool,
 ) -> None:
     """Show streams, groups and pending entries in the browser, live.
 
@@ -46,25 +63,23 @@ def console(  # noqa: PLR0917 - click passes every option by name
     it asks who comes: for a password, or for what a proxy says.
 
     Everybody on this machine sees a command line, so a URL with a password in it goes into MILLSTREAM_URL or into a
-    file, one URL a line, that is named here as @FILE.
+    file, one URL a line, that is named here as @FILE; or it is a context (`millstream context`), context:NAME.
 
     \b
     Examples:
       millstream console                                    the server of MILLSTREAM_URL, or of this machine
       millstream console redis://127.0.0.1:6400/0 redis://127.0.0.1:6401/0
       millstream console @servers.txt --port 9000 --allow-changes
+      millstream console --report incident.json.gz          what somebody's `millstream report` wrote
+      millstream console --archive /data/archive            how far its streams are archived, too
       millstream console --host 0.0.0.0 --allow-host console.example.org --password-file console.password
 
     Exit code: 0 ended as asked, 1 it could not start, 2 the command line is invalid.
     """
     with exits("millstream console", extra="console"):
-        from millstream.console.web.serving.process import run  # noqa: PLC0415 - help does not need it
-        from millstream.console.web.settings import (  # noqa: PLC0415 - as above
-            Access,
-            ConsoleServer,
-            ConsoleSettings,
-            digest,
-        )
+        from millstream.console.watching.servers import ConsoleServer  # noqa: PLC0415 - as above
+        from millstream.console.web.serving.process import run  # noqa: PLC0415 - as above
+        from millstream.console.web.settings import Access, ConsoleSettings, digest  # noqa: PLC0415 - as above
 
         password = _password(password_file)
         _check_bind(host, asks=password is not None or user_header is not None)
@@ -74,47 +89,18 @@ def console(  # noqa: PLR0917 - click passes every option by name
             user_header=None if user_header is None else user_header.lower(),
             proxies=frozenset(proxies) or Access().proxies,
         )
-        servers = tuple(ConsoleServer(url) for url in _servers(urls))
-        settings = ConsoleSettings(servers, access, allow_changes)
+        found = servers_of(urls, reports)
+        servers = tuple(map(ConsoleServer, found))
+        if allow_changes:
+            check_changes(found)
+        settings = ConsoleSettings(servers, access, allow_changes, None if archive is None else archive.absolute())
 
         def ready(address: str) -> None:
             print(f"ready {address}", flush=True)  # noqa: T201 - the one line of facts
 
-        Output().say(f"Shows {', '.join(server.address for server in servers)}; Ctrl-C ends it.")
-        run(settings, host, port, ready)
-
-
-def _servers(words: tuple[str, ...]) -> list[str]:
-    """The URLs that are meant, checked.
-
-    Raises:
-        UsageError: a URL is invalid, has a password that others see, or a file cannot be read.
-    """
-    from millstream.client.url import check_shared, find_url, without_password  # noqa: PLC0415 - help does not need it
-
-    found: list[str] = []
-    for word in words:
-        if word.startswith("@"):
-            found += _from_file(word[1:])
-            continue
-        if without_password(word) != word:
-            raise UsageError(
-                f"{without_password(word)}: everybody on this machine sees the password (ps): put the URL into "
-                "MILLSTREAM_URL, or into a file that only you can read, and give @FILE"
-            )
-        found.append(word)
-    return [check_shared(url) for url in found or [find_url()]]
-
-
-def _from_file(name: str) -> list[str]:
-    try:
-        lines = (sys.stdin.read() if name == "-" else Path(name).read_text()).splitlines()
-    except (OSError, UnicodeDecodeError) as error:
-        raise UsageError(f"@{name} cannot be read: {error}") from None
-    urls = [line.strip() for line in lines if line.strip() and not line.lstrip().startswith("#")]
-    if not urls:
-        raise UsageError(f"@{name} has no URL in it: write one a line, such as redis://user:password@127.0.0.1:6379/0")
-    return urls
+        if not ends_with_stdin:  # whoever started it says what there is to say
+            Output().say(f"Shows {', '.join(server.address for server in servers)}; Ctrl-C ends it.")
+        run(settings, host, port, ready, until=sys.stdin if ends_with_stdin else None)
 
 
 def _password(file: Path | None) -> str | None:

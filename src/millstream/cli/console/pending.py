@@ -162,24 +162,12 @@ def _row(entry: "PendingEntry", form: str) -> dict[str, object]:
         entry: what is known of it.
         form: of what is shown.
     """
-    from millstream.console.model.names import milliseconds  # noqa: PLC0415 - as above
+    from millstream.console.model.facts.pending import pending_facts  # noqa: PLC0415 - as above
 
-    pairs = () if entry.entry is None else entry.entry.fields
-    return {
-        "id": entry.id,
-        "added_ms": milliseconds(entry.id),
-        "consumer": entry.consumer,
-        "idle_ms": entry.idle_ms,
-        "deliveries": entry.deliveries,
-        "unowned": entry.unowned,
-        "fatal": entry.fatal,
-        "gone": entry.gone,
-        "fields": _fields(pairs)
-        if form == "table"
-        else None
-        if entry.entry is None
-        else [list(pair) for pair in pairs],
-    }
+    if entry.entry is None:
+        return pending_facts(entry)
+    pairs = entry.entry.fields
+    return pending_facts(entry, _fields(pairs) if form == "table" else [list(pair) for pair in pairs])
 
 
 def _fields(pairs: "Sequence[tuple[bytes, bytes]]") -> str | None:

@@ -79,29 +79,9 @@ def group_row(group: "GroupStatus", now_ms: int, rate: "GroupRate | None", form:
         rate: how it did since the reading before.
         form: of what is shown.
     """
-    return {
-        "stream": group.stream,
-        "group": group.name,
-        "lag": lag_text(group.lag, form),
-        "lag_at_least": group.lag.at_least,
-        "lag_at_most": group.lag.at_most,
-        "lag_unknown": group.lag.reason,
-        "lag_change": None if rate is None else rate.lag_change,
-        "undelivered_age_ms": group.oldest_undelivered.age(now_ms),
-        "drain_ms": None if rate is None else rate.drain_ms,
-        "pending": group.pending,
-        "pending_age_ms": group.oldest_pending.age(now_ms) if group.pending else None,
-        "unowned": group.unowned,
-        "consumers": group.consumers,
-        "last_delivered_id": group.last_delivered_id,
-        "entries_read": group.entries_read,
-        "added_per_second": _rounded(None if rate is None else rate.added),
-        "delivered_per_second": _rounded(None if rate is None else rate.delivered),
-    }
+    from millstream.console.model.facts.streams import group_facts  # noqa: PLC0415 - help does not need it
 
-
-def _rounded(rate: float | None) -> float | None:
-    return None if rate is None else round(rate, 1)
+    return {**group_facts(group, now_ms, rate), "lag": lag_text(group.lag, form)}
 
 
 def consumer_table(found: "Sequence[ConsumerStatus]", form: str) -> Table:
@@ -111,6 +91,8 @@ def consumer_table(found: "Sequence[ConsumerStatus]", form: str) -> Table:
         found: consumers.
         form: of what is shown.
     """
+    from millstream.console.model.facts.streams import consumer_facts  # noqa: PLC0415 - as above
+
     nobody = "(nobody)" if form == "table" else ""
-    rows = [(one.name or nobody, one.pending, one.idle_ms, one.inactive_ms) for one in found]
-    return Table("consumers", CONSUMERS, rows, empty="No consumers.")
+    rows = [consumer_facts(one) | {"consumer": one.name or nobody} for one in found]
+    return Table("consumers", CONSUMERS, [[row[c.name] for c in CONSUMERS] for row in rows], empty="No consumers.")

@@ -35,6 +35,10 @@ _FOR_PEOPLE = (
     *("last_entry_ms", "entries_added"),
 )
 _TIMES = (Column("first_entry_ms", "time", "first entry"), Column("last_entry_ms", "time", "last entry"))
+_WHOLE = (
+    *("key", "length", "entries_added", "last_id", "first_entry", "first_entry_ms", "last_entry", "last_entry_ms"),
+    *("max_deleted_id", "added_per_second", "missing"),
+)
 _SORTS = ("key", "lag", "age", "pending", "length")
 
 
@@ -126,25 +130,10 @@ def _row(one: "StreamStatus", now_ms: int, added: float | None, form: str) -> di
         added: entries a second.
         form: of what is shown.
     """
-    from millstream.console.model.names import milliseconds  # noqa: PLC0415 - as above
+    from millstream.console.model.facts.streams import stream_facts  # noqa: PLC0415 - as above
 
     lag = one.worst_lag
-    unowned = [group.unowned for group in one.groups if group.unowned is not None]
-    return {
-        "key": one.key,
-        "length": one.length,
-        "groups": None if "groups" in one.missing else len(one.groups),
-        "lag": None if lag is None else lag_text(lag, form),
-        "lag_at_least": None if lag is None else lag.at_least,
-        "lag_at_most": None if lag is None else lag.at_most,
-        "undelivered_age_ms": one.oldest_undelivered.age(now_ms) if one.groups else None,
-        "pending": None if "groups" in one.missing else one.pending,
-        "pending_age_ms": one.oldest_pending.age(now_ms) if one.pending else None,
-        "unowned": None if "groups" in one.missing else sum(unowned),
-        "last_entry_ms": None if one.last_entry_id is None else milliseconds(one.last_entry_id),
-        "entries_added": one.entries_added,
-        "added_per_second": None if added is None else round(added, 1),
-    }
+    return {**stream_facts(one, now_ms, added), "lag": None if lag is None else lag_text(lag, form)}
 
 
 @click.command(context_settings=_WIDE)
@@ -175,24 +164,16 @@ def _whole(seen: "StreamsSeen", before: "StreamsSeen | None", form: str) -> None
         before: of the answer before, for rates.
         form: of what is shown.
     """
+    from millstream.console.model.facts.streams import stream_facts  # noqa: PLC0415 - as above
     from millstream.console.model.names import milliseconds  # noqa: PLC0415 - as above
     from millstream.console.model.rates import rates  # noqa: PLC0415 - as above
 
     one = seen.streams[0]
     added, groups = rates(before, seen) if before is not None else ({}, dict[tuple[str, str], "GroupRate"]())
-    facts: dict[str, object] = {
-        "key": one.key,
-        "length": one.length,
-        "entries_added": one.entries_added,
-        "last_id": one.last_id,
-        "first_entry": one.first_entry_id,
-        "first_entry_ms": None if one.first_entry_id is None else milliseconds(one.first_entry_id),
-        "last_entry": one.last_entry_id,
-        "last_entry_ms": None if one.last_entry_id is None else milliseconds(one.last_entry_id),
-        "max_deleted_id": one.max_deleted_id,
-        "added_per_second": added.get(one.key),
-        "missing": dict(one.missing),
-    }
+    known = stream_facts(one, seen.at_ms, added.get(one.key))
+    known |= {"last_id": one.last_id}
+    known |= {"first_entry_ms": None if one.first_entry_id is None else milliseconds(one.first_entry_id)}
+    facts = {name: known[name] for name in _WHOLE}
     if form == "table":
         hidden = {"first_entry", "last_entry", "missing"} | ({"added_per_second"} if before is None else set())
         facts = {name: value for name, value in facts.items() if name not in hidden}

@@ -13,8 +13,10 @@ import click
 from millstream.cli.changes.changing import write_down
 from millstream.cli.entries.shown import value_text
 from millstream.cli.shared.asking import ask
+from millstream.cli.shared.confirm import confirm
 from millstream.cli.shared.output import FAILED, Column, Output, Table, exits, output_option, url_option
 from millstream.errors import Disconnected, MillstreamError, UsageError
+from millstream.texts import in_one_line
 
 if TYPE_CHECKING:
     from millstream.client.line import Command, Line
@@ -29,7 +31,10 @@ _PREVIEW = (Column("line", "count"), Column("field"), Column("value", "prose"))
 
 
 class NotAddedError(MillstreamError):
-    """Entries were not added, or it is not known whether they were; the text says which."""
+    """Some entries were added, and the server refused the next; the text says how many.
+
+    What to do: read the last entries of the stream (`millstream stream tail`) before you add the others again.
+    """
 
 
 @click.command(context_settings=_WIDE)
@@ -110,6 +115,7 @@ def add(
         if dry_run:
             _preview(output, how, entries)
             return
+        confirm(in_one_line(f"Add entries to {stream}?"), "add them", yes=True)
         added = AddedEntries()
         typed = (*fields, *(("--json", text) if text is not None else ()), *(("--from", file) if file else ()))
 
@@ -125,7 +131,9 @@ def add(
             if added.count or file is not None:
                 output.report({"stream": stream, "added": added.count, "first_id": added.first, "last_id": added.last})
         if not added.count and file is None:
-            raise NotAddedError(f"nothing was added: there is no stream {stream!r} (--no-create)")
+            from millstream.console.changes.plan import TargetMissingError  # noqa: PLC0415 - help does not need it
+
+            raise TargetMissingError(f"nothing was added: there is no stream {stream!r} (--no-create)")
     sys.exit(0 if not added.missing else FAILED)
 
 
@@ -208,12 +216,15 @@ async def _add(line: "Line", how: AddOptions, entries: Iterable[list[bytes]], ad
         try:
             answers = await near.calls(commands) if commands else []
         except Disconnected as error:
-            raise NotAddedError(_unsure(error, added.count, len(commands))) from None
+            raise Disconnected(_unsure(error, added.count, len(commands)), sent=error.sent) from None
         for reply in answers:
             if not isinstance(reply, Exception):
                 added.take(reply)
         if (refused := next((reply for reply in answers if isinstance(reply, Exception)), None)) is not None:
-            raise NotAddedError(f"{how.stream}: {refused}; {added.count} entries were added")
+            from millstream.console.changes.plan import ChangeRefusedError  # noqa: PLC0415 - as above
+
+            kind = NotAddedError if added.count else ChangeRefusedError
+            raise kind(f"{how.stream}: {refused}; {added.count} entries were added")
         if wrong is not None:
             raise UsageError(f"{wrong}; {added.count} entries before it were added") from None
 
@@ -256,7 +267,7 @@ def _batches(how: AddOptions, entries: Iterable[list[bytes]]) -> "Iterator[tuple
 
 def _unsure(error: Disconnected, count: int, batch: int) -> str:
     if not error.sent:
-        return f"the server cannot be reached ({error}); {count} entries were added"
+        return f"{error}; {count} entries were added"
     return (
         f"the connection broke ({error}): {count} entries were added; of the {batch} after them it is not known, so "
         "look before you add them again"

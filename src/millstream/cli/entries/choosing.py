@@ -1,7 +1,6 @@
 """The options that say how entries are decoded and which of them are wanted: ``--as``, ``--where``, ``--grep``."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
@@ -9,10 +8,7 @@ import click
 from millstream.errors import UsageError
 
 if TYPE_CHECKING:
-    from millstream.console.model.entries import EntryView
-    from millstream.console.payloads.conditions import Condition
-    from millstream.console.payloads.decode import Form
-    from millstream.console.payloads.entry import EntryPayload
+    from millstream.console.payloads.choice import EntryChoice
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -50,33 +46,7 @@ def choosing_options(command: Command) -> Command:
     return command
 
 
-@dataclass(frozen=True, slots=True)
-class EntryChoice:
-    """How entries are decoded, and which are wanted.
-
-    Attributes:
-        form: of values; None to find out.
-        conditions: all of them hold for those wanted.
-    """
-
-    form: "Form | None" = None
-    conditions: "tuple[Condition, ...]" = ()
-
-    def payload(self, entry: "EntryView") -> "EntryPayload":
-        """What is in an entry."""
-        from millstream.console.payloads.entry import EntryPayload  # noqa: PLC0415 - help does not need it
-
-        return EntryPayload(entry.fields, self.form)
-
-    def fits(self, entry: "EntryView") -> bool:
-        """Whether it is wanted."""
-        if not self.conditions:
-            return True
-        payload = self.payload(entry)
-        return all(condition.holds(payload) for condition in self.conditions)
-
-
-def choice_of(decoding: str, where: Sequence[str] = (), grep: Sequence[str] = ()) -> EntryChoice:
+def choice_of(decoding: str, where: Sequence[str] = (), grep: Sequence[str] = ()) -> "EntryChoice":
     """The options as one choice.
 
     Args:
@@ -87,13 +57,10 @@ def choice_of(decoding: str, where: Sequence[str] = (), grep: Sequence[str] = ()
     Raises:
         UsageError: a condition is none; the text says what is wrong with it.
     """
-    from millstream.console.payloads.conditions import has_text, parse  # noqa: PLC0415 - help does not need it
+    from millstream.console.payloads import choice  # noqa: PLC0415 - help does not need it
 
-    found = [has_text(text) for text in grep]
-    for text in where:
-        try:
-            found.append(parse(text))
-        except ValueError as reason:
-            raise UsageError(f"--where {text!r}: {reason}") from None
     form: Any = None if decoding == "auto" else decoding
-    return EntryChoice(form, tuple(found))
+    try:
+        return choice.choice_of(form, where, grep)
+    except ValueError as reason:
+        raise UsageError(f"--where {reason}") from None

@@ -15,9 +15,9 @@ from millstream.errors import UsageError
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from millstream.cli.entries.choosing import EntryChoice
     from millstream.console.model.entries import EntryView
     from millstream.console.model.entry.standing import EntryFound
+    from millstream.console.payloads.choice import EntryChoice
 
 _WIDE = {"max_content_width": 110}
 _ID = re.compile(r"\d{1,20}(-\d{1,20})?", re.ASCII)

@@ -7,7 +7,7 @@ more is waited for.
 import os
 import select
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from millstream.cli.shared.output import FORMATS, Column, Output, Table
@@ -15,9 +15,8 @@ from millstream.cli.shared.printing import in_one_line, json_text, size_text, ti
 from millstream.printable import printable
 
 if TYPE_CHECKING:
-    from millstream.cli.entries.choosing import EntryChoice
     from millstream.console.model.entries import EntryView
-    from millstream.console.payloads.entry import EntryPayload
+    from millstream.console.payloads.choice import EntryChoice
 
 ENTRY_FORMATS = (*FORMATS, "raw")
 
@@ -64,30 +63,20 @@ class EntryOutput:
 
     def line(self, entry: "EntryView") -> str:
         """An entry in one line, for people."""
+        from millstream.console.payloads.choice import values_of  # noqa: PLC0415 - help does not need it
+
         payload = self._choice.payload(entry)
         parts = [time_text(_time(entry)), entry.id]
         if self._many:
             parts.insert(1, in_one_line(entry.stream))
-        for name, value in self._values(payload):
+        for name, value in values_of(payload, self._names):
             parts.append(f"{in_one_line(name)}={value_text(value, self._cut)}")
         return "  ".join(parts)
 
-    def _values(self, payload: "EntryPayload") -> Iterator[tuple[str, object]]:
-        if not self._names:
-            yield from ((name, found.value) for name, found in payload.fields)
-        for name in self._names:
-            if found := payload.at(name):
-                yield name, found[0] if len(found) == 1 else found
-
     def _row(self, entry: "EntryView") -> tuple[object, ...]:
-        """Of JSON: each field once, by its name; what came before under the same name is in ``repeated``."""
-        fields: dict[str, object] = {}
-        repeated = []
-        for name, value in self._values(self._choice.payload(entry)):
-            if name in fields:
-                repeated.append([name, fields[name]])
-            fields[name] = value
-        return entry.stream, entry.id, _time(entry), fields, repeated
+        from millstream.console.payloads.choice import row_of  # noqa: PLC0415 - help does not need it
+
+        return row_of(entry, self._choice.payload(entry), self._names)
 
     def _cells(self, entry: "EntryView") -> tuple[object, ...]:
         stream, ident, time, fields, _ = self._row(entry)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from millstream.cli.entries.choosing import SYNTAX, EntryChoice, choice_of, choosing_options
+from millstream.cli.entries.choosing import SYNTAX, choice_of, choosing_options
 from millstream.cli.entries.shown import ENTRY_FORMATS, EntryOutput, flushed
 from millstream.cli.shared.asking import ask_repeatedly
 from millstream.cli.shared.output import Output, exits, url_option
@@ -17,6 +17,7 @@ from millstream.errors import UsageError
 if TYPE_CHECKING:
     from millstream.client.line import Line
     from millstream.console.model.entries import EntryView
+    from millstream.console.payloads.choice import EntryChoice
     from millstream.console.reading.following import Arrived
 
 _WIDE = {"max_content_width": 110}
@@ -114,7 +115,7 @@ class TailRange:
     """
 
     streams: Sequence[str]
-    choice: EntryChoice
+    choice: "EntryChoice"
     count: int | None = None
     since: int | None = None
     until: int | None = None

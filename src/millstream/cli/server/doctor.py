@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from millstream.cli.shared.output import FAILED, OK, Column, Output, Table, exits, output_option
+from millstream.cli.shared.servers import ServerUrl
 from millstream.cli.shared.time_options import SPAN_HELP, span
 from millstream.errors import UsageError
 from millstream.printable import printable
@@ -28,7 +29,7 @@ _CODES = {"ok": OK, "note": OK, "warning": FAILED, "problem": PROBLEM}
 
 
 @click.command()
-@click.argument("target", required=False, metavar="[DIR|URL]")
+@click.argument("target", required=False, type=ServerUrl(), metavar="[DIR|URL]")
 @click.option(
     "--pending-older",
     metavar="SPAN",

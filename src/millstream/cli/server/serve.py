@@ -1,12 +1,19 @@
 """``millstream serve``: the command line of the server."""
 
+import socket
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
+from millstream.cli.shared.extras import check_extra
 from millstream.cli.shared.paths import LocalPath
-from millstream.errors import ConfigError
+from millstream.errors import ConfigError, UsageError
+
+if TYPE_CHECKING:
+    from millstream.server.beside import Companion
+    from millstream.server.settings import Settings
 
 DEFAULT_DIR = Path("millstream-data")
 _PORTS = click.IntRange(0, 65535)
@@ -67,6 +74,12 @@ def _assignments(ctx: click.Context, param: click.Parameter, values: tuple[str, 
 )
 @click.option("--aclfile", type=_FILE, help="File of users, read at the start and by ACL LOAD, written by ACL SAVE.")
 @click.option(
+    "--console",
+    "console_port",
+    type=_PORTS,
+    help="Show the server in the browser too, at this TCP port of this machine, read-only; 0 picks a free one.",
+)
+@click.option(
     "--set",
     "parameters",
     multiple=True,
@@ -90,6 +103,7 @@ def serve(  # noqa: PLR0917 - click passes every option by name
     maxclients: int | None,
     requirepass: str | None,
     aclfile: Path | None,
+    console_port: int | None,
     parameters: dict[str, str],
 ) -> None:
     """Run the stream server.
@@ -102,10 +116,12 @@ def serve(  # noqa: PLR0917 - click passes every option by name
       millstream serve --port 6400 --dir /var/lib/millstream
       millstream serve --port 0 --memory                        for a test: a free port, nothing kept
       millstream serve --no-tcp --unixsocket /run/millstream/sock --dir /var/lib/millstream
+      millstream serve --port 6400 --memory --console 8379      with its pages at http://127.0.0.1:8379/
       millstream serve --host 0.0.0.0 --aclfile users.acl --set maxclients=500
 
     Exit code: 0 ended as asked, 1 it could not start or the disk failed (one line says what to do), 2 the command line
-    is invalid. docs/server.md lists the parameters of --set; `redis-cli CONFIG GET '*'` shows them.
+    is invalid. docs/server.md lists the parameters of --set; `redis-cli CONFIG GET '*'` shows them. --console is a
+    process of its own that ends with the server; it needs: pip install 'millstream[console]'.
     """
     try:
         from millstream.server.process import run_server  # noqa: PLC0415 - `serve --help` does not need it
@@ -144,4 +160,40 @@ def serve(  # noqa: PLR0917 - click passes every option by name
         ),
         aclfile=aclfile,
     )
-    sys.exit(run_server(settings))
+    try:
+        companion = (
+            None if console_port is None else _console(settings, console_port, parameters.get("requirepass", ""))
+        )
+    except UsageError as error:
+        raise click.UsageError(str(error)) from None
+    sys.exit(run_server(settings, companion))
+
+
+def _console(settings: "Settings", port: int, password: str) -> "Companion":
+    """The console beside the server: a process of its own, which ends with it.
+
+    Args:
+        settings: of the server.
+        port: where the console listens on this machine; 0 for a free one.
+        password: of the server's default user; empty for none.
+
+    Raises:
+        UsageError: it could not run, or not reach the server; nothing was started.
+    """
+    from millstream.server.beside import Companion  # noqa: PLC0415 - `serve --help` does not need it
+
+    check_extra("console", "--console")
+    if settings.port is None and settings.unixsocket is None:
+        raise UsageError(
+            "--console reaches the server by plain TCP or a unix socket, and neither is listened to: run "
+            "`millstream console` with the URL and certificates of a client"
+        )
+    with socket.socket() as opened:
+        opened.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            opened.bind(("127.0.0.1", port))
+        except OSError as error:
+            raise UsageError(f"--console {port}: {error.strerror}: give another port, or 0 for a free one") from None
+    argv = [sys.executable, "-c", "from millstream.cli.main import main; main()"]
+    argv += ["console", "--port", str(port), "--ends-with-stdin"]
+    return Companion("console", argv, f"millstream console --port {port}", password)

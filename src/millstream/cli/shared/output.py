@@ -22,10 +22,10 @@ from typing import IO, TYPE_CHECKING, Any, TypeVar
 import click
 
 from millstream.cli.shared.extras import advice
-from millstream.cli.shared.layout import GAP, Need, fit
-from millstream.cli.shared.printing import Kind, cell, in_one_line, json_text, shown
+from millstream.cli.shared.printing import Kind, csv_cell, in_one_line, json_text, shown
 from millstream.errors import MillstreamError
 from millstream.printable import printable
+from millstream.scales import GAP, Need, fit
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -111,8 +111,34 @@ def output_option(command: Command) -> Command:
 
 
 def url_option(command: Command) -> Command:
-    """The option ``--url`` of every subcommand that asks a server."""
-    return click.option("--url", help="Server. Default: MILLSTREAM_URL, REDIS_URL, redis://127.0.0.1:6379/0.")(command)
+    """The options ``--url`` and ``--context`` of every subcommand that asks a server; the argument is ``url`` alone."""
+    url = click.option("--url", callback=_of("given_url"), help="Server.  [default: see `millstream config show`]")
+    return context_option(url(command))
+
+
+def context_option(command: Command) -> Command:
+    """The option ``--context``, for commands whose ``--url`` has a meaning of its own."""
+    option = click.option(
+        "--context",
+        metavar="NAME",
+        is_eager=True,  # the callback of --url looks at what this one kept
+        expose_value=False,
+        callback=_of("given_context"),
+        help="Server by its name: `millstream context ls`.",
+    )
+    return option(command)
+
+
+def _of(name: str) -> Callable[[click.Context, click.Parameter, str | None], str | None]:
+    """A callback of ``servers.py``, which is loaded when an option is read, and not for help."""
+
+    def callback(ctx: click.Context, param: click.Parameter, value: str | None) -> str | None:
+        from millstream.cli.shared import servers  # noqa: PLC0415 - which needs what is here
+
+        found: str | None = getattr(servers, name)(ctx, param, value)
+        return found
+
+    return callback
 
 
 class Output:
@@ -211,9 +237,9 @@ class Output:
     def _csv(self, table: Table) -> None:
         writer = csv.writer(self._out, lineterminator="\n")
         lines = in_one_line if self._out.isatty() else printable
-        writer.writerow([_csv_cell(column.name, lines) for column in table.columns])
+        writer.writerow([csv_cell(column.name, lines) for column in table.columns])
         for row in table.rows:
-            writer.writerow([_csv_cell(value, lines) for value in row])
+            writer.writerow([csv_cell(value, lines) for value in row])
 
     def _facts(self, facts: Mapping[str, object], columns: Mapping[str, Column]) -> None:
         named = [(columns.get(name, Column(name)), value) for name, value in facts.items()]
@@ -361,17 +387,3 @@ def _needs(columns: Sequence[Column], rows: list[list[str]]) -> list[Need]:
         widest = max((cell_len(row[at]) for row in rows), default=0)
         needs.append(Need(max(heading, widest), heading, column.rank, prose=column.kind == "prose"))
     return needs
-
-
-def _csv_cell(value: object, lines: Callable[[str], str]) -> object:
-    """A cell of CSV that moves no cursor, in a terminal or in a file that is shown on one, and is no formula.
-
-    Args:
-        value: to be shown.
-        lines: escapes a text; in a file ends of lines stay.
-    """
-    found = cell(value)
-    if not isinstance(found, str) or isinstance(value, float):
-        return found
-    # spreadsheets run such a cell, and an apostrophe is how one says that it is text
-    return ("'" if found.lstrip().startswith(("=", "+", "-", "@")) else "") + lines(found)

@@ -7,6 +7,7 @@ import click
 
 from millstream.cli.shared.output import Column, Output, Table, exits, output_option
 from millstream.cli.shared.paths import LocalPath
+from millstream.cli.shared.servers import ServerUrl
 from millstream.cli.shared.signals import ended_by_signal
 from millstream.cli.shared.time_options import span
 from millstream.errors import UsageError
@@ -33,7 +34,7 @@ _OUTLOOK = (
 
 
 @click.command()
-@click.argument("url")
+@click.argument("url", type=ServerUrl())
 @click.argument("streams", nargs=-1)
 @click.option("--to", required=True, type=LocalPath(), metavar="DIR", help="The archive; made if new.")
 @click.option(
@@ -73,12 +74,12 @@ def archive(  # noqa: PLR0917 - click passes every option by name
 ) -> None:
     """Move streams to Parquet files, and trim them of what is archived and no group still needs.
 
-    URL is a server's (redis://, rediss://, unix://), STREAMS are keys there. Entries are archived as they are: both
-    halves of the id, every field in its order, bytes as stored. A file holds one stream and one hour; small ones are
-    merged. Only when the archive has them on disk are entries removed from the stream, and only those that every
-    consumer group has read and acknowledged: the oldest pending entry of any group, or the last one it read, is the
-    limit. A group that has read nothing holds everything. Readers without a group (XREAD, most Spark queries) cannot be
-    seen: give them time with --keep.
+    URL is a server's (redis://, rediss://, unix://, or context:NAME), STREAMS are keys there. Entries are archived as
+    they are: both halves of the id, every field in its order, bytes as stored. A file holds one stream and one hour;
+    small ones are merged. Only when the archive has them on disk are entries removed from the stream, and only those
+    that every consumer group has read and acknowledged: the oldest pending entry of any group, or the last one it
+    read, is the limit. A group that has read nothing holds everything. Readers without a group (XREAD, most Spark
+    queries) cannot be seen: give them time with --keep.
 
     Kill it at any moment and run it again: no entry is lost, none is archived twice. One job an archive.
 
@@ -94,7 +95,8 @@ def archive(  # noqa: PLR0917 - click passes every option by name
       spark.read.format("millstream").option("url", URL).option("stream", "orders").option("archive", "/data/archive")
 
     Exit code: 0 done or stopped as asked, 1 it could not go on (mend that and run it again), 2 the command line is
-    invalid. Needs a Java 17+ runtime and: pip install 'millstream[spark]'. docs/archive.md says what is promised.
+    invalid, 3 no server, 5 refused. Needs a Java 17+ runtime and: pip install 'millstream[spark]'. docs/archive.md
+    says what is promised.
     """
     with exits("millstream archive"):
         seconds = span("--every", every, "s") / 1000

@@ -12,6 +12,7 @@ _QUERIES = (
     Column("state"),
     Column("batch", rank=3),
     Column("rows", "count", "rows in it", rank=9),
+    Column("input_rows_per_second", "count", "coming in/s", rank=14),
     Column("rows_per_second", "count", "rows/s", rank=4),
     Column("batch_ms", "span", "it took", rank=10),
     Column("lag", "count", rank=1),
@@ -20,8 +21,26 @@ _QUERIES = (
     Column("at_ms", "time", "last report", rank=6),
     Column("host", rank=12),
     Column("pid", rank=13),
+    Column("watermark_ms", "time", rank=15),
+    Column("state_rows", "count", "rows of state", rank=16),
     Column("error", "prose", "last error", rank=2),
 )
+_PHASES = (Column("phase"), Column("ms", "span", "took"))
+_PLACES = (
+    Column("stream"),
+    Column("id", title="read up to"),
+    Column("n", "count", "added then"),
+    Column("latest_n", "count", "added in all then"),
+)
+_RECENT = (
+    Column("at_ms", "time", "at"),
+    Column("input_rows_per_second", "count", "coming in/s"),
+    Column("rows_per_second", "count", "rows/s"),
+    Column("batch_ms", "span", "it took"),
+    Column("rows", "count"),
+    Column("lag", "count"),
+)
+_LAST = 10  # batches that people see
 _FOR_PEOPLE = ("name", "id", "run", "state", "batch", "rows_per_second", "lag", "total_rows", "at_ms", "error")
 
 
@@ -33,6 +52,7 @@ def spark() -> None:
     Examples:
       millstream spark ls
       millstream spark ls -o json | jq '.[] | select(.state == "failed")'
+      millstream spark show orders-lake
     """
 
 
@@ -75,3 +95,34 @@ def ls(url: str | None, as_json: bool, form: str) -> None:
                 empty="No query has reported to this server.",
             )
         )
+
+
+@spark.command()
+@click.argument("query")
+@url_option
+@output_option
+def show(query: str, url: str | None, form: str) -> None:
+    """Show QUERY: its rates, how long each phase of its last batch took, where it stands, its last batches.
+
+    QUERY is a name, an id or the beginning of one, as `ls` shows them; of several of one name the last that reported.
+
+    \b
+    Examples:
+      millstream spark show orders-lake
+      millstream spark show 3f2a9c1e -o json | jq .phases
+
+    Exit code: 0 done, 1 not done, 2 the command line is invalid, 3 no server, 4 no such query, 5 refused.
+    """
+    from millstream.spark.monitoring.store import find  # noqa: PLC0415 - help must not wait for it
+
+    with exits("millstream spark show"):
+        facts = find(url, query)
+        phases = [*(facts["phases"] or {}).items()]
+        places = [[place[column.name] for column in _PLACES] for place in facts["places"] or ()]
+        recent = (facts["recent"] or [])[-_LAST if form == "table" else 0 :]
+        tables = [
+            Table("phases", _PHASES, phases, empty="No batch is done yet."),
+            Table("places", _PLACES, places, empty="It reads no stream by itself."),
+            Table("recent", _RECENT, recent, empty="No batch is done yet."),
+        ]
+        Output(form).report({column.name: facts[column.name] for column in _QUERIES}, tables, _QUERIES)

@@ -30,7 +30,7 @@ def recover(  # noqa: PLR0917 - click passes every option by name
     key: str | None,
     size: int,
     yes: bool,
-    url: str | None,
+    url: str,
     form: str,
 ) -> None:
     """Settle entries of STREAM that have been pending for too long: what crashed workers left.
@@ -57,11 +57,9 @@ def recover(  # noqa: PLR0917 - click passes every option by name
           bad = entries.fields["amount"].isNull() | (entries.deliveries > 5)
           return entries.select("id", F.when(bad, "dead").otherwise("release").alias("verdict"))
 
-    Exit code: 0 done, 1 it could not be done, 2 the command line or the function's result is invalid, 130
-    interrupted.
+    Exit code: 0 done, 1 it could not be done, 2 the command line or the function's result is invalid, 3 no server, 5
+    refused, 130 interrupted.
     """
-    from millstream.client.url import find_url  # noqa: PLC0415 - help does not need it
-
     with exits("millstream recover"):
         from millstream.spark import session  # noqa: PLC0415 - as above
         from millstream.spark.recovery.recover import recover as run  # noqa: PLC0415 - as above
@@ -72,16 +70,18 @@ def recover(  # noqa: PLR0917 - click passes every option by name
         if reason and verdict != "dead":
             raise UsageError("--reason is for --verdict dead; a function gives reasons in a column of that name")
         idle_ms = span("--min-idle", min_idle)
-        if verdict == "ack" and not yes:
+        if verdict == "ack":
             question = f"Acknowledge every entry of {group!r} that was idle for {min_idle}, so that nobody handles it?"
-            confirm(question, "acknowledge")
+            confirm(question, "acknowledge", yes=yes)
+        else:
+            confirm(f"Settle every entry of {group!r} that was idle for {min_idle}?", "settle them", yes=True)
         called = None if function is None else load_function(function)
         # one decision for all entries needs no Java
         spark = None if called is None else session("millstream recover", quiet=True, spark__log__level="ERROR")
         output = Output(form)
         with output.progress({"recover": "Settling"}, unit="entries") as tell:
             outcome = run(
-                spark, find_url(url), stream, group, idle_ms, called,
+                spark, url, stream, group, idle_ms, called,
                 verdict=verdict, reason=reason, dead=key, slice_size=size,
                 progress=lambda done, total: tell("recover", done, total),
             )  # fmt: skip

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 import click
 
 from millstream.cli.shared.output import Column, Output, exits, output_option
+from millstream.cli.shared.servers import ServerUrl
 from millstream.cli.shared.signals import ended_by_signal
 from millstream.cli.shared.time_options import instant
 from millstream.errors import UsageError
@@ -23,9 +24,11 @@ _COLUMNS = (
 
 
 @click.command()
-@click.argument("source")
+@click.argument("source", type=ServerUrl())
 @click.argument("stream")
-@click.option("--to", "target", required=True, metavar="URL", help="The server that gets the entries.")
+@click.option(
+    "--to", "target", required=True, type=ServerUrl(), metavar="URL", help="The server that gets the entries."
+)
 @click.option("--as", "into", metavar="KEY", help="The stream there.  [default: STREAM]")
 @click.option("--since", metavar="TIME", help="Entries from this time on.")
 @click.option("--until", metavar="TIME", help="Entries before this time.")
@@ -51,10 +54,10 @@ def replay(  # noqa: PLR0917 - click passes every option by name
 ) -> None:
     """Write entries of an archive or a stream into a stream again, each once.
 
-    SOURCE is the directory of an archive that `millstream archive` wrote, or the URL of a server; STREAM is the key
-    there. Every transaction at the target holds entries and how far they reach, so a replay that was killed goes on
-    where it was when the same command is run again. It keeps order. What is in a stream is replayed up to its end at
-    the start.
+    SOURCE is the directory of an archive that `millstream archive` wrote, or the URL of a server (or context:NAME);
+    STREAM is the key there. Every transaction at the target holds entries and how far they reach, so a replay that
+    was killed goes on where it was when the same command is run again. It keeps order. What is in a stream is
+    replayed up to its end at the start.
 
     \b
     Examples:
@@ -68,8 +71,9 @@ def replay(  # noqa: PLR0917 - click passes every option by name
     with --ids keep the target must be new, or behind. The cursor is a key at the target, millstream:replay:..., that
     goes 7 days after the end.
 
-    Exit code: 0 done, 1 it could not go on (mend that and run it again), 2 the command line is invalid, 130 stopped by
-    SIGTERM or Ctrl-C. Needs no Java, but: pip install 'millstream[spark]'. docs/archive.md says what is promised.
+    Exit code: 0 done, 1 it could not go on (mend that and run it again), 2 the command line is invalid, 3 no server,
+    5 refused, 130 stopped by SIGTERM or Ctrl-C. Needs no Java, but: pip install 'millstream[spark]'. docs/archive.md
+    says what is promised.
     """
     with exits("millstream replay"):
         from millstream.spark.archiving.replay_model import Replay  # noqa: PLC0415 - help does not wait for Arrow

@@ -14,7 +14,7 @@ from millstream.cli.shared.printing import Kind
     "--stream-pattern", "--pattern", metavar="GLOB", help="Keys like this (as SCAN MATCH). Default: all streams."
 )
 @output_option
-def sql(query: str, url: str | None, stream: str | None, stream_pattern: str | None, form: str) -> None:
+def sql(query: str, url: str, stream: str | None, stream_pattern: str | None, form: str) -> None:
     """SQL over the streams of any server.
 
     \b
@@ -36,14 +36,12 @@ def sql(query: str, url: str | None, stream: str | None, stream_pattern: str | N
       millstream sql 'SELECT stream, `group`, lag FROM groups ORDER BY lag DESC LIMIT 10' --stream-pattern 'orders*'
       millstream sql "SELECT reason, count(*) FROM dead GROUP BY 1" --stream orders -o json
 
-    Exit code: 0 done, 2 the query or an option is invalid, 1 anything else, 130 interrupted.
+    Exit code: 0 done, 2 the query or an option is invalid, 3 no server, 5 refused, 1 anything else, 130 interrupted.
     """
-    from millstream.client.url import find_url  # noqa: PLC0415 - help does not need it
-
     with exits("millstream sql"):
         from millstream.spark.sessions.sql import run  # noqa: PLC0415 - as above
 
-        options = {"url": find_url(url)}
+        options = {"url": url}
         if stream is not None:
             options["stream"] = stream
         if stream_pattern is not None or stream is None:

@@ -8,7 +8,7 @@ from typing import IO, TYPE_CHECKING, Any, TypeVar, cast
 
 import click
 
-from millstream.cli.changes.changing import note, write_down
+from millstream.cli.changes.changing import Ask, made, prepared_by, show_only
 from millstream.cli.shared.asking import ask
 from millstream.cli.shared.confirm import confirm
 from millstream.cli.shared.output import FAILED, Column, Output, Table, exits, output_option, url_option
@@ -20,6 +20,10 @@ from millstream.errors import UsageError
 if TYPE_CHECKING:
     from millstream.client.dead_letter.put_back import PutBackOutcome, StoredLetter
     from millstream.client.line import Line
+    from millstream.console.changes.gather import Counting
+    from millstream.console.changes.guard import ChangeOutcome
+    from millstream.console.changes.letters.making import ChosenLetters
+    from millstream.console.changes.making import Prepared
     from millstream.worker.dead_letter_admin import DeadLetterAdmin, DeadLetterStream, LetterFilter
 
 Command = TypeVar("Command", bound=Callable[..., Any])
@@ -94,6 +98,16 @@ def _choice(command: Command) -> Command:
         click.option("--group", help="Given up by this group."),
         click.option("--error", metavar="TEXT", help="With this in the error's text, in any case."),
         click.option("--reason", help="Of this reason: error, nack, reject, invalid, overdue."),
+    ):
+        command = option(command)
+    return command
+
+
+def _shown_first(command: Command) -> Command:
+    """The options of what can be looked at before it is done: ``dry_run`` and ``yes``."""
+    for option in (
+        click.option("--yes", is_flag=True, help="Do not ask."),
+        click.option("--dry-run", is_flag=True, help="Only show what would happen; nothing is changed."),
     ):
         command = option(command)
     return command
@@ -174,7 +188,7 @@ def show(stream: str, id: str, url: str | None, key: str | None, form: str) -> N
             raise NotThereError(f"there is no letter {id} in {place}; `millstream dead ls {stream}` lists them")
         output = Output(form)
         _show(output, _whole(found[0]))
-        if why := _no_letter(found[0]):
+        if why := found[0].strange:
             output.say(f"{id} in {place} is {why}")
 
 
@@ -185,7 +199,7 @@ def show(stream: str, id: str, url: str | None, key: str | None, form: str) -> N
 @click.option("--all", "everything", is_flag=True, help="All letters of this dead-letter stream.")
 @click.option("--all-groups", is_flag=True, help="For every group of the stream, not only the one that gave up.")
 @click.option("--rate", type=click.FloatRange(0.1), default=100, show_default=True, help="Most entries a second.")
-@click.option("--yes", is_flag=True, help="Do not ask.")
+@_shown_first
 @_where
 @output_option
 def retry(  # noqa: PLR0917 - click passes every option by name
@@ -194,6 +208,7 @@ def retry(  # noqa: PLR0917 - click passes every option by name
     everything: bool,
     all_groups: bool,
     rate: float,
+    dry_run: bool,
     yes: bool,
     url: str | None,
     key: str | None,
@@ -209,40 +224,43 @@ def retry(  # noqa: PLR0917 - click passes every option by name
     none of our workers, Spark or your own programs, get it either way.
 
     STREAM is the stream or its dead-letter stream. Name letters by ID, or choose them by options, or say --all: then it
-    asks first.
+    asks first. Broken off, the same command line goes on with the letters that are left.
 
     \b
     Examples:
       millstream dead retry orders 1763721600000-0
+      millstream dead retry orders --error timeout --dry-run
       millstream dead retry orders --reason error --since 2026-03-01T12:00:00 --yes
       millstream dead retry orders --all --rate 10
     """
     from millstream.client.dead_letter.put_back import PutBackOutcome  # noqa: PLC0415 - help does not need it
+    from millstream.console.changes.letters import making  # noqa: PLC0415 - as above
 
     with exits("millstream dead retry"):
-        output = Output(form)
-        choice, place, outcome = _chosen(chosen), _place(url, stream, key), PutBackOutcome()
-        wanted, letters = _wanted(url, place, ids, choice, everything)
-        if not ids:
-            _agree("retry", _question(letters, place, all_groups), len(wanted), yes)
-        with output.progress({"retry": "Putting back"}, unit="letters") as tell:
-            try:
-                ask(
-                    url,
-                    lambda line: _admin(line, place).put_back(
-                        wanted,
-                        all_groups=all_groups,
-                        rate=rate,
-                        progress=lambda done: tell("retry", done, len(wanted)),
-                        outcome=outcome,
-                    ),
-                )
-            finally:  # also when interrupted
-                _say_unsettled(outcome)
+        output, options, outcome = Output(form), Ask(url, form, dry_run, yes), PutBackOutcome()
+        wanted = _wanted(ids, chosen, everything)  # what is invalid is said before a server is asked
+        place = _place(url, stream, key)
+        words = ("millstream", "dead", "retry", place, *(ids or _options(chosen)))
+        words += ("--all-groups",) if all_groups else ()
+
+        async def make(line: "Line", tell: "Counting") -> "Prepared":
+            return await making.retry(
+                line, place, wanted, words, all_groups=all_groups, rate=rate, outcome=outcome, tell=tell
+            )
+
+        found = prepared_by(options, output, make, "letters")
+        if dry_run:
+            show_only(output, found)
+            return
+        if found.entries:
+            confirm(in_one_line(found.plan.question), "retry", yes=yes or bool(ids))
+        try:
+            done = made(options, output, found, "letters")
+        finally:  # also when interrupted
+            _say_unsettled(outcome)
         _report(output, outcome, all_groups)
-        words = ("dead", "retry", place, *(ids or _options(chosen)), *(("--all-groups",) if all_groups else ()))
-        note(url, words, stream=place, done=len(outcome.returned))
-        _say_none(output, place, wanted)
+        _say_audit(output, done)
+        _say_none(output, place, found.entries)
     sys.exit(0 if not outcome.refused and not (ids and outcome.gone) else FAILED)
 
 
@@ -281,14 +299,14 @@ def edit(  # noqa: PLR0917 - as above
       millstream dead edit orders 1763721600000-0 --print | jq '.amount = "7"' > fixed.json
       millstream dead edit orders 1763721600000-0 --from fixed.json --yes
     """
-    from millstream.cli.worker.editor import difference  # noqa: PLC0415 - help does not need it
-    from millstream.client.dead_letter.put_back import PutBackOutcome  # noqa: PLC0415 - as above
-    from millstream.console.payloads.editing import document_of  # noqa: PLC0415 - as above
+    from millstream.client.dead_letter.put_back import PutBackOutcome  # noqa: PLC0415 - help does not need it
+    from millstream.console.changes.letters import making  # noqa: PLC0415 - as above
+    from millstream.console.payloads.editing import difference, document_of  # noqa: PLC0415 - as above
 
     with exits("millstream dead edit"):
         output, outcome = Output(form), PutBackOutcome()
-        place = _place(url, stream, key)
-        one, before = _editable(url, place, id)
+        options, place = Ask(url, form, dry_run, yes), _place(url, stream, key)
+        _, before = ask(url, lambda line: making.editable(line, place, id))
         document = document_of(before)
         if only_print:
             sys.stdout.write(document)
@@ -304,16 +322,12 @@ def edit(  # noqa: PLR0917 - as above
             _forget(kept)
             output.say("Nothing was put back (--dry-run).")
             return
-        flat = [part for pair in after for part in pair]
-
-        async def work(line: "Line") -> str:
-            await _admin(line, place).put_back([one.id], outcome=outcome, edited={one.id: flat})
-            return await _write_down(line, place, one) if outcome.returned else ""
-
         try:
-            _agree("edit", _edit_question(one), 1, yes)
-            if why := ask(url, work):
-                output.say(why)
+            found = prepared_by(
+                options, output, lambda line, _: making.edit(line, place, id, after, outcome=outcome), "letters"
+            )
+            confirm(in_one_line(found.plan.question), "edit", yes=yes)
+            _say_audit(output, made(options, output, found, "letters"))
         finally:  # also when interrupted
             _say_unsettled(outcome)
             if outcome.returned:
@@ -322,29 +336,6 @@ def edit(  # noqa: PLR0917 - as above
                 output.say(f"What you wrote is kept in {kept}; --from takes it.")
         _report(output, outcome, all_groups=False)
     sys.exit(0 if outcome.returned else FAILED)
-
-
-def _editable(url: str | None, place: str, ident: str) -> "tuple[StoredLetter, list[tuple[bytes, bytes]]]":
-    """A letter, and the fields of its entry.
-
-    Args:
-        url: of the server.
-        place: key of the dead-letter stream.
-        ident: the letter's id.
-
-    Raises:
-        NotThereError: there is none of that id.
-        UsageError: it is no dead letter.
-    """
-    from millstream.worker.registry.lookup import NotThereError  # noqa: PLC0415 - help does not need it
-
-    found, _ = ask(url, lambda line: _admin(line, place).find([ident]))
-    if not found:
-        raise NotThereError(f"there is no letter {ident} in {place}; `millstream dead ls {place}` lists them")
-    if found[0].letter is None:
-        raise UsageError(f"{ident} in {place} is {_no_letter(found[0])}")
-    flat = found[0].letter.fields
-    return found[0], list(zip(flat[::2], flat[1::2], strict=True))
 
 
 def _corrected(
@@ -377,38 +368,19 @@ def _forget(kept: Path | None) -> None:
         kept.unlink(missing_ok=True)
 
 
-async def _write_down(line: "Line", place: str, one: "StoredLetter") -> str:
-    """Put an edit into the audit stream; what to say if that failed."""
-    from millstream.console.changes.plan import ChangePlan, Undo  # noqa: PLC0415 - as above
-
-    letter = one.letter
-    assert letter is not None
-    words = ("millstream", "dead", "edit", place, one.id)
-    undo = Undo(note="It cannot be undone: its letter is gone, and the corrected entry is on its stream.")
-    return await write_down(line, ChangePlan("dead edit", letter.stream, letter.group, words, "", undo=undo), 1)
-
-
-def _edit_question(one: "StoredLetter") -> str:
-    letter = one.letter
-    assert letter is not None
-    return in_one_line(
-        f"Put the corrected entry back on {letter.stream} for the group that gave up on it only ({letter.group}), and "
-        "remove its letter?"
-    )
-
-
 @dead.command(context_settings=_WIDE)
 @click.argument("stream")
 @click.argument("ids", metavar="[ID]...", nargs=-1)
 @_choice
 @click.option("--all", "everything", is_flag=True, help="All letters of this dead-letter stream.")
-@click.option("--yes", is_flag=True, help="Do not ask.")
+@_shown_first
 @_where
 @output_option
 def rm(  # noqa: PLR0917 - as above
     stream: str,
     ids: tuple[str, ...],
     everything: bool,
+    dry_run: bool,
     yes: bool,
     url: str | None,
     key: str | None,
@@ -422,18 +394,29 @@ def rm(  # noqa: PLR0917 - as above
     \b
     Examples:
       millstream dead rm orders 1763721600000-0
-      millstream dead rm orders --reason invalid
+      millstream dead rm orders --reason invalid --dry-run
     """
+    from millstream.console.changes.letters import making  # noqa: PLC0415 - as above
+
     with exits("millstream dead rm"):
-        choice, place = _chosen(chosen), _place(url, stream, key)
-        wanted, _ = _wanted(url, place, ids, choice, everything)
-        _agree("rm", f"Delete {len(wanted)} dead letters of {place} for good?", len(wanted), yes)
-        removed = ask(url, lambda line: _admin(line, place).remove(wanted))
-        output = Output(form)
-        output.report({"removed": removed, "gone": len(wanted) - removed})
-        note(url, ("dead", "rm", place, *(ids or _options(chosen))), stream=place, done=removed)
-        _say_none(output, place, wanted)
-    sys.exit(0 if removed == len(wanted) or not ids else FAILED)
+        output, options = Output(form), Ask(url, form, dry_run, yes)
+        wanted = _wanted(ids, chosen, everything)  # what is invalid is said before a server is asked
+        place = _place(url, stream, key)
+        words = ("millstream", "dead", "rm", place, *(ids or _options(chosen)))
+        found = prepared_by(
+            options, output, lambda line, tell: making.remove(line, place, wanted, words, tell=tell), "letters"
+        )
+        if dry_run:
+            show_only(output, found)
+            return
+        if found.entries:
+            confirm(in_one_line(found.plan.question), "rm", yes=yes)
+        done = made(options, output, found, "letters")
+        gone = found.entries - done.done
+        output.report({"removed": done.done, "gone": gone})
+        _say_audit(output, done)
+        _say_none(output, place, found.entries)
+    sys.exit(0 if not gone or not ids else FAILED)
 
 
 @dead.command(context_settings=_WIDE)
@@ -513,6 +496,11 @@ def _time(entry: str) -> int:
     return int(entry.partition("-")[0])
 
 
+def _say_audit(output: Output, done: "ChangeOutcome") -> None:
+    if done.unaudited:
+        output.say(f"The change is not in the audit stream: {done.unaudited}")
+
+
 async def _letters(line: "Line", place: str, choice: "LetterFilter", limit: int | None = None) -> "list[StoredLetter]":
     """The letters that are chosen, oldest first, at most ``limit``; reading ends there, however many there are."""
     found: list[StoredLetter] = []
@@ -524,39 +512,19 @@ async def _letters(line: "Line", place: str, choice: "LetterFilter", limit: int 
     return found
 
 
-def _wanted(
-    url: str | None, place: str, ids: tuple[str, ...], choice: "LetterFilter", everything: bool
-) -> "tuple[list[str], list[StoredLetter]]":
-    """Ids of the letters that were chosen; and the letters, where they were looked for."""
+def _wanted(ids: tuple[str, ...], chosen: dict[str, str | None], everything: bool) -> "ChosenLetters":
+    """Which letters are meant."""
+    choice = _chosen(chosen)
     if ids and (everything or not choice.everything):
         raise UsageError("name letters by ID or choose them by options, not both")
-    if ids:
-        return list(dict.fromkeys(ids)), []  # each once: a letter named twice is put back once
-    if choice.everything and not everything:
+    if not ids and choice.everything and not everything:
         raise UsageError("which letters? give their IDs, options such as --reason, or --all")
-    letters = ask(url, lambda line: _letters(line, place, choice))
-    return [one.id for one in letters], letters
+    return ids or choice
 
 
-def _say_none(output: Output, place: str, wanted: list[str]) -> None:
+def _say_none(output: Output, place: str, wanted: int) -> None:
     if not wanted:
         output.say(f"No letter of {place} is chosen by these options; `millstream dead ls` takes the same ones.")
-
-
-def _question(wanted: "list[StoredLetter]", place: str, all_groups: bool) -> str:
-    """What is about to happen: how many entries, onto which streams, for whom."""
-    letters = [one.letter for one in wanted if one.letter is not None]
-    streams = ", ".join(sorted({letter.stream for letter in letters})) or "no stream"
-    groups = ", ".join(sorted({letter.group for letter in letters}))
-    whom = "every group there" if all_groups else f"the group that gave up on it only ({groups})"
-    count = f"{len(wanted)} {'entry' if len(wanted) == 1 else 'entries'}"
-    return in_one_line(f"Put back {count} of {place} on {streams}, each for {whom}?")
-
-
-def _agree(command: str, question: str, count: int, yes: bool) -> None:
-    """Ask before letters change; nothing is asked where nothing would change."""
-    if count and not yes:
-        confirm(question, command)
 
 
 def _row(one: "StoredLetter") -> tuple[object, ...]:
@@ -567,17 +535,6 @@ def _row(one: "StoredLetter") -> tuple[object, ...]:
     error = letter.error.partition("\n")[0][:200]
     returned = len(letter.history)
     return (one.id, letter.died_ms, letter.group, letter.reason, letter.deliveries, returned, letter.id, error)
-
-
-def _no_letter(one: "StoredLetter") -> str | None:
-    """Why an entry cannot be read as a letter; None when it can."""
-    from millstream.client.dead_letter.letter import unpack  # noqa: PLC0415 - help does not need it
-
-    try:
-        unpack(one.flat)
-    except ValueError as reason:
-        return str(reason)
-    return None
 
 
 def _whole(one: "StoredLetter") -> dict[str, object]:

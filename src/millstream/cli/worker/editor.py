@@ -6,7 +6,6 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable
-from difflib import unified_diff
 from pathlib import Path
 from typing import TypeVar
 
@@ -60,8 +59,3 @@ def _run(path: Path) -> None:
         raise UsageError(
             f"the editor {editor!r} ended with code {code}: nothing was done, and the text is kept in {path}"
         )
-
-
-def difference(before: str, after: str) -> list[str]:
-    """The lines that differ, with some around them, as ``diff -u`` has them."""
-    return [line.rstrip("\n") for line in unified_diff(before.splitlines(), after.splitlines(), "before", "after", n=2)]

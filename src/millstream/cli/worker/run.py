@@ -9,6 +9,8 @@ import sys
 
 import click
 
+from millstream.cli.shared.output import context_option
+from millstream.cli.shared.servers import only_given_url
 from millstream.cli.shared.time_options import span
 from millstream.client.url import check_remote
 from millstream.errors import ConfigError, UsageError
@@ -18,8 +20,11 @@ from millstream.errors import ConfigError, UsageError
 @click.argument("target", metavar="MODULE:APP")
 @click.option(
     "--url",
-    help="Server to read from. Default: the app's own, else MILLSTREAM_URL, REDIS_URL, redis://127.0.0.1:6379/0.",
+    callback=only_given_url,
+    help="Server to read from. Default: MILLSTREAM_CONTEXT's, the app's own, else MILLSTREAM_URL, REDIS_URL, "
+    "redis://127.0.0.1:6379/0.",
 )
+@context_option
 @click.option("-w", "--workers", type=click.IntRange(1), default=1, show_default=True, help="Number of processes.")
 @click.option(
     "--grace",

@@ -1,24 +1,23 @@
 """``millstream worker``: who works, at what, and telling them to be quiet, to end, or to leave a handler alone."""
 
 import asyncio
-import getpass
-import socket
+import sys
 import time
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, TypeVar
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import click
 
-from millstream.cli.changes.changing import note
+from millstream.cli.changes.changing import Ask, actor, change_unasked
 from millstream.cli.shared.asking import ask
-from millstream.cli.shared.output import Column, Output, Table, exits, output_option, url_option
+from millstream.cli.shared.output import FAILED, Column, Output, Table, exits, output_option, url_option
 from millstream.cli.shared.time_options import SPAN_HELP, span
-from millstream.errors import MillstreamError, UsageError
+from millstream.errors import MillstreamError
 
 if TYPE_CHECKING:
     from millstream.client.line import Line
+    from millstream.console.changes.making import Prepared
     from millstream.worker.model.pause import HandlerPause
-    from millstream.worker.registry.protocol import Order
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -93,6 +92,17 @@ def _chosen(command: Command) -> Command:
     return click.argument("ids", metavar="[ID]...", nargs=-1)(everyone(command))
 
 
+def _shown_first(command: Command) -> Command:
+    """The options of what is done at once, and can be looked at before: ``dry_run``, ``url`` and ``form``."""
+    shown = click.option("--dry-run", is_flag=True, help="Only show what would happen; nothing is changed.")
+    return output_option(url_option(shown(command)))
+
+
+def _asked(options: dict[str, Any]) -> Ask:
+    """These options; what a worker is told is undone by another command, so nobody is asked."""
+    return Ask(**options, yes=True)
+
+
 @click.group(context_settings=_WIDE)
 def worker() -> None:
     """Workers: who runs, what they have in hand, and what they are ordered to do.
@@ -149,7 +159,7 @@ def show(id: str, url: str | None, form: str) -> None:  # noqa: A002 - click's a
       millstream worker show web-1-4711
     """
     with exits("millstream worker show"):
-        facts = ask(url, lambda line: _pick(line, (id,), everyone=False))[0]
+        facts = ask(url, lambda line: _one(line, id))
         error = facts["last_error"] or {}
         whole = {name: facts[name] for name in ("id", "host", "pid", "version", "state", "started_ms", "beat_ms")}
         whole["blocked"] = _blocked(facts)
@@ -166,26 +176,33 @@ def show(id: str, url: str | None, form: str) -> None:  # noqa: A002 - click's a
         Output(form).report(whole, tables, _TIMES)
 
 
-def _tell(url: str | None, ids: tuple[str, ...], order: "Order", everyone: bool, wait: bool) -> None:
+async def _one(line: "Line", wanted: str) -> dict[str, Any]:
+    """What one worker tells of itself."""
+    from millstream.worker.registry import lookup, protocol  # noqa: PLC0415 - help does not need it
+
+    known = {facts["id"]: facts for facts in await protocol.workers(line)}
+    return known[lookup.pick(list(known), (wanted,))[0]]
+
+
+def _tell(action: str, ids: tuple[str, ...], options: Ask, *, everyone: bool, wait: bool = False) -> None:
     """Leave an order for workers and say so, or what came of it."""
-    from millstream.worker.registry import protocol  # noqa: PLC0415 - help does not need it
+    from millstream.console.changes.workers import making  # noqa: PLC0415 - help does not need it
 
-    async def work(line: "Line") -> list[str]:
-        found = [facts["id"] for facts in await _pick(line, ids, everyone=everyone)]
-        await protocol.tidy(line, time.time_ns() // 1_000_000)
-        await protocol.tell(line, found, order)
-        return found
-
-    with exits(f"millstream worker {order}"):
-        ordered = ask(url, work)
+    verb = action.partition(" ")[2]
+    with exits(f"millstream {action}"):
+        done = change_unasked(options, lambda line, _: making.order(line, action, ids, everyone=everyone), "workers")
+        if done is None:
+            return
+        plan, outcome = done
+        ordered = cast("list[str]", plan.facts["workers"])
         if not ordered:
             Output().say("No workers are alive: none to order.")
             return
-        Output().say(f"Ordered {len(ordered)} to {order}: {', '.join(ordered)}. They see it within five seconds.")
-        undo = () if order == "stop" or len(ordered) > 1 else ("worker", "resume", *ordered)
-        note(url, ("worker", order, *ordered), undo=undo, done=len(ordered))
+        if not outcome.whole:
+            sys.exit(FAILED)
+        Output().say(f"Ordered {len(ordered)} to {verb}: {', '.join(ordered)}. They see it within five seconds.")
         if wait:
-            ask(url, lambda line: _ended(line, ordered))
+            ask(options.url, lambda line: _ended(line, ordered))
             Output().say(f"Ended: {len(ordered)}.")
 
 
@@ -218,8 +235,8 @@ async def _ended(line: "Line", ids: list[str]) -> None:
 
 @worker.command(context_settings=_WIDE)
 @_chosen
-@url_option
-def quiet(ids: tuple[str, ...], everyone: bool, url: str | None) -> None:
+@_shown_first
+def quiet(ids: tuple[str, ...], everyone: bool, **options: Any) -> None:
     """Let workers read nothing more: what they have not begun goes back at once, what runs is finished.
 
     They stay, and `millstream worker resume ID` sets them to work again.
@@ -227,34 +244,35 @@ def quiet(ids: tuple[str, ...], everyone: bool, url: str | None) -> None:
     \b
     Examples:
       millstream worker quiet web-1-4711
-      millstream worker quiet --all
+      millstream worker quiet --all --dry-run
     """
-    _tell(url, ids, "quiet", everyone, wait=False)
+    _tell("worker quiet", ids, _asked(options), everyone=everyone)
 
 
 @worker.command(context_settings=_WIDE)
 @_chosen
 @_waiting
-@url_option
-def drain(ids: tuple[str, ...], everyone: bool, wait: bool, url: str | None) -> None:
+@_shown_first
+def drain(ids: tuple[str, ...], everyone: bool, wait: bool, **options: Any) -> None:
     """Let workers finish what they have in hand, however long it takes, and then end.
 
     What they have not begun goes back at once. The process ends with exit code 0; `millstream run` does not start it
-    again.
+    again. --dry-run shows what they have in hand, and which groups nobody else reads.
 
     \b
     Examples:
+      millstream worker drain web-1-4711 --dry-run
       millstream worker drain web-1-4711
       millstream worker drain --all --wait && deploy    when nobody works any more
     """
-    _tell(url, ids, "drain", everyone, wait)
+    _tell("worker drain", ids, _asked(options), everyone=everyone, wait=wait)
 
 
 @worker.command(context_settings=_WIDE)
 @_chosen
 @_waiting
-@url_option
-def stop(ids: tuple[str, ...], everyone: bool, wait: bool, url: str | None) -> None:
+@_shown_first
+def stop(ids: tuple[str, ...], everyone: bool, wait: bool, **options: Any) -> None:
     """Stop workers as SIGTERM does: what runs gets the grace time, then it is handed back.
 
     `millstream run` does not start them again.
@@ -264,7 +282,7 @@ def stop(ids: tuple[str, ...], everyone: bool, wait: bool, url: str | None) -> N
       millstream worker stop web-1-4711
       millstream worker stop --all --wait
     """
-    _tell(url, ids, "stop", everyone, wait)
+    _tell("worker stop", ids, _asked(options), everyone=everyone, wait=wait)
 
 
 @worker.command(context_settings=_WIDE)
@@ -273,8 +291,8 @@ def stop(ids: tuple[str, ...], everyone: bool, wait: bool, url: str | None) -> N
 @click.option("--reason", required=True, help="Why, for whoever looks later.")
 @click.option("--by", help="Who. Default: this user and host.")
 @click.option("--ahead", is_flag=True, help="Also where there is no such stream or group yet.")
-@url_option
-def pause(stream: str, group: str, reason: str, by: str | None, ahead: bool, url: str | None) -> None:
+@_shown_first
+def pause(stream: str, group: str, reason: str, by: str | None, ahead: bool, **options: Any) -> None:
     """Let no worker run anything for GROUP of STREAM until it is resumed.
 
     All workers see it within five seconds: what they have not begun goes back, what runs is finished. It holds when
@@ -286,60 +304,56 @@ def pause(stream: str, group: str, reason: str, by: str | None, ahead: bool, url
       millstream worker pause orders billing --reason 'the card provider is down'
       millstream worker ls                                       shows what is paused, why, by whom
     """
-    from millstream.worker.registry import lookup, protocol  # noqa: PLC0415 - help does not need it
-
-    async def work(line: "Line") -> None:
-        if not ahead:
-            await lookup.require_group(line, stream, group)
-        await protocol.pause(line, stream, group, reason=reason, by=by or f"{_user()}@{socket.gethostname()}")
+    from millstream.console.changes.workers import making  # noqa: PLC0415 - help does not need it
+    from millstream.worker.model.pause import HandlerPause  # noqa: PLC0415 - as above
 
     with exits("millstream worker pause"):
-        ask(url, work)
-        Output().say(f"Paused {group} on {stream}; `millstream worker resume {stream} {group}` ends it.")
-        words = ("worker", "pause", stream, group, "--reason", reason, *(("--ahead",) if ahead else ()))
-        note(url, words, stream=stream, group=group, undo=("worker", "resume", stream, group))
+        new = HandlerPause(stream, group, reason, by or actor().who, time.time_ns() // 1_000_000)
+        done = change_unasked(_asked(options), lambda line, _: making.pause(line, new, ahead=ahead), "groups")
+        if done is not None and not done[1].whole:
+            sys.exit(FAILED)
+        if done is not None:
+            Output().say(f"Paused {group} on {stream}; `millstream worker resume {stream} {group}` ends it.")
 
 
 @worker.command(context_settings=_WIDE)
 @click.argument("target", metavar="STREAM|ID")
 @click.argument("group", required=False)
-@url_option
-def resume(target: str, group: str | None, url: str | None) -> None:
+@_shown_first
+def resume(target: str, group: str | None, **options: Any) -> None:
     """End a pause: of GROUP of STREAM, or of the worker ID that is quiet or drains.
 
     \b
     Examples:
       millstream worker resume orders billing
-      millstream worker resume web-1-4711
+      millstream worker resume web-1-4711 --dry-run
     """
-    from millstream.worker.registry import protocol  # noqa: PLC0415 - help does not need it
-    from millstream.worker.registry.lookup import NotThereError  # noqa: PLC0415 - as above
+    from millstream.console.changes.workers import making  # noqa: PLC0415 - help does not need it
+
+    def make(line: "Line", _: object) -> "Awaitable[Prepared]":
+        if group is None:
+            return making.order(line, "worker resume", (target,))
+        return making.resume_group(line, target, group)
 
     with exits("millstream worker resume"):
-        if group is not None:
-            if not ask(url, lambda line: protocol.resume(line, target, group)):
-                raise NotThereError(f"{group} on {target} is not paused; `millstream worker ls` shows what is")
-            Output().say(f"Resumed {group} on {target}.")
-            note(url, ("worker", "resume", target, group), stream=target, group=group)
+        done = change_unasked(_asked(options), make, "orders")
+        if done is None:
             return
-
-        async def work(line: "Line") -> str:
-            found: str = (await _pick(line, (target,), everyone=False))[0]["id"]
-            await protocol.tell(line, [found], None)
-            return found
-
-        found = ask(url, work)
-        Output().say(f"Ordered {found} to go on.")
-        note(url, ("worker", "resume", found))
+        if not done[1].whole:
+            sys.exit(FAILED)
+        if group is None:
+            (found,) = cast("list[str]", done[0].facts["workers"])
+            Output().say(f"Ordered {found} to go on.")
+        else:
+            Output().say(f"Resumed {group} on {target}.")
 
 
 @worker.command(context_settings=_WIDE)
 @click.argument("stream")
 @click.argument("group", required=False)
 @click.option("--idle", default="1h", show_default=True, metavar="SPAN", help=f"Idle for this long: {SPAN_HELP}.")
-@url_option
-@output_option
-def reap(stream: str, group: str | None, idle: str, url: str | None, form: str) -> None:
+@_shown_first
+def reap(stream: str, group: str | None, idle: str, **options: Any) -> None:
     """Remove consumers of STREAM's groups, or of GROUP alone, that are idle and hold nothing.
 
     One script on the server looks and removes, so no entry that is pending gets lost; workers that are alive keep their
@@ -347,61 +361,30 @@ def reap(stream: str, group: str | None, idle: str, url: str | None, form: str) 
 
     \b
     Examples:
-      millstream worker reap orders
+      millstream worker reap orders --dry-run
       millstream worker reap orders billing --idle 1d
     """
+    from millstream.console.changes.workers import making  # noqa: PLC0415 - help does not need it
+
     with exits("millstream worker reap"):
         idle_ms = span("--idle", idle)
-        rows = ask(url, lambda line: _reap(line, stream, group, idle_ms))
-        table = Table("removed", _REMOVED, rows, empty="Nothing to remove.")
-        Output(form).table(table)
-        words = ("worker", "reap", stream, *(() if group is None else (group,)), "--idle", idle)
-        note(url, words, stream=stream, group=group or "", done=len(rows))
-
-
-async def _reap(line: "Line", stream: str, group: str | None, idle_ms: int) -> list[tuple[str, str]]:
-    """Group and name of each consumer that was removed.
-
-    Consumers of living workers are left out by name: one that waits for its first entry looks as idle as a dead one.
-    """
-    from millstream.worker.registry import lookup, protocol, reaper  # noqa: PLC0415 - help does not need it
-
-    if group is not None:
-        await lookup.require_group(line, stream, group)
-    alive = [sub["consumer"] for facts in await protocol.workers(line) for sub in facts["subscribers"]]
-    groups = [group] if group is not None else await lookup.groups(line, stream)
-    found = []
-    for name in groups:
-        found += [(name, gone) for gone in await reaper.reap(line, stream, name, idle_ms=idle_ms, alive=alive)]
-    return found
+        words = ("millstream", "worker", "reap", stream, *(() if group is None else (group,)), "--idle", idle)
+        asked = _asked(options)
+        done = change_unasked(
+            asked, lambda line, _: making.reap(line, stream, group, words, idle_ms=idle_ms), "consumers"
+        )
+        if done is None:
+            return
+        rows = [result.step.commands[0][3:5] for result in done[1].of("done", "late")]
+        Output(asked.form).table(Table("removed", _REMOVED, rows, empty="Nothing to remove."))
+        if not done[1].whole:
+            sys.exit(FAILED)
 
 
 async def _everything(line: "Line") -> "tuple[list[dict[str, Any]], list[str], list[HandlerPause]]":
     from millstream.worker.registry import protocol  # noqa: PLC0415 - help does not need it
 
     return *await protocol.read_workers(line), await protocol.pauses(line)
-
-
-async def _pick(line: "Line", ids: tuple[str, ...], *, everyone: bool) -> list[dict[str, Any]]:
-    """The workers that are meant."""
-    from millstream.worker.registry import protocol  # noqa: PLC0415 - help does not need it
-    from millstream.worker.registry.lookup import NotThereError  # noqa: PLC0415 - as above
-
-    if bool(ids) == everyone:
-        raise UsageError("which workers? give their IDs, or --all")
-    found = await protocol.workers(line)
-    if everyone:
-        return found
-    chosen = []
-    for wanted in ids:
-        fits = [facts for facts in found if facts["id"] == wanted]
-        fits = fits or [facts for facts in found if facts["id"].startswith(wanted)]
-        if len(fits) != 1:
-            names = ", ".join(facts["id"] for facts in (fits or found)) or "none"
-            said = "is more than one" if fits else "is not there"
-            raise (UsageError if fits else NotThereError)(f"the worker {wanted} {said}; alive are: {names}")
-        chosen.append(fits[0])
-    return chosen
 
 
 def _row(facts: dict[str, Any]) -> list[object]:
@@ -432,10 +415,3 @@ def _blocked(facts: dict[str, Any]) -> str | None:
 def _for(facts: dict[str, Any], job: dict[str, Any]) -> int:
     """Milliseconds a job had run at the worker's last beat, by that worker's own clock."""
     return int(facts["beat_ms"]) - int(job["since_ms"])
-
-
-def _user() -> str:
-    try:
-        return getpass.getuser()
-    except (OSError, KeyError):  # a container's user may have no name
-        return "somebody"

@@ -4,6 +4,7 @@ A page shows these names, the line of the shell beside each, and greys out what 
 with the subcommands there are.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 
@@ -15,10 +16,11 @@ class Action:
         name: noun and verb, as they are typed: ``group rewind``.
         says: what it does, for a button's title and the list of commands.
         line: its command line; words in capitals are what it needs.
-        commands: raw commands it runs at most, for what the user may not do; empty where it writes keys of ours.
+        commands: raw commands it runs at most, for what the user may not do.
         loses: something is gone afterwards that its undo does not bring back, or not all of it.
         undo: the action that undoes it; empty where there is none.
         needs_xnack: a part of it needs a server with XNACK.
+        registry: it writes the registry of workers, and no stream.
     """
 
     name: str
@@ -28,6 +30,7 @@ class Action:
     loses: bool = False
     undo: str = ""
     needs_xnack: bool = False
+    registry: bool = False
 
     @property
     def noun(self) -> str:
@@ -47,7 +50,9 @@ class Action:
 
 
 def _row(name: str, says: str, line: str, *commands: str, loses: bool = False, undo: str = "") -> Action:
-    return Action(name, says, f"millstream {name} {line}".strip(), commands, loses, undo, name == "pending nack")
+    registry = name.startswith("worker") and name != "worker reap"
+    whole = f"millstream {name} {line}".strip()
+    return Action(name, says, whole, commands, loses, undo, name == "pending nack", registry)
 
 
 ACTIONS: tuple[Action, ...] = (
@@ -74,24 +79,57 @@ ACTIONS: tuple[Action, ...] = (
     _row("audit undo", "Put back what a change acknowledged, moved, gave back or dropped.",
          "CHANGE", "XCLAIM"),
     _row("dead retry", "Put dead letters back on the streams they came from.",
-         "STREAM [ID]..."),
+         "STREAM [ID]...", "XDEL"),
     _row("dead edit", "Correct the entry of a dead letter, and put it back for the group that gave up.",
-         "STREAM ID"),
+         "STREAM ID", "XDEL"),
     _row("dead rm", "Delete dead letters for good.",
-         "STREAM [ID]...", loses=True),
+         "STREAM [ID]...", "XDEL", loses=True),
     _row("worker quiet", "Let workers read nothing more; they stay.",
-         "[ID]...", undo="worker resume"),
+         "[ID]...", "HSET", undo="worker resume"),
     _row("worker drain", "Let workers finish what they have in hand, and end.",
-         "[ID]...", undo="worker resume"),
+         "[ID]...", "HSET", undo="worker resume"),
     _row("worker stop", "Stop workers as SIGTERM does.",
-         "[ID]..."),
+         "[ID]...", "HSET"),
     _row("worker pause", "Let no worker run anything for a group until it is resumed.",
-         "STREAM GROUP --reason REASON", undo="worker resume"),
+         "STREAM GROUP --reason REASON", "HSET", undo="worker resume"),
     _row("worker resume", "End a pause: of a group, or of a worker that is quiet or drains.",
-         "TARGET [GROUP]"),
+         "TARGET [GROUP]", "HDEL"),
     _row("worker reap", "Remove consumers of processes that are gone, idle and holding nothing.",
-         "STREAM [GROUP]"),
+         "STREAM [GROUP]", "XGROUP DELCONSUMER"),
 )  # fmt: skip
 """In the order in which a page lists them."""
 
 BY_NAME = {action.name: action for action in ACTIONS}
+
+_WORDS = {"STREAM": "key", "GROUP": "group", "CONSUMER": "consumer", "CHANGE": "change", "[GROUP]": "group"}
+_FLAGS = frozenset({"--all", "--unowned", "--ahead", "--approx", "--all-groups", "--mkstream"})
+
+
+def form_of(line: Sequence[str]) -> dict[str, str] | None:
+    """The words of a page's form for a command line of an action; None where it is no action's.
+
+    Args:
+        line: as words, ``millstream`` first.
+    """
+    action = BY_NAME.get(" ".join(line[1:3]))
+    if action is None:
+        return None
+    found, names, rest = {"do": action.name}, list[str](), iter(line[3:])
+    for word in rest:
+        if word == "--":
+            names += rest
+        elif word in _FLAGS:
+            found[_form_name(word)] = "1"
+        elif word.startswith("--"):
+            found[_form_name(word)] = next(rest, "")
+        else:
+            names.append(word)
+    if action.noun == "worker" and action.verb not in {"pause", "reap"} and len(names) == 1:
+        return {**found, "worker": names[0]}
+    places = [_WORDS[word] for word in action.line.replace("TARGET", "STREAM").split()[3:] if word in _WORDS]
+    found |= dict(zip(places, names, strict=False))
+    return found | ({"ids": " ".join(names[len(places) :])} if names[len(places) :] else {})
+
+
+def _form_name(option: str) -> str:
+    return option.removeprefix("--").replace("-", "_")

@@ -138,6 +138,18 @@ async def write_down(line: Line, entry: Command, *, done: int, moved: int = 0) -
     return ("", str(reply)) if isinstance(reply, Exception) else (reply.decode(), "")
 
 
+def until_then(change: str, error: BaseException) -> str:
+    """Where it stands what a change that failed had done by then.
+
+    Args:
+        change: its name in the audit stream.
+        error: why it failed; its notes say why the audit stream has no entry.
+    """
+    if notes := getattr(error, "__notes__", ()):
+        return f"What was done until then could not be written into the audit stream: {' '.join(notes)}"
+    return f"What was done until then is in the audit stream as {change}"
+
+
 def undo_line(plan: ChangePlan, change: str = "") -> str:
     """The command line that undoes a change; empty where there is none.
 

@@ -16,7 +16,7 @@ from typing import Any, Literal
 from millstream.client.cluster_line import ClusterLine
 from millstream.client.line import Command, Line
 from millstream.console.changes.audit import KEY, Actor, audit_command, write_down
-from millstream.console.changes.plan import MOST_SHOWN, ChangePlan, FactCheck, Step
+from millstream.console.changes.plan import MOST_SHOWN, ChangePlan, ChangeRefusedError, FactCheck, Step, as_fact
 from millstream.errors import Disconnected
 
 #: Steps of one script.
@@ -26,6 +26,11 @@ SCRIPT = resources.files("millstream.console.changes").joinpath("guarded.lua").r
 
 #: How a server says that it runs no script for us.
 _NO_SCRIPTS = ("NOPERM", "ERR unknown command", "ERR Lua scripts need")
+
+_NO_SCRIPT = (
+    "this user or server runs no scripts, and without one what came in the moment between the look and the step would "
+    "be lost"
+)
 
 Became = Literal["done", "moved", "refused", "late"]
 """What became of a step: taken; not taken, as its facts moved; not taken, or not wholly, as the server refused; taken,
@@ -40,13 +45,15 @@ class StepResult:
         step: which.
         became: see :data:`Became`.
         count: entries that its last command touched, where that says so.
-        why: what moved, or the server's words.
+        why: what moved, or the server's words; of a letter that was put back, where it is.
+        reply: to its last command, as text: the id of an entry that was added.
     """
 
     step: Step
     became: Became
     count: int = 0
     why: str = ""
+    reply: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +66,7 @@ class ChangeOutcome:
         change: the name its audit entries share, for ``millstream audit undo``.
         unaudited: why it is not, or not wholly, in the audit stream; empty where it is.
         unguarded: no script could be run, so that look and step were two.
+        stopped: it was broken off, so that there are steps that nobody looked at.
     """
 
     results: tuple[StepResult, ...] = ()
@@ -66,6 +74,7 @@ class ChangeOutcome:
     change: str = ""
     unaudited: str = ""
     unguarded: bool = False
+    stopped: bool = False
 
     def of(self, *became: Became) -> list[StepResult]:
         """The steps that ended so."""
@@ -79,7 +88,7 @@ class ChangeOutcome:
     @property
     def whole(self) -> bool:
         """Whether everything was done as it was planned."""
-        return all(result.became == "done" for result in self.results)
+        return not self.stopped and all(result.became == "done" for result in self.results)
 
     def joined(self, other: "ChangeOutcome") -> "ChangeOutcome":
         """Both as one."""
@@ -89,6 +98,7 @@ class ChangeOutcome:
             self.change or other.change,
             self.unaudited or other.unaudited,
             self.unguarded or other.unguarded,
+            self.stopped or other.stopped,
         )
 
 
@@ -102,6 +112,7 @@ async def apply(line: Line, plan: ChangePlan, actor: Actor, change: str) -> Chan
         change: a name that no other change has; the audit entries of several plans may share it.
 
     Raises:
+        ChangeRefusedError: it needs a script, and none can be run.
         Disconnected: no answer came; whether the last steps were taken is unknown.
     """
     outcome = ChangeOutcome(change=change)
@@ -142,7 +153,7 @@ class _StepBatch:
     near: Line = field(init=False)
 
     def __post_init__(self) -> None:
-        self.near = self.line.near(self.plan.stream)
+        self.near = self.line.near(self.plan.place)
 
     async def run(self) -> ChangeOutcome:
         """The best way that the server lets us go."""
@@ -152,12 +163,14 @@ class _StepBatch:
             if rows is not None:
                 return self._outcome(rows)
         rows = await self._script(())
+        if rows is None and self.plan.needs_script:
+            raise ChangeRefusedError(f"{self.plan.action}: {_NO_SCRIPT}")
         outcome = await self._transaction() if rows is None else self._outcome(rows)
         return await self._written(outcome) if outcome.done else outcome
 
     async def _script(self, audit: Command) -> list[Any] | None:
         """The script's rows; None where it was not run."""
-        keys = (self.plan.stream, KEY) if audit else (self.plan.stream,)
+        keys = (self.plan.place, KEY) if audit else (self.plan.place,)
         words = _words(self.plan.steps, audit)
         reply = (await self.near.calls([("EVAL", SCRIPT, len(keys), *keys, *words)]))[0]
         if not isinstance(reply, Exception):
@@ -231,7 +244,7 @@ def _result(step: Step, row: list[bytes]) -> StepResult:
     """What the script says of a step."""
     became, *rest = [word.decode(errors="surrogateescape") for word in row]
     if became == "done":
-        return StepResult(step, "done", _count(rest[0]))
+        return StepResult(step, "done", _count(rest[0]), reply=rest[0])
     if became == "moved":
         return StepResult(step, "moved", why=step.checks[int(rest[0]) - 1].worded(rest[1], rest[2]))
     if became == "refused":
@@ -269,4 +282,5 @@ def _acted(step: Step, replies: Sequence[Any]) -> StepResult:
     last = done[-1]
     count = len(last) if isinstance(last, list) else last if isinstance(last, int) else 0
     why = _moved(step, looked)
-    return StepResult(step, "done", count) if why is None else StepResult(step, "late", count, why)
+    said = as_fact(last) if isinstance(last, bytes | int) else ""
+    return StepResult(step, "done", count, reply=said) if why is None else StepResult(step, "late", count, why, said)

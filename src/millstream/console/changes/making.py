@@ -3,17 +3,19 @@
 The shell and the page call these, and nothing below: what one of them can do the other can.
 """
 
-from collections.abc import AsyncIterator, Callable
+import asyncio
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from contextlib import aclosing
 from dataclasses import dataclass, replace
 
 from millstream.client import emulate
 from millstream.client.capabilities import Capabilities
-from millstream.client.line import Line
-from millstream.console.changes import gather, groups, pending, removals, trims
+from millstream.client.line import Command, Line
+from millstream.console.changes import adding, gather, groups, pending, removals, trims
 from millstream.console.changes.actions import BY_NAME
-from millstream.console.changes.audit import Actor, entries_of
+from millstream.console.changes.audit import Actor, audit_command, entries_of, write_down
 from millstream.console.changes.gather import Chosen, Counting
-from millstream.console.changes.guard import ChangeOutcome, apply
+from millstream.console.changes.guard import ChangeOutcome, StepResult, apply
 from millstream.console.changes.pending import Mode, PendingList, Tally
 from millstream.console.changes.plan import ChangePlan, ChangeRefusedError, HeldEntry, TargetMissingError, Words
 from millstream.console.changes.positions import StreamPlace
@@ -24,8 +26,12 @@ from millstream.console.reading import streams as reading_streams
 from millstream.console.reading.asking import NotReadableError
 from millstream.errors import UsageError
 
-Pages = Callable[[Line], AsyncIterator[ChangePlan]]
+Pages = Callable[[Line], AsyncGenerator[ChangePlan, None]]
 """The parts of a change that is made page by page; each is read when it is its turn."""
+
+Work = Callable[[Line, list[StepResult], Counting, asyncio.Event], Awaitable[None]]
+"""A change that is made in another way than by the steps of a plan: puts what became of each part into the list, tells
+how many there were, and ends between two parts when the event is set."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,12 +43,14 @@ class Prepared:
         rights: what the user may do there.
         entries: how many entries it is about; 0 where it is about none.
         pages: its parts; None where the plan is all.
+        work: makes it, where its steps only show what is done; None where they are what is done.
     """
 
     plan: ChangePlan
     rights: Rights
     entries: int = 0
     pages: Pages | None = None
+    work: Work | None = None
 
     @property
     def nothing(self) -> bool:
@@ -51,33 +59,85 @@ class Prepared:
 
 
 async def carry_out(
-    line: Line, prepared: Prepared, actor: Actor, change: str, tell: Counting | None = None
+    line: Line,
+    prepared: Prepared,
+    actor: Actor,
+    change: str,
+    tell: Counting | None = None,
+    stop: asyncio.Event | None = None,
 ) -> ChangeOutcome:
     """Make a change that was previewed.
 
     Args:
-        line: to the server.
+        line: to the server; nobody else asks over it meanwhile.
         prepared: the change.
         actor: who makes it.
         change: a name that no other change has, for its audit entries.
         tell: called with how many steps were looked at so far.
+        stop: when it is set, the change ends between two of its parts.
 
     Raises:
+        ChangeRefusedError: it needs a script, and none can be run.
+        MillstreamError: dead letters could not be put back; those before were.
         Disconnected: no answer came; whether the last steps were taken is unknown.
     """
     actor = replace(actor, user=prepared.rights.user)
-    outcome = ChangeOutcome(change=change)
+    stop, tell = stop or asyncio.Event(), tell or (lambda _: None)
+    if prepared.work is not None:
+        return await _worked(line, prepared, prepared.work, audit_command(prepared.plan, actor, change), (tell, stop))
     if prepared.pages is None:
         return await apply(line, prepared.plan, actor, change)
-    async for page in prepared.pages(line):
-        outcome = outcome.joined(await apply(line, replace(page, words=prepared.plan.words), actor, change))
-        if tell is not None:
+    outcome = ChangeOutcome(change=change)
+    async with aclosing(prepared.pages(line)) as pages:
+        async for page in pages:
+            if stop.is_set():
+                return replace(outcome, stopped=True)
+            outcome = outcome.joined(await apply(line, replace(page, words=prepared.plan.words), actor, change))
             tell(len(outcome.results))
     return outcome
 
 
-async def _open(line: Line, name: str, stream: str) -> Rights:
-    """What the user may do to a stream.
+BEGUN = "begun; what was done is in the next entry of this name, or it broke off"
+"""Note of the first audit entry of a change that takes long."""
+_LONG = 50  # entries, from which on that is worth an entry
+
+
+async def _worked(
+    line: Line, prepared: Prepared, work: Work, audit: Command, signs: tuple[Counting, asyncio.Event]
+) -> ChangeOutcome:
+    """A change that is made in a way of its own; the audit stream has it also where it is interrupted.
+
+    One that takes long is in it from the start: where the server or this process ends amid it, nobody can write down
+    what was done.
+    """
+    results: list[StepResult] = []
+    if prepared.entries > _LONG:
+        await write_down(line, (*audit, "note", BEGUN), done=0)
+    try:
+        await work(line, results, *signs)
+    except BaseException as error:
+        if why := (await _noted(line, results, audit))[1]:  # the server that went away may take no entry either
+            error.add_note(why)
+        raise
+    entry, why = await _noted(line, results, audit)
+    stopped = signs[1].is_set() and len(results) < prepared.entries
+    change = str(audit[audit.index("change") + 1])
+    return ChangeOutcome(tuple(results), (entry,) if entry else (), change, why, stopped=stopped)
+
+
+async def _noted(line: Line, results: list[StepResult], audit: Command) -> tuple[str, str]:
+    """The audit entry of what was done; as of :func:`write_down`, and twice nothing where nothing was done."""
+    done = sum(result.became == "done" for result in results)
+    return await write_down(line, audit, done=done, moved=len(results) - done) if done else ("", "")
+
+
+async def require_rights(line: Line, name: str, stream: str) -> Rights:
+    """What the user may do to a stream, this change included.
+
+    Args:
+        line: to the server.
+        name: of the action.
+        stream: key of the stream, or of what else the change writes.
 
     Raises:
         ChangeRefusedError: not this.
@@ -105,7 +165,7 @@ async def rewind(line: Line, stream: str, group: str, place: StreamPlace, tell: 
         NotReadableError: there is no such stream or group, or the server does not let us look.
         Disconnected: no answer came.
     """
-    rights = await _open(line, "group rewind", stream)
+    rights = await require_rights(line, "group rewind", stream)
     facts = await gather.rewind_facts(line, stream, group, place, tell=tell)
     return Prepared(groups.rewind(facts.stream, facts.group, facts.here, facts.there, facts.between), rights)
 
@@ -128,12 +188,11 @@ async def create(line: Line, stream: str, group: str, place: StreamPlace, *, mks
     """
     if place.kind == "shift":
         raise UsageError("a group that is to be made stands nowhere yet: +N and -N are for group rewind")
-    rights = await _open(line, "group create", stream)
+    rights = await require_rights(line, "group create", stream)
     try:
         status = await reading_streams.one(line, stream)
     except NotReadableError:
-        missing = await line.near(stream).calls([("EXISTS", stream)]) == [0]
-        if not missing:
+        if not await _is_missing(line, stream):
             raise
         if not mkstream:
             raise TargetMissingError(f"there is no stream {stream!r}: --mkstream makes an empty one") from None
@@ -155,7 +214,7 @@ async def remove_group(line: Line, stream: str, group: str) -> Prepared:
         NotReadableError: there is no such stream or group, or the server does not let us look.
         Disconnected: no answer came.
     """
-    rights = await _open(line, "group rm", stream)
+    rights = await require_rights(line, "group rm", stream)
     seen = await reading_groups.read_group(line, stream, group)
     status, found = seen.streams.streams[0], seen.group
     held = await gather.held_by(line, stream, group) if found.pending else []
@@ -177,14 +236,14 @@ async def remove_consumer(line: Line, stream: str, group: str, consumer: str, cl
         NotReadableError: there is no such stream or group, or the server does not let us look.
         Disconnected: no answer came.
     """
-    rights = await _open(line, "consumer rm", stream)
+    rights = await require_rights(line, "consumer rm", stream)
     facts = await gather.consumer_facts(line, stream, group, consumer)
     plan = removals.remove_consumer(facts, claim_to)
     if claim_to is None or not facts.status.pending:
         return Prepared(plan, rights)
     where, to = PendingList(stream, group, rights.capabilities.xnack), claim_to
 
-    async def pages(line: Line) -> AsyncIterator[ChangePlan]:
+    async def pages(line: Line) -> AsyncGenerator[ChangePlan, None]:
         async for held in gather.pages(line, stream, group, PendingChoice(consumer=consumer)):
             if held:
                 yield pending.claim(where, held, to)
@@ -208,8 +267,32 @@ async def remove_stream(line: Line, stream: str) -> Prepared:
         NotReadableError: there is no such stream, or the server does not let us look.
         Disconnected: no answer came.
     """
-    rights = await _open(line, "stream rm", stream)
+    rights = await require_rights(line, "stream rm", stream)
     return Prepared(removals.remove_stream(await reading_streams.one(line, stream)), rights)
+
+
+async def add_entry(line: Line, stream: str, fields: Sequence[tuple[bytes, bytes]], words: tuple[str, ...]) -> Prepared:
+    """Add one entry to a stream.
+
+    Args:
+        line: to the server.
+        stream: its key; it need not be there.
+        fields: names and values.
+        words: the command line.
+
+    Raises:
+        ChangeRefusedError: the user may not.
+        NotReadableError: the key holds no stream, or the server does not let us look.
+        Disconnected: no answer came.
+    """
+    rights = await require_rights(line, "stream add", stream)
+    status = None if await _is_missing(line, stream) else await reading_streams.one(line, stream)
+    return Prepared(adding.add(status, stream, fields, words), rights)
+
+
+async def _is_missing(line: Line, key: str) -> bool:
+    """Whether nothing is at a key."""
+    return await line.near(key).calls([("EXISTS", key)]) == [0]
 
 
 async def trim_stream(
@@ -236,7 +319,7 @@ async def trim_stream(
         NotReadableError: there is no such stream, or the server does not let us look.
         Disconnected: no answer came.
     """
-    rights = await _open(line, "stream trim", stream)
+    rights = await require_rights(line, "stream trim", stream)
     facts = await gather.trim_facts(line, stream, minid=minid, maxlen=maxlen, tell=tell)
     return Prepared(trims.trim(facts, approximately=approximately), rights)
 
@@ -259,7 +342,7 @@ async def acknowledge(
         NotReadableError: there is no such stream or group, or the server does not let us look.
         Disconnected: no answer came.
     """
-    rights = await _open(line, "pending ack", stream)
+    rights = await require_rights(line, "pending ack", stream)
     where = PendingList(stream, group, rights.capabilities.xnack)
     notes = ("They count as processed: nobody will be given them again.",)
     return await _paged(line, rights, where, chosen, words, notes, lambda held: pending.acknowledge(where, held), tell)
@@ -291,7 +374,7 @@ async def claim(
         NotReadableError: there is no such stream or group, or the server does not let us look.
         Disconnected: no answer came.
     """
-    rights = await _open(line, "pending claim", stream)
+    rights = await require_rights(line, "pending claim", stream)
     where = PendingList(stream, group, rights.capabilities.xnack)
     known = {found.name for found in await reading_groups.consumers(line, stream, group)}
     notes = [_NOT_READ, _DROPPED]
@@ -335,7 +418,7 @@ async def nack(
         NotReadableError: there is no such stream or group, or the server does not let us look.
         Disconnected: no answer came.
     """
-    rights = await _open(line, "pending nack", stream)
+    rights = await require_rights(line, "pending nack", stream)
     capabilities = rights.capabilities
     where = PendingList(stream, group, capabilities.xnack)
     if mode == "fatal" and not capabilities.xnack:
@@ -392,7 +475,7 @@ async def _paged(  # noqa: PLR0917 - the same eight for three changes
         if tell is not None:
             tell(looked)
 
-    async def pages(line: Line) -> AsyncIterator[ChangePlan]:
+    async def pages(line: Line) -> AsyncGenerator[ChangePlan, None]:
         async for held in gather.pages(line, where.stream, where.group, chosen):
             if held:
                 yield make(held)
@@ -426,14 +509,14 @@ async def undo(line: Line, change: str) -> Prepared:
     stream, group = kept[0].stream, kept[0].group
     if any((one.stream, one.group) != (stream, group) for one in kept):
         raise ChangeRefusedError(f"the entries of {change!r} in the audit stream are of several groups: none of ours")
-    rights = await _open(line, "audit undo", stream)
+    rights = await require_rights(line, "audit undo", stream)
     where = PendingList(stream, group, rights.capabilities.xnack)
     await reading_groups.read_group(line, stream, group)
     tally = Tally()
     for one in kept:
         tally.held.update(held.consumer for held in one.held or ())
 
-    async def pages(line: Line) -> AsyncIterator[ChangePlan]:  # noqa: ARG001 - the entries are here already
+    async def pages(line: Line) -> AsyncGenerator[ChangePlan, None]:  # noqa: ARG001 - the entries are here already
         # a consumer's removal moved some of its entries first: each part is as its own change left it
         for one in kept:
             yield pending.put_back(where, one.held or (), one.now)

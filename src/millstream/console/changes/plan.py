@@ -33,13 +33,19 @@ MOST_KEPT = 5_000
 
 
 class ChangeRefusedError(MillstreamError):
-    """A change is not made: the facts, the server or the user's rights do not allow it; the text says why."""
+    """A change is not made: the facts, the server or the user's rights do not allow it; the text says why.
+
+    What to do: mend what the text names and try again; nothing was changed.
+    """
 
     exit_code: ClassVar[int] = 5
 
 
 class TargetMissingError(ChangeRefusedError):
-    """What a change is to change, or to go by, is not there; the text says what."""
+    """What a change is to change, or to go by, is not there; the text says what.
+
+    What to do: list what there is (`millstream stream ls`, `millstream group ls`) and use one of those names.
+    """
 
     exit_code: ClassVar[int] = 4
 
@@ -89,7 +95,9 @@ class FactCheck:
         before = dict(self.expected)[name]
         if before == ABSENT:
             return f"{self.about} is there by now"
-        what = _PLACES.get(name, name) if self.shape == "first" else name or "value"
+        if self.shape == "value":
+            return f"{self.about} was {before or 'nothing'} and is {found or 'nothing'}"
+        what = _PLACES.get(name, name) if self.shape == "first" else name
         return f"{self.about}: {what} was {before or 'unknown'} and is {found or 'unknown'}"
 
 
@@ -211,6 +219,10 @@ class ChangePlan:
         steps: what to do; none where there is nothing to do.
         undo: how it is undone.
         facts: figures for programs, by field name.
+        key: that the steps write, where it is not the stream.
+        selection: what it is about, where the steps are only the first ones of many: a part of the digest.
+        difference: what a correction changes, in lines as ``diff -u`` has them.
+        needs_script: without a script, between the look and the step, something could be lost: so not without one.
     """
 
     action: str
@@ -223,6 +235,15 @@ class ChangePlan:
     steps: tuple[Step, ...] = ()
     undo: Undo = field(default_factory=Undo)
     facts: Mapping[str, object] = field(default_factory=dict)
+    key: str = ""
+    selection: str = ""
+    difference: tuple[str, ...] = ()
+    needs_script: bool = False
+
+    @property
+    def place(self) -> str:
+        """The key that the steps write."""
+        return self.key or self.stream
 
     @property
     def commands(self) -> tuple[Words, ...]:
@@ -239,7 +260,8 @@ class ChangePlan:
         A page shows a preview and forgets it; the confirmation brings the digest, the plan is made anew, and where it
         is another one by now the facts have moved.
         """
-        return sha256(repr((self.action, self.words, self.steps, sorted(self.facts.items()))).encode()).hexdigest()[:32]
+        made_of = (self.action, self.words, self.steps, sorted(self.facts.items()), self.selection)
+        return sha256(repr(made_of).encode()).hexdigest()[:32]
 
 
 def joined(commands: Sequence[Words]) -> tuple[Words, ...]:

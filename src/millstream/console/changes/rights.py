@@ -28,6 +28,8 @@ _FORMS: dict[str, tuple[Command, bool]] = {
     "XDEL": (("XDEL", "KEY", "0-0"), True),
     "XADD": (("XADD", "KEY", "no-id", "f", "v"), True),
     "XTRIM": (("XTRIM", "KEY", "MAXLEN", "-1"), True),
+    "HDEL": (("HDEL", "KEY", "no-such-field"), True),
+    "HSET": (("HSET", "KEY", "no-such-field", ""), False),
     "DEL": (("DEL", "KEY"), False),
 }
 
@@ -51,14 +53,24 @@ class Rights:
         for command in action.commands:
             emulated = command == "XNACK" and not self.capabilities.xnack
             run = "XCLAIM" if emulated else command
-            if run in self.refused:
-                name = f" {self.user!r}" if self.user else ""
-                return f"the server does not let the user{name} run {run} here: {self.refused[run]}"
+            if (why := self.refusal(run)) is not None:
+                return why
         return None
 
-    def closed(self) -> dict[str, str]:
-        """Action -> why it is not open to this user."""
-        found = ((action.name, self.why_not(action)) for action in ACTIONS)
+    def refusal(self, command: str) -> str | None:
+        """Why a command is not open to this user; None where it is, as far as is known."""
+        if command not in self.refused:
+            return None
+        name = f" {self.user!r}" if self.user else ""
+        return f"the server does not let the user{name} run {command} here: {self.refused[command]}"
+
+    def closed(self, *, registry: bool = False) -> dict[str, str]:
+        """Action -> why it is not open to this user.
+
+        Args:
+            registry: of the actions that write the registry of workers, instead of those that write a stream.
+        """
+        found = ((action.name, self.why_not(action)) for action in ACTIONS if action.registry == registry)
         return {name: why for name, why in found if why is not None}
 
 

@@ -29,7 +29,7 @@ class Advice:
         code: what kind it is, for programs: ``stuck-consumer``.
         level: how much it matters.
         stream: key of the stream.
-        group: name of the group.
+        group: name of the group; None where it is about the stream alone.
         says: what is the matter, in a sentence.
         evidence: the facts that say so; lengths of time end in ``_ms``.
         remedy: the command line that helps; None where there is none.
@@ -40,7 +40,7 @@ class Advice:
     code: str
     level: Level
     stream: str
-    group: str
+    group: str | None
     says: str
     evidence: Mapping[str, object] = field(default_factory=dict)
     remedy: tuple[str, ...] | None = None
@@ -197,10 +197,11 @@ def _abandoned(case: Case, one: ConsumerStatus, others: list[str]) -> Advice:
     says += ", and no worker that is alive has this name" if case.workers is not None else ""
     says += f"; of the others {len(others)} at work, none claims them" if others else "; no other consumer works"
     evidence: dict[str, object] = {"idle_ms": one.idle_ms, "pending": one.pending, "others": len(others)}
-    remedy = None
+    where = (group.stream, group.name)
     if others:
-        where = (group.stream, group.name)
-        remedy = ("pending", "claim", *where, "--consumer", one.name, "--to", others[0])
+        remedy: tuple[str, ...] = ("pending", "claim", *where, "--consumer", one.name, "--to", others[0])
+    else:  # nobody there could be given them: see first what they are
+        remedy = ("pending", "ls", *where, "--consumer", one.name, "--payload")
     return case.about("stuck-consumer", "problem", says, evidence=evidence, remedy=remedy, consumer=one.name)
 
 

@@ -119,12 +119,25 @@ def measure(seen: StreamsSeen, group: str | None = None, letters: LettersSeen | 
             if group in (None, one.name):
                 found += _figures(one, seen.at_ms)
         if "groups" in stream.missing:
-            found.append(Measured("lag", stream.key, group, None, why=stream.missing["groups"]))
-    found += [Measured("lag", key, group, None, why=why) for key, why in seen.refused.items()]
+            found += _unknown(stream.key, group, stream.missing["groups"])
+    for key, why in seen.refused.items():
+        found += _unknown(key, group, why)
     if letters is not None and letters.why is not None:
         found.append(Measured("dead", "", None, None, why=letters.why))
     found += [Measured("dead", one.key, None, one.letters) for one in (letters.streams if letters is not None else ())]
     return found
+
+
+def _unknown(stream: str, group: str | None, why: str) -> list[Measured]:
+    """Every figure of the groups of a stream that cannot be looked at, whichever of them are checked.
+
+    Args:
+        stream: its key.
+        group: the only group that is meant; None for all.
+        why: it cannot.
+    """
+    figures: tuple[Figure, ...] = ("lag", "behind", "pending", "pending-age", "unowned")
+    return [Measured(figure, stream, group, None, why=why) for figure in figures]
 
 
 def _figures(one: GroupStatus, now_ms: int) -> list[Measured]:

@@ -1,4 +1,4 @@
-"""Dead letters, stream by stream. Pure."""
+"""Dead letters, stream by stream, and what an error is called. Pure."""
 
 from dataclasses import dataclass, replace
 
@@ -46,3 +46,12 @@ class LettersSeen:
         if stream is None:
             return self
         return replace(self, streams=tuple(one for one in self.streams if stream in (one.key, *one.streams)))
+
+
+_CLASS = 80  # letters of what an error is called
+
+
+def error_class(error: str) -> str:
+    """What an error is called: its type, where its text begins with one."""
+    kind, colon, _ = error.partition(":")
+    return kind if colon and kind.replace(".", "").isidentifier() else error.partition("\n")[0][:_CLASS]

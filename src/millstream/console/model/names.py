@@ -4,6 +4,8 @@ Keys, groups and consumers may hold any bytes. They are text with ``surrogateesc
 very bytes; what shows them escapes them. Ids are text too, ``"1763721600000-0"``, and compare by :func:`order`.
 """
 
+from functools import lru_cache
+
 NEVER = "0-0"
 """The id before every other: of a group that was delivered nothing, of a stream of which nothing was deleted."""
 
@@ -13,6 +15,7 @@ def text_of(raw: bytes) -> str:
     return raw.decode(errors="surrogateescape")
 
 
+@lru_cache(maxsize=4096)  # groups of one stream are compared by the same few ids
 def order(entry: str) -> tuple[int, int]:
     """What an id is sorted by: milliseconds, then number."""
     ms, _, number = entry.partition("-")

@@ -28,6 +28,46 @@ class ReplicaStatus:
 
 
 @dataclass(frozen=True, slots=True)
+class PrimaryLink:
+    """A replica's link to its primary.
+
+    Attributes:
+        address: host and port of the primary.
+        state: ``up`` or ``down``.
+        heard_seconds: since it last sent anything; None while the link is down.
+        down_seconds: since the link went down; None while it is up.
+        is_syncing: the primary is sending all its data.
+        read_only: writes are refused.
+    """
+
+    address: str
+    state: str
+    heard_seconds: int | None
+    down_seconds: int | None
+    is_syncing: bool
+    read_only: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Replication:
+    """Where a server stands among its primary and replicas, as INFO's section says it.
+
+    Attributes:
+        id: of the history of changes, which a replica shares with its primary; None where it is not told.
+        offset: bytes of that history so far.
+        backlog_bytes: of it that are kept for replicas that come back; None where none are.
+        failover: ``no-failover``, or how far one is; None before Redis 6.2.
+        primary: the link to the primary; None for a primary itself.
+    """
+
+    id: str | None
+    offset: int | None
+    backlog_bytes: int | None
+    failover: str | None
+    primary: PrimaryLink | None
+
+
+@dataclass(frozen=True, slots=True)
 class CommandCost:
     """What one command cost since the server started, or since its figures were reset.
 
@@ -91,6 +131,7 @@ class ServerStatus:
         log_status: ``ok``, or how the last write ended.
         replicas: that follow it.
         primary_link: ``up`` or ``down``, of a replica to its primary; None for a primary.
+        replication: more of that; None where the server does not tell.
         costs: per command, the most expensive in all first.
         slow: commands that took long, the latest first.
         missing: what the server did not tell -> why, in words.
@@ -112,6 +153,7 @@ class ServerStatus:
     log_status: str | None
     replicas: tuple[ReplicaStatus, ...] = ()
     primary_link: str | None = None
+    replication: Replication | None = None
     costs: tuple[CommandCost, ...] = ()
     slow: tuple[SlowCommand, ...] = ()
     missing: Mapping[str, str] = field(default_factory=dict)
@@ -151,6 +193,7 @@ def server_status(info: Mapping[str, str], at_ms: int) -> ServerStatus:
         log_status=info.get("aof_last_write_status"),
         replicas=tuple(_replicas(info)),
         primary_link=info.get("master_link_status"),
+        replication=_replication(info) if "role" in info else None,
         costs=tuple(sorted(_costs(info), key=lambda cost: -cost.microseconds)),
     )
 
@@ -163,6 +206,25 @@ def slow_command(row: Sequence[Any]) -> SlowCommand:
     number, at, micros, words, *client = row
     address, name = (text_of(part) for part in (*client, b"", b"")[:2])
     return SlowCommand(number, at * 1000, micros, tuple(words), address, name)
+
+
+def _replication(info: Mapping[str, str]) -> Replication:
+    primary = None
+    if "master_host" in info:
+        down = _count(info, "master_link_down_since_seconds")
+        primary = PrimaryLink(
+            address=f"{info['master_host']}:{info.get('master_port', '?')}",
+            state=info.get("master_link_status", "?"),
+            heard_seconds=_count(info, "master_last_io_seconds_ago"),
+            down_seconds=down,
+            is_syncing=info.get("master_sync_in_progress") == "1",
+            read_only=info.get("slave_read_only") != "0",
+        )
+    offset = "slave_repl_offset" if primary is not None else "master_repl_offset"
+    kept = _count(info, "repl_backlog_size") if info.get("repl_backlog_active") == "1" else None
+    return Replication(
+        info.get("master_replid"), _count(info, offset), kept, info.get("master_failover_state"), primary
+    )
 
 
 def _replicas(info: Mapping[str, str]) -> list[ReplicaStatus]:

@@ -10,6 +10,7 @@ import binascii
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from difflib import unified_diff
 
 import msgpack
 
@@ -19,6 +20,11 @@ from millstream.texts import json_text, plain
 from millstream.worker.handlers import envelope
 
 Pairs = Sequence[tuple[bytes, bytes]]
+
+
+def difference(before: str, after: str) -> list[str]:
+    """The lines in which two documents differ, with some around them, as ``diff -u`` has them."""
+    return [line.rstrip("\n") for line in unified_diff(before.splitlines(), after.splitlines(), "before", "after", n=2)]
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,13 +12,19 @@ PATIENCE = 10.0
 
 
 class NotReadableError(MillstreamError):
-    """Nothing has that name, or it is no stream, or the server does not let us look; the text says which."""
+    """Nothing has that name, or it is no stream, or the server does not let us look; the text says which.
+
+    What to do: list what there is (`millstream stream ls`), or name another server with --url.
+    """
 
     exit_code: ClassVar[int] = 4
 
 
 class NotAllowedError(NotReadableError):
-    """The server does not let this user look."""
+    """The server does not let this user look.
+
+    What to do: connect as a user with the rights that the text names.
+    """
 
     exit_code: ClassVar[int] = 5
 

@@ -1,17 +1,24 @@
 """Everything that advice about a group goes by, in a few round trips however much is pending."""
 
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from millstream.client.line import Line
+from millstream.client.line import Command, Line
+from millstream.console.model import replies
 from millstream.console.model.advice import Case
 from millstream.console.model.pending import PendingEntry
+from millstream.console.model.rates import GroupRate
+from millstream.console.model.streams import ConsumerStatus, GroupSeen, GroupStatus, StreamsSeen
+from millstream.console.model.workers import WorkersSeen
 from millstream.console.reading import fleet, pending
-from millstream.console.reading.asking import NotReadableError
+from millstream.console.reading.asking import NotReadableError, calls
 from millstream.console.reading.counting import COUNT
 from millstream.console.reading.groups import read_group
 
 _LOOKED_AT = 1000
 """Pending entries that advice goes by, the oldest."""
+
+_PENDING = 100  # of each group, where several are read
 
 
 async def read_case(line: Line, stream: str, name: str, *, count: int = COUNT) -> Case:
@@ -36,3 +43,58 @@ async def _oldest(line: Line, stream: str, name: str) -> tuple[PendingEntry, ...
         return (await pending.page(line, stream, name, count=_LOOKED_AT)).entries
     except NotReadableError:  # XPENDING is not for this user, who may see the rest
         return ()
+
+
+async def read_cases(
+    line: Line, seen: StreamsSeen, groups: Sequence[GroupStatus], done: Mapping[tuple[str, str], GroupRate]
+) -> tuple[Case, ...]:
+    """What is known of several groups, in two round trips.
+
+    Args:
+        line: to the server.
+        seen: all streams.
+        groups: that are looked into.
+        done: how groups did of late, by stream and name.
+
+    Raises:
+        Disconnected: no answer came.
+    """
+    asked: list[Command] = []
+    for group in groups:
+        asked.append(("XINFO", "CONSUMERS", group.stream, group.name))
+        asked.append(("XPENDING", group.stream, group.name, "-", "+", _PENDING))
+    answers = await calls(line, asked)
+    workers = await fleet.workers(line)
+    streams = {stream.key: stream for stream in seen.streams}
+    found = []
+    for group, members, held in zip(groups, answers[::2], answers[1::2], strict=True):
+        alone = replace(seen, streams=(streams[group.stream],))
+        found.append(_case(alone, group, (members, held), workers, done.get((group.stream, group.name))))
+    return tuple(found)
+
+
+def _case(
+    seen: StreamsSeen,
+    group: GroupStatus,
+    answers: tuple[replies.Reply, replies.Reply],
+    workers: WorkersSeen,
+    rate: GroupRate | None,
+) -> Case:
+    """One group's case.
+
+    Args:
+        seen: its stream.
+        group: as it was read.
+        answers: the replies about its consumers and its pending entries.
+        workers: everybody who works.
+        rate: how it did of late.
+    """
+    members, held = answers
+    why = replies.refusal(members)
+    consumers: tuple[ConsumerStatus, ...] = ()
+    if why is None:
+        consumers = tuple(replies.consumer_status(group.stream, group.name, row) for row in members)
+    pending = (
+        () if replies.refusal(held) else tuple(replies.pending_entry(group.stream, group.name, row) for row in held)
+    )
+    return Case(GroupSeen(seen, group, consumers, why), pending, workers, rate)

@@ -5,6 +5,7 @@ Ranges are read page by page, and a page has as many entries as make a few megab
 
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import aclosing
+from dataclasses import dataclass
 from heapq import heapify, heappop, heapreplace, nlargest
 
 from millstream.client.line import Command, Line, Reply
@@ -141,6 +142,63 @@ async def newest(
                     break
         found += of_one[:count]
     return nlargest(count, found, key=_place)[::-1]
+
+
+@dataclass(frozen=True, slots=True)
+class ScannedEntries:
+    """Entries that were looked for, within bounds.
+
+    Attributes:
+        entries: those that fit, in the order they were looked at.
+        looked_at: how many entries were looked at.
+        last: id of the last one of these; None where there was none.
+        more: there are entries that were not looked at.
+    """
+
+    entries: tuple[EntryView, ...]
+    looked_at: int
+    last: str | None
+    more: bool
+
+
+async def scan(
+    line: Line,
+    stream: str,
+    bounds: tuple[str, str],
+    fits: Fits,
+    *,
+    count: int,
+    most: int,
+    volume: int = _VOLUME,
+    backwards: bool = False,
+) -> ScannedEntries:
+    """Look for entries, at no more than so many: who wants more goes on behind the last one.
+
+    Args:
+        line: to the server.
+        stream: key of the stream.
+        bounds: where the range begins and ends, as for XRANGE.
+        fits: which entries are wanted.
+        count: how many.
+        most: entries that are looked at.
+        volume: bytes of entries that are looked at, about.
+        backwards: newest first.
+
+    Raises:
+        NotReadableError: there is no such stream, or the server does not let us look.
+        Disconnected: no answer came.
+    """
+    found: list[EntryView] = []
+    looked_at, size, last = 0, 0, None
+    async with aclosing(_pages(line, stream, *bounds, backwards=backwards)) as pages:
+        async for page in pages:
+            for entry in page:
+                if len(found) >= count or looked_at >= most or size >= volume:
+                    return ScannedEntries(tuple(found), looked_at, last, more=True)
+                looked_at, size, last = looked_at + 1, size + size_of(entry), entry.id
+                if fits(entry):
+                    found.append(entry)
+    return ScannedEntries(tuple(found), looked_at, last, more=False)
 
 
 async def between(

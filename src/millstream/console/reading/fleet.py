@@ -4,15 +4,19 @@ Each is read where it is kept by those who write it: ``worker/registry``, ``spar
 streams. A server that refuses one of them refuses that one, with its reason, and the others are read.
 """
 
-from millstream.client.line import Line
-from millstream.clock import SystemClock
+from dataclasses import replace
+
+from millstream.client.jsontext import parse_record
+from millstream.client.line import Line, Reply
 from millstream.console.model.letters import LettersSeen, LettersStatus
 from millstream.console.model.names import milliseconds, text_of
-from millstream.console.model.queries import QueriesSeen, query_status
+from millstream.console.model.spark.queries import QueriesSeen, QueryStatus, SinkBatch, query_status
 from millstream.console.model.workers import VanishedWorker, WorkersSeen, worker_status
 from millstream.console.reading.asking import calls, checked
 from millstream.errors import Disconnected, MillstreamError
+from millstream.spark.model.keys import record as commit_key
 from millstream.spark.monitoring import store
+from millstream.spark.monitoring.record import is_figure
 from millstream.worker.dead_letter_admin import dead_letter_streams
 from millstream.worker.registry import protocol
 
@@ -23,7 +27,7 @@ async def workers(line: Line) -> WorkersSeen:
     Raises:
         Disconnected: no answer came.
     """
-    at_ms = SystemClock().wall_time()
+    at_ms = line.wall_time()
     try:
         found, strange = await protocol.read_workers(line)
         pauses = await protocol.pauses(line)
@@ -47,7 +51,7 @@ async def queries(line: Line) -> QueriesSeen:
     Raises:
         Disconnected: no answer came.
     """
-    at_ms = SystemClock().wall_time()
+    at_ms = line.wall_time()
     try:
         (reply,) = await calls(line, [("HGETALL", store.QUERIES)])
         flat = checked(reply, store.QUERIES)
@@ -55,11 +59,33 @@ async def queries(line: Line) -> QueriesSeen:
         keys = store.driver_keys(recorded)
         replies = await calls(line, [("EXISTS", key) for key in keys.values()])
         alive = {driver for driver, reply in zip(keys, replies, strict=True) if checked(reply, store.QUERIES)}
+        found = [query_status(facts) for facts in store.settled(recorded, alive)]
+        found = await _with_sinks(line, found)
     except Disconnected:
         raise
     except MillstreamError as error:
         return QueriesSeen(at_ms, why=str(error))
-    return QueriesSeen(at_ms, tuple(map(query_status, store.settled(recorded, alive))))
+    return QueriesSeen(at_ms, tuple(found))
+
+
+async def _with_sinks(line: Line, queries: list[QueryStatus]) -> list[QueryStatus]:
+    """The queries, with what the commit record of each says of its last batch that went into streams."""
+    asked = [("GET", commit_key(query.id)) for query in queries]
+    records = await calls(line, asked)
+    return [replace(query, sink=_sink(record)) for query, record in zip(queries, records, strict=True)]
+
+
+def _sink(record: Reply) -> SinkBatch | None:
+    """A commit record; None for none, and for what no sink has written."""
+    if not isinstance(record, bytes):
+        return None
+    try:
+        kept = parse_record(record)
+        streams = tuple(dict.fromkeys(part[0] for part in kept["parts"] or ()))
+        sendable = all(isinstance(each, str) and each.encode(errors="surrogateescape") for each in streams)
+        return SinkBatch(kept["version"], streams) if sendable and is_figure(kept["version"]) else None
+    except (ValueError, TypeError, KeyError, IndexError):
+        return None
 
 
 async def letters(line: Line) -> LettersSeen:
@@ -68,7 +94,7 @@ async def letters(line: Line) -> LettersSeen:
     Raises:
         Disconnected: no answer came.
     """
-    at_ms = SystemClock().wall_time()
+    at_ms = line.wall_time()
     try:
         found = await dead_letter_streams(line)
     except Disconnected:

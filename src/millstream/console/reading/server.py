@@ -3,7 +3,6 @@
 from dataclasses import replace
 
 from millstream.client.line import Command, Line
-from millstream.clock import SystemClock
 from millstream.console.model.names import text_of
 from millstream.console.model.replies import refusal
 from millstream.console.model.server import ServerStatus, parse_info, server_status, slow_command
@@ -23,7 +22,7 @@ async def server(line: Line) -> list[ServerStatus]:
 
 
 async def _one(line: Line) -> ServerStatus:
-    at_ms = SystemClock().wall_time()
+    at_ms = line.wall_time()
     asked: list[Command] = [("INFO",), ("INFO", "commandstats"), ("SLOWLOG", "GET", _SLOW)]
     whole, costs, slow = await calls(line, asked)
     missing = {

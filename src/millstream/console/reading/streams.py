@@ -8,7 +8,6 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from millstream.client.line import Command, Line, Reply
-from millstream.clock import SystemClock
 from millstream.console.model import replies
 from millstream.console.model.names import order, text_of
 from millstream.console.model.pending import PendingSummary
@@ -67,7 +66,9 @@ async def overview(
     """
     keys = await names(line, pattern)
     seen = await read(line, keys[:limit], ages=ages)
-    return replace(seen, more=limit is not None and len(keys) > limit)
+    # removed since it was named: nobody asked for it, and nothing is wrong with it
+    refused = {key: why for key, why in seen.refused.items() if why != explained("no such key", key)}
+    return replace(seen, refused=refused, more=limit is not None and len(keys) > limit)
 
 
 async def one(line: Line, key: str) -> StreamStatus:
@@ -112,7 +113,7 @@ async def read(line: Line, keys: Sequence[str], *, ages: bool = True) -> Streams
     Raises:
         Disconnected: no answer came.
     """
-    at_ms = SystemClock().wall_time()
+    at_ms = line.wall_time()
     found: list[StreamStatus] = []
     refused: dict[str, str] = {}
     before: list[StreamStatus] = []  # the page whose ages are asked for with the next one

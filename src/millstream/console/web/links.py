@@ -10,7 +10,7 @@ import binascii
 from collections.abc import Mapping
 from urllib.parse import parse_qsl, quote
 
-_MOST = 50  # words of a query
+_MOST = 80  # words of a query: a page of letters that are ticked, and some more
 
 
 class AddressError(ValueError):
@@ -57,6 +57,8 @@ def words_of(query: bytes) -> dict[str, str]:
     for name, value in pairs:
         if name.endswith("64"):
             found[name.removesuffix("64")] = _from_base64(name, value)
+        elif name == "ids" and found.get(name):  # several were ticked
+            found[name] += f" {value}"
         else:
             found[name] = value
     return found

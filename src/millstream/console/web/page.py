@@ -5,14 +5,17 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from millstream.client.line import Command
+from millstream.console.watching.watch import Reading, ServerWatch
 from millstream.console.web import links
 from millstream.console.web.settings import ConsoleSettings
-from millstream.console.web.watch import Reading, ServerWatch
 from millstream.errors import MillstreamError
 
 
 class NoPageError(MillstreamError):
-    """An address that no page has, or that lacks a word; the text says which."""
+    """An address that no page has, or that lacks a word; the text says which.
+
+    What to do: begin at the console's first page and follow its links.
+    """
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +90,7 @@ class WebPage:
         trouble: why there is nothing newer.
         live: whether it is worth refreshing by itself.
         status: of HTTP.
+        location: address of the page to go to instead; empty for this one.
     """
 
     name: str
@@ -100,6 +104,7 @@ class WebPage:
     trouble: str = ""
     live: bool = True
     status: int = 200
+    location: str = ""
 
     @staticmethod
     def source(*readings: Reading[Any]) -> dict[str, Any]:

@@ -9,8 +9,10 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from millstream._version import __version__
+from millstream.console import words
 from millstream.console.changes.writing import raw_line, shell_line
-from millstream.console.web import links, words
+from millstream.console.web import links
+from millstream.console.web.moments import moment
 from millstream.console.web.page import Asked, WebPage
 from millstream.texts import json_text, time_text
 
@@ -23,11 +25,19 @@ FILES = {
 }
 """Everything a page loads, with its type."""
 
+_REST = b'<div id="notice"'  # where the part of a page begins that is not of the bar
 _COMMANDS = 40  # raw commands that a page shows
 _LONG = 400  # letters of one of them
 
-SECTIONS = (("/", "Overview"), ("/dead", "Dead letters"), ("/workers", "Workers"), ("/server", "Server"))
-"""The pages that every page leads to."""
+SECTIONS = (
+    ("/", "Overview", "o"),
+    ("/dead", "Dead letters", "d"),
+    ("/workers", "Workers", "w"),
+    ("/spark", "Spark", "q"),
+    ("/archive", "Archive", "a"),
+    ("/server", "Server", "s"),
+)
+"""The pages that every page leads to, and the key that follows ``g`` to get there; the archive only where one is."""
 
 
 @cache
@@ -63,7 +73,7 @@ def environment() -> Environment:
         words.ago,
         words.micros,
         words.size,
-        words.moment,
+        moment,
     )
     made.filters.update({function.__name__: function for function in shown})
     made.filters["stamp"] = time_text
@@ -74,10 +84,34 @@ def environment() -> Environment:
     return made
 
 
+def prepare() -> None:
+    """Compile the templates, so that whoever looks first need not wait for it."""
+    for name in environment().list_templates():
+        environment().get_template(name)
+
+
 def html(page: WebPage, asked: Asked) -> bytes:
     """The whole page. What is shown of names has no half characters in it; one that was missed must not be the end."""
     text = environment().get_template(f"{page.name}.html").render(_context(page, asked, whole=True))
     return text.encode(errors="backslashreplace")
+
+
+def beginning(asked: Asked) -> bytes:
+    """How a page begins whose facts are being asked for: its bar, and that somebody is asking."""
+    named = asked.words.get("group") or asked.words.get("key") or asked.words.get("id")
+    title = next((title for path, title, _ in SECTIONS if path == asked.path), "Millstream")
+    page = WebPage(
+        "trouble", title if named is None else words.name(named), {}, {"words": "", "back": None}, live=False
+    )
+    return (
+        html(page, asked).partition(_REST)[0] + environment().get_template("asking.html").render(asked=asked).encode()
+    )
+
+
+def rest(page: WebPage, asked: Asked) -> bytes:
+    """What of a page comes behind :func:`beginning`."""
+    whole = html(page, asked)
+    return whole[whole.index(_REST) :]
 
 
 def inner(page: WebPage, asked: Asked) -> str:
@@ -120,7 +154,11 @@ def _context(page: WebPage, asked: Asked, *, whole: bool) -> dict[str, Any]:
         servers = [(each.name, links.address("/", {}, number)) for number, each in enumerate(asked.settings.servers)]
         context |= {
             "version": __version__,
-            "sections": [(asked.link(path), title, path == asked.path) for path, title in SECTIONS],
+            "sections": [
+                (asked.link(path), title, path == asked.path, key)
+                for path, title, key in SECTIONS
+                if path != "/archive" or asked.settings.archive is not None
+            ],
             "servers": servers,
         }
     context |= {

@@ -1,11 +1,10 @@
 """What the console was started with: which servers, who may come in, what may be changed."""
 
 import hashlib
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from pathlib import Path
 
-from millstream.client.url import without_password
-
-__all__ = ["Access", "ConsoleServer", "ConsoleSettings", "digest"]
+from millstream.console.watching.servers import ConsoleServer
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,27 +30,6 @@ class Access:
 
 
 @dataclass(frozen=True, slots=True)
-class ConsoleServer:
-    """One server that the console shows.
-
-    Attributes:
-        url: as given, perhaps with a password: it is never shown.
-    """
-
-    url: str = field(repr=False)
-
-    @property
-    def name(self) -> str:
-        """What people call it by: its URL without secrets, and without what they do not need."""
-        return without_password(self.url).partition("?")[0].removeprefix("redis://").removesuffix("/0")
-
-    @property
-    def address(self) -> str:
-        """Its URL for a command line; a password is left out, as three stars."""
-        return without_password(self.url)
-
-
-@dataclass(frozen=True, slots=True)
 class ConsoleSettings:
     """All of it.
 
@@ -59,11 +37,13 @@ class ConsoleSettings:
         servers: at least one.
         access: who may come in.
         allow_changes: whether buttons that change something are there and obeyed.
+        archive: directory of an archive of the streams; None for none.
     """
 
     servers: tuple[ConsoleServer, ...]
     access: Access = Access()
     allow_changes: bool = False
+    archive: Path | None = None
 
 
 def digest(password: str) -> bytes:

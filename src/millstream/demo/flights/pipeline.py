@@ -16,6 +16,7 @@ import os
 import sys
 import threading
 import time
+from contextlib import closing, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -243,9 +244,12 @@ def main() -> None:
     zoned = {"spark__sql__parquet__outputTimestampType": "TIMESTAMP_MICROS"}
     spark = millstream.spark.session("millstream demo", quick=args.quick, quiet=False, **zoned)
     say("session")
-    pipeline = FlightPipeline(spark, args)
-    drive(pipeline, os.environ["MILLSTREAM_URL"], finish)
-    pipeline.finish()
+    url = os.environ["MILLSTREAM_URL"]
+    reports = bool(os.environ.get("MILLSTREAM_DEMO_REPORTS"))
+    with closing(millstream.spark.watch(spark, url)) if reports else nullcontext():
+        pipeline = FlightPipeline(spark, args)
+        drive(pipeline, url, finish)
+        pipeline.finish()
     say("done")
     spark.stop()
 

@@ -44,6 +44,8 @@ class DemoSettings:
         url: a given server; None starts one.
         kill_server: SIGKILL the embedded server half-way and start it again on the same directory.
         keep: leave the keys on the given server.
+        console: show it in the browser meanwhile.
+        stay: leave server and console open at the end, until Ctrl-C.
     """
 
     out: Path
@@ -52,6 +54,13 @@ class DemoSettings:
     url: str | None = None
     kill_server: bool = False
     keep: bool = False
+    console: bool = False
+    stay: bool = False
+
+    @property
+    def reports(self) -> bool:
+        """Whether workers and Spark tell the server how they are: nothing of it may stay on a user's."""
+        return self.console and not self.url
 
     @property
     def data(self) -> Path:

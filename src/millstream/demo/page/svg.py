@@ -76,8 +76,9 @@ def line_chart(
     x_ticks: Sequence[tuple[float, str]] = (),
     marks: Sequence[Mark] = (),
     unit: str = "",
+    axes: tuple[str, str] = ("", ""),
 ) -> str:
-    """Lines over time.
+    """Lines over time, or over what ``axes`` says.
 
     Args:
         series: the lines.
@@ -85,12 +86,13 @@ def line_chart(
         x_ticks: places and words of the horizontal axis; round numbers without.
         marks: vertical lines; their words stand above, in as many rows as keep them apart.
         unit: after the numbers of the vertical axis.
+        axes: names of the horizontal and the vertical axis; empty where the page around it says what they are.
     """
     every = [point for one in series for point in one.points]
     xs, ys = [x for x, _ in every], [y for _, y in every]
     low, high = min(0.0, *ys), max(ys)  # zero is always shown, so that heights can be compared
     rows, depth = _rows(marks, Scale(min(xs), max(xs), 52, WIDTH - 96))
-    top = 14 + 16 * depth
+    top = 14 + 16 * depth + (8 if axes[1] else 0)
     across = Scale(min(xs), max(xs), 52, WIDTH - 96)
     up = Scale(low, high or 1, LINES - 28, top)
     body = list(_grid(across, up, x_ticks or [(x, short(x)) for x in ticks(min(xs), max(xs), 8)], unit))
@@ -105,7 +107,10 @@ def line_chart(
         path = " ".join(f"{across(x):.1f},{up(y):.1f}" for x, y in one.points)
         body.append(f'<polyline points="{path}" class="line" style="stroke:{one.color}"/>')
     body += _names(series, across, up)
-    return svg(LINES, body, label)
+    below, above = axes
+    body += [text((across.start + across.end) / 2, LINES + 10, below, "axis", "middle")] if below else []
+    body += [text(across.start, top - 8, above, "axis")] if above else []
+    return svg(LINES + 16 if below else LINES, body, label)
 
 
 def _rows(marks: Sequence[Mark], across: Scale) -> tuple[list[int], int]:

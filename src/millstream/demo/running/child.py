@@ -18,7 +18,10 @@ MILLSTREAM = (sys.executable, "-c", "from millstream.cli.main import main; main(
 
 
 class DemoError(MillstreamError):
-    """The demo cannot go on; the text says what happened, why, and what to do."""
+    """The demo cannot go on; the text says what happened, why, and what to do.
+
+    What to do: do what the text says; what the demo wrote stays where it says.
+    """
 
 
 class Child:
@@ -31,7 +34,7 @@ class Child:
         name: its log is ``<name>.log``.
         argv: program and arguments.
         logs: folder of the log files.
-        env: variables on top of ours.
+        env: variables on top of ours, of which the context that is used is left out.
         title: what people call it; the name unless given.
         on_line: called in a thread with each line of its standard output; without it that goes to the log too.
     """
@@ -45,6 +48,8 @@ class Child:
         on_line: Callable[[str], None] | None = None,
         title: str = "",
     ) -> None:
+        # a context would name another server than the URL that they are given, and of the two neither goes first
+        ours = {name: value for name, value in os.environ.items() if name != "MILLSTREAM_CONTEXT"}
         self.title = title or name
         self.log = logs / f"{name}.log"
         self._expected = False
@@ -54,7 +59,7 @@ class Child:
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE if on_line else log,
                 stderr=log,
-                env={**os.environ, **(env or {})},
+                env={**ours, **(env or {})},
                 start_new_session=True,
             )
         self._reader: threading.Thread | None = None

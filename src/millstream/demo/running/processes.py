@@ -2,11 +2,12 @@
 
 import json
 import sys
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
 from millstream.demo.flights import rules
 from millstream.demo.flights.settings import DemoSettings
-from millstream.demo.running.child import Child, DemoServer
+from millstream.demo.running.child import MILLSTREAM, Child, DemoServer
 
 FEW = 50_000
 """Up to so many events Spark's start takes longer than its work."""
@@ -25,6 +26,7 @@ class Processes:
         self.url = settings.url or ""
         self.workers: dict[str, Child] = {}
         self._pipeline: Child | None = None
+        self._console: Child | None = None
         self.spark_total = 0
         self.spark_state = "starting"
         """``starting``, ``session``, ``streaming`` or ``done``."""
@@ -39,6 +41,21 @@ class Processes:
         if self.server:
             self.url = self.server.start()
         return self.url
+
+    def start_console(self, tell: Callable[[str], None]) -> None:
+        """Start the web pages over the server.
+
+        Args:
+            tell: called in a thread with their address.
+        """
+
+        def heard(line: str) -> None:
+            word, _, address = line.partition(" ")
+            if word == "ready":
+                tell(address)
+
+        argv = [*MILLSTREAM, "console", "--ends-with-stdin"]
+        self._console = Child("console", argv, self._settings.logs, {"MILLSTREAM_URL": self.url}, heard)
 
     def start_pipeline(self) -> None:
         """Start the Spark process; it takes seconds until it reads."""
@@ -67,6 +84,7 @@ class Processes:
             "MILLSTREAM_URL": self.url,
             "MILLSTREAM_DEMO_PREFIX": self._settings.keys.prefix,
             "MILLSTREAM_DEMO_RECEIPTS": str(self._settings.receipts),
+            "MILLSTREAM_DEMO_REPORTS": "1" if self._settings.reports else "",
         }
 
     def _heard(self, line: str) -> None:
@@ -124,5 +142,7 @@ class Processes:
     def stop(self) -> None:
         """End everything: first those who use the server, then the server."""
         self.stop_users()
+        if self._console:
+            self._console.stop()
         if self.server:
             self.server.stop()

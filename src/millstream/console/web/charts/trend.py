@@ -1,32 +1,15 @@
 """A value over the time it was watched, with its axes; where it was unknown, the bounds it lies between. Pure."""
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 
 from markupsafe import Markup
 
+from millstream.console.watching.history import TrendPoint
 from millstream.console.web.charts.paper import Point, frame, path, time_ticks, words
 from millstream.scales import Scale, short, ticks
 
 WIDTH, HEIGHT = 1100.0, 190.0
 _LEFT, _RIGHT, _TOP, _BOTTOM = 46.0, 12.0, 12.0, 24.0
-
-
-@dataclass(frozen=True, slots=True)
-class TrendPoint:
-    """One reading of a value that may be unknown.
-
-    Attributes:
-        at_ms: when.
-        value: what it was; None where nobody knows.
-        least: it was no less.
-        most: it was no more.
-    """
-
-    at_ms: float
-    value: float | None
-    least: float
-    most: float
 
 
 def trend(moments: Sequence[TrendPoint], label: str, unit: str = "") -> Markup:

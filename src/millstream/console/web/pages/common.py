@@ -1,27 +1,17 @@
-"""What several pages are made of: the reading of all streams, command lines, rows of groups."""
+"""What several pages are made of: command lines, rows of groups."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 
 from markupsafe import Markup
 
-from millstream.client.line import Line
-from millstream.client.url import DEFAULT_URL
-from millstream.console.model.rates import GroupRate, rates
-from millstream.console.model.streams import GroupStatus, StreamsSeen
-from millstream.console.reading import streams
+from millstream.console.changes.actions import ACTIONS
+from millstream.console.model.facts.marks import is_late, is_stuck
+from millstream.console.model.rates import GroupRate
+from millstream.console.model.streams import GroupStatus
+from millstream.console.watching.history import TrendPoint
+from millstream.console.watching.questions import refused_actions
 from millstream.console.web.charts.small import sparkline
-from millstream.console.web.charts.trend import TrendPoint
 from millstream.console.web.page import Asked
-from millstream.console.web.watch import Reading
-
-BEHIND = 60_000
-"""Milliseconds from which on what a group has not read yet is marked."""
-
-STUCK = 300_000
-"""Milliseconds from which on an entry that is pending is marked."""
-
-Rates = tuple[Mapping[str, float], Mapping[tuple[str, str], GroupRate]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,38 +31,6 @@ class GroupRow:
     spark: Markup
     late: bool
     stuck: bool
-
-
-async def everything(asked: Asked) -> Reading[StreamsSeen]:
-    """All streams with their groups, in one reading for all who look.
-
-    Raises:
-        MillstreamError: the server does not answer, or does not let us look.
-    """
-
-    async def work(line: Line) -> StreamsSeen:
-        seen = await streams.overview(line)
-        asked.watch.history.note(seen.streams, seen.at_ms)
-        return seen
-
-    return await asked.watch.read("overview", work)
-
-
-def rates_of(reading: Reading[StreamsSeen]) -> Rates:
-    """How streams and groups did between a reading and the one before; empty for a first one."""
-    if reading.before is None or reading.before.value.at_ms >= reading.value.at_ms:
-        return {}, {}
-    return rates(reading.before.value, reading.value)
-
-
-def is_late(group: GroupStatus, now_ms: int) -> bool:
-    """Whether what a group has not read yet is old."""
-    return (group.oldest_undelivered.age(now_ms) or 0) >= BEHIND
-
-
-def is_stuck(group: GroupStatus, now_ms: int) -> bool:
-    """Whether an entry of a group is pending for long, or held by nobody."""
-    return group.pending > 0 and ((group.oldest_pending.age(now_ms) or 0) >= STUCK or bool(group.unowned))
 
 
 def group_row(asked: Asked, group: GroupStatus, rate: GroupRate | None, now_ms: int) -> GroupRow:
@@ -100,7 +58,21 @@ def trend_words(moments: list[TrendPoint]) -> str:
     return f"lag {way}, from {first.most:,.0f} to {last.most:,.0f} in {(last.at_ms - first.at_ms) / 1000:.0f} s"
 
 
+async def closed_actions(asked: Asked, key: str) -> dict[str, str]:
+    """Action -> why it is not open: the console is read-only, or the server's user may not.
+
+    Args:
+        asked: for whom.
+        key: of the stream; of the registry of workers for the actions that write that.
+
+    Raises:
+        Disconnected: the server does not answer.
+    """
+    if not asked.settings.allow_changes:
+        return {action.name: "the console is read-only: start it with --allow-changes" for action in ACTIONS}
+    return await refused_actions(asked.watch, key)
+
+
 def command_line(asked: Asked, *words: str) -> list[str]:
     """The command line that shows the same, for this server."""
-    url = asked.watch.server.address
-    return ["millstream", *words, *(["--url", url] if url != DEFAULT_URL else [])]
+    return asked.watch.server.command_line(*words)

@@ -1,25 +1,20 @@
 """Dead letters: which streams have some, and of one of them the letters, by what they died of."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from millstream.client.dead_letter.letter import DeadLetter, dead_key
-from millstream.client.dead_letter.put_back import StoredLetter, stored
-from millstream.client.line import Line
-from millstream.console.payloads.entry import EntryPayload
+from millstream.client.dead_letter.put_back import StoredLetter
+from millstream.console.model.facts.payloads import payload_facts
+from millstream.console.model.facts.streams import Facts
+from millstream.console.payloads.shown import Shown, in_brief
 from millstream.console.reading import fleet
-from millstream.console.reading.asking import calls, checked
-from millstream.console.web.facts import Facts, payload_facts
+from millstream.console.reading.letters import ErrorClass, error_classes, letter_payload, read_letters
+from millstream.console.web.links import form_word
 from millstream.console.web.page import Asked, WebPage
-from millstream.console.web.pages.common import command_line
-from millstream.console.web.shown import LIGHT, Shown, in_brief, light_value
-from millstream.console.web.words import name
-
-LETTERS = 200
-"""Letters that are looked at, the newest; their classes are of these."""
+from millstream.console.web.pages.common import closed_actions, command_line
+from millstream.console.words import name
 
 _LISTED = 50
-_CLASS = 80  # letters of what an error is called
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,25 +30,6 @@ class LetterRow:
     id: str
     letter: DeadLetter | None
     fields: list[Shown]
-
-
-@dataclass(frozen=True, slots=True)
-class ErrorClass:
-    """Letters that died of the same.
-
-    Attributes:
-        reason: error, nack, reject, invalid, overdue.
-        error: the type of the error, or its text where it has none.
-        group: that gave up on them.
-        letters: how many, of those looked at.
-        newest: the last one.
-    """
-
-    reason: str
-    error: str
-    group: str
-    letters: int
-    newest: StoredLetter
 
 
 async def dead_page(asked: Asked) -> WebPage:
@@ -81,14 +57,16 @@ async def dead_page(asked: Asked) -> WebPage:
         "unknown": seen.why,
     }
     view = {"seen": seen, "now": reading.at_ms}
+    if len(seen.streams) == 1:  # who follows the link wants the letters, and need not choose the only stream
+        return replace(await _letters_page(asked, seen.streams[0].key), facts={"page": "dead", **facts})
     return WebPage("dead", "Dead letters", facts, view, [command_line(asked, "dead", "ls")], **WebPage.source(reading))
 
 
 async def _letters_page(asked: Asked, key: str) -> WebPage:
     """The letters of one stream."""
-    reading = await asked.watch.read(("dead", key), lambda line: _read(line, key))
+    reading = await asked.watch.read(("dead", key), lambda line: read_letters(line, key))
     letters, length = reading.value
-    classes = _classes(letters)
+    classes = error_classes(letters)
     listed = letters[:_LISTED]
     facts: Facts = {
         "stream": key,
@@ -112,49 +90,21 @@ async def _letters_page(asked: Asked, key: str) -> WebPage:
         "length": length,
         "looked_at": len(letters),
         "classes": classes,
-        "letters": [LetterRow(one.id, one.letter, in_brief(_payload(one))) for one in listed],
+        "letters": [LetterRow(one.id, one.letter, in_brief(letter_payload(one))) for one in listed],
         "now": reading.at_ms,
+        "closed": await closed_actions(asked, key),
+        "jobs": asked.watch.jobs.under_way(key),
+        "class_words": [_class_words(key, one) for one in classes],
     }
     place = (key,) if dead_key(key) == key else (key, "--key", key)
     shell = [command_line(asked, "dead", "ls", *place), command_line(asked, "dead", "retry", *place, "--all")]
     return WebPage("letters", name(key), facts, view, shell, **WebPage.source(reading))
 
 
-async def _read(line: Line, key: str) -> tuple[list[StoredLetter], int]:
-    """The newest letters, newest first, and how many there are."""
-    rows, length = await calls(line, [("XREVRANGE", key, "+", "-", "COUNT", LETTERS), ("XLEN", key)])
-    return [_light(stored(row)) for row in checked(rows, key)], int(checked(length, key))
-
-
-def _light(one: StoredLetter) -> StoredLetter:
-    """A letter without the rest of its long values."""
-    if one.letter is None:
-        return replace(one, flat=tuple(map(light_value, one.flat)))
-    error, trace = one.letter.error[:LIGHT], one.letter.traceback[:LIGHT]
-    fields = tuple(map(light_value, one.letter.fields))
-    return replace(one, flat=(), letter=replace(one.letter, fields=fields, error=error, traceback=trace))
-
-
-def _classes(letters: Sequence[StoredLetter]) -> list[ErrorClass]:
-    """What they died of, the most frequent first."""
-    found: dict[tuple[str, str, str], list[StoredLetter]] = {}
-    for one in letters:
-        letter = one.letter
-        what = ("", "", "") if letter is None else (letter.reason, _class(letter.error), letter.group)
-        found.setdefault(what, []).append(one)
-    every = [ErrorClass(*what, len(ones), ones[0]) for what, ones in found.items()]
-    return sorted(every, key=lambda one: -one.letters)
-
-
-def _class(error: str) -> str:
-    """What an error is called: its type, where its text begins with one."""
-    kind, colon, _ = error.partition(":")
-    return kind if colon and kind.replace(".", "").isidentifier() else error[:_CLASS]
-
-
-def _payload(one: StoredLetter) -> EntryPayload:
-    flat = one.letter.fields if one.letter is not None else one.flat
-    return EntryPayload(list(zip(flat[::2], flat[1::2], strict=True)))
+def _class_words(key: str, one: ErrorClass) -> list[tuple[str, str]]:
+    """The words of a form that choose the letters of a class."""
+    given = {"key": key, "reason": one.reason, "error": one.error, "group": one.group}
+    return [form_word(name, value) for name, value in given.items() if value]
 
 
 def _letter_facts(one: StoredLetter) -> Facts:
@@ -169,5 +119,5 @@ def _letter_facts(one: StoredLetter) -> Facts:
         "error": None if letter is None else letter.error,
         "deliveries": None if letter is None else letter.deliveries,
         "died_ms": None if letter is None else letter.died_ms,
-        "fields": payload_facts(_payload(one)),
+        "fields": payload_facts(letter_payload(one)),
     }

@@ -4,12 +4,12 @@ from dataclasses import asdict, dataclass
 
 from millstream.client.url import CLUSTERS
 from millstream.console.changes.writing import raw_line
+from millstream.console.model.facts.streams import Facts
 from millstream.console.model.server import CommandCost, ServerStatus, SlowCommand
 from millstream.console.reading.server import server
-from millstream.console.web.facts import Facts
 from millstream.console.web.page import Asked, WebPage
 from millstream.console.web.pages.common import command_line
-from millstream.console.web.words import brief
+from millstream.console.words import brief
 
 _COSTS = 12  # commands in the table of costs
 _LETTERS = 160  # of a slow command
@@ -45,7 +45,7 @@ async def health_page(asked: Asked) -> WebPage:
         "now": reading.at_ms,
         "is_cluster": asked.watch.server.url.startswith(CLUSTERS),
     }
-    shell = [command_line(asked, "doctor")]
+    shell = [command_line(asked, *words) for words in (("server", "show"), ("server", "slow"), ("doctor",))]
     return WebPage("health", "Server", facts, view, shell, **WebPage.source(reading))
 
 

@@ -1,29 +1,27 @@
 """One stream: where each group stands in it, and its entries, by id and time, in either order, live."""
 
-import time
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
-from millstream.client.line import Line
 from millstream.console.changes.actions import BY_NAME
+from millstream.console.forms.fields import FIELDS
 from millstream.console.model.entries import EntryView
+from millstream.console.model.facts.payloads import payload_facts
+from millstream.console.model.facts.streams import group_facts, stream_facts
 from millstream.console.model.names import milliseconds
-from millstream.console.model.replies import entry_view
-from millstream.console.model.streams import StreamsSeen, StreamStatus
 from millstream.console.payloads.entry import EntryPayload
-from millstream.console.reading import streams
-from millstream.console.reading.asking import calls, checked
-from millstream.console.web.charts.ground import Standing, ground
+from millstream.console.payloads.shown import Shown, in_brief
+from millstream.console.watching.questions import all_queries, rates_of, stream_reading
+from millstream.console.web import links
 from millstream.console.web.charts.small import sparkline
-from millstream.console.web.facts import group_facts, payload_facts, stream_facts
 from millstream.console.web.page import Asked, WebPage
-from millstream.console.web.pages.change import closed_actions
-from millstream.console.web.pages.common import GroupRow, command_line, group_row, rates_of
+from millstream.console.web.pages.common import closed_actions, command_line, group_row
+from millstream.console.web.pages.found import KINDS, filters, listed_entries, paging
 from millstream.console.web.pages.window import ENTRIES, MOST, Window, window
-from millstream.console.web.shown import Shown, in_brief, light
-from millstream.console.web.words import count, name, plural, rate, span
+from millstream.console.web.standings import group_standing, query_standings, standings_drawn
+from millstream.console.words import name, rate
 
-_GROUPS_DRAWN = 20
+_ACTIONS = ("stream add", "stream trim", "group create", "worker reap", "stream rm")
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,11 +40,13 @@ async def stream_page(asked: Asked) -> WebPage:
         MillstreamError: it is not there, the words of the address are wrong, the server does not answer.
     """
     key = asked.word("key")
-    now_ms = time.time_ns() // 1_000_000
-    wanted = window(asked.words, now_ms, asked.count("count", ENTRIES, MOST))
-    state = await asked.watch.read(("stream", key), lambda line: _state(asked, line, key))
-    entries = await asked.watch.read(("entries", key, wanted), lambda line: _entries(line, key, wanted))
-    seen, (views, earlier, later) = state.value, entries.value
+    now_ms = asked.watch.line.wall_time()
+    wanted, sought = window(asked.words, now_ms, asked.count("count", ENTRIES, MOST)), filters(asked.words)
+    state = await stream_reading(asked.watch, key)
+    question = ("entries", key, wanted, sought)
+    entries = await asked.watch.read(question, lambda line: listed_entries(line, key, wanted, sought))
+    seen, found, views = state.value, entries.value, entries.value.entries
+    queries = await all_queries(asked.watch)
     stream, (added, group_rates) = seen.streams[0], rates_of(state)
     groups = [group_row(asked, each, group_rates.get((key, each.name)), seen.at_ms) for each in stream.groups]
     payloads = [EntryPayload(view.fields) for view in views]
@@ -58,10 +58,14 @@ async def stream_page(asked: Asked) -> WebPage:
             {"id": view.id, "added_ms": milliseconds(view.id), "fields": payload_facts(payload)}
             for view, payload in zip(views, payloads, strict=True)
         ],
+        "looked_at": found.looked_at,
+        "looked_up_to": found.last,
+        "more": found.further,
     }
     view = {
         "closed": await closed_actions(asked, key),
-        "actions_here": [BY_NAME[each] for each in ("group create", "stream rm")],
+        "actions_here": [BY_NAME[each] for each in _ACTIONS],
+        "inputs": FIELDS,
         "stream": stream,
         "groups": groups,
         "now": seen.at_ms,
@@ -69,55 +73,37 @@ async def stream_page(asked: Asked) -> WebPage:
         "spark": sparkline(rates, f"entries a second, now {rate(added.get(key))}"),
         "first_ms": _ms(stream.first_entry_id),
         "last_ms": _ms(stream.last_entry_id),
-        "ground": _ground(stream, groups, seen.at_ms),
+        "ground": standings_drawn(
+            stream,
+            [group_standing(one.group, seen.at_ms, stuck=one.stuck) for one in groups]
+            + query_standings(queries.value, key),
+        ),
         "entries": [
             EntryRow(each.id, milliseconds(each.id), in_brief(payload))
             for each, payload in zip(views, payloads, strict=True)
         ],
         "window": wanted,
-        **_paging(views, wanted, earlier=earlier, later=later),
+        "sought": sought,
+        "found": found,
+        "pinned": _pinned(views, wanted),
+        "files": [(kind, links.address(f"/stream.{kind}", _here(asked), asked.number)) for kind in KINDS],
+        **paging(found, wanted),
     }
-    shell = [command_line(asked, "stream", "show", key), command_line(asked, "stream", "tail", key)]
-    return WebPage("stream", name(key), facts, view, shell, **WebPage.source(state, entries))
+    shell = [command_line(asked, "stream", "show", key), command_line(asked, "stream", "tail", key, *sought.words)]
+    return WebPage("stream", name(key), facts, view, shell, **WebPage.source(state, entries, queries))
 
 
-async def _state(asked: Asked, line: Line, key: str) -> StreamsSeen:
-    seen = await streams.read_one(line, key)
-    asked.watch.history.note(seen.streams, seen.at_ms)
-    return seen
+def _here(asked: Asked) -> dict[str, str]:
+    """The words of this page's address."""
+    return {name: value for name, value in asked.words.items() if name != "server"}
 
 
-async def _entries(line: Line, key: str, wanted: Window) -> tuple[list[EntryView], bool, bool]:
-    """The entries of a page in its order; whether there are some before the first and behind the last."""
-    (reply,) = await calls(line, [wanted.command(key)])
-    rows, earlier, later = wanted.cut(checked(reply, key))
-    return [light(entry_view(key, row)) for row in rows], earlier, later
-
-
-def _paging(views: list[EntryView], wanted: Window, *, earlier: bool, later: bool) -> dict[str, Any]:
-    """The words of the addresses of the pages before and behind this one."""
-    back, on = ("after", "before") if wanted.newest_first else ("before", "after")
-    nowhere = {"before": None, "after": None}
-    return {
-        "to_first": {**nowhere, back: views[0].id} if views and earlier else None,
-        "to_next": {**nowhere, on: views[-1].id} if views and later else None,
-    }
-
-
-def _ground(stream: StreamStatus, groups: list[GroupRow], now_ms: int) -> Any:
-    """Where each group stands; nothing for a stream without groups or entries."""
-    if not groups or stream.first_entry_id is None or stream.last_entry_id is None:
-        return ""
-    standings = []
-    for one in groups[:_GROUPS_DRAWN]:
-        group = one.group
-        delivered = milliseconds(group.last_delivered_id)
-        pending = group.oldest_pending.id
-        lag = f"{count(group.lag.entries)} behind" if group.lag.known else "lag unknown"
-        held = f", {plural(group.pending, 'entry', 'entries')} pending" if group.pending else ""
-        age = f", the oldest for {span(group.oldest_pending.age(now_ms))}" if pending else ""
-        standings.append(Standing(name(group.name), delivered or None, _ms(pending), lag + held + age, one.stuck))
-    return ground(standings, milliseconds(stream.first_entry_id), milliseconds(stream.last_entry_id))
+def _pinned(views: Sequence[EntryView], wanted: Window) -> dict[str, str | None]:
+    """The words of an address that shows these entries whenever it is followed; none where there are no entries."""
+    if not views:
+        return {}
+    first, last = (views[-1].id, views[0].id) if wanted.newest_first else (views[0].id, views[-1].id)
+    return {"from": first, "to": last, "before": None, "after": None}
 
 
 def _ms(entry: str | None) -> int | None:

@@ -1,8 +1,7 @@
 """Which entries of a stream a page shows: a range of ids or times, in either order, from page to page. Pure."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from millstream import times
 from millstream.client.line import Command
@@ -39,18 +38,10 @@ class Window:
             return ("XRANGE", key, self.low, self.high, "COUNT", self.count + 1)
         return ("XREVRANGE", key, self.high, self.low, "COUNT", self.count + 1)
 
-    def cut(self, rows: Sequence[Any]) -> tuple[list[Any], bool, bool]:
-        """The rows of the page in its order; whether there are some before the first and behind the last.
-
-        Args:
-            rows: the server's reply.
-        """
-        more = len(rows) > self.count
-        shown = list(rows[: self.count])
-        onwards = self.rising != self.newest_first  # read in the order it is shown
-        if not onwards:
-            shown.reverse()
-        return (shown, not self.at_edge, more) if onwards else (shown, more, True)
+    @property
+    def onwards(self) -> bool:
+        """Whether it is read in the order it is shown."""
+        return self.rising != self.newest_first
 
 
 def window(words: Mapping[str, str], now_ms: int, count: int) -> Window:

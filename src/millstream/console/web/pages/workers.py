@@ -2,12 +2,11 @@
 
 from dataclasses import asdict
 
+from millstream.console.model.facts.marks import LONG_JOB
 from millstream.console.reading import fleet
 from millstream.console.web.page import Asked, WebPage
-from millstream.console.web.pages.common import command_line
-
-LONG_JOB = 300_000
-"""Milliseconds from which on what runs is marked."""
+from millstream.console.web.pages.common import closed_actions, command_line
+from millstream.worker.registry import protocol
 
 
 async def workers_page(asked: Asked) -> WebPage:
@@ -27,4 +26,5 @@ async def workers_page(asked: Asked) -> WebPage:
     }
     view = {"seen": seen, "now": seen.at_ms, "jobs": [job for worker in seen.workers for job in worker.jobs]}
     view["long_job"] = LONG_JOB
+    view["closed"] = await closed_actions(asked, protocol.CONTROL)
     return WebPage("workers", "Workers", facts, view, [command_line(asked, "worker", "ls")], **WebPage.source(reading))

@@ -7,27 +7,32 @@ from typing import TypeAlias
 
 from starlette.applications import Starlette
 from starlette.requests import Request
-from starlette.responses import PlainTextResponse, Response, StreamingResponse
+from starlette.responses import PlainTextResponse, RedirectResponse, Response, StreamingResponse
 from starlette.routing import Route
 from starlette.types import ASGIApp
 
 from millstream.client.line import AccessDenied, Disconnected
-from millstream.console.changes.plan import ChangeRefusedError
+from millstream.console.changes.plan import ChangeRefusedError, TargetMissingError
 from millstream.console.reading.asking import NotReadableError
+from millstream.console.watching.watch import ServerWatch
 from millstream.console.web import rendering
 from millstream.console.web.links import AddressError, words_of
 from millstream.console.web.page import Asked, NoPageError, WebPage
-from millstream.console.web.pages.change import make_change
+from millstream.console.web.pages.found import KINDS
+from millstream.console.web.pages.stream import stream_page
 from millstream.console.web.serving import live
-from millstream.console.web.serving.addresses import PAGES
+from millstream.console.web.serving.addresses import PAGES, POSTED
+from millstream.console.web.serving.download import entries_file
 from millstream.console.web.serving.guard import WebGuard
 from millstream.console.web.settings import ConsoleSettings
-from millstream.console.web.watch import ServerWatch
 from millstream.errors import MillstreamError
+from millstream.worker.registry.lookup import NotThereError
 
 Maker: TypeAlias = Callable[[Asked], Awaitable[WebPage]]
 
-_FORM = 1 << 16  # bytes of a form
+_FORM = 1 << 20  # bytes of a form: an entry that was corrected is in one
+_AT_ONCE = 0.1  # seconds after which a page is begun before all of it is known; its status is 200 then
+_HTML = "text/html; charset=utf-8"
 _FOREVER = "public, max-age=31536000, immutable"
 
 
@@ -49,8 +54,10 @@ def console_app(settings: ConsoleSettings, watches: list[ServerWatch]) -> ASGIAp
         route = _Form(path, maker, settings, watches)
         routes.append(Route(path, route.page, methods=["GET"]))
         routes.append(Route(("/overview" if path == "/" else path) + ".json", route.twin, methods=["GET"]))
-    changing = _Form("/change", make_change, settings, watches)
-    routes.append(Route("/change", changing.posted, methods=["POST"]))
+    for path, maker in POSTED.items():
+        routes.append(Route(path, _Form(path, maker, settings, watches).posted, methods=["POST"]))
+    files = _Form("/stream", stream_page, settings, watches)
+    routes += [Route(f"/stream.{kind}", files.file, methods=["GET"]) for kind in KINDS]
     lost = _Form("/", _nowhere, settings, watches)
     app = Starlette(routes=routes, lifespan=lifespan, exception_handlers={404: lost.lost})
     return WebGuard(app, settings.access)
@@ -81,9 +88,13 @@ class _Form:
         if "text/event-stream" in request.headers.get("accept", ""):
             events = live.events(lambda: self._made(asked), asked)
             return StreamingResponse(events, media_type="text/event-stream")
-        page = await self._made(asked)
         headers = {"vary": "accept"}
-        return Response(rendering.html(page, asked), page.status, headers, "text/html; charset=utf-8")
+        making = asyncio.create_task(self._made(asked))
+        done, _ = await asyncio.wait([making], timeout=_AT_ONCE)
+        if not done:
+            return StreamingResponse(_in_two(making, asked), 200, headers, _HTML)
+        page = await making
+        return Response(rendering.html(page, asked), page.status, headers, _HTML)
 
     async def posted(self, request: Request) -> Response:
         """What came of a form that changes something."""
@@ -97,7 +108,9 @@ class _Form:
         except AddressError as error:
             return PlainTextResponse(f"{error}\n", 400)
         page = await self._made(asked)
-        return Response(rendering.html(page, asked), page.status, media_type="text/html; charset=utf-8")
+        if page.location:
+            return RedirectResponse(page.location, 303)
+        return Response(rendering.html(page, asked), page.status, media_type=_HTML)
 
     async def twin(self, request: Request) -> Response:
         """As JSON."""
@@ -107,6 +120,18 @@ class _Form:
             return PlainTextResponse(f"{error}\n", 400)
         page = await self._made(asked)
         return Response(rendering.twin(page, asked), page.status, media_type="application/json")
+
+    async def file(self, request: Request) -> Response:
+        """The entries of a page as a file, or the page that says why there is none."""
+        try:
+            asked = self._asked(request)
+        except AddressError as error:
+            return PlainTextResponse(f"{error}\n", 400)
+        try:
+            return await entries_file(asked, request.url.path.rpartition(".")[2])
+        except MillstreamError as error:
+            page = refusal(error, asked)
+            return Response(rendering.html(page, asked), page.status, media_type="text/html; charset=utf-8")
 
     async def lost(self, request: Request, _: Exception) -> Response:
         """An address that no page has."""
@@ -133,25 +158,53 @@ class _Form:
         """The page, or the one that says why there is none."""
         try:
             return await self._maker(asked)
-        except (NoPageError, NotReadableError) as error:
-            return trouble("Not here", str(error), 404)
-        except (Disconnected, AccessDenied) as error:
-            return trouble("No answer", str(error), 502)
-        except ChangeRefusedError as error:
-            return trouble("Refused", str(error), 403)
         except MillstreamError as error:
-            return trouble("It did not work", str(error), 500)
+            return refusal(error, asked)
 
 
-def trouble(title: str, words: str, status: int) -> WebPage:
+def refusal(error: MillstreamError, asked: Asked) -> WebPage:
+    """The page for what somebody asked for and did not get."""
+    if isinstance(error, NoPageError | NotReadableError | NotThereError | TargetMissingError):
+        return trouble("Not here", str(error), 404)
+    if isinstance(error, Disconnected | AccessDenied):
+        return trouble("No answer", str(error), 502)
+    if isinstance(error, ChangeRefusedError):
+        return trouble("Refused", str(error), 403, back=_back(asked))
+    return trouble("It did not work", str(error), 500)
+
+
+async def _in_two(making: "asyncio.Task[WebPage]", asked: Asked) -> AsyncIterator[bytes]:
+    """A page that takes long: a browser shows how it begins, and the rest as soon as the server has answered.
+
+    Args:
+        making: the page, being made.
+        asked: for whom.
+    """
+    yield rendering.beginning(asked)
+    yield rendering.rest(await making, asked)
+
+
+def _back(asked: Asked) -> str | None:
+    """The page that the form of a change stands on; None where that is not known."""
+    key, group = asked.words.get("key"), asked.words.get("group")
+    if key is None:
+        return None
+    if asked.words.get("do", "").startswith("dead "):
+        return asked.link("/dead", key=key)
+    return asked.link("/stream", key=key) if group is None else asked.link("/group", key=key, group=group)
+
+
+def trouble(title: str, words: str, status: int, back: str | None = None) -> WebPage:
     """The page for what cannot be shown.
 
     Args:
         title: in few words.
         words: what happened, why, and what to do.
         status: of HTTP.
+        back: where to put right what was asked for; None where there is no such page.
     """
-    return WebPage("trouble", title, {"error": words}, {"words": words}, live=status == 502, status=status)
+    shown = {"words": words, "back": back}
+    return WebPage("trouble", title, {"error": words}, shown, live=status == 502, status=status)
 
 
 async def _nowhere(asked: Asked) -> WebPage:  # noqa: ARG001 - every maker's signature

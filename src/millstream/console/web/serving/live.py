@@ -25,5 +25,4 @@ async def events(make: Callable[[], Awaitable[WebPage]], asked: Asked) -> AsyncI
             yield rendering.event("page", {**facts, "title": page.title, "html": text})
         else:
             yield rendering.event("same", facts)
-        # a little more than the readings need, so that each look finds a new one
-        await asyncio.sleep(max(asked.watch.every() + 0.1, 1.0))
+        await asyncio.sleep(asked.watch.pause())

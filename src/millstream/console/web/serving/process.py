@@ -1,14 +1,18 @@
 """The console as a process: a socket, uvicorn, and one line that says where it is."""
 
 import asyncio
+import signal
 import socket
+import threading
 from collections.abc import Callable
+from typing import IO
 
 import uvicorn
 
+from millstream.console.watching.watch import ServerWatch
+from millstream.console.web import rendering
 from millstream.console.web.serving.app import console_app
 from millstream.console.web.settings import ConsoleSettings
-from millstream.console.web.watch import ServerWatch
 from millstream.errors import UsageError
 
 USUAL_PORT = 8379
@@ -18,7 +22,10 @@ _GRACE = 1  # seconds for answers under way when it ends; live pages never end b
 
 
 class PortError(UsageError):
-    """The console cannot listen there; the text says what to do."""
+    """The console cannot listen there; the text says what to do.
+
+    What to do: choose another port, or end what listens there.
+    """
 
 
 def bind(host: str, port: int | None) -> socket.socket:
@@ -59,7 +66,13 @@ def address_of(host: str, opened: socket.socket) -> str:
     return f"http://{name}:{opened.getsockname()[1]}/"
 
 
-def run(settings: ConsoleSettings, host: str, port: int | None, ready: Callable[[str], None]) -> None:
+def run(
+    settings: ConsoleSettings,
+    host: str,
+    port: int | None,
+    ready: Callable[[str], None],
+    until: IO[str] | None = None,
+) -> None:
     """Serve until SIGINT or SIGTERM.
 
     Args:
@@ -67,14 +80,26 @@ def run(settings: ConsoleSettings, host: str, port: int | None, ready: Callable[
         host: where to listen.
         port: as for :func:`bind`.
         ready: called with the address as soon as it answers there.
+        until: end with this stream too, which whoever started the console holds; None to go on without.
 
     Raises:
         PortError: it cannot listen there.
     """
     opened = bind(host, port)
     server = ConsoleProcess(settings, lambda: ready(address_of(host, opened)))
+    if until is not None:
+        threading.Thread(target=_end_with, args=(until, server), name="console-end", daemon=True).start()
+    # Uvicorn ends by raising the signal anew, for whoever had it before: who asked for the end finds a clean one
+    signal.signal(signal.SIGTERM, server.handle_exit)
     with opened:
         asyncio.run(server.serve([opened]))
+
+
+def _end_with(stream: IO[str], server: uvicorn.Server) -> None:
+    """Have the server end when nobody holds the other side of a stream any more."""
+    for _ in stream:
+        pass
+    server.should_exit = True
 
 
 class ConsoleProcess(uvicorn.Server):
@@ -103,6 +128,7 @@ class ConsoleProcess(uvicorn.Server):
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """As uvicorn does; then say so."""
+        rendering.prepare()
         await super().startup(sockets)
         if self.started:
             self._ready()

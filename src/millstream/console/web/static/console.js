@@ -181,7 +181,6 @@ addEventListener("DOMContentLoaded", () => {
     if (link) link.focus({ preventScroll: true });
   }
 
-  const places = { o: 0, d: 1, w: 2, s: 3 };
   let going = false;
 
   function key(event) {
@@ -194,7 +193,7 @@ addEventListener("DOMContentLoaded", () => {
     if (help.open) return;
     if (going) {
       going = false;
-      const link = document.querySelectorAll(".bar nav a")[places[event.key]];
+      const link = [...document.querySelectorAll(".bar nav a")].find((each) => each.dataset.go === event.key);
       if (link) link.click();
       return;
     }

@@ -7,11 +7,10 @@ and groups, those that were read longest ago are let go. Nothing is on disk: a t
 from array import array
 from collections import OrderedDict
 from collections.abc import Sequence
+from dataclasses import dataclass
 from itertools import pairwise
 
 from millstream.console.model.streams import GroupStatus, StreamStatus
-from millstream.console.web.charts.paper import Point
-from millstream.console.web.charts.trend import TrendPoint
 
 POINTS = 240
 """Readings of one stream or group."""
@@ -26,6 +25,23 @@ _WIDTH = 4
 
 Name = tuple[str, str | None]
 """Key of a stream, and the name of a group or None for the stream itself."""
+
+
+@dataclass(frozen=True, slots=True)
+class TrendPoint:
+    """One reading of a value that may be unknown.
+
+    Attributes:
+        at_ms: when.
+        value: what it was; None where nobody knows.
+        least: it was no less.
+        most: it was no more.
+    """
+
+    at_ms: float
+    value: float | None
+    least: float
+    most: float
 
 
 class History:
@@ -73,8 +89,8 @@ class History:
             for at, value, least, most in self._rows((key, group))
         ]
 
-    def rates(self, key: str) -> list[Point]:
-        """Entries a second that came into a stream, between each two readings."""
+    def rates(self, key: str) -> list[tuple[float, float]]:
+        """Entries a second that came into a stream between each two readings, each with the later one's time."""
         rows = self._rows((key, None))
         return [
             (after[0], max(after[1] - before[1], 0.0) * 1000 / (after[0] - before[0]))

@@ -1,15 +1,11 @@
-"""The facts of the JSON twins, under the names that the shell's ``-o json`` has for them. Pure."""
-
-from collections.abc import Mapping
+"""Streams, groups and consumers as facts: one function for each, for every door that shows them. Pure."""
 
 from millstream.console.model.names import milliseconds
-from millstream.console.model.pending import PendingEntry
 from millstream.console.model.rates import GroupRate
 from millstream.console.model.streams import ConsumerStatus, GroupStatus, StreamStatus
-from millstream.console.payloads.decode import Decoded
-from millstream.console.payloads.entry import EntryPayload
 
 Facts = dict[str, object]
+"""Field name -> value; times and lengths of time are milliseconds, what is not known is None."""
 
 
 def stream_facts(stream: StreamStatus, now_ms: int, added: float | None) -> Facts:
@@ -39,7 +35,7 @@ def stream_facts(stream: StreamStatus, now_ms: int, added: float | None) -> Fact
         "last_entry_ms": None if stream.last_entry_id is None else milliseconds(stream.last_entry_id),
         "entries_added": stream.entries_added,
         "max_deleted_id": stream.max_deleted_id,
-        "added_per_second": _rounded(added),
+        "added_per_second": rounded(added),
         "missing": dict(stream.missing),
     }
 
@@ -68,8 +64,8 @@ def group_facts(group: GroupStatus, now_ms: int, rate: GroupRate | None) -> Fact
         "consumers": group.consumers,
         "last_delivered_id": group.last_delivered_id,
         "entries_read": group.entries_read,
-        "added_per_second": _rounded(None if rate is None else rate.added),
-        "delivered_per_second": _rounded(None if rate is None else rate.delivered),
+        "added_per_second": rounded(None if rate is None else rate.added),
+        "delivered_per_second": rounded(None if rate is None else rate.delivered),
     }
 
 
@@ -83,27 +79,6 @@ def consumer_facts(consumer: ConsumerStatus) -> Facts:
     }
 
 
-def pending_facts(entry: PendingEntry) -> Facts:
-    """A pending entry, with its payload where that was read."""
-    payload = None if entry.entry is None else EntryPayload(entry.entry.fields)
-    return {
-        "id": entry.id,
-        "added_ms": milliseconds(entry.id),
-        "consumer": entry.consumer,
-        "idle_ms": entry.idle_ms,
-        "deliveries": entry.deliveries,
-        "unowned": entry.unowned,
-        "fatal": entry.fatal,
-        "gone": entry.gone,
-        "fields": None if payload is None else payload_facts(payload),
-    }
-
-
-def payload_facts(payload: EntryPayload) -> list[Facts]:
-    """The fields of an entry, decoded, in their order: a name may come twice."""
-    return [{"name": name, **_decoded(found)} for name, found in payload.fields]
-
-
 def lag_facts(group: GroupStatus) -> Facts:
     """Why a lag is not known, and what to do; all null where it is."""
     lag = group.lag
@@ -114,9 +89,6 @@ def lag_facts(group: GroupStatus) -> Facts:
     }
 
 
-def _decoded(found: Decoded) -> Mapping[str, object]:
-    return {"form": found.form, "size": found.size, "value": found.value}
-
-
-def _rounded(rate: float | None) -> float | None:
+def rounded(rate: float | None) -> float | None:
+    """So many a second, no more exact than two readings tell."""
     return None if rate is None else round(rate, 1)

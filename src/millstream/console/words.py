@@ -1,11 +1,7 @@
-"""Values as the pages show them: names of any bytes, figures, ages, times. Nothing here raises for a value. Pure."""
-
-from datetime import UTC, datetime
-
-from markupsafe import Markup, escape
+"""Values as pages and terminals show them: names of any bytes, figures, ages. Nothing here raises for a value. Pure."""
 
 from millstream.printable import printable
-from millstream.texts import in_one_line, size_text, span_text, time_text
+from millstream.texts import in_one_line, size_text, span_text
 
 DASH = "\N{EN DASH}"
 """What stands where nothing is known."""
@@ -55,7 +51,7 @@ def span(milliseconds: float | None) -> str:
 
 def micros(microseconds: float) -> str:
     """A length of time that may be short."""
-    return span_text(microseconds / 1000)
+    return f"{microseconds:.3g} µs" if 0 < microseconds < 1000 else span_text(microseconds / 1000)
 
 
 def ago(milliseconds: float | None) -> str:
@@ -66,18 +62,6 @@ def ago(milliseconds: float | None) -> str:
 def size(value: int | None) -> str:
     """A size in bytes."""
     return DASH if value is None else size_text(value)
-
-
-def moment(milliseconds: int | None) -> Markup:
-    """A time in UTC, to the second; all of it is in what a pointer shows."""
-    if milliseconds is None:
-        return escape(DASH)
-    whole = time_text(milliseconds)
-    try:
-        short = f"{datetime.fromtimestamp(milliseconds // 1000, UTC):%Y-%m-%d %H:%M:%S}"
-    except (ValueError, OverflowError, OSError):
-        return escape(whole)
-    return Markup('<time datetime="{}" title="{}">{}</time>').format(whole, whole, short)
 
 
 def plural(number: int, one: str, many: str = "") -> str:

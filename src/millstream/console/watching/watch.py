@@ -1,9 +1,9 @@
 """One server that is looked at: each question asked once for all who look, no more often than the server can bear.
 
-Nothing is asked by itself. A page that is loaded, or kept live, wants a reading; if there is one that is fresh enough
-it is that one, if one is under way it is waited for. How long a reading stays fresh follows from what all the readings
-that somebody looks at took: together they take at most :data:`SHARE` of the time. Where the server does not answer, the
-last reading is shown with its age and the reason.
+Nothing is asked by itself. A page or view that is loaded, or kept live, wants a reading; if there is one that is fresh
+enough it is that one, if one is under way it is waited for. How long a reading stays fresh follows from what all the
+readings that somebody looks at took: together they take at most :data:`SHARE` of the time. Where the server does not
+answer, the last reading is shown with its age and the reason.
 """
 
 import asyncio
@@ -14,9 +14,10 @@ from typing import Any, Generic, TypeVar
 
 from millstream.client.line import AccessDenied, Command, Disconnected, Line, Reply
 from millstream.client.open import open_line
-from millstream.client.url import without_password
-from millstream.console.web.history import History
-from millstream.console.web.settings import ConsoleServer
+from millstream.client.url import REPORT, without_password
+from millstream.console.watching.history import History
+from millstream.console.watching.jobs import ChangeJobs
+from millstream.console.watching.servers import ConsoleServer
 
 T = TypeVar("T")
 
@@ -82,6 +83,10 @@ class NotedLine(Line):
         self._noted.extend(commands)
         return self._to.calls(commands, timeout=timeout, only_if=only_if)
 
+    def wall_time(self) -> int:
+        """As :meth:`Line.wall_time`."""
+        return self._to.wall_time()
+
     def near(self, key: str) -> Line:
         """As :meth:`Line.near`."""
         return NotedLine(self._to.near(key), self._noted)
@@ -100,6 +105,7 @@ class _Kept:
     took: tuple[float, ...] = ()  # by the last readings: the least is the server's part, the rest is this machine's
     made: float = 0.0
     wanted: float = 0.0
+    left: bool = False
     under_way: "asyncio.Task[Reading[Any]] | None" = None
 
 
@@ -113,8 +119,15 @@ class ServerWatch:
     def __init__(self, server: ConsoleServer) -> None:
         self.server = server
         self.history = History()
+        self.jobs = ChangeJobs(server.url, self.changed)
         self._line: Line | None = None
         self._kept: dict[Hashable, _Kept] = {}
+        self._changes = 0
+
+    @property
+    def recorded(self) -> bool:
+        """Whether it is a report, of which nothing new is to be had."""
+        return self.server.url.startswith(REPORT)
 
     @property
     def line(self) -> Line:
@@ -137,7 +150,7 @@ class ServerWatch:
         """
         now = time.monotonic()
         kept = self._kept.setdefault(question, _Kept())
-        kept.wanted = now
+        kept.wanted, kept.left = now, False
         if kept.reading is not None and now - kept.made < self.every():
             return kept.reading
         if kept.under_way is None:
@@ -149,21 +162,33 @@ class ServerWatch:
     def every(self) -> float:
         """Seconds between two readings of the same, at present."""
         now = time.monotonic()
-        took = sum(_cost(kept.took) for kept in self._kept.values() if kept.took and now - kept.wanted < _LOOKED_AT)
+        looked_at = [kept for kept in self._kept.values() if not kept.left and now - kept.wanted < _LOOKED_AT]
+        took = sum(_cost(kept.took) for kept in looked_at if kept.took)
         return min(max(FRESH, took / SHARE), STALEST)
+
+    def pause(self) -> float:
+        """Seconds until the next look: a little more than readings stay fresh, so that each look finds a new one."""
+        return max(self.every() + 0.1, 1.0)
 
     @property
     def size(self) -> int:
         """Readings that are kept."""
         return len(self._kept)
 
+    def leave(self) -> None:
+        """The only one who looks turns to something else: what was read is kept, and makes nothing seldom any more."""
+        for kept in self._kept.values():
+            kept.left = True
+
     def changed(self) -> None:
         """Something was changed through the console: what was read before is no more good enough."""
+        self._changes += 1
         for kept in self._kept.values():
             kept.made = 0.0
 
     async def close(self) -> None:
-        """Hang up."""
+        """Hang up; changes that are under way are broken off."""
+        await self.jobs.close()
         tasks = [kept.under_way for kept in self._kept.values() if kept.under_way is not None]
         for task in tasks:
             task.cancel()
@@ -173,7 +198,7 @@ class ServerWatch:
 
     async def _make(self, kept: _Kept, work: Callable[[Line], Awaitable[T]]) -> Reading[T]:
         noted: list[Command] = []
-        began = time.monotonic()
+        began, changes = time.monotonic(), self._changes
         try:
             value = await work(NotedLine(self.line, noted))
         except (Disconnected, AccessDenied) as error:
@@ -186,9 +211,11 @@ class ServerWatch:
         finally:
             kept.under_way = None
         kept.made = time.monotonic()
-        at_ms = time.time_ns() // 1_000_000
+        at_ms = self.line.wall_time()
         bare = Reading(value, at_ms, kept.made - began, tuple(noted[:_NOTED]), len(noted))
         kept.took = (*kept.took[-4:], bare.took)
+        if changes != self._changes:  # it may show what was before a change that was made meanwhile
+            kept.made = 0.0
         kept.reading = replace(bare, before=kept.marks[0] if kept.marks else None)
         if not kept.marks or at_ms - kept.marks[-1].at_ms >= _APART:
             kept.marks = (*kept.marks[-1:], bare)

@@ -1,0 +1,173 @@
+"""``millstream report``: one file with what somebody else needs to understand an incident."""
+
+import gzip
+import io
+import os
+import platform
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, TYPE_CHECKING
+
+import click
+
+from millstream._version import __version__
+from millstream.cli.shared.asking import ask
+from millstream.cli.shared.output import FAILED, Output, exits, url_option
+from millstream.cli.shared.time_options import SPAN_HELP, span
+from millstream.errors import UsageError
+from millstream.texts import size_text
+
+if TYPE_CHECKING:
+    from millstream.cli.shared.output import Tell
+    from millstream.client.line import Line
+    from millstream.console.reporting.gather import ReportBounds
+
+_DOING = {"streams": "Streams", "groups": "Groups", "entries": "Entries"}
+_NAMED = 10  # of what was left out
+
+
+@dataclass(frozen=True, slots=True)
+class Include:
+    """What a report holds that one usually does not.
+
+    Attributes:
+        payloads: values of entries.
+        addresses: of clients and servers.
+        characters: of the file, unpacked, at most.
+    """
+
+    payloads: bool
+    addresses: bool
+    characters: int
+
+
+@click.command(context_settings={"max_content_width": 110})
+@click.option(
+    "-o", "--output", "file", metavar="FILE", help="A new file; gzipped if it ends in .gz; - is standard output."
+)
+@click.option("--payloads", is_flag=True, help="Also the values of entries, and the arguments of slow commands.")
+@click.option("--addresses", is_flag=True, help="Also addresses of clients and servers.")
+@click.option("--limit", type=click.IntRange(1), default=1000, show_default=True, help="Most streams.")
+@click.option("--timeout", default="60s", show_default=True, metavar="SPAN", help=f"Ask for so long: {SPAN_HELP}.")
+@click.option("--max-size", type=click.IntRange(1, 100), default=32, show_default=True, metavar="MB", help="Most.")
+@url_option
+def report(  # noqa: PLR0917 - click passes every option by name
+    file: str | None, payloads: bool, addresses: bool, limit: int, timeout: str, max_size: int, url: str
+) -> None:
+    """Write a report of the server: one file with what somebody else needs to understand an incident.
+
+    In it are, for each stream, its groups with lag, consumers, the oldest and the most delivered pending entries, the
+    first and last entries, dead letters by class; workers, pauses, Spark queries, changes; INFO, slow commands,
+    parameters, connections. Values of entries are left out, only their sizes and field names are there; so are
+    addresses, texts of errors, and whatever may be a secret. Names of streams, groups, consumers, fields and users are
+    there: look at the file before you give it away. The server is only read.
+
+    `millstream console --report FILE` shows it in the browser, and with `--url report:FILE` other commands read it.
+
+    \b
+    Examples:
+      millstream report                                 a file millstream-report-TIME.json.gz; its name is printed
+      millstream report -o incident.json --limit 50
+      millstream report -o - | jq '.left_out'
+      millstream group ls --url report:incident.json
+
+    Exit code: 0 written, 1 written but not whole (it says what is left out), 2 the command line is invalid, 3 no
+    server, 5 refused.
+    """
+    with exits("millstream report"):
+        from millstream.console.reporting.gather import ReportBounds  # noqa: PLC0415 - help does not need it
+
+        seconds = span("--timeout", timeout, "s") / 1000
+        include = Include(payloads, addresses, max_size << 20)
+        name = file or f"millstream-report-{time.strftime('%Y%m%dT%H%M%SZ', time.gmtime())}.json.gz"
+        output = Output()
+        with _opened(name) as opened, output.progress(_DOING, unit="") as tell:
+            left_out, size = _write(opened, url, include, ReportBounds(limit, seconds), tell)
+        if name != "-":
+            print(name)  # noqa: T201 - the one line of facts
+        output.say(f"Wrote {size_text(size)}{' before compression' if name.endswith('.gz') else ''}; {_said(include)}.")
+        for what, why in list(left_out.items())[:_NAMED]:
+            output.say(f"Left out: {what}: {why}.")
+        if len(left_out) > _NAMED:
+            output.say(f"And {len(left_out) - _NAMED} more; the file has all, under left_out.")
+    sys.exit(FAILED if left_out else 0)
+
+
+def _said(include: Include) -> str:
+    """What is in it that may be secret, in words."""
+    values = "with the values of entries" if include.payloads else "without the values of entries"
+    return f"{values} and {'with' if include.addresses else 'without'} addresses"
+
+
+@contextmanager
+def _opened(name: str) -> Iterator[IO[str]]:
+    """A new file that only its owner reads; gone where it was not finished.
+
+    Raises:
+        UsageError: there is a file of that name, or it cannot be made.
+    """
+    if name == "-":
+        yield sys.stdout
+        return
+    path = Path(name)
+    try:
+        opened = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    except FileExistsError:
+        raise UsageError(f"{path} is there already, and nothing is overwritten: give another name by -o") from None
+    except OSError as error:
+        raise UsageError(f"{path} cannot be written: {error.strerror}; give another place by -o") from None
+    try:
+        with os.fdopen(opened, "wb") as raw:
+            packed = gzip.GzipFile("", "wb", 6, raw) if path.name.endswith(".gz") else raw
+            with io.TextIOWrapper(packed, "utf-8", write_through=True) as text:
+                yield text
+    except BaseException:
+        path.unlink(missing_ok=True)
+        raise
+
+
+def _write(
+    file: IO[str], url: str, include: Include, bounds: "ReportBounds", tell: "Tell"
+) -> tuple[dict[str, str], int]:
+    """Ask and write; what was left out and why, and characters written.
+
+    Args:
+        file: that it is written to.
+        url: of the server.
+        include: what it holds.
+        bounds: of time and streams.
+        tell: told how far it is.
+    """
+    from millstream.client.recorded.report import FORMAT  # noqa: PLC0415 - help does not need it
+    from millstream.client.url import without_password  # noqa: PLC0415 - as above
+    from millstream.console.reporting.gather import Gathering  # noqa: PLC0415 - as above
+    from millstream.console.reporting.recording import ReportWriter  # noqa: PLC0415 - as above
+    from millstream.console.reporting.redact import Redactor  # noqa: PLC0415 - as above
+
+    writer = ReportWriter(file, Redactor(payloads=include.payloads, addresses=include.addresses), include.characters)
+
+    async def work(line: "Line") -> None:
+        began = line.wall_time()
+        writer.begin(
+            {
+                "millstream_report": FORMAT,
+                "at_ms": began,
+                "millstream": __version__,
+                "python": platform.python_version(),
+                "server": without_password(url) if include.addresses else url.partition(":")[0],
+                "payloads": include.payloads,
+                "addresses": include.addresses,
+            }
+        )
+        gathering = Gathering(line, writer, bounds, tell)
+        await gathering.run()
+        if gathering.streams_left_out:
+            writer.left_out[f"{gathering.streams_left_out} streams"] = "behind --limit, or the time was up"
+        writer.end({"streams_left_out": gathering.streams_left_out, "took_ms": line.wall_time() - began})
+
+    ask(url, work)
+    return writer.left_out, writer.size

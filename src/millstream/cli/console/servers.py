@@ -1,0 +1,71 @@
+"""The servers that a command line names: as URLs without passwords, or in a file."""
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import click
+
+from millstream.cli.shared.confirm import confirm
+from millstream.cli.shared.servers import GIVEN, context_named, usual_url
+from millstream.errors import UsageError
+
+
+def servers(words: tuple[str, ...], reports: tuple[str, ...] = ()) -> list[str]:
+    """The URLs that are meant, checked; without any, that of the command line's context or of what names one else.
+
+    Args:
+        words: URLs, ``context:NAME``, or ``@FILE`` for those in a file.
+        reports: files of ``millstream report``.
+
+    Raises:
+        UsageError: a URL is invalid, has a password that others see, or a file cannot be read.
+    """
+    from millstream.client.recorded.report import open_report  # noqa: PLC0415 - help does not need it
+    from millstream.client.url import REPORT, check_shared, without_password  # noqa: PLC0415 - as above
+
+    found: list[str] = []
+    for word in words:
+        if word.startswith("@"):
+            found += _from_file(word[1:])
+            continue
+        if word.startswith("context:"):
+            found.append(context_named(word.partition(":")[2]))
+            continue
+        if without_password(word) != word:
+            raise UsageError(
+                f"{without_password(word)}: everybody on this machine sees the password (ps): put the URL into "
+                "MILLSTREAM_URL, or into a file that only you can read, and give @FILE"
+            )
+        found.append(word)
+    found += [f"{REPORT}{name}" for name in reports]
+    for url in found:
+        if url.startswith(REPORT):  # one that cannot be read is said at once
+            open_report(url)
+    if found and click.get_current_context().meta.get(GIVEN):
+        raise UsageError("--context and a URL both name a server: leave --context out, and name it as context:NAME")
+    return [check_shared(url) for url in found or [usual_url()]]
+
+
+def check_changes(urls: Sequence[str]) -> None:
+    """Return where changes may be allowed on these servers: a report takes none, and production is asked about.
+
+    Raises:
+        UsageError: they may not.
+    """
+    from millstream.client.url import REPORT, without_password  # noqa: PLC0415 - as above
+
+    if any(url.startswith(REPORT) for url in urls):
+        raise UsageError("--allow-changes: a report is only read; leave one of the two out")
+    confirm(f"Show {', '.join(map(without_password, urls))} with changes allowed?", "allow them", yes=True)
+
+
+def _from_file(name: str) -> list[str]:
+    try:
+        lines = (sys.stdin.read() if name == "-" else Path(name).read_text()).splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise UsageError(f"@{name} cannot be read: {error}") from None
+    urls = [line.strip() for line in lines if line.strip() and not line.lstrip().startswith("#")]
+    if not urls:
+        raise UsageError(f"@{name} has no URL in it: write one a line, such as redis://user:password@127.0.0.1:6379/0")
+    return urls

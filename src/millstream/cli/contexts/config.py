@@ -1,0 +1,74 @@
+"""``millstream config``: which server commands go to, and where that comes from."""
+
+import click
+
+from millstream.cli.shared.output import Column, Output, Table, exits, output_option
+from millstream.cli.shared.servers import ServerChoice, ServerSource
+from millstream.client.url import without_password
+
+_WIDE = {"max_content_width": 110}
+
+_SETTINGS = (Column("setting"), Column("value", "prose"), Column("origin", "prose"), Column("used"))
+
+
+@click.group(context_settings=_WIDE)
+def config() -> None:
+    """The settings of the command line: which server, and why.
+
+    \b
+    Examples:
+      millstream config show
+      millstream config show --origin
+    """
+
+
+@config.command(context_settings=_WIDE)
+@click.option("--url", help="As if it were given to a command.")
+@click.option("--context", metavar="NAME", help="As if it were given to a command.")
+@click.option("--origin", is_flag=True, help="Also where each value comes from, and what goes after it.")
+@output_option
+def show(url: str | None, context: str | None, *, origin: bool, form: str) -> None:
+    """Show which server commands go to; passwords are never shown.
+
+    The first of these that names a server decides: --url or --context; MILLSTREAM_URL or MILLSTREAM_CONTEXT, then
+    REDIS_URL; the millstream.toml of this directory or the nearest above it; the user's config.toml (`millstream
+    context use`); redis://127.0.0.1:6379/0.
+
+    \b
+    Examples:
+      millstream config show
+      millstream config show --origin
+      millstream config show -o json --origin | jq '.[] | select(.used)'
+
+    Exit code: 0 done, 2 a file or the command line is invalid.
+    """
+    with exits("millstream config show"):
+        choice = ServerChoice(url, context)
+        rows = [row for at, source in enumerate(choice.sources()) for row in _rows(choice, source, used=at == 0)]
+        if not origin:
+            rows = [row for row in rows if row[-1]]
+        columns = _SETTINGS if origin else _SETTINGS[:2]
+        Output(form).table(Table("settings", columns, [row[: len(columns)] for row in rows]))
+
+
+def _rows(choice: ServerChoice, source: ServerSource, *, used: bool) -> list[tuple[object, ...]]:
+    """What one of the places says: setting, value, where it stands, whether it is used.
+
+    Args:
+        choice: of all of them.
+        source: the place.
+        used: nothing goes before it.
+    """
+    if source.url:
+        return [("url", without_password(source.url), source.origin, used)]
+    rows: list[tuple[object, ...]] = [("context", source.context, source.origin, used)]
+    if not used:
+        return rows
+    found = choice.user.named(source.context)
+    place = f"{choice.user.path} [contexts.{found.name}]"
+    rows.append(("url", found.url, place, True))
+    if found.user:
+        rows.append(("user", found.user, place, True))
+    if found.password:
+        rows.append(("password", f"({found.password})", place, True))
+    return [*rows, ("production", found.production, place, True)]

@@ -1,0 +1,235 @@
+"""``millstream context``: servers under names, in the user's ``config.toml``."""
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from millstream.cli.shared.config_files import (
+    NAME,
+    ServerContext,
+    UserConfig,
+    change_user,
+    context_of,
+    read_user,
+    user_path,
+)
+from millstream.cli.shared.confirm import confirm
+from millstream.cli.shared.output import Column, Output, Table, exits, output_option
+from millstream.cli.shared.servers import ServerChoice
+from millstream.errors import MillstreamError, UsageError
+
+if TYPE_CHECKING:
+    from tomlkit import TOMLDocument
+
+_WIDE = {"max_content_width": 110}
+
+_CONTEXTS = (
+    Column("context"),
+    Column("used"),
+    Column("url"),
+    Column("user", rank=2),
+    Column("password", "prose", rank=3),
+    Column("production", rank=1),
+)
+
+
+class NoContextError(MillstreamError):
+    """No context has that name; the text lists those there are.
+
+    What to do: take one that the text lists, or make it with `millstream context add`.
+    """
+
+    exit_code = 4
+
+
+@click.group(context_settings=_WIDE)
+def context() -> None:
+    """Servers under names: `--context NAME` takes one, `context use NAME` makes it the usual one.
+
+    They are in config.toml below $XDG_CONFIG_HOME/millstream (else ~/.config/millstream), which only you can read. No
+    password is in it: a context says where its password comes from. docs/contexts.md has the whole order in which a
+    command finds its server.
+
+    \b
+    Examples:
+      millstream context add local redis://127.0.0.1:6379/0
+      millstream context add prod rediss://redis.example.org:6380/0 --user ops --password-env PROD_PASSWORD --production
+      millstream context use local
+      millstream context ls
+      millstream stream ls --context prod
+
+    Exit code: 0 done, 1 not done, 2 the command line or a file is invalid, 4 no context has that name.
+    """
+
+
+@context.command(context_settings=_WIDE)
+@output_option
+def ls(form: str) -> None:
+    """List the contexts.
+
+    `used` is the one that commands go to that name no other: by MILLSTREAM_CONTEXT, a project's millstream.toml, or
+    `context use`.
+
+    \b
+    Examples:
+      millstream context ls
+      millstream context ls -o json | jq -r '.[].context'
+    """
+    with exits("millstream context ls"):
+        choice = ServerChoice()
+        used = choice.named()
+        rows = [_row(each, used) for each in choice.user.contexts.values()]
+        empty = "No contexts; `millstream context add NAME URL` makes one."
+        Output(form).table(Table("contexts", _CONTEXTS, [list(row.values()) for row in rows], empty=empty))
+
+
+@context.command(context_settings=_WIDE)
+@click.argument("name", metavar="[NAME]", required=False)
+@output_option
+def show(name: str | None, form: str) -> None:
+    """Show the context NAME, or the one that is used.
+
+    \b
+    Examples:
+      millstream context show
+      millstream context show prod -o json
+    """
+    with exits("millstream context show"):
+        choice = ServerChoice()
+        used = choice.named()
+        found = used if name is None else _named(choice.user, name)
+        if found is None:
+            raise NoContextError("no context is used; `millstream config show` says which server is, and why")
+        Output(form).report(_row(found, used))
+
+
+@context.command(context_settings=_WIDE)
+@click.argument("name", metavar="NAME")
+@click.argument("url", metavar="URL")
+@click.option("--user", metavar="USER", help="User of the server.")
+@click.option("--password-env", metavar="VARIABLE", help="The environment variable that has the password.")
+@click.option("--password-file", metavar="FILE", help="The file whose first line is the password.")
+@click.option("--password-prompt", is_flag=True, help="Ask for the password at the terminal, each time.")
+@click.option("--production", is_flag=True, help="Changes ask for the context's name, unless --context gave it.")
+@click.option("--replace", is_flag=True, help="Replace the context of that name.")
+@click.option("--use", is_flag=True, help="Make it the one that is used.")
+def add(name: str, url: str, *, replace: bool, use: bool, **options: str | bool | None) -> None:
+    """Add a server under NAME.
+
+    URL is as --url takes it, without a password, with the options of its connection: rediss:// for TLS, and
+    ?ssl_ca_certs=/etc/ca.pem behind it, for example. The password is looked for where you say when a command needs it.
+
+    \b
+    Examples:
+      millstream context add local redis://127.0.0.1:6379/0 --use
+      millstream context add prod rediss://redis.example.org:6380/0 --user ops --password-file ~/.prod --production
+      millstream context add away 'rediss://10.0.0.7:6380/2?ssl_ca_certs=/etc/ca.pem' --password-prompt
+    """
+    with exits("millstream context add"):
+        path = user_path(os.environ)
+        if not NAME.fullmatch(name):
+            raise UsageError(f"{name!r} cannot be a context: letters, digits, dots, - and _ make a name, up to 64")
+        if (file := options["password_file"]) is not None:
+            options["password_file"] = str(Path(str(file)).expanduser().absolute())
+        entry = {word.replace("_", "-"): value for word, value in {"url": url, **options}.items() if value}
+        context_of(path, name, entry)
+        replaced = name in read_user(path).contexts
+        if replaced and not replace:
+            raise UsageError(f"there is a context {name} already: say --replace to replace it, or take another name")
+
+        def change(document: "TOMLDocument") -> None:
+            _contexts(document)[name] = entry
+            if use:
+                document["context"] = name
+
+        change_user(path, change)
+        Output().say(f"{'Replaced' if replaced else 'Added'} {name} in {path}.")
+        if use:
+            _say_used(name)
+
+
+@context.command(context_settings=_WIDE)
+@click.argument("name", metavar="NAME")
+def use(name: str) -> None:
+    """Make the context NAME the one for commands that name no server.
+
+    \b
+    Example:
+      millstream context use staging
+    """
+    with exits("millstream context use"):
+        path = user_path(os.environ)
+        _named(read_user(path), name)
+
+        def change(document: "TOMLDocument") -> None:
+            document["context"] = name
+
+        change_user(path, change)
+        _say_used(name)
+
+
+@context.command(context_settings=_WIDE)
+@click.argument("name", metavar="NAME")
+@click.option("--yes", is_flag=True, help="Do not ask.")
+def rm(name: str, *, yes: bool) -> None:
+    """Forget the context NAME; nothing happens to its server.
+
+    \b
+    Example:
+      millstream context rm staging
+    """
+    with exits("millstream context rm"):
+        path = user_path(os.environ)
+        user = read_user(path)
+        _named(user, name)
+        confirm(f"Forget the context {name}?", "forget it", yes=yes)
+
+        def change(document: "TOMLDocument") -> None:
+            _contexts(document).pop(name, None)
+            if document.get("context") == name:
+                del document["context"]
+
+        change_user(path, change)
+        Output().say(f"Removed {name}." + (" No context is used now." if user.context == name else ""))
+
+
+def _named(user: UserConfig, name: str) -> ServerContext:
+    """The context of a name on the command line.
+
+    Raises:
+        NoContextError: there is none.
+    """
+    if (found := user.contexts.get(name)) is None:
+        there = ", ".join(user.contexts) or "none yet"
+        raise NoContextError(f"there is no context {name!r}; there are: {there}")
+    return found
+
+
+def _contexts(document: "TOMLDocument") -> Any:
+    """The table of all contexts, made where there is none."""
+    import tomlkit  # noqa: PLC0415 - only who writes waits for it
+
+    if "contexts" not in document:
+        document["contexts"] = tomlkit.table(is_super_table=True)
+    return document["contexts"]
+
+
+def _row(one: ServerContext, used: ServerContext | None) -> dict[str, object]:
+    return {
+        "context": one.name,
+        "used": one == used,
+        "url": one.url,
+        "user": one.user or None,
+        "password": one.password or None,
+        "production": one.production,
+    }
+
+
+def _say_used(name: str) -> None:
+    """That a context is used, or what goes before it."""
+    first = next(ServerChoice().sources())
+    Output().say(f"{name} is used from now on.")
+    if first.context != name:
+        Output().say(f"But here {first.origin} goes before it; `millstream config show --origin` shows all.")

@@ -1,0 +1,328 @@
+"""What a shell offers after Tab: names of streams, groups, consumers, workers and contexts, from the server meant.
+
+Loaded only when a shell asks. A server is asked for half a second and for so many keys; one that does not answer, a
+password that somebody would have to type, or a file that is wrong means that nothing is offered, and nothing is said.
+"""
+
+import asyncio
+import os
+import re
+import threading
+from collections.abc import AsyncIterator, Callable, Iterable
+from typing import TYPE_CHECKING, TypeAlias
+
+import click
+from click.shell_completion import (
+    BashComplete,
+    CompletionItem,
+    FishComplete,
+    ShellComplete,
+    ZshComplete,
+    add_completion_class,
+    split_arg_string,
+)
+
+from millstream.cli.shared.servers import GIVEN, ServerChoice, context_url
+from millstream.client.url import EMBEDDED
+from millstream.errors import MillstreamError
+
+if TYPE_CHECKING:
+    from millstream.client.line import Line, Reply
+
+Find: TypeAlias = "Callable[[Line, click.Context, str], AsyncIterator[bytes]]"
+
+PATIENCE = 0.5
+"""Seconds for the server, unless MILLSTREAM_COMPLETE_TIMEOUT says otherwise."""
+
+MOST = 200
+"""Names that are offered."""
+
+_TRIPS, _KEYS = 10, 1000  # SCANs, and keys that each looks at
+# A shell would want quotes around the others, where what is typed already may have one
+_PLAIN = re.compile(r"[\w@%+=:,./{}^-]+")
+# An option; what zsh takes for the path of a command; braces that shells write out as several words, or a million
+_TAKEN = re.compile(r"[-=]|.*\{.*(,|\.\.)", re.DOTALL)
+_GLOB = re.compile(r"([\\*?\[\]])")
+
+
+class ServerName(click.ParamType[str]):
+    """A word of the command line that is a name on a server.
+
+    Args:
+        find: finds the names that begin so.
+    """
+
+    name = "text"
+
+    def __init__(self, find: Find) -> None:
+        self._find = find
+
+    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+        """The names that begin so, as far as they are found in time.
+
+        Args:
+            ctx: of the command, with what was typed before.
+            param: the argument or option.
+            incomplete: what was typed of the word.
+        """
+        return _items(_found(_whole(ctx, param), self._find, incomplete))
+
+
+class ContextName(click.ParamType[str]):
+    """A word of the command line that is the name of a context."""
+
+    name = "text"
+
+    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:  # noqa: ARG002 - click's signature
+        """The contexts that begin so.
+
+        Args:
+            ctx: of the command.
+            param: the argument or option.
+            incomplete: what was typed of the word.
+        """
+        try:
+            names = list(ServerChoice().user.contexts)
+        except MillstreamError:
+            return []
+        return _items(name for name in names if name.startswith(incomplete))
+
+
+class NotedWords(ShellComplete):
+    """Click's completion, which keeps the words before the one that is being typed."""
+
+    def get_completions(self, args: list[str], incomplete: str) -> list[CompletionItem]:
+        """As click does.
+
+        Args:
+            args: the words before.
+            incomplete: what was typed of the word.
+        """
+        _words[:] = args
+        return super().get_completions(args, incomplete)
+
+
+class ZshWords(NotedWords, ZshComplete):
+    """For zsh."""
+
+
+class FishWords(NotedWords, FishComplete):
+    """For fish."""
+
+
+class BashWords(NotedWords, BashComplete):
+    """Click's completion for bash, for words with a colon, which bash takes for several: names of keys have them."""
+
+    source_template = """\
+%(complete_func)s() {
+    local IFS=$'\\n'
+    local response completion type value
+
+    response=$(env COMP_LINE="${COMP_LINE:0:$COMP_POINT}" COMP_WORDBREAKS="$COMP_WORDBREAKS" \
+%(complete_var)s=bash_complete $1)
+
+    COMPREPLY=()
+    for completion in $response; do
+        IFS=',' read -r type value <<< "$completion"
+        if [[ $type == 'dir' ]]; then
+            compopt -o dirnames
+        elif [[ $type == 'file' ]]; then
+            compopt -o default
+        elif [[ $type == 'plain' ]]; then
+            COMPREPLY+=("$value")
+        fi
+    done
+
+    return 0
+}
+
+complete -o nosort -F %(complete_func)s %(prog_name)s
+"""
+
+    def get_completion_args(self) -> tuple[list[str], str]:
+        """The words before the one that is being typed, and that one."""
+        line = os.environ["COMP_LINE"]
+        words = split_arg_string(line)[1:]
+        return (words, "") if not words or line[-1:].isspace() else (words[:-1], words[-1])
+
+    def format_completion(self, item: CompletionItem) -> str:
+        """A line for the function above: of a word that bash has broken, the part behind the last break."""
+        _, word = self.get_completion_args()
+        breaks = [at + 1 for at, c in enumerate(word) if c in ":=" and c in os.environ.get("COMP_WORDBREAKS", "")]
+        value = item.value[max(breaks, default=0) :] if item.value.startswith(word) else item.value
+        return f"{item.type},{value}"
+
+
+def prepare() -> None:
+    """Have click use what is here; before it answers a shell."""
+    for kind in (BashWords, ZshWords, FishWords):
+        add_completion_class(kind)
+
+
+def attach(command: click.Command) -> None:
+    """Have the words of a command completed that are names, and those of its subcommands.
+
+    Args:
+        command: of ours.
+    """
+    for inner in command.commands.values() if isinstance(command, click.Group) else ():
+        attach(inner)
+    for param in command.params:
+        if isinstance(param.type, type(click.STRING)) and (kind := _NAMES.get(param.name or "")) is not None:
+            param.type = kind
+
+
+async def _streams(line: "Line", ctx: click.Context, begun: str) -> AsyncIterator[bytes]:  # noqa: ARG001 - of Find
+    pattern = _GLOB.sub(r"\\\1", begun) + "*"
+    for node in await line.nodes():
+        cursor: bytes | int = 0
+        for _ in range(_TRIPS):
+            reply = await _reply(node, "SCAN", cursor, "MATCH", pattern, "COUNT", _KEYS, "TYPE", "stream")
+            cursor, keys = reply
+            for key in keys:
+                yield key
+            if cursor == b"0":
+                break
+
+
+async def _groups(line: "Line", ctx: click.Context, begun: str) -> AsyncIterator[bytes]:  # noqa: ARG001 - of Find
+    for name in await _names(line, ctx, "GROUPS", "stream"):
+        yield name
+
+
+async def _consumers(line: "Line", ctx: click.Context, begun: str) -> AsyncIterator[bytes]:  # noqa: ARG001 - of Find
+    for name in await _names(line, ctx, "CONSUMERS", "stream", "group"):
+        yield name
+
+
+async def _workers(line: "Line", ctx: click.Context, begun: str) -> AsyncIterator[bytes]:  # noqa: ARG001 - of Find
+    if " worker " not in ctx.command_path:
+        return
+    from millstream.worker.registry.protocol import INDEX  # noqa: PLC0415 - of few commands
+
+    for name in await _reply(line.near(INDEX), "ZREVRANGE", INDEX, 0, MOST):
+        yield name
+
+
+async def _names(line: "Line", ctx: click.Context, what: str, *typed: str) -> list[bytes]:
+    """Names that XINFO tells, by the words typed before; none where one of these lacks.
+
+    Args:
+        line: to the server.
+        ctx: of the command.
+        what: GROUPS or CONSUMERS.
+        typed: arguments of the command.
+    """
+    words = [ctx.params.get(each) for each in typed]
+    if not all(isinstance(word, str) and word for word in words):
+        return []
+    rows = await _reply(line.near(str(words[0])), "XINFO", what, *map(str, words))
+    return [dict(zip(row[::2], row[1::2], strict=False))[b"name"] for row in rows]
+
+
+async def _reply(line: "Line", *command: bytes | str | int) -> "Reply":
+    """A reply, or what stands for none where the server refuses.
+
+    Raises:
+        ValueError: it refused.
+    """
+    (reply,) = await line.calls([command])
+    if not isinstance(reply, Exception):
+        return reply
+    raise ValueError(str(reply))
+
+
+_NAMES: dict[str, click.ParamType[str]] = {
+    "stream": ServerName(_streams),
+    "streams": ServerName(_streams),
+    "target": ServerName(_streams),
+    "group": ServerName(_groups),
+    "like": ServerName(_groups),
+    "consumer": ServerName(_consumers),
+    "claim_to": ServerName(_consumers),
+    "to": ServerName(_consumers),
+    "id": ServerName(_workers),
+    "ids": ServerName(_workers),
+    "context": ContextName(),
+    "name": ContextName(),
+}
+"""Argument of a command -> what it is a name of."""
+
+
+_words: list[str] = []
+"""The words before the one that is being typed; a process answers a shell once."""
+
+
+def _whole(ctx: click.Context, param: click.Parameter) -> click.Context:
+    """The context with all that was typed before: click drops it where an option has no value yet.
+
+    Args:
+        ctx: as click made it.
+        param: what is being typed.
+    """
+    if not isinstance(param, click.Option):
+        return ctx
+    command, words = ctx.find_root().command, _words[:-1]
+    while isinstance(command, click.Group) and words:
+        command = command.get_command(ctx, words.pop(0)) or ctx.command
+    return command.make_context(ctx.info_name, words, ctx.parent, resilient_parsing=True)
+
+
+def _found(ctx: click.Context, find: Find, begun: str) -> list[str]:
+    """The names on the server that the command line names so far."""
+    from millstream.client.open import open_line  # noqa: PLC0415 - contexts are completed without
+
+    found: list[str] = []
+    patience = _patience()
+
+    async def ask(url: str) -> None:
+        line = open_line(url)
+        try:
+            async with asyncio.timeout(patience):
+                await _collect(find(line, ctx, begun), begun, found)
+        except TimeoutError:
+            return  # what came in time is better than nothing
+        finally:
+            await line.close()
+
+    def work() -> None:
+        try:
+            url = _url(ctx)
+            if not url.startswith(EMBEDDED):  # to open a data directory takes longer than anybody waits for Tab
+                asyncio.run(ask(url))
+        except (MillstreamError, OSError, TypeError, ValueError, KeyError):  # also replies that are none
+            found.clear()
+
+    asking = threading.Thread(target=work, daemon=True)
+    asking.start()
+    asking.join(2 * patience)
+    if asking.is_alive():  # looking up a name in the network cannot be broken off, and would be waited for at the end
+        os._exit(0)
+    return found
+
+
+async def _collect(names: AsyncIterator[bytes], begun: str, found: list[str]) -> None:
+    async for name in names:
+        text = name.decode(errors="replace")
+        if text.startswith(begun) and _PLAIN.fullmatch(text) and not _TAKEN.match(text) and text not in found:
+            found.append(text)
+        if len(found) == MOST:
+            return
+
+
+def _patience() -> float:
+    """Seconds for the server."""
+    try:
+        return min(max(float(os.environ.get("MILLSTREAM_COMPLETE_TIMEOUT", PATIENCE)), 0.01), 60.0)
+    except ValueError:
+        return PATIENCE
+
+
+def _url(ctx: click.Context) -> str:
+    choice = ServerChoice(ctx.params.get("url"), ctx.meta.get(GIVEN))
+    source = next(choice.sources())
+    return source.url or context_url(choice.user.named(source.context), os.environ, None)
+
+
+def _items(names: Iterable[str]) -> list[CompletionItem]:
+    return [CompletionItem(name) for name in sorted(names)]

@@ -1,0 +1,323 @@
+"""The files that name servers: a user's ``config.toml`` with contexts, and a project's ``millstream.toml``.
+
+Whoever writes one of them decides where commands go and which file is sent as a password, so a file that another user
+owns or may write is refused, as is the user's own where others may read it. Neither holds a password: a context says
+where its password comes from. tomlkit is loaded only to write, and keeps comments.
+"""
+
+import contextlib
+import fcntl
+import os
+import re
+import stat
+import tempfile
+import tomllib
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from millstream.client.url import check_shared, without_password
+from millstream.errors import ConfigError
+
+if TYPE_CHECKING:
+    from tomlkit import TOMLDocument
+
+NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+"""What contexts may be called: words that no shell, TOML or table changes."""
+
+PROJECT = "millstream.toml"
+
+_MOST = 1 << 20  # bytes of a file that are read
+_PASSWORDS = ("password-env", "password-file", "password-prompt")
+
+
+@dataclass(frozen=True, slots=True)
+class ServerContext:
+    """A server under a name.
+
+    Attributes:
+        name: of the context.
+        url: of the server, without a password.
+        user: of the server; empty for the one of the URL, or the default user.
+        password_env: the environment variable that has the password; empty for none.
+        password_file: the file whose first line is the password; empty for none.
+        password_prompt: the password is asked for at the terminal, each time.
+        production: changes ask for the context's name.
+    """
+
+    name: str
+    url: str
+    user: str = ""
+    password_env: str = ""
+    password_file: str = ""
+    password_prompt: bool = False
+    production: bool = False
+
+    @property
+    def password(self) -> str:
+        """Where the password comes from, in words; empty for nowhere."""
+        if self.password_env:
+            return f"the environment variable {self.password_env}"
+        if self.password_file:
+            return f"the file {self.password_file}"
+        return "asked for at the terminal" if self.password_prompt else ""
+
+
+@dataclass(frozen=True, slots=True)
+class UserConfig:
+    """A user's ``config.toml``.
+
+    Attributes:
+        path: of the file, which may not exist.
+        context: the name of the context that is used; empty for none.
+        contexts: by name, in the order of the file.
+    """
+
+    path: Path
+    context: str = ""
+    contexts: Mapping[str, ServerContext] = field(default_factory=dict)
+
+    def named(self, name: str) -> ServerContext:
+        """The context of this name.
+
+        Raises:
+            ConfigError: there is none; the text lists those there are.
+        """
+        if (found := self.contexts.get(name)) is not None:
+            return found
+        there = f"these are: {', '.join(self.contexts)}" if self.contexts else "there are none yet"
+        raise ConfigError(f"{self.path} has no context {name!r}; {there}; `millstream context add` makes one")
+
+
+@dataclass(frozen=True, slots=True)
+class ProjectConfig:
+    """A project's ``millstream.toml``: a server's URL or the name of a context of the user's, for this directory."""
+
+    path: Path
+    url: str = ""
+    context: str = ""
+
+
+def user_path(environment: Mapping[str, str]) -> Path:
+    """Where the user's file is, whether it exists or not."""
+    base = Path(environment.get("XDG_CONFIG_HOME", ""))
+    if not base.is_absolute():  # as the specification of these directories has it
+        base = Path(environment.get("HOME") or "~").expanduser() / ".config"
+    return base / "millstream" / "config.toml"
+
+
+def read_user(path: Path) -> UserConfig:
+    """The user's file; one that is not there has no contexts.
+
+    Raises:
+        ConfigError: it cannot be read or trusted, or is not as it should be.
+    """
+    text = _trusted(path, private=True)
+    if text is None:
+        return UserConfig(path)
+    found = _table(path, _parsed(path, text), {"context": str, "contexts": dict})
+    contexts = {}
+    for name, entry in found.get("contexts", {}).items():
+        if not NAME.fullmatch(name) or not isinstance(entry, dict):
+            raise ConfigError(f"{path}: [contexts.{name}] is no context: `millstream context add --help` shows one")
+        contexts[name] = context_of(path, name, entry)
+    return UserConfig(path, found.get("context", ""), contexts)
+
+
+def read_project(start: Path) -> ProjectConfig | None:
+    """The ``millstream.toml`` of a directory or the nearest one above it; None where there is none.
+
+    Raises:
+        ConfigError: it cannot be read or trusted, or is not as it should be.
+    """
+    for folder in (start, *start.parents):
+        path = folder / PROJECT
+        text = _trusted(path, private=False)
+        if text is None:
+            continue
+        found = _table(path, _parsed(path, text), {"url": str, "context": str})
+        if len(found) != 1:
+            raise ConfigError(f"{path}: it must have one of url and context, which name a server")
+        if "url" in found:
+            check_url(str(path), found["url"])
+        return ProjectConfig(path, **found)
+    return None
+
+
+def context_of(path: Path, name: str, entry: Mapping[str, Any]) -> ServerContext:
+    """A context as the file has it.
+
+    Args:
+        path: of the file, for messages.
+        name: of the context.
+        entry: its table.
+
+    Raises:
+        ConfigError: something in it is not as it should be.
+    """
+    kinds = {"url": str, "user": str, "production": bool, **dict.fromkeys(_PASSWORDS, str), "password-prompt": bool}
+    place = f"{path}: [contexts.{name}]"
+    if "password" in entry:
+        raise ConfigError(f"{place}: no password stands in this file: say where it comes from, by {_either()}")
+    found = _table(place, entry, kinds)
+    if "url" not in found:
+        raise ConfigError(f"{place}: it has no url, such as redis://127.0.0.1:6379/0")
+    if sum(bool(found.get(each)) for each in _PASSWORDS) > 1:
+        raise ConfigError(f"{place}: give one of {_either()}")
+    check_url(place, found["url"])
+    if "@" in found["url"] and found.get("user"):
+        raise ConfigError(f"{place}: the URL names a user, and user is another: leave one out")
+    return ServerContext(name, **{word.replace("-", "_"): value for word, value in found.items()})
+
+
+def check_url(place: str, url: str) -> None:
+    """Refuse a URL that no file of ours may hold.
+
+    Args:
+        place: for the message.
+        url: of a server.
+
+    Raises:
+        ConfigError: it has a password, or is none.
+    """
+    if without_password(url) != url:
+        raise ConfigError(f"{place}: a password stands in {without_password(url)}: take it out, and use {_either()}")
+    try:
+        check_shared(url)
+    except ConfigError as error:
+        raise ConfigError(f"{place}: {error}") from None
+
+
+def change_user(path: Path, change: "Callable[[TOMLDocument], None]") -> None:
+    """Change the user's file, keep its comments, and put the new one in the old one's place in one step.
+
+    Args:
+        path: of the file, made with its directory where there is none.
+        change: changes what the file says.
+
+    Raises:
+        ConfigError: the file cannot be trusted, read or written; it is as it was.
+    """
+    import tomlkit  # noqa: PLC0415 - only who writes waits for it
+
+    path = path.resolve()  # a link stays one
+    try:
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        with _locked(path.parent):
+            text = _trusted(path, private=True) or ""
+            _parsed(path, text)
+            document = tomlkit.parse(text)
+            change(document)
+            _replace(path, tomlkit.dumps(document))
+    except OSError as error:
+        raise ConfigError(f"{path} cannot be written: {error.strerror}") from None
+
+
+@contextlib.contextmanager
+def _locked(folder: Path) -> Iterator[None]:
+    """Nobody else of ours changes a file there meanwhile: of two who add a context at once, neither is lost."""
+    opened = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        fcntl.flock(opened, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(opened)
+
+
+def _replace(path: Path, text: str) -> None:
+    """One file in another's place; readers see the one or the other."""
+    # from the start a file that nobody else reads
+    with tempfile.NamedTemporaryFile("w", dir=path.parent, prefix=".config", delete=False) as file:
+        try:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+            Path(file.name).replace(path)
+        except BaseException:
+            Path(file.name).unlink(missing_ok=True)
+            raise
+
+
+def _trusted(path: Path, *, private: bool) -> str | None:
+    """What a file says, if nobody else can have written it; None where there is none.
+
+    Args:
+        path: of the file.
+        private: nobody else may read it either.
+
+    Raises:
+        ConfigError: it cannot be read, or should not be believed.
+    """
+    try:
+        # not to wait where it is a pipe
+        opened = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except OSError as error:
+        raise ConfigError(f"{path} cannot be read: {error.strerror}") from None
+    try:
+        _check_owner(path, os.fstat(opened), private=private)
+        content = os.read(opened, _MOST + 1)
+    finally:
+        os.close(opened)
+    if len(content) > _MOST:
+        raise ConfigError(f"{path} is larger than {_MOST >> 20} MiB: it is no file of ours")
+    try:
+        return content.decode()
+    except UnicodeDecodeError:
+        raise ConfigError(f"{path} is no TOML: it is not UTF-8") from None
+
+
+def _check_owner(path: Path, status: os.stat_result, *, private: bool) -> None:
+    """Refuse a file that somebody else can have written.
+
+    Args:
+        path: of the file.
+        status: of it.
+        private: nobody else may read it either.
+
+    Raises:
+        ConfigError: it should not be believed.
+    """
+    if not stat.S_ISREG(status.st_mode):
+        raise ConfigError(f"{path} is no file: it has to be one, or not to be there")
+    if status.st_uid not in (os.geteuid(), 0):
+        raise ConfigError(
+            f"{path} belongs to another user (uid {status.st_uid}), who could lead commands to another server: "
+            "remove it, or have it belong to you"
+        )
+    if status.st_mode & (0o077 if private else 0o002):
+        what, cure = ("others may read or write", "600") if private else ("anybody may write", "o-w")
+        raise ConfigError(f"{path}: a file that {what} is not used: chmod {cure} {path}")
+
+
+def _parsed(path: Path, text: str) -> Mapping[str, Any]:
+    try:
+        return tomllib.loads(text)
+    except (tomllib.TOMLDecodeError, RecursionError) as error:
+        raise ConfigError(f"{path} is no TOML: {str(error) or 'it is nested too deeply'}") from None
+
+
+def _table(place: object, table: Mapping[str, Any], kinds: Mapping[str, type]) -> dict[str, Any]:
+    """A table whose words are all known, each with a value of its kind.
+
+    Args:
+        place: for the message.
+        table: as the file has it.
+        kinds: word -> type of its value.
+
+    Raises:
+        ConfigError: a word is not known, or its value is of another kind.
+    """
+    for word, value in table.items():
+        if word not in kinds:
+            raise ConfigError(f"{place}: {word!r} is not known here; these are: {', '.join(kinds)}")
+        if type(value) is not kinds[word]:
+            what = {str: "text in quotes", bool: "true or false", dict: "a table"}[kinds[word]]
+            raise ConfigError(f"{place}: {word} must be {what}")
+    return dict(table)
+
+
+def _either() -> str:
+    return f"{', '.join(_PASSWORDS[:-1])} or {_PASSWORDS[-1]}"

@@ -1,0 +1,269 @@
+"""Which server a command is for: by an option, the environment, a project's file, the user's, or the usual one.
+
+The first that names one decides. A context's password is fetched when its server is, from where the context says, and
+is in the URL from then on, which is shown without it everywhere.
+"""
+
+import os
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import IO, Any
+from urllib.parse import quote, urlsplit, urlunsplit
+
+import click
+
+from millstream.cli.shared.config_files import ServerContext, UserConfig, read_project, read_user, user_path
+from millstream.cli.shared.confirm import PRODUCTION
+from millstream.client.url import DEFAULT_URL
+from millstream.errors import ConfigError, UsageError
+from millstream.printable import printable
+
+GIVEN = "millstream.context"
+"""Where click's context has the name that ``--context`` gave."""
+
+_CONTEXT = "MILLSTREAM_CONTEXT"
+_URLS = ("MILLSTREAM_URL", "REDIS_URL")
+_LONGEST = 1 << 16  # bytes of a file with a password that are read
+
+
+class NoServerError(click.BadParameter):
+    """Nothing that names a server can be used; one sentence says why, since the usage of the command is not wrong."""
+
+    def show(self, file: IO[Any] | None = None) -> None:
+        """The sentence, with the command's name."""
+        name = "millstream" if self.ctx is None else self.ctx.command_path
+        click.echo(f"{name}: {self.message}", file=file, err=file is None)
+
+
+@dataclass(frozen=True, slots=True)
+class ServerSource:
+    """Something that names a server.
+
+    Attributes:
+        origin: where that stands, in words.
+        url: that it names; empty where it names a context.
+        context: that it names; empty where it names a URL.
+        explicit: on the command line, by ``--context``.
+    """
+
+    origin: str
+    url: str = ""
+    context: str = ""
+    explicit: bool = False
+
+
+@dataclass(slots=True)
+class ServerChoice:
+    """The server that a command line, an environment and the files there name.
+
+    Args:
+        url: of ``--url``.
+        context: of ``--context``.
+        environment: variables.
+        folder: the working directory; None for the one of this process.
+    """
+
+    url: str | None = None
+    context: str | None = None
+    environment: Mapping[str, str] = field(default_factory=lambda: os.environ)
+    folder: Path | None = None
+    _user: UserConfig | None = None
+
+    @property
+    def user(self) -> UserConfig:
+        """The user's file, read once.
+
+        Raises:
+            ConfigError: it cannot be read or trusted.
+        """
+        if self._user is None:
+            self._user = read_user(user_path(self.environment))
+        return self._user
+
+    def sources(self) -> Iterator[ServerSource]:
+        """Everything that names a server, the first of which decides. A file is read when its turn comes.
+
+        Raises:
+            UsageError: two of them name one where neither goes before the other.
+            ConfigError: a file cannot be read or trusted.
+        """
+        if self.url and self.context:
+            raise UsageError("--url and --context both name a server: leave one out")
+        if self.context:
+            yield ServerSource("--context", context=self.context, explicit=True)
+        if self.url:
+            yield ServerSource("--url", self.url)
+        yield from self._of_environment()
+        if (project := read_project(self.folder or Path.cwd())) is not None:
+            yield ServerSource(str(project.path), project.url, project.context)
+        if self.user.context:
+            yield ServerSource(str(self.user.path), context=self.user.context)
+        yield ServerSource("default", DEFAULT_URL)
+
+    def _of_environment(self) -> Iterator[ServerSource]:
+        given = {name: self.environment[name] for name in (_CONTEXT, *_URLS) if self.environment.get(name)}
+        if _CONTEXT in given and _URLS[0] in given and not (self.url or self.context):
+            raise UsageError(f"{_CONTEXT} and {_URLS[0]} are both set and both name a server: unset one")
+        for name, value in given.items():
+            yield ServerSource(name, context=value) if name == _CONTEXT else ServerSource(name, value)
+
+    def named(self) -> ServerContext | None:
+        """The context that is used; None where a URL is.
+
+        Raises:
+            UsageError: as :meth:`sources`, or there is no such context.
+        """
+        source = next(self.sources())
+        return self.user.named(source.context) if source.context else None
+
+
+def context_url(context: ServerContext, environment: Mapping[str, str], ask: Callable[[str], str] | None) -> str:
+    """The URL of a context with user and password in it.
+
+    Args:
+        context: which one.
+        environment: variables, for a password that is in one.
+        ask: asks for the password; None where nobody can be asked.
+
+    Raises:
+        ConfigError: the password is not where the context says.
+        UsageError: nobody can be asked.
+    """
+    password = _password(context, environment, ask)
+    if not password and not context.user:
+        return context.url
+    parts = urlsplit(context.url)
+    named, _, place = parts.netloc.rpartition("@")
+    user = quote(context.user, safe="") if context.user else named
+    secret = f":{quote(password, safe='', errors='surrogateescape')}" if password else ""
+    return urlunsplit(parts._replace(netloc=f"{user}{secret}@{place}"))
+
+
+def _password(context: ServerContext, environment: Mapping[str, str], ask: Callable[[str], str] | None) -> str:
+    said = f"the context {context.name!r} has its password in"
+    if context.password_env:
+        if found := environment.get(context.password_env):
+            return found
+        raise ConfigError(f"{said} the environment variable {context.password_env}, which is not set")
+    if context.password_file:
+        path = Path(context.password_file).expanduser()
+        try:
+            with path.open("rb") as file:
+                found = file.readline(_LONGEST).rstrip(b"\r\n").decode(errors="surrogateescape")
+        except OSError as error:
+            raise ConfigError(f"{said} {path}, which cannot be read: {error.strerror}") from None
+        if not found:
+            raise ConfigError(f"{said} the first line of {path}, which is empty")
+        return found
+    if not context.password_prompt:
+        return ""
+    if ask is None:
+        raise UsageError(f"the context {context.name!r} asks for its password, and nobody can be asked here")
+    return ask(f"Password of {context.name}")
+
+
+def ask_password(text: str) -> str:
+    """A password from the terminal.
+
+    Raises:
+        UsageError: there is no terminal.
+    """
+    if not sys.stdin.isatty():
+        raise UsageError(f"{text}: nobody can be asked here; give the context a password-env or a password-file")
+    answer: str = click.prompt(text, hide_input=True, err=True)
+    return answer
+
+
+def given_context(ctx: click.Context, param: click.Parameter, value: str | None) -> None:  # noqa: ARG001 - click's signature
+    """Keep what ``--context`` says for :func:`given_url`; it names no argument of a command.
+
+    Args:
+        ctx: of the command.
+        param: the option.
+        value: of it.
+    """
+    ctx.meta[GIVEN] = value
+
+
+def given_url(ctx: click.Context, param: click.Parameter | None, value: str | None) -> str | None:  # noqa: ARG001 - click's signature
+    """The URL of the server that is meant, as the argument of a command.
+
+    Args:
+        ctx: of the command.
+        param: the option ``--url``; None for a command without.
+        value: of it.
+
+    Raises:
+        NoServerError: nothing that is named can be used; the text says what and why.
+    """
+    if ctx.resilient_parsing:  # a shell asks for completions, and must not be asked back
+        return value
+    choice = ServerChoice(value, ctx.meta.get(GIVEN))
+    try:
+        source = next(choice.sources())
+        return source.url or _used(ctx, choice.user.named(source.context), explicit=source.explicit)
+    except UsageError as error:
+        raise NoServerError(printable(str(error)), ctx) from None
+
+
+def usual_url() -> str:
+    """The URL for a command that has no ``--url`` and was given none.
+
+    Raises:
+        NoServerError: as for :func:`given_url`.
+    """
+    return given_url(click.get_current_context(), None, None) or DEFAULT_URL
+
+
+def only_given_url(ctx: click.Context, param: click.Parameter, value: str | None) -> str | None:
+    """The same, for an app that has a server of its own: None unless the command line or the environment says another.
+
+    Args:
+        ctx: of the command.
+        param: the option.
+        value: of it.
+
+    Raises:
+        NoServerError: as for :func:`given_url`.
+    """
+    named = value or ctx.meta.get(GIVEN) or os.environ.get(_CONTEXT)
+    return given_url(ctx, param, value) if named else None
+
+
+def context_named(name: str) -> str:
+    """The URL of a context that the command line names, with its password.
+
+    Raises:
+        UsageError: there is no such context, or its password cannot be had.
+    """
+    return context_url(ServerChoice().user.named(name), os.environ, ask_password)
+
+
+class ServerUrl(click.ParamType[str]):
+    """A server's URL where a command takes several: ``context:NAME`` stands for the one of that context."""
+
+    name = "url"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        """The URL that is meant, or click's error where there is no such context.
+
+        Args:
+            value: the word of the command line.
+            param: for the message where it is refused.
+            ctx: the same.
+        """
+        scheme, _, name = str(value).partition(":")
+        if scheme != "context" or (ctx is not None and ctx.resilient_parsing):
+            return str(value)
+        try:
+            return context_named(name)
+        except UsageError as error:
+            self.fail(printable(str(error)), param, ctx)
+
+
+def _used(ctx: click.Context, context: ServerContext, *, explicit: bool) -> str:
+    if context.production and not explicit:
+        ctx.meta[PRODUCTION] = context.name
+    return context_url(context, os.environ, ask_password)

@@ -1,0 +1,213 @@
+"""What workers are told, decided: to be quiet, to drain, to stop, to go on; a group's pause and its end. Pure.
+
+An order is a field of the registry's hash of orders. Each is left only while the field is as it was when it was shown,
+so that nobody overrides what somebody else ordered in between.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from millstream.console.changes.plan import (
+    BeforeAfter,
+    ChangePlan,
+    FactCheck,
+    Step,
+    TargetMissingError,
+    Undo,
+    Words,
+    as_fact,
+    counted,
+)
+from millstream.console.model.workers import WorkersSeen, WorkerStatus
+from millstream.worker.model.pause import HandlerPause
+
+_SHOWN = 20  # workers that a preview has a row for
+_NAMED = 5  # groups that a note names
+
+_SEEN = "Workers see it within five seconds."
+
+_DOES = {
+    "worker quiet": "They stay, and read nothing more until `millstream worker resume`.",
+    "worker drain": "They finish what they have in hand, however long it takes, and end with exit code 0.",
+    "worker stop": "What runs gets the grace time, then it is handed back; they end.",
+}
+_ENDS = {
+    "worker drain": "Until a worker has ended; then whoever starts workers starts one.",
+    "worker stop": "A worker that has ended is started by whoever starts workers.",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class OrderTarget:
+    """A worker that is to be ordered something.
+
+    Attributes:
+        status: as it tells of itself.
+        field: of the registry's hash, with what it is to do.
+    """
+
+    status: WorkerStatus
+    field: str
+
+
+def order(action: str, targets: Sequence[OrderTarget], seen: WorkersSeen, control: str) -> ChangePlan:
+    """Leave an order for workers, or take it back (``worker resume``).
+
+    Args:
+        action: its name, as in ``actions.ACTIONS``.
+        targets: the workers.
+        seen: everybody who works, for who else reads what they read.
+        control: key of the registry's hash of orders.
+    """
+    what = None if action == "worker resume" else action.partition(" ")[2]
+    changed = [one for one in targets if one.status.ordered != what]
+    names = tuple(one.status.id for one in targets)
+    rows = [
+        BeforeAfter(f"{one.status.id} is ordered to", one.status.ordered or "go on", what or "go on")
+        for one in targets[:_SHOWN]
+    ]
+    at_work = {one.id for one in seen.workers if one.ordered is None}
+    leave = at_work - set(names) if what else at_work | set(names)
+    rows.append(BeforeAfter("workers that are to read", len(at_work), len(leave)))
+    whom = names[0] if len(names) == 1 else f"{len(names)} workers"
+    question = f"Order {whom} to {what or 'go on'}?"
+    steps = tuple(Step((_written(control, one, what),), (_unchanged(control, one),)) for one in changed)
+    words = ("millstream", *action.split(), *names)
+    notes, undo = _notes(action, targets, seen), _undo(action, changed, control)
+    facts: dict[str, object] = {"workers": list(names)}
+    return ChangePlan(action, "", "", words, question, tuple(rows), notes, steps, undo, facts, key=control)
+
+
+def _written(control: str, one: OrderTarget, what: str | None) -> Words:
+    return ("HDEL", control, one.field) if what is None else ("HSET", control, one.field, what)
+
+
+def _unchanged(control: str, one: OrderTarget) -> FactCheck:
+    """That a worker is ordered what it was."""
+    about = f"what {one.status.id} is ordered to do"
+    return FactCheck(about, ("HGET", control, one.field), "value", "", (("", one.status.ordered or ""),))
+
+
+def _undo(action: str, changed: Sequence[OrderTarget], control: str) -> Undo:
+    """How an order is taken back."""
+    if action == "worker stop":
+        return Undo(note=_ENDS[action])
+    back = tuple(_written(control, one, one.status.ordered) for one in changed)
+    before = {one.status.ordered for one in changed}
+    if len(changed) != 1:
+        return Undo(commands=back, note=" ".join(filter(None, ("One worker at a time.", _ENDS.get(action, "")))))
+    verb = before.pop() or "resume"
+    return Undo(("millstream", "worker", verb, changed[0].status.id), back, note=_ENDS.get(action, ""))
+
+
+def _notes(action: str, targets: Sequence[OrderTarget], seen: WorkersSeen) -> tuple[str, ...]:
+    """What else happens."""
+    if action == "worker resume":
+        return ("They read again what they are subscribed to.", _SEEN)
+    notes = [_DOES[action], _SEEN]
+    running = sum(sub.running for one in targets for sub in one.status.subscribers)
+    waiting = sum(sub.buffered for one in targets for sub in one.status.subscribers)
+    notes.append(f"At the last beat they had {counted(running)} in hand, and {waiting} read and not begun.")
+    if waiting:
+        notes.append("What is not begun goes back at once, for other workers.")
+    unread = _unread(targets, seen)
+    if unread:
+        named = ", ".join(f"{group!r} of {stream!r}" for stream, group in unread[:_NAMED])
+        more = f" and {len(unread) - _NAMED} more" if len(unread) > _NAMED else ""
+        notes.append(f"No other worker reads {named}{more}: entries wait until one does.")
+    return tuple(notes)
+
+
+def _unread(targets: Sequence[OrderTarget], seen: WorkersSeen) -> list[tuple[str, str]]:
+    """Stream and group of what nobody reads once these workers do not."""
+    leaving = {one.status.id for one in targets}
+    others = (one for one in seen.workers if one.id not in leaving and one.ordered is None)
+    read = {(sub.stream, sub.group) for one in others for sub in one.subscribers}
+    theirs = dict.fromkeys((sub.stream, sub.group) for one in targets for sub in one.status.subscribers)
+    return [where for where in theirs if where not in read]
+
+
+@dataclass(frozen=True, slots=True)
+class PauseField:
+    """Where the pause of a group is kept, and how it is now.
+
+    Attributes:
+        control: key of the registry's hash.
+        field: of it.
+        value: what stands there; None for nothing.
+        pause: what that says; None for no pause.
+    """
+
+    control: str
+    field: str
+    value: bytes | None
+    pause: HandlerPause | None
+
+    def check(self) -> FactCheck:
+        """That nobody has paused or resumed it since."""
+        read = ("HGET", self.control, self.field)
+        return FactCheck("the pause", read, "value", "", (("", as_fact(self.value)),))
+
+
+def pause(where: PauseField, new: HandlerPause, record: str, seen: WorkersSeen, *, ahead: bool = False) -> ChangePlan:
+    """Let no worker run anything for a group.
+
+    Args:
+        where: of the group.
+        new: the pause.
+        record: as it is kept.
+        seen: everybody who works.
+        ahead: also where there is no such group yet.
+    """
+    stream, group = new.stream, new.group
+    words = ("millstream", "worker", "pause", stream, group, "--reason", new.reason, *(("--ahead",) if ahead else ()))
+    readers, running = _readers(seen, stream, group)
+    table = (
+        BeforeAfter("paused", where.pause.reason if where.pause else "no", new.reason),
+        BeforeAfter("paused by", where.pause.by if where.pause else "nobody", new.by),
+        BeforeAfter("workers that read it", readers, 0),
+    )
+    notes = [f"What runs is finished: {counted(running)} at the last beat. What is not begun goes back.", _SEEN]
+    notes.append("It holds until somebody resumes it, also for workers that are started later.")
+    undo = Undo(("millstream", "worker", "resume", stream, group), (("HDEL", where.control, where.field),))
+    steps = (Step((("HSET", where.control, where.field, record),), (where.check(),)),)
+    question = f"Pause the group {group!r} of {stream!r}?"
+    return ChangePlan(
+        "worker pause", stream, group, words, question, table, tuple(notes), steps, undo, {"reason": new.reason},
+        key=where.control,
+    )  # fmt: skip
+
+
+def resume(where: PauseField, stream: str, group: str, seen: WorkersSeen) -> ChangePlan:
+    """End the pause of a group.
+
+    Args:
+        where: of the group.
+        stream: key of the stream.
+        group: name of the group.
+        seen: everybody who works.
+
+    Raises:
+        TargetMissingError: it is not paused.
+    """
+    found = where.pause
+    if found is None:
+        raise TargetMissingError(f"{group} on {stream} is not paused; `millstream worker ls` shows what is")
+    readers, _ = _readers(seen, stream, group)
+    table = (BeforeAfter("paused", found.reason, "no"), BeforeAfter("workers that read it", 0, readers))
+    notes = (_SEEN, *(() if readers else ("No worker is subscribed to it at present.",)))
+    again = ("millstream", "worker", "pause", stream, group, "--reason", found.reason)
+    undo = Undo(again, (("HSET", where.control, where.field, where.value or b""),))
+    words = ("millstream", "worker", "resume", stream, group)
+    question = f"End the pause of the group {group!r} of {stream!r}?"
+    steps = (Step((("HDEL", where.control, where.field),), (where.check(),)),)
+    return ChangePlan(
+        "worker resume", stream, group, words, question, table, notes, steps, undo, {"reason": found.reason},
+        key=where.control,
+    )  # fmt: skip
+
+
+def _readers(seen: WorkersSeen, stream: str, group: str) -> tuple[int, int]:
+    """How many workers are subscribed to a group, and how many entries of it they have in hand."""
+    found = [sub for one in seen.workers for sub in one.subscribers if (sub.stream, sub.group) == (stream, group)]
+    return len(found), sum(sub.running for sub in found)

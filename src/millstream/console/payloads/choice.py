@@ -1,0 +1,88 @@
+"""Which entries are wanted, and as what their values are decoded; and an entry as a row for programs. PURE."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from millstream.console.model.entries import EntryView
+from millstream.console.model.names import milliseconds
+from millstream.console.payloads.conditions import Condition, has_text, parse
+from millstream.console.payloads.decode import Form
+from millstream.console.payloads.entry import EntryPayload
+
+COLUMNS = ("stream", "id", "time_ms", "fields", "repeated")
+"""Of a row: time is in milliseconds, fields are by name, and what came before under the same name is repeated."""
+
+
+@dataclass(frozen=True, slots=True)
+class EntryChoice:
+    """How entries are decoded, and which are wanted.
+
+    Attributes:
+        form: of values; None to find out.
+        conditions: all of them hold for those wanted.
+    """
+
+    form: Form | None = None
+    conditions: tuple[Condition, ...] = ()
+
+    def payload(self, entry: EntryView) -> EntryPayload:
+        """What is in an entry."""
+        return EntryPayload(entry.fields, self.form)
+
+    def fits(self, entry: EntryView) -> bool:
+        """Whether it is wanted."""
+        if not self.conditions:
+            return True
+        payload = self.payload(entry)
+        return all(condition.holds(payload) for condition in self.conditions)
+
+
+def choice_of(form: Form | None, where: Sequence[str] = (), grep: Sequence[str] = ()) -> EntryChoice:
+    """Conditions as they were typed, as one choice.
+
+    Args:
+        form: as what values are decoded; None to find out.
+        where: conditions.
+        grep: texts that have to be in a name or a value.
+
+    Raises:
+        ValueError: a condition is none; the text says which, and what is wrong with it.
+    """
+    found = [has_text(text) for text in grep]
+    for text in where:
+        try:
+            found.append(parse(text))
+        except ValueError as reason:
+            raise ValueError(f"{text!r}: {reason}") from None
+    return EntryChoice(form, tuple(found))
+
+
+def values_of(payload: EntryPayload, names: Sequence[str] = ()) -> Iterator[tuple[str, object]]:
+    """Names and decoded values of an entry.
+
+    Args:
+        payload: what is in it.
+        names: fields, or ways into them, that are wanted; none for all.
+    """
+    if not names:
+        yield from ((name, found.value) for name, found in payload.fields)
+    for name in names:
+        if found := payload.at(name):
+            yield name, found[0] if len(found) == 1 else found
+
+
+def row_of(entry: EntryView, payload: EntryPayload, names: Sequence[str] = ()) -> tuple[object, ...]:
+    """An entry as a row of :data:`COLUMNS`.
+
+    Args:
+        entry: it.
+        payload: what is in it.
+        names: as for :func:`values_of`.
+    """
+    fields: dict[str, object] = {}
+    repeated = []
+    for name, value in values_of(payload, names):
+        if name in fields:
+            repeated.append([name, fields[name]])
+        fields[name] = value
+    return entry.stream, entry.id, milliseconds(entry.id), fields, repeated

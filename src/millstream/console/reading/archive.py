@@ -1,0 +1,45 @@
+"""An archive's manifest, and the streams it was made of. The directory is only read."""
+
+import asyncio
+from dataclasses import replace
+from pathlib import Path
+
+from millstream.client.line import Line
+from millstream.clock import SystemClock
+from millstream.console.model.spark.archive import ArchiveSeen, archive_runs, archived_streams, newest
+from millstream.console.reading import streams
+from millstream.errors import MillstreamError
+from millstream.spark.archiving.directory import MANIFEST, Folder
+from millstream.spark.archiving.manifest import ArchiveManifest
+
+
+async def archive(line: Line, path: Path) -> ArchiveSeen:
+    """What an archive holds, and how far its streams are ahead of it.
+
+    Args:
+        line: to the server of the streams.
+        path: of the archive's directory, on this machine.
+
+    Raises:
+        Disconnected: no answer came.
+    """
+    seen = ArchiveSeen(SystemClock().wall_time(), str(path))
+    try:
+        manifest, changed_ms = await asyncio.to_thread(_manifest, path)
+    except (MillstreamError, OSError) as error:
+        return replace(seen, why=str(error))
+    live = await streams.read(line, sorted(manifest.places))
+    return replace(
+        seen,
+        changed_ms=changed_ms,
+        generation=manifest.generation,
+        streams=archived_streams(manifest, {one.key: one for one in live.streams}, live.refused),
+        runs=archive_runs(manifest.files),
+        newest=newest(manifest.files),
+    )
+
+
+def _manifest(path: Path) -> tuple[ArchiveManifest, int]:
+    """The manifest, and when it was written."""
+    manifest = Folder(path).read()
+    return manifest, int((path / MANIFEST).stat().st_mtime * 1000)

@@ -1,0 +1,74 @@
+"""The dead letters of one stream, the newest, and what they died of."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from millstream.client.dead_letter.put_back import StoredLetter, stored
+from millstream.client.line import Line
+from millstream.console.model.letters import error_class
+from millstream.console.payloads.entry import EntryPayload
+from millstream.console.payloads.shown import LIGHT, light_value
+from millstream.console.reading.asking import calls, checked
+
+LETTERS = 200
+"""Letters that are looked at, the newest; their classes are of these."""
+
+
+@dataclass(frozen=True, slots=True)
+class ErrorClass:
+    """Letters that died of the same.
+
+    Attributes:
+        reason: error, nack, reject, invalid, overdue.
+        error: the type of the error, or its text where it has none.
+        group: that gave up on them.
+        letters: how many, of those looked at.
+        newest: the last one.
+    """
+
+    reason: str
+    error: str
+    group: str
+    letters: int
+    newest: StoredLetter
+
+
+async def read_letters(line: Line, key: str) -> tuple[list[StoredLetter], int]:
+    """The newest letters, newest first, without the rest of long values; and how many there are.
+
+    Args:
+        line: to the server.
+        key: of the dead-letter stream.
+
+    Raises:
+        NotReadableError: there is no such stream, or the server does not let us look.
+        Disconnected: no answer came.
+    """
+    rows, length = await calls(line, [("XREVRANGE", key, "+", "-", "COUNT", LETTERS), ("XLEN", key)])
+    return [_light(stored(row)) for row in checked(rows, key)], int(checked(length, key))
+
+
+def error_classes(letters: Sequence[StoredLetter]) -> list[ErrorClass]:
+    """What they died of, the most frequent first."""
+    found: dict[tuple[str, str, str], list[StoredLetter]] = {}
+    for one in letters:
+        letter = one.letter
+        what = ("", "", "") if letter is None else (letter.reason, error_class(letter.error), letter.group)
+        found.setdefault(what, []).append(one)
+    every = [ErrorClass(*what, len(ones), ones[0]) for what, ones in found.items()]
+    return sorted(every, key=lambda one: -one.letters)
+
+
+def letter_payload(one: StoredLetter) -> EntryPayload:
+    """The entry that died; of what is no letter, its own fields."""
+    flat = one.letter.fields if one.letter is not None else one.flat
+    return EntryPayload(list(zip(flat[::2], flat[1::2], strict=True)))
+
+
+def _light(one: StoredLetter) -> StoredLetter:
+    """A letter without the rest of its long values."""
+    if one.letter is None:
+        return replace(one, flat=tuple(map(light_value, one.flat)))
+    error, trace = one.letter.error[:LIGHT], one.letter.traceback[:LIGHT]
+    fields = tuple(map(light_value, one.letter.fields))
+    return replace(one, flat=(), letter=replace(one.letter, fields=fields, error=error, traceback=trace))

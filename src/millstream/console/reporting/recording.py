@@ -1,0 +1,132 @@
+"""A line that keeps what the server answers, redacted, in the file of a report."""
+
+import asyncio
+import json
+from collections.abc import Awaitable, Callable, Sequence
+from typing import IO
+
+from millstream.client.line import Command, Line, Reply
+from millstream.client.recorded.json_replies import json_of
+from millstream.client.recorded.report import words_of
+from millstream.console.reporting.redact import Redactor
+
+_ONE = 4 << 20  # characters of one reply
+_NAMED = 1000  # replies that are named because they were left out
+
+
+class ReportWriter:
+    """Writes a report, one JSON object, as the replies come; memory does not grow with its size.
+
+    Args:
+        file: that it is written to.
+        redactor: takes out what does not belong there.
+        most: characters of the whole.
+
+    Attributes:
+        left_out: what is not in it -> why.
+        size: characters written.
+        replies: that are in it.
+    """
+
+    def __init__(self, file: IO[str], redactor: Redactor, most: int) -> None:
+        self._file = file
+        self._redactor = redactor
+        self._most = most
+        self._seen: set[tuple[int, tuple[bytes, ...]]] = set()
+        self.left_out: dict[str, str] = {}
+        self.size = 0
+        self.replies = 0
+
+    @property
+    def full(self) -> bool:
+        """Whether little more fits."""
+        return self.size >= self._most * 9 // 10
+
+    def begin(self, facts: dict[str, object]) -> None:
+        """Write what is known before anything is asked.
+
+        Args:
+            facts: by name.
+        """
+        head = json.dumps(facts, indent=1).rstrip("}\n")
+        self._write(f'{head},\n "asked": [')
+
+    def take(self, node: int, command: Command, reply: Reply) -> None:
+        """Write a command and its reply, once.
+
+        Args:
+            node: that answered.
+            command: as it was sent.
+            reply: to it.
+        """
+        words = words_of(command)
+        if (node, words) in self._seen:
+            return
+        one = {"node": node, "command": json_of(words), "reply": json_of(self._redactor.redacted(words, reply))}
+        text = json.dumps(one, ensure_ascii=False, separators=(",", ":"))
+        if len(text) > _ONE or self.size + len(text) > self._most:
+            shown = b" ".join(words)[:80].decode(errors="backslashreplace")
+            if len(self.left_out) < _NAMED:
+                self.left_out[shown] = "too large" if len(text) > _ONE else "the report is full"
+            return
+        self._seen.add((node, words))
+        self._write((",\n" if self.replies else "\n") + text)
+        self.replies += 1
+
+    def end(self, facts: dict[str, object]) -> None:
+        """Write what is known behind all of it.
+
+        Args:
+            facts: by name.
+        """
+        tail = json.dumps({"left_out": self.left_out, **facts}, indent=1).lstrip("{\n")
+        self._write(f"\n ],\n {tail.lstrip()}\n")
+
+    def _write(self, text: str) -> None:
+        self._file.write(text)
+        self.size += len(text)
+
+
+class RecordingLine(Line):
+    """Sends over another line, and keeps what comes back.
+
+    Args:
+        line: to the server.
+        writer: takes the replies.
+        node: number of the node, where the line is to one of a cluster.
+    """
+
+    def __init__(self, line: Line, writer: ReportWriter, node: int = 0) -> None:  # not Line's: it has no connection
+        self._to = line
+        self._writer = writer
+        self._node = node
+
+    def calls(
+        self, commands: Sequence[Command], *, timeout: float | None = None, only_if: Callable[[], bool] | None = None
+    ) -> "asyncio.Future[list[Reply]]":
+        """As :meth:`Line.calls`.
+
+        Args:
+            commands: what to send.
+            timeout: seconds they may take.
+            only_if: their condition.
+        """
+        return asyncio.ensure_future(self._kept(commands, self._to.calls(commands, timeout=timeout, only_if=only_if)))
+
+    def wall_time(self) -> int:
+        """As :meth:`Line.wall_time`."""
+        return self._to.wall_time()
+
+    def near(self, key: str) -> Line:
+        """As :meth:`Line.near`."""
+        return RecordingLine(self._to.near(key), self._writer)
+
+    async def nodes(self) -> list[Line]:
+        """As :meth:`Line.nodes`."""
+        return [RecordingLine(each, self._writer, number) for number, each in enumerate(await self._to.nodes())]
+
+    async def _kept(self, commands: Sequence[Command], asked: Awaitable[list[Reply]]) -> list[Reply]:
+        replies = await asked
+        for command, reply in zip(commands, replies, strict=True):
+            self._writer.take(self._node, command, reply)
+        return replies

@@ -1,0 +1,144 @@
+"""Changes that are under way: each goes on whoever looks, tells how far it is, and can be broken off between two parts.
+
+A job has a connection of its own, since putting letters back watches keys. What a job that was broken off had done by
+then is done, and in the audit stream; the same change again goes on with the rest.
+"""
+
+import asyncio
+import secrets
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from millstream.client.open import open_line
+from millstream.console.changes.audit import Actor
+from millstream.console.changes.guard import ChangeOutcome
+from millstream.console.changes.making import Prepared, carry_out
+from millstream.console.changes.plan import ChangeRefusedError
+from millstream.errors import MillstreamError
+
+RUNNING = 8
+"""Changes of one server that are under way at a time, at most."""
+
+_KEPT = 50  # jobs that ended, whose outcome can still be looked at
+_GRACE = 5.0  # seconds that jobs have to end at a good place when the console ends
+
+
+@dataclass(slots=True)
+class ChangeJob:
+    """One change that was confirmed.
+
+    Attributes:
+        id: names it in addresses and in the audit stream.
+        prepared: the change.
+        words: of the form that was confirmed, for the same again.
+        actor: who makes it.
+        began_ms: when it was confirmed, wall milliseconds.
+        done: how many entries or letters were looked at so far.
+        stop: set to break it off.
+        outcome: what became of it; None while it is under way, and where it failed.
+        error: why it failed; None where it did not.
+    """
+
+    id: str
+    prepared: Prepared
+    words: dict[str, str]
+    actor: Actor
+    began_ms: int
+    done: int = 0
+    stop: asyncio.Event = field(default_factory=asyncio.Event)
+    outcome: ChangeOutcome | None = None
+    error: MillstreamError | None = None
+    task: "asyncio.Task[None] | None" = None
+
+    @property
+    def running(self) -> bool:
+        """Whether it is under way."""
+        return self.task is not None and not self.task.done()
+
+    async def ended(self, seconds: float) -> bool:
+        """Wait for its end, for so many seconds at most; whether it has ended.
+
+        Raises:
+            MillstreamError: it failed.
+        """
+        if self.task is not None:
+            await asyncio.wait([self.task], timeout=seconds)
+        if self.error is not None:
+            raise self.error
+        return not self.running
+
+    def count(self, done: int) -> None:
+        """Note how far it is."""
+        self.done = done
+
+
+class ChangeJobs:
+    """The changes of one server.
+
+    Args:
+        url: of the server.
+        changed: called when one has ended.
+    """
+
+    def __init__(self, url: str, changed: Callable[[], None]) -> None:
+        self._url = url
+        self._changed = changed
+        self._jobs: dict[str, ChangeJob] = {}
+
+    def start(self, prepared: Prepared, words: dict[str, str], actor: Actor) -> ChangeJob:
+        """Begin a change.
+
+        Args:
+            prepared: it.
+            words: of the form that was confirmed.
+            actor: who makes it.
+
+        Raises:
+            ChangeRefusedError: too many are under way.
+        """
+        if sum(job.running for job in self._jobs.values()) >= RUNNING:
+            raise ChangeRefusedError(f"{RUNNING} changes are under way already: wait for one to end, or break one off")
+        job = ChangeJob(secrets.token_hex(6), prepared, words, actor, time.time_ns() // 1_000_000)
+        job.task = asyncio.create_task(self._run(job))
+        self._jobs[job.id] = job
+        self._forget()
+        return job
+
+    def get(self, name: str) -> ChangeJob | None:
+        """The job of that id; None where there is none, or it is forgotten."""
+        return self._jobs.get(name)
+
+    def under_way(self, stream: str) -> list[ChangeJob]:
+        """Those of a stream that are under way."""
+        return [job for job in self._jobs.values() if job.running and job.prepared.plan.stream == stream]
+
+    async def close(self) -> None:
+        """Break off what is under way, between two parts."""
+        tasks = [job.task for job in self._jobs.values() if job.task is not None and job.running]
+        for job in self._jobs.values():
+            job.stop.set()
+        if tasks:
+            _, late = await asyncio.wait(tasks, timeout=_GRACE)
+            for task in late:
+                task.cancel()
+            await asyncio.gather(*late, return_exceptions=True)
+
+    async def _run(self, job: ChangeJob) -> None:
+        line = open_line(self._url)
+        try:
+            job.outcome = await carry_out(line, job.prepared, job.actor, job.id, job.count, job.stop)
+        except MillstreamError as error:
+            job.error = error
+        except Exception as error:  # noqa: BLE001 - whoever looks at the job must see that it failed, and of what
+            job.error = MillstreamError(f"the console failed: {type(error).__name__}: {error}")
+            job.error.__notes__ = getattr(error, "__notes__", [])
+        finally:
+            self._changed()
+            await line.close()
+
+    def _forget(self) -> None:
+        """Let go of the oldest that ended."""
+        ended = [name for name, job in self._jobs.items() if not job.running]
+        for name in ended[: max(len(ended) - _KEPT, 0)]:
+            del self._jobs[name]

@@ -1,0 +1,198 @@
+"""The questions that several doors ask a server: under one name, so that one answer is for all who look."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TypeAlias
+
+from millstream.client.line import Line
+from millstream.console.changes.rights import rights_on
+from millstream.console.model.advice import Case
+from millstream.console.model.facts.findings import worst_groups
+from millstream.console.model.pending import PendingChoice, PendingEntry, PendingOrder, PendingPage
+from millstream.console.model.rates import GroupRate, rates
+from millstream.console.model.spark.archive import ArchiveSeen
+from millstream.console.model.spark.queries import QueriesSeen
+from millstream.console.model.streams import StreamsSeen
+from millstream.console.payloads.shown import light
+from millstream.console.reading import fleet, pending, streams
+from millstream.console.reading.archive import archive
+from millstream.console.reading.case import read_case, read_cases
+from millstream.console.watching.watch import Reading, ServerWatch
+from millstream.worker.registry import protocol
+
+Rates: TypeAlias = tuple[Mapping[str, float], Mapping[tuple[str, str], GroupRate]]
+"""Entries a second that came to each stream, and how each group did."""
+
+
+@dataclass(frozen=True, slots=True)
+class PendingWanted:
+    """Which pending entries are asked for.
+
+    Attributes:
+        key: of the stream.
+        group: name of the group.
+        count: most of them.
+        choice: which; None for all.
+        by: the worst by this first; None for the order of ids.
+        start: in the order of ids, where to begin.
+    """
+
+    key: str
+    group: str
+    count: int
+    choice: PendingChoice | None = None
+    by: PendingOrder | None = None
+    start: str = "-"
+
+
+async def everything(watch: ServerWatch) -> Reading[StreamsSeen]:
+    """All streams with their groups.
+
+    Raises:
+        MillstreamError: the server does not answer, or does not let us look.
+    """
+
+    async def work(line: Line) -> StreamsSeen:
+        seen = await streams.overview(line)
+        watch.history.note(seen.streams, seen.at_ms)
+        return seen
+
+    return await watch.read("overview", work)
+
+
+async def stream_reading(watch: ServerWatch, key: str) -> Reading[StreamsSeen]:
+    """One stream with its groups.
+
+    Raises:
+        MillstreamError: it is not there, the server does not answer.
+    """
+
+    async def work(line: Line) -> StreamsSeen:
+        seen = await streams.read_one(line, key)
+        watch.history.note(seen.streams, seen.at_ms)
+        return seen
+
+    return await watch.read(("stream", key), work)
+
+
+async def group_reading(watch: ServerWatch, key: str, group: str) -> Reading[Case]:
+    """One group with its stream, consumers, oldest pending entries, and who works; with its rate.
+
+    Args:
+        watch: the server.
+        key: of the stream.
+        group: name of the group.
+
+    Raises:
+        MillstreamError: it is not there, the server does not answer.
+    """
+
+    async def work(line: Line) -> Case:
+        found = await read_case(line, key, group)
+        watch.history.note(found.seen.streams.streams, found.seen.at_ms)
+        return found
+
+    found = await watch.read(("group", key, group), work)
+    before = None if found.before is None else found.before.value.seen.streams
+    rate = _between(before, found.value.seen.streams)[1].get((key, group))
+    return replace(found, value=replace(found.value, rate=rate))
+
+
+async def worst_cases(watch: ServerWatch, seen: StreamsSeen, done: Rates) -> Reading[tuple[Case, ...]]:
+    """All that advice goes by, for the groups that look worst; in two round trips.
+
+    Args:
+        watch: the server.
+        seen: all streams.
+        done: how groups did of late.
+
+    Raises:
+        MillstreamError: the server does not answer.
+    """
+    groups = worst_groups(seen)
+    named = tuple((group.stream, group.name) for group in groups)
+    return await watch.read(("cases", named), lambda line: read_cases(line, seen, groups, done[1]))
+
+
+async def pending_reading(watch: ServerWatch, wanted: PendingWanted) -> Reading[PendingPage]:
+    """Pending entries with their payloads, long values cut.
+
+    Raises:
+        MillstreamError: there is no such group, the server does not answer.
+    """
+
+    async def work(line: Line) -> PendingPage:
+        words = (line, wanted.key, wanted.group)
+        count, choice = wanted.count, wanted.choice
+        if wanted.by is None:
+            found = await pending.page(*words, start=wanted.start, count=count, choice=choice, payload=True)
+        else:
+            found = await pending.worst(*words, by=wanted.by, count=count, choice=choice, payload=True)
+        return replace(found, entries=tuple(map(_light, found.entries)))
+
+    return await watch.read(wanted, work)
+
+
+async def all_queries(watch: ServerWatch) -> Reading[QueriesSeen]:
+    """What every Spark query told.
+
+    Raises:
+        MillstreamError: the server does not answer.
+    """
+    return await watch.read("queries", fleet.queries)
+
+
+async def some_streams(watch: ServerWatch, keys: Sequence[str]) -> Reading[StreamsSeen]:
+    """Some streams with their groups; of those that are not there, why.
+
+    Args:
+        watch: the server.
+        keys: of the streams.
+
+    Raises:
+        MillstreamError: the server does not answer.
+    """
+    return await watch.read(("streams", tuple(keys)), lambda line: streams.read(line, keys))
+
+
+async def archive_reading(watch: ServerWatch, path: Path) -> Reading[ArchiveSeen]:
+    """What an archive holds, and how far its streams are ahead of it.
+
+    Args:
+        watch: the server.
+        path: of the archive's directory.
+
+    Raises:
+        MillstreamError: the server does not answer.
+    """
+    return await watch.read(("archive", path), lambda line: archive(line, path))
+
+
+async def refused_actions(watch: ServerWatch, key: str) -> dict[str, str]:
+    """Action -> why the server's user may not make it.
+
+    Args:
+        watch: the server.
+        key: of the stream; of the registry of workers for the actions that write that.
+
+    Raises:
+        Disconnected: the server does not answer.
+    """
+    return (await watch.read(("rights", key), lambda line: rights_on(line, key))).value.closed(
+        registry=key == protocol.CONTROL
+    )
+
+
+def rates_of(reading: Reading[StreamsSeen]) -> Rates:
+    """How streams and groups did between a reading and the one before; empty for a first one."""
+    return _between(None if reading.before is None else reading.before.value, reading.value)
+
+
+def _between(before: StreamsSeen | None, now: StreamsSeen) -> Rates:
+    return ({}, {}) if before is None or before.at_ms >= now.at_ms else rates(before, now)
+
+
+def _light(entry: PendingEntry) -> PendingEntry:
+    """A pending entry without the rest of its long values."""
+    return entry if entry.entry is None else replace(entry, entry=light(entry.entry))

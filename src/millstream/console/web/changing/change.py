@@ -1,0 +1,216 @@
+"""A change: its preview, and, where the console may, the change itself. The words are those of the shell.
+
+The preview is made of what the server has, and forgotten. Who confirms it sends its digest back; the plan is made anew,
+and where it is another one by now, nothing is done but to show that one. The server looks at the facts once more in the
+step that acts (``console/changes``).
+"""
+
+import time
+from dataclasses import replace
+from typing import Any
+
+from millstream.console.changes.actions import BY_NAME, Action, form_of
+from millstream.console.changes.audit import Actor, undo_line
+from millstream.console.changes.guard import ChangeOutcome
+from millstream.console.changes.making import Prepared
+from millstream.console.changes.plan import ChangePlan, ChangeRefusedError, joined
+from millstream.console.changes.writing import raw_line
+from millstream.console.forms.makers import MAKERS
+from millstream.console.forms.preparing import is_agreed, prepare, settled
+from millstream.console.model.facts.streams import Facts
+from millstream.console.watching.jobs import ChangeJob
+from millstream.console.web.changing.correcting import correction_page
+from millstream.console.web.page import Asked, NoPageError, WebPage
+from millstream.console.web.pages.common import command_line
+from millstream.console.words import brief
+
+PATIENCE = 2.0
+"""Seconds after which a change that is under way has a page of its own."""
+
+_SHOWN = 20  # raw commands, and entries that were left alone
+_NOT_KEPT = frozenset({"digest", "anyway", "server"})  # words of a form that are of one confirmation alone
+
+
+async def change_page(asked: Asked) -> WebPage:
+    """The preview of a change; of a correction that is not written yet, the form to write it.
+
+    Raises:
+        MillstreamError: there is no such change, a word is wrong, the user may not, the server does not answer.
+    """
+    action = _action(asked)
+    if action.name == "dead edit" and "document" not in asked.words:
+        return await correction_page(asked)
+    asked = await _settled(asked)
+    question = ("change", tuple(sorted(asked.words.items())))
+    reading = await asked.watch.read(question, lambda line: prepare(line, asked.words))
+    return _preview(asked, action, reading.value, at_ms=reading.at_ms)
+
+
+async def make_change(asked: Asked) -> WebPage:
+    """Make the change that was previewed; or its preview again, where it would be another one by now.
+
+    A form without a digest asks for the preview: what is too long for an address comes so.
+
+    Raises:
+        MillstreamError: as for the preview, and where the console is read-only.
+    """
+    action = _action(asked)
+    if not asked.settings.allow_changes:
+        raise ChangeRefusedError("the console is read-only: start it with --allow-changes, or use the shell")
+    if action.name == "dead edit" and (wrong := await correction_page(asked)).facts["problem"]:
+        return wrong
+    asked = await _settled(asked)
+    found = await prepare(asked.watch.line, asked.words)
+    shown = asked.words.get("digest")
+    if not is_agreed(found, None if "anyway" in asked.words else shown or ""):
+        return _preview(asked, action, found, at_ms=_now(), moved=shown is not None)
+    words = {name: value for name, value in asked.words.items() if name not in _NOT_KEPT}
+    job = asked.watch.jobs.start(found, words, Actor(_who(asked), asked.peer, "console"))
+    if not await job.ended(PATIENCE):
+        return WebPage("change", action.name, {}, location=asked.link("/job", id=job.id))
+    return result_page(asked, job)
+
+
+def result_page(asked: Asked, job: ChangeJob) -> WebPage:
+    """The page that says what became of a change.
+
+    Args:
+        asked: for whom.
+        job: that has ended, and did not fail.
+    """
+    assert job.outcome is not None
+    return _result(asked, BY_NAME[job.prepared.plan.action], job, job.outcome)
+
+
+def _who(asked: Asked) -> str:
+    """Who asks, as far as the console knows."""
+    return asked.user or "somebody at the console"
+
+
+async def _settled(asked: Asked) -> Asked:
+    return replace(asked, words=await settled(asked.watch.line, asked.words, _who(asked)))
+
+
+def _action(asked: Asked) -> Action:
+    found = BY_NAME.get(asked.word("do"))
+    if found is None or found.name not in MAKERS:
+        raise NoPageError(f"the console makes no change {brief(asked.words['do'])!r}; these: {', '.join(MAKERS)}")
+    return found
+
+
+def _preview(asked: Asked, action: Action, found: Prepared, *, at_ms: int, moved: bool = False) -> WebPage:
+    """The page that shows what would happen.
+
+    Args:
+        asked: for whom.
+        action: the change.
+        found: its plan.
+        at_ms: when the server had answered.
+        moved: it was confirmed, and is another one by now.
+    """
+    plan = found.plan
+    view = {
+        **_view(asked, action, plan),
+        "nothing": found.nothing,
+        "moved": moved,
+        "form": [(name, value) for name, value in asked.words.items() if name not in _NOT_KEPT],
+        "digest": plan.digest,
+        "open": asked.settings.allow_changes,
+        "undo": undo_line(plan, "CHANGE"),
+        "outcome": None,
+    }
+    facts: Facts = {"action": action.name, "applied": False, "digest": plan.digest, **_facts(plan)}
+    return WebPage("change", action.name, facts, view, [command_line(asked, *plan.words[1:])], at_ms=at_ms, live=False)
+
+
+def _result(asked: Asked, action: Action, job: ChangeJob, outcome: ChangeOutcome) -> WebPage:
+    """The page that says what became of a change."""
+    plan = job.prepared.plan
+    left = [result for result in outcome.results if result.became not in {"done", "late"}]
+    facts: Facts = {
+        "action": action.name,
+        "applied": True,
+        "done": outcome.done,
+        "left": len(left),
+        "stopped": outcome.stopped,
+        "change": outcome.change,
+        "audit": list(outcome.audit),
+        "unaudited": outcome.unaudited or None,
+        **_facts(plan),
+    }
+    view = {
+        **_view(asked, action, plan),
+        "outcome": outcome,
+        "left": left[:_SHOWN],
+        "undo": undo_line(plan, outcome.change) if outcome.done else "",
+        "undo_form": _undo_form(asked, plan, outcome),
+        "again": asked.link("/change", **job.words) if outcome.stopped else "",
+        "entries": job.prepared.entries,
+        "added": [result.why or result.reply for result in outcome.of("done")][:_SHOWN] if _is_adding(plan) else [],
+    }
+    status = 200 if outcome.whole else 409
+    return WebPage(
+        "change",
+        action.name,
+        facts,
+        view,
+        [command_line(asked, *plan.words[1:])],
+        at_ms=_now(),
+        live=False,
+        status=status,
+    )
+
+
+def _is_adding(plan: ChangePlan) -> bool:
+    """Whether entries are added, whose ids somebody may want to know."""
+    return plan.action in {"stream add", "dead retry", "dead edit"}
+
+
+def _undo_form(asked: Asked, plan: ChangePlan, outcome: ChangeOutcome) -> str:
+    """The address of the preview of undoing a change; empty where there is none."""
+    if not outcome.done:
+        return ""
+    line = plan.undo.words or (("millstream", "audit", "undo", outcome.change) if plan.undo.by_audit else ())
+    words = form_of(line)
+    return asked.link("/change", **words) if words else ""
+
+
+def _view(asked: Asked, action: Action, plan: ChangePlan) -> dict[str, Any]:
+    """What the page shows of a plan, before and after."""
+    return {
+        "action": action,
+        "plan": plan,
+        "raw": [brief(raw_line(command), 400) for command in plan.commands[:_SHOWN]],
+        "raw_more": max(len(plan.commands) - _SHOWN, 0),
+        "back": _back(asked, action, plan),
+    }
+
+
+def _back(asked: Asked, action: Action, plan: ChangePlan) -> str:
+    """The page that a change is about."""
+    if action.noun == "dead":
+        return asked.link("/dead", key=asked.words.get("key", plan.stream))
+    if action.registry:
+        return asked.link("/workers")
+    if plan.group and action.name != "group rm":
+        return asked.link("/group", key=plan.stream, group=plan.group)
+    if plan.stream and action.name != "stream rm":
+        return asked.link("/stream", key=plan.stream)
+    return asked.link("/")
+
+
+def _facts(plan: ChangePlan) -> Facts:
+    return {
+        "stream": plan.stream,
+        "group": plan.group or None,
+        "question": plan.question,
+        "before_after": [{"fact": row.fact, "before": row.before, "after": row.after} for row in plan.table],
+        "notes": list(plan.notes),
+        "raw": [raw_line(command) for command in plan.commands[:_SHOWN]],
+        "undo_raw": [raw_line(command) for command in joined(plan.undo.commands)[:_SHOWN]],
+        "undo_note": plan.undo.note or None,
+    }
+
+
+def _now() -> int:
+    return time.time_ns() // 1_000_000

@@ -1,0 +1,54 @@
+"""The form in which a person corrects the entry of a dead letter."""
+
+from millstream.client.dead_letter.letter import dead_key
+from millstream.console.changes.letters import making
+from millstream.console.changes.positions import entry_id
+from millstream.console.payloads.editing import document_of, fields_from
+from millstream.console.web.page import Asked, NoPageError, WebPage
+from millstream.console.web.pages.common import closed_actions, command_line
+from millstream.errors import UsageError
+
+LARGEST = 200_000
+"""Characters of a document that can be corrected on a page; the shell takes any."""
+
+
+async def correction_page(asked: Asked) -> WebPage:
+    """The entry of a letter as a document that can be changed, or what somebody made of it and why that is none.
+
+    Raises:
+        NoPageError: it is no dead letter, or the id is none.
+        MillstreamError: there is no such letter, the server does not answer.
+    """
+    key, line = asked.word("key"), asked.watch.line
+    try:
+        one, before = await making.editable(line, key, entry_id(asked.word("ids")))
+    except UsageError as error:
+        raise NoPageError(str(error)) from None
+    letter = one.letter
+    assert letter is not None
+    document = document_of(before)
+    written, problem = asked.words.get("document"), ""
+    if written is not None:
+        try:
+            fields_from(written, before)
+        except ValueError as reason:
+            problem = str(reason)
+    facts = {
+        "stream": key,
+        "letter": one.id,
+        "error": letter.error,
+        "document": document if len(document) <= LARGEST else None,
+        "problem": problem or None,
+    }
+    view = {
+        "key": key,
+        "letter": letter,
+        "id": one.id,
+        "text": document if written is None else written,
+        "too_large": len(document) > LARGEST,
+        "problem": problem,
+        "closed": (await closed_actions(asked, key)).get("dead edit", ""),
+    }
+    place = (key,) if dead_key(key) == key else (key, "--key", key)
+    shell = [command_line(asked, "dead", "edit", *place, one.id), command_line(asked, "dead", "show", *place, one.id)]
+    return WebPage("correcting", "dead edit", facts, view, shell, live=False, status=400 if problem else 200)

@@ -1,0 +1,1 @@
+"""The pages about Spark: its queries, one of them, and the archive."""

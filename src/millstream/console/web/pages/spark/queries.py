@@ -1,0 +1,100 @@
+"""Spark queries: which run, how fast, how far behind, and where they stand beside the groups of the same streams."""
+
+from dataclasses import asdict, dataclass
+
+from markupsafe import Markup
+
+from millstream.console.model.facts.marks import is_stuck
+from millstream.console.model.spark.queries import QueriesSeen, QueryStatus
+from millstream.console.model.streams import StreamsSeen, StreamStatus
+from millstream.console.watching.questions import all_queries, some_streams
+from millstream.console.web.charts.small import sparkline
+from millstream.console.web.page import Asked, WebPage
+from millstream.console.web.pages.common import command_line
+from millstream.console.web.standings import group_standing, query_standings, standings_drawn
+from millstream.console.words import rate
+
+MOST = 200
+"""Queries on the page."""
+
+_STREAMS = 8  # of which a drawing is made
+_WORST_FIRST = {"failed": 0, "gone": 1, "running": 2, "stopped": 3}
+
+
+@dataclass(frozen=True, slots=True)
+class QueryRow:
+    """A query in the table.
+
+    Attributes:
+        query: as its driver told.
+        spark: rows a second of late, as a drawing.
+        phase: the phase of its last batch that took longest; empty where nothing is known of them.
+    """
+
+    query: QueryStatus
+    spark: Markup
+    phase: str
+
+
+@dataclass(frozen=True, slots=True)
+class StreamDrawn:
+    """A stream with everybody who reads it."""
+
+    stream: StreamStatus
+    ground: Markup
+
+
+async def queries_page(asked: Asked) -> WebPage:
+    """All queries that reported to this server.
+
+    Raises:
+        MillstreamError: the server does not answer.
+    """
+    reading = await all_queries(asked.watch)
+    seen = reading.value
+    found = sorted(seen.queries, key=lambda query: _WORST_FIRST[query.state])[:MOST]
+    keys = sorted({place.stream for query in found if query.state != "stopped" for place in query.places})[:_STREAMS]
+    live = await some_streams(asked.watch, keys)
+    facts = {
+        "queries": [query_facts(query) for query in found],
+        "found": len(seen.queries),
+        "unknown": seen.why,
+    }
+    view = {
+        "rows": [_row(query) for query in found],
+        "found": len(seen.queries),
+        "running": sum(query.state == "running" for query in seen.queries),
+        "lost": sum(query.is_lost for query in seen.queries),
+        "drawn": streams_drawn(live.value, seen),
+        "why": seen.why,
+        "now": seen.at_ms,
+    }
+    shell = [command_line(asked, "spark", "ls")]
+    return WebPage("queries", "Spark queries", facts, view, shell, **WebPage.source(reading, live))
+
+
+def query_facts(query: QueryStatus) -> dict[str, object]:
+    """A query in the JSON, under the names that the shell has."""
+    return asdict(query)
+
+
+def streams_drawn(live: StreamsSeen, queries: QueriesSeen) -> list[StreamDrawn]:
+    """Each stream with its groups and queries on one axis.
+
+    Args:
+        live: the streams.
+        queries: all that reported.
+    """
+    found = []
+    for stream in live.streams:
+        standings = query_standings(queries, stream.key)
+        standings += [group_standing(each, live.at_ms, stuck=is_stuck(each, live.at_ms)) for each in stream.groups]
+        found.append(StreamDrawn(stream, standings_drawn(stream, standings)))
+    return found
+
+
+def _row(query: QueryStatus) -> QueryRow:
+    points = [(one.at_ms, one.rows_per_second) for one in query.recent if one.rows_per_second is not None]
+    running = query.state == "running"
+    drawn = sparkline(points, f"rows a second, now {rate(query.rows_per_second)}") if running else Markup("")
+    return QueryRow(query, drawn, next(iter(query.phases), ""))

@@ -1,0 +1,110 @@
+"""The files there are: what each is called, what it is for, its text, and writing them all."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import ClassVar
+
+from millstream.dashboards.boards import BOARDS
+from millstream.dashboards.grafana import rendered
+from millstream.errors import MillstreamError
+
+_RULES = Path(__file__).with_name("rules")
+
+
+class NoFileError(MillstreamError):
+    """None of the files has that name; the text says which there are.
+
+    What to do: list the names (`millstream dashboards ls`) and use one of them.
+    """
+
+    exit_code: ClassVar[int] = 4
+
+
+class FileThereError(MillstreamError):
+    """A file is there and says something else than it would; nothing was written.
+
+    What to do: keep your file, or give --force to have it written anew.
+    """
+
+    exit_code: ClassVar[int] = 5
+
+
+@dataclass(frozen=True, slots=True)
+class MonitoringFile:
+    """One file.
+
+    Attributes:
+        name: what it is called on the command line.
+        file: its place below the folder it is written to.
+        tool: who loads it.
+        about: what it is for, in one line.
+        text: makes its text.
+    """
+
+    name: str
+    file: str
+    tool: str
+    about: str
+    text: Callable[[], str]
+
+
+def _yaml(name: str, about: str) -> MonitoringFile:
+    file = f"{name}.yml"
+    return MonitoringFile(name, f"prometheus/{file}", "prometheus", about, partial((_RULES / file).read_text, "utf-8"))
+
+
+FILES: tuple[MonitoringFile, ...] = (
+    *(
+        MonitoringFile(
+            board.uid.removeprefix("millstream-"),
+            f"grafana/{board.uid}.json",
+            "grafana",
+            board.text,
+            partial(rendered, board),
+        )
+        for board in BOARDS
+    ),
+    _yaml("alerts", "Alerts: what is wrong, what to do, and the page that says more."),
+    _yaml("recording", "Recording rules: the figures of a group over all its workers, which the alerts go by."),
+    _yaml("scrape", "What Prometheus asks, and how often: a configuration to begin with."),
+)
+
+
+def find(name: str) -> MonitoringFile:
+    """The file of that name.
+
+    Raises:
+        NoFileError: there is none.
+    """
+    for each in FILES:
+        if each.name == name:
+            return each
+    raise NoFileError(f"there is no file {name!r}; these there are: {', '.join(each.name for each in FILES)}")
+
+
+def write_all(folder: Path, *, force: bool) -> list[Path]:
+    """Write every file below a folder, which is made if need be; those that were not there as they are now.
+
+    Args:
+        folder: where to.
+        force: replace files that say something else; without it nothing is written where there is one.
+
+    Raises:
+        FileThereError: a file is there that somebody may have changed.
+        OSError: a file cannot be read or written.
+    """
+    texts = {folder / each.file: each.text().encode() for each in FILES}
+    there = {path: path.read_bytes() if path.exists() else None for path in texts}
+    changed = [path for path, text in texts.items() if there[path] not in (None, text)]
+    if changed and not force:
+        raise FileThereError(
+            f"{', '.join(map(str, changed))}: there already, and not what would be written, so nothing was; compare "
+            "with what `millstream dashboards show` prints, then use --force or another folder"
+        )
+    wanted = [path for path, text in texts.items() if there[path] != text]
+    for path in wanted:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(texts[path])
+    return wanted

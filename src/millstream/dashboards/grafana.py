@@ -1,0 +1,196 @@
+"""The JSON that Grafana imports, made of a short description of each panel. Pure.
+
+Queries go to the data source that the dashboard's first variable names, so that one file fits every installation.
+Panels stand two in a row and are numbered in their order: the same description gives the same bytes.
+
+Source: https://grafana.com/docs/grafana/latest/dashboards/build-dashboards/view-dashboard-json-model/
+"""
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+SCHEMA_VERSION = 39
+"""Of Grafana 11; later ones bring a dashboard up to date as they load it."""
+
+_WIDTH, _HEIGHT, _COLUMNS = 12, 8, 2
+_SOURCE = {"type": "prometheus", "uid": "${datasource}"}
+
+Kind = Literal["timeseries", "stat", "table"]
+
+
+@dataclass(frozen=True, slots=True)
+class Panel:
+    """One panel.
+
+    Attributes:
+        title: its heading.
+        text: what it shows and what is normal, behind the "i".
+        queries: PromQL and the legend of each; ``{{label}}`` in a legend is the label's value.
+        unit: Grafana's name of the unit: ``short``, ``s``, ``bytes``, ``ops``, ``percentunit``, ``bool_yes_no``.
+        kind: how it is drawn.
+        alarm: from this value on it is drawn red; None never.
+    """
+
+    title: str
+    text: str
+    queries: Sequence[tuple[str, str]]
+    unit: str = "short"
+    kind: Kind = "timeseries"
+    alarm: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Variable:
+    """A choice at the top of a dashboard: the values of one label.
+
+    Attributes:
+        name: of the variable and of the label.
+        metric: PromQL whose series have that label; may use variables that stand before it.
+    """
+
+    name: str
+    metric: str
+
+
+@dataclass(frozen=True, slots=True)
+class Dashboard:
+    """One dashboard.
+
+    Attributes:
+        uid: Grafana's name of it, which links go by; never changes.
+        title: what people see.
+        text: what it answers.
+        variables: beside the data source.
+        panels: in their order.
+    """
+
+    uid: str
+    title: str
+    text: str
+    variables: Sequence[Variable]
+    panels: Sequence[Panel]
+
+
+def rendered(dashboard: Dashboard) -> str:
+    """The file's text."""
+    return json.dumps(model(dashboard), indent=2) + "\n"
+
+
+def model(dashboard: Dashboard) -> dict[str, Any]:
+    """The dashboard as Grafana stores it."""
+    return {
+        "uid": dashboard.uid,
+        "title": dashboard.title,
+        "description": dashboard.text,
+        "tags": ["millstream"],
+        "schemaVersion": SCHEMA_VERSION,
+        "version": 1,
+        "editable": True,
+        "graphTooltip": 1,
+        "refresh": "30s",
+        "time": {"from": "now-3h", "to": "now"},
+        "timezone": "",
+        "annotations": {"list": []},
+        "links": [
+            {
+                "type": "dashboards",
+                "title": "Millstream",
+                "tags": ["millstream"],
+                "asDropdown": True,
+                "includeVars": True,
+                "keepTime": True,
+            }
+        ],
+        "templating": {"list": [_source(), *map(_variable, dashboard.variables)]},
+        "panels": [_panel(panel, place) for place, panel in enumerate(dashboard.panels)],
+    }
+
+
+def _source() -> dict[str, Any]:
+    return {"type": "datasource", "name": "datasource", "label": "Data source", "query": "prometheus", "hide": 0}
+
+
+def _variable(variable: Variable) -> dict[str, Any]:
+    return {
+        "type": "query",
+        "name": variable.name,
+        "label": variable.name,
+        "datasource": _SOURCE,
+        "query": {"query": f"label_values({variable.metric}, {variable.name})", "refId": variable.name},
+        "refresh": 2,
+        "sort": 1,
+        "multi": True,
+        "includeAll": True,
+        "allValue": ".*",
+        "current": {"text": ["All"], "value": ["$__all"]},
+        "hide": 0,
+    }
+
+
+def _panel(panel: Panel, place: int) -> dict[str, Any]:
+    row, column = divmod(place, _COLUMNS)
+    steps: list[dict[str, Any]] = [{"color": "green", "value": None}]
+    if panel.alarm is not None:
+        steps.append({"color": "red", "value": panel.alarm})
+    return {
+        "id": place + 1,
+        "type": panel.kind,
+        "title": panel.title,
+        "description": panel.text,
+        "datasource": _SOURCE,
+        "gridPos": {"x": column * _WIDTH, "y": row * _HEIGHT, "w": _WIDTH, "h": _HEIGHT},
+        "targets": [_target(panel, at, *query) for at, query in enumerate(panel.queries)],
+        "fieldConfig": {
+            "defaults": {
+                "unit": panel.unit,
+                "min": 0,
+                "thresholds": {"mode": "absolute", "steps": steps},
+                **({"custom": _drawing(panel)} if panel.kind == "timeseries" else {}),
+            },
+            "overrides": [],
+        },
+        "options": _options(panel.kind),
+    }
+
+
+def _target(panel: Panel, at: int, query: str, legend: str) -> dict[str, Any]:
+    """One query of a panel.
+
+    Args:
+        panel: whose it is.
+        at: its place among them, from which its letter comes.
+        query: PromQL.
+        legend: names its series.
+    """
+    return {
+        "refId": chr(ord("A") + at),
+        "datasource": _SOURCE,
+        "expr": query,
+        "legendFormat": legend,
+        "instant": panel.kind != "timeseries",
+        "range": panel.kind == "timeseries",
+        **({"format": "table"} if panel.kind == "table" else {}),
+    }
+
+
+def _drawing(panel: Panel) -> dict[str, Any]:
+    return {
+        "lineWidth": 1,
+        "fillOpacity": 8,
+        "showPoints": "never",
+        "spanNulls": False,  # what is not known is a gap
+        "thresholdsStyle": {"mode": "off" if panel.alarm is None else "line"},
+    }
+
+
+def _options(kind: Kind) -> dict[str, Any]:
+    if kind == "timeseries":
+        return {
+            "legend": {"displayMode": "list", "placement": "bottom", "showLegend": True},
+            "tooltip": {"mode": "multi", "sort": "desc"},
+        }
+    if kind == "stat":
+        return {"reduceOptions": {"calcs": ["lastNotNull"], "fields": "", "values": False}, "colorMode": "value"}
+    return {"showHeader": True}

@@ -1,0 +1,150 @@
+"""Completion: what bash, zsh and fish offer after Tab, in the shells themselves, and how long it may take."""
+
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from support.ports import free_port
+from support.servers import ServerProcess
+from support.source import ROOT
+
+pytestmark = pytest.mark.process
+
+MILLSTREAM = ROOT / ".venv/bin"
+BREAKS = " \t\n\"'><=;|&(:"
+
+
+@pytest.fixture
+def filled(memory_server: ServerProcess) -> ServerProcess:
+    """Streams with names of every kind, a group, consumers and a worker."""
+    with memory_server.client() as client:
+        client.flushall()
+        strange = (
+            b"or\xff",
+            "or\x1b[2J",
+            "or'quote",
+            "or der",
+            "or\nline",
+            "or*",
+            "or{a,b}",
+            "or{1..9999999}",
+            "--yes",
+            "=ls",
+        )
+        for key in ("orders", "orders:eu:1", "other", *strange):
+            client.xadd(key, {"n": 1})
+        client.set("orphan", "no stream")
+        client.xgroup_create("orders", "billing", id="0")
+        client.xgroup_create("orders", "shipping", id="0")
+        client.xreadgroup("billing", "web-1", {"orders": ">"})
+        client.zadd("millstream:workers", {"host-1-4711": 1})
+    return memory_server
+
+
+def bash(line: str, url: str, home: Path, **environment: str) -> list[str]:
+    """What bash would put behind a line: the words that complete the one under the cursor."""
+    script = f"""
+        source <(_MILLSTREAM_COMPLETE=bash_source millstream)
+        COMP_LINE={line!r}; COMP_POINT=${{#COMP_LINE}}
+        _millstream_completion millstream
+        printf '%s\\n' "${{COMPREPLY[@]}}"
+    """
+    done = subprocess.run(
+        ["bash", "--norc", "-c", script],
+        env={
+            "PATH": f"{MILLSTREAM}:/usr/bin:/bin",
+            "MILLSTREAM_URL": url,
+            "XDG_CONFIG_HOME": str(home),
+            "COMP_WORDBREAKS": BREAKS,
+            "HOME": str(home),
+            "MILLSTREAM_COMPLETE_TIMEOUT": "30",
+            **environment,
+        },
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stderr == ""
+    return [line for line in done.stdout.splitlines() if line]
+
+
+def test_bash_offers_what_is_on_the_server(filled: ServerProcess, tmp_path: Path) -> None:
+    """Streams, then their groups, then the consumers; workers; a name with a colon behind the last one."""
+    url = filled.url
+    assert bash("millstream stream show or", url, tmp_path) == ["orders", "orders:eu:1"]
+    assert bash("millstream stream show ", url, tmp_path) == ["orders", "orders:eu:1", "other"]
+    assert bash("millstream stream show orders:e", url, tmp_path) == ["eu:1"]
+    assert bash("millstream stream show orders:eu:", url, tmp_path) == ["1"]
+    assert bash("millstream group show orders ", url, tmp_path) == ["billing", "shipping"]
+    assert bash("millstream pending claim orders billing --to w", url, tmp_path) == ["web-1"]
+    assert bash("millstream worker show ", url, tmp_path) == ["host-1-4711"]
+    assert bash("millstream consumer ", url, tmp_path) == ["ls", "rm"]
+    assert bash("millstream group show nowhere ", url, tmp_path) == []
+
+
+def test_bash_asks_the_server_that_the_line_names(filled: ServerProcess, tmp_path: Path) -> None:
+    """By --url, by --context with a password from the environment; contexts are completed themselves."""
+    nobody = f"redis://127.0.0.1:{free_port()}/0"
+    assert bash(f"millstream stream show --url {filled.url} oth", nobody, tmp_path) == ["other"]
+    file = tmp_path / "millstream/config.toml"
+    file.parent.mkdir()
+    file.write_text(
+        f'[contexts.here]\nurl = "{filled.url}"\n[contexts.asks]\nurl = "{nobody}"\npassword-prompt = true\n'
+    )
+    file.chmod(0o600)
+    assert bash("millstream stream show --context here oth", nobody, tmp_path) == ["other"]
+    assert bash(f"millstream group create orders b --url {filled.url} --like s", nobody, tmp_path) == ["shipping"]
+    assert bash("millstream stream show --context ", nobody, tmp_path) == ["asks", "here"]
+    assert bash("millstream context use h", nobody, tmp_path) == ["here"]
+    assert bash("millstream stream show --context asks oth", nobody, tmp_path) == []
+    file.write_text("broken")
+    assert bash("millstream stream show --context here oth", nobody, tmp_path) == []
+    assert bash("millstream context use h", nobody, tmp_path) == []
+
+
+def test_a_server_that_does_not_answer_is_not_waited_for(tmp_path: Path) -> None:
+    """One that takes a connection and says nothing; nothing is offered and nothing said."""
+    import socket
+
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        url = f"redis://127.0.0.1:{silent.getsockname()[1]}/0"
+        assert bash("millstream stream show or", url, tmp_path, MILLSTREAM_COMPLETE_TIMEOUT="0.1") == []
+    assert bash("millstream stream show or", f"redis://127.0.0.1:{free_port()}/0", tmp_path) == []
+
+
+def test_names_are_asked_for_in_bounds(memory_server: ServerProcess, tmp_path: Path) -> None:
+    """Not more of them than anybody reads; and no key of a million is looked at for one Tab."""
+    from millstream.cli.shared.completing import MOST
+
+    with memory_server.client() as client:
+        client.flushall()
+        with client.pipeline(transaction=False) as pipe:
+            for number in range(MOST + 50):
+                pipe.xadd(f"s{number}", {"n": 1})
+            pipe.execute()
+        client.config_resetstat()
+        assert len(bash("millstream stream show s", memory_server.url, tmp_path)) == MOST
+        assert client.info("commandstats")["cmdstat_scan"]["calls"] <= 10
+
+
+@pytest.mark.parametrize("shell", ["zsh", "fish"])
+def test_the_other_shells_offer_the_same(filled: ServerProcess, tmp_path: Path, shell: str) -> None:
+    """Their scripts are click's; the words between are ours."""
+    if shutil.which(shell) is None:
+        pytest.skip(f"{shell} is not installed")
+    environment = {"PATH": f"{MILLSTREAM}:/usr/bin:/bin", "MILLSTREAM_URL": filled.url, "HOME": str(tmp_path)}
+    environment["MILLSTREAM_COMPLETE_TIMEOUT"] = "30"
+    if shell == "fish":
+        script = "_MILLSTREAM_COMPLETE=fish_source millstream | source; complete -C 'millstream stream show or'"
+    else:
+        script = """
+            compdef() { :; }; compadd() { print -rl -- "${(P@)@[-1]}"; }
+            eval "$(_MILLSTREAM_COMPLETE=zsh_source millstream)"
+            words=(millstream stream show or); CURRENT=4; _millstream_completion
+        """
+    done = subprocess.run([shell, "-c", script], env=environment, capture_output=True, text=True, check=True)
+    offered = {line.split("\t")[0] for line in done.stdout.splitlines()}
+    assert {"orders", "orders:eu:1"} <= offered, (done.stdout, done.stderr)
+    assert "orphan" not in offered

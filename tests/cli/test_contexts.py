@@ -1,0 +1,371 @@
+"""``millstream context`` and ``config``: which server a command goes to; no secret shows, no file of others counts."""
+
+import json
+import os
+import pty
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import pytest
+import redis
+from click.testing import CliRunner, Result
+
+from millstream.cli.main import main
+from millstream.client.dead_letter.letter import DeadLetter, pack
+from support.servers import ServerProcess
+
+SECRET = "se:cr@t /%?"
+Run = Callable[..., Result]
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A user without any settings, in a directory of nobody's project."""
+    for name in ("MILLSTREAM_URL", "REDIS_URL", "MILLSTREAM_CONTEXT"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "xdg"))
+    (tmp_path / "work").mkdir()
+    monkeypatch.chdir(tmp_path / "work")
+    return tmp_path
+
+
+@pytest.fixture
+def file(home: Path) -> Path:
+    """Where the user's file is, with its directory made."""
+    path = home / "xdg/millstream/config.toml"
+    path.parent.mkdir(parents=True)
+    return path
+
+
+def run(*words: str, code: int = 0, **environment: str) -> Result:
+    """``millstream`` in this process."""
+    done = CliRunner().invoke(main, words, env=environment, prog_name="millstream")
+    assert not isinstance(done.exception, Exception), done.exception
+    assert done.exit_code == code, done.output
+    return done
+
+
+def write(path: Path, text: str, mode: int = 0o600) -> None:
+    path.write_text(text)
+    path.chmod(mode)
+
+
+def shown(*words: str, **environment: str) -> list[dict[str, object]]:
+    """What ``config show --origin`` says."""
+    found: list[dict[str, object]] = json.loads(
+        run("config", "show", "--origin", "-o", "json", *words, **environment).stdout
+    )
+    return found
+
+
+def test_a_context_is_added_used_and_removed(home: Path) -> None:
+    """In a file that only its owner reads; what a user wrote beside it stays."""
+    run("context", "add", "local", "redis://127.0.0.1:1/0", "--use")
+    file = home / "xdg/millstream/config.toml"
+    assert (file.stat().st_mode & 0o777, file.parent.stat().st_mode & 0o777) == (0o600, 0o700)
+    write(file, file.read_text() + "\n# mine\n")
+    assert "there is a context local already" in run("context", "add", "local", "redis://h/0", code=2).stderr
+    run("context", "add", "prod", "rediss://h:6380/2?ssl_cert_reqs=none", "--user", "ops", "--production")
+    rows = json.loads(run("context", "ls", "-o", "json").stdout)
+    assert [(row["context"], row["used"], row["user"], row["production"]) for row in rows] == [
+        ("local", True, None, False),
+        ("prod", False, "ops", True),
+    ]
+    run("context", "use", "prod")
+    assert "prod" in run("context", "show").stdout
+    assert "No context is used now" in run("context", "rm", "prod", "--yes").stderr
+    assert "# mine" in file.read_text()
+    for words in (["rm", "prod", "--yes"], ["use", "prod"], ["show", "prod"]):
+        assert "there is no context 'prod'; there are: local" in run("context", *words, code=4).stderr
+    assert "no context is used" in run("context", "show", code=4).stderr
+    assert [path.name for path in file.parent.iterdir()] == ["config.toml"]
+
+
+def test_the_first_that_names_a_server_decides(home: Path, file: Path) -> None:
+    """Option, environment, project, user, default; each shown with where it stands, whether it is used or not."""
+    write(
+        file, 'context = "mine"\n[contexts.mine]\nurl = "redis://mine/0"\n[contexts.other]\nurl = "redis://other/0"\n'
+    )
+    project = home / "millstream.toml"
+    write(project, 'url = "redis://project/0"\n', 0o644)
+    rows = [(row["value"], row["origin"]) for row in shown()]
+    assert rows == [
+        ("redis://project/0", str(project)),
+        ("mine", str(file)),
+        ("redis://127.0.0.1:6379/0", "default"),
+    ]
+    used = [
+        (["--url", "redis://given/0"], {"MILLSTREAM_URL": "redis://e/0"}, "redis://given/0", "--url"),
+        (["--context", "other"], {"MILLSTREAM_URL": "redis://e/0"}, "other", "--context"),
+        ([], {"MILLSTREAM_URL": "redis://u:pw@e/0", "REDIS_URL": "redis://r/0"}, "redis://u:***@e/0", "MILLSTREAM_URL"),
+        ([], {"MILLSTREAM_CONTEXT": "other", "REDIS_URL": "redis://r/0"}, "other", "MILLSTREAM_CONTEXT"),
+        ([], {"REDIS_URL": "redis://r/0"}, "redis://r/0", "REDIS_URL"),
+    ]
+    for words, environment, value, origin in used:
+        first = shown(*words, **environment)[0]
+        assert (first["value"], first["origin"], first["used"]) == (value, origin, True)
+    write(project, 'context = "other"\n', 0o644)
+    assert shown()[0]["value"] == "other"
+    project.unlink()
+    assert shown()[0]["value"] == "mine"
+    file.unlink()
+    assert [row["origin"] for row in shown()] == ["default"]
+
+
+def test_two_that_name_a_server_alike_are_refused(home: Path) -> None:
+    """Nobody should have to know which of them wins."""
+    run("context", "add", "a", "redis://a/0")
+    both = run("stream", "ls", "--url", "redis://h/0", "--context", "a", code=2)
+    assert both.stderr == "millstream stream ls: --url and --context both name a server: leave one out\n"
+    assert "unset one" in run("stream", "ls", code=2, MILLSTREAM_URL="redis://h/0", MILLSTREAM_CONTEXT="a").stderr
+    assert "unset one" in run("check", code=3, MILLSTREAM_URL="redis://h/0", MILLSTREAM_CONTEXT="a").stderr
+
+
+@pytest.fixture
+def guarded(memory_server: ServerProcess, home: Path) -> Iterator[str]:
+    """A server that lets a user in with a password that has every sign; its URL without them."""
+    with memory_server.client() as client:
+        client.flushall()
+        client.xadd("orders", {"n": 1})
+        client.execute_command("ACL", "SETUSER", "ops", "reset", "on", f">{SECRET}", "~*", "+@all")
+        place = urlsplit(memory_server.url)
+        yield f"redis://{place.hostname}:{place.port}/0"
+        client.execute_command("ACL", "DELUSER", "ops")
+
+
+def test_a_password_comes_from_where_the_context_says(guarded: str, home: Path) -> None:
+    """The environment or a file; it is nowhere in what is shown, be it that the server refuses it."""
+    secret = home / "secret"
+    secret.write_text(f"{SECRET}\nsecond line\n")
+    run("context", "add", "env", guarded, "--user", "ops", "--password-env", "PW")
+    run("context", "add", "file", guarded, "--user", "ops", "--password-file", str(secret))
+    assert "orders" in run("stream", "ls", "--context", "env", PW=SECRET).stdout
+    assert "orders" in run("stream", "ls", "--context", "file").stdout
+    assert "orders" in run("stream", "ls", MILLSTREAM_CONTEXT="file").stdout
+    outputs = [
+        run("stream", "ls", "--context", "env", code=5, PW="wrong" + SECRET).output,
+        run("config", "show", "--context", "env", "--origin", PW=SECRET).output,
+        run("context", "ls", PW=SECRET).output,
+        (home / "xdg/millstream/config.toml").read_text(),
+    ]
+    assert not any(SECRET in text or "se%3A" in text for text in outputs)
+    unset = run("stream", "ls", "--context", "env", code=2).stderr
+    assert unset.startswith("millstream stream ls: the context 'env' has its password in the environment variable PW")
+    secret.write_text("\n")
+    assert "first line" in run("stream", "ls", "--context", "file", code=2).stderr
+    secret.unlink()
+    assert "cannot be read: No such file" in run("stream", "ls", "--context", "file", code=2).stderr
+    run("context", "add", "ask", guarded, "--user", "ops", "--password-prompt")
+    assert "nobody can be asked here" in run("stream", "ls", "--context", "ask", code=2).stderr
+
+
+class Terminal:
+    """``millstream`` at a terminal of its own."""
+
+    def __init__(self, *words: str) -> None:
+        ours, theirs = pty.openpty()
+        self._ours = ours
+        self._process = subprocess.Popen(
+            [sys.executable, "-c", MAIN, *words],
+            stdin=theirs,
+            stdout=theirs,
+            stderr=theirs,
+            start_new_session=True,
+        )
+        os.close(theirs)
+        self.text = ""
+
+    def until(self, text: str) -> None:
+        """Read until this was shown."""
+        while text not in self.text:
+            self.text += os.read(self._ours, 4096).decode()
+
+    def type(self, text: str) -> None:
+        os.write(self._ours, f"{text}\n".encode())
+
+    def end(self) -> int:
+        """Read to the end; the exit code."""
+        try:
+            while piece := os.read(self._ours, 4096):
+                self.text += piece.decode()
+        except OSError:  # how the other end of a terminal goes away on Linux
+            pass
+        os.close(self._ours)
+        return self._process.wait()
+
+
+MAIN = "from millstream.cli.main import main; main(prog_name='millstream')"
+
+
+@pytest.mark.process
+def test_a_password_is_typed_unseen(guarded: str) -> None:
+    """At a terminal, each time."""
+    run("context", "add", "ask", guarded, "--user", "ops", "--password-prompt")
+    terminal = Terminal("stream", "ls", "--context", "ask")
+    terminal.until("Password of ask")
+    terminal.type(SECRET)
+    assert terminal.end() == 0
+    assert "orders" in terminal.text
+    assert SECRET not in terminal.text
+
+
+@pytest.mark.process
+def test_a_production_context_is_named_before_it_is_changed(guarded: str, home: Path) -> None:
+    """Also with --yes, and by commands that ask nothing else; --context NAME is its name; looking needs none."""
+    (home / "pw").write_text(SECRET)
+    options = ["--user", "ops", "--password-file", str(home / "pw")]
+    run("context", "add", "prod", guarded, *options, "--production", "--use")
+    letter: Any = DeadLetter(("a", "b"), "orders", "1-0", "g", "c", 5, "error", "E: x", "T", 1, 1001)
+    with redis.Redis.from_url(guarded) as client:
+        client.execute_command("XADD", "orders:dead", "5-0", *pack(letter))
+    assert "orders" in run("stream", "ls").stdout
+    for words in (
+        ["stream", "rm", "orders", "--yes"],
+        ["stream", "add", "orders", "n=2"],
+        ["worker", "pause", "orders", "g", "--reason", "r", "--ahead"],
+        ["worker", "quiet", "--all"],
+        ["worker", "reap", "orders"],
+        ["dead", "rm", "orders", "5-0", "--yes"],
+        ["dead", "retry", "orders", "5-0"],
+        ["recover", "orders", "--group", "g", "--min-idle", "1h", "--verdict", "release"],
+        ["console", "--allow-changes"],
+    ):
+        refused = run(*words, code=2).stderr
+        assert "say --context prod to" in refused, words
+    assert "Nothing was changed" in run("stream", "rm", "orders", "--dry-run").stderr
+    terminal = Terminal("stream", "rm", "orders", "--yes")
+    terminal.until("type its name to do it")
+    terminal.type("yes")
+    assert terminal.end() == 2
+    with redis.Redis.from_url(guarded) as client:
+        assert client.exists("orders")
+        terminal = Terminal("stream", "rm", "orders", "--yes")
+        terminal.until("type its name to do it")
+        terminal.type("prod")
+        assert terminal.end() == 0
+        assert not client.exists("orders")
+    assert "added" in run("stream", "add", "orders", "n=2", "--context", "prod").stdout
+
+
+SENTENCES = {
+    "no TOML": ("context = ", "is no TOML"),
+    "nested": ("a = " + "[" * 20_000, "is no TOML"),
+    "unknown": ('colour = "red"\n', "'colour' is not known here"),
+    "type": ("context = 3\n", "context must be text in quotes"),
+    "no url": ("[contexts.a]\n", "it has no url"),
+    "password": ('[contexts.a]\nurl = "redis://h/0"\npassword = "hunter2"\n', "no password stands in this file"),
+    "in url": ('[contexts.a]\nurl = "redis://u:hunter2@h/0"\n', "a password stands in redis://u:***@h/0"),
+    "scheme": ('[contexts.a]\nurl = "http://h/0"\n', "a server URL starts with one of"),
+    "name": ('[contexts."a b"]\nurl = "redis://h/0"\n', "is no context"),
+    "two": ('[contexts.a]\nurl = "redis://h/0"\npassword-env = "A"\npassword-prompt = true\n', "give one of"),
+    "users": ('[contexts.a]\nurl = "redis://u@h/0"\nuser = "v"\n', "leave one out"),
+    "dangling": ('context = "b"\n[contexts.a]\nurl = "redis://h/0"\n', "has no context 'b'; these are: a"),
+    "escapes": ('"\\u001b[2J" = 1\n', "is not known here"),
+}
+
+
+@pytest.mark.parametrize("case", SENTENCES)
+def test_a_broken_file_is_one_sentence(file: Path, case: str) -> None:
+    """What, where, and what should stand there; nothing of a secret."""
+    text, says = SENTENCES[case]
+    write(file, text)
+    said = run("stream", "ls", code=2).stderr
+    assert says in said
+    assert str(file) in said
+    assert (said.count("\n"), "hunter2" in said, "\x1b" in said) == (1, False, False)
+    before = file.read_bytes()
+    if case != "dangling":  # which `context use` mends
+        run("context", "use", "a", code=2)
+        assert file.read_bytes() == before
+
+
+def test_a_file_that_others_may_write_or_read_is_not_used(home: Path, file: Path) -> None:
+    """Nor one that is no file, is huge, or belongs to somebody else; a pipe does not keep anybody waiting."""
+    good = '[contexts.a]\nurl = "redis://h/0"\n'
+    for mode in (0o644, 0o660, 0o602):
+        write(file, good, mode)
+        assert f"chmod 600 {file}" in run("context", "ls", code=2).stderr
+    write(file, good + "#" * (1 << 20))
+    assert "is larger than 1 MiB" in run("context", "ls", code=2).stderr
+    file.write_bytes(b"a = '\xff'")
+    assert "it is not UTF-8" in run("context", "ls", code=2).stderr
+    file.unlink()
+    os.mkfifo(file, 0o600)
+    assert "is no file" in run("context", "ls", code=2).stderr
+    file.unlink()
+    file.mkdir(0o700)
+    assert "is no file" in run("context", "ls", code=2).stderr
+    file.rmdir()
+    project = home / "work/millstream.toml"
+    write(project, 'url = "redis://h/0"\n', 0o646)
+    assert "a file that anybody may write is not used" in run("stream", "ls", code=2).stderr
+    write(project, 'url = "redis://u:hunter2@h/0"\n', 0o644)
+    assert "hunter2" not in run("stream", "ls", code=2).stderr
+    write(project, 'url = "redis://h/0"\ncontext = "a"\n', 0o644)
+    assert "one of url and context" in run("stream", "ls", code=2).stderr
+    write(project, '[contexts.a]\nurl = "redis://h/0"\npassword-file = "/etc/shadow"\n', 0o644)
+    assert "'contexts' is not known here" in run("stream", "ls", code=2).stderr
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root makes files of other users")
+def test_a_file_of_another_user_is_not_used(home: Path, file: Path) -> None:
+    """In a directory that many write, it would lead commands to a server of theirs."""
+    write(file, '[contexts.a]\nurl = "redis://h/0"\n')
+    os.chown(file, 12345, 12345)
+    assert "belongs to another user (uid 12345)" in run("context", "ls", code=2).stderr
+    file.unlink()
+    write(home / "work/millstream.toml", 'url = "redis://h/0"\n', 0o644)
+    os.chown(home / "work/millstream.toml", 12345, 12345)
+    assert "belongs to another user (uid 12345)" in run("stream", "ls", code=2).stderr
+
+
+def test_what_cannot_be_a_context_is_refused(home: Path) -> None:
+    """Nothing is written then; a password on the command line is told off without being repeated."""
+    for name, url, says in (
+        ("a b", "redis://h/0", "cannot be a context"),
+        ("-x", "redis://h/0", "o such option"),
+        ("a", "redis://u:hunter2@h/0", "a password stands in"),
+        ("a", "nonsense", "a server URL starts with"),
+        ("a", "redis://h/x", "number of a database"),
+    ):
+        said = run("context", "add", name, url, code=2).stderr
+        assert says in said
+        assert "hunter2" not in said
+    assert not (home / "xdg").exists()
+
+
+@pytest.mark.process
+def test_contexts_that_are_added_at_once_are_all_there(home: Path) -> None:
+    """Each command reads, changes and replaces the file, one after the other."""
+
+    def add(number: int) -> int:
+        words = ["context", "add", f"c{number}", f"redis://h/{number}"]
+        return subprocess.run([sys.executable, "-c", MAIN, *words], capture_output=True, check=False).returncode
+
+    with ThreadPoolExecutor(4) as pool:
+        assert list(pool.map(add, range(4))) == [0] * 4
+    assert len(json.loads(run("context", "ls", "-o", "json").stdout)) == 4
+
+
+def test_a_link_to_the_file_stays_one(home: Path, file: Path) -> None:
+    """As those have it who keep their settings in a repository."""
+    write(home / "real.toml", "# kept\n")
+    file.symlink_to(home / "real.toml")
+    run("context", "add", "a", "redis://h/0")
+    assert file.is_symlink()
+    assert "# kept" in (home / "real.toml").read_text()
+
+
+def test_a_context_stands_for_a_url_where_several_are_named(guarded: str, home: Path) -> None:
+    """``context:NAME``, with its password, for commands from one server to another."""
+    (home / "pw").write_text(SECRET)
+    run("context", "add", "here", guarded, "--user", "ops", "--password-file", str(home / "pw"))
+    done = run("export", "context:here", str(home / "streams.resp"))
+    assert "1 of 1 streams" in done.stderr
+    assert SECRET not in done.output
+    assert "has no context 'there'" in run("export", "context:there", "x", code=2).stderr

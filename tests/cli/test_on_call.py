@@ -1,0 +1,137 @@
+"""The eight tasks of somebody on call, in the shell alone, against a server with real workers.
+
+Each step is a command line; ``docs/console.md`` lists them.
+"""
+
+import json
+import re
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+from millstream.cli.main import main
+from support.oncall import OnCall, on_call
+from support.servers import millstream_server, redis_server
+from support.source import ROOT
+from support.waiting import eventually
+
+pytestmark = [pytest.mark.process, pytest.mark.realserver]
+
+PAGE = (ROOT / "docs/console.md").read_text()
+STEPS = {
+    name.strip(): int(steps) for name, steps in re.findall(r"^\| ([^|]+) \| \d+: [^|]*\| (\d+): ", PAGE, re.MULTILINE)
+}
+"""Task -> command lines, as the document says."""
+
+
+class Person:
+    """Somebody at a terminal, whose command lines are counted.
+
+    Args:
+        crew: the server and its workers.
+    """
+
+    def __init__(self, crew: OnCall) -> None:
+        self.crew = crew
+        self.task = ""
+        self.steps: list[str] = []
+
+    def does(self, task: str) -> None:
+        """What is to be done, by its name in the document."""
+        self.task = task
+
+    def types(self, *words: str, given: str | None = None) -> str:
+        """A command line; what it shows on standard output and standard error."""
+        self.steps.append(" ".join(words))
+        done = CliRunner().invoke(main, list(words), env={"MILLSTREAM_URL": self.crew.server.url}, input=given)
+        assert done.exit_code == 0, done.output
+        return done.output
+
+
+@pytest.fixture(scope="module", params=["redis", "millstream"])
+def crew(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[OnCall]:
+    """A server on which everything is wrong, each kind in turn."""
+    folder = tmp_path_factory.mktemp("crew")
+    made = redis_server(folder) if request.param == "redis" else millstream_server(folder, "--memory")
+    with made as server, on_call(server, folder) as found:
+        yield found
+
+
+@pytest.fixture
+def person(crew: OnCall) -> Iterator[Person]:
+    """Whoever is on call; takes as many command lines as the document says."""
+    found = Person(crew)
+    yield found
+    print(f"{found.task}: {len(found.steps)} command lines: {'; '.join(found.steps)}")  # noqa: T201 - to be compared
+    assert STEPS[found.task] == len(found.steps), found.steps
+
+
+def test_the_stuck_consumer_is_found(crew: OnCall, person: Person) -> None:
+    """Which worker, at which line, with how many entries."""
+    person.does("Find the stuck consumer, and why")
+    shown = person.types("group", "show", "jobs", "render")
+    assert re.search(rf"the worker {re.escape(crew.worker('stuck'))} stands still at\s+crew.py:", shown)
+    assert re.search(r"^stuck +3 ", shown, re.MULTILINE)
+
+
+def test_what_is_stuck_is_reclaimed(crew: OnCall, person: Person) -> None:
+    """To another consumer, with the line that undoes it."""
+    person.does("Reclaim what it holds")
+    words = ("pending", "claim", "jobs", "render", "--consumer", "stuck", "--to", "well", "--yes")
+    assert "millstream audit undo" in person.types(*words)
+    held = {row["name"]: row["pending"] for row in crew.client.xinfo_consumers("jobs", "render")}
+    assert (held["stuck"], held["well"]) == (0, 3)
+
+
+def test_why_entries_die_is_found(person: Person) -> None:
+    """The list says the errors; one letter has its traceback and payload."""
+    person.does("Find why entries die")
+    rows = json.loads(person.types("dead", "ls", "orders", "-o", "json"))
+    (letter,) = [row["id"] for row in rows if "ZeroDivisionError" in row["error"]]
+    assert "100 // int(amount)" in person.types("dead", "show", "orders", letter)
+
+
+def test_one_is_corrected_and_replayed(crew: OnCall, person: Person) -> None:
+    """From a program in place of the editor; the worker handles what was corrected."""
+    person.does("Correct one and replay it")
+    rows = json.loads(person.types("dead", "ls", "orders", "-o", "json"))
+    (letter,) = [row["id"] for row in rows if "ValueError" in row["error"]]
+    person.types("dead", "edit", "orders", letter, "--from", "-", "--yes", given='{"amount": "5"}')
+    eventually(lambda: "20" in [fields["amount"] for _, fields in crew.client.xrange("paid")])
+
+
+def test_a_group_is_rewound_by_an_hour(crew: OnCall, person: Person) -> None:
+    """Looked at first; the lag stays known."""
+    person.does("Rewind a group by an hour, safely")
+    words = ("group", "rewind", "events", "mail", "--to", "1h-ago")
+    assert "2 entries are delivered again" in person.types(*words, "--dry-run")
+    person.types(*words, "--yes")
+    assert crew.client.xinfo_groups("events")[0]["lag"] == 2
+
+
+def test_an_unknown_lag_is_explained_and_known_again(crew: OnCall, person: Person) -> None:
+    """Why, how many when counted, and what repairs it."""
+    person.does("Explain an unknown lag")
+    assert "the server does not know the lag" in person.types("group", "show", "clicks", "sessions")
+    person.types("group", "rewind", "clicks", "sessions", "--to", "+0", "--yes")
+    found: Any = crew.client.xinfo_groups("clicks")
+    assert found[0]["lag"] == 2
+
+
+def test_the_slow_command_is_found(crew: OnCall, person: Person) -> None:
+    """Or that this server keeps no such list, and what to look at then."""
+    person.does("Find the slow command")
+    shown = person.types("server", "slow")
+    assert ("XRANGE orders - + COUNT 7" if crew.has_slow_log else "see `server show`") in shown
+
+
+def test_a_worker_is_drained_before_a_deploy(crew: OnCall, person: Person) -> None:
+    """The command ends when the worker has ended."""
+    person.does("Drain a worker before a deploy")
+    rows = json.loads(person.types("worker", "ls", "-o", "json"))["workers"]
+    worker = crew.worker("well")
+    assert worker in [row["id"] for row in rows]
+    assert "Ended: 1." in person.types("worker", "drain", worker, "--wait")
+    assert crew.worker("well") == ""

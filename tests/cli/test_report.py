@@ -1,0 +1,430 @@
+"""``millstream report``: what is in the file and what is not; the shell and the console read it as its server."""
+
+import gzip
+import json
+import re
+from pathlib import Path
+from random import Random
+from typing import Any
+from urllib.parse import quote, urlsplit
+
+import pytest
+import redis
+from click.testing import CliRunner, Result
+from redis.exceptions import ResponseError
+
+from cli import hostile
+from cli.test_worker import FACTS, enrol
+from millstream.cli.main import main
+from millstream.client.dead_letter.letter import DeadLetter, pack
+from millstream.client.recorded.report import MOST
+from millstream.console.reporting.redact import Redactor
+from millstream.spark.monitoring import store as queries
+from support.clusters import Three
+from support.console import ConsoleThread
+from support.ports import free_port
+from support.servers import ServerProcess
+
+pytestmark = pytest.mark.realserver
+
+SECRET = "hunter2"
+STRANGE = b"<b>x</b>\xff\x1b[2J\n"
+
+
+def run(*words: str, code: int = 0) -> Result:
+    """``millstream`` in this process."""
+    done = CliRunner().invoke(main, words, prog_name="millstream")
+    assert not isinstance(done.exception, Exception), (words, done.exception)
+    assert done.exit_code == code, (words, done.output)
+    return done
+
+
+def fill(client: redis.Redis) -> None:
+    """Streams, one with strange names; a group with pending entries and an unknown lag; letters, a worker, a query."""
+    with client.pipeline(transaction=False) as pipe:
+        for number in range(1, 301):
+            pipe.xadd("orders", {"amount": number, "card": f"{SECRET}-{number}"}, id=f"{number}-0")
+            pipe.xadd("long", {"n": number}, id=f"{number}-0")
+        pipe.execute()
+    client.xgroup_create("orders", "billing", id="0")
+    client.xgroup_create("orders", "shipping", id="10-0")
+    client.xreadgroup("billing", "web-1", {"orders": ">"}, count=80)
+    client.xclaim("orders", "billing", "web-2", 0, ["7-0"], retrycount=9)
+    client.xdel("orders", "200-0")
+    client.xadd(STRANGE, {STRANGE: SECRET}, id="1-1")
+    client.xgroup_create(STRANGE, STRANGE, id="0")
+    client.xreadgroup(STRANGE, STRANGE, {STRANGE: ">"})
+    error = f"app.errors.CardError: {SECRET}"
+    letter: Any = DeadLetter(("card", SECRET), "orders", "1-0", "billing", "web-1", 5, "error", error, SECRET, 1, 1001)
+    client.execute_command("XADD", "orders:dead", "5-0", *pack(letter))
+    enrol(client, "web-1", json.dumps({**FACTS, "last_error": {"at_ms": 1, "entry": "1-0", "error": f"E: {SECRET}"}}))
+    query = {**queries.NEW, "id": "q-1", "state": "failed", "driver": "d", "at_ms": 1, "error": f"Bad: {SECRET}"}
+    client.hset(queries.QUERIES, "q-1", json.dumps(query))
+
+
+@pytest.fixture
+def filled(server: ServerProcess, client: redis.Redis) -> ServerProcess:
+    """Such a server."""
+    fill(client)
+    return server
+
+
+def written(server: ServerProcess, folder: Path, *words: str, name: str = "r.json", code: int = 0) -> Path:
+    """The file of a report."""
+    path = folder / name
+    assert run("report", "-o", str(path), "--url", server.url, *words, code=code).stdout == f"{path}\n"
+    return path
+
+
+def without_ages(value: Any) -> Any:
+    """Facts without what grows while somebody reads, and without values of entries."""
+    if isinstance(value, list):
+        return [without_ages(each) for each in value]
+    if not isinstance(value, dict):
+        return value
+    moving = {"fields", "at_ms", "behind", "error", "entries", "size", "last_error"}
+    return {
+        name: without_ages(each)
+        for name, each in value.items()
+        if name not in moving and not name.endswith(("age_ms", "idle_ms", "inactive_ms", "_second"))
+    }
+
+
+QUESTIONS = [
+    ("stream", "ls"),
+    ("stream", "ls", "ord*"),
+    ("stream", "show", "orders"),
+    ("stream", "tail", "orders", "-n", "20"),
+    ("stream", "get", "orders", "299-0"),
+    ("group", "ls"),
+    ("group", "show", "orders", "billing"),
+    ("consumer", "ls", "orders", "billing"),
+    ("pending", "ls", "orders", "billing", "--limit", "30"),
+    ("pending", "ls", "orders", "billing", "--sort", "deliveries", "--payload", "--limit", "10"),
+    ("pending", "ls", "orders", "billing", "--consumer", "web-2"),
+    ("worker", "ls"),
+    ("dead", "ls"),
+    ("dead", "ls", "orders"),
+]
+
+
+def test_the_shell_reads_it_as_the_server(filled: ServerProcess, tmp_path: Path) -> None:
+    """The same rows and figures from the file; errors keep their type, values their size."""
+    path = written(filled, tmp_path)
+    for words in QUESTIONS:
+        live, kept = (rows(*words, "--url", url) for url in (filled.url, f"report:{path}"))
+        assert without_ages(kept) == without_ages(live), words
+    assert "app.errors.CardError: (7 bytes)" in run("dead", "ls", "orders", "--url", f"report:{path}").stdout
+    assert "card=(11 bytes)" in run("stream", "tail", "orders", "-n", "5", "--url", f"report:{path}").stdout
+    off = ("--pending", "off", "--pending-age", "off", "--behind", "off")
+    run("check", "orders", *off, "--lag", "10", "--url", f"report:{path}", code=2)
+
+
+def rows(*words: str) -> Any:
+    """What a subcommand shows, parsed; `tail` has no arrays."""
+    if words[1] == "tail":
+        return [json.loads(line) for line in run(*words, "-o", "jsonl").stdout.splitlines()]
+    return json.loads(run(*words, "-o", "json").stdout)
+
+
+def test_no_secret_is_in_it(server: ServerProcess, client: redis.Redis, tmp_path: Path) -> None:
+    """Values, errors, slow commands, parameters, addresses; what is asked for by an option comes, secrets never."""
+    host = urlsplit(server.url).hostname
+    set_all(client, {"masterauth": SECRET, "slowlog-log-slower-than": "0"})
+    try:
+        fill(client)
+        text = written(server, tmp_path).read_text()
+        found = json.loads(text)
+        assert SECRET not in text
+        assert f"{host}:" not in text
+        assert (found["payloads"], found["addresses"], found["left_out"]) == (False, False, {})
+        whole = written(server, tmp_path, "--payloads", "--addresses", name="open.json").read_text()
+        assert f"{SECRET}-300" in whole
+        assert f"{host}:" in whole
+        assert f'"masterauth","{SECRET}"' not in whole
+    finally:
+        set_all(client, {"masterauth": "", "slowlog-log-slower-than": "10000"})
+
+
+def set_all(client: redis.Redis, values: dict[str, str]) -> None:
+    """Set the parameters that this server has."""
+    for name, value in values.items():
+        if client.config_get(name):
+            client.config_set(name, value)
+
+
+def test_a_slow_command_keeps_names_and_options(real_server: ServerProcess, tmp_path: Path) -> None:
+    """What was slow, on which stream, for which group; not what was in it."""
+    with real_server.client() as client:
+        client.flushall()
+        client.config_set("slowlog-log-slower-than", "0")
+        fill(client)
+        client.slowlog_reset()
+        client.execute_command("XADD", "orders", "MAXLEN", "~", "1000000", "*", "pin", "4711")
+        client.execute_command("XREADGROUP", "GROUP", "billing", "web-1", "COUNT", "5", "STREAMS", "orders", ">")
+        client.config_set("slowlog-log-slower-than", "10000")
+    path = written(real_server, tmp_path)
+    found = json.loads(run("server", "slow", "-o", "json", "--limit", "1000", "--url", f"report:{path}").stdout)
+    lines = [row["command"] for row in found]
+    assert "XADD orders MAXLEN ~ 1000000 * (3 bytes) (4 bytes)" in lines
+    assert "XREADGROUP GROUP billing web-1 COUNT 5 STREAMS orders >" in lines
+    assert {row["client"].partition("-")[0] for row in found} == {"address"}
+
+
+SLOW = {
+    ("XADD", "orders", "7-7", "count", "4711", "limit", "4712", "at", "4713-1"): "XADD orders 7-7 " + "(N bytes) " * 6,
+    ("XADD", "orders", "5000", "count", "4714"): "XADD orders " + "(N bytes) " * 3,
+    ("XADD", "orders", "MINID", "~", "1-0", "LIMIT", "9", "*", "idle", "4715"): "XADD orders MINID ~ 1-0 LIMIT 9 * ",
+    ("RPUSH", "COUNT", "4716", "4717-1"): "RPUSH COUNT (N bytes) (N bytes)",
+    ("EVAL", "return 1", "0", "LIMIT", "4718"): "EVAL (N bytes) (N bytes) LIMIT (N bytes)",
+}
+"""Slow command -> how it begins in a report."""
+
+
+def test_a_value_that_looks_like_an_option_is_a_value(real_server: ServerProcess, tmp_path: Path) -> None:
+    """Fields may be named as options are, values be numbers or look like ids: none of them stays in a slow command."""
+    with real_server.client() as client:
+        client.flushall()
+        client.xadd("orders", {"a": 1}, id="1-0")
+        client.slowlog_reset()
+        client.config_set("slowlog-log-slower-than", "0")
+        for words in SLOW:
+            client.execute_command(*words)
+        client.config_set("slowlog-log-slower-than", "10000")
+    path = written(real_server, tmp_path)
+    assert "471" not in json.dumps(
+        [one for one in json.loads(path.read_text())["asked"] if "SLOWLOG" in one["command"]]
+    )
+    found = json.loads(run("server", "slow", "-o", "json", "--limit", "1000", "--url", f"report:{path}").stdout)
+    lines = [re.sub(r"\(\d+ bytes\)", "(N bytes)", row["command"]) for row in found]
+    for expected in SLOW.values():
+        assert any(line.startswith(expected.rstrip()) for line in lines), (expected, lines)
+
+
+def test_an_address_in_a_name_or_a_refusal_goes_too(real_server: ServerProcess, tmp_path: Path) -> None:
+    """Clients are named by the hosts they run on; a server's refusal names another server."""
+    with real_server.client() as client:
+        client.flushall()
+        client.client_setname("billing-10.9.8.7")
+        assert "10.9.8.7" not in written(real_server, tmp_path).read_text()
+    refused = Redactor().redacted([b"XLEN", b"orders"], ResponseError("MOVED 866 10.9.8.7:7001"))
+    assert str(refused) == "MOVED 866 address-1:7001"
+
+
+PAGES = [
+    "/overview.json",
+    "/stream.json?key=orders",
+    "/group.json?key=orders&group=billing",
+    "/group.json?key=orders&group=billing&sort=deliveries",
+    "/group.json?key=orders&group=billing&sort=idle",
+    "/entry.json?key=orders&id=299-0",
+    "/dead.json",
+    "/dead.json?key=orders:dead",
+    "/workers.json",
+    "/spark.json",
+    "/query.json?id=q-1",
+    "/server.json",
+    "/search.json?q=bill",
+    f"/stream.json?key={quote(STRANGE)}",
+    f"/group.json?key={quote(STRANGE)}&group={quote(STRANGE)}",
+]
+
+
+def test_every_page_is_made_of_it(filled: ServerProcess, tmp_path: Path) -> None:
+    """As of then and not live; what is not in it is said so, and nothing can be changed."""
+    path = written(filled, tmp_path, name="r.json.gz")
+    with ConsoleThread(f"report:{path}") as console:
+        for page in PAGES:
+            assert console.ask(page).status == 200, page
+            html = console.ask(page.replace(".json", "").replace("/overview", "/")).text
+            assert "a report, not live" in html
+            assert "data-live" not in html
+            assert SECRET not in html
+            assert "<b>x</b>" not in html
+        at_ms = json.loads(gzip.decompress(path.read_bytes()))["at_ms"]
+        assert console.ask("/stream.json?key=orders").facts["at_ms"] == at_ms
+        groups = console.ask("/overview.json").facts["streams"][0]["groups"]
+        assert all(group["undelivered_age_ms"] <= at_ms for group in groups)
+        answer = console.ask("/stream?key=long&after=150-0&order=oldest")
+        assert (answer.status, "not in this report" in answer.text) == (404, True)
+        assert console.ask("/stream?key=nowhere").status == 404
+    refused = run("console", "--report", str(path), "--allow-changes", code=2)
+    assert "a report is only read" in refused.stderr
+
+
+def test_what_is_not_in_it_is_said(filled: ServerProcess, tmp_path: Path) -> None:
+    """In words, with the exit codes of a server that does not have it or does not allow it."""
+    url = f"report:{written(filled, tmp_path)}"
+    assert "there is no stream 'nope'" in run("stream", "show", "nope", "--url", url, code=4).stderr
+    assert "not in this report" in run("stream", "gaps", "long", "--url", url, code=4).stderr
+    assert "a report is only read" in run("group", "rm", "orders", "billing", "--yes", "--url", url, code=5).stderr
+    assert "not in this report" in run("stream", "tail", "orders", "--follow", "--url", url, code=4).stderr
+    assert "is a report, which this cannot read" in run("spark", "ls", "--url", url, code=2).stderr
+    assert "cannot be read: No such file" in run("stream", "ls", "--url", "report:/nowhere", code=2).stderr
+    done = run("stream", "add", "orders", "n=1", "--url", url, code=5)
+    assert "a report is only read" in done.stderr
+
+
+def test_it_is_bounded_and_says_what_is_left_out(server: ServerProcess, client: redis.Redis, tmp_path: Path) -> None:
+    """By streams, time and size; what is written can be read all the same, and the exit code is 1."""
+    for number in range(5):
+        client.xadd(f"s{number}", {"n": "x" * 300_000})
+        client.xadd(f"s{number}", {"n": "x" * 300_000})
+    few = written(server, tmp_path, "--limit", "2", name="few.json", code=1)
+    assert json.loads(few.read_text())["left_out"] == {"3 streams": "behind --limit, or the time was up"}
+    assert [row["key"] for row in rows("stream", "ls", "--url", f"report:{few}")] == ["s0", "s1"]
+    assert "not in this report" in run("stream", "show", "s4", "--url", f"report:{few}", code=4).stderr
+    late = written(server, tmp_path, "--timeout", "1ms", name="late.json", code=1)
+    assert "the time was up" in str(json.loads(late.read_text())["left_out"])
+    run("stream", "ls", "--url", f"report:{late}")
+    small = written(server, tmp_path, "--max-size", "1", "--payloads", name="small.json", code=1)
+    assert small.stat().st_size < 1.2 * (1 << 20)
+    assert "the report is full" in str(json.loads(small.read_text())["left_out"])
+    assert len(rows("stream", "ls", "--url", f"report:{small}")) <= 5
+
+
+def test_a_file_is_new_and_private(
+    memory_server: ServerProcess, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing is overwritten, nobody else reads it, and none is left where there is no server."""
+    path = written(memory_server, tmp_path)
+    assert path.stat().st_mode & 0o777 == 0o600
+    again = run("report", "-o", str(path), "--url", memory_server.url, code=2)
+    assert "nothing is overwritten" in again.stderr
+    assert "cannot be written" in run("report", "-o", "/nowhere/x", "--url", memory_server.url, code=2).stderr
+    nobody = f"redis://127.0.0.1:{free_port()}/0"
+    assert "cannot talk to" in run("report", "-o", str(tmp_path / "none"), "--url", nobody, code=3).stderr
+    assert not (tmp_path / "none").exists()
+    monkeypatch.chdir(tmp_path)
+    name = run("report", "--url", memory_server.url).stdout.strip()
+    assert json.loads(gzip.decompress((tmp_path / name).read_bytes()))["millstream_report"] == 1
+    assert json.loads(run("report", "-o", "-", "--url", memory_server.url).stdout)["streams_left_out"] == 0
+
+
+def test_what_the_user_may_not_see_is_missing_with_its_reason(
+    server: ServerProcess, client: redis.Redis, tmp_path: Path
+) -> None:
+    """A user without INFO and CONFIG, and with one stream of two."""
+    client.xadd("orders", {"n": 1})
+    client.xadd("other", {"n": 1})
+    client.execute_command("ACL", "SETUSER", "guest", "on", ">pw", "~orders", "+@all", "-info", "-config", "-client")
+    place = urlsplit(server.url)
+    try:
+        path = tmp_path / "r.json"
+        run("report", "-o", str(path), "--url", f"redis://guest:pw@{place.hostname}:{place.port}/0")
+    finally:
+        client.execute_command("ACL", "DELUSER", "guest")
+    assert "pw" not in path.read_text().split("guest")[0]
+    assert [row["key"] for row in rows("stream", "ls", "--url", f"report:{path}")] == ["orders"]
+    assert "no permissions" in run("server", "show", "--url", f"report:{path}").stderr
+
+
+@pytest.mark.process
+def test_a_report_of_a_cluster_has_every_node(tmp_path: Path) -> None:
+    """Streams of all nodes, each node's own figures, and the groups wherever they are."""
+    with Three(tmp_path / "nodes") as cluster:
+        for key in ("orders", "a", "b"):
+            with cluster.owner(key).client() as client:
+                client.xadd(key, {"n": SECRET})
+                client.xgroup_create(key, "g", id="0")
+        path = tmp_path / "r.json"
+        run("report", "-o", str(path), "--url", cluster.url)
+        alone = [tmp_path / f"{node.port}.json" for node in cluster.nodes]
+        for node, one in zip(cluster.nodes, alone, strict=True):
+            run("report", "-o", str(one), "--url", f"redis://127.0.0.1:{node.port}/0")
+        live = rows("stream", "ls", "--url", cluster.url)
+    # a node that is asked alone says where the other keys are
+    assert [word for one in alone for word in (SECRET, "127.0.0.1") if word in one.read_text()] == []
+    assert any('"error":"' in one.read_text() for one in alone)
+    url = f"report:{path}"
+    assert SECRET not in path.read_text()
+    assert without_ages(rows("stream", "ls", "--url", url)) == without_ages(live)
+    assert [row["lag"] for row in rows("group", "ls", "--url", url)] == [1, 1, 1]
+    assert run("server", "show", "--url", url).stdout.count("memory limit") == 3
+
+
+BROKEN = {
+    "empty": b"",
+    "text": b"hello\n",
+    "half": b'{"millstream_report": 1, "asked": [',
+    "list": b"[1, 2]",
+    "number": b"7",
+    "nested": b'{"millstream_report": 1, "at_ms": 1, "asked": ' + b"[" * 90_000,
+    "deep": b'{"millstream_report": 1, "at_ms": 1, "asked": [{"command": ["X"], "reply": '
+    + b"[" * 500
+    + b"]" * 500
+    + b"}]}",
+    "newer": b'{"millstream_report": 2}',
+    "true": b'{"millstream_report": true, "at_ms": 1, "asked": []}',
+    "no time": b'{"millstream_report": 1, "asked": []}',
+    "no gzip": b"\x1f\x8bxxxxxxxxxxxxxxxx",
+    "half gzip": gzip.compress(b'{"millstream_report": 1}' * 999)[:60],
+    "bytes": b'{"millstream_report": 1, "at_ms": 1, "asked": "\xff"}',
+    "command": b'{"millstream_report": 1, "at_ms": 1, "asked": [{"command": [1], "reply": 1}]}',
+    "reply": b'{"millstream_report": 1, "at_ms": 1, "asked": [{"command": ["XINFO", "GROUPS", "s"], "reply": [[1]]}]}',
+    "float": b'{"millstream_report": 1, "at_ms": 1, "asked": [{"command": ["XLEN", "s"], "reply": 1.5}]}',
+    "half pair": b'{"millstream_report": 1, "at_ms": 1, "asked": [{"command": ["\\ud800"], "reply": 1}]}',
+    "range": b'{"millstream_report": 1, "at_ms": 1, "asked": [{"command": ["XRANGE", "s", "x", "+"], "reply": []}]}',
+    "id": b'{"millstream_report": 1, "at_ms": 1, "asked": [{"command": ["XREVRANGE", "s", "+", "-"], "reply": [[9]]}]}',
+}
+
+
+@pytest.mark.parametrize("case", BROKEN)
+def test_what_is_no_report_is_one_sentence(tmp_path: Path, case: str) -> None:
+    """In the shell, and when the console starts."""
+    path = tmp_path / "x.json"
+    path.write_bytes(BROKEN[case])
+    for words in (["stream", "ls", "--url", f"report:{path}"], ["console", "--report", str(path)]):
+        said = run(*words, code=2).stderr
+        assert str(path) in said
+        assert said.count("\n") == 1
+
+
+def test_a_report_of_a_user_that_there_is_not_is_one_sentence() -> None:
+    """``~NAME`` stands for a home."""
+    said = run("stream", "ls", "--url", "report:~no_such_user/x.json", code=2).stderr
+    assert ("cannot be read" in said, said.count("\n")) == (True, 1)
+
+
+def test_a_huge_file_is_not_read_whole(tmp_path: Path) -> None:
+    """Nor one that unpacks to more than a report can be."""
+    for name, write in (("bomb.json.gz", gzip.open), ("long.json", open)):
+        with write(tmp_path / name, "wb") as file:
+            piece = b" " * (1 << 20)
+            for _ in range((MOST >> 20) + 2):
+                file.write(piece)
+        said = run("stream", "ls", "--url", f"report:{tmp_path / name}", code=2).stderr
+        assert "which no report is" in said
+        (tmp_path / name).unlink()
+
+
+def test_a_changed_report_ends_nobody(memory_server: ServerProcess, tmp_path: Path) -> None:
+    """Values of other types and sizes anywhere in it: a sentence, or pages and rows that hold."""
+    with memory_server.client() as client:
+        client.flushall()
+        fill(client)
+        client.xtrim("orders", 3)
+    whole = json.loads(written(memory_server, tmp_path).read_text())
+    chance = Random("reports")
+    urls = []
+    opened = 0
+    for number in range(60):
+        path = tmp_path / f"{number}.json"
+        changed = json.loads(json.dumps(whole))
+        one = chance.choice(changed["asked"])
+        one["reply"] = hostile.value(chance, one["reply"])
+        path.write_text(json.dumps(changed))
+        for words in (["group", "show", "orders", "billing"], ["pending", "ls", "orders", "billing", "--payload"]):
+            done = CliRunner().invoke(main, [*words, "--url", f"report:{path}"])
+            assert not isinstance(done.exception, Exception), (number, words, done.exception)
+            assert done.exit_code in {0, 2, 4, 5}, done.output
+            assert "\x1b" not in done.output
+        opened += done.exit_code == 0
+        urls.append(f"report:{path}")
+    assert opened > 0
+    with ConsoleThread(*urls) as console:
+        for number in range(len(urls)):
+            for page in ("/?", "/server?", "/workers?", "/dead?key=orders:dead&", "/group?key=orders&group=billing&"):
+                answer = console.ask(f"{page}server={number}")
+                assert answer.status in {200, 404, 500}, (number, page)
+                assert answer.status != 500 or "changed or is damaged" in answer.text, (number, page, answer.text)

@@ -1,0 +1,194 @@
+"""The eight tasks of somebody on call, each played in a real browser against a server with real workers.
+
+Each step is one thing that a person does: a click, a text typed, a box ticked. ``docs/console.md`` lists them.
+"""
+
+import re
+import shutil
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import pytest
+
+from support.console import ConsoleThread
+from support.needs import lacking, package
+from support.oncall import HOUR, OnCall, on_call
+from support.servers import millstream_server, redis_server
+from support.source import ROOT
+from support.waiting import eventually
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Page
+
+pytestmark = [pytest.mark.process, pytest.mark.realserver]
+
+PAGE = (ROOT / "docs/console.md").read_text()
+STEPS = {
+    name.strip(): int(steps) for name, steps in re.findall(r"^\| ([^|]+) \| (\d+): [^|]*\| \d+: ", PAGE, re.MULTILINE)
+}
+"""Task -> steps on the pages, as the document says."""
+
+
+class Person:
+    """Somebody at the browser, whose steps are counted.
+
+    Args:
+        page: of the browser.
+        console: that is looked at.
+    """
+
+    def __init__(self, page: "Page", console: ConsoleThread) -> None:
+        self.page = page
+        self.task = ""
+        self.steps: list[str] = []
+        page.goto(console.address)
+
+    def does(self, task: str) -> None:
+        """What is to be done, by its name in the document."""
+        self.task = task
+
+    def click(self, what: str, *, inside: str = "body") -> None:
+        """A link or button by its text."""
+        self.steps.append(f"click {what!r}")
+        names = self.page.locator(inside).locator("a, button, summary")
+        names.filter(has_text=re.compile(rf"^\s*{re.escape(what)}\s*$")).first.click()
+
+    def write(self, text: str, *, into: str) -> None:
+        """A text into a field."""
+        self.steps.append(f"write {text[:20]!r}")
+        self.page.locator(into).fill(text)
+
+    def reads(self, words: str) -> None:
+        """What is found without a step."""
+        self.page.wait_for_selector(f"text={words}")
+
+
+@pytest.fixture(scope="module", params=["redis", "millstream"])
+def crew(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[OnCall]:
+    """A server on which everything is wrong, each kind in turn."""
+    folder = tmp_path_factory.mktemp("crew")
+    made = redis_server(folder) if request.param == "redis" else millstream_server(folder, "--memory")
+    with made as server, on_call(server, folder) as found:
+        yield found
+
+
+@pytest.fixture(scope="module")
+def console(crew: OnCall) -> Iterator[ConsoleThread]:
+    """A console that may change something."""
+    with ConsoleThread(crew.server.url, allow_changes=True) as found:
+        yield found
+
+
+@pytest.fixture(scope="module")
+def tab() -> "Iterator[Page]":
+    """A tab of the system's Chromium, without a window."""
+    api = package("playwright.sync_api")
+    path = shutil.which("chromium") or shutil.which("chromium-browser")
+    if path is None:
+        lacking("no chromium on PATH")
+    with api.sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=path)
+        yield browser.new_page()
+        browser.close()
+
+
+@pytest.fixture
+def person(tab: "Page", console: ConsoleThread) -> Iterator[Person]:
+    """Whoever is on call, at the overview; takes as many steps as the document says."""
+    found = Person(tab, console)
+    yield found
+    print(f"{found.task}: {len(found.steps)} steps: {'; '.join(found.steps)}")  # noqa: T201 - for whoever compares
+    assert STEPS[found.task] == len(found.steps), found.steps
+
+
+def test_the_stuck_consumer_is_found(crew: OnCall, person: Person) -> None:
+    """The overview names the worker and the line where it stands; the group what it holds."""
+    person.does("Find the stuck consumer, and why")
+    person.reads(f"the worker {crew.worker('stuck')} stands still at crew.py:")
+    person.click("render")
+    person.reads("its event loop is blocked")
+    row = person.page.locator("tr", has=person.page.locator("a.name", has_text="stuck"))
+    assert row.locator("td").first.inner_text() == "3"
+
+
+def test_what_is_stuck_is_reclaimed(crew: OnCall, person: Person) -> None:
+    """By its row on the group's page, to the consumer that is proposed; undone by the line of the result."""
+    person.does("Reclaim what it holds")
+    person.click("render")
+    person.click("Claim")
+    person.reads("Move 3 entries pending")
+    person.click("Pending claim")
+    person.reads("millstream audit undo")
+    held = {row["name"]: row["pending"] for row in crew.client.xinfo_consumers("jobs", "render")}
+    assert (held["stuck"], held["well"]) == (0, 3)
+
+
+def test_why_entries_die_is_found(person: Person) -> None:
+    """By what they died of, with the traceback of the last."""
+    person.does("Find why entries die")
+    person.click("Dead letters")
+    person.reads("ZeroDivisionError")
+    person.click("Traceback of the last", inside="tr:has-text('ZeroDivisionError')")
+    person.reads("100 // int(amount)")
+
+
+def test_one_is_corrected_and_replayed(crew: OnCall, person: Person) -> None:
+    """What differs is shown; the worker handles what was corrected."""
+    person.does("Correct one and replay it")
+    person.click("Dead letters")
+    person.click("Edit", inside="tr:has-text('ValueError')")
+    person.write('{"amount": "5"}', into="textarea")
+    person.click("Preview")
+    person.reads("What differs")
+    person.click("Dead edit")
+    person.reads("Done")
+    eventually(lambda: "20" in [fields["amount"] for _, fields in crew.client.xrange("paid")])
+    assert crew.client.xlen("orders:dead") == 1
+
+
+def test_a_group_is_rewound_by_an_hour(crew: OnCall, person: Person) -> None:
+    """How many are delivered again is said before; the lag stays known."""
+    person.does("Rewind a group by an hour, safely")
+    person.click("mail")
+    person.write("1h-ago", into="form:has(input[value='group rewind']) [name=to]")
+    person.click("Preview", inside="form:has(input[value='group rewind'])")
+    person.reads("2 entries are delivered again")
+    person.click("Group rewind")
+    person.reads("Done")
+    (group,) = crew.client.xinfo_groups("events")
+    (oldest, _), *_ = crew.client.xrange("events")
+    assert (group["lag"], group["last-delivered-id"]) == (2, oldest)
+    assert int(oldest.partition("-")[0]) % HOUR >= 0
+
+
+def test_an_unknown_lag_is_explained_and_known_again(crew: OnCall, person: Person) -> None:
+    """Why the server does not know it, what it is when counted, and the change that repairs it."""
+    person.does("Explain an unknown lag")
+    person.click("sessions")
+    person.reads("Why the server does not know the lag")
+    person.reads("Counted by reading, it is 2")
+    person.click("Preview it")
+    person.click("Group rewind")
+    person.reads("Done")
+    assert crew.client.xinfo_groups("clicks")[0]["lag"] == 2
+
+
+def test_the_slow_command_is_found(crew: OnCall, person: Person) -> None:
+    """With how long it took and who sent it; from a server without SLOWLOG, which commands cost most."""
+    person.does("Find the slow command")
+    person.click("Server")
+    person.reads("What commands cost")
+    person.reads("XRANGE orders - + COUNT 7" if crew.has_slow_log else "This server does not tell")
+
+
+def test_a_worker_is_drained_before_a_deploy(crew: OnCall, person: Person) -> None:
+    """What it has in hand and what nobody else reads is said before; it has ended when it is gone from the list."""
+    person.does("Drain a worker before a deploy")
+    worker = crew.worker("well")
+    person.click("Workers")
+    person.click("Drain", inside=f"tr:has-text('{worker}')")
+    person.reads("No other worker reads 'billing' of 'orders'")
+    person.click("Worker drain")
+    person.click("Back to what it was about")
+    person.page.wait_for_selector(f"tr:has-text('{worker}')", state="detached")
+    assert crew.worker("well") == ""

@@ -1,0 +1,35 @@
+"""A server that takes its time: what a page begins with is there at once, and the rest is whole."""
+
+import http.client
+
+import redis
+
+from support.console import ConsoleThread
+from support.waiting import DEADLINE
+
+
+def test_a_page_begins_before_the_server_has_answered(console: ConsoleThread, client: redis.Redis) -> None:
+    """With the bar and who is asked; the rest follows in the same answer, so that it needs no script."""
+    client.xadd("orders", {"n": 1})
+    client.execute_command("CLIENT", "PAUSE", 1000, "ALL")
+    connection = http.client.HTTPConnection("127.0.0.1", console.port, timeout=DEADLINE)
+    try:
+        connection.request("GET", "/stream?key=orders")
+        answer = connection.getresponse()
+        first = answer.read1(1 << 20)
+        assert b'<p id="asking"' in first
+        assert b"<title>orders" in first
+        assert b"<main" not in first
+        whole = first + answer.read()
+    finally:
+        connection.close()
+    assert answer.status == 200
+    assert whole.count(b"<main") == whole.count(b"<title") == whole.count(b"</html>") == 1
+    assert b"ever added" in whole
+
+
+def test_a_page_that_is_quick_has_its_own_status(console: ConsoleThread, client: redis.Redis) -> None:
+    """It is sent in one piece."""
+    console.ask("/stream?key=nope")
+    answer = console.ask("/stream?key=nope")
+    assert (answer.status, b'id="asking"' in answer.body) == (404, False)

@@ -1,0 +1,148 @@
+"""The pages about Spark: queries as their drivers tell of them, where they stand beside groups, and the archive."""
+
+import json
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+import pytest
+import redis
+
+from millstream.server.thread import ServerThread
+from millstream.spark.archiving import manifest as manifests
+from millstream.spark.archiving.manifest import ArchiveManifest, ArchivePosition, DataFile
+from millstream.spark.model.keys import record
+from millstream.spark.model.offsets import Id
+from millstream.spark.monitoring import store
+from support.console import ConsoleThread
+
+HOSTILE = "<img src=x onerror=alert(1)>\x1b[2J\N{RIGHT-TO-LEFT OVERRIDE}"
+
+
+def told(client: redis.Redis, ident: str, *, alive: bool = True, **facts: Any) -> None:
+    """A query has reported."""
+    whole = {**store.NEW, "id": ident, "driver": f"driver of {ident}", "at_ms": 1_000, **facts}
+    client.hset(store.QUERIES, ident.encode(errors="backslashreplace"), json.dumps(whole))
+    if alive:
+        client.set(store.driver_key(str(whole["driver"])).encode(errors="backslashreplace"), 1)
+
+
+def place(stream: str, at: str, n: int, latest: int) -> dict[str, Any]:
+    return {"stream": stream, "id": at, "n": n, "latest_n": latest}
+
+
+def test_queries_are_shown_the_lost_ones_first(console: ConsoleThread, client: redis.Redis) -> None:
+    """One whose driver was killed is lost; the page counts what does not run, and the JSON has all that is known."""
+    assert "No query has reported" in console.ask("/spark").text
+    told(client, "q1", name="lake", rows_per_second=12.5, phases={"addBatch": 5})
+    told(client, "q2", name="windows", alive=False)
+    console.forget()
+    text = console.ask("/spark").text
+    assert "1 query does not run" in text
+    assert text.index("windows") < text.index("lake")
+    found = console.ask("/spark.json").facts["queries"]
+    assert [(one["name"], one["state"]) for one in found] == [("windows", "gone"), ("lake", "running")]
+    assert found[1]["phases"] == {"addBatch": 5}
+
+
+def test_a_query_stands_on_one_axis_with_the_groups_of_its_stream(console: ConsoleThread, client: redis.Redis) -> None:
+    """On its own page, on the page of all, and on the stream's."""
+    for ms in range(1, 21):
+        client.xadd("orders", {"n": ms}, id=f"{ms * 1000}-0")
+    client.xgroup_create("orders", "billing", id="5000-0")
+    told(client, "q1", name="lake", places=[place("orders", "15000-0", 15, 20)])
+    for path in ("/spark", "/query?id=q1", "/stream?key=orders"):
+        text = console.ask(path).text
+        assert (path, "lake (Spark): Spark query, 5 behind" in text, "billing: " in text) == (path, True, True)
+
+
+def test_a_query_tells_what_it_wrote_into_streams(console: ConsoleThread, client: redis.Redis) -> None:
+    """By its commit record: what is not published yet is named; what is no such record is passed over."""
+    told(client, "q1")
+    for kept, said in [
+        ({"version": 7, "parts": None}, "batch 7, published whole"),
+        ({"version": 8, "parts": [["totals", "key", 2, 9, "1-0", "9-0"]]}, "batch 8 is not published whole yet"),
+        ({"version": "x", "parts": None}, "nothing"),
+        ([], "nothing"),
+        ({"version": 8, "parts": [["\ud800"]]}, "nothing"),
+    ]:
+        client.set(record("q1"), json.dumps(kept))
+        console.forget()
+        assert (kept, said in console.ask("/query?id=q1").text) == (kept, True)
+
+
+def test_whatever_stands_in_a_report_does_nothing(console: ConsoleThread, client: redis.Redis) -> None:
+    """Names, errors and phases are anybody's; a record that no driver wrote is passed over."""
+    client.xadd(HOSTILE, {"n": 1}, id="1-0")
+    told(
+        client,
+        HOSTILE,
+        **dict.fromkeys(("name", "host", "error", "run"), HOSTILE),
+        phases={HOSTILE: 1},
+        places=[place(HOSTILE, "1-0", 1, 1)],
+        recent=[[ms * 1000, 1, 2, 3, 4, 5] for ms in range(3)],
+    )
+    told(client, "\ud800")
+    client.hset(store.QUERIES, "huge", json.dumps({**store.NEW, "id": "huge", "driver": "d", "lag": 10**400}))
+    assert console.ask("/spark.json").facts["found"] == 2
+    for path in ("/spark", f"/query?id={quote(HOSTILE, safe='')}", "/query?id=%5Cud800"):
+        answer = console.ask(path)
+        assert (path, answer.status) == (path, 200)
+        assert "<img" not in answer.text
+        assert "\x1b" not in answer.text
+    assert console.ask("/query?id=huge").status == 404
+    client.set(store.QUERIES, "no hash")
+    console.forget()
+    assert "Not known" in console.ask("/spark").text
+    assert console.ask("/stream?key=" + quote(HOSTILE, safe="")).status == 200
+
+
+@pytest.fixture
+def archived(data: ServerThread, client: redis.Redis, tmp_path: Path) -> Path:
+    """An archive of a stream whose first ten entries of thirty are in it, five of them trimmed."""
+    for ms in range(1, 31):
+        client.xadd("orders", {"n": ms}, id=f"{ms}-0")
+    client.xgroup_create("orders", "billing", id="7-0")
+    client.xtrim("orders", minid="6-0", approximate=False)
+    file = DataFile(
+        f"stream=orders/date=2026-01-01/hour=00/run1-000001-{HOSTILE}.parquet", "orders", Id(1, 0), Id(10, 0), 10, 900
+    )
+    places = {"orders": ArchivePosition(Id(10, 0), 10), "gone": ArchivePosition(Id(1, 0), 1)}
+    (tmp_path / "_manifest.json").write_text(manifests.dump(ArchiveManifest(3, places, (file,))))
+    return tmp_path
+
+
+def test_the_last_archived_entry_is_held_by_who_has_it_pending(
+    data: ServerThread, client: redis.Redis, archived: Path
+) -> None:
+    """Also where all before it is done."""
+    client.xgroup_setid("orders", "billing", "9-0")
+    client.xreadgroup("billing", "c1", {"orders": ">"})
+    client.xtrim("orders", minid="10-0", approximate=False)
+    with ConsoleThread(data.url, archive=archived) as console:
+        orders = console.ask("/archive.json").facts["streams"][1]
+    assert (orders["kept"], orders["held_by"]) == (1, "billing has 10-0 pending")
+
+
+def test_an_archive_is_shown_beside_its_streams(data: ServerThread, archived: Path) -> None:
+    """What waits, what is archived and still there, which group keeps it, and the files."""
+    with ConsoleThread(data.url, archive=archived) as console:
+        page = console.ask("/archive")
+        gone, orders = console.ask("/archive.json").facts["streams"]
+        assert (orders["entries"], orders["waiting"], orders["kept"]) == (10, 20, 5)
+        assert orders["held_by"] == "billing has read up to 7-0"
+        assert (gone["waiting"], "no stream" in gone["why"]) == (None, True)
+        assert "billing has read up to 7-0" in page.text
+        assert f"--to {archived} --dry-run" in page.text
+        assert "<img" not in page.text
+        assert 'href="/archive"' in console.ask("/").text
+        (archived / "_manifest.json").write_text('{"format": 1}')
+        console.forget()
+        assert "damaged" in console.ask("/archive").text
+
+
+def test_without_an_archive_the_page_says_how_to_have_one(console: ConsoleThread, client: redis.Redis) -> None:
+    """And no page leads there."""
+    answer = console.ask("/archive")
+    assert (answer.status, "--archive DIR" in answer.text) == (404, True)
+    assert 'href="/archive"' not in console.ask("/").text

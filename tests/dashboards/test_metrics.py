@@ -1,0 +1,176 @@
+"""Whatever a panel or an alert asks for is shown by those who are asked: a worker, pipelines, redis_exporter."""
+
+import asyncio
+import contextlib
+import json
+import shutil
+import subprocess
+import urllib.request
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import yaml
+from prometheus_client.parser import text_string_to_metric_families
+
+from millstream import App, Retry, StreamSub
+from millstream.dashboards.boards import BOARDS
+from millstream.dashboards.catalogue import find, write_all
+from millstream.pipelines.health import PipelineHealth
+from millstream.worker.monitoring.health import serving
+from support.needs import lacking, program
+from support.ports import free_port
+from support.promql import metrics_of
+from support.servers import ServerProcess, millstream_server
+from support.waiting import aeventually, eventually
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[ServerProcess]:
+    """One of ours, with its data on disk: INFO then tells of the log."""
+    with millstream_server(tmp_path) as found:
+        yield found
+
+
+def asked() -> set[str]:
+    """Every metric of panels, variables and rules, but for those that recording rules make."""
+    queries = [query for board in BOARDS for panel in board.panels for query, _ in panel.queries]
+    queries += [variable.metric for board in BOARDS for variable in board.variables]
+    for name in ("recording", "alerts"):
+        queries += [rule["expr"] for group in yaml.safe_load(find(name).text())["groups"] for rule in group["rules"]]
+    return {name for query in queries for name in metrics_of(query) if ":" not in name}
+
+
+def shown(text: str) -> set[str]:
+    """The names of the samples."""
+    return {sample.name for family in text_string_to_metric_families(text) for sample in family.samples}
+
+
+def fetched(address: str) -> str:
+    with urllib.request.urlopen(address, timeout=10) as answer:
+        return str(answer.read().decode())
+
+
+@contextlib.contextmanager
+def running(*words: str, log: Path) -> Iterator[None]:
+    """A program that ends with the block."""
+    with log.open("wb") as out, subprocess.Popen(words, stdout=out, stderr=subprocess.STDOUT) as process:
+        try:
+            yield
+        finally:
+            process.terminate()
+
+
+@contextlib.asynccontextmanager
+async def worker(url: str, stuck: asyncio.Event) -> AsyncIterator[int]:
+    """A worker with its endpoint, which handles one entry, gives up another, and hangs in a third."""
+    app = App(url)
+
+    @app.subscriber(StreamSub("orders", group="billing"), retry=Retry(max_deliveries=1))
+    async def bill(kind: str) -> None:
+        if kind == "bad":
+            raise ValueError(kind)
+        if kind == "endless":
+            await stuck.wait()
+
+    async with serving(app, "127.0.0.1", 0) as port, app.running(grace=1):
+        await app.publish_batch("orders", [{"kind": kind} for kind in ("good", "bad", "endless")])
+        yield port
+        stuck.set()
+
+
+def pipelines() -> PipelineHealth:
+    """What the driver shows of a query that has had a batch."""
+    facts = {"lag": 1, "rows": 2, "batch_ms": 3, "rows_per_second": 4.0, "total_rows": 5, "at_ms": 6}
+    runner: Any = SimpleNamespace(pipeline=SimpleNamespace(name="revenue"), state="running", restarts=0)
+    return PipelineHealth([runner], lambda: {"revenue": facts}, lambda: False)
+
+
+def exporter() -> str:
+    """redis_exporter, which Debian calls otherwise."""
+    found = shutil.which("redis_exporter") or shutil.which("prometheus-redis-exporter")
+    return found or lacking("no redis_exporter on PATH (package prometheus-redis-exporter)")
+
+
+async def test_what_workers_and_pipelines_are_asked_for_is_shown(server: ServerProcess) -> None:
+    """Every series of a panel or a rule that is theirs."""
+    async with worker(server.url, asyncio.Event()) as port:
+        address = f"http://127.0.0.1:{port}/metrics"
+
+        async def found() -> set[str]:
+            text = shown(await asyncio.to_thread(fetched, address))
+            return text if {"millstream_dead_letters_total", "millstream_dead_letters_waiting"} <= text else set()
+
+        theirs = await aeventually(found)
+    theirs |= shown((await pipelines().metrics())[0].decode())
+    ours = {name for name in asked() if name.startswith(("millstream_", "redis_stream_"))}
+    assert ours - theirs == set()
+    assert len(ours) > 30
+
+
+@pytest.mark.parametrize("kind", ["millstream", "redis"])
+def test_what_the_server_is_asked_for_redis_exporter_shows(
+    kind: str, request: pytest.FixtureRequest, tmp_path: Path
+) -> None:
+    """Of ours, since its INFO has Redis's names; and of a Redis with a log."""
+    program_of, port = exporter(), free_port()
+    server: ServerProcess = request.getfixturevalue("server" if kind == "millstream" else "logging_redis")
+    words = (program_of, "-redis.addr", server.url, "-web.listen-address", f"127.0.0.1:{port}")
+    with running(*words, log=tmp_path / "exporter.log"):
+        text = eventually(lambda: fetched(f"http://127.0.0.1:{port}/metrics"), what="redis_exporter answers")
+    theirs = {name for name in asked() if name.startswith("redis_") and not name.startswith("redis_stream_")}
+    assert theirs - shown(text) == set()
+    assert len(theirs) >= 15
+
+
+@pytest.fixture
+def logging_redis(tmp_path: Path) -> Iterator[ServerProcess]:
+    """A redis-server that keeps a log."""
+    from support.servers import redis_server
+
+    with redis_server(tmp_path / "redis", "--appendonly", "yes") as found:
+        yield found
+
+
+async def test_prometheus_calls_a_stuck_handler_by_its_name(server: ServerProcess, tmp_path: Path) -> None:
+    """The files as they are written, with 0.1 s for a quarter of an hour: scraped, recorded, fired."""
+    prometheus, port = program("prometheus"), free_port()
+    write_all(tmp_path, force=False)
+    folder, stuck = tmp_path / "prometheus", asyncio.Event()
+    alerts = (folder / "alerts.yml").read_text()
+    assert "longest_run_seconds) > 900" in alerts
+    (folder / "alerts.yml").write_text(alerts.replace("longest_run_seconds) > 900", "longest_run_seconds) > 0.1"))
+    async with worker(server.url, stuck) as scraped:
+        text = (folder / "scrape.yml").read_text().replace("localhost:9100", f"127.0.0.1:{scraped}")
+        (folder / "scrape.yml").write_text(text.replace("interval: 15s", "interval: 250ms"))
+        words = (f"--config.file={folder}/scrape.yml", f"--storage.tsdb.path={tmp_path}/tsdb")
+        log = tmp_path / "prometheus.log"
+        address = f"http://127.0.0.1:{port}/api/v1"
+        with running(prometheus, *words, f"--web.listen-address=127.0.0.1:{port}", log=log):
+            alert = await aeventually(lambda: _firing(address, "MillstreamHandlerStuck"), what="the alert fires")
+            recorded = await aeventually(lambda: _value(address, "millstream:group_pending:entries"))
+    assert {name: alert["labels"][name] for name in ("stream", "group", "severity")} == {
+        "stream": "orders",
+        "group": "billing",
+        "severity": "warning",
+    }
+    assert alert["labels"]["handler"].endswith("bill")
+    assert "does not come to an end" in alert["annotations"]["summary"]
+    assert recorded == [{"db": "db0", "stream": "orders", "group": "billing"}, "1"]
+
+
+async def _firing(address: str, name: str) -> dict[str, Any] | None:
+    told = json.loads(await asyncio.to_thread(fetched, f"{address}/alerts"))
+    found = [one for one in told["data"]["alerts"] if one["labels"]["alertname"] == name and one["state"] == "firing"]
+    return found[0] if found else None
+
+
+async def _value(address: str, query: str) -> list[Any] | None:
+    """Labels and value of the one series there is."""
+    told = json.loads(await asyncio.to_thread(fetched, f"{address}/query?query={query}"))
+    for one in told["data"]["result"]:
+        labels = {name: value for name, value in one["metric"].items() if name != "__name__"}
+        return [labels, one["value"][1]] if one["value"][1] == "1" else None
+    return None
