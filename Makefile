@@ -18,7 +18,7 @@ PIP_OPTIONS := $(if $(CONSTRAINTS),-c $(CONSTRAINTS),--upgrade --upgrade-strateg
 .DEFAULT_GOAL := help
 # The checks must speak before the installation starts, under make -j too.
 .NOTPARALLEL:
-.PHONY: help install core sanitize demo test test-python-core test-fast test-long test-newest newest newer-redis coverage bench constraints lint types docs fix clean check-python check-java
+.PHONY: help install core sanitize demo test test-python-core test-fast test-long test-newest newest newer-redis coverage bench constraints lint types docs site fix clean check-python check-java
 
 help: ## list what can be made
 	@sed -n 's/^\([a-z][a-z0-9-]*\):.*## \(.*\)/  make \1~\2/p' Makefile | awk -F'~' '{ printf "%-18s %s\n", $$1, $$2 }'
@@ -47,7 +47,7 @@ coverage: install ## which modules make test-fast leaves under 80 % (ARGS="-m 'n
 	$(BIN)/python scripts/covered.py -m fast -n 2 --dist loadfile $(ARGS)
 
 # What reaches the core's code; the same with -m long are its campaigns
-CORE_TESTS := tests/engine tests/node/test_batch.py tests/node/test_no_memory.py tests/scripting/test_plain.py tests/node/test_replay.py tests/persistence/test_frame_twins.py tests/embedded/test_words.py
+CORE_TESTS := tests/engine tests/node/test_batch.py tests/node/test_no_memory.py tests/scripting/test_plain.py tests/node/test_replay.py tests/persistence/test_frame_twins.py tests/embedded/test_words.py tests/server/load/test_hostile_sockets.py
 
 sanitize: install ## the native core's tests with checks of what it reads and writes (ARGS="-m long" for the campaigns)
 	scripts/sanitize.sh $(BIN)/python $(CORE_TESTS) $(or $(ARGS),-m "not long")
@@ -94,12 +94,16 @@ fix: install ## put in order what ruff can put in order by itself
 types: install ## mypy, strict
 	$(BIN)/mypy
 
-docs: install ## write docs/promises.md and the tables of docs/compatibility.md anew
-	$(BIN)/python scripts/compatibility.py
+docs: install ## write docs/promises.md and what the other documents have from the code anew
+	$(BIN)/python -m scripts.reference
 	$(BIN)/python scripts/promises.py
 
+site: export NO_MKDOCS_2_WARNING = 1
+site: install ## build the documents as a site, into site/; a link or an anchor that leads nowhere is an error
+	$(BIN)/python -m mkdocs build --strict $(ARGS)
+
 clean: ## remove .venv and everything made by running
-	rm -rf .venv .venv-newest .sanitized .pytest_cache .mypy_cache .ruff_cache .hypothesis demo-out spark-warehouse metastore_db derby.log
+	rm -rf .venv .venv-newest .sanitized .pytest_cache .mypy_cache .ruff_cache .hypothesis demo-out site spark-warehouse metastore_db derby.log
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 check-python:

@@ -3,15 +3,18 @@
     python bench/console.py start [--rounds 15]
     python bench/console.py overview [--streams 1000] [--groups 10] [--server redis]
     python bench/console.py pending [--entries 1000000] [--server redis]
+    python bench/console.py page [--streams 1000] [--groups 10] [--server redis]
 
 ``start`` runs commands and ``python -c "import redis"`` in turn, each in a process of its own, and shows the median of
 their processor time and what each needs above the import. ``overview`` and ``pending`` ask one server over and over:
 round trips, processor time of the server (Linux), time until the answer, and the largest memory of the asking process.
-The server is ours in memory, or redis-server.
+``page`` opens the overview in the console: when it begins, when it is whole, and
+what the server spent on it. The server is ours in memory, or redis-server.
 """
 
 import argparse
 import asyncio
+import http.client
 import os
 import resource
 import statistics
@@ -33,6 +36,7 @@ from millstream.console.reading import case, pending, streams
 HERE = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(HERE / "tests"))
 
+from support.console import ConsoleThread  # noqa: E402 - behind the path
 from support.servers import ServerProcess, millstream_server, redis_server  # noqa: E402 - behind the path
 
 MILLSTREAM = str(Path(sys.executable).with_name("millstream"))
@@ -149,6 +153,42 @@ def overview(kind: str, count: int, groups: int) -> None:
         asyncio.run(main(server.url, server.process.pid))
 
 
+def page(kind: str, count: int, groups: int) -> None:
+    """The overview as a browser asks for it: the first time, and when the console has just read the server."""
+    with serving(kind) as server, server.client() as client:
+        fill(client, count, groups)
+        assert server.process is not None
+        with ConsoleThread(server.url) as console:
+            for name in ("first", "again", "again", "read anew"):
+                if name == "read anew":
+                    console.forget()
+                _open(name, console.port, server.process.pid)
+
+
+def _open(name: str, port: int, pid: int) -> None:
+    """Show what one opening costs.
+
+    Args:
+        name: of it.
+        port: of the console.
+        pid: of the server.
+    """
+    before, began = _used(pid), time.perf_counter()
+    connection = http.client.HTTPConnection("127.0.0.1", port)
+    connection.request("GET", "/")
+    answer = connection.getresponse()
+    size = len(answer.read1(1 << 20))
+    first = time.perf_counter() - began
+    size += len(answer.read())
+    whole = time.perf_counter() - began
+    connection.close()
+    print(
+        f"{name:10} begins in {first * 1000:5.0f} ms, whole in {whole * 1000:5.0f} ms ({size / 1024:.0f} KiB),",
+        f"server {(_used(pid) - before) * 1000:4.0f} ms",
+        flush=True,
+    )
+
+
 def pages(kind: str, entries: int) -> None:
     """Pages of a group in which so many entries are pending."""
 
@@ -187,7 +227,7 @@ def pages(kind: str, entries: int) -> None:
 def main() -> None:
     """See the top of this file."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("what", choices=("start", "overview", "pending"))
+    parser.add_argument("what", choices=("start", "overview", "pending", "page"))
     parser.add_argument("--rounds", type=int, default=15)
     parser.add_argument("--streams", type=int, default=1000)
     parser.add_argument("--groups", type=int, default=10)
@@ -198,6 +238,8 @@ def main() -> None:
         start(given.rounds)
     elif given.what == "overview":
         overview(given.server, given.streams, given.groups)
+    elif given.what == "page":
+        page(given.server, given.streams, given.groups)
     else:
         pages(given.server, given.entries)
 

@@ -3,6 +3,7 @@
 These machines are shared and noisy; only ratios of one run mean anything.
 """
 
+import argparse
 import contextlib
 import dataclasses
 import os
@@ -17,6 +18,14 @@ from pathlib import Path
 import redis
 
 from millstream.demo.running.ports import free_port
+
+
+def at_least_one(word: str) -> int:
+    """A number of entries or rounds: of none there is nothing to measure."""
+    number = int(word)
+    if number < 1:
+        raise argparse.ArgumentTypeError(f"{number} is none: at least 1")
+    return number
 
 
 @contextlib.contextmanager

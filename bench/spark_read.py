@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import Any
 
 import redis
-from pairs import SERVERS, Processor, middle, private_server, processor_table, ratio, table
+from pairs import SERVERS, Processor, at_least_one, middle, private_server, processor_table, ratio, table
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
 from pyspark.sql.types import StructType
@@ -354,10 +354,10 @@ def main() -> None:
     for name, run in modes.items():
         sub = subs.add_parser(name, help=run.__doc__)
         sub.set_defaults(run=run)
-        sub.add_argument("--rounds", type=int, default=3)
+        sub.add_argument("--rounds", type=at_least_one, default=3)
         sub.add_argument("--server", choices=SERVERS, default="redis", help="which server all cases use")
         if name in ("read", "curve"):
-            sub.add_argument("--entries", type=int, default=300_000)
+            sub.add_argument("--entries", type=at_least_one, default=300_000)
         if name == "read":
             sub.add_argument("--to", choices=["noop", "parquet"], default="noop")
         if name == "batches":

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 
 import hiredis
 import redis
-from pairs import SERVERS, Processor, middle, private_server, processor_table, ratio, table
+from pairs import SERVERS, Processor, at_least_one, middle, private_server, processor_table, ratio, table
 from pyspark.sql.datasource import DataSource, DataSourceStreamArrowWriter, WriterCommitMessage
 
 import millstream.spark
@@ -229,11 +229,11 @@ def main() -> None:
     subs = parser.add_subparsers(dest="mode", required=True)
     sub = subs.add_parser("write", help=write.__doc__)
     sub.set_defaults(run=write)
-    sub.add_argument("--entries", type=int, default=300_000, help="rows of five fields (default: %(default)s)")
-    sub.add_argument("--rounds", type=int, default=3, help="each runs every case once, after one that warms up")
+    sub.add_argument("--entries", type=at_least_one, default=300_000, help="rows of five fields (default: %(default)s)")
+    sub.add_argument("--rounds", type=at_least_one, default=3, help="of every case, after one that warms up")
     sub = subs.add_parser("latency", help=latency.__doc__)
     sub.set_defaults(run=latency)
-    sub.add_argument("--entries", type=int, default=400, help="fifty a second (default: %(default)s)")
+    sub.add_argument("--entries", type=at_least_one, default=400, help="fifty a second (default: %(default)s)")
     for sub in subs.choices.values():
         sub.add_argument("--server", choices=SERVERS, default="redis", help="which server all cases use")
     args = parser.parse_args()

@@ -28,7 +28,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import redis
-from pairs import SERVERS, Stopwatch, Taken, compare, private_server
+from pairs import SERVERS, Stopwatch, Taken, at_least_one, compare, private_server
 from redis.asyncio import Redis
 
 from millstream import App, StreamSub
@@ -253,8 +253,8 @@ def our_stop(url: str) -> float:
 def main() -> None:
     """Run the cases in turn and print a line of JSON for each."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--entries", type=int, default=50_000)
-    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--entries", type=at_least_one, default=50_000)
+    parser.add_argument("--rounds", type=at_least_one, default=3)
     parser.add_argument("--server", choices=SERVERS, default="redis", help="which server all cases use")
     parser.add_argument("--only", choices=("throughput", "recovery", "idle", "stop"))
     options = parser.parse_args()

@@ -25,7 +25,7 @@ cp -R src/millstream "$package"
 rm -f "$package"/_native*
 "$python" scripts/build_core.py --sanitize --into "$package"
 
-export PYTHONPATH=.sanitized PYTHONMALLOC=malloc MILLSTREAM_CORE=native MILLSTREAM_CAMPAIGNS=.sanitized/campaigns
+export PYTHONPATH="$PWD/.sanitized" PYTHONMALLOC=malloc MILLSTREAM_CORE=native MILLSTREAM_CAMPAIGNS=.sanitized/campaigns
 # What Python itself keeps to its end would be told as lost; tests/engine/test_leaks.py looks for what the core loses
 export ASAN_OPTIONS=detect_leaks=0 UBSAN_OPTIONS=print_stacktrace=1
 export LD_PRELOAD="$runtime"

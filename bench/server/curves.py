@@ -40,13 +40,15 @@ def _get(_: int) -> list[bytes]:
 
 Ready = Callable[[int], Iterator[bytes]]
 Commands = Callable[[int], list[bytes]]
-LENGTHS, GROUPS, CLIENTS = (1000, 10_000, 100_000, 1_000_000), (1, 10, 100, 1000), (1, 10, 100, 1000, 10_000)
+LENGTHS = (1000, 3000, 10_000, 30_000, 100_000, 300_000, 1_000_000)
+GROUPS = (1, 3, 10, 30, 100, 300, 1000)
+CLIENTS = (1, 3, 10, 30, 100, 300, 1000, 3000, 10_000)
 CURVES: dict[str, tuple[tuple[int, ...], Ready, Commands]] = {
     "XADD by length of the stream": (LENGTHS, lambda size: stream(entries=size), _add),
     "XRANGE COUNT 100 by length of the stream": (LENGTHS, lambda size: stream(entries=size), _range),
-    "XPENDING of 10 by pending entries": (LENGTHS[1:], pending, lambda size: list(pending_ranges(size))),
-    "XAUTOCLAIM of 10 by pending entries": (LENGTHS[1:], pending, lambda size: list(autoclaims(size))),
-    "XCLAIM of 10 by pending entries": (LENGTHS[1:], pending, lambda size: list(claims(size))),
+    "XPENDING of 10 by pending entries": (LENGTHS[2:], pending, lambda size: list(pending_ranges(size))),
+    "XAUTOCLAIM of 10 by pending entries": (LENGTHS[2:], pending, lambda size: list(autoclaims(size))),
+    "XCLAIM of 10 by pending entries": (LENGTHS[2:], pending, lambda size: list(claims(size))),
     "XADD by groups": (GROUPS, _many_groups, _add),
     "XADD and XREADGROUP by groups": (GROUPS, _many_groups, _read_own),
     "GET by clients": (CLIENTS, lambda _: iter([pack("SET", "k", "value")]), _get),

@@ -1,7 +1,7 @@
 """The curves as SVG files beside the page, drawn by what draws the demo's page.
 
 That page brings colours and type by its style; a file that stands alone has a style of its own, and a white ground, so
-that it can be read in a dark page too. Sizes are shown by their powers of ten.
+that it can be read in a dark page too. Sizes are shown by their powers of ten, and each axis has its name.
 """
 
 import math
@@ -16,7 +16,7 @@ from millstream.demo.page.svg import Series, line_chart
 COLORS = {REDIS: "#b3261e", NATIVE: "#1a5fb4", PYTHON: "#2e7d32"}
 STYLE = (
     "<style>text{font:12px sans-serif;fill:#444}.grid{stroke:#ddd}.line{fill:none;stroke-width:2}"
-    ".name{font-weight:600}</style><rect width='100%' height='100%' fill='#fff'/>"
+    ".name{font-weight:600}.axis{font-style:italic}</style><rect width='100%' height='100%' fill='#fff'/>"
 )
 
 
@@ -47,6 +47,8 @@ def picture(name: str, by_size: dict[str, Any]) -> str:
         if points:
             lines.append(Series(server, color, points))
     marks = [(math.log10(size), f"{size:,}") for size in sizes]
-    drawn = line_chart(lines, f"{name}: microseconds of processor a command", x_ticks=marks, unit=" us")
+    _, _, across = name.partition(" by ")
+    label, up = f"{name}: microseconds of processor a command", "processor time of one command"
+    drawn = line_chart(lines, label, x_ticks=marks, unit=" us", axes=(across, up))
     head, _, body = drawn.partition(">")
     return f"<svg xmlns='http://www.w3.org/2000/svg' {head.removeprefix('<svg ')}>{STYLE}{body}\n"

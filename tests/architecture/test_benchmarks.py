@@ -2,6 +2,9 @@
 
 import itertools
 import json
+import re
+import subprocess
+import sys
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -11,6 +14,7 @@ from bench.server import cases, goals, page, pictures
 from bench.server.__main__ import main
 
 from support.inprocess import World
+from support.source import ROOT
 
 
 def test_the_page_says_what_was_measured() -> None:
@@ -44,6 +48,23 @@ def test_a_place_that_takes_no_results_is_refused_before_measuring(
         main()
     assert ended.value.code == 2
     assert f"there is no folder {tmp_path / 'none'}" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("option", ["--entries", "--rounds"])
+def test_nothing_to_measure_is_refused(option: str) -> None:
+    """Of no entries there is no time of one: that would end in a division by zero, after the servers were started."""
+    words = [sys.executable, "bench/worker.py", option, "0", "--only", "throughput"]
+    found = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert found.returncode == 2
+    assert f"argument {option}: 0 is none: at least 1" in found.stderr
+
+
+def test_each_axis_of_a_curve_has_its_name() -> None:
+    """What is on it, and in which unit."""
+    rounds = {"redis-server": [{"micros": 1.0}], "native core": [{"micros": 2.0}]}
+    drawn = pictures.picture("XADD by length of the stream", {"1000": rounds, "3000": rounds})
+    names = re.findall(r'class="axis"[^>]*>([^<]+)<', drawn)
+    assert names == ["length of the stream", "processor time of one command"]
 
 
 def test_a_goal_is_reached_by_its_slowest_command() -> None:

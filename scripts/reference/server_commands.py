@@ -1,18 +1,12 @@
-"""Writes the command tables of docs/compatibility.md from the command table; run by ``make docs``.
-
-A test compares the page with the table, so it cannot fall behind.
-"""
+"""The tables of the server's commands: every command and option, since when Redis has it, and how ours stands."""
 
 from collections import defaultdict
-from pathlib import Path
 
 from millstream.commands import load_all
 from millstream.commands.table.spec import Command
 from millstream.commands.table.syntax import options, parse, shown
 from millstream.commands.table.table import TABLE
 
-PAGE = Path(__file__).parents[1] / "docs" / "compatibility.md"
-BEGIN, END = "<!-- begin: written by make docs -->\n", "<!-- end -->\n"
 HEAD = "| command | option | since | status | |\n|---|---|---|---|---|\n"
 
 
@@ -54,14 +48,3 @@ def status(row: Command) -> str:
 
 def _code(text: str) -> str:
     return f"`{text}`".replace("|", "\\|")
-
-
-def rewritten(page: str) -> str:
-    """The page with its tables made anew."""
-    head, _, rest = page.partition(BEGIN)
-    _, _, tail = rest.partition(END)
-    return head + BEGIN + tables() + END + tail
-
-
-if __name__ == "__main__":
-    PAGE.write_text(rewritten(PAGE.read_text()))

@@ -1,0 +1,6 @@
+"""Writes the blocks of the documents anew; run by ``make docs``."""
+
+from scripts.reference import blocks
+
+for page in blocks.pages():
+    page.write_text(blocks.rewritten(page.read_text()))

@@ -1,0 +1,52 @@
+"""Blocks of the documents that are written from the code, between two comments.
+
+A page names the block that it wants, and says nothing of its own there::
+
+    <!-- begin: metrics, written by make docs -->
+    <!-- end -->
+
+So a page is prose by hand around facts that cannot be old: a test writes each page anew and compares.
+"""
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+from scripts.reference import command_line, environment, errors, metrics, parameters, python, server_commands, spark
+
+DOCS = Path(__file__).parents[2] / "docs"
+
+BLOCKS: dict[str, Callable[[], str]] = {
+    "server commands": server_commands.tables,
+    "server parameters": parameters.table_of_parameters,
+    "server facts": parameters.table_of_facts,
+    "commands": command_line.reference,
+    "exit codes": command_line.exit_codes,
+    "environment variables": environment.variables,
+    "metrics of workers": metrics.of_workers,
+    "metrics of streams": metrics.of_streams,
+    "metrics of pipelines": metrics.of_pipelines,
+    "metrics of tracing": metrics.of_tracing,
+    "errors": errors.reference,
+    **spark.BLOCKS,
+    **python.BLOCKS,
+}
+
+_BLOCK = re.compile(
+    r"(?<=^<!-- begin: )([^,\n]+)(, written by make docs -->\n).*?(?=^<!-- end -->$)", re.DOTALL | re.MULTILINE
+)
+
+
+def rewritten(page: str) -> str:
+    """The text of a page with its blocks made anew.
+
+    Raises:
+        KeyError: there is no block of that name.
+    """
+    return _BLOCK.sub(lambda found: f"{found[1]}{found[2]}{BLOCKS[found[1]]()}", page)
+
+
+def pages() -> dict[Path, list[str]]:
+    """Pages with blocks, and their names."""
+    found = {page: [name for name, _ in _BLOCK.findall(page.read_text())] for page in sorted(DOCS.rglob("*.md"))}
+    return {page: names for page, names in found.items() if names}

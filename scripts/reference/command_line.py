@@ -1,0 +1,121 @@
+"""The reference of the command line: every command with its options, defaults, environment variables and exit codes."""
+
+import inspect
+import re
+import textwrap
+from collections.abc import Iterator
+
+import click
+from scripts.reference.markdown import code, prose, table
+
+from millstream.cli.main import main
+from millstream.cli.shared.output import EXIT_CODES
+
+#: A default that click does not know, as the help has it.
+_DEFAULT = re.compile(r" *\[default: (.*?)\]")
+
+
+def commands(found: click.Command = main, name: str = "millstream") -> Iterator[tuple[str, click.Command]]:
+    """Every command below one, itself included, in the order of the help."""
+    yield name, found
+    if isinstance(found, click.Group):
+        context = click.Context(found)
+        for word in found.list_commands(context):
+            inner = found.get_command(context, word)
+            assert inner is not None
+            yield from commands(inner, f"{name} {word}")
+
+
+def reference() -> str:
+    """A section for each command; those of a group below it."""
+    return "\n" + "\n".join(section(name, command) for name, command in commands() if name != "millstream") + "\n"
+
+
+def section(name: str, command: click.Command) -> str:
+    """One command: how it is called, what its help says, its options."""
+    context = click.Context(command, info_name=name)
+    parts = [f"{'#' * len(name.split())} {name}\n", f"```\n{usage(name, command, context)}\n```\n"]
+    parts += [help_text(command.help or "")]
+    if isinstance(command, click.Group):
+        parts.append(
+            table(["command", "meaning"], [(code(f"{name} {word}"), line) for word, line in lines(command, context)])
+        )
+    if options := [each for each in command.params if isinstance(each, click.Option) and not each.hidden]:
+        parts.append(table(["option", "default", "meaning"], [row(option, context) for option in options]))
+    if command.epilog:
+        parts.append(help_text(command.epilog))
+    return "\n".join(part for part in parts if part)
+
+
+def usage(name: str, command: click.Command, context: click.Context) -> str:
+    """The line of the help that begins with it."""
+    return " ".join([name, *command.collect_usage_pieces(context)])
+
+
+def lines(group: click.Group, context: click.Context) -> list[tuple[str, str]]:
+    """The commands of a group, each with a line."""
+    found = []
+    for word in group.list_commands(context):
+        inner = group.get_command(context, word)
+        assert inner is not None
+        found.append((word, prose(inner.get_short_help_str(limit=120))))
+    return found
+
+
+def row(option: click.Option, context: click.Context) -> tuple[str, str, str]:
+    """An option: its names with what it takes, its default, its text with its environment variable.
+
+    Raises:
+        ValueError: it has no help.
+    """
+    if not option.help:
+        raise ValueError(f"{context.info_name}: {option.opts[-1]} has no help")
+    extra = option.get_help_extra(context)
+    takes = "" if option.is_flag or option.count else f" {option.make_metavar(context).removesuffix(' RANGE')}"
+    in_words = _DEFAULT.search(option.help)
+    remarks = [prose(_DEFAULT.sub("", option.help))]
+    if option.multiple:
+        remarks.append("May be given more than once.")
+    if option.required:
+        remarks.append("Required.")
+    if "range" in extra:
+        remarks.append(f"Range: {code(extra['range'])}.")
+    if option.envvar:
+        names = [option.envvar] if isinstance(option.envvar, str) else option.envvar
+        remarks.append(f"Environment: {', '.join(map(code, names))}.")
+    words = [*option.opts, *option.secondary_opts]
+    return (
+        code(", ".join(sorted(words, key=lambda word: word.startswith("--"))) + takes),
+        code(default(extra) or (in_words[1] if in_words else "")),
+        " ".join(remarks),
+    )
+
+
+def default(extra: object) -> str:
+    """What the help shows as the default; empty where it says it in words or there is none."""
+    return str(extra["default"]) if isinstance(extra, dict) and "default" in extra else ""
+
+
+def help_text(text: str) -> str:
+    """Click's help as Markdown: what it leaves as it is laid out becomes a block of code."""
+    parts, kept = [], "\b\n"
+    for paragraph in inspect.cleandoc(text).split("\n\n"):
+        if not paragraph.startswith(kept):
+            parts.append(prose(paragraph) + "\n")
+            continue
+        block = paragraph.removeprefix(kept).replace(kept, "\n")
+        first, _, rest = block.partition("\n")
+        if first.endswith(":") and not first.startswith(" "):
+            parts.append(first + "\n")
+            block = rest
+        parts.append(f"```\n{textwrap.dedent(block).rstrip()}\n```\n")
+    return "\n".join(parts)
+
+
+def exit_codes() -> str:
+    """The codes that commands have in common."""
+    return (
+        "\n"
+        + table(["exit code", "what happened"], [(str(number), meaning) for number, meaning in EXIT_CODES.items()])
+        + "\n"
+    )

@@ -1,0 +1,56 @@
+"""The table of environment variables that users set, and those that processes of ours set for one another."""
+
+import re
+from pathlib import Path
+
+from scripts.reference.markdown import code, prose, table
+
+SOURCE = Path(__file__).parents[2] / "src"
+
+VARIABLES = {
+    "MILLSTREAM_URL": "the server, for every part: commands, workers, Spark, `millstream.connect`",
+    "REDIS_URL": "the same where MILLSTREAM_URL is not set",
+    "MILLSTREAM_REQUIREPASS": "password of the default user, for `millstream serve`",
+    "MILLSTREAM_CONTEXT": "the context to use, a named server (docs/contexts.md)",
+    "MILLSTREAM_COMPLETE_TIMEOUT": "seconds that completion by Tab waits for the server's names; 0.5 unless given",
+    "MILLSTREAM_CONSOLE_PASSWORD": "password that `millstream console` asks for",
+    "MILLSTREAM_CORE": "`python` or `native`: which core is used; `native` makes it an error if there is none",
+}
+#: Set by ``millstream run`` and the demo for the processes that they start, or by tests.
+INTERNAL = frozenset(
+    f"MILLSTREAM_{word}"
+    for word in [
+        "APP_DIR",
+        "DEMO_CONSUMER",
+        "DEMO_PREFIX",
+        "DEMO_RECEIPTS",
+        "DEMO_REPORTS",
+        "FAILPOINTS",
+        "GRACE",
+        "HEALTH",
+        "HEALTH_ALLOW",
+        "LIFELINE",
+        "LOG_LEVEL",
+        "READY",
+        "RUN_URL",
+        "SPARK",
+        "WORKER",
+    ]
+)
+
+
+def named(source: Path = SOURCE) -> set[str]:
+    """Every variable that the source names."""
+    texts = (path.read_text() for path in source.rglob("*.py"))
+    return {name for text in texts for name in re.findall(r"[\"']((?:MILLSTREAM|REDIS)_[A-Z_]+)[\"']", text)}
+
+
+def variables() -> str:
+    """The table.
+
+    Raises:
+        ValueError: the source names a variable that is neither described here nor one of ours.
+    """
+    if unknown := named() - set(VARIABLES) - INTERNAL:
+        raise ValueError(f"variables that nobody describes: {', '.join(sorted(unknown))}")
+    return "\n" + table(["variable", "meaning"], [(code(name), prose(says)) for name, says in VARIABLES.items()]) + "\n"

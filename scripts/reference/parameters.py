@@ -1,0 +1,35 @@
+"""The tables of CONFIG's parameters: those that can be set, and the facts that tools ask for."""
+
+from scripts.reference.markdown import code, prose, table
+
+from millstream.commands.context.config import PARAMETERS, Config, Parameter
+
+#: Where the page of the server says more.
+MORE = {
+    "requirepass": "see [Users](#users)",
+    "aclfile": "see [Users](#users)",
+    "auto-aof-rewrite-percentage": "see [how the log is kept small](#how-the-log-is-kept-small)",
+    "disk-free-floor": "see [when the disk is full](#when-the-disk-is-full-or-fails)",
+    "busy-reply-threshold": "see [scripts](scripting.md)",
+    "tls-port": "see [TLS](#tls)",
+}
+
+
+def table_of_parameters() -> str:
+    """Those that CONFIG SET changes."""
+    return _table([each for each in PARAMETERS.values() if each.mutable], "default")
+
+
+def table_of_facts() -> str:
+    """Those that it does not; their value where nothing is said at the start."""
+    return _table([each for each in PARAMETERS.values() if not each.mutable], "unless given")
+
+
+def _table(parameters: list[Parameter], head: str) -> str:
+    texts = Config().texts()
+    rows = [(code(each.name), texts[each.name] or "(none)", _says(each)) for each in parameters]
+    return "\n" + table(["parameter", head, "meaning"], rows) + "\n"
+
+
+def _says(each: Parameter) -> str:
+    return "; ".join(filter(None, (prose(each.says), MORE.get(each.name))))

@@ -1,0 +1,70 @@
+"""The tables of Spark's options, from where their names are declared."""
+
+from collections.abc import Callable
+
+from scripts.reference.markdown import code, prose, table
+
+from millstream.spark.options.names import APPEND, BATCH, GROUP, OPTIONS, STREAM, VIEW, WRITE, Option
+
+#: Option -> where a page says more.
+MORE = {
+    "failOnDataLoss": "[what is lost and what is not](explanation.md#exactly-once-and-its-limits)",
+    "group": "[show a query's progress](how-to.md#show-a-querys-progress-to-redis-tools)",
+    "readFrom": "[read from replicas](how-to.md#read-from-replicas)",
+    "archive": "[the archive](../archive.md)",
+    "view": "[views](#views)",
+    "mode": "[mode `group`](#options-of-mode-group)",
+}
+
+
+def reading() -> str:
+    """Options of ``load()``."""
+    return _table(BATCH, STREAM)
+
+
+def writing() -> str:
+    """Options of ``save()`` and ``start()``."""
+    return _table(WRITE, APPEND)
+
+
+def of_groups() -> str:
+    """Options of mode ``group``: its own with their text, the others by name."""
+    known = [name for name, each in OPTIONS.items() if GROUP in each.uses]
+    own = [name for name in known if set(OPTIONS[name].uses) == {GROUP}]
+    rows = [[code(name), OPTIONS[name].default, _says(name, OPTIONS[name])] for name in own]
+    rows.append([", ".join(code(name) for name in known if name not in own), "", "as above"])
+    return "\n" + table(["option", "default", "meaning"], rows) + "\n"
+
+
+def of_views() -> str:
+    """Options of views."""
+    known = [code(name) for name, each in OPTIONS.items() if VIEW in each.uses]
+    return "\nOptions: " + ", ".join(known) + ".\n\n"
+
+
+def _table(*uses: str) -> str:
+    rows = [
+        (code(name), _kind(each, *uses), each.default, _says(name, each))
+        for name, each in OPTIONS.items()
+        if set(each.uses) & set(uses)
+    ]
+    return "\n" + table(["option", "kind", "default", "meaning"], rows) + "\n"
+
+
+def _kind(each: Option, one: str, other: str) -> str:
+    both = one in each.uses and other in each.uses
+    if one == WRITE:
+        return "both" if one in each.uses else "batch"
+    return "both" if both else one if one in each.uses else other
+
+
+def _says(name: str, each: Option) -> str:
+    return "; ".join(filter(None, (prose(each.says), MORE.get(name))))
+
+
+BLOCKS: dict[str, Callable[[], str]] = {
+    "spark options for reading": reading,
+    "spark options for writing": writing,
+    "spark options of mode group": of_groups,
+    "spark options of views": of_views,
+}

@@ -1,0 +1,129 @@
+"""The reference is written from the code: it is current, complete, and what is left undocumented ends its writing."""
+
+import ast
+from pathlib import Path
+
+import click
+import pytest
+from scripts.reference import blocks, command_line, environment, errors, python
+
+from millstream.worker.monitoring.metrics import family
+from support.source import ROOT, modules
+
+PAGES = blocks.pages()
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
+def test_a_page_says_what_the_code_says(page: Path) -> None:
+    """Who changes the code runs ``make docs``; nobody edits what stands between the two comments."""
+    assert page.read_text() == blocks.rewritten(page.read_text())
+
+
+def test_every_block_is_on_one_page() -> None:
+    """Nothing that can be written is forgotten, and nothing stands twice."""
+    assert sorted(name for names in PAGES.values() for name in names) == sorted(blocks.BLOCKS)
+
+
+def test_a_page_cannot_ask_for_a_block_that_is_not_there() -> None:
+    """A misspelt name is an error and not an empty table; a page without blocks is left alone."""
+    assert blocks.rewritten("# One\n") == "# One\n"
+    with pytest.raises(KeyError, match="none"):
+        blocks.rewritten("<!-- begin: none, written by make docs -->\n<!-- end -->\n")
+
+
+def test_commands_of_the_server_are_there_with_their_options() -> None:
+    """The page says of every command and option since when Redis has it, and how ours stands."""
+    page = (ROOT / "docs/compatibility.md").read_text()
+    assert "| XREADGROUP |" in page
+    assert "| | `CLAIM` | 8.4.0 | same |" in page
+    assert "| limited: BYLEX is not there |" in page
+    assert "| BGSAVE | | 1.0.0 | [differs](#saving) |" in page
+
+
+def test_every_command_is_there_with_every_option() -> None:
+    """Each subcommand has its heading, and below it each option; what is shown in the help only would be missed."""
+    page = (ROOT / "docs/reference/command-line.md").read_text()
+    for name, command in command_line.commands():
+        if name == "millstream":
+            continue
+        _, heading, rest = page.partition(f"\n{'#' * len(name.split())} {name}\n")
+        assert heading, name
+        section = rest.partition("\n## ")[0].partition("\n### ")[0]
+        options = [option for option in command.params if isinstance(option, click.Option) and not option.hidden]
+        assert [word for option in options for word in option.opts if word not in section] == [], name
+
+
+def test_an_option_without_help_is_an_error() -> None:
+    """Its name alone documents nothing."""
+    option, bare = click.Option(["--one"], help="One."), click.Option(["--two"])
+    context = click.Context(click.Command("count", params=[option, bare]), info_name="millstream count")
+    assert command_line.row(option, context) == ("`--one TEXT`", "", "One.")
+    with pytest.raises(ValueError, match="millstream count: --two has no help"):
+        command_line.row(bare, context)
+
+
+def test_help_keeps_what_it_has_laid_out() -> None:
+    """Examples become code, sentences stay sentences, and no mark of Markdown or HTML is made by chance."""
+    shown = command_line.help_text("Count <these> with *.\n\n\b\nExamples:\n  millstream count\n\nSee `a_b*`.")
+    assert shown == "Count &lt;these> with \\*.\n\nExamples:\n\n```\nmillstream count\n```\n\nSee `a_b*`.\n"
+
+
+def test_every_metric_is_declared() -> None:
+    """A family is made from its declaration only, and there is none of a name that nobody declared."""
+    makers = {"CounterMetricFamily", "GaugeMetricFamily", "HistogramMetricFamily", "InfoMetricFamily"}
+    made = [
+        module.place
+        for module in modules(ROOT / "src")
+        if "MetricFamily" in module.text
+        for node in ast.walk(module.tree)
+        if isinstance(node, ast.alias) and node.name in makers
+    ]
+    assert set(made) == {"src/millstream/worker/monitoring/metrics.py"}
+    with pytest.raises(KeyError):
+        family("millstream_undeclared")
+
+
+def test_an_argument_without_a_text_is_an_error() -> None:
+    """Every public name of the package says what each of its arguments is."""
+
+    def documented(one: int, two: str = "x") -> None:
+        """Do it.
+
+        Args:
+            one: how often.
+            two: what,
+                in two lines.
+        """
+
+    def left_out(one: int) -> None:
+        """Do it."""
+
+    assert python.arguments("f", documented) == [("`one`", "", "how often."), ("`two`", "`'x'`", "what, in two lines.")]
+    with pytest.raises(ValueError, match="f: the docstring says nothing of 'one'"):
+        python.arguments("f", left_out)
+
+
+def test_an_error_without_advice_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each class says when it is raised and what to do; the classes are those of the tree in errors.py."""
+    every = errors.classes()
+    tree = (ROOT / "src/millstream/errors.py").read_text().partition('"""\n')[0]
+    assert [name for name in every if name not in tree] == []
+    bare = errors.ErrorClass("BareError", "MillstreamError", "millstream.errors", "Something is wrong.", None)
+    monkeypatch.setattr(errors, "classes", lambda: {**every, "BareError": bare})
+    with pytest.raises(ValueError, match="BareError"):
+        errors.reference()
+
+
+def test_texts_of_errors_are_those_of_the_source() -> None:
+    """What is filled in is three dots, over several lines too; a text that is made elsewhere is none."""
+    source = ast.parse("raise A('plain')\nraise B(f'none is {x!r}: ' + 'use y')\nraise C(text)\nraise D(f'{a}{b}')")
+    assert list(errors.raised(source)) == [("A", "plain"), ("B", "none is ...: use y")]
+    page = (ROOT / "docs/reference/errors.md").read_text()
+    assert "- `there is no parameter ...; the parameters are: ...`\n" in page
+
+
+def test_every_environment_variable_is_known(tmp_path: Path) -> None:
+    """One that the source names and no table has would be found."""
+    assert environment.named() == set(environment.VARIABLES) | environment.INTERNAL
+    (tmp_path / "x.py").write_text('os.environ["MILLSTREAM_NEW"]')
+    assert environment.named(tmp_path) == {"MILLSTREAM_NEW"}

@@ -1,0 +1,135 @@
+"""The documents as a site: every page is in the nav, nothing is loaded from elsewhere, and llms.txt lists it all."""
+
+import re
+from collections.abc import Iterator
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+from mkdocs.commands.build import build
+from mkdocs.config import load_config
+from mkdocs.exceptions import Abort
+from scripts import site_hooks
+
+from support.source import ROOT
+
+DOCS = ROOT / "docs"
+
+# What the theme itself still uses of Python and its libraries
+pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
+
+
+def built(site: Path, **options: object) -> Path:
+    """The site, built as ``make site`` does, with options in place of those of mkdocs.yml."""
+    config = load_config(str(ROOT / "mkdocs.yml"), strict=True, site_dir=str(site), **options)
+    config.plugins.on_startup(command="build", dirty=False)
+    build(config)
+    return site
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _quiet() -> Iterator[None]:
+    """The theme's advice about its successor is no warning of ours."""
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setenv("NO_MKDOCS_2_WARNING", "1")
+        yield
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The whole site; a link, an anchor or a page that is nowhere would have ended its making."""
+    return built(tmp_path_factory.mktemp("site"))
+
+
+BESIDE = [{"Home": "index.md"}, {"Project": sorted(set(site_hooks.BESIDE.values()) - {"index.md"})}]
+
+
+class Addresses(HTMLParser):
+    """What a page has the browser load, and where its links lead."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.loaded: list[str] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        named = dict(attrs)
+        is_loaded = tag in {"script", "img", "iframe", "source"} or (
+            tag == "link" and (named.get("rel") or "") not in {"canonical", "next", "prev", "alternate"}
+        )
+        self.loaded += [value for key in ("src", "href") if is_loaded and (value := named.get(key))]
+
+
+def loaded_from_elsewhere(page: Path) -> list[str]:
+    """Scripts, styles, fonts and pictures of a page that are no files of the site."""
+    addresses = Addresses()
+    addresses.feed(page.read_text())
+    return [each for each in addresses.loaded if re.match(r"[a-z]+:|//", each)]
+
+
+def test_nothing_is_loaded_from_elsewhere(site: Path, tmp_path: Path) -> None:
+    """A reader's browser asks nobody but the site's own server; and the check sees a font that is fetched."""
+    pages = list(site.rglob("*.html"))
+    assert len(pages) > 60
+    assert [each for page in pages for each in loaded_from_elsewhere(page)] == []
+    (tmp_path / "page.html").write_text(
+        '<link rel="stylesheet" href="https://fonts.example/css"><a href="https://x">x</a>'
+    )
+    assert loaded_from_elsewhere(tmp_path / "page.html") == ["https://fonts.example/css"]
+
+
+def test_every_document_is_a_page(site: Path) -> None:
+    """Nothing that is written for users is left out of the site; docs/README.md is the home page's other form."""
+    documents = {page.relative_to(DOCS) for page in DOCS.rglob("*.md")} - {Path("README.md")}
+    pages = {page.relative_to(site) for page in site.rglob("*.md")}
+    beside = {Path(page) for page in site_hooks.BESIDE.values()}
+    assert pages == documents | beside
+
+
+def test_llms_txt_lists_every_page(site: Path) -> None:
+    """Each line leads to a page's Markdown and says what is there, once; the whole of it is in one file too."""
+    rows = re.findall(r"^- \[(.+)\]\((\S+)\): (.+)$", (site / "llms.txt").read_text(), flags=re.MULTILINE)
+    pages = sorted(page.relative_to(site).as_posix() for page in site.rglob("*.md"))
+    assert sorted(path for _, path, _ in rows) == pages
+    whole = (site / "llms-full.txt").read_text()
+    assert [path for path in pages if (site / path).read_text().strip() not in whole] == []
+
+
+def test_code_in_tables_is_shown_without_marks_of_a_forge(site: Path) -> None:
+    """A bar in a table's code is written with a backslash for the forge, which does not show it; nor does the site."""
+    page = (site / "compatibility/index.html").read_text()
+    assert "[KEEPREF | DELREF | ACKED]" in page
+    assert "\\|" not in page
+
+
+def test_what_leads_nowhere_ends_the_build(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """The strict build names each fault: links, anchors, pictures from elsewhere, pages that the nav leaves out."""
+    docs = tmp_path / "docs"
+    docs.mkdir()
+    (docs / "one.md").write_text("# One\n\n[a](two.md) [b](#there) ![c](https://example.org/c.png)\n")
+    (docs / "three.md").write_text("# Three\n")
+    nav = [*BESIDE, {"One": "one.md"}]
+    with pytest.raises(Abort, match="in strict mode"):
+        built(tmp_path / "site", docs_dir=str(docs), nav=nav)
+    assert all(fault in caplog.text for fault in ("'two.md'", "'#there'", "https://example.org/c.png", "three.md"))
+
+
+def test_a_pattern_of_the_nav_is_its_pages(tmp_path: Path) -> None:
+    """A new guide is in the nav by being there, in the order of the alphabet, unless the nav names it."""
+    for name in ("b", "a", "titled", "README"):
+        (tmp_path / f"{name}.md").touch()
+    nav = [{"Guides": ["*.md"]}, {"Reference": [{"A title": "titled.md"}]}]
+    pages = [{"Guides": ["a.md", "b.md"]}, {"Reference": [{"A title": "titled.md"}]}]
+    assert site_hooks.expanded(nav, tmp_path) == pages
+
+
+def test_links_between_files_become_links_between_pages() -> None:
+    """Into docs/, out of it, to a heading; what has no page is shown as its name, and code is left as it is."""
+    pages = {"index.md", "project/SECURITY.md", "server.md", "worker/tutorial.md"}
+    linked = site_hooks.linked
+    assert linked("[a](docs/server.md#users)", "index.md", pages) == "[a](server.md#users)"
+    assert linked("[a](../../README.md#x)", "worker/tutorial.md", pages) == "[a](../index.md#x)"
+    assert linked("[a](../docs/README.md)", "server.md", pages) == "[a](index.md)"
+    assert linked("[a](docs/server.md)", "project/SECURITY.md", pages) == "[a](../server.md)"
+    assert linked("[the licence](LICENSE)", "index.md", pages) == "the licence"
+    assert linked("```\n[a](LICENSE)\n```", "index.md", pages) == "```\n[a](LICENSE)\n```"
+    assert linked("[a](none.md)", "index.md", pages) == "[a](none.md)"

@@ -1,0 +1,136 @@
+"""The pages on coming from another library: the job is done by their program as by ours, as both are printed there."""
+
+import asyncio
+import importlib
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+import taskiq.api
+from celery.contrib.testing.worker import start_worker
+from rq import SimpleWorker
+
+from millstream.worker import testing
+from support.readme import block
+from support.servers import ServerProcess, millstream_server, redis_server
+from support.waiting import aeventually, eventually
+
+pytest_plugins = ["pytester"]
+
+WRITTEN = "redis://localhost:6379/0"
+
+# What these libraries call of redis-py is theirs, and so are the connections that they leave to the collector
+pytestmark = [
+    pytest.mark.filterwarnings("ignore::DeprecationWarning"),
+    pytest.mark.filterwarnings("ignore::ResourceWarning"),
+    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
+]
+
+
+class Programs:
+    """The programs of the pages as modules, with what they print.
+
+    Args:
+        folder: in which they are written down.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.printed: list[str] = []
+
+    def load(self, page: str, name: str, url: str) -> ModuleType:
+        """The program of a page that begins with ``# name.py``, with this server in place of the written one."""
+        text = block("python", f"# {name}.py", page=f"docs/{page}.md")
+        (self.folder / f"{name}.py").write_text(text.replace(WRITTEN, url))
+        importlib.invalidate_caches()
+        sys.modules.pop(name, None)
+        module = importlib.import_module(name)
+        module.print = self.printed.append  # type: ignore[attr-defined]  # what the program calls
+        return module
+
+
+@pytest.fixture
+def programs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Programs]:
+    """Programs in a folder of their own, forgotten afterwards."""
+    monkeypatch.syspath_prepend(tmp_path)
+    before = set(sys.modules)
+    yield Programs(tmp_path)
+    for name in set(sys.modules) - before:
+        if Path(str(getattr(sys.modules[name], "__file__", ""))).parent == tmp_path:
+            del sys.modules[name]
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
+    """Our server, which celery and taskiq use as well."""
+    with millstream_server(tmp_path_factory.mktemp("moving")) as found:
+        yield found
+
+
+async def ours(programs: Programs, page: str, url: str) -> None:
+    """The program of ours on a page bills the order; a first failure is tried again."""
+    module = programs.load(page, "shop", url)
+    async with testing.run(module.app) as broker:
+        await broker.publish("orders", {"order": 7, "amount": 3.5})
+        await broker.run_until_idle()
+    assert programs.printed == ["billing 7: 3.50"]
+
+
+async def test_from_celery(server: ServerProcess, programs: Programs) -> None:
+    """The task and the handler print the same; celery's is called as the page says."""
+    module = programs.load("from-celery", "celery_shop", server.url)
+    module.app.conf.update(worker_hijack_root_logger=False, worker_redirect_stdouts=False)  # as pytest has them
+    with start_worker(module.app, pool="solo", perform_ping_check=False, loglevel="WARNING", shutdown_timeout=20):
+        module.bill.delay(7, 3.5)
+        eventually(lambda: programs.printed, 30, what="celery has billed")
+    assert programs.printed == ["billing 7: 3.50"]
+    programs.printed.clear()
+    await ours(programs, "from-celery", server.url)
+
+
+async def test_from_taskiq(server: ServerProcess, programs: Programs) -> None:
+    """The task and the handler print the same; taskiq's is sent as the page says."""
+    module = programs.load("from-taskiq", "taskiq_shop", server.url)
+    await module.broker.startup()
+    receiver = asyncio.create_task(taskiq.api.run_receiver_task(module.broker))
+    try:
+        await module.bill.kiq(7, 3.5)
+        await aeventually(lambda: programs.printed)
+    finally:
+        receiver.cancel()
+        await asyncio.gather(receiver, return_exceptions=True)
+        await module.broker.shutdown()
+    assert programs.printed == ["billing 7: 3.50"]
+    programs.printed.clear()
+    await ours(programs, "from-taskiq", server.url)
+
+
+@pytest.mark.realserver
+async def test_from_rq(tmp_path: Path, programs: Programs) -> None:
+    """The job and the handler print the same; RQ's worker needs Redis, on which ours works as well."""
+    with redis_server(tmp_path) as found:
+        module = programs.load("from-rq", "rq_shop", found.url)
+        module.order(7, 3.5)
+        SimpleWorker([module.queue], connection=module.queue.connection).work(burst=True, logging_level="ERROR")
+        module.queue.connection.close()
+        assert programs.printed == ["billing 7: 3.50"]
+        programs.printed.clear()
+        module = programs.load("from-rq", "shop", found.url)
+        async with module.app.running():
+            await asyncio.to_thread(module.order, 7, 3.5)
+            await aeventually(lambda: programs.printed)
+        module.app.close_sync()
+    assert programs.printed == ["billing 7: 3.50"]
+
+
+def test_from_fakeredis(pytester: pytest.Pytester) -> None:
+    """Both tests of the page pass as they stand."""
+    for name in ("test_with_fakeredis", "test_with_millstream"):
+        text = block("python", f"# {name}.py", page="docs/from-fakeredis.md")
+        pytester.makepyfile(**{name: text})
+    pytester.makeconftest('pytest_plugins = ["millstream.testing"]')
+    pytester.runpytest_inprocess("-p", "no:cacheprovider", "-p", "no:xdist", "-p", "no:asyncio").assert_outcomes(
+        passed=2
+    )

@@ -1,0 +1,239 @@
+"""``docs/how-to``: every command line and program on the pages runs where what they are about has happened."""
+
+import json
+import re
+import shlex
+import signal
+import time
+import urllib.request
+from pathlib import Path
+from typing import Any
+
+import pytest
+import redis
+from click.testing import CliRunner
+
+from millstream import Retry
+from millstream.cli.main import main
+from millstream.cli.shared.output import EXIT_CODES
+from millstream.client.dead_letter.letter import DeadLetter, pack
+from support.ports import free_port
+from support.reader import Reader
+from support.readme import block
+from support.servers import ServerProcess
+from support.source import ROOT
+from support.waiting import eventually
+
+PAGES = sorted((ROOT / "docs/how-to").glob("*.md"))
+WEB = "docs/how-to/web-frameworks.md"
+AROUND = """
+from typing import Any
+from millstream import App, Message, StreamSub
+app = App()
+"""
+BAD_NEWS = "millstream check"
+"""What ends with another code than 0 where something is wrong, which is its purpose."""
+
+
+def lines() -> list[Any]:
+    """Every line of shell on the pages, but those that start servers."""
+    found = []
+    for page in PAGES:
+        for text in re.findall(r"```sh\n(.*?)```", page.read_text(), re.DOTALL):
+            commands = [line.strip() for line in text.splitlines() if line.strip()]
+            if page.name != Path(WEB).name:
+                found += [pytest.param(line, id=f"{page.stem}: {line}") for line in commands]
+    return found
+
+
+def inline() -> list[Any]:
+    """Every command line within the text, its options at least."""
+    texts = {text for page in PAGES for text in re.findall(r"`(millstream [a-z]+ [^`]+)`", page.read_text())}
+    return [pytest.param(text, id=text) for text in sorted(texts) if "..." not in text and "serve" not in text]
+
+
+def something_happened(client: redis.Redis, now_ms: int) -> None:
+    """A group that is behind, pending entries of a consumer that is gone, some of them old, a dead letter."""
+    client.flushall()
+    for number in range(1, 4):
+        client.xadd("orders", {"amount": 100 * number}, id=f"{number}-0")
+    for number in range(4):
+        client.xadd("orders", {"amount": number}, id=f"{now_ms - 1000 + number}-0")
+    client.xgroup_create("orders", "billing", id="0")
+    client.xreadgroup("billing", "web-1", {"orders": ">"}, count=2)
+    client.xreadgroup("billing", "web-1", {"orders": "0"}, count=2)
+    letter: Any = DeadLetter(("amount", "x"), "orders", "1-0", "billing", "web-1", 5, "error", "E: x", "T", 1, 1001)
+    client.execute_command("XADD", "orders:dead", "5-0", *pack(letter))
+
+
+@pytest.mark.parametrize("line", lines())
+def test_each_line_runs(
+    both_servers: list[ServerProcess], line: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As printed, and on both servers; it says something."""
+    monkeypatch.chdir(tmp_path)
+    for number, server in enumerate(both_servers):
+        with server.client() as client:
+            something_happened(client, time.time_ns() // 1_000_000)
+        words = shlex.split(line)
+        assert words[0] == "millstream"
+        if "--to" in words and words[2] == "export":
+            words[-1] += str(number)
+        runner = CliRunner(env={"MILLSTREAM_URL": server.url})
+        if words[2] == "resume":
+            runner.invoke(main, [*words[1:2], "pause", *words[3:], "--reason", "as above"])
+        done = runner.invoke(main, words[1:])
+        assert done.exit_code == 0 or (line.startswith(BAD_NEWS) and done.exit_code in EXIT_CODES), done.output
+        assert done.output
+
+
+@pytest.mark.parametrize("text", inline())
+def test_each_command_in_the_text_has_its_options(text: str) -> None:
+    """The command is there, and so are its options; the values are the reader's."""
+    words = shlex.split(text)[1:]
+    command: Any = main
+    while hasattr(command, "commands") or hasattr(command, "list_commands"):
+        command = command.get_command(None, words.pop(0))
+        assert command is not None, text
+    options = {word for one in command.params for word in one.opts}
+    assert {word for word in words if word.startswith("--")} <= options
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        pytest.param(text, id=f"{page.stem}-{at}")
+        for page in PAGES
+        if page.name != Path(WEB).name
+        for at, text in enumerate(re.findall(r"```python\n(.*?)```", page.read_text(), re.DOTALL))
+    ],
+)
+def test_each_program_can_be_written_down(text: str) -> None:
+    """Names and options are those there are: each block runs up to its registration."""
+    exec(compile(AROUND + text, "document", "exec"), {"__name__": "document"})
+
+
+def test_the_page_of_choices_is_right_about_retries() -> None:
+    """How long an entry is tried, by the policy itself."""
+    page = (ROOT / "docs/how-to/what-to-choose.md").read_text()
+
+    def longest(policy: Retry) -> float:
+        unspread = Retry(max_deliveries=policy.max_deliveries, jitter=False)
+        return sum(unspread.delay(number, 1.0) for number in range(1, policy.max_deliveries))
+
+    assert longest(Retry()) == 7.5
+    assert "over 8 seconds at most" in page
+    assert round(longest(Retry(max_deliveries=20)) / 60) == 54
+    assert "for 54 minutes at most" in page
+
+
+def test_the_program_that_moves_a_queue_moves_it(
+    both_servers: list[ServerProcess], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In order, whatever the bytes."""
+    for server in both_servers:
+        monkeypatch.setenv("MILLSTREAM_URL", server.url)
+        made: dict[str, Any] = {"__name__": "document"}
+        text = block("python", "# move_queue.py", page="docs/how-to/lists-and-pubsub.md")
+        exec(compile(text, "document", "exec"), made)
+        with server.client() as client:
+            client.flushall()
+            client.lpush("jobs", b"one", b"two", b"\xff")
+            assert made["move"](client, "jobs", "orders") == 3
+            assert [fields[b"data"] for _, fields in client.xrange("orders")] == [b"one", b"two", b"\xff"]
+            assert client.llen("jobs") == 0
+
+
+# ------------------------------------------------------------------ web frameworks
+
+
+def post(url: str, item: str) -> str:
+    """Order one; the id of its entry."""
+    body = json.dumps({"item": item}).encode()
+    asked = urllib.request.Request(f"{url}/orders", body, {"content-type": "application/json"})
+    with urllib.request.urlopen(asked, timeout=10) as answer:
+        assert answer.status == 202
+        found: dict[str, str] = json.load(answer)
+        return found["entry"]
+
+
+@pytest.fixture
+def reader(both_servers: list[ServerProcess], tmp_path: Path) -> Reader:
+    """Somebody with an empty folder and our server."""
+    with both_servers[0].client() as client:
+        client.flushall()
+    return Reader(tmp_path, both_servers[0].url, DJANGO_SETTINGS_MODULE="shop.settings")
+
+
+@pytest.mark.process
+def test_fastapi_publishes_and_works_in_one_process(reader: Reader) -> None:
+    """A request becomes an entry, which the same process handles."""
+    (reader.folder / "web_fastapi.py").write_text(block("python", "# web_fastapi.py", page=WEB))
+    url = f"http://127.0.0.1:{(port := free_port())}"
+    with reader.starts(f"uvicorn web_fastapi:web --port {port}", "web.log") as (running, log):
+        entry = eventually(lambda: post(url, "tea"), what="uvicorn answers")
+        assert entry.endswith(("-0", "-1"))
+
+        def finished() -> bool:
+            with urllib.request.urlopen(f"{url}/done", timeout=10) as answer:
+                return bool(json.load(answer) == ["tea"])
+
+        eventually(finished, what="the tea is billed")
+        running.send_signal(signal.SIGTERM)
+        running.wait(timeout=30)
+        assert "Application shutdown complete" in log.read_text()
+
+
+@pytest.mark.process
+def test_flask_publishes_and_a_worker_has_its_application(reader: Reader) -> None:
+    """The handler runs within the application's context."""
+    (reader.folder / "web_flask.py").write_text(block("python", "# web_flask.py", page=WEB))
+    served, worked = block("sh", "flask --app", page=WEB).splitlines()
+    port = free_port()
+    with (
+        reader.starts(served.replace("8000", str(port)), "web.log"),
+        reader.runs(worked) as log,
+    ):
+        eventually(lambda: post(f"http://127.0.0.1:{port}", "tea"), what="Flask answers")
+        eventually(lambda: "billing tea in EUR" in log.read_text(), what="the tea is billed")
+
+
+SETTINGS = """
+SECRET_KEY = "x"
+ROOT_URLCONF = "shop.urls"
+ALLOWED_HOSTS = ["*"]
+INSTALLED_APPS = ["django.contrib.contenttypes", "django.contrib.auth"]
+DATABASES = {"default": {"ENGINE": "django.db.backends.sqlite3", "NAME": "shop.sqlite"}}
+"""
+URLS = 'from django.urls import path\nfrom shop.views import order\nurlpatterns = [path("orders", order)]\n'
+
+
+@pytest.mark.process
+def test_django_publishes_and_a_worker_uses_its_models(reader: Reader) -> None:
+    """The handler's rows are in the project's database."""
+    shop = reader.folder / "shop"
+    shop.mkdir()
+    for name, text in {
+        "__init__.py": "",
+        "settings.py": SETTINGS,
+        "urls.py": URLS,
+        "events.py": block("python", "# shop/events.py", page=WEB),
+        "views.py": block("python", "# shop/views.py", page=WEB),
+    }.items():
+        (shop / name).write_text(text)
+    reader.types("django-admin migrate")
+    worked = block("sh", "DJANGO_SETTINGS_MODULE", page=WEB).splitlines()[1]
+    port = free_port()
+    with reader.starts(f"django-admin runserver --noreload {port}", "web.log"), reader.runs(worked) as log:
+        eventually(lambda: post(f"http://127.0.0.1:{port}", "tea"), what="Django answers")
+        eventually(lambda: "billing tea" in log.read_text(), what="the tea is billed")
+    assert "tea" in reader.types(
+        "django-admin shell -c 'from django.contrib.auth.models import Group; print(Group.objects.all())'"
+    )
+
+
+def test_the_table_names_every_page() -> None:
+    """A page that nobody can find is not there."""
+    table = (ROOT / "docs/how-to/README.md").read_text()
+    assert {page.name for page in PAGES} - {"README.md"} <= set(re.findall(r"\(([a-z-]+\.md)\)", table))
+    assert all(len(page.read_text().splitlines()) <= 150 for page in PAGES)
