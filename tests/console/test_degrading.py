@@ -124,6 +124,20 @@ def test_a_user_who_may_not_see_groups_sees_the_stream(server: ServerProcess, cl
     assert {found.figure: found.why for found in measure(seen)} == dict.fromkeys(GROUP_FIGURES, one.missing["groups"])
 
 
+@pytest.mark.process
+def test_a_real_server_without_counters(redis6_process: ServerProcess) -> None:
+    """As it is told above of one that is made to look older, and the group is set to a place and read on there."""
+    with redis6_process.client() as client:
+        client.flushall()
+        fill(client)
+    seen: StreamsSeen = look(Line(redis6_process.url), streams.overview)
+    (one,) = seen.streams
+    assert {group.name: group.lag.entries for group in one.groups} == {"audit": 10, "billing": None, "mail": 0}
+    assert one.groups[1].lag.reason == "no-counters"
+    found: GroupSeen = look(Line(redis6_process.url), lambda line: groups.read_group(line, "orders", "billing"))
+    assert (found.group.lag.entries, found.group.pending) == (6, 4)
+
+
 def test_without_counters_no_finding_is_made_of_it(server: ServerProcess, client: redis.Redis) -> None:
     """Every group of such a server would have it, for ever; its number says why it is not known."""
     fill(client)
