@@ -116,7 +116,7 @@ def _in_our_form(ctx: Context, payload: bytes) -> bytes:
     "[FREQ frequency:integer]@5.0.0",
     summary="Makes a key from what DUMP answered.",
     acl="dangerous",
-    limited="no payloads of modules, nor of hashes whose fields have times to live",
+    limited="payloads of strings, lists, sets, hashes, sorted sets and streams",
     differs="dumps",
 )
 def restore(ctx: Context, argv: list[bytes]) -> Reply:
