@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from millstream.node.durability.group_commit import Fsync
     from millstream.node.journal import Journal
     from millstream.node.log.rewriting import Rewriter
+    from millstream.node.primary import Primary
     from millstream.node.scripting.scripts import Scripts
     from millstream.node.stats import NodeStats
     from millstream.persistence.log import Log
@@ -47,6 +48,7 @@ class NodeFacts:
         keyspace: the data.
         journal: whether the disk takes writes.
         scripts: what is kept of scripts.
+        primary: the replicas.
         surroundings: of the shell around the node.
     """
 
@@ -56,6 +58,7 @@ class NodeFacts:
     keyspace: "Keyspace"
     journal: "Journal"
     scripts: "Scripts"
+    primary: "Primary"
     surroundings: Surroundings = field(default_factory=Surroundings)
 
     def last_save(self) -> int:
@@ -65,6 +68,7 @@ class NodeFacts:
     def reset(self) -> None:
         """CONFIG RESETSTAT."""
         self.stats.reset()
+        self.primary.reset()
         self.surroundings.shell.reset()
         self.accounts.reset_counts()
 
@@ -105,6 +109,7 @@ class NodeFacts:
             shell=around.shell,
             machine=around.machine(),
             scripts=self.scripts.facts(),
+            replication=self.primary.facts(),
             log=replace(around.log(), last_save=self.last_save()),
         )
 
