@@ -8,8 +8,10 @@ import pytest
 from redis.exceptions import ResponseError
 
 from millstream.engine.keyspace import Value
-from millstream.engine.serialization import dump, plain, rdb, rdb_bulk
+from millstream.engine.serialization import dump, plain
 from millstream.engine.serialization.plain import MalformedError
+from millstream.engine.serialization.rdb import bulk as rdb_bulk
+from millstream.engine.serialization.rdb import payload as rdb
 from millstream.engine.streams.nodes import encode_entry
 from millstream.engine.streams.stream import Stream
 from millstream.replies import Error, Simple

@@ -9,8 +9,9 @@ from engine.group_twins import seen as group_seen
 from engine.group_twins import step as group_step
 from engine.twins import Twins, native, seen
 from engine.twins import step as store_step
-from millstream.engine.serialization import bulk, rdb_bulk
+from millstream.engine.serialization import bulk
 from millstream.engine.serialization.plain import OLDEST, MalformedError
+from millstream.engine.serialization.rdb import bulk as rdb_bulk
 from millstream.engine.streams.group import PyGroup
 from millstream.engine.streams.listpack import back_length
 

@@ -10,8 +10,9 @@ import pytest
 
 from engine.dump_twins import compressed_told, listpacks_told, records_told, some_node, whole_and_damaged
 from engine.twins import native
-from millstream.engine.serialization import plain, rdb_bulk
+from millstream.engine.serialization import plain
 from millstream.engine.serialization.plain import MalformedError
+from millstream.engine.serialization.rdb import bulk as rdb_bulk
 from support import campaign
 
 

@@ -1,4 +1,4 @@
-/* What takes time in a payload of Redis's: millstream/engine/serialization/rdb_bulk.py, whose texts hold here.
+/* What takes time in a payload of Redis's: millstream/engine/serialization/rdb/bulk.py, whose texts hold here.
  *
  * Invariants: that of dumps.h. What is made of bytes that are then refused is dropped, or (a group) of no use to the
  * caller, who drops it.
@@ -40,15 +40,17 @@ static void make_crc_tables(void)
         }
 }
 
-PyObject *crc64(PyObject *Py_UNUSED(self), PyObject *object)
+/* crc64(data, crc=0): an unsigned number of 64 bits, whatever else an int is cut to */
+PyObject *crc64(PyObject *Py_UNUSED(self), PyObject *args)
 {
     Py_buffer data;
-    if (PyObject_GetBuffer(object, &data, PyBUF_SIMPLE) < 0)
+    unsigned long long before = 0;
+    if (!PyArg_ParseTuple(args, "y*|K", &data, &before))
         return NULL;
     if (crc_tables[0][1] == 0)
         make_crc_tables();
     const char *at = data.buf, *end = at + data.len;
-    uint64_t crc = 0;
+    uint64_t crc = before;
     for (; end - at >= 8; at += 8) {
         uint64_t mixed = crc ^ get_little(at, 8);
         crc = 0;

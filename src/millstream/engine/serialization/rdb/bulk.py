@@ -14,6 +14,7 @@ from millstream import core
 from millstream.engine.ids import MAX64
 from millstream.engine.serialization.bulk import add_node
 from millstream.engine.serialization.plain import OLDEST, MalformedError, number
+from millstream.engine.serialization.rdb.source import Payload
 from millstream.engine.streams.entries import EntryStore
 from millstream.engine.streams.group import Group
 from millstream.engine.streams.listpack import back_length, is_integer
@@ -26,68 +27,6 @@ _LARGEST = 512 * 1024 * 1024
 _LLONG_MAX = 2**63 - 1
 # An id, a time, a count
 _RECORD = 32
-
-
-class Payload:
-    """Bytes read from front to end.
-
-    Attributes:
-        data: all bytes.
-        at: where the next ones begin.
-    """
-
-    def __init__(self, data: bytes, at: int = 0) -> None:
-        self.data = data
-        self.at = at
-
-    def take(self, size: int) -> bytes:
-        """So many bytes."""
-        start = self.at
-        self.at += size
-        if size < 0 or self.at > len(self.data):
-            raise MalformedError("cut short")
-        return self.data[start : self.at]
-
-    def byte(self) -> int:
-        """One byte."""
-        return self.take(1)[0]
-
-    def little(self, size: int, *, signed: bool = False) -> int:
-        """A number, lowest byte first."""
-        return int.from_bytes(self.take(size), "little", signed=signed)
-
-    def size(self) -> int:
-        """A size: 6, 14, 32 or 64 bits, by its first two bits."""
-        size, is_special = self.size_or_special()
-        if is_special:
-            raise MalformedError("a size expected")
-        return size
-
-    def size_or_special(self) -> tuple[int, bool]:
-        """A size, or the number of a special encoding."""
-        first = self.byte()
-        kind = first >> 6
-        if kind == 0:
-            return first & 63, False
-        if kind == 1:
-            return (first & 63) << 8 | self.byte(), False
-        if kind == 3:
-            return first & 63, True
-        if first == 0x80:
-            return int.from_bytes(self.take(4), "big"), False
-        if first == 0x81:
-            return int.from_bytes(self.take(8), "big"), False
-        raise MalformedError("an unknown size")
-
-    def entry_id(self) -> int:
-        """An id as two sizes, as it stands in counters."""
-        ms = self.size()
-        return ms << 64 | self.size()
-
-    def end(self) -> None:
-        """Nothing may be left over."""
-        if self.at != len(self.data):
-            raise MalformedError("bytes left over")
 
 
 # ---------------------------------------------------------------------- checksum, compression
@@ -105,9 +44,9 @@ def _crc_table() -> tuple[int, ...]:
     return tuple(table)
 
 
-def py_crc64(data: bytes | memoryview) -> int:
-    """Redis's CRC-64 (Jones)."""
-    table, crc = _crc_table(), 0
+def py_crc64(data: bytes | memoryview, crc: int = 0) -> int:
+    """Redis's CRC-64 (Jones), going on from that of the bytes before."""
+    table = _crc_table()
     for byte in data:
         crc = table[(crc ^ byte) & 255] ^ crc >> 8
     return crc
@@ -175,7 +114,7 @@ def _node(key: bytes, packed: bytes) -> list[list[int | bool | bytes]]:
     if len(key) != 16:
         raise MalformedError("a node without its id")
     ms, seq = int.from_bytes(key[:8], "big"), int.from_bytes(key[8:], "big")
-    items = _listpack(packed)
+    items = listpack(packed)
     live, dead = _count(items), _count(items)
     names = [_next(items) for _ in range(_count(items))]
     if _integer(items):
@@ -220,7 +159,7 @@ def _count(items: Iterator[bytes]) -> int:
 _INTEGERS = {0xF1: 2, 0xF2: 3, 0xF3: 4, 0xF4: 8}
 
 
-def _listpack(packed: bytes) -> Iterator[bytes]:
+def listpack(packed: bytes) -> Iterator[bytes]:
     """The elements of a listpack, numbers as they are written.
 
     The size of each stands behind it too, for walking backwards; it is passed over, having from one to five bytes.
