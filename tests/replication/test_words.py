@@ -119,7 +119,7 @@ def test_trimming_of_acknowledged_entries_only(redis: Wire) -> None:
 
 
 def test_a_value_that_was_restored(redis: Wire) -> None:
-    """A replica is told of the value in words, since it reads no payload of ours."""
+    """A replica is given the payload that Redis would have made, since it reads none of ours."""
     redis.ask("FLUSHALL")
     world = World()
     told, client = fed(world), world.client()

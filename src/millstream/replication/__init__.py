@@ -3,6 +3,6 @@
 The stream is Redis's own, so that Redis follows: what the log calls transitions is said in commands that Redis 7.0 and
 everything newer knows. See docs/decisions/0042-replicas-are-sent-commands.md.
 
-``words`` makes commands of a transition, ``values`` of a whole value, ``units`` bytes of what one record holds;
+``words`` makes commands of a transition, ``units`` bytes of what one record holds;
 ``backlog`` keeps these bytes, and ``followers`` is the list of replicas.
 """

@@ -37,4 +37,5 @@ def unit(commands: Sequence[Command], selected: int) -> tuple[bytes, int]:
 
 
 def _packed(words: list[bytes]) -> bytes:
-    return hiredis.pack_command(tuple(words))  # type: ignore[arg-type]  # its own types say: of one word
+    packed: bytes = hiredis.pack_command(tuple(words))  # type: ignore[arg-type]  # its own types say: of one word
+    return packed

@@ -13,9 +13,9 @@ from collections.abc import Callable, Iterable
 from millstream.engine import ids
 from millstream.engine.collection_ops import unpack_scores
 from millstream.engine.keyspace import Keyspace, Transition
+from millstream.engine.serialization.rdb.writing import redis_payload
 from millstream.engine.streams.group import Group
 from millstream.engine.streams.stream import Stream
-from millstream.replication.values import claims, value_words
 
 Words = list[bytes]
 """One command."""
@@ -115,13 +115,11 @@ def _swap(_space: Keyspace, db: int, other: int) -> Iterable[Words]:
 
 @_says("restore")
 def _restore(space: Keyspace, db: int, key: bytes, _payload: bytes, expires_at: int | None) -> Iterable[Words]:
-    """The value that came of it: Redis reads no payload of ours."""
+    """The value that came of it, since Redis reads no payload of ours."""
     value = space.databases[db].keys.get(key)
-    yield [b"DEL", key]
     if value is not None:
-        yield from value_words(key, value)
-        if expires_at is not None:
-            yield [b"PEXPIREAT", key, _number(expires_at)]
+        options = [b"REPLACE"] if expires_at is None else [b"REPLACE", b"ABSTTL"]
+        yield [b"RESTORE", key, _number(expires_at or 0), redis_payload(value), *options]
 
 
 # ---------------------------------------------------------------------- collections
@@ -284,7 +282,7 @@ def _gread(
     last = ids.unpack(upto)
     if not noack:
         delivered = stream.entries.ids(ids.unpack(after) + 1, last)
-        yield from claims(key, group, consumer, now, delivered, [1] * len(delivered))
+        yield from _claims(key, group, consumer, now, delivered, [1] * len(delivered))
     yield _at(key, group, last, found.entries_read)
 
 
@@ -296,7 +294,7 @@ def _gagain(
     if found is not None:
         records = [record for entry in ids.unpack_all(packed) if (record := found.pending.get(entry)) is not None]
         again = [record.id for record in records]
-        yield from claims(key, group, consumer, now, again, [record.count for record in records])
+        yield from _claims(key, group, consumer, now, again, [record.count for record in records])
 
 
 @_says("gclaim")
@@ -311,7 +309,7 @@ def _gclaim(
     packed: bytes,
     counts: list[int],
 ) -> Iterable[Words]:
-    return claims(key, group, consumer, time, ids.unpack_all(packed), counts)
+    return _claims(key, group, consumer, time, ids.unpack_all(packed), counts)
 
 
 @_says("gack")
@@ -322,4 +320,16 @@ def _gack(_space: Keyspace, _db: int, key: bytes, group: bytes, packed: bytes) -
 @_says("gnack")
 def _gnack(_space: Keyspace, _db: int, key: bytes, group: bytes, packed: bytes, counts: list[int]) -> Iterable[Words]:
     """Redis before 8.8 knows no entries that nobody holds: a consumer without a name does, since ever."""
-    return claims(key, group, b"", 0, ids.unpack_all(packed), counts)
+    return _claims(key, group, b"", 0, ids.unpack_all(packed), counts)
+
+
+def _claims(
+    key: bytes, group: bytes, consumer: bytes, time: int, entries: list[int], counts: Iterable[int]
+) -> Iterable[Words]:
+    """XCLAIM of entries, those of one count together, with the time of their delivery."""
+    alike: dict[int, list[bytes]] = {}
+    for entry, count in zip(entries, counts, strict=True):
+        alike.setdefault(count, []).append(ids.text(entry))
+    for count, names in alike.items():
+        options = [b"TIME", b"%d" % time, b"RETRYCOUNT", b"%d" % count, b"FORCE", b"JUSTID"]
+        yield [b"XCLAIM", key, group, consumer, b"0", *names, *options]

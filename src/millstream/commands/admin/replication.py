@@ -21,7 +21,7 @@ _replica = partial(command, group="server", acl="admin dangerous")
 @_replica(
     "psync",
     -3,
-    flags="admin noscript no_multi",
+    flags="admin noscript no_async_loading no_multi",
     since="2.8.0",
     syntax="replicationid offset:integer",
     summary="Makes the connection a replica's, which goes on where it was if it can.",
@@ -41,7 +41,7 @@ def psync(ctx: Context, argv: list[bytes]) -> Reply:
 @_replica(
     "sync",
     1,
-    flags="admin noscript no_multi",
+    flags="admin noscript no_async_loading no_multi",
     since="1.0.0",
     summary="Makes the connection a replica's that knows nothing of histories.",
 )
