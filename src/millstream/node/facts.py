@@ -81,7 +81,7 @@ class NodeFacts:
         is_holding = self.journal.is_holding
         return InfoFacts(
             now=wall,
-            connected_clients=len(sessions),
+            connected_clients=sum(not session.is_replica for session in sessions),
             blocked_clients=sum(session.blocked for session in sessions),
             watching_clients=sum(bool(session.watched) for session in sessions),
             watched_keys=len({place for session in sessions for place in session.watched}),

@@ -391,8 +391,12 @@ class Node:
         if self.sessions.messages:
             self.sessions.send_messages(self.journal.position)
 
-    def recover(self, payloads: Iterable[bytes]) -> int:
+    def recover(self, payloads: Iterable[bytes], *, tells_replicas: bool = False) -> int:
         """Apply logged records, in order, to an empty keyspace; how many there were.
+
+        Args:
+            payloads: the records.
+            tells_replicas: whoever asks will call :meth:`Primary.resume`; else a history ends here.
 
         A record that fails, even in its midst, ends the start: it was acknowledged, so it is neither left out nor
         applied in part. The log stays as it is, and the keyspace, with what the record had changed, is thrown away.
@@ -424,7 +428,8 @@ class Node:
                 gc.enable()
         self._cron.scan(self.keyspace)
         self.journal.recovered()
-        self.primary.recovered(wall)
+        if not tells_replicas:
+            self.primary.recovered(wall)
         return records
 
     # ------------------------------------------------------------------ waiting

@@ -111,7 +111,7 @@ class Primary:
             self._journal.flush(wall)
 
     def resume(self, now: "Now") -> None:
-        """As :meth:`recovered`, of a node with a shell: go on with the history, for replicas that come back."""
+        """In place of :meth:`recovered`, with a shell: go on with the history, for replicas that come back."""
         if self._keyspace.history.replid:
             self._record(gone_on(self._keyspace))
             self._journal.flush(now.wall)
@@ -123,6 +123,12 @@ class Primary:
         self._record(begun("", self.offset))
         self._journal.flush(wall)
         self.replid = new_replid()
+
+    def stop(self, wall: int) -> None:
+        """The server stops: have the log count all that replicas were told, so that they can go on there."""
+        if self.feed is not None and self._journal.outage is None:
+            self._journal.count_fed()
+            self._journal.flush(wall)
 
     # ------------------------------------------------------------------ what replicas ask
 
