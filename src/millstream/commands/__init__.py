@@ -48,6 +48,7 @@ FAMILIES = (
     "admin.acl",
     "admin.server",
     "admin.slowlog",
+    "admin.replication",
     "admin.introspection",
 )
 

@@ -366,7 +366,8 @@ class PyPlainRunner(ScriptCalls):
             return None
         head = b"*1\r\n*2\r\n" if self._resp == 2 else b"%1\r\n"
         reply = b"%b$%d\r\n%b\r\n*%d\r\n%b" % (head, len(key), key, taken, b"".join(buffers))
-        self._steps.append(("gread", db, key, words[2], words[3], self._wall, ids.pack(last), noack))
+        after = ids.pack(group.last_id)
+        self._steps.append(("gread", db, key, words[2], words[3], self._wall, ids.pack(last), noack, after))
         stream.deliver(group, consumer, last, self._wall, noack=noack)
         self._hits += 1
         self._dirty += 1
@@ -611,18 +612,29 @@ class Batches:
         self._host, self._journal, self._stats = host, journal, stats
         self._config, self._accounts, self._keyspace = host.config, host.accounts, host.keyspace
         self._pause, self._watched = sessions.pause, sessions.watches.by_place
-        waits = sessions.waits
-        places = waits.lines.by_place, waits.claimers.by_place
-        self._runner: PlainRunner = _RUNNER(host.config, *places, journal.log is not None)
+        self._waits = sessions.waits
+        self._runner: PlainRunner
+        self._set_runner(records=journal.log is not None)
+        stats.sources.append(self._drain)
+
+    def _set_runner(self, *, records: bool) -> None:
+        places = self._waits.lines.by_place, self._waits.claimers.by_place
+        self._runner = _RUNNER(self._config, *places, records)
         self.call = self._runner.call
         self._slow = self._runner.slow
-        stats.sources.append(self._drain)
+
+    def make_records(self) -> None:
+        """From here on runs make records though no log is kept: replicas are told of what is in them."""
+        if self._journal.log is None:
+            self._drain()
+            self._set_runner(records=True)
 
     def takes(self, session: "Session") -> bool:
         """Whether plain commands of this session may be run now, for as long as it runs nothing else.
 
         What may be in the way: the user's rights, subscriptions (RESP2 then takes few commands), CLIENT REPLY, a pause,
-        a full disk; and, but for commands that a transaction queues, keyspace events and somebody who watches keys.
+        a full disk, too few replicas; and, but for commands that a transaction queues, keyspace events and somebody who
+        watches keys.
         """
         return (
             session.user in self._accounts.unrestricted
@@ -632,6 +644,7 @@ class Batches:
             and session.held is None
             and self._pause.ends is None
             and self._journal.outage is None
+            and (not self._config.min_replicas or self._host.replication.good >= self._config.min_replicas)
             and (session.queue is not None or not self._config.events)
             and (session.queue is not None or not self._watched)
         )
