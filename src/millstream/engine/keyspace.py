@@ -136,13 +136,20 @@ def transition(op: str) -> Callable[[Applier], Applier]:
 
 
 class Keyspace:
-    """All databases of one server, and the history that they have come from."""
+    """All databases of one server, the history that they have come from, and the server that goes on with that.
 
-    __slots__ = ("databases", "history")
+    Attributes:
+        databases: by number.
+        history: see :class:`~millstream.engine.history.History`.
+        primary: host and port of the server that is followed; None for none.
+    """
+
+    __slots__ = ("databases", "history", "primary")
 
     def __init__(self) -> None:
         self.databases = [Database(index) for index in range(DATABASES)]
         self.history = History()
+        self.primary: tuple[str, int] | None = None
 
     def apply(self, step: Transition) -> Any:
         """Carry out one transition and return what its applier returns (the command may reply from it).
@@ -235,6 +242,12 @@ def _swap(space: Keyspace, db: int, other: int) -> None:
 def _history(space: Keyspace, replid: str, offset: int, db: int, replid2: str, second: int) -> None:
     """Another history begins, or none where ``replid`` is empty; see :class:`~millstream.engine.history.History`."""
     space.history = History(replid, offset, db, replid2, second)
+
+
+@transition("role")
+def _role(space: Keyspace, host: str, port: int) -> None:
+    """Another server is followed from here on; none where ``host`` is empty."""
+    space.primary = (host, port) if host else None
 
 
 @transition("off")

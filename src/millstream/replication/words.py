@@ -23,7 +23,7 @@ Words = list[bytes]
 Maker = Callable[..., Iterable[Words]]
 _MAKERS: dict[str, Maker] = {}
 
-SILENT = frozenset({"xnew", "xcfg", "xidmp", "xidmpdup", "xidmppid", "xidmpexp", "hist", "off"})
+SILENT = frozenset({"xnew", "xcfg", "xidmp", "xidmpdup", "xidmppid", "xidmpexp", "hist", "off", "role"})
 """Transitions without words. A new stream comes with its first entry or group."""
 
 

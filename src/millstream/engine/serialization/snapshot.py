@@ -29,6 +29,8 @@ T = TypeVar("T")
 
 def transitions(space: Keyspace) -> Iterator[Transition]:
     """What makes this keyspace out of an empty one; it must not change meanwhile."""
+    if space.primary is not None:
+        yield ("role", *space.primary)
     past = space.history
     if past.replid:
         yield ("hist", past.replid, past.offset, past.db, past.replid2, past.second)
