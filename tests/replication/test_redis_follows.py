@@ -1,15 +1,17 @@
 """A real redis-server follows ours: a copy, the stream, cuts and restarts on both sides."""
 
 import random
-from collections.abc import Callable, Iterator
+import subprocess
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from millstream.server.thread import ServerThread
 from replication.replicated import Changes, state
-from support.servers import ServerProcess, redis_server
+from support.needs import program
+from support.ports import free_port
+from support.servers import ServerProcess, millstream_server, redis_server
 from support.waiting import eventually
 from support.wire import Wire
 
@@ -56,7 +58,7 @@ def test_a_copy_then_the_stream_then_a_cut(primary: ServerThread, replica: Serve
     """A replica comes to hold what we hold, goes on behind a cut where it was, and WAIT says when it has it."""
     with Wire(primary.url) as ours, Wire(replica.url) as theirs:
         write(ours, 1, 600)
-        theirs.ask("REPLICAOF", "127.0.0.1", port_of(primary))
+        follow(theirs, port_of(primary))
         write(ours, 2, 300)
         eventually(lambda: follows(theirs, ours), what="the replica has its copy")
         write(ours, 3, 600)
@@ -69,3 +71,224 @@ def test_a_copy_then_the_stream_then_a_cut(primary: ServerThread, replica: Serve
         stats = info(ours, "stats")
         assert (stats["sync_full"], stats["sync_partial_ok"]) == ("1", "1")
         theirs.ask("REPLICAOF", "NO", "ONE")
+
+
+def follow(replica: Wire, port: int | str) -> None:
+    replica.ask("REPLICAOF", "127.0.0.1", str(port))
+
+
+@pytest.mark.parametrize("fsync", ["always", "everysec"])
+def test_a_primary_that_starts_again_goes_on_with_its_replica(
+    fsync: str, replica: ServerProcess, tmp_path: Path
+) -> None:
+    """A restart costs no copy: the offset is in the log, and the old history's name is taken for the new one's."""
+    port = free_port()
+    with Wire(replica.url) as theirs:
+        with ServerThread(tmp_path, port=port, fsync=fsync) as primary, Wire(primary.url) as ours:
+            follow(theirs, port)
+            write(ours, 5, 300)
+            ours.ask("PUBLISH", "c", "no record counts this by itself")
+            eventually(lambda: follows(theirs, ours), what="the replica has its copy")
+        with ServerThread(tmp_path, port=port, fsync=fsync) as primary, Wire(primary.url) as ours:
+            write(ours, 6, 300)
+            eventually(lambda: follows(theirs, ours), what="the replica has come back")
+            assert state(theirs.ask) == state(ours.ask)
+            stats, past = info(ours, "stats"), info(ours)
+            assert (stats["sync_full"], stats["sync_partial_ok"]) == ("0", "1")
+            assert past["master_replid2"] != "0" * 40
+            assert int(past["second_repl_offset"]) > 1
+        theirs.ask("REPLICAOF", "NO", "ONE")
+
+
+def test_a_primary_that_is_killed_goes_on_with_its_replica(replica: ServerProcess, tmp_path: Path) -> None:
+    """A replica was sent only what the disk has, so what it has is never more than a killed primary starts with."""
+    with millstream_server(tmp_path) as primary, Wire(replica.url) as theirs:
+        follow(theirs, primary.port)
+        with Wire(primary.url) as ours:
+            eventually(lambda: follows(theirs, ours), what="the replica has its copy")
+            for seed in range(3):
+                write(ours, seed, 200)
+        primary.kill()
+        primary.start()
+        with Wire(primary.url) as ours:
+            eventually(lambda: follows(theirs, ours), what="the replica has come back")
+            assert state(theirs.ask) == state(ours.ask)
+        theirs.ask("REPLICAOF", "NO", "ONE")
+
+
+def test_a_replica_that_starts_again_gets_what_it_missed(primary: ServerThread, tmp_path: Path) -> None:
+    """A replica that was ended in order knows where it was, and gets the bytes behind that."""
+    options = ("--replicaof", "127.0.0.1", port_of(primary))
+    with Wire(primary.url) as ours, redis_server(tmp_path / "r", *options, "--appendonly", "no") as second:
+        write(ours, 7, 300)
+        with Wire(second.url) as theirs:
+            eventually(lambda: follows(theirs, ours), what="the replica has its copy")
+            theirs.ask("CONFIG", "SET", "save", "900 1")
+        second.stop()
+        write(ours, 8, 300)
+        second.start()
+        with Wire(second.url) as theirs:
+            eventually(lambda: follows(theirs, ours), what="the replica has come back")
+            assert state(theirs.ask) == state(ours.ask)
+        assert info(ours, "stats")["sync_full"] == "1"
+
+
+def test_cuts_at_any_moment(primary: ServerThread, replica: ServerProcess) -> None:
+    """However often it is cut under load, the replica goes on where it was, and holds the same at the end."""
+    with Wire(primary.url) as ours, Wire(replica.url) as theirs:
+        follow(theirs, port_of(primary))
+        eventually(lambda: follows(theirs, ours), what="the replica has its copy")
+        cuts = 0
+        for seed in range(30):
+            write(ours, seed, 60)
+            cuts += ours.ask("CLIENT", "KILL", "TYPE", "replica")
+        eventually(lambda: follows(theirs, ours), what="the replica has come back")
+        assert state(theirs.ask) == state(ours.ask)
+        stats = info(ours, "stats")
+        assert (cuts > 0, stats["sync_full"], stats["sync_partial_ok"]) == (True, "1", str(cuts))
+        theirs.ask("REPLICAOF", "NO", "ONE")
+
+
+def test_replicas_that_come_together_share_a_copy(
+    primary: ServerThread, replica: ServerProcess, tmp_path: Path
+) -> None:
+    """Both hold the same; each is listed by INFO, ROLE and CLIENT LIST."""
+    with (
+        redis_server(tmp_path / "r") as second,
+        Wire(second.url) as other,
+        Wire(replica.url) as theirs,
+        Wire(primary.url) as ours,
+    ):
+        write(ours, 9, 300)
+        follow(theirs, port_of(primary))
+        follow(other, port_of(primary))
+        write(ours, 10, 300)
+        eventually(lambda: follows(theirs, ours) and follows(other, ours), what="both have their copies")
+        write(ours, 11, 100)
+        assert ours.ask("WAIT", 2, 30_000) == 2
+        assert state(theirs.ask) == state(ours.ask) == state(other.ask)
+        known = info(ours)
+        assert known["connected_slaves"] == "2"
+        assert known["slave0"].startswith(f"ip=127.0.0.1,port={replica.port},state=online,offset=")
+        role = ours.ask("ROLE")
+        assert (role[0], sorted(row[1] for row in role[2])) == (
+            b"master",
+            sorted(b"%d" % each.port for each in (replica, second)),
+        )
+        lines = ours.ask("CLIENT", "LIST", "TYPE", "replica").splitlines()
+        assert [b" flags=S " in line for line in lines] == [True, True]
+        theirs.ask("REPLICAOF", "NO", "ONE")
+
+
+def test_fields_of_info_are_those_of_redis_in_their_order(primary: ServerThread, replica: ServerProcess) -> None:
+    """Monitoring made for Redis reads them."""
+    with Wire(primary.url) as ours, Wire(replica.url) as theirs:
+        follow(theirs, port_of(primary))
+        ours.ask("CONFIG", "SET", "min-replicas-to-write", "1")
+        theirs.ask("CONFIG", "SET", "min-replicas-to-write", "1")
+        eventually(lambda: follows(theirs, ours), what="the replica has its copy")
+        mine = list(info(ours))
+        theirs.ask("REPLICAOF", "NO", "ONE")
+        assert [name for name in mine if name != "slave0"] == list(info(theirs))
+        theirs.ask("CONFIG", "SET", "min-replicas-to-write", "0")
+
+
+def test_writes_are_refused_without_enough_replicas(primary: ServerThread, replica: ServerProcess) -> None:
+    """As min-replicas-to-write says: alone, in transactions, in scripts and among plain commands."""
+    refused = "NOREPLICAS Not enough good replicas to write."
+    with Wire(primary.url) as ours, Wire(replica.url) as theirs:
+        ours.ask("XADD", "s", "*", "f", "v")
+        ours.ask("CONFIG", "SET", "min-slaves-to-write", "1")
+        for words in (["XADD", "s", "*", "f", "v"], ["SET", "k", "v"], ["INCR", "n"]):
+            assert str(ours.ask(*words)) == refused
+        assert "NOREPLICAS" in str(ours.ask("EVAL", "return redis.call('SET', 'k', 'v')", 0))
+        assert ours.ask("XLEN", "s") == 1
+        ours.ask("MULTI")
+        assert str(ours.ask("SET", "k", "v")) == refused
+        assert str(ours.ask("EXEC")).startswith("EXECABORT")
+        follow(theirs, port_of(primary))
+        eventually(lambda: ours.ask("SET", "k", "v") == b"OK", what="writes are taken")
+        theirs.ask("REPLICAOF", "NO", "ONE")
+        eventually(lambda: str(ours.ask("SET", "k", "v")) == refused, what="writes are refused")
+
+
+def test_wait_tells_how_many_when_its_time_is_up(primary: ServerThread, replica: ServerProcess) -> None:
+    """The number of replicas that have it, not an error; a client that is unblocked is told the same."""
+    with Wire(primary.url) as ours, Wire(replica.url) as theirs:
+        assert ours.ask("WAIT", 0, 0) == 0
+        follow(theirs, port_of(primary))
+        eventually(lambda: info(ours).get("slave0", "").find("state=online") > 0, what="the replica follows")
+        ours.ask("XADD", "s", "*", "f", "v")
+        assert ours.ask("WAIT", 2, 50) == 1
+        assert ours.ask("WAITAOF", 0, 0, 50) == [int(primary.server.settings.directory is not None), 0]
+        theirs.ask("REPLICAOF", "NO", "ONE")
+
+
+def test_redis_cli_takes_a_copy_and_listens(primary: ServerThread, tmp_path: Path) -> None:
+    """``--rdb`` writes a file that redis-server starts from; ``--replica`` prints the stream."""
+    cli = [program("redis-cli"), "-p", port_of(primary)]
+    with Wire(primary.url) as ours:
+        write(ours, 12, 300)
+        ours.ask("SELECT", 0)
+        done = subprocess.run([*cli, "--rdb", str(tmp_path / "dump.rdb")], capture_output=True, check=False, timeout=60)
+        assert done.returncode == 0, done.stderr
+        with redis_server(tmp_path) as loaded, Wire(loaded.url) as theirs:
+            assert state(theirs.ask) == state(ours.ask)
+        with subprocess.Popen([*cli, "--replica"], stdout=subprocess.PIPE, stderr=subprocess.STDOUT) as listener:
+            assert listener.stdout is not None
+            eventually(lambda: info(ours)["connected_slaves"] == "1", what="redis-cli follows")
+            ours.ask("SET", "told", "to the listener")
+            heard = b""
+            while b"to the listener" not in heard:
+                heard += listener.stdout.readline()
+            listener.kill()
+
+
+def test_a_replica_that_takes_nothing_is_cut(primary: ServerThread) -> None:
+    """What it leaves untaken is bounded by client-output-buffer-limit, and a backlog's size at least."""
+    with Wire(primary.url) as ours, Wire(primary.url) as slow:
+        ours.ask("CONFIG", "SET", "client-output-buffer-limit", "replica 1mb 0 0", "repl-backlog-size", "16kb")
+        slow.send("PSYNC", "?", "-1")
+        eventually(lambda: "state=online" in info(ours).get("slave0", ""), what="it has its copy")
+        value = "x" * 200_000
+        for _ in range(200):
+            ours.ask("SET", "k", value)
+        eventually(lambda: info(ours)["connected_slaves"] == "0", what="it is cut")
+        assert slow.is_closed()
+
+
+def test_an_old_offset_gets_a_copy(primary: ServerThread) -> None:
+    """Bytes that the backlog has no more are not made up; a history that nobody knows neither."""
+    with Wire(primary.url) as ours:
+        ours.ask("CONFIG", "SET", "repl-backlog-size", "16kb")
+        with Wire(primary.url) as first:
+            first.send("PSYNC", "?", "-1")
+            eventually(lambda: "state=online" in info(ours).get("slave0", ""), what="it has its copy")
+            for _ in range(50):
+                ours.ask("SET", "k", "x" * 10_000)
+            past = info(ours)
+        first_byte = int(past["repl_backlog_first_byte_offset"])
+        for replid, offset, wanted in (
+            (past["master_replid"], first_byte - 1, b"+FULLRESYNC"),
+            (past["master_replid"], first_byte, b"+CONTINUE"),
+            (past["master_replid"], int(past["master_repl_offset"]) + 2, b"+FULLRESYNC"),
+            ("f" * 40, first_byte, b"+FULLRESYNC"),
+        ):
+            with Wire(primary.url) as other:
+                other.send("PSYNC", replid, offset)
+                heard = b""
+                while not heard.lstrip(b"\n") or len(heard.lstrip(b"\n")) < 12:
+                    heard += other.socket.recv(100)
+                assert heard.lstrip(b"\n").startswith(wanted)
+
+
+def test_a_history_ends_when_nobody_has_followed_for_long(primary: ServerThread) -> None:
+    """The backlog is freed, and another name taken, so that nobody goes on over the gap."""
+    with Wire(primary.url) as ours:
+        ours.ask("CONFIG", "SET", "repl-backlog-ttl", "1")
+        with Wire(primary.url) as other:
+            other.send("PSYNC", "?", "-1")
+            eventually(lambda: info(ours)["repl_backlog_active"] == "1", what="a history begins")
+            name = info(ours)["master_replid"]
+        eventually(lambda: info(ours)["repl_backlog_active"] == "0", what="it ends")
+        assert info(ours)["master_replid"] != name

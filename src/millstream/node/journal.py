@@ -150,7 +150,7 @@ class Journal:
         self._steps.append(self.feed.count() or ("off", 0, self.feed.db))
 
     def tell(self, command: list[bytes], wall: int) -> None:
-        """Tell replicas a command that changes nothing, and have the log count it.
+        """Tell replicas a command that changes nothing, and have the log count it unless it takes no records.
 
         Args:
             command: its words.
@@ -162,8 +162,9 @@ class Journal:
         assert self.feed is not None
         self.feed.say(command)
         self.flush(wall)
-        self.count_fed()
-        self.flush(wall)
+        if self.outage is None:
+            self.count_fed()
+            self.flush(wall)
 
     # ------------------------------------------------------------------ the log as a whole
 

@@ -154,26 +154,31 @@ class Primary:
         follower = self.announced(session)
         if follower.stage is not None:
             return Many([])  # it asks twice
-        if self._journal.outage is not None:
-            raise CommandError(_FULL_DISK)
-        feed = self.feed
-        if feed is None:
-            self._record(begun(self.replid, self._keyspace.history.offset))
-            feed = self._start_feed(now.mono)
         session.is_replica, follower.is_old = True, is_old
         follower.heard_at = self._mono = now.mono
-        if self._keyspace.history.follows(replid, offset) and feed.backlog.has(offset - 1):
+        feed = self.feed
+        if feed is not None and self._keyspace.history.follows(replid, offset) and feed.backlog.has(offset - 1):
             self.partial_syncs += 1
             follower.cursor = follower.acked = offset - 1
             self.go_online(follower)
             self.shell.join(follower)
             return Simple(b"CONTINUE " + self.replid.encode())
+        if self._journal.outage is not None:
+            raise CommandError(_FULL_DISK)
+        self._await_copy(follower, now)
         self.full_syncs += 1
         self.refused_syncs += replid != "?"
-        follower.stage, follower.cursor = "wait_bgsave", feed.offset
-        self._journal.count_fed()  # so that what the copy is made from says how far the history is
         self.shell.join(follower)
         return Many([])
+
+    def _await_copy(self, follower: Follower, now: "Now") -> None:
+        """From here on all that is made is kept for a replica, which gets it behind its copy."""
+        feed = self.feed
+        if feed is None:
+            self._record(begun(self.replid, self._keyspace.history.offset))
+            feed = self._start_feed(now.mono)
+        follower.stage, follower.cursor = "wait_bgsave", feed.offset
+        self._journal.count_fed()  # so that what the copy is made from says how far the history is
 
     def go_online(self, follower: Follower) -> None:
         """It has its copy: from here on it follows."""
@@ -282,7 +287,7 @@ class Primary:
                 self._end(now.wall)
             return []
         is_due = now.mono - self._pinged_at >= self._config.ping_period * 1000
-        if is_due and self._sessions.pause.ends is None and self._journal.outage is None:
+        if is_due and self._sessions.pause.ends is None:
             self._pinged_at = now.mono
             self._journal.tell(PING, now.wall)
         limit = self._config.repl_timeout
