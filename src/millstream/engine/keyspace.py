@@ -141,7 +141,7 @@ class Keyspace:
     Attributes:
         databases: by number.
         history: see :class:`~millstream.engine.history.History`.
-        primary: host and port of the server that is followed; None for none.
+        primary: host and port of the server that is followed, an empty host for none; None where that was never said.
     """
 
     __slots__ = ("databases", "history", "primary")
@@ -150,6 +150,11 @@ class Keyspace:
         self.databases = [Database(index) for index in range(DATABASES)]
         self.history = History()
         self.primary: tuple[str, int] | None = None
+
+    @property
+    def followed(self) -> tuple[str, int] | None:
+        """Host and port of the server that is followed; None for none."""
+        return self.primary if self.primary is not None and self.primary[0] else None
 
     def apply(self, step: Transition) -> Any:
         """Carry out one transition and return what its applier returns (the command may reply from it).
@@ -247,7 +252,7 @@ def _history(space: Keyspace, replid: str, offset: int, db: int, replid2: str, s
 @transition("role")
 def _role(space: Keyspace, host: str, port: int) -> None:
     """Another server is followed from here on; none where ``host`` is empty."""
-    space.primary = (host, port) if host else None
+    space.primary = (host, port)
 
 
 @transition("off")

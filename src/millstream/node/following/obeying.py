@@ -1,0 +1,135 @@
+"""Running what a primary sends: unit by unit, unjudged, one record for many, with how far the stream is in it.
+
+A primary's command is not refused for rights, roles, replicas or memory; its reply goes nowhere; events, WATCHes and
+those that wait are served as by any client's. One that fails here did not fail there, so the data differ: nothing more
+is run, and only a copy helps. One that is not known here is not run, nor is anything else of its unit.
+"""
+
+from typing import TYPE_CHECKING
+
+from millstream.commands.context.session import Session
+from millstream.commands.table.table import find
+from millstream.engine.keyspace import DATABASES
+from millstream.errors import MillstreamError
+from millstream.replies import Error
+
+if TYPE_CHECKING:
+    from millstream.clock import Now
+    from millstream.commands.context.context import Context
+    from millstream.node.following.role import Following
+    from millstream.node.node import Node
+    from millstream.replication.received import ReceivedStream, ReceivedUnit
+
+# What one record holds at most, but for a single unit
+PIECE_COMMANDS = 512
+PIECE_BYTES = 256 * 1024
+# Longest part of a command in an error's text
+_SHOWN = 200
+
+
+class NotHeldError(MillstreamError):
+    """The primary has sent what does not exist here.
+
+    What to do: take the keys that the command is for away from the primary, or follow another server; then REPLICAOF
+    again.
+    """
+
+
+class DivergedError(MillstreamError):
+    """A command of the primary failed here, so the data are not the same.
+
+    What to do: nothing; a copy of the primary's data is asked for. If it comes again, report it with the log.
+    """
+
+
+class Obedience:
+    """See the module's text.
+
+    Args:
+        node: runs the commands.
+        following: where the bytes go, and the divergences.
+
+    Attributes:
+        session: in whose name they run; its database is that of the stream.
+        asked: offset behind the last question how far this is.
+    """
+
+    def __init__(self, node: "Node", following: "Following") -> None:
+        self._node, self._following = node, following
+        self.session = Session(0, is_primary=True)
+        self.asked = 0
+
+    def begin(self) -> None:
+        """The stream goes on where the history stands."""
+        self.session.db = max(self._node.keyspace.history.db, 0)
+        self.asked = 0
+
+    def run(self, received: "ReceivedStream", now: "Now") -> bool:
+        """Run units that have come, as one record; whether there may be more.
+
+        Args:
+            received: what has come.
+            now: both clocks.
+
+        Raises:
+            NotHeldError: a unit cannot be run; those before it were.
+            DivergedError: a unit failed; those before it were run.
+            ProtocolError: what has come are no commands.
+            StorageError: the log takes nothing any more.
+        """
+        parts: list[bytes] = []
+        commands = size = 0
+        ctx = self._node.context_of(self.session, now)
+        try:
+            while commands < PIECE_COMMANDS and size < PIECE_BYTES:
+                unit = received.next()
+                if unit is None:
+                    return False
+                data = received.take(unit.size)
+                self._run_unit(ctx, unit, size + unit.size)
+                parts.append(data)
+                size += unit.size
+                commands += len(unit.commands)
+            return True
+        finally:
+            received.drop()
+            if parts:
+                self._following.relay.take_in(b"".join(parts), self.session.db)
+            self._node.end_unasked(ctx, now)
+
+    def _run_unit(self, ctx: "Context", unit: "ReceivedUnit", size: int) -> None:
+        """Run one; ``size`` bytes of the piece are behind it then."""
+        for words in unit.commands:
+            self._check(words)
+        self._node.journal.weight.bytes = 0  # a unit may be as large as a client's transaction
+        for words in unit.commands:
+            name = words[0].upper()
+            if name in _UNHEARD:
+                continue
+            if name == b"SELECT":
+                self.session.db = int(words[1])
+            elif name == b"REPLCONF":
+                self.asked = self._following.offset + size
+            else:
+                reply = self._node.run_unasked(ctx, words)
+                if isinstance(reply, Error):
+                    self._following.divergences += 1
+                    self._following.forget_history()
+                    raise DivergedError(f"the primary's command {_text(words)} failed here: {reply.line}")
+
+    def _check(self, words: list[bytes]) -> None:
+        name = words[0].upper()
+        if name == b"SELECT":
+            if len(words) == 2 and words[1].isdigit() and int(words[1]) < DATABASES:
+                return
+            raise NotHeldError(f"the primary selects a database that does not exist here: {_text(words)}")
+        if name not in _UNHEARD and name != b"REPLCONF" and find(words) is None:
+            raise NotHeldError(f"the primary has sent a command that does not exist here: {_text(words)}")
+
+
+# They change nothing: signs of life, and messages of clusters
+_UNHEARD = frozenset({b"PING", b"SPUBLISH"})
+
+
+def _text(words: list[bytes]) -> str:
+    return b" ".join(words)[:_SHOWN].decode("utf-8", "backslashreplace")
