@@ -1,13 +1,15 @@
 """The files that name servers: a user's ``config.toml`` with contexts, and a project's ``millstream.toml``.
 
 Whoever writes one of them decides where commands go and which file is sent as a password, so a file that another user
-owns or may write is refused, as is the user's own where others may read it. Neither holds a password: a context says
-where its password comes from. tomlkit is loaded only to write, and keeps comments.
+owns or may write, be it by its group, is refused, as is the user's own where others may read it. Neither holds a
+password: a context says where its password comes from. tomlkit is loaded only to write, and keeps comments.
 """
 
 import contextlib
 import fcntl
+import grp
 import os
+import pwd
 import re
 import stat
 import tempfile
@@ -287,9 +289,18 @@ def _check_owner(path: Path, status: os.stat_result, *, private: bool) -> None:
             f"{path} belongs to another user (uid {status.st_uid}), who could lead commands to another server: "
             "remove it, or have it belong to you"
         )
-    if status.st_mode & (0o077 if private else 0o002):
-        what, cure = ("others may read or write", "600") if private else ("anybody may write", "o-w")
-        raise ConfigError(f"{path}: a file that {what} is not used: chmod {cure} {path}")
+    if status.st_mode & (0o077 if private else 0o002 if _is_own_group(status) else 0o022):
+        what, cure = ("read or write", "600") if private else ("write", "go-w")
+        raise ConfigError(f"{path}: a file that others may {what} is not used: chmod {cure} {path}")
+
+
+def _is_own_group(status: os.stat_result) -> bool:
+    """Whether a file's group is that of its owner alone: where each user has one, files are made for it to write."""
+    try:
+        owner, group = pwd.getpwuid(status.st_uid), grp.getgrgid(status.st_gid)
+    except KeyError:  # one of them has no name: who else is in it is not known
+        return False
+    return owner.pw_gid == group.gr_gid and owner.pw_name == group.gr_name and set(group.gr_mem) <= {owner.pw_name}
 
 
 def _parsed(path: Path, text: str) -> Mapping[str, Any]:

@@ -16,6 +16,7 @@ import click
 
 from millstream.cli.shared.config_files import ServerContext, UserConfig, read_project, read_user, user_path
 from millstream.cli.shared.confirm import PRODUCTION
+from millstream.cli.shared.secret_files import first_line
 from millstream.client.url import DEFAULT_URL
 from millstream.errors import ConfigError, UsageError
 from millstream.printable import printable
@@ -25,7 +26,6 @@ GIVEN = "millstream.context"
 
 _CONTEXT = "MILLSTREAM_CONTEXT"
 _URLS = ("MILLSTREAM_URL", "REDIS_URL")
-_LONGEST = 1 << 16  # bytes of a file with a password that are read
 
 
 class NoServerError(click.BadParameter):
@@ -128,7 +128,7 @@ def context_url(context: ServerContext, environment: Mapping[str, str], ask: Cal
         ask: asks for the password; None where nobody can be asked.
 
     Raises:
-        ConfigError: the password is not where the context says.
+        ConfigError: the password is not where the context says, or others can read it there.
         UsageError: nobody can be asked.
     """
     password = _password(context, environment, ask)
@@ -150,8 +150,7 @@ def _password(context: ServerContext, environment: Mapping[str, str], ask: Calla
     if context.password_file:
         path = Path(context.password_file).expanduser()
         try:
-            with path.open("rb") as file:
-                found = file.readline(_LONGEST).rstrip(b"\r\n").decode(errors="surrogateescape")
+            found = first_line(path)
         except OSError as error:
             raise ConfigError(f"{said} {path}, which cannot be read: {error.strerror}") from None
         if not found:
