@@ -81,7 +81,7 @@ def test_a_context_is_added_used_and_removed(home: Path) -> None:
     assert "No context is used now" in run("context", "rm", "prod", "--yes").stderr
     assert "# mine" in file.read_text()
     for words in (["rm", "prod", "--yes"], ["use", "prod"], ["show", "prod"]):
-        assert "there is no context 'prod'; there are: local" in run("context", *words, code=4).stderr
+        assert "has no context 'prod'; these are: local" in run("context", *words, code=4).stderr
     assert "no context is used" in run("context", "show", code=4).stderr
     assert [path.name for path in file.parent.iterdir()] == ["config.toml"]
 
@@ -274,7 +274,7 @@ def test_a_broken_file_is_one_sentence(file: Path, case: str) -> None:
     """What, where, and what should stand there; nothing of a secret."""
     text, says = SENTENCES[case]
     write(file, text)
-    said = run("stream", "ls", code=2).stderr
+    said = run("stream", "ls", code=4 if case == "dangling" else 2).stderr
     assert says in said
     assert str(file) in said
     assert (said.count("\n"), "hunter2" in said, "\x1b" in said) == (1, False, False)
@@ -401,4 +401,49 @@ def test_a_context_stands_for_a_url_where_several_are_named(guarded: str, home: 
     done = run("export", "context:here", str(home / "streams.resp"))
     assert "1 of 1 streams" in done.stderr
     assert SECRET not in done.output
-    assert "has no context 'there'" in run("export", "context:there", "x", code=2).stderr
+    assert "has no context 'there'" in run("export", "context:there", "x", code=4).stderr
+
+
+NO_SUCH_CONTEXT = [
+    ["stream", "ls", "--context", "there"],
+    ["console", "--context", "there"],
+    ["console", "context:there"],
+    ["doctor", "context:there"],
+    ["context", "show", "there"],
+    ["config", "show", "--context", "there"],
+    ["archive", "--context", "there", "orders", "--to", "x"],
+    ["archive", "context:there", "orders", "--to", "x"],
+    ["replay", "x", "orders", "--context", "there"],
+    ["replay", "x", "orders", "--to", "context:there"],
+    ["recover", "orders", "--group", "g", "--min-idle", "1m", "--verdict", "release", "--context", "there"],
+    ["backup", "--context", "there", "x"],
+    ["backup", "context:there", "x"],
+]
+
+
+@pytest.mark.parametrize("words", NO_SUCH_CONTEXT, ids=" ".join)
+def test_a_name_that_no_context_has_ends_alike(home: Path, words: list[str]) -> None:
+    """Wherever it stands: one sentence that lists those there are, and the exit code of names that nothing has."""
+    run("context", "add", "here", "redis://127.0.0.1:1/0")
+    said = run(*words, code=4).stderr
+    assert (said.count("\n"), "has no context 'there'; these are: here" in said) == (1, True)
+
+
+def test_a_context_is_for_every_command_that_asks_a_server(guarded: str, home: Path) -> None:
+    """Those whose server is else their first word, or --to, take --context in its place, and not both."""
+    write(home / "pw", SECRET)
+    run("context", "add", "here", guarded, "--user", "ops", "--password-file", str(home / "pw"))
+    words = ["archive", "orders", "--to", str(home / "archive"), "--dry-run", "-o", "json"]
+    (row,) = json.loads(run(*words, "--context", "here").stdout)
+    assert (row["stream"], row["archive"]) == ("orders", 1)
+    replayed = ["replay", "context:here", "orders", "--as", "again", "-o", "json"]
+    assert json.loads(run(*replayed, "--context", "here").stdout)["written"] == 1
+    assert "keeps its data in memory" in run("backup", "--context", "here", str(home / "b"), code=2).stderr
+    for both in (
+        ["archive", "redis://h/0", "orders", "--to", "x", "--context", "here"],
+        ["replay", "x", "orders", "--to", "redis://h/0", "--context", "here"],
+        ["backup", "redis://h/0", "x", "--context", "here"],
+    ):
+        assert "--context and a URL both name a server" in run(*both, code=2).stderr
+    for neither in (["archive", "--to", "x"], ["replay", "x", "orders"]):
+        assert "it needs a server: its URL, or --context NAME" in run(*neither, code=2).stderr

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from millstream.client.url import check_shared, without_password
-from millstream.errors import ConfigError
+from millstream.errors import ConfigError, NotFoundError
 
 if TYPE_CHECKING:
     from tomlkit import TOMLDocument
@@ -32,6 +32,13 @@ PROJECT = "millstream.toml"
 
 _MOST = 1 << 20  # bytes of a file that are read
 _PASSWORDS = ("password-env", "password-file", "password-prompt")
+
+
+class NoContextError(NotFoundError):
+    """No context has that name; the text lists those there are.
+
+    What to do: take one that the text lists, or make it with `millstream context add`.
+    """
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,12 +91,12 @@ class UserConfig:
         """The context of this name.
 
         Raises:
-            ConfigError: there is none; the text lists those there are.
+            NoContextError: there is none; the text lists those there are.
         """
         if (found := self.contexts.get(name)) is not None:
             return found
         there = f"these are: {', '.join(self.contexts)}" if self.contexts else "there are none yet"
-        raise ConfigError(f"{self.path} has no context {name!r}; {there}; `millstream context add` makes one")
+        raise NoContextError(f"{self.path} has no context {name!r}; {there}; `millstream context add` makes one")
 
 
 @dataclass(frozen=True, slots=True)
