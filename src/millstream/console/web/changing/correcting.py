@@ -2,11 +2,9 @@
 
 from millstream.client.dead_letter.letter import dead_key
 from millstream.console.changes.letters import making
-from millstream.console.changes.positions import entry_id
 from millstream.console.payloads.editing import document_of, fields_from
-from millstream.console.web.page import Asked, NoPageError, WebPage
+from millstream.console.web.page import Asked, WebPage
 from millstream.console.web.pages.common import closed_actions, command_line
-from millstream.errors import UsageError
 
 LARGEST = 200_000
 """Characters of a document that can be corrected on a page; the shell takes any."""
@@ -20,10 +18,7 @@ async def correction_page(asked: Asked) -> WebPage:
         MillstreamError: there is no such letter, the server does not answer.
     """
     key, line = asked.word("key"), asked.watch.line
-    try:
-        one, before = await making.editable(line, key, entry_id(asked.word("ids")))
-    except UsageError as error:
-        raise NoPageError(str(error)) from None
+    one, before = await making.editable(line, key, asked.entry_id("ids"))
     letter = one.letter
     assert letter is not None
     document = document_of(before)
