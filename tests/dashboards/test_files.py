@@ -169,7 +169,7 @@ def test_a_link_is_not_written_through(tmp_path: Path, place: str, *, there: boo
 
 
 def test_files_are_shown_by_name() -> None:
-    """To the byte; a name that is none is said with those there are."""
+    """To the byte; an unknown name is said with those there are."""
     for each in FILES:
         assert CliRunner().invoke(main, ["dashboards", "show", each.name]).stdout == each.text()
     done = CliRunner().invoke(main, ["dashboards", "show", "\x1b[2J"])

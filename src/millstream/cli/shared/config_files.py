@@ -188,7 +188,7 @@ def check_url(place: str, url: str) -> None:
         url: of a server.
 
     Raises:
-        ConfigError: it has a password, or is none.
+        ConfigError: it has a password, or is no URL of a server.
     """
     if without_password(url) != url:
         raise ConfigError(f"{place}: a password stands in {without_password(url)}: take it out, and use {_either()}")

@@ -26,7 +26,7 @@ async def entry_view(asked: TopAsked) -> TopView:
     """An entry.
 
     Raises:
-        MillstreamError: there is no such stream, the id is none, the server does not answer.
+        MillstreamError: there is no such stream, the id is not valid, the server does not answer.
     """
     key, entry = asked.word("key"), entry_id(asked.word("id"))
     reading = await asked.watch.read(("entry found", key, entry), lambda line: find(line, key, entry))

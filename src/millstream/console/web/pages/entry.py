@@ -33,7 +33,7 @@ async def entry_page(asked: Asked) -> WebPage:
     """An entry.
 
     Raises:
-        MillstreamError: there is no such stream, the id is none, the server does not answer.
+        MillstreamError: there is no such stream, the id is not valid, the server does not answer.
     """
     key, entry = asked.word("key"), asked.entry_id("id")
     reading = await asked.watch.read(("entry", key, entry), lambda line: _read(line, key, entry))
