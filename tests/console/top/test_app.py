@@ -134,6 +134,38 @@ async def test_a_change_is_previewed_made_written_down_and_undone(data: ServerTh
         await screen.shows("live")
 
 
+@pytest.mark.parametrize("key", ["x", "ctrl+c"])
+async def test_a_change_is_broken_off_between_two_parts(
+    data: ServerThread, orders: redis.Redis, capsys: pytest.CaptureFixture[str], key: str
+) -> None:
+    """By x, or by leaving amid it: what was done is whole and written down, and whoever leaves is told where."""
+    (_, letter) = orders.xrange("orders:dead")[0]
+    for number in range(6, 10):
+        orders.xadd("orders:dead", letter, id=f"{number}-0")
+    async with terminal(data.url, "letters orders:dead", size=LARGE, changes=True) as screen:
+        await screen.shows("THE NEWEST LETTERS")
+        await screen.press("end", "a")
+        await screen.shows("dead retry")
+        await screen.press("enter")
+        await screen.shows("at most a second")
+        await screen.press(*["backspace"] * 4, *"5-0 6-0 7-0 8-0 9-0", "tab", "tab", "tab")
+        await screen.type("1")
+        await screen.shows("y does it", "--rate 1")
+        await screen.press("y")
+        await screen.shows("of 5 entries", "break it off")
+        await aeventually(lambda: orders.xlen("orders") > 10, what="a letter is put back")
+        await screen.press(key)
+        if key == "x":
+            await screen.shows("Not all of it was done", "In the audit stream as")
+    put_back = orders.xlen("orders") - 10
+    assert 0 < put_back < 5
+    assert orders.xlen("orders:dead") == 5 - put_back
+    ((_, written),) = orders.xrange("millstream:audit")
+    assert (written[b"action"], int(written[b"done"])) == (b"dead retry", put_back)
+    said = "A change was under way and was broken off: `millstream audit ls` shows"
+    assert (said in capsys.readouterr().err) == (key == "ctrl+c")
+
+
 async def test_what_moved_since_its_preview_is_not_changed(data: ServerThread, orders: redis.Redis) -> None:
     """It shows what would happen now instead."""
     async with terminal(data.url, "group orders billing", size=LARGE, changes=True) as screen:

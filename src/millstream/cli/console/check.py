@@ -139,7 +139,7 @@ def _bounds(figure: "Figure", given: dict[str, str]) -> "CheckBounds | None":
     """The thresholds of a figure; None where it is not to be checked.
 
     Raises:
-        UsageError: the option's value is none.
+        UsageError: the option's value is not valid.
     """
     from millstream.console.model.check import AGES, CheckBounds  # noqa: PLC0415 - as above
 

@@ -242,5 +242,5 @@ def _learned(path: Path, found: Mapping[str, Any]) -> RecordedReport:
 def _bytes(command: Sequence[Any]) -> list[bytes]:
     words = [reply_of(word) for word in command]
     if not all(isinstance(word, bytes) for word in words):
-        raise ValueError("a command has a word that is none")
+        raise ValueError("a command has a word that is not bytes")
     return words

@@ -75,7 +75,7 @@ def read_place(text: str) -> StreamPlace:
     """A place in a stream as somebody wrote it.
 
     Raises:
-        ChangeRefusedError: it is none.
+        ChangeRefusedError: it is not valid.
     """
     try:
         return place_of(text, time.time_ns() // 1_000_000)

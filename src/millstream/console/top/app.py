@@ -157,6 +157,11 @@ class TopApp(App[None]):
         """Hang up."""
         await self.watch_server.close()
 
+    async def action_quit(self) -> None:
+        """End; a change that is under way ends behind its present part."""
+        broken = self.watch_server.jobs.running
+        self.exit(message=_BROKEN_OFF if broken else None)
+
     @property
     def visit(self) -> Visit:
         """Where somebody is."""
@@ -433,6 +438,8 @@ def _place_of(lines: list[DrawnLine], row: str) -> int | None:
     same = (at for at, line in enumerate(lines) if line.row is not None and line.row.id == row)
     return next(same, shown[0] if shown else None)
 
+
+_BROKEN_OFF = "A change was under way and was broken off: `millstream audit ls` shows what was done."
 
 _ABOUT = {"key": "stream", "ids": "entry"}
 """What words of a form are called where they say what a change is about."""
