@@ -141,6 +141,17 @@ def test_an_archive_is_shown_beside_its_streams(data: ServerThread, archived: Pa
         assert "damaged" in console.ask("/archive").text
 
 
+def test_a_stream_s_page_draws_how_far_it_is_archived(data: ServerThread, archived: Path) -> None:
+    """Beside its groups, on the same axis; a stream that is not archived has no such row."""
+    with ConsoleThread(data.url, archive=archived) as console:
+        with redis.Redis.from_url(data.url) as client:
+            client.xadd("other", {"n": 1})
+            client.xgroup_create("other", "billing", id="0")
+        page = console.ask("/stream?key=orders").text
+        assert "archive: 20 not archived" in page
+        assert "archive: " not in console.ask("/stream?key=other").text
+
+
 def test_without_an_archive_the_page_says_how_to_have_one(console: ConsoleThread, client: redis.Redis) -> None:
     """And no page leads there."""
     answer = console.ask("/archive")
