@@ -164,7 +164,7 @@ class _StepBatch:
                 return self._outcome(rows)
         rows = await self._script(())
         if rows is None and self.plan.needs_script:
-            raise ChangeRefusedError(f"{self.plan.action}: {_NO_SCRIPT}")
+            raise ChangeRefusedError(_NO_SCRIPT)
         outcome = await self._transaction() if rows is None else self._outcome(rows)
         return await self._written(outcome) if outcome.done else outcome
 

@@ -146,7 +146,7 @@ async def require_rights(line: Line, name: str, stream: str) -> Rights:
     rights = await rights_on(line, stream)
     why = rights.why_not(BY_NAME[name])
     if why is not None:
-        raise ChangeRefusedError(f"{name}: {why}")
+        raise ChangeRefusedError(why)
     return rights
 
 
@@ -423,7 +423,7 @@ async def nack(
     where = PendingList(stream, group, capabilities.xnack)
     if mode == "fatal" and not capabilities.xnack:
         raise ChangeRefusedError(
-            "pending nack --mode fatal: this server has no XNACK (Redis has since 8.8), and without it the next "
+            "--mode fatal: this server has no XNACK (Redis has since 8.8), and without it the next "
             "delivery would count on from the greatest number there is; `millstream pending ack` takes the entry out"
         )
     notes = {

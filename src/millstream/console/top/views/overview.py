@@ -6,7 +6,7 @@ from millstream.console import words
 from millstream.console.model.facts.findings import advice_on, letters_waiting
 from millstream.console.model.facts.overview import SORTS, sorted_streams, totals
 from millstream.console.model.facts.search import search
-from millstream.console.model.facts.streams import stream_facts
+from millstream.console.model.facts.streams import refused_lines, stream_facts
 from millstream.console.model.streams import StreamStatus
 from millstream.console.top.views.asked import GROUP_COLUMNS, TopAsked, findings_section, group_row
 from millstream.console.top.views.drawing import sparkline
@@ -37,7 +37,7 @@ async def overview_view(asked: TopAsked) -> TopView:
     sections.append(ViewSection("streams and groups", GROUP_COLUMNS, tuple(rows), "There are no streams."))
     if hints:
         sections.append(findings_section(asked, hints, "hints"))
-    notes = [f"{words.name(key)}: {why}" for key, why in seen.refused.items()]
+    notes = refused_lines(seen.refused)
     notes += (
         [f"{len(found) - STREAMS} more streams: `:` and a part of a name finds them"] if len(found) > STREAMS else []
     )

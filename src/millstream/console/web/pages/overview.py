@@ -6,7 +6,7 @@ from markupsafe import Markup
 
 from millstream.console.model.facts.findings import finding_facts, letters_waiting
 from millstream.console.model.facts.overview import SORTS, sorted_streams, totals
-from millstream.console.model.facts.streams import Facts, group_facts, stream_facts
+from millstream.console.model.facts.streams import Facts, group_facts, refused_lines, stream_facts
 from millstream.console.model.streams import StreamStatus
 from millstream.console.watching.questions import Rates, everything, rates_of, worst_cases
 from millstream.console.web.charts.small import sparkline
@@ -66,7 +66,7 @@ async def overview_page(asked: Asked) -> WebPage:
         "hints": [one for one in noted if one.advice.level == "hint"],
         "totals": whole,
         "now": seen.at_ms,
-        "refused": seen.refused,
+        "refused": refused_lines(seen.refused),
         "sort": sort,
         "sorts": SORTS,
         "first": first,
