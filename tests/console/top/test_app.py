@@ -148,6 +148,19 @@ async def test_what_moved_since_its_preview_is_not_changed(data: ServerThread, o
         assert len(orders.xinfo_groups("orders")) == 1
 
 
+async def test_what_is_ticked_is_chosen(data: ServerThread, orders: redis.Redis) -> None:
+    """As on the page: all pending entries that are gone from the stream, in the shell's words."""
+    orders.xtrim("orders", minid="3-0", approximate=False)
+    async with terminal(data.url, "group orders billing", size=LARGE, changes=True) as screen:
+        await screen.shows("what is the matter".upper(), "pending ack orders billing --gone")
+        await screen.press("home", "a")
+        await screen.shows("pending ack")
+        await screen.press("down", "enter")
+        await screen.shows("only what is trimmed or deleted from the stream")
+        await screen.press("tab", "tab", "space", "enter")
+        await screen.shows("Acknowledge 2 entries pending", "$ millstream pending ack orders billing --gone")
+
+
 async def test_a_wrong_word_is_said_so(data: ServerThread, orders: redis.Redis) -> None:
     """The reason in place of a preview; there is nothing to agree to."""
     async with terminal(data.url, "group orders billing", size=LARGE, changes=True) as screen:

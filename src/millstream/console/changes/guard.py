@@ -237,7 +237,12 @@ def _words(steps: Sequence[Step], audit: Command) -> list[Any]:
 
 def _check_words(check: FactCheck) -> list[Any]:
     pairs = [word for pair in check.expected for word in pair]
-    return [len(check.read), *check.read, check.shape, check.row, len(check.expected), *pairs]
+    ids = [word for field in check.between for word in field]
+    return [
+        *(len(check.read), *check.read, check.shape, check.row),
+        *(len(check.expected), *pairs),
+        *(len(check.between), *ids),
+    ]
 
 
 def _result(step: Step, row: list[bytes]) -> StepResult:

@@ -246,8 +246,9 @@ def _failing(case: Case) -> Iterable[Advice]:
         yield case.about("delivered-often", "warning", says, evidence=evidence, remedy=look)
     if gone:
         ids = [entry.id for entry in gone]
-        says = f"pending, but trimmed or deleted from the stream, with nothing to process: {_entries(len(gone))}"
-        remedy = ("pending", "ack", *where, *ids[:_IDS])
+        least = "at least " if len(case.pending) < group.pending else ""
+        says = f"pending, but trimmed or deleted from the stream, with nothing to process: {least}{_entries(len(gone))}"
+        remedy = ("pending", "ack", *where, "--gone")
         evidence = {"entries": len(gone), "first": ids[0]}
         yield case.about("gone", "warning", says, evidence=evidence, remedy=remedy, raw=[("XACK", *where, *ids[:_IDS])])
 
@@ -271,7 +272,7 @@ def _left_behind(case: Case) -> Iterable[Advice]:
         yield case.about("left-behind", "hint", says, evidence=evidence, remedy=remedy)
 
 
-_IDS = 20  # of a command line
+_IDS = 20  # of a raw command
 
 _RULES: tuple[Callable[[Case], Iterable[Advice]], ...] = (
     _stuck,
@@ -297,5 +298,5 @@ def _safe(words: tuple[str, ...]) -> tuple[str, ...]:
     return (noun, verb, *options, "--", *names) if any(name.startswith("-") for name in names) else words
 
 
-_OPTIONS = frozenset({"--consumer", "--unowned", "--sort", "--count"})
+_OPTIONS = frozenset({"--consumer", "--unowned", "--gone", "--sort", "--count"})
 """What options of a remedy begin with."""
