@@ -31,7 +31,12 @@ class ConsoleServer:
         return without_password(self.url)
 
     def command_line(self, *words: str) -> list[str]:
-        """The command line of a subcommand, for this server; what a report cannot answer is for the server it is of."""
+        """The command line of a subcommand, for this server; what a report cannot answer is for the server it is of.
+
+        An app that is run names its server itself.
+        """
+        if words[0] == "run":
+            return ["millstream", *words]
         only_live = " ".join(words[:2]) in BY_NAME or words[0] == "spark"
         url = ELSEWHERE if only_live and self.url.startswith(REPORT) else self.address
         return ["millstream", *words, *(["--url", url] if url != DEFAULT_URL else [])]
