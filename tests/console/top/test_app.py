@@ -180,6 +180,36 @@ async def test_what_moved_since_its_preview_is_not_changed(data: ServerThread, o
         assert len(orders.xinfo_groups("orders")) == 1
 
 
+async def test_many_findings_leave_room_for_the_streams(data: ServerThread, orders: redis.Redis) -> None:
+    """A row for each kind in a quarter of the screen at most; all of them, with what helps, are a key away."""
+    for number in range(15):
+        orders.xgroup_create("orders", f"g{number}", id="0")
+    orders.xclaim("orders", "billing", "web-1", 0, ["1-0"], retrycount=9)
+    async with terminal(data.url) as screen:
+        text = await screen.shows("NEEDS A PERSON", "STREAMS AND GROUPS", "15 times: entries wait")
+        lines = text.splitlines()
+        first, last = (next(n for n, line in enumerate(lines) if title in line) for title in ("NEEDS", "STREAMS AND"))
+        assert (last - first <= 7, "orders" in lines[last + 2]) == (True, True), text  # a blank line is between
+        at = next(line for line in lines[first:last] if "what helps: Enter here" in line)
+        assert at == lines[last - 2]
+        await screen.open("findings", "overview > findings", "lag 10; lag at least 10")
+    async with terminal(data.url, "findings", size=LARGE) as screen:
+        await screen.shows("g9 on orders", "$ millstream run MODULE:APP")
+
+
+async def test_what_is_ticked_is_chosen(data: ServerThread, orders: redis.Redis) -> None:
+    """As on the page: all pending entries that are gone from the stream, in the shell's words."""
+    orders.xtrim("orders", minid="3-0", approximate=False)
+    async with terminal(data.url, "group orders billing", size=LARGE, changes=True) as screen:
+        await screen.shows("what is the matter".upper(), "pending ack orders billing --gone")
+        await screen.press("home", "a")
+        await screen.shows("pending ack")
+        await screen.press("down", "enter")
+        await screen.shows("only what is trimmed or deleted from the stream")
+        await screen.press("tab", "tab", "space", "enter")
+        await screen.shows("Acknowledge 2 entries pending", "$ millstream pending ack orders billing --gone")
+
+
 async def test_a_wrong_word_is_said_so(data: ServerThread, orders: redis.Redis) -> None:
     """The reason in place of a preview; there is nothing to agree to."""
     async with terminal(data.url, "group orders billing", size=LARGE, changes=True) as screen:

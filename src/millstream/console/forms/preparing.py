@@ -69,6 +69,8 @@ async def settled(line: Line, words: FormWords, who: str) -> dict[str, str]:
         if name in found and do in {"group rewind", "group create"}:
             place = read_place(found[name])
             found[name] = str(place.ms) if place.kind == "time" else found[name]
+    if do == "group rewind" and "even_if_moved" in found and (to := await _place_now(line, found)):
+        found["to"] = to
     if do == "stream trim" and found.get("before", "").strip():
         found["minid"] = f"{_moment(found.pop('before'))}-0"
     if do == "worker pause":
@@ -80,6 +82,12 @@ async def settled(line: Line, words: FormWords, who: str) -> dict[str, str]:
         if not found.get("ids", "").strip() and not found.get("until", "").strip():
             found["until"] = str(await _behind_newest(line, found.get("key", "")))
     return found
+
+
+async def _place_now(line: Line, words: FormWords) -> str:
+    """The id that a place of a rewind stands for now: of a group that moves on, ``-100`` would be another one later."""
+    plan = (await prepare(line, words)).plan
+    return plan.words[plan.words.index("--to") + 1]
 
 
 async def _behind_newest(line: Line, key: str) -> int:

@@ -199,7 +199,7 @@ class TopApp(App[None]):
             return
         rows = self.query_one(RowList)
         width = max(self.size.width - 2, 20)
-        lines = drawing.drawn(view, width - 1, self.visit.wanted)  # one cell is the scroll bar's
+        lines = drawing.drawn(view, width - 1, self.visit.wanted, self.size.height)  # one cell is the scroll bar's
         self._put("#figures", _figures(view, width, self.visit.sort))
         self._put("#shell", Content(drawing.shell(view, width)))
         if rows.option_count == len(lines) and list(map(_known, lines)) == list(map(_known, self._lines)):
