@@ -33,7 +33,8 @@ class Decoded:
     Attributes:
         form: as what.
         value: what JSON has, and bytes: text for ``text`` (bytes in it that are no text stand as
-            ``surrogateescape`` has them), the bytes for ``hex``, and for ``envelope`` an object of ``headers`` and ``body``.
+            ``surrogateescape`` has them), the bytes for ``hex``, and for ``envelope`` an object of ``headers`` and
+            ``body``.
         size: of the value in bytes, as it stands in the entry.
         note: why it is not what was asked for; empty where it is.
     """
