@@ -182,17 +182,18 @@ class Primary:
             return Many([])  # it asks twice
         if not self.may_serve():
             raise CommandError(_NO_LINK)
+        feed = self.feed
+        goes_on = feed is not None and self._keyspace.history.follows(replid, offset) and feed.backlog.has(offset - 1)
+        if not goes_on and self._journal.outage is not None:
+            raise CommandError(_FULL_DISK)
         session.is_replica, follower.is_old = True, is_old
         follower.heard_at = self._mono = now.mono
-        feed = self.feed
-        if feed is not None and self._keyspace.history.follows(replid, offset) and feed.backlog.has(offset - 1):
+        if goes_on:
             self.partial_syncs += 1
             follower.cursor = follower.acked = offset - 1
             self.go_online(follower)
             self.shell.join(follower)
             return Simple(b"CONTINUE " + self.replid.encode())
-        if self._journal.outage is not None:
-            raise CommandError(_FULL_DISK)
         self._await_copy(follower, now)
         self.full_syncs += 1
         self.refused_syncs += replid != "?"

@@ -414,7 +414,9 @@ def xclaim(ctx: Context, argv: list[bytes]) -> Reply:
     options = _parse_claim(argv, at, ctx.now.wall, obeys=ctx.obeys)
     moved = options.last_id > group.last_id
     if moved:
-        ctx.commit(("gset", ctx.db.index, key, name, ids.pack(options.last_id), group.entries_read))
+        # So Redis 7.0 tells of each new entry that it delivers, without the count that it has made of it
+        count = stream.count_with(group, options.last_id) if ctx.obeys else group.entries_read
+        ctx.commit(("gset", ctx.db.index, key, name, ids.pack(options.last_id), count))
     attend(ctx, key, name, group, consumer)
     before = ctx.dirty
     claimer = _Claimer(ctx, argv, stream, options)
