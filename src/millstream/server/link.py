@@ -181,13 +181,16 @@ class _Connection:
         following, config = self._following, self._node.config
         following.state = CONNECTING
         timeout = config.repl_timeout
-        reader, self._writer = await asyncio.wait_for(asyncio.open_connection(host, port), timeout)
+        # Not wait_for(), which in Python 3.11 forgets a cancellation that comes with the end of what it waits for
+        async with asyncio.timeout(timeout):
+            reader, self._writer = await asyncio.open_connection(host, port)
         following.state, following.heard_at = HANDSHAKE, self._server.clock.now().mono
         handshake = Handshake(self._introduction())
         self._send(handshake.begin())
         self._telling = self._server.loop.create_task(self._tell())
         while True:
-            data = await asyncio.wait_for(reader.read(_PIECE), timeout)
+            async with asyncio.timeout(timeout):
+                data = await reader.read(_PIECE)
             if self._taking is not None and self._taking.done():
                 self._taking.result()
             if not data:
