@@ -169,7 +169,7 @@ def _figures(one: GroupStatus, now_ms: int) -> list[Measured]:
 
 
 def _age(figure: Figure, one: GroupStatus, entry: OldestEntry, now_ms: int) -> Measured:
-    return Measured(figure, one.stream, one.name, entry.age(now_ms), why=entry.why or "")
+    return Measured(figure, one.stream, one.name, entry.age(now_ms), why=entry.why_no_age or "")
 
 
 def _status(one: Measured, bounds: CheckBounds) -> CheckStatus:
