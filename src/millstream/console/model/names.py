@@ -6,10 +6,10 @@ very bytes; what shows them escapes them. Ids are text too, ``"1763721600000-0"`
 
 from functools import lru_cache
 
+from millstream.client.ranges import FIRST_TIME
+
 NEVER = "0-0"
 """The id before every other: of a group that was delivered nothing, of a stream of which nothing was deleted."""
-
-_FIRST_TIME = 10**12  # wall milliseconds in 2001, before there were streams
 
 
 def text_of(raw: bytes) -> str:
@@ -31,7 +31,7 @@ def milliseconds(entry: str) -> int:
 
 def is_time(entry: str) -> bool:
     """Whether an id can be the time at which the entry was added; producers may give ids such as 1-0 of their own."""
-    return milliseconds(entry) >= _FIRST_TIME
+    return milliseconds(entry) >= FIRST_TIME
 
 
 def age_ms(entry: str, now_ms: int) -> int:
