@@ -106,6 +106,13 @@ def redis8_process(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerP
         yield server
 
 
+@pytest.fixture(scope="session")
+def redis6_process(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
+    """The same of Redis 6.2, where there is one."""
+    with redis_server(tmp_path_factory.mktemp("redis6"), path=needs.other("redis6")) as server:
+        yield server
+
+
 def emptied(server: ServerProcess) -> ServerProcess:
     """The server, with nothing in it."""
     with server.client() as client:
