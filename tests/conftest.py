@@ -110,6 +110,13 @@ def redis8_process(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerP
         yield server
 
 
+@pytest.fixture(scope="session")
+def redis6_process(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
+    """The same of Redis 6.2, where there is one."""
+    with redis_server(tmp_path_factory.mktemp("redis6"), path=needs.other("redis6")) as server:
+        yield server
+
+
 @pytest.fixture
 def real_redis(redis_process: ServerProcess) -> ServerProcess:
     """A redis-server with nothing in it."""

@@ -42,11 +42,29 @@ def run(server: ServerProcess, *words: str) -> Result:
 )  # fmt: skip
 def test_thresholds_decide(server: ServerProcess, client: redis.Redis, words: list[str], code: int, said: str) -> None:
     """The worst figure is the state, the exit code and the first line."""
-    fill(client)
+    fill(client, since=10**12)
     for _ in range(2):
         client.xadd("orders:dead", {"x": 1})
     done = run(server, *words)
     assert (done.exit_code, said in done.stdout.splitlines()[0]) == (code, True), done.output
+
+
+@pytest.mark.parametrize("figure", ["behind", "pending-age"])
+def test_entries_whose_ids_are_no_times_have_no_age(server: ServerProcess, client: redis.Redis, figure: str) -> None:
+    """Not one of fifty years: a producer may number them; it is said which id that is, and the lag decides."""
+    fill(client)
+    done = run(server, f"--{figure}", "1h")
+    assert (done.exit_code, "-0 is no time" in done.stdout) == (3, True)
+    assert run(server, "--lag", "3").exit_code == 0
+
+
+def test_dead_letters_stay_a_figure_when_there_are_none(server: ServerProcess, client: redis.Redis) -> None:
+    """A graph of them does not end with the last letter, and begins before the first."""
+    fill(client)
+    data = [run(server, *words, "--dead", "1,9").stdout.partition("| ")[2] for words in ([], ["orders"])]
+    assert data == ["'dead'=0;1;9;0\n", "'orders:dead dead'=0;1;9;0\n"]
+    client.xdel("orders:dead", client.xadd("orders:dead", {"x": 1}))
+    assert run(server, "--dead", "1,9").stdout.partition("| ")[2] == "'orders:dead dead'=0;1;9;0\n"
 
 
 def test_an_unknown_lag_is_decided_by_its_bounds(server: ServerProcess, client: redis.Redis) -> None:

@@ -9,6 +9,8 @@ from functools import lru_cache
 NEVER = "0-0"
 """The id before every other: of a group that was delivered nothing, of a stream of which nothing was deleted."""
 
+_FIRST_TIME = 10**12  # wall milliseconds in 2001, before there were streams
+
 
 def text_of(raw: bytes) -> str:
     """A name or an id as text."""
@@ -25,6 +27,11 @@ def order(entry: str) -> tuple[int, int]:
 def milliseconds(entry: str) -> int:
     """When an entry was added, by its id: wall milliseconds."""
     return int(entry.partition("-")[0])
+
+
+def is_time(entry: str) -> bool:
+    """Whether an id can be the time at which the entry was added; producers may give ids such as 1-0 of their own."""
+    return milliseconds(entry) >= _FIRST_TIME
 
 
 def age_ms(entry: str, now_ms: int) -> int:
