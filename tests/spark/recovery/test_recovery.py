@@ -494,7 +494,7 @@ def test_the_command_settles_by_one_verdict(
     done = CliRunner().invoke(main, [*words, "--verdict", "ack", "--yes"])
     assert json.loads(done.stdout)["acked"] == 12
     wrong = CliRunner().invoke(main, [*words[:3], "nope", *words[4:], "--verdict", "release"])
-    assert (wrong.exit_code, "stream 's' has no group 'nope'" in wrong.stderr) == (2, True)
+    assert (wrong.exit_code, "stream 's' has no group 'nope'" in wrong.stderr) == (4, True)
     for more in ([], ["--verdict", "ack", "--function", "a:b"], ["--verdict", "ack", "--yes", "--reason", "x"]):
         assert CliRunner().invoke(main, [*words, *more]).exit_code == 2
     monkeypatch.chdir(tmp_path)
