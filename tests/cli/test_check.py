@@ -71,9 +71,18 @@ def test_an_unknown_lag_is_decided_by_its_bounds(server: ServerProcess, client: 
     """Between 1 and 2: above neither, above both, or unknown; never taken for none."""
     fill(client)
     client.xdel("orders", "4-0")
-    codes = [run(server, "--lag", word).exit_code for word in ("3", "1", "2", "1,2", "1,5")]
+    codes = [run(server, "--lag", word, "--count", "0").exit_code for word in ("3", "1", "2", "1,2", "1,5")]
     assert codes == [0, 2, 3, 3, 1]
-    assert "lag is unknown (1 or more): an entry" in run(server, "--lag", "2").stdout
+    assert "lag is unknown (1 or more): an entry" in run(server, "--lag", "2", "--count", "0").stdout
+
+
+def test_what_the_bounds_of_a_lag_leave_open_is_counted(server: ServerProcess, client: redis.Redis) -> None:
+    """As far as the thresholds ask for, and not beyond what is allowed."""
+    fill(client, entries=250)
+    client.execute_command("XGROUP", "SETID", "orders", "billing", "100-0")  # without ENTRIESREAD: 1 to 249
+    codes = [run(server, "--lag", word).exit_code for word in ("200", "150,200", "100,200", "100,150")]
+    assert codes == [0, 1, 1, 2]
+    assert run(server, "--lag", "200", "--count", "100").exit_code == 3
 
 
 def test_an_invalid_command_line_is_not_critical(server: ServerProcess) -> None:
