@@ -184,3 +184,26 @@ def test_what_is_not_held_is_passed_over_by_name(each_redis: ServerProcess) -> N
 
 
 UNHELD: list[tuple[tuple[Any, ...], str]] = [((b"ARSET", b"array", 3, b"x", b"7", b"1.5", b"y" * 100), "array")]
+
+
+@pytest.mark.parametrize("more", [[], [("XADD", "s", "4-1", "f", "v"), ("XADD", "s", "7-1", "f", "v")]])
+def test_tombstones_of_redis_above_the_last_id(real_redis: ServerProcess, more: list[tuple[str, ...]]) -> None:
+    """Redis 7.0 lets XSETID put the last id back behind a deleted entry, and adds below its tombstone then."""
+    world = World()
+    ours = world.client().call
+    with real_redis.client(protocol=2) as client:
+        ask = asking(client)
+        for words in [("XADD", "s", "3-1", "f", "v"), ("XADD", "s", "5-1", "f", "v"), ("XDEL", "s", "5-1"), *more]:
+            ask(*words)
+            if words[0] == "XDEL":
+                ask("XSETID", "s", "4-0")
+        ours("RESTORE", "s", 0, ask("DUMP", "s"))
+        for words in (
+            ("XRANGE", "s", "-", "+"),
+            ("XREVRANGE", "s", "+", "-"),
+            ("XLEN", "s"),
+            ("XRANGE", "s", "4-1", "5-1"),
+        ):
+            assert ours(*words) == ask(*words)
+    check(world.node)
+    assert ours("XADD", "s", "8-1", "f", "v") == b"8-1"
