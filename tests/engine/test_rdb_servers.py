@@ -10,6 +10,7 @@ import pytest
 import redis
 from redis.exceptions import ResponseError
 
+from engine.dump_twins import damaged
 from engine.rdb_lives import OLD_FORMS, commands, payload, portrait, told_apart
 from millstream.engine.serialization.rdb.reading import AuxField, NotHeld, RdbKey, read_file
 from millstream.engine.serialization.rdb.writing import write_file
@@ -153,6 +154,30 @@ def test_old_forms_are_what_redis_takes_them_for(real_redis: ServerProcess, kind
         for restore in (ask, ours):
             restore("RESTORE", "key", 0, payload(kind, body))
         assert told_apart(portrait(ask, b"key"), portrait(ours, b"key")) == []
+
+
+def test_nothing_is_taken_that_redis_refuses(each_redis: ServerProcess) -> None:
+    """Damaged payloads with a right checksum, to a Redis that looks at every byte: what it refuses we refuse."""
+    chance, ours = Random(5), World().client().call
+    taken = 0
+    with each_redis.client(protocol=2) as client:
+        ask = asking(client)
+        lived(ask, 5, is_newest=has_all(ask))
+        whole = [(kind, body) for kind, body, _ in OLD_FORMS]
+        for db, key in every_key(ask):
+            ask("SELECT", db)
+            dumped = ask("DUMP", key)
+            whole += [(dumped[0], dumped[1:-10])] if len(dumped) < 2000 else []
+        version = int.from_bytes(dumped[-10:-8], "little")
+        ask("CONFIG", "SET", "sanitize-dump-payload", "yes")
+        for _ in range(600):
+            kind, body = chance.choice(whole)
+            words = ("RESTORE", "damaged", 0, payload(kind, damaged(body, chance), version), "REPLACE")
+            if not isinstance(ours(*words), Error):
+                taken += 1
+                ask(*words)  # raises where it is refused
+        ask("CONFIG", "SET", "sanitize-dump-payload", "no")
+    assert taken > 30
 
 
 def test_what_is_not_held_is_passed_over_by_name(each_redis: ServerProcess) -> None:

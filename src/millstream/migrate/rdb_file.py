@@ -33,6 +33,9 @@ from millstream.migrate.run import MigrationOptions, MigrationReport, Tell, move
 FORMATS = {"7.0": 10, "7.2": 11, "8.8": 14}
 """The version of the file, by the oldest Redis that is to read it."""
 
+LARGEST = 500 * 1024 * 1024
+"""Bytes of a key's payload; RESTORE takes words of 512 MiB, and keeps them in one record."""
+
 _CHUNK = 1 << 20
 # Keys of which commands are sent at once
 _TOGETHER = 100
@@ -80,6 +83,9 @@ def import_rdb(path: Path, db: int, target: Link, choices: MigrationOptions, tel
             raise MigrationError(f"{path} is damaged, or not what is read: {error}; nothing was copied") from None
         report = move(made, target, choices, tell)
         _carry_others(made, target, choices, report)
+    report.left += [
+        (key, "it is too large to be read from a file: copy it from the server") for key in content.too_large
+    ]
     report.elsewhere, report.not_held = dict(content.elsewhere), content.not_held
     return report
 
@@ -100,6 +106,7 @@ class _FileContent:
     Attributes:
         elsewhere: numbers of keys in other databases.
         not_held: what was passed over in this one.
+        too_large: keys of it that one RESTORE does not carry.
     """
 
     def __init__(self, link: Link, db: int, choices: MigrationOptions) -> None:
@@ -107,6 +114,7 @@ class _FileContent:
         self._fits = [matcher(pattern.encode()) for pattern in choices.patterns]
         self.elsewhere: Counter[int] = Counter()
         self.not_held: list[tuple[str, bytes | None]] = []
+        self.too_large: list[bytes] = []
 
     def load(self, pieces: Iterator[bytes]) -> None:
         """Read all of it."""
@@ -129,7 +137,11 @@ class _FileContent:
             self.not_held.append((item.what, item.key))
             return None
         ends = 0 if item.expires_at is None else max(item.expires_at, 1)
-        return ("RESTORE", item.key, ends, dump.dump(item.value), "ABSTTL")
+        payload = dump.dump(item.value)
+        if len(payload) > LARGEST:
+            self.too_large.append(item.key)
+            return None
+        return ("RESTORE", item.key, ends, payload, "ABSTTL")
 
 
 # ---------------------------------------------------------------------- keys of other types
