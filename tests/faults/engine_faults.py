@@ -190,6 +190,7 @@ FAULTS = (
         "if not name: ...",
         "",
         "tests/engine/test_rdb_files.py::test_older_versions_lack_what_they_have_no_place_for",
+        shows=("RdbError",),
     ),
     Fault(
         "repeated-claim-counts-once",
