@@ -49,6 +49,15 @@ def test_thresholds_decide(server: ServerProcess, client: redis.Redis, words: li
     assert (done.exit_code, said in done.stdout.splitlines()[0]) == (code, True), done.output
 
 
+def test_dead_letters_stay_a_figure_when_there_are_none(server: ServerProcess, client: redis.Redis) -> None:
+    """A graph of them does not end with the last letter, and begins before the first."""
+    fill(client)
+    data = [run(server, *words, "--dead", "1,9").stdout.partition("| ")[2] for words in ([], ["orders"])]
+    assert data == ["'dead'=0;1;9;0\n", "'orders:dead dead'=0;1;9;0\n"]
+    client.xdel("orders:dead", client.xadd("orders:dead", {"x": 1}))
+    assert run(server, "--dead", "1,9").stdout.partition("| ")[2] == "'orders:dead dead'=0;1;9;0\n"
+
+
 def test_an_unknown_lag_is_decided_by_its_bounds(server: ServerProcess, client: redis.Redis) -> None:
     """Between 1 and 2: above neither, above both, or unknown; never taken for none."""
     fill(client)

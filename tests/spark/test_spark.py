@@ -116,7 +116,7 @@ def test_two_streams_and_an_empty_one(real_redis: ServerProcess, client: redis.R
     ("options", "told"),
     [
         ({"stream": "s", "strem": "s"}, "ConfigError: unknown option 'strem': did you mean 'stream'?"),
-        ({"stream": "nope"}, "ConfigError: option 'stream': 'nope' does not exist on redis://"),
+        ({"stream": "nope"}, "NotFoundError: option 'stream': 'nope' does not exist on redis://"),
         (
             {"stream": "s", "minPartitions": "x"},
             "ConfigError: option 'minPartitions' is 'x': it must be a whole number",
@@ -158,7 +158,7 @@ def test_the_last_words_of_a_query_say_what_to_mend(
     """What `millstream spark ls` and the log of `millstream run` show: the cause in one line, not where Spark was."""
     with pytest.raises(StreamingQueryException) as caught:
         run_to_end(real_redis.url, stream="nope")
-    assert last_words(caught.value).startswith("ConfigError: option 'stream': 'nope' does not exist on redis://")
+    assert last_words(caught.value).startswith("NotFoundError: option 'stream': 'nope' does not exist on redis://")
     assert (
         last_words("[SOME_ERROR] what Spark says. SQLSTATE: 42000\n\tat org.apache") == "[SOME_ERROR] what Spark says."
     )

@@ -28,7 +28,7 @@ def report(sources: dict[str, dict[str, Any]], **more: Any) -> StreamingQueryPro
 
 
 def test_a_batch_is_told_by_phase_rate_and_place() -> None:
-    """The longest phase first and without their sum; a rate that is none is not told; lag is what was added since."""
+    """The longest phase first and without their sum; an invalid rate is not told; lag is what was added since."""
     told = progress.figures(report({"orders": {"id": "5-0", "n": 12, "latest": 15}}))
     assert list(told["phases"].items()) == [("addBatch", 200), ("walCommit", 90)]
     assert (told["rows"], told["input_rows_per_second"], told["rows_per_second"], told["lag"]) == (5, 1.2, None, 3)

@@ -113,7 +113,7 @@ async def _measure(line: "Line", stream: str | None, group: str | None, *, dead:
     from millstream.console.reading.streams import overview, read_one  # noqa: PLC0415 - as above
 
     seen = await (overview(line) if stream is None else read_one(line, stream))
-    found = measure(seen, group, (await letters(line)).of(stream) if dead else None)
+    found = measure(seen, group, (await letters(line)).of(stream) if dead else None, stream)
     if stream is not None and group is not None and not any(one.group == group for one in found):
         names = ", ".join(one.name for one in seen.streams[0].groups) or "it has none"
         raise MillstreamError(f"the stream {stream!r} has no group {group!r}; its groups: {names}")
@@ -139,7 +139,7 @@ def _bounds(figure: "Figure", given: dict[str, str]) -> "CheckBounds | None":
     """The thresholds of a figure; None where it is not to be checked.
 
     Raises:
-        UsageError: the option's value is none.
+        UsageError: the option's value is not valid.
     """
     from millstream.console.model.check import AGES, CheckBounds  # noqa: PLC0415 - as above
 

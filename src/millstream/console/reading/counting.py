@@ -11,7 +11,7 @@ from millstream.client.ranges import behind
 from millstream.console.model.names import order
 from millstream.console.model.repair import counted, uncounted
 from millstream.console.model.streams import GroupStatus, StreamStatus
-from millstream.console.reading.asking import calls, checked
+from millstream.console.reading.asking import NotAllowedError, calls, checked
 
 COUNT = 1000
 """Entries that are counted, unless asked otherwise."""
@@ -30,12 +30,16 @@ async def count_lag(line: Line, stream: StreamStatus, group: GroupStatus, limit:
         limit: most entries; 0 counts none.
 
     Raises:
-        NotReadableError: the server does not let us read the stream.
+        NotReadableError: the stream is gone.
         Disconnected: no answer came.
     """
     if group.lag.known or limit == 0:
         return group
-    found, whole = await _after(line, stream.key, group.last_delivered_id, limit)
+    try:
+        found, whole = await _after(line, stream.key, group.last_delivered_id, limit)
+    except NotAllowedError as error:  # who may not read entries sees all else, and why this is not counted
+        lag = group.lag
+        return replace(group, lag=replace(lag, why=f"{lag.why}; its entries cannot be counted: {error}"))
     make = counted if whole else uncounted
     return replace(group, lag=make(stream, group, found))
 
