@@ -16,7 +16,9 @@ from migrate.history import raw
 from millstream.cli.main import main
 from millstream.client.connect import sync_client
 from millstream.engine.serialization.rdb.reading import RdbKey, read_file
-from millstream.migrate import rdb_file
+from millstream.migrate.connection import Link
+from millstream.migrate.rdb_file import import_rdb
+from millstream.migrate.run import MigrationOptions
 from support.servers import ServerProcess, redis_server
 
 KEYS = 48
@@ -165,16 +167,14 @@ def test_what_is_not_held_is_named(store: tuple[str, Any], tmp_path: Path) -> No
     assert store[1]("GET", "key") == b"value"
 
 
-def test_a_key_that_is_too_large_is_named(
-    store: tuple[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_key_that_is_too_large_is_named(store: tuple[str, Any], tmp_path: Path) -> None:
     """One command carries a key, and has a bound: what is above it is a failure by name."""
-    monkeypatch.setattr(rdb_file, "LARGEST", 20)
     path = tmp_path / "dump.rdb"
     path.write_bytes(file_of(b"\x00\x05large\x40\x50" + b"v" * 80, STRING))
-    result = typed("import", str(path), "--to", store[0])
-    assert result.exit_code == 1
-    assert "Not copied: 'large': it is too large to be read from a file" in result.stderr
+    with Link(store[0]) as target:
+        report = import_rdb(path, 0, target, MigrationOptions(), lambda *_: None, largest=20)
+    assert report.left == [(b"large", "it is too large to be read from a file: copy it from the server")]
+    assert not report.ok
     assert store[1]("KEYS", "*") == [b"key"]
 
 

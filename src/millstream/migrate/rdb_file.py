@@ -57,7 +57,9 @@ def rdb_path(source: str) -> Path | None:
 # ---------------------------------------------------------------------- in
 
 
-def import_rdb(path: Path, db: int, target: Link, choices: MigrationOptions, tell: Tell) -> MigrationReport:
+def import_rdb(
+    path: Path, db: int, target: Link, choices: MigrationOptions, tell: Tell, *, largest: int = LARGEST
+) -> MigrationReport:
     """Copy what a file holds of one database.
 
     Args:
@@ -66,6 +68,7 @@ def import_rdb(path: Path, db: int, target: Link, choices: MigrationOptions, tel
         target: written to.
         choices: the user's.
         tell: as for :func:`~millstream.migrate.run.move`.
+        largest: bytes of the payload of one key.
 
     Raises:
         MigrationError: the file is damaged or cannot be read, and nothing is copied; or it cannot go on.
@@ -73,7 +76,7 @@ def import_rdb(path: Path, db: int, target: Link, choices: MigrationOptions, tel
     if not 0 <= db < DATABASES:
         raise MigrationError(f"database {db} of the file: there are {DATABASES}, from 0 on")
     with Link("memory://", db=db) as made:
-        content = _FileContent(made, db, choices)
+        content = _FileContent(made, db, choices, largest)
         try:
             with path.open("rb") as file:
                 content.load(_pieces(file))
@@ -102,6 +105,7 @@ class _FileContent:
         link: to the store, in the database that is looked at.
         db: its number.
         choices: of which the patterns count.
+        largest: bytes of the payload of one key.
 
     Attributes:
         elsewhere: numbers of keys in other databases.
@@ -109,8 +113,8 @@ class _FileContent:
         too_large: keys of it that one RESTORE does not carry.
     """
 
-    def __init__(self, link: Link, db: int, choices: MigrationOptions) -> None:
-        self._link, self._db = link, db
+    def __init__(self, link: Link, db: int, choices: MigrationOptions, largest: int) -> None:
+        self._link, self._db, self._largest = link, db, largest
         self._fits = [matcher(pattern.encode()) for pattern in choices.patterns]
         self.elsewhere: Counter[int] = Counter()
         self.not_held: list[tuple[str, bytes | None]] = []
@@ -138,7 +142,7 @@ class _FileContent:
             return None
         ends = 0 if item.expires_at is None else max(item.expires_at, 1)
         payload = dump.dump(item.value)
-        if len(payload) > LARGEST:
+        if len(payload) > self._largest:
             self.too_large.append(item.key)
             return None
         return ("RESTORE", item.key, ends, payload, "ABSTTL")
