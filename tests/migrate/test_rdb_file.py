@@ -1,5 +1,6 @@
 """``millstream import dump.rdb`` and ``export dump.rdb``: every type of key, compared, and by name what stays."""
 
+import json
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -165,6 +166,21 @@ def test_what_is_not_held_is_named(store: tuple[str, Any], tmp_path: Path) -> No
     assert result.exit_code == 0, result.output
     assert "3 hash with times to live of fields ('h0', 'h1', 'h2')." in result.stderr
     assert store[1]("GET", "key") == b"value"
+
+
+def test_large_streams_go_whole_where_nobody_waits(store: tuple[str, Any], tmp_path: Path) -> None:
+    """Between stores of this process a payload stops no server: above 8 MiB consumers' times come along, too."""
+    url, ours = store
+    for at in range(1, 11):
+        ours("XADD", "s", f"{at}-1", "f", "v" * (1 << 20))
+    ours("XGROUP", "CREATE", "s", "g", "0")
+    ours("XREADGROUP", "GROUP", "g", "c", "COUNT", 1, "STREAMS", "s", ">")
+    before = portrait(ours, b"s")
+    result = typed("export", url, str(tmp_path / "out.rdb"), "--for", "7.2", "-o", "json")
+    assert (result.exit_code, json.loads(result.stdout)[0]["way"]) == (0, "dump"), result.output
+    result = typed("import", str(tmp_path / "out.rdb"), "--to", url, "--replace", "-o", "json")
+    assert (result.exit_code, json.loads(result.stdout)[0]["way"]) == (0, "dump"), result.output
+    assert told_apart(portrait(ours, b"s"), before) == []
 
 
 def test_a_key_that_is_too_large_is_named(store: tuple[str, Any], tmp_path: Path) -> None:
