@@ -156,6 +156,30 @@ def test_old_forms_are_what_redis_takes_them_for(real_redis: ServerProcess, kind
         assert told_apart(portrait(ask, b"key"), portrait(ours, b"key")) == []
 
 
+def test_released_records_keep_their_order(each_redis: ServerProcess, tmp_path: Path) -> None:
+    """In which they are claimed: from a file of Redis 8.8 to us, and from ours to it."""
+    order = [b"5-1", b"2-1", b"9-1", b"1-1"]
+    with each_redis.client(protocol=2) as client:
+        ask = asking(client)
+        if not has_all(ask):
+            pytest.skip("that server releases no records")
+        for at in range(1, 12):
+            ask("XADD", "s", f"{at}-1", "f", "v")
+        ask("XGROUP", "CREATE", "s", "g", "0")
+        ask("XREADGROUP", "GROUP", "g", "c", "COUNT", 10, "STREAMS", "s", ">")
+        for entry_id in order:
+            ask("XNACK", "s", "g", "FAIL", "IDS", 1, entry_id)
+        [item] = [item for item in read_file(in_pieces(saved(ask), 99)) if isinstance(item, RdbKey)]
+    world = World()
+    world.node.keyspace.databases[0].keys[item.key] = item.value
+    (tmp_path / "dump.rdb").write_bytes(b"".join(write_file(world.node.keyspace, aux={}, version=14)))
+    server = redis_server(tmp_path, "--dbfilename", "dump.rdb", path=each_redis.command[0])
+    with server, server.client(protocol=2) as client:
+        for call in (asking(client), world.client().call):
+            [[_, entries]] = call("XREADGROUP", "GROUP", "g", "d", "COUNT", 4, "CLAIM", 10**9, "STREAMS", "s", ">")
+            assert [entry[0] for entry in entries] == order
+
+
 def test_nothing_is_taken_that_redis_refuses(each_redis: ServerProcess) -> None:
     """Damaged payloads with a right checksum, to a Redis that looks at every byte: what it refuses we refuse."""
     chance, ours = Random(5), World().client().call

@@ -108,8 +108,8 @@ def _read_producers(source: Payload, stream: Stream) -> None:
         producer, messages = string(source), _messages(source)
         if not messages:
             continue
-        if producer in memory.producers:
-            raise MalformedError("one producer twice")
+        if producer in memory.producers or len(messages) > memory.maxsize:
+            raise MalformedError("one producer twice, or more messages than are remembered")
         memory.producers[producer] = messages
     memory.added, memory.duplicates = (number(source.size(), MAX_DELIVERIES) for _ in range(2))
 
