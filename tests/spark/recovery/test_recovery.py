@@ -181,6 +181,7 @@ millstream.spark.recover(spark, sys.argv[1], "s", "g", "30m", triage, slice_size
 # --- decided by a function --------------------------------------------------------------------------------------------
 
 
+@pytest.mark.either_server
 def test_a_function_over_a_dataframe_decides(server: ServerProcess, client: redis.Redis, spark: "SparkSession") -> None:
     """It sees fields and deliveries; what it leaves out is released and counted; what was deleted is acknowledged."""
     ids = leave(client, 3000, fresh=10)
