@@ -168,6 +168,24 @@ def test_what_is_not_held_is_named(store: tuple[str, Any], tmp_path: Path) -> No
     assert store[1]("GET", "key") == b"value"
 
 
+@pytest.mark.realserver
+def test_a_key_of_a_server_that_is_not_held_is_named(each_redis: ServerProcess, tmp_path: Path) -> None:
+    """A hash whose fields have times to live has no place in our files: a failure by name, and the rest is written."""
+    with each_redis.client(protocol=2) as client:
+        ask = asking(client)
+        ask("HSET", "h", "f", "v")
+        ask("SET", "key", "value")
+        try:
+            ask("HEXPIRE", "h", 5000, "FIELDS", 1, "f")
+        except ResponseError:
+            pytest.skip("before Redis 7.4 fields have no times to live")
+    result = typed("export", each_redis.url, str(tmp_path / "out.rdb"))
+    assert result.exit_code == 1
+    assert "Not copied: 'h': it is not held here: type 25, which is not read." in result.stderr
+    items = [item for item in read_file([(tmp_path / "out.rdb").read_bytes()]) if isinstance(item, RdbKey)]
+    assert [item.key for item in items] == [b"key"]
+
+
 def test_large_streams_go_whole_where_nobody_waits(store: tuple[str, Any], tmp_path: Path) -> None:
     """Between stores of this process a payload stops no server: above 8 MiB consumers' times come along, too."""
     url, ours = store
