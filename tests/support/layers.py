@@ -104,6 +104,8 @@ CLI_DOORS: dict[str, frozenset[str]] = {
     "server.backup": frozenset({"maintenance"}),
     "server.restore": frozenset({"maintenance"}),
     "migrate": frozenset({"migrate", "client"}),
+    "compare": frozenset({"migrate", "client"}),
+    "server.replicas": frozenset({"console"}),
     "server.doctor": frozenset({"maintenance"}),
     "spark.archive": frozenset({"spark"}),
     "spark.replay": frozenset({"spark"}),

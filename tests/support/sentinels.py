@@ -1,6 +1,7 @@
-"""A Redis with a replica, watched by three Sentinels that replace it when it dies."""
+"""A server with replicas, watched by Sentinels that replace it when it dies."""
 
 import contextlib
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -11,12 +12,32 @@ from support.waiting import eventually
 
 
 class Watched:
-    """A master, its replica and three Sentinels."""
+    """A master, its replicas and Sentinels.
 
-    def __init__(self, folder: Path) -> None:
-        self.master = redis_server(folder / "master")
-        self.replica = redis_server(folder / "replica", "--replicaof", "127.0.0.1", str(self.master.port))
-        self.sentinels = [self._sentinel(folder / f"sentinel-{number}") for number in range(3)]
+    Args:
+        folder: for the data of all.
+        make: a server, not started yet, from its folder.
+        replicas: how many.
+        sentinels: how many; more than half of them must agree.
+
+    Attributes:
+        servers: the first master, then its replicas.
+        url: by which clients find whichever is master.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        make: Callable[[Path], ServerProcess] = redis_server,
+        *,
+        replicas: int = 1,
+        sentinels: int = 3,
+    ) -> None:
+        self.master = make(folder / "master")
+        self.servers = [self.master, *(make(folder / f"replica-{number}") for number in range(replicas))]
+        self.replica = self.servers[1]
+        self._quorum = sentinels // 2 + 1
+        self.sentinels = [self._sentinel(folder / f"sentinel-{number}") for number in range(sentinels)]
         hosts = ",".join(f"127.0.0.1:{one.port}" for one in self.sentinels)
         self.url = f"redis+sentinel://{hosts}/orders/0"
 
@@ -25,7 +46,7 @@ class Watched:
         port = free_port()
         (folder / "sentinel.conf").write_text(
             f"port {port}\nbind 127.0.0.1\ndir {folder}\n"
-            f"sentinel monitor orders 127.0.0.1 {self.master.port} 2\n"
+            f"sentinel monitor orders 127.0.0.1 {self.master.port} {self._quorum}\n"
             "sentinel down-after-milliseconds orders 500\n"
             "sentinel failover-timeout orders 3000\n"
         )
@@ -34,24 +55,35 @@ class Watched:
         )
 
     def ready(self) -> bool:
-        """The replica is in step, and each Sentinel knows it and the other two."""
-        with self.replica.client(decode_responses=True) as client:
-            link: Any = client.info("replication")
-        if link["master_link_status"] != "up":
-            return False
-        for one in self.sentinels:
+        """The replicas are in step, and each Sentinel knows them and the others."""
+        for one in self.servers[1:]:
             with one.client(decode_responses=True) as client:
-                state: Any = client.execute_command("SENTINEL", "MASTER", "orders")
-            facts = state if isinstance(state, dict) else dict(zip(state[::2], state[1::2], strict=True))
-            if int(facts["num-slaves"]) < 1 or int(facts["num-other-sentinels"]) < 2:
+                link: Any = client.info("replication")
+            if link["master_link_status"] != "up":
                 return False
-        return True
+        return all(self._knows_all(one) for one in self.sentinels)
+
+    def _knows_all(self, sentinel: ServerProcess) -> bool:
+        with sentinel.client(decode_responses=True) as client:
+            state: Any = client.execute_command("SENTINEL", "MASTER", "orders")
+        facts = state if isinstance(state, dict) else dict(zip(state[::2], state[1::2], strict=True))
+        known = int(facts["num-slaves"]), int(facts["num-other-sentinels"])
+        return known[0] >= len(self.servers) - 1 and known[1] >= len(self.sentinels) - 1
+
+    def chosen(self) -> ServerProcess | None:
+        """The server that the first Sentinel names as master; None if it is none of these."""
+        with self.sentinels[0].client(decode_responses=True) as client:
+            place: Any = client.execute_command("SENTINEL", "GET-MASTER-ADDR-BY-NAME", "orders")
+        return next((one for one in self.servers if place and one.port == int(place[1])), None)
 
     def __enter__(self) -> "Watched":
         with contextlib.ExitStack() as stack:
-            for server in (self.master, self.replica, *self.sentinels):
+            for server in (*self.servers, *self.sentinels):
                 stack.enter_context(server)
-            eventually(self.ready, what="replica and Sentinels know each other")
+                if server in self.servers[1:]:
+                    with server.client() as client:
+                        client.execute_command("REPLICAOF", "127.0.0.1", self.master.port)
+            eventually(self.ready, 40, what="replicas and Sentinels know each other")
             self._stack = stack.pop_all()
         return self
 

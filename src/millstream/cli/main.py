@@ -24,6 +24,8 @@ COMMANDS: Rows = {
     "pending": ("millstream.cli.console.nouns:pending", "Entries that were delivered and not acknowledged."),
     "consumer": ("millstream.cli.console.nouns:consumer", "Consumers of a group: what they hold, since when."),
     "server": ("millstream.cli.console.nouns:server", "The server itself: memory, log, replicas, slow commands."),
+    "replicas": ("millstream.cli.server.replicas:replicas", "Show who follows whom, and how far replicas are behind."),
+    "compare": ("millstream.cli.compare:compare", "Compare all keys of two servers, such as a primary and a replica."),
     "check": ("millstream.cli.console.check:check", "Check lag, ages, pending and dead letters against thresholds."),
     "report": ("millstream.cli.console.report:report", "Write one redacted file for whoever helps with an incident."),
     "context": ("millstream.cli.contexts.context:context", "Servers under names: which there are, which one is used."),

@@ -53,7 +53,7 @@ class Differences:
             copy: the same of the copy.
         """
         if source is not None and copy is not None and source != copy:
-            self.add(f"{what}: {_shown(source)} at the source, {_shown(copy)} in the copy")
+            self.add(f"{what}: {shortened(source)} at the source, {shortened(copy)} in the copy")
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,33 +83,32 @@ def compare(
     found = Differences()
     made = overview(copy.link, copy.key)
     expected = stream if times else _expected(stream, supports)
+    if not times and not supports.release:
+        made = replace(made, groups=tuple(map(_with_holder, made.groups)))
     _counters(found, expected, made, times=times)
     _entries(found, source, copy, stream.last_id, tell)
     here = {group.name: group for group in made.groups}
     for group, wanted in zip(stream.groups, expected.groups, strict=True):
         other = here.pop(group.name, None)
         if other is None:
-            found.add(f"group {_shown(group.name)} is missing in the copy")
+            found.add(f"group {shortened(group.name)} is missing in the copy")
             continue
         _group(found, wanted, other, times=times)
         release = times or supports.release
-        _records(found, group.name, _rows(source, group, release), _rows(copy, other, release=True))
+        _records(found, group.name, _rows(source, group, release), _rows(copy, other, release))
     for name in here:
-        found.add(f"group {_shown(name)} is only in the copy")
+        found.add(f"group {shortened(name)} is only in the copy")
     return found
 
 
 def _expected(stream: Overview, supports: TargetFeatures) -> Overview:
     """What can be made of the source by commands: the copy is held to that, and to nothing that no command carries."""
     groups = []
-    for group in stream.groups:
-        consumers = {each.name: each for each in group.consumers}
-        if group.released and not supports.release:
-            consumers.setdefault(RELEASED_HOLDER, ConsumerInfo(RELEASED_HOLDER, 0, 0, None))
+    for group in stream.groups if supports.release else map(_with_holder, stream.groups):
         read = group.entries_read if supports.entries_read else None
         if read is not None and stream.entries_added is not None and read > stream.entries_added:
             read = None  # newer servers take no more than were added; XINFO is not asked which kind this is
-        groups.append(replace(group, entries_read=read, consumers=tuple(consumers[name] for name in sorted(consumers))))
+        groups.append(replace(group, entries_read=read))
     added = stream.length if stream.entries_added is None else stream.entries_added
     return replace(
         stream,
@@ -118,6 +117,14 @@ def _expected(stream: Overview, supports: TargetFeatures) -> Overview:
         settings=stream.settings if supports.idempotence else None,
         groups=tuple(groups),
     )
+
+
+def _with_holder(group: GroupInfo) -> GroupInfo:
+    """With the consumer that stands for nobody among the others, if anything was released."""
+    consumers = {each.name: each for each in group.consumers}
+    if group.released:
+        consumers.setdefault(RELEASED_HOLDER, ConsumerInfo(RELEASED_HOLDER, 0, 0, None))
+    return replace(group, consumers=tuple(consumers[name] for name in sorted(consumers)))
 
 
 def _counters(found: Differences, stream: Overview, made: Overview, *, times: bool) -> None:
@@ -132,7 +139,7 @@ def _counters(found: Differences, stream: Overview, made: Overview, *, times: bo
 
 
 def _group(found: Differences, group: GroupInfo, made: GroupInfo, *, times: bool) -> None:
-    name = f"group {_shown(group.name)}"
+    name = f"group {shortened(group.name)}"
     found.unless_equal(f"{name}, last-delivered-id", group.last_id, made.last_id)
     found.unless_equal(f"{name}, entries-read", _read(group), _read(made))
     found.unless_equal(
@@ -140,7 +147,7 @@ def _group(found: Differences, group: GroupInfo, made: GroupInfo, *, times: bool
     )
     if times:
         for one, other in zip(group.consumers, made.consumers, strict=False):
-            who = f"{name}, consumer {_shown(one.name)}"
+            who = f"{name}, consumer {shortened(one.name)}"
             found.unless_equal(f"{who}, seen-time", one.seen, other.seen)
             found.unless_equal(f"{who}, active-time", one.active, other.active)
 
@@ -178,7 +185,7 @@ def _entries(found: Differences, source: Side, copy: Side, upto: bytes, tell: Te
 def _only(found: Differences, rest: list[Any], what: str) -> list[Any]:
     """Nothing is left to compare these with; returns what is left of them, which is nothing."""
     for entry in rest:
-        found.add(f"entry {_shown(entry[0])} {what}")
+        found.add(f"entry {shortened(entry[0])} {what}")
     return []
 
 
@@ -189,13 +196,13 @@ def _unlike(found: Differences, left: list[Any], right: list[Any]) -> tuple[list
         one, other = left[at], right[on]
         if one[0] == other[0]:
             if one[1] != other[1]:
-                found.add(f"entry {_shown(one[0])}: {_first_difference(one[1], other[1])}")
+                found.add(f"entry {shortened(one[0])}: {_first_difference(one[1], other[1])}")
             at, on = at + 1, on + 1
         elif as_id(one[0]) < as_id(other[0]):
-            found.add(f"entry {_shown(one[0])} is missing in the copy")
+            found.add(f"entry {shortened(one[0])} is missing in the copy")
             at += 1
         else:
-            found.add(f"entry {_shown(other[0])} is only in the copy")
+            found.add(f"entry {shortened(other[0])} is only in the copy")
             on += 1
     return left[at:], right[on:]
 
@@ -205,11 +212,11 @@ def _first_difference(one: list[bytes], other: list[bytes]) -> str:
         return f"{len(one) // 2} fields at the source, {len(other) // 2} in the copy"
     at = next(at for at in range(len(one)) if one[at] != other[at])
     what = "value" if at % 2 else "name"
-    return f"{what} of field {at // 2 + 1} is {_shown(one[at])} at the source, {_shown(other[at])} in the copy"
+    return f"{what} of field {at // 2 + 1} is {shortened(one[at])} at the source, {shortened(other[at])} in the copy"
 
 
 def _rows(side: Side, group: GroupInfo, release: bool) -> Iterator[PendingRecord]:
-    # Where the target cannot release, a released record is compared with one of the holder that stands for nobody
+    # Where one end cannot release, a released record is compared with one of the holder that stands for nobody
     for page in records(side.link, side.key, group):
         for record in page:
             yield record if release or record.consumer is not None else record._replace(consumer=RELEASED_HOLDER)
@@ -219,26 +226,26 @@ def _records(found: Differences, group: bytes, theirs: Iterator[PendingRecord], 
     """Two sorted runs of pending records."""
     one, other = next(theirs, None), next(ours, None)
     while one is not None or other is not None:
-        name = f"group {_shown(group)}, pending"
+        name = f"group {shortened(group)}, pending"
         if other is None or (one is not None and as_id(one.id) < as_id(other.id)):
             assert one is not None
-            found.add(f"{name} {_shown(one.id)} is missing in the copy")
+            found.add(f"{name} {shortened(one.id)} is missing in the copy")
             one = next(theirs, None)
         elif one is None or as_id(other.id) < as_id(one.id):
-            found.add(f"{name} {_shown(other.id)} is only in the copy")
+            found.add(f"{name} {shortened(other.id)} is only in the copy")
             other = next(ours, None)
         else:
             if one != other:
-                found.add(f"{name} {_shown(one.id)}: {_of(one)} at the source, {_of(other)} in the copy")
+                found.add(f"{name} {shortened(one.id)}: {_of(one)} at the source, {_of(other)} in the copy")
             one, other = next(theirs, None), next(ours, None)
 
 
 def _of(record: PendingRecord) -> str:
-    holder = "released" if record.consumer is None else f"held by {_shown(record.consumer)}"
+    holder = "released" if record.consumer is None else f"held by {shortened(record.consumer)}"
     return f"{holder}, time {record.time}, {record.deliveries} deliveries"
 
 
-def _shown(value: object) -> str:
+def shortened(value: object) -> str:
     """At most sixty characters of a value, bytes without their b."""
     text = repr(value)
     if isinstance(value, bytes):

@@ -7,12 +7,12 @@ said so, and asked again.
 import asyncio
 import os
 import sys
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from millstream.cli.shared.asking import ask
+from millstream.cli.shared.asking import ask, ask_all
 from millstream.cli.shared.output import Output
 from millstream.errors import Disconnected
 
@@ -75,6 +75,37 @@ def look(
             await asyncio.sleep(every)
 
     ask(url, again)
+
+
+def look_at_all(
+    urls: Sequence[str],
+    every: float | None,
+    work: "Callable[[Mapping[str, Line]], Awaitable[T]]",
+    show: Callable[[T], None],
+    form: str,
+) -> None:
+    """Ask several servers at once and show what they say, once, or again and again.
+
+    Args:
+        urls: of the servers.
+        every: seconds between two answers; None for one alone.
+        work: asks, and tells of a server that does not answer as a part of the answer.
+        show: shows an answer.
+        form: of what is shown.
+    """
+
+    async def again(lines: "Mapping[str, Line]") -> None:
+        while True:
+            found = await work(lines)
+            if every is not None:
+                _clear(form)
+            show(found)
+            if every is None:
+                return
+            sys.stdout.flush()
+            await asyncio.sleep(every)
+
+    ask_all(urls, again)
 
 
 def _clear(form: str) -> None:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, TypeVar, cast
 from millstream.errors import Disconnected
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator
+    from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Mapping, Sequence
 
     from millstream.client.line import Line
 
@@ -36,6 +36,26 @@ def ask(url: str | None, work: "Callable[[Line], Awaitable[T]]") -> T:
             raise Disconnected(unreached(found, error), sent=error.sent) from error
         finally:
             await line.close()
+
+    return asyncio.run(main())
+
+
+def ask_all(urls: "Sequence[str]", work: "Callable[[Mapping[str, Line]], Awaitable[T]]") -> T:
+    """Do something with a line to each of several servers, by their URLs, which were checked.
+
+    Args:
+        urls: of the servers.
+        work: gets the lines by URL; none of them was used yet.
+    """
+    from millstream.client.open import open_line  # noqa: PLC0415 - help does not need it
+
+    async def main() -> T:
+        lines = {url: open_line(url) for url in urls}
+        try:
+            return await work(lines)
+        finally:
+            for line in lines.values():
+                await line.close()
 
     return asyncio.run(main())
 

@@ -186,6 +186,7 @@ class LinkFacts:
         priority: for whoever chooses another primary.
         divergences: units that failed here.
         full_syncs: copies taken over.
+        copied_for: seconds since the last of them; -1 for none since the start.
     """
 
     host: str
@@ -200,6 +201,7 @@ class LinkFacts:
     priority: str
     divergences: int
     full_syncs: int
+    copied_for: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -530,6 +532,7 @@ def _link(link: LinkFacts) -> Rows:
     yield "millstream_link_error", link.error.replace("\r", " ").replace("\n", " ")
     yield "millstream_link_divergences", link.divergences
     yield "millstream_full_syncs_taken", link.full_syncs
+    yield "millstream_last_full_sync_seconds_ago", link.copied_for
 
 
 def _cpu(facts: InfoFacts) -> Rows:

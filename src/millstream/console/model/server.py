@@ -38,6 +38,10 @@ class PrimaryLink:
         down_seconds: since the link went down; None while it is up.
         is_syncing: the primary is sending all its data.
         read_only: writes are refused.
+        error: why the link is down, or was last; empty for nothing, and where the server does not tell.
+        divergences: how often the data differed from the primary's, so that they were copied anew.
+        copies: of all data that were taken over; None where the server does not tell.
+        copied_seconds: since the last of them; None for none.
     """
 
     address: str
@@ -46,6 +50,10 @@ class PrimaryLink:
     down_seconds: int | None
     is_syncing: bool
     read_only: bool
+    error: str = ""
+    divergences: int = 0
+    copies: int | None = None
+    copied_seconds: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -219,6 +227,10 @@ def _replication(info: Mapping[str, str]) -> Replication:
             down_seconds=down,
             is_syncing=info.get("master_sync_in_progress") == "1",
             read_only=info.get("slave_read_only") != "0",
+            error=info.get("millstream_link_error", ""),
+            divergences=_count(info, "millstream_link_divergences") or 0,
+            copies=_count(info, "millstream_full_syncs_taken"),
+            copied_seconds=_count(info, "millstream_last_full_sync_seconds_ago"),
         )
     offset = "slave_repl_offset" if primary is not None else "master_repl_offset"
     kept = _count(info, "repl_backlog_size") if info.get("repl_backlog_active") == "1" else None

@@ -1,12 +1,20 @@
-"""How a server is: INFO, and the commands that took long."""
+"""How a server is: INFO, and the commands that took long; how several follow each other."""
 
+import asyncio
+import contextlib
+import socket
+from collections.abc import Mapping
 from dataclasses import replace
+from urllib.parse import urlsplit
 
 from millstream.client.line import Command, Line
+from millstream.client.url import without_password
 from millstream.console.model.names import text_of
+from millstream.console.model.replicas import AskedServer, Standing, addresses, standings
 from millstream.console.model.replies import refusal
 from millstream.console.model.server import ServerStatus, parse_info, server_status, slow_command
 from millstream.console.reading.asking import calls
+from millstream.errors import MillstreamError
 
 _SLOW = 50
 """Commands that took long, at most."""
@@ -34,3 +42,31 @@ async def _one(line: Line) -> ServerStatus:
     found = server_status(info, at_ms)
     rows = () if refusal(slow) is not None else tuple(map(slow_command, slow))
     return replace(found, slow=rows, missing=missing)
+
+
+async def followers(lines: Mapping[str, Line]) -> list[Standing]:
+    """Who follows whom among servers, all of which are asked at once; one that does not answer is told of as that.
+
+    Args:
+        lines: by URL.
+    """
+    asked = await asyncio.gather(*(_asked(url, line) for url, line in lines.items()))
+    return standings(asked, {address: await _name(address) for address in addresses(asked)})
+
+
+async def _asked(url: str, line: Line) -> AskedServer:
+    parts = urlsplit(url)
+    address = f"{parts.hostname}:{parts.port or 6379}" if parts.hostname else without_password(url)
+    try:
+        return AskedServer(address, await _one(line))
+    except MillstreamError as error:
+        return AskedServer(address, None, str(error))
+
+
+async def _name(address: str) -> str:
+    """The address with its host resolved: a server knows others by other names than we do."""
+    host, _, port = address.rpartition(":")
+    with contextlib.suppress(OSError, UnicodeError):
+        found = await asyncio.get_running_loop().getaddrinfo(host.strip("[]"), None, type=socket.SOCK_STREAM)
+        host = min(str(place[0]) for *_, place in found)
+    return f"{host}:{port}"

@@ -65,6 +65,7 @@ class Following:
         is_taking: a copy is being taken over, and nothing may be logged meanwhile.
         divergences: units that failed here though they did not there.
         full_syncs: copies taken over.
+        copied_at: monotonic milliseconds when the last of them was; None for none.
         heard_at: monotonic milliseconds when the primary last sent something.
         down_since: monotonic milliseconds when the link went down, or was begun.
         copy_size: bytes of the copy that is on its way; None if the primary did not say.
@@ -82,6 +83,7 @@ class Following:
         self.error = ""
         self.is_stuck = self.is_taking = False
         self.divergences = self.full_syncs = 0
+        self.copied_at: int | None = None
         self.heard_at = self.down_since = 0
         self.copy_size: int | None = None
         self.copy_read = 0
@@ -241,6 +243,7 @@ class Following:
         self._sessions.waits.wake_all()
         self.scan()
         self.full_syncs += 1
+        self.copied_at = mono
 
     # ------------------------------------------------------------------ what is shown
 
@@ -276,4 +279,5 @@ class Following:
             priority=str(self._config.values["replica-priority"]),
             divergences=self.divergences,
             full_syncs=self.full_syncs,
+            copied_for=-1 if self.copied_at is None else (mono - self.copied_at) // 1000,
         )

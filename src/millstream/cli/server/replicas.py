@@ -1,0 +1,91 @@
+"""``millstream replicas``."""
+
+import sys
+from typing import TYPE_CHECKING
+
+import click
+
+from millstream.cli.console.servers import servers
+from millstream.cli.console.watching import look_at_all, watch_option
+from millstream.cli.shared.output import FAILED, Column, Output, Table, context_option, exits, output_option
+from millstream.errors import Disconnected
+
+if TYPE_CHECKING:
+    from millstream.console.model.replicas import Standing
+
+_COLUMNS = (
+    Column("server"),
+    Column("role"),
+    Column("follows", rank=7),
+    Column("link"),
+    Column("behind_bytes", "bytes", "behind"),
+    Column("silent_ms", "span", "heard of"),
+    Column("down_ms", "span", "link down", rank=2),
+    Column("offset", "count", rank=3),
+    Column("id", title="history", rank=6),
+    Column("copies", "count", rank=5),
+    Column("copied_ms", "span", "last copy", rank=4),
+    Column("problem", "prose"),
+)
+_ID = 8  # digits of a history's name that people see
+
+
+@click.command(context_settings={"max_content_width": 110})
+@click.argument("urls", nargs=-1, metavar="[URL]...")
+@watch_option
+@context_option
+@output_option
+def replicas(urls: tuple[str, ...], watch: float | None, form: str) -> None:
+    """Show who follows whom among servers, and how far each replica is behind its primary.
+
+    Each URL is that of one server, Millstream, Redis or Valkey; context:NAME and @FILE stand for URLs, since a password
+    never belongs on a command line. A server that another one names is in the list as well, with what that one tells of
+    it. What each server tells is a moment apart from what the next one tells.
+
+    \b
+    Examples:
+      millstream replicas redis://10.0.0.1:6379 redis://10.0.0.2:6379
+      millstream replicas context:eu context:us --watch
+      millstream replicas @servers -o json | jq '.[] | select(.link == "down")'
+
+    Exit code: 0 all servers answered, 1 some did not, 2 the command line is invalid, 3 none did, 130 interrupted.
+    """
+    from millstream.console.reading.server import followers  # noqa: PLC0415 - help does not need it
+
+    failed: list[Standing] = []
+
+    def every(found: "list[Standing]") -> None:
+        Output(form).table(Table("servers", _COLUMNS, [_row(one, form) for one in found]))
+        failed[:] = [one for one in found if one.problem.startswith(_SILENT)]
+        if found and len(failed) == len(found) and watch is None:
+            raise Disconnected(f"{failed[0].address} {failed[0].problem}")
+
+    with exits("millstream replicas"):
+        look_at_all(servers(urls), watch, followers, every, form)
+    if failed:
+        sys.exit(FAILED)
+
+
+_SILENT = "does not answer"
+
+
+def _row(one: "Standing", form: str) -> tuple[object, ...]:
+    people = form == "table"
+    return (
+        "  " * one.depth + one.address if people else one.address,
+        one.role,
+        one.follows,
+        one.link,
+        one.behind_bytes,
+        _ms(one.silent_seconds),
+        _ms(one.down_seconds),
+        one.offset,
+        one.id[:_ID] if people and one.id else one.id,
+        one.copies,
+        _ms(one.copied_seconds),
+        one.problem or ("" if people else None),
+    )
+
+
+def _ms(seconds: int | None) -> int | None:
+    return None if seconds is None else seconds * 1000

@@ -1,0 +1,198 @@
+"""Who follows whom: the tree of primaries and replicas, from what each of some servers tells. Pure.
+
+A server knows whom it follows and who follows it, each by an address, so one that was not asked is in the tree too,
+with what its neighbour tells of it.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from millstream.console.model.server import PrimaryLink, ReplicaStatus, ServerStatus
+
+
+@dataclass(frozen=True, slots=True)
+class AskedServer:
+    """A server that was asked.
+
+    Attributes:
+        address: host and port.
+        status: what it told; None if it did not answer.
+        error: why it did not.
+    """
+
+    address: str
+    status: ServerStatus | None
+    error: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """Where one server stands.
+
+    Attributes:
+        address: host and port.
+        depth: 0 for one that follows nobody, or nobody that is known.
+        role: ``primary`` or ``replica``; None where it is not known.
+        follows: address of its primary.
+        link: to that: ``up``, ``down``, ``sync`` while a copy comes, or its primary's word for it.
+        behind_bytes: of its primary's stream that it does not have; None where that is not known.
+        silent_seconds: since it was last heard of by its primary, or else since it last heard of that.
+        down_seconds: since its link went down; None while it is up.
+        id: of the history that it holds.
+        offset: how far.
+        copies: whole copies that it has taken over since it started; None where it does not tell.
+        copied_seconds: since the last of these; None for none.
+        problem: what is wrong, in words; empty for nothing.
+    """
+
+    address: str
+    depth: int
+    role: str | None = None
+    follows: str | None = None
+    link: str | None = None
+    behind_bytes: int | None = None
+    silent_seconds: int | None = None
+    down_seconds: int | None = None
+    id: str | None = None
+    offset: int | None = None
+    copies: int | None = None
+    copied_seconds: int | None = None
+    problem: str = ""
+
+
+def addresses(asked: Sequence[AskedServer]) -> set[str]:
+    """All that are named by these servers, or are their own."""
+    found = {one.address for one in asked}
+    for one in asked:
+        if one.status is not None:
+            found |= {each.address for each in one.status.replicas}
+            link = _link(one.status)
+            found |= set() if link is None else {link.address}
+    return found
+
+
+def standings(asked: Sequence[AskedServer], names: Mapping[str, str]) -> list[Standing]:
+    """The tree, each server behind the one that it follows.
+
+    Args:
+        asked: the servers.
+        names: of an address -> what two addresses of one server have in common, such as host and port with the name
+            resolved. One that is missing stands for itself.
+    """
+    tree = _Tree(names)
+    for one in asked:
+        tree.add(one)
+    return list(tree.walk())
+
+
+@dataclass(slots=True)
+class _Place:
+    """A server in the tree; ``seen`` is what its primary tells of it."""
+
+    address: str
+    asked: AskedServer | None = None
+    parent: str | None = None
+    seen: ReplicaStatus | None = None
+    children: list[str] = field(default_factory=list)
+
+
+class _Tree:
+    def __init__(self, names: Mapping[str, str]) -> None:
+        self._names = names
+        self._places: dict[str, _Place] = {}
+
+    def _place(self, address: str) -> tuple[str, _Place]:
+        name = self._names.get(address, address)
+        return name, self._places.setdefault(name, _Place(address))
+
+    def add(self, one: AskedServer) -> None:
+        name, place = self._place(one.address)
+        place.address, place.asked = one.address, one
+        if one.status is None:
+            return
+        for each in one.status.replicas:
+            child, found = self._place(each.address)
+            found.seen = each
+            self._join(child, name)
+        if (link := _link(one.status)) is not None:
+            self._join(name, self._place(link.address)[0])
+
+    def _join(self, child: str, parent: str) -> None:
+        """What a server says of itself comes last or first, and is the same unless it has just changed."""
+        if self._places[child].parent is None and child != parent:
+            self._places[child].parent = parent
+            self._places[parent].children.append(child)
+
+    def walk(self) -> Iterator[Standing]:
+        shown: set[str] = set()
+        roots = [name for name, place in self._places.items() if place.parent is None]
+        for name in [*roots, *self._places]:  # behind the roots only those that follow each other in a ring are left
+            yield from self._walk(name, 0, shown)
+
+    def _walk(self, name: str, depth: int, shown: set[str]) -> Iterator[Standing]:
+        if name in shown:
+            return
+        shown.add(name)
+        place = self._places[name]
+        above = None if place.parent is None else self._places[place.parent]
+        yield _standing(place, above, depth)
+        for child in place.children:
+            yield from self._walk(child, depth + 1, shown)
+
+
+def _link(status: ServerStatus) -> PrimaryLink | None:
+    return None if status.replication is None else status.replication.primary
+
+
+def _standing(place: _Place, above: _Place | None, depth: int) -> Standing:
+    asked, seen = place.asked, place.seen
+    follows = None if above is None else above.address
+    if asked is None or asked.status is None:
+        problem = "not asked: give its URL too" if asked is None else f"does not answer: {asked.error}"
+        role = "primary" if above is None and asked is None else "replica" if above is not None else None
+        known = Standing(place.address, depth, role, follows, problem=problem)
+        if seen is None:
+            return known
+        return Standing(
+            place.address, depth, role, follows, seen.state, seen.behind_bytes, seen.lag_seconds, problem=problem
+        )
+    state, link = asked.status.replication, _link(asked.status)
+    return Standing(
+        address=place.address,
+        depth=depth,
+        role=None if state is None else "primary" if link is None else "replica",
+        follows=None if link is None else link.address,
+        link=None if link is None else "sync" if link.is_syncing else link.state,
+        behind_bytes=_behind(asked.status, seen, above),
+        silent_seconds=seen.lag_seconds if seen is not None else link.heard_seconds if link is not None else None,
+        down_seconds=None if link is None else link.down_seconds,
+        id=None if state is None else state.id,
+        offset=None if state is None else state.offset,
+        copies=None if link is None else link.copies,
+        copied_seconds=None if link is None else link.copied_seconds,
+        problem=_problem(asked.status, seen, above),
+    )
+
+
+def _behind(status: ServerStatus, seen: ReplicaStatus | None, above: _Place | None) -> int | None:
+    """By the offsets of both where both told them, which is later than what the primary was told."""
+    there = None if above is None or above.asked is None else above.asked.status
+    if there is not None and there.replication is not None and status.replication is not None:
+        ends, offset = there.replication, status.replication.offset
+        if ends.id == status.replication.id and ends.offset is not None and offset is not None:
+            return max(ends.offset - offset, 0)
+    return None if seen is None else seen.behind_bytes
+
+
+def _problem(status: ServerStatus, seen: ReplicaStatus | None, above: _Place | None) -> str:
+    link = _link(status)
+    if link is None:
+        return "" if status.replication is not None else status.missing.get("info", "")
+    said = []
+    if link.error:
+        said.append(link.error)
+    if link.divergences:
+        said.append(f"its data differed from its primary's {link.divergences} times, and were copied anew")
+    if seen is None and above is not None and above.asked is not None and above.asked.status is not None:
+        said.append("its primary does not know it")
+    return "; ".join(said)

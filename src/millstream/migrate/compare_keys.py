@@ -1,0 +1,245 @@
+"""All keys of two servers read and compared, such as those of a primary and its replica; nothing is written.
+
+Both are to be at rest. A key that differs is read once more before it is named, since one that has just changed looks
+the same as one that differs. What is each server's own is not looked at: when consumers were seen and active, and the
+memory of idempotent adding. A released pending entry equals one that a consumer without a name holds, since that is how
+a release is told to servers that know none.
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from itertools import islice
+from typing import Any
+
+from redis.exceptions import ResponseError
+
+from millstream.migrate.capabilities import TargetFeatures
+from millstream.migrate.commands import RELEASED_HOLDER
+from millstream.migrate.compare import Side, compare, shortened
+from millstream.migrate.connection import Command, Link, Reply
+from millstream.migrate.errors import ChangedError, RefusedError
+from millstream.migrate.read_stream import overview
+
+PAGE_KEYS = 200
+"""Keys asked for at a time."""
+
+PAGE_ITEMS = 1000
+"""Members of a collection asked for at a time, where they have an order."""
+
+_PLAIN = {b"string", b"list", b"set", b"zset", b"hash", b"stream"}
+
+Tell = Callable[[str, int, int], None]
+"""Called with ``"compared"``, how many keys were, and how many there are."""
+
+
+@dataclass(frozen=True, slots=True)
+class KeyDifference:
+    """A key that is not the same on both.
+
+    Attributes:
+        db: number of its database.
+        key: its name.
+        type: of its value, in the source if it is there.
+        count: of what differs.
+        texts: some of that, in words.
+    """
+
+    db: int
+    key: bytes
+    type: str
+    count: int
+    texts: tuple[str, ...]
+
+
+@dataclass(slots=True)
+class KeyComparison:
+    """What was found.
+
+    Attributes:
+        keys: that were compared.
+        different: those that differ.
+        unread: type -> how many keys of it were left out, since they cannot be read by commands that all servers have.
+    """
+
+    keys: int = 0
+    different: list[KeyDifference] = field(default_factory=list)
+    unread: dict[str, int] = field(default_factory=dict)
+
+
+def compare_servers(source: str, copy: str, tell: Tell) -> KeyComparison:
+    """Read all keys of all databases.
+
+    Args:
+        source: URL of the one.
+        copy: URL of the other.
+        tell: called now and then.
+
+    Raises:
+        LinkError: one of them cannot be reached.
+        RefusedError: one of them refuses to be read.
+    """
+    found = KeyComparison()
+    with Link(source) as one, Link(copy) as other:
+        sizes = {db: max(keys) for db, keys in _databases(one, other).items()}
+        for db in sorted(sizes):
+            one.call("SELECT", db)
+            other.call("SELECT", db)
+            _Database(found, one, other, db).compare(lambda: tell("compared", found.keys, sum(sizes.values())))
+    return found
+
+
+def _databases(*links: Link) -> dict[int, list[int]]:
+    """Number of a database -> how many keys each has there."""
+    found: dict[int, list[int]] = {}
+    for link in links:
+        for line in link.call("INFO", "keyspace").decode().splitlines():
+            name, mark, facts = line.partition(":keys=")
+            if mark:
+                found.setdefault(int(name[2:]), []).append(int(facts.partition(",")[0]))
+    return found
+
+
+class _Database:
+    def __init__(self, found: KeyComparison, source: Link, copy: Link, db: int) -> None:
+        self._found, self._links, self._db = found, (source, copy), db
+
+    def compare(self, tell: Callable[[], None]) -> None:
+        keys = iter(sorted(set(_scan(self._links[0])) | set(_scan(self._links[1]))))
+        while page := list(islice(keys, PAGE_KEYS)):
+            for key, heads in zip(page, self._heads(page), strict=True):
+                if self._differences(key, heads):
+                    self._look_again(key)
+                self._found.keys += 1
+                tell()
+
+    def _look_again(self, key: bytes) -> None:
+        """At a key that differed."""
+        heads = self._heads([key])[0]
+        differences = self._differences(key, heads)
+        if differences:
+            kind = next(name.decode(errors="backslashreplace") for name, _ in heads if name != b"none")
+            self._found.different.append(KeyDifference(self._db, key, kind, *differences))
+
+    def _heads(self, keys: list[bytes]) -> list[tuple[tuple[bytes, int], tuple[bytes, int]]]:
+        """Type and end (wall milliseconds, -1 for none, -2 without the key) of each key at both ends."""
+        commands: list[Command] = [command for key in keys for command in (("TYPE", key), ("PEXPIRETIME", key))]
+        for link in self._links:
+            link.send(commands)
+        both = []
+        for link in self._links:
+            replies = [link.receive() for _ in commands]
+            for command, reply in zip(commands, replies, strict=True):
+                if command[0] == "TYPE":
+                    link.accepted(reply, command)
+            # before Redis 7.0 nobody tells the moment; such a server's keys are taken to end when they should
+            ends = [None if isinstance(reply, ResponseError) else reply for reply in replies[1::2]]
+            both.append(list(zip(replies[::2], ends, strict=True)))
+        return list(zip(*both, strict=True))
+
+    def _differences(
+        self, key: bytes, kinds: tuple[tuple[bytes, int], tuple[bytes, int]]
+    ) -> tuple[int, tuple[str, ...]] | None:
+        """How many, and some in words; None for none."""
+        (kind, ends), (other, other_ends) = kinds
+        if kind == other == b"none":
+            return None
+        if b"none" in (kind, other):
+            return 1, ("is missing in the copy" if other == b"none" else "is only in the copy",)
+        if kind != other:
+            return 1, (f"is a {kind.decode()} at the source, a {other.decode()} in the copy",)
+        texts: list[str] = []
+        if ends != other_ends and None not in (ends, other_ends):
+            texts.append(f"ends {_moment(ends)} at the source, {_moment(other_ends)} in the copy")
+        count = len(texts)
+        if kind not in _PLAIN:
+            name = kind.decode(errors="backslashreplace")
+            self._found.unread[name] = self._found.unread.get(name, 0) + 1
+        elif kind == b"stream":
+            more, said = self._stream(key)
+            count, texts = count + more, texts + said
+        elif (text := self._value(key, kind)) is not None:
+            count, texts = count + 1, [*texts, text]
+        return (count, tuple(texts)) if texts else None
+
+    def _stream(self, key: bytes) -> tuple[int, list[str]]:
+        try:
+            stream, made = (overview(link, key) for link in self._links)
+            names = {consumer.name for each in (stream, made) for group in each.groups for consumer in group.consumers}
+            supports = TargetFeatures(release=RELEASED_HOLDER not in names)
+            one, other = (Side(link, key) for link in self._links)
+            found = compare(one, other, stream, supports, times=False, tell=lambda _: None)
+        except ChangedError as error:
+            return 1, [str(error)]
+        except RefusedError as error:
+            if error.code in {"ERR", "WRONGTYPE"}:  # it is gone, or another, since its type was asked for
+                return 1, [f"changed while it was read: {error}"]
+            raise
+        return found.count, found.texts
+
+    def _value(self, key: bytes, kind: bytes) -> str | None:
+        """The first thing that differs, in words."""
+        pages = [_READS[kind](link, key) for link in self._links]
+        at = 0
+        while True:
+            one, other = (next(page, []) for page in pages)
+            if one != other:
+                return _first(one, other, at)
+            if not one:
+                return None
+            at += len(one)
+
+
+def _scan(link: Link) -> Iterator[bytes]:
+    cursor: Reply = 0
+    while True:
+        cursor, keys = link.call("SCAN", cursor, "COUNT", 1000)
+        yield from keys
+        if int(cursor) == 0:
+            return
+
+
+def _string(link: Link, key: bytes) -> Iterator[list[Any]]:
+    yield [link.call("GET", key)]
+
+
+def _list(link: Link, key: bytes) -> Iterator[list[Any]]:
+    start = 0
+    while page := link.call("LRANGE", key, start, start + PAGE_ITEMS - 1):
+        yield page
+        start += len(page)
+
+
+def _set(link: Link, key: bytes) -> Iterator[list[Any]]:
+    yield sorted(link.call("SMEMBERS", key))
+
+
+def _zset(link: Link, key: bytes) -> Iterator[list[Any]]:
+    start = 0
+    while page := link.call("ZRANGE", key, start, start + PAGE_ITEMS - 1, "WITHSCORES"):
+        yield [(member, float(score)) for member, score in zip(page[::2], page[1::2], strict=True)]
+        start += len(page) // 2
+
+
+def _hash(link: Link, key: bytes) -> Iterator[list[Any]]:
+    flat = link.call("HGETALL", key)
+    yield sorted(zip(flat[::2], flat[1::2], strict=True))
+
+
+_READS: dict[bytes, Callable[[Link, bytes], Iterator[list[Any]]]] = {
+    b"string": _string,
+    b"list": _list,
+    b"set": _set,
+    b"zset": _zset,
+    b"hash": _hash,
+}
+
+
+def _first(one: list[Any], other: list[Any], before: int) -> str:
+    at = next((at for at, (left, right) in enumerate(zip(one, other, strict=False)) if left != right), None)
+    if at is None:
+        return f"{before + len(one)} items at the source so far, {before + len(other)} in the copy"
+    return f"item {before + at + 1} is {shortened(one[at])} at the source, {shortened(other[at])} in the copy"
+
+
+def _moment(ends: int) -> str:
+    return "never" if ends < 0 else f"at {ends}"

@@ -1,0 +1,141 @@
+"""``millstream replicas`` and ``millstream compare``, on a primary of ours and a replica of ours."""
+
+import json
+from collections.abc import Iterator
+
+import pytest
+from click.testing import CliRunner, Result
+
+from millstream.cli.main import main
+from millstream.server.thread import ServerThread
+from support.ports import free_port
+from support.servers import ServerProcess
+from support.waiting import eventually
+from support.wire import Wire
+
+pytestmark = pytest.mark.process
+
+
+def run(*words: str) -> Result:
+    """One command line."""
+    return CliRunner().invoke(main, words)
+
+
+@pytest.fixture(scope="module")
+def pair() -> Iterator[tuple[Wire, Wire, list[str]]]:
+    """A primary, its replica, and the URLs of both."""
+    with (
+        ServerThread(None) as one,
+        ServerThread(None) as other,
+        Wire(one.url) as primary,
+        Wire(other.url) as replica,
+    ):
+        replica.ask("REPLICAOF", "127.0.0.1", one.url.rpartition(":")[2].partition("/")[0])
+        eventually(lambda: b"master_link_status:up" in replica.ask("INFO", "replication"), what="it follows")
+        yield primary, replica, [one.url, other.url]
+
+
+def fill(wire: Wire) -> None:
+    """All that is compared."""
+    wire.ask("FLUSHALL")
+    for at in range(1, 6):
+        wire.ask("XADD", "orders", f"{at}-1", "n", str(at))
+    wire.ask("XGROUP", "CREATE", "orders", "g", "0")
+    wire.ask("XREADGROUP", "GROUP", "g", "c", "COUNT", "3", "STREAMS", "orders", ">")
+    wire.ask("XNACK", "orders", "g", "FAIL", "IDS", "1", "2-1")
+    wire.ask("XDEL", "orders", "5-1")
+    fill_others(wire)
+
+
+def fill_others(wire: Wire) -> None:
+    """What is not a stream."""
+    wire.ask("SET", "k", "v", "PXAT", "9999999999999")
+    wire.ask("RPUSH", "list", *map(str, range(1500)))
+    wire.ask("SADD", "set", "b", "a")
+    wire.ask("ZADD", "zset", "1.5", "m", "2", "n")
+    wire.ask("HSET", "hash", "f", "v", "g", "w")
+    wire.ask("SELECT", "3")
+    wire.ask("SET", "elsewhere", "v")
+    wire.ask("SELECT", "0")
+
+
+def test_who_follows_whom(pair: tuple[Wire, Wire, list[str]]) -> None:
+    """The replica stands below its primary, in step with it; a server that does not answer is said, and makes 1."""
+    _, _, urls = pair
+    shown = run("replicas", *reversed(urls))
+    assert shown.exit_code == 0, shown.output
+    found = json.loads(run("replicas", *urls, "-o", "json").stdout)
+    places = [url.removeprefix("redis://").partition("/")[0] for url in urls]
+    assert [(one["server"], one["role"], one["follows"], one["link"]) for one in found] == [
+        (places[0], "primary", None, None),
+        (places[1], "replica", places[0], "up"),
+    ]
+    assert found[0]["id"] == found[1]["id"]
+    assert (found[1]["copies"], found[1]["problem"]) == (1, None)
+    assert found[1]["copied_ms"] is not None
+    lines = shown.stdout.splitlines()
+    assert [line.startswith("  ") for line in lines if "127.0.0.1" in line] == [False, True]
+    nobody = f"redis://127.0.0.1:{free_port()}"
+    assert run("replicas", urls[0], nobody).exit_code == 1
+    assert run("replicas", nobody).exit_code == 3
+
+
+def test_equal_servers(pair: tuple[Wire, Wire, list[str]]) -> None:
+    """A replica that has all holds the same; a released entry, which its primary's words hold for nobody, too."""
+    primary, _, urls = pair
+    fill(primary)
+    assert primary.ask("WAIT", "1", "20000") == 1
+    found = run("compare", *urls)
+    assert (found.exit_code, found.stdout) == (0, "Both hold the same.\n"), found.output
+    assert "0 of 7 keys differ" in found.stderr
+
+
+@pytest.mark.realserver
+def test_what_differs_is_named(pair: tuple[Wire, Wire, list[str]], real_redis: ServerProcess) -> None:
+    """Between ours and a Redis: each key, and what of it; equal ones, and those of other databases, are not named."""
+    primary, _, urls = pair
+    fill(primary)
+    primary.ask("XACK", "orders", "g", "1-1", "2-1")  # what is left pending is put into the other below
+    changes = [
+        ("XADD", "orders", "4-2", "n", "9"),
+        ("SET", "k", "v"),
+        ("RPUSH", "list", "more"),
+        ("SADD", "set", "c"),
+        ("ZADD", "zset", "1.25", "m"),
+        ("DEL", "hash"),
+    ]
+    with Wire(real_redis.url) as other:
+        other.ask("FLUSHALL")
+        fill_others(other)
+        for at in range(1, 6):
+            other.ask("XADD", "orders", f"{at}-1", "n", str(at))
+        other.ask("XDEL", "orders", "5-1")
+        other.ask("XGROUP", "CREATE", "orders", "g", "3-1", "ENTRIESREAD", "3")
+        owned = primary.ask("XPENDING", "orders", "g", "-", "+", "9")
+        assert [row[:2] for row in owned] == [[b"3-1", b"c"]]
+        full = primary.ask("XINFO", "STREAM", "orders", "FULL")
+        delivered = full[full.index(b"groups") + 1][0]
+        record = delivered[delivered.index(b"pending" if b"pending" in delivered else b"pel") + 1][0]
+        other.ask(
+            "XCLAIM", "orders", "g", "c", "0", "3-1", "TIME", str(record[2]), "RETRYCOUNT", "1", "FORCE", "JUSTID"
+        )
+        same = run("compare", urls[0], real_redis.url)
+        assert same.exit_code == 0, same.output
+        for words in changes:
+            other.ask(*words)
+        found = run("compare", urls[0], real_redis.url, "-o", "json")
+        other.ask("FLUSHALL")
+    assert found.exit_code == 1, found.output
+    told = json.loads(found.stdout)
+    assert told["keys"] == 7
+    assert [one["key"] for one in told["different"]] == ["hash", "k", "list", "orders", "set", "zset"]
+    whole = {one["key"]: " ".join(one["what"]) for one in told["different"]}
+    assert whole["hash"] == "is missing in the copy"
+    assert whole["k"] == "ends at 9999999999999 at the source, never in the copy"
+    assert "entry '4-2' is only in the copy" in whole["orders"]
+    assert "item 1 is (b'm', 1.5) at the source, (b'm', 1.25) in the copy" in whole["zset"]
+
+
+def test_a_server_that_is_not_there_is_three(pair: tuple[Wire, Wire, list[str]]) -> None:
+    """As with all subcommands."""
+    assert run("compare", pair[2][0], f"redis://127.0.0.1:{free_port()}").exit_code == 3
