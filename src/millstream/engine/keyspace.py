@@ -17,7 +17,7 @@ and recovery has none.
 from collections.abc import Callable
 from typing import Any, ClassVar, Protocol
 
-from millstream.engine.history import History
+from millstream.engine.history import ReplicationState
 from millstream.engine.scanning import ScanOrder
 
 DATABASES = 16
@@ -142,7 +142,7 @@ class Keyspace:
 
     def __init__(self) -> None:
         self.databases = [Database(index) for index in range(DATABASES)]
-        self.history = History()
+        self.history = ReplicationState()
 
     def apply(self, step: Transition) -> Any:
         """Carry out one transition and return what its applier returns (the command may reply from it).
@@ -233,8 +233,8 @@ def _swap(space: Keyspace, db: int, other: int) -> None:
 
 @transition("hist")
 def _history(space: Keyspace, replid: str, offset: int, db: int, replid2: str, second: int) -> None:
-    """Another history begins, or none where ``replid`` is empty; see :class:`~millstream.engine.history.History`."""
-    space.history = History(replid, offset, db, replid2, second)
+    """Another history begins, or none where ``replid`` is empty; see :mod:`millstream.engine.history`."""
+    space.history = ReplicationState(replid, offset, db, replid2, second)
 
 
 @transition("off")

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from millstream.commands.admin.info import ReplicaFacts, ReplicationFacts
 from millstream.errors import CommandError
-from millstream.node.feeding import Feed, begun, gone_on, new_replid
+from millstream.node.log.feeding import Feed, begun, gone_on, new_replid
 from millstream.replication.followers import Follower, Followers
 from millstream.replication.units import ASK, PING
 from millstream.replies import Many, Reply, Simple
@@ -55,7 +55,7 @@ class Primary:
         followers: the replicas.
         shell: sends bytes; None where no replica can come.
         replid: the history's name, or the one that the next history will have.
-        needs_records: called when a history begins: the node's plain commands are to make records, log or no log.
+        on_feed: called when there is a feed.
         good: replicas that were heard of in the last ``min-replicas-max-lag`` seconds, as of the last look.
         full_syncs: copies asked for.
         partial_syncs: replicas that went on where they were.
@@ -69,7 +69,7 @@ class Primary:
         self.replid = new_replid()
         self.good = 0
         self.full_syncs = self.partial_syncs = self.refused_syncs = 0
-        self.needs_records: Callable[[], None] = lambda: None
+        self.on_feed: Callable[[], None] = lambda: None
         self._mono = 0  # of the last look
         self._pinged_at = 0
         self._alone_since = 0
@@ -94,7 +94,7 @@ class Primary:
     def _start_feed(self, mono: int) -> Feed:
         feed = self._journal.feed = Feed(self._keyspace, self._config.backlog_size)
         self.replid, self._alone_since, self._mono, self._asked = self._keyspace.history.replid, mono, mono, 0
-        self.needs_records()
+        self.on_feed()
         assert self.shell is not None
         self.shell.begin(feed)
         return feed
