@@ -133,7 +133,7 @@ class Node:
         self.surroundings = self.facts.surroundings
         self.host = NodeHost(config, self.facts, self.journal, self.admission)
         self.batches = Batches(self.host, self.sessions, self.journal, self.stats)
-        self.primary.needs_records = self.batches.make_records
+        self.primary.on_feed = self.batches.make_records
         self._nobody = Session(0)  # in whose name is done what nobody asked for
 
     # ------------------------------------------------------------------ commands

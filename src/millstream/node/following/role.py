@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Protocol
 from millstream.commands.admin.info import LinkFacts
 from millstream.engine.history import NO_OFFSET
 from millstream.errors import CommandError
-from millstream.node.feeding import begun, gone_on
 from millstream.node.following.relay import Relay
 from millstream.node.log import rebuilding
+from millstream.node.log.feeding import begun, gone_on
 
 if TYPE_CHECKING:
     from collections.abc import Callable
