@@ -628,8 +628,7 @@ class Batches:
         """Whether plain commands of this session may be run now, for as long as it runs nothing else.
 
         What may be in the way: the user's rights, subscriptions (RESP2 then takes few commands), CLIENT REPLY, a pause,
-        a full disk, too few replicas, being one; and, but for commands that a transaction queues, keyspace events and
-        somebody who watches keys.
+        a full disk, too few replicas, being one; but for what a transaction queues, also keyspace events and WATCH.
         """
         return (
             session.user in self._accounts.unrestricted

@@ -299,7 +299,7 @@ class Node:
         return self._context(session, now, may_block=False)
 
     def run_unasked(self, ctx: Context, argv: list[bytes]) -> Reply:
-        """Run a command that nobody judges, as a part of the record at work."""
+        """Run a command that nobody checks, as a part of the record at work."""
         ctx.db = self.keyspace.databases[ctx.session.db]
         return self._run(ctx, resolve(argv), argv)
 
