@@ -9,6 +9,7 @@ import pytest
 from millstream.server.thread import ServerThread
 from replication.replicated import Changes, state
 from replication.test_redis_follows import info
+from support import needs
 from support.ports import free_port
 from support.servers import ServerProcess, redis_server
 from support.waiting import eventually
@@ -19,9 +20,10 @@ pytestmark = [pytest.mark.process, pytest.mark.realserver]
 AT_ONCE = ("--repl-diskless-sync-delay", "0", "--enable-debug-command", "yes")
 
 
-@pytest.fixture(scope="module")
-def primary(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
-    with redis_server(Path(tmp_path_factory.mktemp("primary")), *AT_ONCE) as server:
+@pytest.fixture(scope="module", params=["redis", "redis8"] if needs.found("redis8") else ["redis"])
+def primary(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
+    path = "" if request.param == "redis" else needs.other(request.param)
+    with redis_server(Path(tmp_path_factory.mktemp("primary")), *AT_ONCE, path=path) as server:
         yield server
 
 

@@ -12,7 +12,7 @@ from millstream.replication.handshake import (
     Event,
     Handshake,
     Introduction,
-    Refused,
+    LinkRefused,
     Send,
     StreamBytes,
 )
@@ -91,7 +91,7 @@ def test_what_the_primary_refuses_is_told_in_its_words(lines: list[bytes], reaso
     """After a refusal nothing more is said over this connection."""
     data = b"".join(line + b"\r\n" for line in lines)
     found = events(data + b"+OK\r\n", 7, Introduction(6400, password="secret"))
-    assert found[-1] == Refused(reason, is_passing)
+    assert found[-1] == LinkRefused(reason, is_passing)
 
 
 def packed(*words: bytes) -> bytes:

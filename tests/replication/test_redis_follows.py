@@ -54,9 +54,9 @@ def write(wire: Wire, seed: int, count: int) -> None:
         wire.ask_together(some)
 
 
-def test_a_copy_then_the_stream_then_a_cut(primary: ServerThread, replica: ServerProcess) -> None:
+def test_a_copy_then_the_stream_then_a_cut(primary: ServerThread, each_redis: ServerProcess) -> None:
     """A replica comes to hold what we hold, goes on behind a cut where it was, and WAIT says when it has it."""
-    with Wire(primary.url) as ours, Wire(replica.url) as theirs:
+    with Wire(primary.url) as ours, Wire(each_redis.url) as theirs:
         write(ours, 1, 600)
         follow(theirs, port_of(primary))
         write(ours, 2, 300)
@@ -292,3 +292,18 @@ def test_a_history_ends_when_nobody_has_followed_for_long(primary: ServerThread)
             name = info(ours)["master_replid"]
         eventually(lambda: info(ours)["repl_backlog_active"] == "0", what="it ends")
         assert info(ours)["master_replid"] != name
+
+
+def test_a_replica_with_a_user_of_its_own(replica: ServerProcess) -> None:
+    """Three commands are all that a replica needs to be allowed."""
+    with ServerThread(parameters={"requirepass": "secret"}) as primary, Wire(replica.url) as theirs:
+        with Wire(primary.url) as ours:
+            ours.ask("AUTH", "secret")
+            ours.ask("ACL", "SETUSER", "follower", "on", ">pass", "+psync", "+replconf", "+ping")
+            ours.ask("SET", "k", "v")
+            theirs.ask("CONFIG", "SET", "masteruser", "follower", "masterauth", "pass")
+            follow(theirs, port_of(primary))
+            eventually(lambda: follows(theirs, ours), what="the replica has its copy")
+            assert theirs.ask("GET", "k") == b"v"
+        theirs.ask("REPLICAOF", "NO", "ONE")
+        theirs.ask("CONFIG", "SET", "masteruser", "", "masterauth", "")

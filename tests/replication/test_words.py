@@ -11,7 +11,7 @@ import hiredis
 import pytest
 
 from millstream.replication.followers import Follower
-from replication.replicated import Changes, state
+from replication.replicated import SCRIPT, Changes, state
 from support.inprocess import Client, World
 from support.servers import redis_server
 from support.wire import Wire, pack
@@ -137,3 +137,17 @@ def test_a_value_that_was_restored(redis: Wire) -> None:
     ours = state(lambda *words: read(client.raw(*words)))
     assert {type(value[1]) for value in ours.values()} == {bytes, list, tuple}
     assert state(redis.ask) == ours
+
+
+def test_a_script_that_ran_before_the_first_replica_came(redis: Wire) -> None:
+    """Without a log, plain commands made no records until then, those of scripts neither."""
+    redis.ask("FLUSHALL")
+    world = World(logged=False)
+    client = world.client()
+    client.call("XGROUP", "CREATE", "u", "g", "0", "MKSTREAM")
+    client.call("EVAL", SCRIPT, 2, "u", "k", "before")
+    told = fed(world)
+    redis.ask("XGROUP", "CREATE", "u", "g", "0", "MKSTREAM")
+    client.call("EVAL", SCRIPT, 2, "u", "k", "behind")
+    follow(redis, told, told.feed.backlog.first)
+    assert (redis.ask("XLEN", "u"), redis.ask("GET", "k")) == (1, b"behind")

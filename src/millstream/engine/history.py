@@ -15,7 +15,7 @@ NO_OFFSET = -1
 
 
 @dataclass(slots=True)
-class History:
+class ReplicationState:
     """See the module's text.
 
     Attributes:

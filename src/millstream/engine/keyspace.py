@@ -17,7 +17,7 @@ and recovery has none.
 from collections.abc import Callable
 from typing import Any, ClassVar, Protocol
 
-from millstream.engine.history import History
+from millstream.engine.history import ReplicationState
 from millstream.engine.scanning import ScanOrder
 
 DATABASES = 16
@@ -140,7 +140,7 @@ class Keyspace:
 
     Attributes:
         databases: by number.
-        history: see :class:`~millstream.engine.history.History`.
+        history: see :class:`~millstream.engine.history.ReplicationState`.
         primary: host and port of the server that is followed, an empty host for none; None where that was never said.
     """
 
@@ -148,7 +148,7 @@ class Keyspace:
 
     def __init__(self) -> None:
         self.databases = [Database(index) for index in range(DATABASES)]
-        self.history = History()
+        self.history = ReplicationState()
         self.primary: tuple[str, int] | None = None
 
     @property
@@ -245,8 +245,8 @@ def _swap(space: Keyspace, db: int, other: int) -> None:
 
 @transition("hist")
 def _history(space: Keyspace, replid: str, offset: int, db: int, replid2: str, second: int) -> None:
-    """Another history begins, or none where ``replid`` is empty; see :class:`~millstream.engine.history.History`."""
-    space.history = History(replid, offset, db, replid2, second)
+    """Another history begins, or none where ``replid`` is empty; see :mod:`millstream.engine.history`."""
+    space.history = ReplicationState(replid, offset, db, replid2, second)
 
 
 @transition("role")

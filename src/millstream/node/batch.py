@@ -75,6 +75,7 @@ class PyPlainRunner(ScriptCalls):
         records: make records of what changes, since a log is kept.
 
     Attributes:
+        records: as given.
         slow: see :class:`PlainRunner`.
     """
 
@@ -84,7 +85,7 @@ class PyPlainRunner(ScriptCalls):
         super().__init__()
         self._config = config
         self._waiting, self._claiming = waiting, claiming
-        self._records = records
+        self.records = records
         self._splitter = Splitter(b"")
         self.slow: list[tuple[bytes, int]] = []
         self._calls = [0] * len(NAMES)
@@ -180,7 +181,7 @@ class PyPlainRunner(ScriptCalls):
 
     def _ended(self, words: list[bytes] | None, commands: int, replies: bytes, last: int) -> PlainRun:
         steps, splitter = self._steps, self._splitter
-        record = codec.pack(self._wall, steps) if steps and self._records else None
+        record = codec.pack(self._wall, steps) if steps and self.records else None
         soft = 0 < len(steps) == self._soft_steps
         name = NAMES[last] if commands else ""
         at, dirty, hits, misses, woken = splitter.at, self._dirty, self._hits, self._misses, self._woken
@@ -266,7 +267,7 @@ class PyPlainRunner(ScriptCalls):
             raise
         self._is_changing = True
         fresh = stream.add_all(first, added, wires, self._config.node_max_bytes, self._config.node_max_entries)
-        if self._records:
+        if self.records:
             for new_id, fields in enumerate(added, first):
                 self._steps.append(("xadd", db, key, ids.pack(new_id), fields, fresh[new_id - first], None))
         self._is_changing = False
@@ -612,29 +613,22 @@ class Batches:
         self._host, self._journal, self._stats = host, journal, stats
         self._config, self._accounts, self._keyspace = host.config, host.accounts, host.keyspace
         self._pause, self._watched = sessions.pause, sessions.watches.by_place
-        self._waits = sessions.waits
-        self._runner: PlainRunner
-        self._set_runner(records=journal.log is not None)
-        stats.sources.append(self._drain)
-
-    def _set_runner(self, *, records: bool) -> None:
-        places = self._waits.lines.by_place, self._waits.claimers.by_place
-        self._runner = _RUNNER(self._config, *places, records)
+        waits = sessions.waits
+        places = waits.lines.by_place, waits.claimers.by_place
+        self._runner: PlainRunner = _RUNNER(host.config, *places, journal.log is not None)
         self.call = self._runner.call
         self._slow = self._runner.slow
+        stats.sources.append(self._drain)
 
     def make_records(self) -> None:
-        """From here on runs make records though no log is kept: replicas are told of what is in them."""
-        if self._journal.log is None:
-            self._drain()
-            self._set_runner(records=True)
+        """From here on runs make records though no log is kept: replicas are told what is in them."""
+        self._runner.records = True
 
     def takes(self, session: "Session") -> bool:
         """Whether plain commands of this session may be run now, for as long as it runs nothing else.
 
         What may be in the way: the user's rights, subscriptions (RESP2 then takes few commands), CLIENT REPLY, a pause,
-        a full disk, too few replicas, being one; and, but for commands that a transaction queues, keyspace events and
-        somebody who watches keys.
+        a full disk, too few replicas, being one; but for what a transaction queues, also keyspace events and WATCH.
         """
         return (
             session.user in self._accounts.unrestricted

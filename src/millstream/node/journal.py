@@ -17,7 +17,7 @@ from millstream.node.log.weight import Weight
 if TYPE_CHECKING:
     from millstream.engine.keyspace import Transition
     from millstream.node.durability.outage import Outage
-    from millstream.node.feeding import Feed
+    from millstream.node.log.feeding import Feed
     from millstream.persistence.log import Log
 
 

@@ -133,7 +133,7 @@ class Node:
         self.surroundings = self.facts.surroundings
         self.host = NodeHost(config, self.facts, self.journal, self.admission)
         self.batches = Batches(self.host, self.sessions, self.journal, self.stats)
-        self.primary.needs_records = self.batches.make_records
+        self.primary.on_feed = self.batches.make_records
         self._nobody = Session(0)  # in whose name is done what nobody asked for
 
     # ------------------------------------------------------------------ commands
@@ -299,7 +299,7 @@ class Node:
         return self._context(session, now, may_block=False)
 
     def run_unasked(self, ctx: Context, argv: list[bytes]) -> Reply:
-        """Run a command that nobody judges, as a part of the record at work."""
+        """Run a command that nobody checks, as a part of the record at work."""
         ctx.db = self.keyspace.databases[ctx.session.db]
         return self._run(ctx, resolve(argv), argv)
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from millstream.commands.admin.info import ReplicaFacts, ReplicationFacts
 from millstream.errors import CommandError
-from millstream.node.feeding import Feed, begun, gone_on, new_replid
+from millstream.node.log.feeding import Feed, begun, gone_on, new_replid
 from millstream.replication.followers import Follower, Followers
 from millstream.replication.units import ASK, PING
 from millstream.replies import Many, Reply, Simple
@@ -57,7 +57,7 @@ class Primary:
         shell: sends bytes; None where no replica can come.
         replid: the history's name, or the one that the next history will have.
         may_serve: whether replicas are let in; not while this is one itself without a link.
-        needs_records: called when a history begins: the node's plain commands are to make records, log or no log.
+        on_feed: called when there is a feed.
         good: replicas that were heard of in the last ``min-replicas-max-lag`` seconds, as of the last look.
         full_syncs: copies asked for.
         partial_syncs: replicas that went on where they were.
@@ -72,7 +72,7 @@ class Primary:
         self.good = 0
         self.full_syncs = self.partial_syncs = self.refused_syncs = 0
         self.may_serve: Callable[[], bool] = lambda: True
-        self.needs_records: Callable[[], None] = lambda: None
+        self.on_feed: Callable[[], None] = lambda: None
         self._mono = 0  # of the last look
         self._pinged_at = 0
         self._alone_since = 0
@@ -116,7 +116,7 @@ class Primary:
         """
         self._journal.feed = feed
         self.replid, self._alone_since, self._mono, self._asked = self._keyspace.history.replid, mono, mono, 0
-        self.needs_records()
+        self.on_feed()
         assert self.shell is not None
         self.shell.begin(feed)
 

@@ -1,4 +1,4 @@
-"""A replica's words to its primary until it follows: bytes in, bytes and verdicts out. PURE: no socket, no clock.
+"""A replica's words to its primary until it follows: bytes in, bytes and events out. PURE: no socket, no clock.
 
 ``PING``, then ``AUTH`` and what the replica is (REPLCONF), then ``PSYNC`` with the history that it holds and the byte
 it wants next. The primary goes on there (``+CONTINUE``), or sends a copy of all data in a frame (``+FULLRESYNC``, then
@@ -52,7 +52,7 @@ class Send:
 
 
 @dataclass(frozen=True, slots=True)
-class Refused:
+class LinkRefused:
     """There is no way on over this connection; the text says why.
 
     Attributes:
@@ -105,7 +105,7 @@ class StreamBytes:
     data: bytes
 
 
-Event = Send | Refused | CopyBegins | CopySize | CopyBytes | CopyEnds | Continues | StreamBytes
+Event = Send | LinkRefused | CopyBegins | CopySize | CopyBytes | CopyEnds | Continues | StreamBytes
 
 
 class Handshake:
@@ -118,7 +118,7 @@ class Handshake:
     def __init__(self, me: Introduction) -> None:
         self._me = me
         self._data = bytearray()
-        # What is to be said next, each with what judges the answer
+        # What is to be said next, each with what takes the answer
         self._steps: deque[tuple[list[bytes], Callable[[bytes], Iterator[Event]]]] = deque(self._words())
         self._left: int | None = 0  # bytes of the copy to come; None where a mark ends it
         self._mark = b""
@@ -144,10 +144,10 @@ class Handshake:
         if me.password:
             user = [me.user.encode()] if me.user else []
             yield [b"AUTH", *user, me.password.encode()], self._logged_in
-        yield [b"REPLCONF", b"listening-port", b"%d" % me.port], self._told
+        yield [b"REPLCONF", b"listening-port", b"%d" % me.port], self._heard
         if me.ip:
-            yield [b"REPLCONF", b"ip-address", me.ip.encode()], self._told
-        yield [b"REPLCONF", b"capa", b"eof", b"capa", b"psync2"], self._told
+            yield [b"REPLCONF", b"ip-address", me.ip.encode()], self._heard
+        yield [b"REPLCONF", b"capa", b"eof", b"capa", b"psync2"], self._heard
         known = [me.replid.encode(), b"%d" % (me.offset + 1)] if me.replid else [b"?", b"-1"]
         yield [b"PSYNC", *known], self._asked
 
@@ -159,7 +159,7 @@ class Handshake:
         if line[:1] == b"-":
             yield _refused(line)
 
-    def _told(self, line: bytes) -> Iterator[Event]:  # noqa: ARG002 - an old primary need not know these
+    def _heard(self, line: bytes) -> Iterator[Event]:  # noqa: ARG002 - an old primary need not know these
         return iter(())
 
     def _asked(self, line: bytes) -> Iterator[Event]:
@@ -190,11 +190,11 @@ class Handshake:
         line = self._line()
         if line is None:
             if len(self._data) > _LINE_MAX:
-                yield Refused("it has sent a line without an end: is this a Redis?")
+                yield LinkRefused("it has sent a line without an end: is this a Redis?")
             return
-        _, judge = self._steps.popleft()
-        for event in judge(line):
-            if isinstance(event, Refused):
+        _, take = self._steps.popleft()
+        for event in take(line):
+            if isinstance(event, LinkRefused):
                 self._read = self._nothing
             yield event
         if self._steps and self._read == self._answer:
@@ -243,5 +243,5 @@ class Handshake:
         yield StreamBytes(data)
 
 
-def _refused(line: bytes) -> Refused:
-    return Refused(line[1:].decode("utf-8", "replace"), is_passing=line.startswith(_LATER))
+def _refused(line: bytes) -> LinkRefused:
+    return LinkRefused(line[1:].decode("utf-8", "replace"), is_passing=line.startswith(_LATER))

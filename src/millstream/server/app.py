@@ -39,10 +39,10 @@ from millstream.protocol import limits
 from millstream.server.accepting import TOO_MANY, Listener
 from millstream.server.committer import Committer
 from millstream.server.connection import Connection
-from millstream.server.link import Link
+from millstream.server.figures.machine import read_machine
+from millstream.server.figures.rates import Rates
+from millstream.server.following.link import ReplicaLink
 from millstream.server.listener import ListenError, bind_tcp, bind_unix, show_address, tcp_sentence, tcp_url
-from millstream.server.machine import read_machine
-from millstream.server.rates import Rates
 from millstream.server.replicas import Replicas
 from millstream.server.settings import Settings
 from millstream.server.sockets import Sockets, native_calls
@@ -52,7 +52,7 @@ if TYPE_CHECKING:
     from millstream.commands.admin.info import MachineFacts
     from millstream.commands.context.config import Config
     from millstream.persistence.recovery import RecoveryReport
-    from millstream.server.rates import Counters
+    from millstream.server.figures.rates import Counters
 
 log = logging.getLogger("millstream.server")
 
@@ -112,7 +112,7 @@ class Server:
         self._none_open = asyncio.Event()
         self._slow: dict[Connection, None] = {}
         self._replicas: Replicas | None = None
-        self._link: Link | None = None
+        self._link: ReplicaLink | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._rates = Rates()
         self.sample_at = 0.0  # loop time
@@ -143,7 +143,7 @@ class Server:
             await self._bind()
             self.node = self._open(config)
             self._replicas = self.node.primary.shell = Replicas(self, self._rewriter, self.settings.directory)
-            self._link = self.node.following.shell = Link(self, self._rewriter, self.settings.directory)
+            self._link = self.node.following.shell = ReplicaLink(self, self._rewriter, self.settings.directory)
             self._resume_role()
             if self.committer is not None:
                 self.committer.begin()

@@ -21,9 +21,8 @@ if TYPE_CHECKING:
     from typing import IO
 
     from millstream.clock import Clock
-    from millstream.engine.keyspace import Keyspace
     from millstream.node.durability.held_replies import ReplyGate
-    from millstream.node.feeding import Feed
+    from millstream.node.log.feeding import Feed
     from millstream.node.log.rewriting import Rewriter
     from millstream.node.node import Node
     from millstream.replication.followers import Follower
@@ -229,15 +228,15 @@ class Replicas:
             return
         keyless = [each for each in waiting if each.keyless]
         if keyless:
-            self._copy_at_once(NO_KEYS, keyless)
+            self._copy_at_once(keyless, keyless=True)
             waiting = [each for each in waiting if not each.keyless]
         if waiting and self._rewriter is None:
-            self._copy_at_once(self._server.node.keyspace, waiting)
+            self._copy_at_once(waiting)
         elif waiting:
             self._order_copy(self._rewriter)
 
-    def _copy_at_once(self, space: "Keyspace", waiting: "list[Follower]") -> None:
-        feed = self._feed
+    def _copy_at_once(self, waiting: "list[Follower]", *, keyless: bool = False) -> None:
+        feed, space = self._feed, NO_KEYS if keyless else self._server.node.keyspace
         assert feed is not None
         made = CopyMade(self._primary.replid, feed.offset, feed.db)
         file = tempfile.TemporaryFile(dir=self._directory)  # noqa: SIM115 - closed with its copy

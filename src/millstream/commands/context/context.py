@@ -498,7 +498,7 @@ class Context:
 
     @property
     def obeys(self) -> bool:
-        """The command is this server's primary's: it is not judged, and its words mean what they did there."""
+        """The command is this server's primary's: it is not refused, and its words mean what they did there."""
         return self.session.is_primary
 
     @property

@@ -5,7 +5,7 @@ those that wait are served as by any client's. One that fails here did not fail 
 is run, and only a copy helps. One that is not known here is not run, nor is anything else of its unit.
 """
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from millstream.commands.context.session import Session
 from millstream.commands.table.table import find
@@ -16,9 +16,11 @@ from millstream.replies import Error
 if TYPE_CHECKING:
     from millstream.clock import Now
     from millstream.commands.context.context import Context
+    from millstream.engine.keyspace import Keyspace
     from millstream.node.following.role import Following
-    from millstream.node.node import Node
+    from millstream.node.journal import Journal
     from millstream.replication.received import ReceivedStream, ReceivedUnit
+    from millstream.replies import Reply
 
 # What one record holds at most, but for a single unit
 PIECE_COMMANDS = 512
@@ -42,6 +44,27 @@ class DivergedError(MillstreamError):
     """
 
 
+class UnaskedRunner(Protocol):
+    """What is needed of the node.
+
+    Attributes:
+        keyspace: the data.
+        journal: the record at work.
+    """
+
+    keyspace: "Keyspace"
+    journal: "Journal"
+
+    def context_of(self, session: Session, now: "Now") -> "Context":
+        """For commands of the primary."""
+
+    def run_unasked(self, ctx: "Context", argv: list[bytes]) -> "Reply":
+        """Run a command that nobody checks, as a part of the record at work."""
+
+    def end_unasked(self, ctx: "Context", now: "Now") -> None:
+        """Make a record of them, and serve those who waited for what has changed."""
+
+
 class Obedience:
     """See the module's text.
 
@@ -54,7 +77,7 @@ class Obedience:
         asked: offset behind the last question how far this is.
     """
 
-    def __init__(self, node: "Node", following: "Following") -> None:
+    def __init__(self, node: UnaskedRunner, following: "Following") -> None:
         self._node, self._following = node, following
         self.session = Session(0, is_primary=True)
         self.asked = 0

@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from millstream.node.feeding import Feed
+from millstream.node.log.feeding import Feed
 
 if TYPE_CHECKING:
     from millstream.engine.keyspace import Transition

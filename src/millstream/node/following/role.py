@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Protocol
 from millstream.commands.admin.info import LinkFacts
 from millstream.engine.history import NO_OFFSET
 from millstream.errors import CommandError
-from millstream.node.feeding import begun, gone_on
 from millstream.node.following.relay import Relay
 from millstream.node.log import rebuilding
+from millstream.node.log.feeding import begun, gone_on
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from millstream.clock import Now
     from millstream.commands.context.config import Config
@@ -226,13 +226,19 @@ class Following:
         self._journal.count_fed()
         self._journal.flush(wall)
 
-    def adopt(self, fresh: "Keyspace", mono: int) -> None:
-        """Hold what the primary's copy holds; the log does so already.
+    def prepared(self, payloads: "Iterator[bytes]") -> "Callable[[int], None]":
+        """Read a copy, in any thread; what is returned makes it the data, at a time in monotonic milliseconds.
 
         Args:
-            fresh: the copy, with its history.
-            mono: monotonic milliseconds.
+            payloads: the snapshot that was made of the copy, which is the log's by the time that is called.
+
+        Raises:
+            StorageError: it cannot be read back.
         """
+        fresh = rebuilding.from_log(payloads)
+        return lambda mono: self._adopt(fresh, mono)
+
+    def _adopt(self, fresh: "Keyspace", mono: int) -> None:
         rebuilding.adopt(self._keyspace, fresh)
         self._keyspace.history = fresh.history
         self._journal.feed = None  # its bytes are of the history before

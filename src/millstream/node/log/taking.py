@@ -22,7 +22,7 @@ from pathlib import Path
 
 from millstream.clock import SystemClock
 from millstream.engine import transitions
-from millstream.engine.history import NO_DATABASE, History
+from millstream.engine.history import NO_DATABASE, ReplicationState
 from millstream.engine.keyspace import DATABASES, Keyspace
 from millstream.engine.serialization.plain import MalformedError
 from millstream.engine.serialization.rdb.reading import AuxField, NotHeld, RdbItem, RdbKey, read_file
@@ -90,7 +90,7 @@ def main(argv: list[str]) -> int:
     stand_back(int(niceness))
     assert transitions.MODULES, "importing them is what matters"
     space = Keyspace()
-    space.history, space.primary = History(replid, int(offset), NO_DATABASE), (host, int(port))
+    space.history, space.primary = ReplicationState(replid, int(offset), NO_DATABASE), (host, int(port))
     try:
         lacking = fill(space, read_file(_pieces(int(copy)), int(duration), int(maxsize)))
         if lacking:

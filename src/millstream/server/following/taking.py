@@ -11,10 +11,9 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from typing import IO, TYPE_CHECKING, Protocol
 
-from millstream.engine.keyspace import Keyspace
 from millstream.errors import StorageError
 from millstream.node.following.obeying import NotHeldError
-from millstream.node.log import codec, rebuilding
+from millstream.node.log import codec
 from millstream.node.log.rewriting import GivenUpError, Rewriter, TakeOrder
 from millstream.node.log.taking import NOT_HELD
 from millstream.persistence.log import Log
@@ -116,9 +115,9 @@ class Taking:
     # ------------------------------------------------------------------ in the thread of the rewriting
 
     def _swap(self, payloads: Iterator[bytes], commit: Callable[[], None]) -> None:
-        fresh = rebuilding.from_log(payloads)
+        adopt = self._following.prepared(payloads)
         done: Future[None] = Future()
-        self._server.loop.call_soon_threadsafe(self._adopt, fresh, commit, done)
+        self._server.loop.call_soon_threadsafe(self._adopt, adopt, commit, done)
         done.result()
 
     def _failed(self, error: StorageError | OSError) -> None:
@@ -127,12 +126,12 @@ class Taking:
 
     # ------------------------------------------------------------------ in the loop
 
-    def _adopt(self, fresh: Keyspace, commit: Callable[[], None], done: "Future[None]") -> None:
+    def _adopt(self, adopt: Callable[[int], None], commit: Callable[[], None], done: "Future[None]") -> None:
         """What was made becomes the log and the data, with nothing in between."""
         try:
             if not self._is_cancelled:
                 commit()
-                self._following.adopt(fresh, self._server.clock.now().mono)
+                adopt(self._server.clock.now().mono)
                 self._end_with(None)
             done.set_result(None)
         except BaseException as error:  # noqa: BLE001 - the thread raises it

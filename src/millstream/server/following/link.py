@@ -27,13 +27,13 @@ from millstream.replication.handshake import (
     Event,
     Handshake,
     Introduction,
-    Refused,
+    LinkRefused,
     Send,
     StreamBytes,
 )
 from millstream.replication.received import ReceivedStream
 from millstream.replication.units import packed
-from millstream.server.taking import Taking
+from millstream.server.following.taking import Taking
 
 if TYPE_CHECKING:
     from millstream.clock import Clock
@@ -90,7 +90,7 @@ class LinkLostError(MillstreamError):
     """
 
 
-class Link:
+class ReplicaLink:
     """The shell of a node's :class:`~millstream.node.following.role.Following`.
 
     Args:
@@ -219,7 +219,7 @@ class _Connection:
                 following.copy_read += len(data)
             case Send(data):
                 self._send(data)
-            case Refused(reason):
+            case LinkRefused(reason):
                 raise LinkLostError(reason)
             case Continues(replid):
                 log.info("%s:%d goes on at offset %d", host, port, following.offset)
