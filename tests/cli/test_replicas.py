@@ -97,7 +97,7 @@ def test_what_differs_is_named(pair: tuple[Wire, Wire, list[str]], real_redis: S
     fill(primary)
     primary.ask("XACK", "orders", "g", "1-1", "2-1")  # what is left pending is put into the other below
     changes = [
-        ("XADD", "orders", "4-2", "n", "9"),
+        ("XADD", "orders", "6-1", "n", "9"),
         ("SET", "k", "v"),
         ("RPUSH", "list", "more"),
         ("SADD", "set", "c"),
@@ -132,7 +132,7 @@ def test_what_differs_is_named(pair: tuple[Wire, Wire, list[str]], real_redis: S
     whole = {one["key"]: " ".join(one["what"]) for one in told["different"]}
     assert whole["hash"] == "is missing in the copy"
     assert whole["k"] == "ends at 9999999999999 at the source, never in the copy"
-    assert "entry '4-2' is only in the copy" in whole["orders"]
+    assert "entry '6-1' is only in the copy" in whole["orders"]
     assert "item 1 is (b'm', 1.5) at the source, (b'm', 1.25) in the copy" in whole["zset"]
 
 
