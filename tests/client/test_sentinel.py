@@ -16,15 +16,15 @@ from millstream.client.url import check_remote
 from millstream.errors import ConfigError
 from support.ports import free_port
 from support.sentinels import Watched
-from support.servers import ServerProcess
+from support.servers import ServerProcess, millstream_server, redis_server
 from support.waiting import aeventually
 
 pytestmark = pytest.mark.realserver
 
 
-@pytest.fixture
-def watched(tmp_path: Path) -> Iterator[Watched]:
-    with Watched(tmp_path) as found:
+@pytest.fixture(params=[redis_server, millstream_server], ids=["redis", "millstream"])
+def watched(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Watched]:
+    with Watched(tmp_path, request.param) as found:
         yield found
 
 
