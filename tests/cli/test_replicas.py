@@ -139,3 +139,22 @@ def test_what_differs_is_named(pair: tuple[Wire, Wire, list[str]], real_redis: S
 def test_a_server_that_is_not_there_is_three(pair: tuple[Wire, Wire, list[str]]) -> None:
     """As with all subcommands."""
     assert run("compare", pair[2][0], f"redis://127.0.0.1:{free_port()}").exit_code == 3
+
+
+def test_handing_over_the_role(pair: tuple[Wire, Wire, list[str]]) -> None:
+    """There and back, with the new primary's address; a replica refuses, and so does whoever is not sure."""
+    primary, replica, urls = pair
+    places = [url.removeprefix("redis://").partition("/")[0] for url in urls]
+    assert run("failover", urls[0]).exit_code == 2  # nobody can be asked here
+    assert run("failover", urls[0], "--to", "nowhere", "--yes").exit_code == 2
+    assert run("failover", urls[1], "--yes").exit_code == 5
+    for at, old in enumerate((primary, replica)):
+        eventually(
+            lambda at=at: b"state=online" in (primary, replica)[at].ask("INFO", "replication"), what="it is there"
+        )
+        done = run("failover", urls[at], "--to", places[1 - at], "--yes")
+        assert (done.exit_code, done.stderr.splitlines()[-1]) == (0, f"{places[1 - at]} is the primary now"), (
+            done.output
+        )
+        assert str(old.ask("SET", "k", "v")).startswith("READONLY")
+    assert primary.ask("SET", "k", "v") == b"OK"

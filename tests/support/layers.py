@@ -106,6 +106,7 @@ CLI_DOORS: dict[str, frozenset[str]] = {
     "migrate": frozenset({"migrate", "client"}),
     "compare": frozenset({"migrate", "client"}),
     "server.replicas": frozenset({"console"}),
+    "server.failover": frozenset({"console", "client"}),
     "server.doctor": frozenset({"maintenance"}),
     "spark.archive": frozenset({"spark"}),
     "spark.replay": frozenset({"spark"}),

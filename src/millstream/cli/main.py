@@ -25,6 +25,7 @@ COMMANDS: Rows = {
     "consumer": ("millstream.cli.console.nouns:consumer", "Consumers of a group: what they hold, since when."),
     "server": ("millstream.cli.console.nouns:server", "The server itself: memory, log, replicas, slow commands."),
     "replicas": ("millstream.cli.server.replicas:replicas", "Show who follows whom, and how far replicas are behind."),
+    "failover": ("millstream.cli.server.failover:failover", "Hand the role of a primary to a replica, without a loss."),
     "compare": ("millstream.cli.compare:compare", "Compare all keys of two servers, such as a primary and a replica."),
     "check": ("millstream.cli.console.check:check", "Check lag, ages, pending and dead letters against thresholds."),
     "report": ("millstream.cli.console.report:report", "Write one redacted file for whoever helps with an incident."),

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from millstream.node.clients.sessions import Sessions
     from millstream.node.durability.outage import Outage
     from millstream.node.facts import NodeFacts
+    from millstream.node.following.failover import Failover
     from millstream.node.following.role import Following
     from millstream.node.journal import Journal
     from millstream.node.log.rewriting import Rewriter
@@ -34,6 +35,7 @@ class NodeHost:
         facts: what INFO shows, and what it is made of.
         journal: where changes are recorded.
         admission: who may run what.
+        failover: handing the role to a replica.
 
     Attributes:
         rewriter: makes the log smaller; the shell provides it where there is a log.
@@ -43,7 +45,9 @@ class NodeHost:
         slowlog: the commands that took long.
     """
 
-    def __init__(self, config: "Config", facts: "NodeFacts", journal: "Journal", admission: "Admission") -> None:
+    def __init__(
+        self, config: "Config", facts: "NodeFacts", journal: "Journal", admission: "Admission", failover: "Failover"
+    ) -> None:
         sessions: Sessions = facts.sessions
         self._facts, self._journal, self._sessions = facts, journal, sessions
         self.config = config
@@ -52,6 +56,7 @@ class NodeHost:
         self.scripts = facts.scripts
         self.replication: Primary = facts.primary
         self.following: Following = facts.following
+        self.failover: Failover = failover
         self.lookups = facts.stats.lookups
         self.channels, self.patterns, self.watches = sessions.channels, sessions.patterns, sessions.watches
         self.publish, self.kill, self.unblock = sessions.publish, sessions.kill, sessions.unblock

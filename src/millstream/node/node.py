@@ -40,6 +40,7 @@ from millstream.node.clients.sessions import Sessions
 from millstream.node.cron import Cron
 from millstream.node.durability.outage import shows_times
 from millstream.node.facts import NodeFacts
+from millstream.node.following.failover import Failover
 from millstream.node.following.role import READ_ONLY, Following
 from millstream.node.host import NodeHost
 from millstream.node.journal import Journal
@@ -94,6 +95,7 @@ class Node:
         outbox: replies to sessions other than the one that just ran a command; the shell empties it.
         primary: the replicas.
         following: the server that is followed, if this is a replica.
+        failover: handing the role to a replica.
         admission: who may run what.
         batches: runs of plain commands.
         scripts: Lua.
@@ -118,6 +120,7 @@ class Node:
         self.following = Following(config, self.keyspace, self.journal, self.sessions, self.primary)
         self.following.scan = lambda: self._cron.scan(self.keyspace)
         self.primary.may_serve = lambda: self.following.is_up or not self.following.is_replica
+        self.failover = Failover(self.sessions, self.journal, self.primary, self.following)
         self.admission = Admission(self.accounts, config, self.journal, self.primary, self.following)
         self.scripts = Scripts(self, self.admission)
         self.facts = NodeFacts(
@@ -131,7 +134,7 @@ class Node:
             self.following,
         )
         self.surroundings = self.facts.surroundings
-        self.host = NodeHost(config, self.facts, self.journal, self.admission)
+        self.host = NodeHost(config, self.facts, self.journal, self.admission, self.failover)
         self.batches = Batches(self.host, self.sessions, self.journal, self.stats)
         self.primary.on_feed = self.batches.make_records
         self._nobody = Session(0)  # in whose name is done what nobody asked for

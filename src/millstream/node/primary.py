@@ -58,6 +58,8 @@ class Primary:
         replid: the history's name, or the one that the next history will have.
         may_serve: whether replicas are let in; not while this is one itself without a link.
         on_feed: called when there is a feed.
+        heard: called when a replica has told how far it is, and once a second.
+        failover: how far handing over the role is, in the words of INFO.
         good: replicas that were heard of in the last ``min-replicas-max-lag`` seconds, as of the last look.
         full_syncs: copies asked for.
         partial_syncs: replicas that went on where they were.
@@ -73,6 +75,8 @@ class Primary:
         self.full_syncs = self.partial_syncs = self.refused_syncs = 0
         self.may_serve: Callable[[], bool] = lambda: True
         self.on_feed: Callable[[], None] = lambda: None
+        self.heard: Callable[[Now], None] = lambda now: None  # noqa: ARG005 - nobody wants to know
+        self.failover = "no-failover"
         self._mono = 0  # of the last look
         self._pinged_at = 0
         self._alone_since = 0
@@ -231,6 +235,7 @@ class Primary:
         follower.durable = max(follower.durable, durable or 0)
         self._look()
         self._sessions.answer_fulfilled()
+        self.heard(now)
 
     def leave(self, session: "Session") -> None:
         """A connection is gone."""
@@ -293,6 +298,7 @@ class Primary:
             full_syncs=self.full_syncs,
             partial_syncs=self.partial_syncs,
             refused_syncs=self.refused_syncs,
+            failover=self.failover,
         )
 
     def reset(self) -> None:
@@ -306,7 +312,9 @@ class Primary:
 
     def tick(self, now: "Now") -> list[Follower]:
         """Once a second while there is a feed: what is due; the replicas that were silent for too long."""
-        self._mono, feed = now.mono, self.feed
+        self._mono = now.mono
+        self.heard(now)
+        feed = self.feed
         self._look()
         if feed is None:
             return []

@@ -17,6 +17,8 @@ from millstream.replication.units import packed
 # Bytes of a line of the primary; a longer one is none
 _LINE_MAX = 64 * 1024
 _MARK = 40
+FAILOVER = b"FAILOVER"
+"""The word of PSYNC that asks a replica to lead."""
 # What a primary may say to PING and is yet asked further: that it wants to know first who asks
 _NOT_YET = (b"-NOAUTH", b"-NOPERM", b"-ERR operation not permitted")
 # What a primary says that could not answer now
@@ -34,6 +36,7 @@ class Introduction:
         user: to log in as; empty for the default user.
         password: empty for none.
         ip: the address at which it is to be reached, if not that of the connection; empty if it is.
+        hands_over: it was the primary of the one that it asks, which is to lead.
     """
 
     port: int
@@ -42,6 +45,7 @@ class Introduction:
     user: str = ""
     password: str = ""
     ip: str = ""
+    hands_over: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,7 +153,7 @@ class Handshake:
             yield [b"REPLCONF", b"ip-address", me.ip.encode()], self._heard
         yield [b"REPLCONF", b"capa", b"eof", b"capa", b"psync2"], self._heard
         known = [me.replid.encode(), b"%d" % (me.offset + 1)] if me.replid else [b"?", b"-1"]
-        yield [b"PSYNC", *known], self._asked
+        yield [b"PSYNC", *known, *([FAILOVER] if me.hands_over else [])], self._asked
 
     def _greeted(self, line: bytes) -> Iterator[Event]:
         if line[:1] == b"-" and not line.startswith(_NOT_YET):

@@ -233,6 +233,7 @@ class ReplicationFacts:
         full_syncs: copies asked for.
         partial_syncs: replicas that went on where they were.
         refused_syncs: those that wanted to, and could not.
+        failover: how far handing over the role is.
     """
 
     replicas: list[ReplicaFacts] = field(default_factory=list)
@@ -248,6 +249,7 @@ class ReplicationFacts:
     full_syncs: int = 0
     partial_syncs: int = 0
     refused_syncs: int = 0
+    failover: str = "no-failover"
 
 
 @dataclass(slots=True)
@@ -496,7 +498,7 @@ def _replication(facts: InfoFacts) -> Rows:
     for at, each in enumerate(known.replicas):
         place = f"ip={each.ip},port={each.port},state={each.stage}"
         yield f"slave{at}", f"{place},offset={each.offset},lag={each.lag}"
-    yield "master_failover_state", "no-failover"
+    yield "master_failover_state", known.failover
     yield "master_replid", known.replid
     yield "master_replid2", known.replid2 or "0" * 40
     yield "master_repl_offset", known.offset

@@ -15,6 +15,7 @@ from millstream.errors import CommandError
 from millstream.replies import OK, Many, Reply, Simple
 
 _LARGEST_PORT = 65535
+LEADS_ALREADY = "ERR PSYNC FAILOVER can't be sent to a master."
 
 # What the rows below have in common
 _replica = partial(command, group="server", acl="admin dangerous")
@@ -29,15 +30,28 @@ _replica = partial(command, group="server", acl="admin dangerous")
     summary="Makes the connection a replica's, which goes on where it was if it can.",
 )
 def psync(ctx: Context, argv: list[bytes]) -> Reply:
-    """CONTINUE and what was missed, or FULLRESYNC and a copy of all data; then the stream."""
-    if len(argv) > 3:
-        if keyword(argv[3]) == b"FAILOVER":
-            raise CommandError("ERR PSYNC FAILOVER can't be sent to a master.")
-        raise SYNTAX
-    offset = read_integer(argv[2])
+    """CONTINUE and what was missed, or FULLRESYNC and a copy of all data; then the stream.
+
+    With FAILOVER it comes from the primary of this replica, which is to lead from there on.
+    """
+    offset, replid = read_integer(argv[2]), argv[1].decode("utf-8", "replace")
     if offset is None:
         raise CommandError("ERR value is not an integer or out of range")
-    return ctx.host.replication.sync(ctx.session, argv[1].decode("utf-8", "replace"), offset, ctx.now)
+    if len(argv) > 3:
+        if keyword(argv[3]) != b"FAILOVER":
+            raise SYNTAX
+        _lead(ctx, replid)
+    return ctx.host.replication.sync(ctx.session, replid, offset, ctx.now)
+
+
+def _lead(ctx: Context, replid: str) -> None:
+    """The primary wants this replica of it to lead."""
+    following = ctx.host.following
+    if not following.is_replica:
+        raise CommandError(LEADS_ALREADY)
+    if replid.lower() != ctx.host.keyspace.history.replid:
+        raise CommandError("ERR PSYNC FAILOVER replid must match my replid.")
+    following.lead(ctx.now)
 
 
 @_replica(
@@ -127,6 +141,8 @@ def slaveof(ctx: Context, argv: list[bytes]) -> Reply:
 
 def _follow(ctx: Context, argv: list[bytes]) -> Reply:
     following = ctx.host.following
+    if ctx.host.failover.is_under_way:
+        raise CommandError("ERR REPLICAOF not allowed while failing over.")
     if keyword(argv[1]) == b"NO" and keyword(argv[2]) == b"ONE":
         following.lead(ctx.now)
         return OK
@@ -138,6 +154,68 @@ def _follow(ctx: Context, argv: list[bytes]) -> Reply:
     if following.follow(argv[1].decode("utf-8", "surrogateescape"), port, ctx.now):
         return OK
     return Simple(b"OK Already connected to specified master")
+
+
+@command(
+    "failover",
+    -1,
+    flags="admin noscript stale",
+    since="6.2.0",
+    group="server",
+    acl="admin dangerous",
+    syntax="[TO target=(host port:integer [FORCE])] [ABORT] [TIMEOUT milliseconds:integer]",
+    summary="Hands the role of the primary to a replica, without losing a write.",
+)
+def failover(ctx: Context, argv: list[bytes]) -> Reply:
+    """OK, and from then on who writes waits until a replica holds all, and leads; this server follows it.
+
+    INFO tells how far that is (``master_failover_state``). ABORT keeps the role; so does TIMEOUT when it is up, or
+    with FORCE lets the replica that was named lead, whatever it lacks.
+    """
+    wanted = _Wanted()
+    at = 1
+    while at < len(argv):
+        at = wanted.take(argv, at)
+    if wanted.aborts:
+        if len(argv) > 2:
+            raise SYNTAX
+        ctx.host.failover.abort(ctx.now)
+    else:
+        ctx.host.failover.begin(wanted.target, wanted.timeout, ctx.now, by_force=wanted.by_force)
+    return OK
+
+
+class _Wanted:
+    """The words of FAILOVER."""
+
+    def __init__(self) -> None:
+        self.target: tuple[str, int] | None = None
+        self.timeout: int | None = None
+        self.by_force = self.aborts = False
+
+    def take(self, argv: list[bytes], at: int) -> int:
+        """One option; where the next one is."""
+        match keyword(argv[at]):
+            case b"TIMEOUT" if self.timeout is None and at + 1 < len(argv):
+                self.timeout = read_integer(argv[at + 1])
+                if self.timeout is None:
+                    raise CommandError("ERR value is not an integer or out of range")
+                if self.timeout <= 0:
+                    raise CommandError("ERR FAILOVER timeout must be greater than 0")
+                return at + 2
+            case b"ABORT" if not self.aborts:
+                self.aborts = True
+                return at + 1
+            case b"TO" if self.target is None and at + 2 < len(argv):
+                port = read_integer(argv[at + 2])
+                if port is None:
+                    raise CommandError("ERR value is not an integer or out of range")
+                self.target = (argv[at + 1].decode("utf-8", "surrogateescape"), port)
+                return at + 3
+            case b"FORCE" if not self.by_force and self.target is not None:
+                self.by_force = True
+                return at + 1
+        raise SYNTAX
 
 
 @command(

@@ -211,6 +211,37 @@ class FollowingHost(Protocol):
         ...
 
 
+class FailoverHost(Protocol):
+    """What the node offers to FAILOVER."""
+
+    @property
+    def is_under_way(self) -> bool:
+        """Whether the role is being handed over."""
+        ...
+
+    def begin(self, target: tuple[str, int] | None, timeout: int | None, now: Now, *, by_force: bool) -> None:
+        """Hand the role to a replica.
+
+        Args:
+            target: address and port of the replica; None for the first that holds all.
+            timeout: milliseconds after which it is given up; None for never.
+            now: both clocks.
+            by_force: let it lead then, whatever it lacks.
+
+        Raises:
+            CommandError: that cannot be.
+        """
+        ...
+
+    def abort(self, now: Now) -> None:
+        """Keep the role.
+
+        Raises:
+            CommandError: it is not being handed over.
+        """
+        ...
+
+
 class CommandHost(Protocol):
     """What the node offers to commands that look at, or act on, the server itself."""
 
@@ -236,6 +267,11 @@ class CommandHost(Protocol):
     @property
     def following(self) -> FollowingHost:
         """The primary of the node."""
+        ...
+
+    @property
+    def failover(self) -> FailoverHost:
+        """Handing over the role."""
         ...
 
     @property

@@ -19,6 +19,7 @@ from millstream.errors import MillstreamError, ProtocolError, StorageError
 from millstream.node.following.obeying import DivergedError, NotHeldError, Obedience
 from millstream.node.following.role import CONNECTING, HANDSHAKE, SYNC
 from millstream.replication.handshake import (
+    FAILOVER,
     Continues,
     CopyBegins,
     CopyBytes,
@@ -156,6 +157,13 @@ class ReplicaLink:
             if reason != following.error:
                 log.warning("the link to %s:%d is down: %s", host, port, reason)
             following.lost(reason, clock.now().mono)
+            if self._server.node.failover.is_asking:
+                try:
+                    self._server.node.failover.not_led(
+                        reason, clock.now(), may_lead=connection.asked_to_lead and not connection.is_refused
+                    )
+                except StorageError as error:
+                    self._server.fail(error)
             self._server.after_commands()
             await asyncio.sleep(self._pause)
             self._pause = min(self._pause * 2, _LONGEST_PAUSE)
@@ -175,6 +183,8 @@ class _Connection:
         self._begins: CopyBegins | None = None
         self._taking: asyncio.Task[None] | None = None
         self._telling: asyncio.Task[None] | None = None
+        self.asked_to_lead = False  # with the last word of PSYNC
+        self.is_refused = False
 
     async def follow(self, host: str, port: int) -> None:
         """Be a replica of a primary until the connection ends, which always raises."""
@@ -202,7 +212,14 @@ class _Connection:
     def _introduction(self) -> Introduction:
         values, history = self._node.config.values, self._node.keyspace.history
         user, password = str(values["masteruser"]), str(values["masterauth"])
-        return Introduction(self._server.own_port, history.replid, self._following.offset, user, password)
+        return Introduction(
+            self._server.own_port,
+            history.replid,
+            self._following.offset,
+            user,
+            password,
+            hands_over=self._node.failover.is_asking,
+        )
 
     async def _take_in(self, event: Event, host: str, port: int) -> None:
         following = self._following
@@ -218,14 +235,17 @@ class _Connection:
                 self._copy.write(data)
                 following.copy_read += len(data)
             case Send(data):
+                self.asked_to_lead |= FAILOVER in data
                 self._send(data)
             case LinkRefused(reason):
+                self.is_refused = True
                 raise LinkLostError(reason)
             case Continues(replid):
                 log.info("%s:%d goes on at offset %d", host, port, following.offset)
                 following.renamed(replid, self._server.clock.wall_time())
                 self._go_on()
             case CopyBegins():
+                self._node.failover.done(self._server.clock.now())
                 log.info("%s:%d sends a copy, as of offset %d", host, port, event.offset)
                 self._begins = event
                 following.state, following.copy_size, following.copy_read = SYNC, None, 0
@@ -259,6 +279,7 @@ class _Connection:
     # ------------------------------------------------------------------ the stream
 
     def _go_on(self) -> None:
+        self._node.failover.done(self._server.clock.now())
         self._following.connected(self._server.clock.now().mono)
         self._obedience.begin()
         self._tell_offset()

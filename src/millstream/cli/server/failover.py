@@ -1,0 +1,123 @@
+"""``millstream failover``."""
+
+import asyncio
+from typing import TYPE_CHECKING
+
+import click
+
+from millstream.cli.shared.asking import ask
+from millstream.cli.shared.confirm import confirm
+from millstream.cli.shared.output import Output, exits
+from millstream.cli.shared.servers import ServerUrl
+from millstream.cli.shared.time_options import SPAN_HELP, span
+from millstream.errors import MillstreamError, UsageError
+
+if TYPE_CHECKING:
+    from millstream.client.line import Command, Line
+    from millstream.console.model.server import ServerStatus
+
+_LOOK = 0.1  # seconds between two questions how far it is
+
+
+@click.command(context_settings={"max_content_width": 110})
+@click.argument("url", type=ServerUrl())
+@click.option("--to", metavar="HOST:PORT", help="The replica that is to lead; any that holds all, unless given.")
+@click.option(
+    "--timeout",
+    default="30s",
+    show_default=True,
+    metavar="SPAN",
+    help=f"How long who writes waits at most until a replica holds all ({SPAN_HELP}); then nothing is changed.",
+)
+@click.option("--yes", is_flag=True, help="Do not ask.")
+def failover(url: str, to: str | None, timeout: str, yes: bool) -> None:
+    """Hand the role of the primary at URL to a replica of it, which loses nothing: FAILOVER of Redis 6.2 and newer.
+
+    Writers wait until the replica holds all, which takes a second or so; then that one leads, the former primary
+    follows it, and clients that write to that are told READONLY: they must be pointed to the new primary. Where
+    Sentinel watches, use its own `SENTINEL FAILOVER`, by which clients find the new one.
+
+    \b
+    Examples:
+      millstream failover redis://10.0.0.1:6379
+      millstream failover redis://10.0.0.1:6379 --to 10.0.0.2:6379 --timeout 5s --yes
+
+    Exit code: 0 another leads, 1 the role stayed where it was, 2 the command line is invalid, or the answer was no,
+    3 the server cannot be reached, 5 it refused, 130 interrupted: the server goes on, see `millstream replicas`.
+    """
+    output = Output()
+    with exits("millstream failover"):
+        words = _words(to, span("--timeout", timeout))
+        confirm(f"Hand over the role of {_shown(url)}{f' to {to}' if to else ''}?", "hand it over", yes=yes)
+
+        async def work(line: "Line") -> str:
+            return await _hand_over(line, words, output)
+
+        output.say(f"{ask(url, work)} is the primary now")
+
+
+def _shown(url: str) -> str:
+    from millstream.client.url import without_password  # noqa: PLC0415 - help does not need it
+
+    return without_password(url)
+
+
+def _words(to: str | None, timeout: int) -> "Command":
+    """The command.
+
+    Raises:
+        UsageError: the replica is no host and port.
+    """
+    if to is None:
+        return ("FAILOVER", "TIMEOUT", timeout)
+    host, mark, port = to.rpartition(":")
+    if not mark or not host or not port.isdecimal():
+        raise UsageError(f"--to {to!r}: it must be the address and the port of a replica, such as 10.0.0.2:6379")
+    return ("FAILOVER", "TO", host.strip("[]"), int(port), "TIMEOUT", timeout)
+
+
+async def _hand_over(line: "Line", words: "Command", output: Output) -> str:
+    """Wait for the end; the address of the new primary.
+
+    Args:
+        line: to the primary.
+        words: the command.
+        output: where it is said how far it is.
+
+    Raises:
+        MillstreamError: the server refused, or leads on.
+    """
+    from redis.exceptions import ResponseError  # noqa: PLC0415 - help does not need it
+
+    try:
+        await line.call(*words)
+    except ResponseError as error:
+        raise FailoverRefusedError(f"the server refused: {error}") from None
+    said = ""
+    while True:
+        state = (await _status(line)).replication
+        if state is None:
+            raise FailoverRefusedError("the server does not tell how far it is: the user needs the right to INFO")
+        if state.failover != said:
+            said = state.failover or ""
+            output.say({"waiting-for-sync": "writers wait until a replica holds all"}.get(said, said))
+        if said == "no-failover":
+            if state.primary is None:
+                raise MillstreamError("no replica took the role: the server's log says why, and it takes writes again")
+            return state.primary.address
+        await asyncio.sleep(_LOOK)
+
+
+async def _status(line: "Line") -> "ServerStatus":
+    from millstream.console.reading.server import server  # noqa: PLC0415 - help does not need it
+
+    return (await server(line))[0]
+
+
+class FailoverRefusedError(MillstreamError):
+    """The server does not hand over its role.
+
+    What to do: see what the text says; `millstream replicas` shows which replicas there are and how far they are.
+    """
+
+    exit_code = 5

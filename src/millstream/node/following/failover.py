@@ -1,0 +1,164 @@
+"""FAILOVER: a primary hands its role to a replica that holds all that was written, and follows it.
+
+Who writes is held back until the replica has told that it holds all. Then, with no command in between, this server
+becomes its replica, and asks it to lead with the last word of PSYNC. Whoever it cannot reach, or who refuses, does not
+lead: then this server takes its role back. Where no answer came, the other may lead, so it is asked again, and this
+server does not.
+
+Source: https://redis.io/docs/latest/commands/failover/
+"""
+
+import logging
+from typing import TYPE_CHECKING
+
+from millstream.commands.admin.replication import LEADS_ALREADY
+from millstream.errors import CommandError
+
+if TYPE_CHECKING:
+    from millstream.clock import Now
+    from millstream.node.clients.sessions import Sessions
+    from millstream.node.following.role import Following
+    from millstream.node.journal import Journal
+    from millstream.node.primary import Primary
+    from millstream.replication.followers import Follower
+
+log = logging.getLogger("millstream.node")
+
+NONE, WAITING, ASKING = "no-failover", "waiting-for-sync", "failover-in-progress"
+"""How far it is, in the words of INFO."""
+
+# Milliseconds for which writers are held back: until they are let go
+_LONG = 365 * 24 * 3600 * 1000
+
+
+class Failover:
+    """See the module's text.
+
+    Args:
+        sessions: who writes is held back.
+        journal: of the roles' records.
+        primary: whose replicas are chosen from.
+        following: becomes a replica, or leads again.
+    """
+
+    def __init__(self, sessions: "Sessions", journal: "Journal", primary: "Primary", following: "Following") -> None:
+        self._sessions, self._journal, self._primary, self._following = sessions, journal, primary, following
+        self._target: tuple[str, int] | None = None
+        self._ends: int | None = None
+        self._by_force = False
+        primary.heard = self._look
+
+    @property
+    def is_under_way(self) -> bool:
+        """Whether the role is being handed over."""
+        return self._primary.failover != NONE
+
+    @property
+    def is_asking(self) -> bool:
+        """Whether the primary that is followed is to be asked to lead."""
+        return self._primary.failover == ASKING
+
+    def begin(self, target: tuple[str, int] | None, timeout: int | None, now: "Now", *, by_force: bool) -> None:
+        """Hold back who writes, until a replica can lead.
+
+        Args:
+            target: address and port of the replica that is to lead; None for the first that holds all.
+            timeout: milliseconds after which it is given up; None for never.
+            now: both clocks.
+            by_force: let it lead then, whatever it lacks.
+
+        Raises:
+            CommandError: there is one under way, this is a replica, or there is no such replica.
+        """
+        if self.is_under_way:
+            raise CommandError("ERR FAILOVER already in progress.")
+        if self._following.is_replica:
+            raise CommandError("ERR FAILOVER is not valid when server is a replica.")
+        if not self._primary.followers:
+            raise CommandError("ERR FAILOVER requires connected replicas.")
+        if by_force and (timeout is None or target is None):
+            raise CommandError("ERR FAILOVER with force option requires both a timeout and target HOST and IP.")
+        if target is not None:
+            found = [each for each in self._primary.followers if (each.ip, each.port) == target]
+            if not found:
+                raise CommandError("ERR FAILOVER target HOST and PORT is not a replica.")
+            if all(each.stage != "online" for each in found):
+                raise CommandError("ERR FAILOVER target replica is not online.")
+        self._target, self._by_force = target, by_force
+        self._ends = None if timeout is None else now.mono + timeout
+        self._primary.failover = WAITING
+        self._sessions.pause.begin(_LONG, now, writes_only=True)
+        self._primary.ask(self._primary.written)
+
+    def abort(self, now: "Now") -> None:
+        """FAILOVER ABORT: take writes again.
+
+        Raises:
+            CommandError: there is none under way.
+        """
+        if not self.is_under_way:
+            raise CommandError("ERR No failover in progress.")
+        self.give_up("it was aborted", now)
+
+    def give_up(self, reason: str, now: "Now") -> None:
+        """Take writes again, as the primary that this is, or was.
+
+        Args:
+            reason: why, for the log.
+            now: both clocks.
+
+        Raises:
+            StorageError: the log does not take the role.
+        """
+        log.warning("the failover has failed, and this server goes on as the primary: %s", reason)
+        if self.is_asking:
+            self._following.lead(now)
+            self._journal.flush(now.wall)
+        self._end(now)
+
+    def not_led(self, reason: str, now: "Now", *, may_lead: bool) -> None:
+        """The link is over, and the one that was to lead has not said that it does.
+
+        Args:
+            reason: why, in its words where it gave some.
+            now: both clocks.
+            may_lead: it was asked, and its answer did not come.
+
+        Raises:
+            StorageError: the log does not take the role.
+        """
+        if reason == LEADS_ALREADY:
+            self.done(now)  # by an earlier question, the answer to which was lost, or by somebody else's wish
+        elif not may_lead:
+            self.give_up(reason, now)
+
+    def done(self, now: "Now") -> None:
+        """Another leads; who writes is told that this is a replica."""
+        if self.is_under_way:
+            self._end(now)
+
+    def _end(self, now: "Now") -> None:
+        self._primary.failover, self._target, self._ends = NONE, None, None
+        self._sessions.unpause(now)
+
+    def _look(self, now: "Now") -> None:
+        """A replica has told how far it is, or time has passed."""
+        if self._primary.failover != WAITING:
+            return
+        chosen = next((each for each in self._candidates() if each.acked >= self._primary.offset), None)
+        if chosen is not None:
+            self._switch((chosen.ip, chosen.port), now)
+        elif self._ends is not None and self._ends <= now.mono:
+            if self._by_force and self._target is not None:
+                self._switch(self._target, now)
+            else:
+                self.give_up("no replica held all in time", now)
+
+    def _candidates(self) -> "list[Follower]":
+        return [each for each in self._primary.followers.online if self._target in (None, (each.ip, each.port))]
+
+    def _switch(self, place: tuple[str, int], now: "Now") -> None:
+        log.info("failover: %s:%d is to lead from offset %d on", *place, self._primary.offset)
+        self._primary.failover = ASKING
+        self._following.follow(*place, now)
+        self._journal.flush(now.wall)

@@ -1,0 +1,149 @@
+"""FAILOVER: the role goes to a replica that holds all, under writers, and back; who refuses does not lead."""
+
+import threading
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+from millstream.server.thread import ServerThread
+from replication.replicated import state
+from replication.test_following_redis import AT_ONCE, follow, is_level, seen, wait_level, write
+from replication.test_redis_follows import info, port_of
+from support.ports import free_port
+from support.servers import redis_server
+from support.waiting import eventually
+from support.wire import Wire
+
+pytestmark = pytest.mark.process
+
+
+@pytest.fixture
+def pair(tmp_path: Path) -> Iterator[list[tuple[ServerThread, Wire]]]:
+    """A primary and its replica, both with a log."""
+    with ExitStack() as stack:
+        servers = [stack.enter_context(ServerThread(tmp_path / name)) for name in ("a", "b")]
+        wires = [stack.enter_context(Wire(server.url)) for server in servers]
+        write(wires[0], 1, 100)
+        follow(wires[1], int(port_of(servers[0])))
+        wait_level(wires[1], wires[0])
+        yield list(zip(servers, wires, strict=True))
+
+
+def over(wire: Wire) -> bool:
+    """Whether no failover is under way, and the server is a replica whose link is up."""
+    found = info(wire)
+    return (found["master_failover_state"], found.get("master_link_status")) == ("no-failover", "up")
+
+
+def add(url: str, ids: list[bytes]) -> None:
+    """Add entries one by one until the server is no primary any more; the ids of those that it confirmed."""
+    with Wire(url) as wire:
+        while isinstance(reply := wire.ask("XADD", "written", "*", "f", "v"), bytes) and reply[:1].isdigit():
+            ids.append(reply)
+
+
+def test_nothing_is_lost_under_writers(pair: list[tuple[ServerThread, Wire]]) -> None:
+    """All that was confirmed is on the new primary; both go on with one history, without a copy, there and back."""
+    (first, one), (second, other) = pair
+    for old, old_wire, new_wire in ((first, one, other), (second, other, one)):
+        ids: list[list[bytes]] = [[], [], []]
+        writers = [threading.Thread(target=add, args=(old.url, each)) for each in ids]
+        for writer in writers:
+            writer.start()
+        eventually(lambda ids=ids: all(len(each) > 20 for each in ids), what="they write")
+        assert old_wire.ask("FAILOVER", "TIMEOUT", "20000") == b"OK"
+        for writer in writers:
+            writer.join(30)
+        eventually(lambda wire=old_wire: over(wire), what="the former primary follows")
+        there = {entry[0] for entry in new_wire.ask("XRANGE", "written", "-", "+")}
+        assert {entry for each in ids for entry in each} <= there
+        assert info(new_wire)["role"] == "master"
+        write(new_wire, 2, 100)
+        wait_level(old_wire, new_wire)
+        assert state(old_wire.ask) == state(new_wire.ask)
+    assert [info(wire)["millstream_full_syncs_taken"] for wire in (other,)] == ["1"]
+    assert info(one)["role"] == "master"
+
+
+def test_what_is_refused(pair: list[tuple[ServerThread, Wire]]) -> None:
+    """In Redis's words: no replicas, not that one, no failover to abort, on a replica."""
+    (_, one), (server, other) = pair
+    place = ("TO", "127.0.0.1", port_of(server))
+    for wire, words, text in (
+        (one, ("ABORT",), "ERR No failover in progress."),
+        (one, ("TIMEOUT", "0"), "ERR FAILOVER timeout must be greater than 0"),
+        (one, ("TO", "127.0.0.1", "1"), "ERR FAILOVER target HOST and PORT is not a replica."),
+        (one, (*place, "FORCE"), "ERR FAILOVER with force option requires both a timeout and target HOST and IP."),
+        (one, ("TO",), "ERR syntax error"),
+        (one, ("ABORT", "FORCE"), "ERR syntax error"),
+        (other, (), "ERR FAILOVER is not valid when server is a replica."),
+    ):
+        assert str(wire.ask("FAILOVER", *words)) == text
+    assert str(one.ask("PSYNC", "?", "-1", "FAILOVER")) == "ERR PSYNC FAILOVER can't be sent to a master."
+    assert str(other.ask("PSYNC", "x", "5", "FAILOVER")) == "ERR PSYNC FAILOVER replid must match my replid."
+    assert other.ask("REPLICAOF", "NO", "ONE") == b"OK"
+    assert str(other.ask("FAILOVER")) == "ERR FAILOVER requires connected replicas."
+
+
+def test_a_replica_that_never_holds_all(pair: list[tuple[ServerThread, Wire]]) -> None:
+    """Writers are held back meanwhile; ABORT and TIMEOUT let them go on; a second one, and REPLICAOF, are refused."""
+    (server, one), (_, other) = pair
+    other.ask("CLIENT", "PAUSE", "100000", "WRITE")  # a replica that is paused runs nothing
+    one.ask("SET", "k", "it lacks this")
+    assert one.ask("FAILOVER") == b"OK"
+    assert info(one)["master_failover_state"] == "waiting-for-sync"
+    assert str(one.ask("FAILOVER")) == "ERR FAILOVER already in progress."
+    assert str(one.ask("REPLICAOF", "NO", "ONE")) == "ERR REPLICAOF not allowed while failing over."
+    with Wire(server.url) as writer:
+        writer.send("SET", "k", "held back")
+        eventually(lambda: b"blocked_clients:1" in one.ask("INFO", "clients"), what="it is held back")
+        assert one.ask("GET", "k") == b"it lacks this"
+        assert one.ask("FAILOVER", "ABORT") == b"OK"
+        assert writer.read() == b"OK"
+    assert one.ask("FAILOVER", "TIMEOUT", "10") == b"OK"
+    eventually(lambda: info(one)["master_failover_state"] == "no-failover", what="the time is up")
+    assert (info(one)["role"], one.ask("SET", "k", "goes on")) == ("master", b"OK")
+    other.ask("CLIENT", "UNPAUSE")
+    eventually(lambda: is_level(other, one), what="it follows on")
+
+
+def test_a_target_that_cannot_be_reached(pair: list[tuple[ServerThread, Wire]]) -> None:
+    """Nobody listens where it said that it does: the role is taken back, and the other replica follows on."""
+    (server, one), (_, other) = pair
+    nowhere = free_port()
+    with Wire(server.url) as target:
+        assert target.ask("REPLCONF", "listening-port", nowhere) == b"OK"
+        target.send("PSYNC", "?", "-1")
+        mark = b"port=%d,state=online" % nowhere
+        eventually(lambda: mark in one.ask("INFO", "replication"), what="it is online")
+        assert one.ask("FAILOVER", "TO", "127.0.0.1", nowhere, "TIMEOUT", "10", "FORCE") == b"OK"
+        eventually(lambda: failed(one), what="it has its role back")
+    assert one.ask("SET", "k", "v") == b"OK"
+    eventually(lambda: is_level(other, one), what="the other one follows on")
+    assert info(other)["millstream_full_syncs_taken"] == "1"
+
+
+def failed(wire: Wire) -> bool:
+    """Whether no failover is under way, and the server is a primary that has begun another name of its history."""
+    found = info(wire)
+    is_over = (found["master_failover_state"], found["role"]) == ("no-failover", "master")
+    return is_over and found["master_replid2"] != "0" * 40
+
+
+@pytest.mark.realserver
+def test_to_a_redis_and_back(tmp_path: Path) -> None:
+    """Redis takes the role from us by the same words, and gives it back."""
+    with ServerThread(tmp_path / "ours") as server, Wire(server.url) as ours:
+        ours.ask("XADD", "s", "1-1", "f", "v")
+        with redis_server(tmp_path / "theirs", *AT_ONCE) as redis, Wire(redis.url) as theirs:
+            theirs.ask("REPLICAOF", "127.0.0.1", port_of(server))
+            eventually(lambda: info(theirs)["master_link_status"] == "up", what="it follows")
+            for old, new in ((ours, theirs), (theirs, ours)):
+                assert old.ask("FAILOVER", "TIMEOUT", "20000") == b"OK"
+                eventually(lambda wire=old: over(wire), what="the former primary follows")
+                assert new.ask("XADD", "s", "*", "f", "v")
+                wait_level(old, new)
+                assert seen(old) == seen(new)
+        assert info(ours)["role"] == "master"
