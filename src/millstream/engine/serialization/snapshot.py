@@ -31,7 +31,7 @@ def transitions(space: Keyspace) -> Iterator[Transition]:
     """What makes this keyspace out of an empty one; it must not change meanwhile."""
     past = space.history
     if past.replid:
-        yield ("hist", past.replid, past.offset, past.db, past.replid2, past.second)
+        yield ("hist", past.db, past.replid, past.offset, past.replid2, past.second)
     for base in space.databases:
         for key, value in base.keys.items():
             expires_at = base.expires.get(key)
