@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 
-from engine.rdb_lives import OLD_FORMS, commands, file_of, payload, sized
+from engine.rdb_lives import OLD_FORMS, commands, file_of, payload, sized, ziplist
 from migrate.history import commands as words_of
 from migrate.history import histories
 from millstream.engine.collections import Collection
@@ -23,6 +23,8 @@ from support.inprocess import World
 from support.state import check_stream, snapshot
 
 SMALL = {"stream-node-max-entries": "4"}
+STRING = b"\x00\x01k\x01v"
+LISTPACK = b"\x0d\0\0\0\x03\0\x01\x01\x02\x01\x03\x01\xff"
 
 
 def read(data: bytes, piece: int = 1 << 16) -> list[RdbItem]:
@@ -175,6 +177,19 @@ def test_old_forms(kind: int, body: bytes, content: list[Any]) -> None:
         (11, sized(b"\x02\0\0\0\x02\0\0\0\x07\0\x07\0")),
         (16, sized(b"\x0d\0\0\0\x03\0\x01\x01\x02\x01\x03\x01\xff")),
         (18, b"\x01\x03\x01a"),
+        (
+            16,
+            sized(b"\x0d\0\0\0\x05\0\x01\x01\x02\x01\x03\x01\xff"),
+        ),  # from here on as they should be, but for one byte
+        (10, sized(ziplist(b"\xf1")[:-1] + b"\xfe")),
+        (10, sized(ziplist(b"\xf1", b"\xf2")[:4] + b"\x0a" + ziplist(b"\xf1", b"\xf2")[5:])),
+        (10, sized(ziplist(b"\xf1")[:10] + b"\xff\xf1\xff")),
+        (10, sized(ziplist(b"\xc3"))),
+        (11, sized(b"\x03\0\0\0\x01\0\0\0\x07\0\x07")),
+        (9, sized(b"\x01\x01a\x01\x00b\xfe")),
+        (9, sized(b"\x02\x01a\x01\x00b\xff")),
+        (9, sized(b"\x01\xff\xff")),
+        (17, sized(LISTPACK)),
         (6, b"\x00"),
         (27, b"\x00" * 40),
         (250, b"\x00"),
@@ -186,8 +201,6 @@ def test_values_that_none_can_be(kind: int, body: bytes) -> None:
         rdb_payload.load(payload(kind, body), 100, 100)
 
 
-STRING = b"\x00\x01k\x01v"
-LISTPACK = b"\x0d\0\0\0\x03\0\x01\x01\x02\x01\x03\x01\xff"
 MODULE = b"\x81" + (0).to_bytes(8, "big")
 PARTS = b"\x01\x05\x02\x06\x03abcd\x04abcdefgh\x05\x02hi\x00"
 

@@ -10,6 +10,7 @@ import pytest
 import redis
 from redis.exceptions import ResponseError
 
+from engine.dump_twins import damaged
 from engine.rdb_lives import OLD_FORMS, commands, payload, portrait, told_apart
 from millstream.engine.serialization.rdb.reading import AuxField, NotHeld, RdbKey, read_file
 from millstream.engine.serialization.rdb.writing import write_file
@@ -155,6 +156,54 @@ def test_old_forms_are_what_redis_takes_them_for(real_redis: ServerProcess, kind
         assert told_apart(portrait(ask, b"key"), portrait(ours, b"key")) == []
 
 
+def test_released_records_keep_their_order(each_redis: ServerProcess, tmp_path: Path) -> None:
+    """In which they are claimed: from a file of Redis 8.8 to us, and from ours to it."""
+    order = [b"5-1", b"2-1", b"9-1", b"1-1"]
+    with each_redis.client(protocol=2) as client:
+        ask = asking(client)
+        if not has_all(ask):
+            pytest.skip("that server releases no records")
+        for at in range(1, 12):
+            ask("XADD", "s", f"{at}-1", "f", "v")
+        ask("XGROUP", "CREATE", "s", "g", "0")
+        ask("XREADGROUP", "GROUP", "g", "c", "COUNT", 10, "STREAMS", "s", ">")
+        for entry_id in order:
+            ask("XNACK", "s", "g", "FAIL", "IDS", 1, entry_id)
+        [item] = [item for item in read_file(in_pieces(saved(ask), 99)) if isinstance(item, RdbKey)]
+    world = World()
+    world.node.keyspace.databases[0].keys[item.key] = item.value
+    (tmp_path / "dump.rdb").write_bytes(b"".join(write_file(world.node.keyspace, aux={}, version=14)))
+    server = redis_server(tmp_path, "--dbfilename", "dump.rdb", path=each_redis.command[0])
+    with server, server.client(protocol=2) as client:
+        for call in (asking(client), world.client().call):
+            [[_, entries]] = call("XREADGROUP", "GROUP", "g", "d", "COUNT", 4, "CLAIM", 10**9, "STREAMS", "s", ">")
+            assert [entry[0] for entry in entries] == order
+
+
+def test_nothing_is_taken_that_redis_refuses(each_redis: ServerProcess) -> None:
+    """Damaged payloads with a right checksum, to a Redis that looks at every byte: what it refuses we refuse."""
+    chance, ours = Random(5), World().client().call
+    taken = 0
+    with each_redis.client(protocol=2) as client:
+        ask = asking(client)
+        lived(ask, 5, is_newest=has_all(ask))
+        whole = [(kind, body) for kind, body, _ in OLD_FORMS]
+        for db, key in every_key(ask):
+            ask("SELECT", db)
+            dumped = ask("DUMP", key)
+            whole += [(dumped[0], dumped[1:-10])] if len(dumped) < 2000 else []
+        version = int.from_bytes(dumped[-10:-8], "little")
+        ask("CONFIG", "SET", "sanitize-dump-payload", "yes")
+        for _ in range(600):
+            kind, body = chance.choice(whole)
+            words = ("RESTORE", "damaged", 0, payload(kind, damaged(body, chance), version), "REPLACE")
+            if not isinstance(ours(*words), Error):
+                taken += 1
+                ask(*words)  # raises where it is refused
+        ask("CONFIG", "SET", "sanitize-dump-payload", "no")
+    assert taken > 30
+
+
 def test_what_is_not_held_is_passed_over_by_name(each_redis: ServerProcess) -> None:
     """Libraries of functions, hashes whose fields have times to live, arrays: named, and what follows is read."""
     with each_redis.client(protocol=2) as client:
@@ -184,3 +233,26 @@ def test_what_is_not_held_is_passed_over_by_name(each_redis: ServerProcess) -> N
 
 
 UNHELD: list[tuple[tuple[Any, ...], str]] = [((b"ARSET", b"array", 3, b"x", b"7", b"1.5", b"y" * 100), "array")]
+
+
+@pytest.mark.parametrize("more", [[], [("XADD", "s", "4-1", "f", "v"), ("XADD", "s", "7-1", "f", "v")]])
+def test_tombstones_of_redis_above_the_last_id(real_redis: ServerProcess, more: list[tuple[str, ...]]) -> None:
+    """Redis 7.0 lets XSETID put the last id back behind a deleted entry, and adds below its tombstone then."""
+    world = World()
+    ours = world.client().call
+    with real_redis.client(protocol=2) as client:
+        ask = asking(client)
+        for words in [("XADD", "s", "3-1", "f", "v"), ("XADD", "s", "5-1", "f", "v"), ("XDEL", "s", "5-1"), *more]:
+            ask(*words)
+            if words[0] == "XDEL":
+                ask("XSETID", "s", "4-0")
+        ours("RESTORE", "s", 0, ask("DUMP", "s"))
+        for words in (
+            ("XRANGE", "s", "-", "+"),
+            ("XREVRANGE", "s", "+", "-"),
+            ("XLEN", "s"),
+            ("XRANGE", "s", "4-1", "5-1"),
+        ):
+            assert ours(*words) == ask(*words)
+    check(world.node)
+    assert ours("XADD", "s", "8-1", "f", "v") == b"8-1"

@@ -30,14 +30,6 @@ RunToEnd = Callable[..., list[dict[str, Any]]]
 Written = Callable[[], list[str]]
 
 
-@pytest.fixture
-def both_client(both: ServerProcess) -> Iterator[redis.Redis]:
-    """A client of that server, emptied."""
-    with both.client(decode_responses=True) as made:
-        made.flushall()
-        yield made
-
-
 def last_line(error: BaseException) -> str:
     """What a user reads last; Spark itself adds its SQLSTATE on a line of its own."""
     lines = [line for line in str(error).splitlines() if line.strip() and "SQLSTATE" not in line]
@@ -209,6 +201,7 @@ def test_a_query_that_cannot_be_says_why(
 # --- streams ---------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.either_server
 def test_a_stopped_query_goes_on_where_it_was(
     both: ServerProcess,
     both_client: redis.Redis,

@@ -1,6 +1,7 @@
 """Changes on a real redis-server and on ours: what they do, what they leave alone, how they are undone."""
 
 import asyncio
+import json
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from typing import Any
@@ -8,6 +9,7 @@ from typing import Any
 import pytest
 import redis
 
+from cli.test_worker import FACTS, enrol
 from millstream.client.line import Line
 from millstream.client.open import open_line
 from millstream.console.changes import audit, making
@@ -21,6 +23,7 @@ from millstream.console.changes.positions import StreamPlace, place_of
 from millstream.console.changes.rights import rights_on
 from millstream.console.model.pending import PendingChoice
 from millstream.console.reading.asking import NotReadableError
+from millstream.worker.registry import protocol
 from support.accounts import user
 from support.servers import ServerProcess
 
@@ -98,9 +101,14 @@ def test_a_preview_says_who_reads_the_group_and_how_it_stands_still(look: Look, 
     fill(client)
     start = lambda line: making.rewind(line, "orders", "billing", StreamPlace("start"))  # noqa: E731 - used twice
     note = next(each for each in look(start).plan.notes if "being read" in each)
-    assert "by 'web', of which no worker tells" in note
-    assert "`millstream worker pause orders billing --reason rewind`" in note
-    assert "--even-if-moved" in note
+    assert "by 'web'. If it moves on" in note
+    assert "stop 'web' first, of which no worker tells; or say --even-if-moved." in note
+    subscriber = {**FACTS["subscribers"][0], "stream": "orders", "group": "billing", "consumer": "web"}
+    enrol(client, "w", json.dumps({**FACTS, "id": "w", "subscribers": [subscriber]}))
+    note = next(each for each in look(start).plan.notes if "being read" in each)
+    assert "pause its workers first (`millstream worker pause orders billing --reason rewind`, and" in note
+    client.hset(protocol.CONTROL, protocol.pause_field("orders", "billing"), "whatever stands there")
+    assert not any("being read" in each for each in look(start).plan.notes)
     fill(client, read=0, key="quiet")
     quiet = look(lambda line: making.rewind(line, "quiet", "billing", StreamPlace("end"))).plan
     assert (any("being read" in each for each in quiet.notes), "worker pause" in quiet.if_moved) == (False, True)

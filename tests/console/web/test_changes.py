@@ -1,5 +1,6 @@
 """Changes through the pages: previewed, confirmed, made once, written down; refused where they may not be."""
 
+import html
 import re
 from collections.abc import Iterator
 from urllib.parse import urlencode
@@ -85,8 +86,14 @@ def test_a_busy_group_is_rewound_in_one_go_where_that_is_ticked(
     changing: ConsoleThread, held: redis.Redis, to: str
 ) -> None:
     """To the place that was shown, however far the group has read on and the stream has grown meanwhile."""
-    words = {"do": "group rewind", "key": "s", "group": "g", "to": to, "even_if_moved": "1"}
-    page = changing.ask(f"/change?{urlencode(words)}")
+    words = {"do": "group rewind", "key": "s", "group": "g", "to": to}
+    plain = changing.ask(f"/change?{urlencode(words)}").text
+    links = dict(
+        re.findall(r'<a href="([^"]+)">(Preview it even if the group moves|a pause of its workers)</a>', plain)
+    )
+    anyway, pause = (html.unescape(each) for each in links)
+    assert "Let no worker run anything" in changing.ask(pause).text
+    page = changing.ask(anyway)
     assert "what it was delivered meanwhile is delivered again as well" in page.text
     assert "--even-if-moved</code>" in page.text
     inside = page.text.partition('<form class="confirm"')[2]

@@ -175,7 +175,8 @@ def rewind(
     plan = ChangePlan("group rewind", stream.key, name, words, question, table, tuple(notes), steps, undo, facts)
     if even_if_moved:
         return replace(plan, moving=True, selection="back" if back else "on")
-    return replace(plan, if_moved=f"Where the group is being read: {_hold(stream.key, name)}.")
+    helps = f"Pause the group's workers first ({_hold(stream.key, name)}), stop other programs that read it, or say "
+    return replace(plan, if_moved=f"{helps}--even-if-moved.")
 
 
 _MOVES_ON = {
@@ -185,16 +186,18 @@ _MOVES_ON = {
 
 
 def _hold(stream: str, group: str) -> str:
-    """How a group stands still, or needs not to."""
+    """How the workers of a group stand still.
+
+    Args:
+        stream: key of the stream.
+        group: name of the group.
+    """
     where = shell_line((stream, group))
-    return (
-        f"pause its workers first (`millstream worker pause {where} --reason rewind`, afterwards `millstream worker "
-        f"resume {where}`) and stop other programs that read it, or say --even-if-moved"
-    )
+    return f"`millstream worker pause {where} --reason rewind`, and afterwards `millstream worker resume {where}`"
 
 
 def _is_read(stream: str, group: str, read_by: GroupReaders) -> list[str]:
-    """That the group will have moved on before somebody has read the preview.
+    """That the group will have moved on before somebody has read the preview, and what helps.
 
     Args:
         stream: key of the stream.
@@ -203,11 +206,18 @@ def _is_read(stream: str, group: str, read_by: GroupReaders) -> list[str]:
     """
     if not read_by.names:
         return []
-    named = ", ".join(map(repr, read_by.names[:_NAMED]))
-    named += f" and {len(read_by.names) - _NAMED} more" if len(read_by.names) > _NAMED else ""
-    who = "" if read_by.workers else ", of which no worker tells"
-    said = f"The group is being read, by {named}{who}. If it moves on before you agree, nothing is changed"
-    return [f"{said}: {_hold(stream, group)}."]
+    first = [f"pause its workers first ({_hold(stream, group)})"] if read_by.workers else []
+    first += [f"stop {_listed(read_by.others)} first, of which no worker tells"] if read_by.others else []
+    return [
+        f"The group is being read, by {_listed(read_by.names)}. If it moves on before you agree, nothing is changed: "
+        + "; ".join(first)
+        + "; or say --even-if-moved."
+    ]
+
+
+def _listed(names: tuple[str, ...]) -> str:
+    more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
+    return ", ".join(map(repr, names[:_NAMED])) + more
 
 
 _NAMED = 3  # consumers

@@ -71,7 +71,9 @@ class PendingList:
         return put_back_command(self.stream, self.group, held, xnack=self.xnack)
 
 
-_NOT_BACK = "They cannot be pending again: the server claims nothing that is no longer in the stream."
+_NOT_BACK = (
+    "They cannot be pending again: they are no longer in the stream, where servers since Redis 7.0 claim nothing."
+)
 
 
 def acknowledge(where: PendingList, held: Sequence[HeldEntry], *, gone: bool = False) -> ChangePlan:

@@ -169,7 +169,19 @@ def _figures(one: GroupStatus, now_ms: int) -> list[Measured]:
 
 
 def _age(figure: Figure, one: GroupStatus, entry: OldestEntry, now_ms: int) -> Measured:
-    return Measured(figure, one.stream, one.name, entry.age(now_ms), why=entry.why or "")
+    return Measured(figure, one.stream, one.name, entry.age(now_ms), why=entry.why_no_age or "")
+
+
+def undecided(seen: StreamsSeen, group: str | None, bounds: CheckBounds) -> list[GroupStatus]:
+    """Groups whose lag is neither known nor decided by what it can be.
+
+    Args:
+        seen: the streams.
+        group: only groups of this name.
+        bounds: thresholds of a lag.
+    """
+    every = [one for stream in seen.streams for one in stream.groups if group in (None, one.name)]
+    return [one for one in every if _status(_figures(one, seen.at_ms)[0], bounds) == "unknown"]
 
 
 def _status(one: Measured, bounds: CheckBounds) -> CheckStatus:

@@ -7,6 +7,7 @@ answer, the last reading is shown with its age and the reason.
 """
 
 import asyncio
+import logging
 import time
 from collections.abc import Awaitable, Callable, Hashable
 from dataclasses import dataclass, replace
@@ -19,6 +20,9 @@ from millstream.console.reading.noted import NotedLine
 from millstream.console.watching.history import History
 from millstream.console.watching.jobs import ChangeJobs
 from millstream.console.watching.servers import ConsoleServer
+from millstream.errors import MillstreamError
+
+logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
@@ -114,7 +118,7 @@ class ServerWatch:
         Raises:
             Disconnected: the server does not answer, and never did.
             AccessDenied: it does not let us in.
-            MillstreamError: whatever ``work`` raises.
+            MillstreamError: whatever ``work`` raises; of other errors, that the answer cannot be read.
         """
         now = time.monotonic()
         kept = self._kept.setdefault(question, _Kept())
@@ -176,6 +180,14 @@ class ServerWatch:
             kept.made = time.monotonic()
             kept.reading = replace(kept.reading, trouble=words)
             return kept.reading
+        except MillstreamError:
+            raise
+        except Exception as error:  # whoever looks must see that it failed, and go on with other pages
+            logger.debug("a reading failed", exc_info=True)
+            raise MillstreamError(
+                f"what {self.server.address} answered cannot be read ({type(error).__name__}: {error}): either it is "
+                "neither Redis nor Millstream, or this is a mistake of ours"
+            ) from error
         finally:
             kept.under_way = None
         kept.made = time.monotonic()

@@ -110,11 +110,13 @@ def _element(data: bytes) -> bytes:
     if length < 64:
         return b"%c%b%c" % (0x80 | length, data, length + 1)
     head = (0xE000 | length).to_bytes(2, "big") if length < 4096 else b"\xf0" + length.to_bytes(4, "little")
-    return head + data + _back(len(head) + length)
+    return head + data + back(len(head) + length)
 
 
-def _back(size: int) -> bytes:
+def back(size: int) -> bytes:
     """The size of an element behind it: seven bits a byte, the highest first, all but the first with the high bit."""
+    if size <= 127:
+        return bytes((size,))
     count = back_length(size)
     return bytes(size >> 7 * at & 127 | (128 if at < count - 1 else 0) for at in range(count - 1, -1, -1))
 

@@ -17,10 +17,12 @@ _TEXT = 300  # letters of a fact
 
 
 def worst_groups(seen: StreamsSeen) -> list[GroupStatus]:
-    """Groups with something that is not finished, the oldest first."""
+    """Groups with something that is not finished, the oldest first, before them those of which no age is known."""
 
     def age(group: GroupStatus) -> int:
-        return max(group.oldest_pending.age(seen.at_ms) or 0, group.oldest_undelivered.age(seen.at_ms) or 0)
+        there = [entry for entry in (group.oldest_pending, group.oldest_undelivered) if entry.id is not None]
+        ages = [entry.age(seen.at_ms) for entry in there]
+        return max((seen.at_ms if each is None else each for each in ages), default=0)
 
     every = [group for stream in seen.streams for group in stream.groups if group.pending or group.lag.worst]
     return sorted(every, key=age, reverse=True)[:LOOKED_AT]

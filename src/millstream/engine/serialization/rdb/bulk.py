@@ -12,12 +12,11 @@ from typing import TYPE_CHECKING
 
 from millstream import core
 from millstream.engine.ids import MAX64
-from millstream.engine.serialization.bulk import add_node
 from millstream.engine.serialization.plain import OLDEST, MalformedError, number
 from millstream.engine.serialization.rdb.source import Payload
 from millstream.engine.streams.entries import EntryStore
 from millstream.engine.streams.group import Group
-from millstream.engine.streams.listpack import back_length, is_integer
+from millstream.engine.streams.listpack import back, is_integer
 from millstream.engine.streams.pending import MAX_DELIVERIES, Consumer
 
 # The polynomial of Redis's checksum, bits reversed
@@ -97,16 +96,22 @@ def py_read_listpacks(nodes: list[tuple[bytes, bytes]]) -> EntryStore:
     Raises:
         MalformedError: they are damaged, or no stream can have them.
     """
-    store, last = EntryStore(), 0
+    store, last, newest = EntryStore(), 0, 0
     for key, packed in nodes:
-        entries = _node(key, packed)
-        if entries:
-            last = add_node(store, entries, last)
+        for at, (entry_id, is_dead, fields) in enumerate(_node(key, packed)):
+            # A tombstone may share its id with what lies before it in its node, see PyEntryStore.reach_back
+            if entry_id <= last and not (is_dead and at and entry_id == last):
+                # Redis up to 7.0 adds below tombstones, where XSETID put the last id back behind them
+                if entry_id <= max(store.last_live_id, newest):
+                    raise MalformedError("entries out of order")
+                store.reach_back(entry_id - 1)
+            store.append(entry_id, fields, fresh=at == 0, dead=is_dead)
+            last, newest = entry_id, newest if at else entry_id
     return store
 
 
-def _node(key: bytes, packed: bytes) -> list[list[int | bool | bytes]]:
-    """The entries of one node, dead ones too, in plain form.
+def _node(key: bytes, packed: bytes) -> list[tuple[int, bool, list[bytes]]]:
+    """The entries of one node, dead ones too: id, whether it is dead, fields.
 
     A node's head holds the counters and the fields of its first entry; entries with the same fields (flag 2) have
     values only. Ids are differences to the node's own, which is the key it lies under.
@@ -119,7 +124,7 @@ def _node(key: bytes, packed: bytes) -> list[list[int | bool | bytes]]:
     names = [_next(items) for _ in range(_count(items))]
     if _integer(items):
         raise MalformedError("a node's head does not end")
-    entries: list[list[int | bool | bytes]] = []
+    entries = []
     for _ in range(live + dead):
         flags = _integer(items)
         entry_id = ((ms + _integer(items)) & MAX64) << 64 | (seq + _integer(items)) & MAX64
@@ -127,9 +132,12 @@ def _node(key: bytes, packed: bytes) -> list[list[int | bool | bytes]]:
             fields = [part for name in names for part in (name, _next(items))]
         else:
             fields = [_next(items) for _ in range(2 * _count(items))]
-        _integer(items)  # how many elements the entry took, for walking backwards
-        entries.append([entry_id, bool(flags & 1), *fields])
-    if next(items, None) is not None or sum(bool(entry[1]) for entry in entries) != dead:
+        if not fields:
+            raise MalformedError("an entry without its fields")
+        if _integer(items) != (len(names) + 3 if flags & 2 else len(fields) + 4):
+            raise MalformedError("a node that cannot be walked backwards")
+        entries.append((entry_id, bool(flags & 1), fields))
+    if next(items, None) is not None or sum(is_dead for _, is_dead, _ in entries) != dead:
         raise MalformedError("a node's counters are wrong")
     return entries
 
@@ -162,15 +170,18 @@ _INTEGERS = {0xF1: 2, 0xF2: 3, 0xF3: 4, 0xF4: 8}
 def listpack(packed: bytes) -> Iterator[bytes]:
     """The elements of a listpack, numbers as they are written.
 
-    The size of each stands behind it too, for walking backwards; it is passed over, having from one to five bytes.
+    The size of each stands behind it too, for walking backwards: it has from one to five bytes, and must be right.
     """
     if packed[:4] != len(packed).to_bytes(4, "little") or len(packed) < 7 or packed[-1] != 0xFF:
         raise MalformedError("not a listpack")
     source = Payload(packed[:-1], 6)  # behind the size, and how many elements, if they are few
     while source.at < len(source.data):
         start = source.at
-        yield _element(source)
-        source.take(back_length(source.at - start))
+        found = _element(source)
+        behind = back(source.at - start)
+        if source.take(len(behind)) != behind:
+            raise MalformedError("a listpack that cannot be walked backwards")
+        yield found
 
 
 def _element(source: Payload) -> bytes:

@@ -72,7 +72,7 @@ RdbItem = RdbKey | AuxField | NotHeld
 
 
 def read_file(pieces: Iterable[bytes], idmp_duration: int = 100, idmp_maxsize: int = 100) -> Iterator[RdbItem]:
-    """What is in a file.
+    """What is in a file. A key that is in it twice, which Redis refuses, is given twice.
 
     Args:
         pieces: its bytes, in pieces of any size.

@@ -105,7 +105,7 @@ def zipmap_elements(packed: bytes) -> list[bytes]:
         raise MalformedError("not a zipmap")
     source = Payload(packed[:-1], 1)
     found = list(_zipmap(source))
-    if packed[0] < 254 and packed[0] != len(found) // 2:
+    if packed[0] not in {len(found) // 2, 254}:
         raise MalformedError("not as many elements as it says")
     return found
 

@@ -46,6 +46,7 @@ def read_stream(source: Payload, kind: int, idmp_duration: int, idmp_maxsize: in
         max_deleted, added = source.entry_id(), source.size()
     if length != entries.length:
         raise MalformedError("not as many entries as it says")
+    max_deleted = min(max_deleted, last)  # Redis up to 7.0 lets XSETID put the last id back behind a deleted one
     stream = make_stream([last, max_deleted, added, [idmp_duration, idmp_maxsize, 0, 0, []]], entries)
     for _ in range(source.size()):
         _read_group(source, kind, stream)
@@ -107,8 +108,8 @@ def _read_producers(source: Payload, stream: Stream) -> None:
         producer, messages = string(source), _messages(source)
         if not messages:
             continue
-        if producer in memory.producers:
-            raise MalformedError("one producer twice")
+        if producer in memory.producers or len(messages) > memory.maxsize:
+            raise MalformedError("one producer twice, or more messages than are remembered")
         memory.producers[producer] = messages
     memory.added, memory.duplicates = (number(source.size(), MAX_DELIVERIES) for _ in range(2))
 

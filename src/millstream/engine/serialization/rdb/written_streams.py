@@ -7,7 +7,7 @@ Two things are cut to what newer servers take, which end where they find otherwi
 than were added, and nodes in which nothing lives are left out.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from millstream.engine.ids import MAX64
 from millstream.engine.serialization.rdb.streams import ACTIVE_TIMES, COUNTERS, PRODUCERS, RELEASED
@@ -15,13 +15,11 @@ from millstream.engine.streams.group import UNKNOWN, Group
 from millstream.engine.streams.idempotence import Idempotence
 from millstream.engine.streams.listpack import element, integer_element, pack
 from millstream.engine.streams.nodes import Block
+from millstream.engine.streams.pending import Pending
 from millstream.engine.streams.stream import Stream
 
 STREAM_TYPE = {10: COUNTERS, 11: ACTIVE_TIMES, 12: ACTIVE_TIMES, 13: PRODUCERS, 14: RELEASED}
 """The type that streams are written as, by the version of the file."""
-
-# Records that are yielded together
-_RECORDS = 1024
 
 
 def pack_size(number: int) -> bytes:
@@ -100,13 +98,8 @@ def _group(name: bytes, group: Group, added: int, kind: int) -> Iterator[bytes]:
     read = MAX64 if group.entries_read == UNKNOWN else min(group.entries_read, added)
     yield pack_string(name) + _pack_id(group.last_id) + pack_size(read)
     yield pack_size(len(group.pending))
-    together = bytearray()
     for record in group.pending.walk():
-        together += record.id.to_bytes(16, "big") + _time(record.time) + pack_size(record.count)
-        if len(together) > _RECORDS * 32:
-            yield bytes(together)
-            together.clear()
-    yield bytes(together)
+        yield _packed(record) + _time(record.time) + pack_size(record.count)
     zone = _released(group)
     if kind < RELEASED:
         yield from _consumers(group, kind, zone)
@@ -121,7 +114,7 @@ def _released(group: Group) -> list[bytes]:
     for record in group.order:
         if record.consumer is not None:
             break
-        found.append(record.id.to_bytes(16, "big"))
+        found.append(_packed(record))
     return found
 
 
@@ -133,12 +126,18 @@ def _consumers(group: Group, kind: int, homeless: list[bytes]) -> Iterator[bytes
     yield pack_size(len(times))
     for name in sorted(times):
         consumer = group.consumers.get(name)
-        held = [] if consumer is None else [record.id.to_bytes(16, "big") for record in consumer.pending.walk()]
+        count = 0 if consumer is None else len(consumer.pending)
+        held: Iterable[bytes] = [] if consumer is None else map(_packed, consumer.pending.walk())
         if not name:
-            held = sorted(held + homeless)
+            count, held = count + len(homeless), sorted([*held, *homeless])
         seen, active = times[name]
         yield pack_string(name) + _time(seen) + (_time(active) if kind >= ACTIVE_TIMES else b"")
-        yield pack_size(len(held)) + b"".join(held)
+        yield pack_size(count)
+        yield from held
+
+
+def _packed(record: Pending) -> bytes:
+    return record.id.to_bytes(16, "big")
 
 
 def _producers(memory: Idempotence) -> Iterator[bytes]:
