@@ -244,7 +244,7 @@ def _swap(space: Keyspace, db: int, other: int) -> None:
 
 
 @transition("hist")
-def _history(space: Keyspace, replid: str, offset: int, db: int, replid2: str, second: int) -> None:
+def _history(space: Keyspace, db: int, replid: str, offset: int, replid2: str, second: int) -> None:
     """Another history begins, or none where ``replid`` is empty; see :mod:`millstream.engine.history`."""
     space.history = ReplicationState(replid, offset, db, replid2, second)
 
@@ -256,7 +256,7 @@ def _role(space: Keyspace, host: str, port: int) -> None:
 
 
 @transition("off")
-def _offset(space: Keyspace, size: int, db: int) -> None:
+def _offset(space: Keyspace, db: int, size: int) -> None:
     """So many bytes of the history tell of this record and of what was sent before it; ``db`` is selected then."""
     space.history.offset += size
     space.history.db = db

@@ -33,7 +33,7 @@ def transitions(space: Keyspace) -> Iterator[Transition]:
         yield ("role", *space.primary)
     past = space.history
     if past.replid:
-        yield ("hist", past.replid, past.offset, past.db, past.replid2, past.second)
+        yield ("hist", past.db, past.replid, past.offset, past.replid2, past.second)
     for base in space.databases:
         for key, value in base.keys.items():
             expires_at = base.expires.get(key)
