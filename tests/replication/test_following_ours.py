@@ -56,6 +56,7 @@ def test_who_followed_the_one_that_leads_now_goes_on(chain: list[Wire]) -> None:
     follow(first, int(port))
     eventually(lambda: is_level(first, middle), what="the former primary follows")
     assert seen(first) == seen(middle) == seen(last)
+    assert len({(info(wire)["master_replid"], info(wire)["master_replid2"]) for wire in chain}) == 1
     assert [info(wire)["millstream_full_syncs_taken"] for wire in (first, last)] == ["0", "1"]
 
 

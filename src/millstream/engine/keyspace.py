@@ -250,8 +250,8 @@ def _history(space: Keyspace, db: int, replid: str, offset: int, replid2: str, s
 
 
 @transition("role")
-def _role(space: Keyspace, host: str, port: int) -> None:
-    """Another server is followed from here on; none where ``host`` is empty."""
+def _role(space: Keyspace, db: int, host: str, port: int) -> None:  # noqa: ARG001 - every op begins with one
+    """Another server is followed from here on; none where ``host`` is empty. It is a matter of no database."""
     space.primary = (host, port)
 
 
