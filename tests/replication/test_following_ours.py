@@ -56,6 +56,7 @@ def test_who_followed_the_one_that_leads_now_goes_on(chain: list[Wire]) -> None:
     follow(first, int(port))
     eventually(lambda: is_level(first, middle), what="the former primary follows")
     assert seen(first) == seen(middle) == seen(last)
+    assert len({(info(wire)["master_replid"], info(wire)["master_replid2"]) for wire in chain}) == 1
     assert [info(wire)["millstream_full_syncs_taken"] for wire in (first, last)] == ["0", "1"]
 
 
@@ -102,3 +103,24 @@ def test_a_role_that_was_given_is_kept_by_a_start(tmp_path: Path) -> None:
         assert ours.ask("SET", "k", "v") == b"OK"
         replica.stop()
     assert "this server is a primary, as REPLICAOF said last" in replica.log.read_text()
+
+
+def test_a_replica_killed_while_it_takes_a_copy_holds_the_old_data_or_the_new(tmp_path: Path) -> None:
+    """Nothing in between, whenever it is killed, and in the end the copy is taken."""
+    with ServerThread(tmp_path / "primary") as primary, Wire(primary.url) as theirs:
+        theirs.ask_together(["SET", f"k{at}", at] for at in range(20_000))
+        replica = millstream_server(tmp_path)
+        with replica, Wire(replica.url) as ours:
+            ours.ask("SET", "mine", "v")
+            follow(ours, int(port_of(primary)))
+            eventually(lambda: info(ours)["millstream_link_state"] != "connect", what="the copy is on its way")
+            replica.kill()
+        for _ in range(2):
+            with replica, Wire(replica.url) as ours:
+                held = ours.ask("DBSIZE"), ours.ask("EXISTS", "mine")
+                assert held in {(1, 1), (20_000, 0)}
+                eventually(lambda: info(ours)["millstream_link_state"] in {"sync", "connected"}, what="a copy comes")
+                replica.kill()
+        with replica, Wire(replica.url) as ours:
+            wait_level(ours, theirs)
+            assert (ours.ask("DBSIZE"), ours.ask("EXISTS", "mine")) == (20_000, 0)

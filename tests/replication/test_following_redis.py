@@ -104,6 +104,8 @@ def test_a_copy_the_stream_a_cut_and_leading(ours: Wire, theirs: Wire, primary: 
     assert mine["master_replid"] == info(theirs)["master_replid"]
     assert ours.ask("REPLICAOF", "127.0.0.1", str(primary.port)) == b"OK Already connected to specified master"
     assert str(ours.ask("SET", "k", "v")).startswith("READONLY")
+    hello = ours.ask("HELLO", "2")
+    assert hello[hello.index(b"role") + 1] == b"replica"
     role = ours.ask("ROLE")
     assert role[:4] == [b"slave", b"127.0.0.1", primary.port, b"connected"]
     before = seen(ours)

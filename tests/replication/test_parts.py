@@ -88,6 +88,9 @@ def test_replicas_that_are_not_there_yet_do_not_count() -> None:
         follower = followers.known(number, "ip")
         follower.stage, follower.acked, follower.durable, follower.heard_at = stage, 100 * number, 50, 1000 * number
     assert (followers.count(100), followers.count(300), followers.count(51, durable=True)) == (2, 1, 0)
+    followers.known(9, "ip").stage = "online"
+    assert followers.count(0) == 2
+    followers.drop(9)
     assert (followers.good(12_999, 10), followers.good(13_000, 10)) == (2, 1)
 
 
@@ -176,7 +179,8 @@ def test_a_full_disk_makes_no_copy_and_lets_go_on_who_can() -> None:
 
 def test_a_node_in_another_program_has_no_replicas() -> None:
     """No replica could reach it."""
-    assert World().client().raw("PSYNC", "?", "-1").startswith(b"-ERR this server lives in another program")
+    for words in (["PSYNC", "?", "-1"], ["SYNC"], ["REPLCONF", "listening-port", "7"]):
+        assert World().client().raw(*words).startswith(b"-ERR this server lives in another program")
 
 
 @pytest.mark.parametrize(
@@ -184,12 +188,14 @@ def test_a_node_in_another_program_has_no_replicas() -> None:
 )
 def test_what_a_replica_says_wrong(words: list[str]) -> None:
     """An unknown option is an error, which replicas pass over."""
-    assert World().client().raw(*words).startswith(b"-ERR ")
+    said = fed(World()).client().raw(*words)
+    assert said.startswith(b"-ERR ")
+    assert b"another program" not in said
 
 
 def test_what_a_replica_says_of_itself() -> None:
     """All in one command too; getting is for primaries."""
-    client = World().client()
+    client = fed(World()).client()
     told = ["listening-port", "7", "ip-address", "there", "capa", "eof", "version", "8.0.0", "rdb-no-compress", "1"]
     assert client.call("REPLCONF", *told) == decode(b"+OK\r\n")
     assert client.raw("REPLCONF", "GETACK", "*") == b""

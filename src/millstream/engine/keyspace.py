@@ -244,19 +244,19 @@ def _swap(space: Keyspace, db: int, other: int) -> None:
 
 
 @transition("hist")
-def _history(space: Keyspace, replid: str, offset: int, db: int, replid2: str, second: int) -> None:
+def _history(space: Keyspace, db: int, replid: str, offset: int, replid2: str, second: int) -> None:
     """Another history begins, or none where ``replid`` is empty; see :mod:`millstream.engine.history`."""
     space.history = ReplicationState(replid, offset, db, replid2, second)
 
 
 @transition("role")
-def _role(space: Keyspace, host: str, port: int) -> None:
-    """Another server is followed from here on; none where ``host`` is empty."""
+def _role(space: Keyspace, db: int, host: str, port: int) -> None:  # noqa: ARG001 - every op begins with one
+    """Another server is followed from here on; none where ``host`` is empty. It is a matter of no database."""
     space.primary = (host, port)
 
 
 @transition("off")
-def _offset(space: Keyspace, size: int, db: int) -> None:
+def _offset(space: Keyspace, db: int, size: int) -> None:
     """So many bytes of the history tell of this record and of what was sent before it; ``db`` is selected then."""
     space.history.offset += size
     space.history.db = db

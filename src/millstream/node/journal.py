@@ -147,7 +147,7 @@ class Journal:
     def count_fed(self) -> None:
         """The record at work says how far the stream for replicas is, and is made even if nothing else is in it."""
         assert self.feed is not None
-        self._steps.append(self.feed.count() or ("off", 0, self.feed.db))
+        self._steps.append(self.feed.count() or ("off", self.feed.db, 0))
 
     def tell(self, command: list[bytes], wall: int) -> None:
         """Tell replicas a command that changes nothing, and have the log count it unless it takes no records.

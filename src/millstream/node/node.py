@@ -301,10 +301,16 @@ class Node:
         self.host.wall, self.host.mono = now.wall, now.mono
         return self._context(session, now, may_block=False)
 
-    def run_unasked(self, ctx: Context, argv: list[bytes]) -> Reply:
-        """Run a command that nobody checks, as a part of the record at work."""
+    def run_unasked(self, ctx: Context, row: Command, argv: list[bytes]) -> Reply:
+        """Run a command that nobody checks, as a part of the record at work.
+
+        Args:
+            ctx: from :meth:`context_of`.
+            row: the command.
+            argv: its words, as many as it takes.
+        """
         ctx.db = self.keyspace.databases[ctx.session.db]
-        return self._run(ctx, resolve(argv), argv)
+        return self._run(ctx, row, argv)
 
     def end_unasked(self, ctx: Context, now: Now) -> None:
         """Commands of the primary were run: make a record of them, and serve those who waited for what has changed."""

@@ -119,7 +119,7 @@ class Primary:
             mono: monotonic milliseconds.
         """
         self._journal.feed = feed
-        self.replid, self._alone_since, self._mono, self._asked = self._keyspace.history.replid, mono, mono, 0
+        self.replid, self._alone_since, self._mono, self._asked = self._keyspace.history.replid, mono, mono, -1
         self.on_feed()
         assert self.shell is not None
         self.shell.begin(feed)
@@ -163,7 +163,13 @@ class Primary:
     # ------------------------------------------------------------------ what replicas ask
 
     def announced(self, session: "Session") -> Follower:
-        """What is known of a connection that has said that it will be a replica."""
+        """What is known of a connection that has said that it will be a replica.
+
+        Raises:
+            CommandError: there can be none here.
+        """
+        if self.shell is None:
+            raise CommandError(_EMBEDDED)
         return self.followers.known(session.id, session.addr.rpartition(":")[0])
 
     def sync(self, session: "Session", replid: str, offset: int, now: "Now", *, is_old: bool = False) -> Reply:
@@ -179,9 +185,8 @@ class Primary:
         Raises:
             CommandError: there can be no replicas here, or none now.
         """
-        if self.shell is None:
-            raise CommandError(_EMBEDDED)
-        follower = self.announced(session)
+        follower, shell = self.announced(session), self.shell
+        assert shell is not None
         if follower.stage is not None:
             return Many([])  # it asks twice
         if not self.may_serve():
@@ -196,12 +201,12 @@ class Primary:
             self.partial_syncs += 1
             follower.cursor = follower.acked = offset - 1
             self.go_online(follower)
-            self.shell.join(follower)
+            shell.join(follower)
             return Simple(b"CONTINUE " + self.replid.encode())
         self._await_copy(follower, now)
         self.full_syncs += 1
         self.refused_syncs += replid != "?"
-        self.shell.join(follower)
+        shell.join(follower)
         return Many([])
 
     def _await_copy(self, follower: Follower, now: "Now") -> None:
@@ -232,7 +237,7 @@ class Primary:
             return
         follower.heard_at = self._mono = now.mono
         follower.acked = max(follower.acked, offset)
-        follower.durable = max(follower.durable, durable or 0)
+        follower.durable = max(follower.durable, -1 if durable is None else durable)
         self._look()
         self._sessions.answer_fulfilled()
         self.heard(now)
@@ -275,7 +280,7 @@ class Primary:
 
     def rows(self) -> list[Reply]:
         """Address, port and offset of each replica that follows, for ROLE."""
-        return [[each.ip.encode(), b"%d" % each.port, b"%d" % each.acked] for each in self.followers.online]
+        return [[each.ip.encode(), b"%d" % each.port, b"%d" % max(each.acked, 0)] for each in self.followers.online]
 
     def facts(self) -> ReplicationFacts:
         """What INFO shows."""
@@ -283,7 +288,7 @@ class Primary:
         backlog = None if feed is None else feed.backlog
         return ReplicationFacts(
             replicas=[
-                ReplicaFacts(each.ip, each.port, each.stage or "", each.acked, each.lag(self._mono))
+                ReplicaFacts(each.ip, each.port, each.stage or "", max(each.acked, 0), each.lag(self._mono))
                 for each in self.followers
             ],
             good=self.good,

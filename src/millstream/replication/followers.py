@@ -21,8 +21,8 @@ class Follower:
         port: at which it says that it listens; 0 if it did not.
         stage: None until it asks for the stream.
         cursor: offset of the next byte to send.
-        acked: offset that it says it has.
-        durable: offset that it says is on its disk.
+        acked: offset that it says it has; -1 before it has said so, while it may still be loading its copy.
+        durable: offset that it says is on its disk; -1 before it has said so.
         heard_at: monotonic milliseconds when it last said so.
         is_old: it came by SYNC and says nothing.
         copy_only: it wants the copy and no stream behind it.
@@ -34,8 +34,8 @@ class Follower:
     port: int = 0
     stage: Stage | None = None
     cursor: int = 0
-    acked: int = 0
-    durable: int = 0
+    acked: int = -1
+    durable: int = -1
     heard_at: int = 0
     is_old: bool = False
     copy_only: bool = False

@@ -5,14 +5,13 @@ changes no data (PING, SELECT, REPLCONF GETACK) counts too. An open MULTI has no
 goes on before it.
 """
 
-import re
 from dataclasses import dataclass
 
 from millstream.errors import ProtocolError
 
 # Bytes of a line with a number: more is no number
 _LINE_MAX = 32
-_NUMBER = re.compile(rb"[*$]-?[0-9]+")
+_STAR, _DOLLAR = b"*$"
 # Bytes that were taken before the rest is moved to the front
 _USED_MAX = 1 << 20
 
@@ -93,35 +92,41 @@ class ReceivedStream:
     def _command(self) -> list[bytes] | None:
         """The next command's words, none for an empty one; None until it is whole."""
         if not self._left:
-            count = self._number(b"*")
+            count = self._number(_STAR)
             if count is None:
                 return None
             self._left = max(count, 0)
-        data = self._data
+        data, words, available = self._data, self._words, len(self._data)
         while self._left:
-            if self._length < 0:
-                length = self._number(b"$")
-                if length is None:
+            length = self._length
+            if length < 0:
+                found = self._number(_DOLLAR)
+                if found is None:
                     return None
-                if length < 0:
+                if found < 0:
                     raise ProtocolError("the primary has sent a word of no length")
-                self._length = length
-            end = self._at + self._length
-            if len(data) < end + 2:
+                self._length = length = found
+            end = self._at + length
+            if available < end + 2:
                 return None
-            self._words.append(bytes(data[self._at : end]))
+            words.append(bytes(data[self._at : end]))
             self._at, self._length = end + 2, -1
             self._left -= 1
-        words, self._words = self._words, []
+        self._words = []
         return words
 
-    def _number(self, sigil: bytes) -> int | None:
+    def _number(self, sigil: int) -> int | None:
         """The number of a line; None until that is whole."""
-        end = self._data.find(b"\r\n", self._at, self._at + _LINE_MAX)
-        if end < 0 and len(self._data) - self._at < _LINE_MAX:
+        data, at = self._data, self._at
+        end = data.find(b"\r\n", at, at + _LINE_MAX)
+        if end < 0 and len(data) - at < _LINE_MAX:
             return None
-        line = bytes(self._data[self._at : end if end >= 0 else self._at + _LINE_MAX])
-        if end < 0 or not _NUMBER.fullmatch(line) or line[:1] != sigil:
-            raise ProtocolError(f"the primary has sent {line!r} where a line with {sigil.decode()} was due")
-        self._at = end + 2
-        return int(line[1:])
+        try:
+            if end > at and data[at] == sigil:
+                number = int(data[at + 1 : end])
+                self._at = end + 2
+                return number
+        except ValueError:
+            pass
+        line = bytes(data[at : end if end >= 0 else at + _LINE_MAX])
+        raise ProtocolError(f"the primary has sent {line!r} where a line with {chr(sigil)} was due")

@@ -322,7 +322,7 @@ class Server:
         for connection in list(self._connections.values()):
             if not connection.session.is_replica:
                 connection.finish()
-        if self.failure is None:
+        with contextlib.suppress(StorageError):  # closing the log meets it again, and says so
             self.node.primary.stop(self.clock.now().wall)
         await self._close_storage()
         if self._replicas is not None:

@@ -279,7 +279,7 @@ class Replicas:
         for follower in waiting:
             copy.add(follower.id)
             self._copies[follower.id] = copy
-            follower.stage, follower.cursor, follower.acked = "send_bulk", copy.made.offset, 0
+            follower.stage, follower.cursor = "send_bulk", copy.made.offset
             connection = self._server.connection_of(follower.id)
             if connection is not None:
                 head = b"" if follower.is_old else f"+FULLRESYNC {copy.made.replid} {copy.made.offset}\r\n".encode()

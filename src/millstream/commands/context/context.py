@@ -135,7 +135,11 @@ class ReplicationHost(Protocol):
         ...
 
     def announced(self, session: Session) -> Announced:
-        """What is known of a connection that has said that it will be a replica; it may be changed."""
+        """What is known of a connection that has said that it will be a replica; it may be changed.
+
+        Raises:
+            CommandError: there can be no replicas here.
+        """
         ...
 
     def sync(self, session: Session, replid: str, offset: int, now: Now, *, is_old: bool = False) -> "Reply":

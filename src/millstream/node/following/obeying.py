@@ -16,6 +16,7 @@ from millstream.replies import Error
 if TYPE_CHECKING:
     from millstream.clock import Now
     from millstream.commands.context.context import Context
+    from millstream.commands.table.spec import Command
     from millstream.engine.keyspace import Keyspace
     from millstream.node.following.role import Following
     from millstream.node.journal import Journal
@@ -58,8 +59,14 @@ class UnaskedRunner(Protocol):
     def context_of(self, session: Session, now: "Now") -> "Context":
         """For commands of the primary."""
 
-    def run_unasked(self, ctx: "Context", argv: list[bytes]) -> "Reply":
-        """Run a command that nobody checks, as a part of the record at work."""
+    def run_unasked(self, ctx: "Context", row: "Command", argv: list[bytes]) -> "Reply":
+        """Run a command that nobody checks, as a part of the record at work.
+
+        Args:
+            ctx: from :meth:`context_of`.
+            row: the command.
+            argv: its words, as many as it takes.
+        """
 
     def end_unasked(self, ctx: "Context", now: "Now") -> None:
         """Make a record of them, and serve those who waited for what has changed."""
@@ -122,36 +129,43 @@ class Obedience:
 
     def _run_unit(self, ctx: "Context", unit: "ReceivedUnit", size: int) -> None:
         """Run one; ``size`` bytes of the piece are behind it then."""
-        for words in unit.commands:
-            self._check(words)
+        rows = list(map(_row, unit.commands))
         self._node.journal.weight.bytes = 0  # a unit may be as large as a client's transaction
-        for words in unit.commands:
-            name = words[0].upper()
-            if name in _UNHEARD:
-                continue
-            if name == b"SELECT":
-                self.session.db = int(words[1])
-            elif name == b"REPLCONF":
-                self.asked = self._following.offset + size
-            else:
-                reply = self._node.run_unasked(ctx, words)
+        for row, words in zip(rows, unit.commands, strict=True):
+            if row is not None:
+                reply = self._node.run_unasked(ctx, row, words)
                 if isinstance(reply, Error):
                     self._following.divergences += 1
                     self._following.forget_history()
                     raise DivergedError(f"the primary's command {_text(words)} failed here: {reply.line}")
+            elif words[0].upper() == b"SELECT":
+                self.session.db = int(words[1])
+            elif words[0].upper() == b"REPLCONF":
+                self.asked = self._following.offset + size
 
-    def _check(self, words: list[bytes]) -> None:
+
+def _row(words: list[bytes]) -> "Command | None":
+    """The row of a command that is to be run; None for those that are of the stream itself.
+
+    Raises:
+        NotHeldError: there is none, or not with so many words.
+    """
+    row = find(words)
+    if row is None or row.name in _OF_STREAM:
         name = words[0].upper()
-        if name == b"SELECT":
-            if len(words) == 2 and words[1].isdigit() and int(words[1]) < DATABASES:
-                return
+        if name == b"SELECT" and not (len(words) == 2 and words[1].isdigit() and int(words[1]) < DATABASES):
             raise NotHeldError(f"the primary selects a database that does not exist here: {_text(words)}")
-        if name not in _UNHEARD and name != b"REPLCONF" and find(words) is None:
-            raise NotHeldError(f"the primary has sent a command that does not exist here: {_text(words)}")
+        if row is not None or name in _UNHEARD:
+            return None
+    if row is None or not row.takes(len(words)):
+        raise NotHeldError(f"the primary has sent a command that does not exist here: {_text(words)}")
+    return row
 
 
-# They change nothing: signs of life, and messages of clusters
-_UNHEARD = frozenset({b"PING", b"SPUBLISH"})
+# They tell of the stream, or that the primary is there
+_OF_STREAM = frozenset({"ping", "select", "replconf"})
+# It changes nothing: a message of clusters
+_UNHEARD = frozenset({b"SPUBLISH"})
 
 
 def _text(words: list[bytes]) -> str:

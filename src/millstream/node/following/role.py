@@ -10,7 +10,7 @@ Source: https://redis.io/docs/latest/commands/replicaof/, role/ and info/ (repli
 from typing import TYPE_CHECKING, Protocol
 
 from millstream.commands.admin.info import LinkFacts
-from millstream.engine.history import NO_OFFSET
+from millstream.engine.history import NO_DATABASE, NO_OFFSET
 from millstream.errors import CommandError
 from millstream.node.following.relay import Relay
 from millstream.node.log import rebuilding
@@ -130,7 +130,7 @@ class Following:
         if self._keyspace.followed == (host, port) and not self.is_stuck:
             return False
         was_replica = self.is_replica
-        self._record(("role", host, port))
+        self._record(("role", NO_DATABASE, host, port))
         if not was_replica:
             if self._journal.feed is not None:
                 self._journal.count_fed()
@@ -157,7 +157,7 @@ class Following:
             self.shell.stop()
         if self._journal.feed is not None:
             self._journal.count_fed()
-        self._record(("role", "", 0))
+        self._record(("role", NO_DATABASE, "", 0))
         self._primary.cut_all()  # so that they learn the history's new name
         if self._keyspace.history.replid:
             self._record(gone_on(self._keyspace))
@@ -207,7 +207,7 @@ class Following:
         past = self._keyspace.history
         if past.replid == replid:
             return
-        self._record(("hist", replid, past.offset, past.db, past.replid, past.offset + 1))
+        self._record(("hist", past.db, replid, past.offset, past.replid, past.offset + 1))
         self._journal.flush(wall)
         self._primary.adopt(self.relay, self.heard_at)
         self._primary.cut_all()

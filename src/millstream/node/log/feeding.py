@@ -98,7 +98,7 @@ class Feed:
         """What a record says of the bytes made until now, applied as of now; None where all are counted."""
         if not self._unlogged and self._db == self._space.history.db:
             return None
-        step = ("off", self._unlogged, self._db)
+        step = ("off", self._db, self._unlogged)
         self._unlogged = 0
         self._space.apply(step)
         return step
@@ -111,7 +111,7 @@ class Feed:
 
 def begun(replid: str, offset: int) -> "Transition":
     """The transition with which a history begins, or with no name ends, at an offset."""
-    return ("hist", replid, offset, NO_DATABASE, "", NO_OFFSET)
+    return ("hist", NO_DATABASE, replid, offset, "", NO_OFFSET)
 
 
 def gone_on(space: "Keyspace") -> "Transition":
@@ -120,4 +120,4 @@ def gone_on(space: "Keyspace") -> "Transition":
     Whatever it sent and did not keep is of the old name only, so nobody takes that for a part of the new one.
     """
     past = space.history
-    return ("hist", new_replid(), past.offset, NO_DATABASE, past.replid, past.offset + 1)
+    return ("hist", NO_DATABASE, new_replid(), past.offset, past.replid, past.offset + 1)

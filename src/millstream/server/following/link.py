@@ -110,7 +110,7 @@ class ReplicaLink:
     def follow(self, host: str, port: int) -> None:
         """Connect to a primary, and to no other any more."""
         self.stop()
-        self._pause = _FIRST_PAUSE
+        self._pause, self._diverged_at = _FIRST_PAUSE, None
         self._task = self._server.loop.create_task(self._keep_up(host, port))
 
     def stop(self) -> None:
@@ -131,6 +131,7 @@ class ReplicaLink:
         following, clock = self._following, self._server.clock
         while not following.is_stuck:
             reason = ""
+            wait: float | None = None
             connection = _Connection(self._server, self._rewriter, self._directory)
             try:
                 await connection.follow(host, port)
@@ -142,7 +143,7 @@ class ReplicaLink:
                 log.critical("the data are not those of %s:%d, so a copy is asked for: %s", host, port, error)
                 self._diverged_at, last = self._server.loop.time(), self._diverged_at
                 if last is not None:
-                    self._pause = max(_FIRST_PAUSE, last + _DIVERGED_PAUSE - self._diverged_at)
+                    wait = last + _DIVERGED_PAUSE - self._diverged_at
             except StorageError as error:
                 reason = str(error)
             except (LinkLostError, ProtocolError, OSError, TimeoutError) as error:
@@ -152,10 +153,9 @@ class ReplicaLink:
                 reason = repr(error)
             finally:
                 connection.close()
-            if following.is_up:
-                self._pause = _FIRST_PAUSE
             if reason != following.error:
                 log.warning("the link to %s:%d is down: %s", host, port, reason)
+            self._pause = _FIRST_PAUSE if following.is_up else min(self._pause * 2, _LONGEST_PAUSE)
             following.lost(reason, clock.now().mono)
             if self._server.node.failover.is_asking:
                 try:
@@ -165,8 +165,7 @@ class ReplicaLink:
                 except StorageError as error:
                     self._server.fail(error)
             self._server.after_commands()
-            await asyncio.sleep(self._pause)
-            self._pause = min(self._pause * 2, _LONGEST_PAUSE)
+            await asyncio.sleep(max(wait or 0, self._pause))
 
 
 class _Connection:
