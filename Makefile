@@ -18,7 +18,7 @@ PIP_OPTIONS := $(if $(CONSTRAINTS),-c $(CONSTRAINTS),--upgrade --upgrade-strateg
 .DEFAULT_GOAL := help
 # The checks must speak before the installation starts, under make -j too.
 .NOTPARALLEL:
-.PHONY: help install core sanitize demo test test-python-core test-fast test-long test-newest newest newer-redis coverage bench constraints lint types docs site fix clean check-python check-java
+.PHONY: help install core sanitize demo test test-python-core test-fast test-long test-newest newest newer-redis older-redis coverage bench constraints lint types docs site fix clean check-python check-java
 
 help: ## list what can be made
 	@sed -n 's/^\([a-z][a-z0-9-]*\):.*## \(.*\)/  make \1~\2/p' Makefile | awk -F'~' '{ printf "%-18s %s\n", $$1, $$2 }'
@@ -69,6 +69,9 @@ bench: install ## the server beside redis-server; writes docs/benchmarks.md (ARG
 
 newer-redis: ## put a Redis 8 into .servers, for the comparisons with a live server (SOURCE=... builds it from a checkout)
 	scripts/newer-redis.sh $(SOURCE)
+
+older-redis: install ## put a Redis 6.2 into .servers, the oldest that workers and the console are for
+	VENV=$(VENV) scripts/older-redis.sh
 
 newest: ## make .venv-newest with the newest of each dependency, and say what is newer than constraints.txt has it
 	rm -f .venv-newest/.installed

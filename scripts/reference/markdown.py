@@ -64,3 +64,13 @@ def items(section: str) -> dict[str, str]:
         elif name and line.strip():
             found[name] += " " + line.strip()
     return found
+
+
+def meaning(says: str, more: str | None) -> str:
+    """The cell of a table that says what something does.
+
+    Args:
+        says: as the code has it.
+        more: where a page says more; None for nowhere.
+    """
+    return "; ".join(filter(None, (prose(says), more)))

@@ -1,6 +1,6 @@
 """The tables of CONFIG's parameters: those that can be set, and the facts that tools ask for."""
 
-from scripts.reference.markdown import code, prose, table
+from scripts.reference.markdown import code, meaning, table
 
 from millstream.commands.context.config import PARAMETERS, Config, Parameter
 
@@ -27,9 +27,7 @@ def table_of_facts() -> str:
 
 def _table(parameters: list[Parameter], head: str) -> str:
     texts = Config().texts()
-    rows = [(code(each.name), texts[each.name] or "(none)", _says(each)) for each in parameters]
+    rows = [
+        (code(each.name), texts[each.name] or "(none)", meaning(each.says, MORE.get(each.name))) for each in parameters
+    ]
     return "\n" + table(["parameter", head, "meaning"], rows) + "\n"
-
-
-def _says(each: Parameter) -> str:
-    return "; ".join(filter(None, (prose(each.says), MORE.get(each.name))))

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from scripts.reference.markdown import code, prose, table
+from scripts.reference.markdown import code, meaning, table
 
 from millstream.spark.options.names import APPEND, BATCH, GROUP, OPTIONS, STREAM, VIEW, WRITE, Option
 
@@ -31,7 +31,7 @@ def of_groups() -> str:
     """Options of mode ``group``: its own with their text, the others by name."""
     known = [name for name, each in OPTIONS.items() if GROUP in each.uses]
     own = [name for name in known if set(OPTIONS[name].uses) == {GROUP}]
-    rows = [[code(name), OPTIONS[name].default, _says(name, OPTIONS[name])] for name in own]
+    rows = [[code(name), OPTIONS[name].default, meaning(OPTIONS[name].says, MORE.get(name))] for name in own]
     rows.append([", ".join(code(name) for name in known if name not in own), "", "as above"])
     return "\n" + table(["option", "default", "meaning"], rows) + "\n"
 
@@ -44,7 +44,7 @@ def of_views() -> str:
 
 def _table(*uses: str) -> str:
     rows = [
-        (code(name), _kind(each, *uses), each.default, _says(name, each))
+        (code(name), _kind(each, *uses), each.default, meaning(each.says, MORE.get(name)))
         for name, each in OPTIONS.items()
         if set(each.uses) & set(uses)
     ]
@@ -56,10 +56,6 @@ def _kind(each: Option, one: str, other: str) -> str:
     if one == WRITE:
         return "both" if one in each.uses else "batch"
     return "both" if both else one if one in each.uses else other
-
-
-def _says(name: str, each: Option) -> str:
-    return "; ".join(filter(None, (prose(each.says), MORE.get(name))))
 
 
 BLOCKS: dict[str, Callable[[], str]] = {

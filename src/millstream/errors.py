@@ -12,7 +12,9 @@
     │   ├── ConfigError
     │   │   ├── NotReachedError     the server that a setting names does not answer
     │   │   ├── NotLetInError       it refused the setting's user or password
-    │   │   └── NoArchiveError      the directory holds no archive (spark)
+    │   │   └── NotFoundError       nothing has the name that it gives
+    │   │       ├── NoArchiveError      the directory holds no archive (spark)
+    │   │       └── NoContextError      no context of the user's has that name (cli)
     │   ├── AlreadySettledError     an entry was given a second outcome (worker)
     │   ├── DataLossError           entries that a query had to read are gone (spark)
     │   ├── ListenError             the server cannot listen there (server)
@@ -46,7 +48,6 @@
     ├── FatalError           the subscriber cannot go on: wrong type of key, no permission (worker)
     ├── RegistryError        the registry of workers cannot be read or written (worker)
     ├── NotThereError        nothing has that name there (worker)
-    ├── NoContextError       no context of the user's has that name (cli)
     ├── NotAddedError        some entries were added, and the next one refused (cli)
     ├── NotReadableError     no such stream or group, or the server does not tell (console)
     │   └── NotAllowedError         the user has no right to look (console)
@@ -152,6 +153,15 @@ class NotLetInError(ConfigError):
     """
 
     exit_code: ClassVar[int] = 5
+
+
+class NotFoundError(ConfigError):
+    """Nothing has the name that a setting, an option or a word of a command line gives; the text says which.
+
+    What to do: correct the name.
+    """
+
+    exit_code: ClassVar[int] = 4
 
 
 class Disconnected(MillstreamError):  # noqa: N818 - a state of the connection, not a fault of the caller

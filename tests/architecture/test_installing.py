@@ -90,7 +90,8 @@ def test_the_sdist_has_what_the_core_is_made_of(source: Path) -> None:
     assert list(source.glob("src/millstream/_native*")) == []
 
 
-@pytest.mark.parametrize("editable", [False, True])
+# In place is how `make install` has installed what runs here
+@pytest.mark.parametrize("editable", [False, pytest.param(True, marks=pytest.mark.long)])
 def test_with_a_compiler_pip_installs_the_native_core(source: Path, tmp_path: Path, editable: bool) -> None:
     """From a source of its own, and in place."""
     python = fresh(tmp_path / "venv")

@@ -45,6 +45,8 @@ LIMITS = {
     "test_memory.py: MEMORY": "the same",
     "test_scripts.py: MEMORY": "the same",
     "test_takeover.py: MEMORY": "the same",
+    "test_slow_readers.py: MOST": "as many pages as a console keeps live are more than a test should open",
+    "test_slow_readers.py: PATIENCE": DEEP,
     "test_reader.py: FIRST_COUNT": DEEP,
     "test_reader.py: MOST_COUNT": DEEP,
     "test_replay.py: FIRST_COUNT": DEEP,

@@ -131,13 +131,17 @@ def test_real_redis_starts_empty(real_redis: ServerProcess) -> None:
     with real_redis.client() as client:
         assert client.dbsize() == 0
         client.set("left", "behind")
+        client.acl_setuser("left", enabled=True, nopass=True)
+        client.config_set("maxmemory-policy", "volatile-ttl")
 
 
 @pytest.mark.realserver
-def test_real_redis_is_emptied_between_tests(real_redis: ServerProcess) -> None:
-    """The key that the test above left behind is gone."""
-    with real_redis.client() as client:
+def test_real_redis_is_as_new_between_tests(real_redis: ServerProcess) -> None:
+    """The key, the user and the setting that the test above left behind are gone."""
+    with real_redis.client(decode_responses=True) as client:
         assert client.get("left") is None
+        assert client.acl_users() == ["default"]
+        assert client.config_get("maxmemory-policy") == {"maxmemory-policy": "noeviction"}
 
 
 class Lingering:

@@ -26,9 +26,7 @@ def real_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProc
 def server(request: pytest.FixtureRequest) -> ServerProcess:
     """A server with nothing in it, each kind in turn."""
     found: ServerProcess = request.getfixturevalue(request.param)
-    with found.client() as client:
-        client.flushall()
-    return found
+    return found.as_new()
 
 
 @pytest.fixture

@@ -18,7 +18,8 @@ from millstream.cli.changes import changing
 from millstream.cli.main import main
 from millstream.cli.shared.output import Output
 from millstream.client.dead_letter.letter import DeadLetter, pack
-from millstream.console.changes.actions import ACTIONS
+from millstream.console.changes.actions import ACTIONS, form_of
+from millstream.console.forms.fields import FIELDS
 from support.accounts import user
 from support.servers import ServerProcess
 
@@ -113,13 +114,16 @@ def test_a_line_that_is_shown_does_what_was_shown(server: ServerProcess, client:
 def test_facts_that_moved_while_somebody_read_the_question(
     server: ServerProcess, client: redis.Redis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Nothing is changed, it is said what moved, and the exit code is 1."""
+    """Nothing is changed, it is said what moved and what helps, and the exit code is 1; with that option it is made."""
     fill(client)
     read = lambda *_, **__: client.xreadgroup("billing", "web", {"orders": ">"}, count=1)  # noqa: E731 - used once
     monkeypatch.setattr(changing, "confirm", read)
     done = run(server, "group", "rewind", "orders", "billing", "--to", "start", code=1)
     assert "last-delivered-id was 6-0 and is 7-0" in done.stderr
+    assert "`millstream worker pause orders billing --reason rewind`" in done.stderr
     assert client.xinfo_groups("orders")[0]["last-delivered-id"] == b"7-0"
+    run(server, "group", "rewind", "orders", "billing", "--to", "start", "--even-if-moved")
+    assert client.xinfo_groups("orders")[0]["last-delivered-id"] == b"0-0"
 
 
 def test_without_a_question_a_change_is_planned_anew(
@@ -267,6 +271,18 @@ def test_every_change_of_the_shell_is_an_action_and_no_more() -> None:
         known = {option for param in found[action.name].params for option in param.opts}
         assert " ".join(words[1:3]) == action.name
         assert [word for word in words if word.startswith("--") and word not in known] == []
+
+
+def test_what_is_ticked_on_a_page_is_an_option_of_the_shell() -> None:
+    """By its name, so that the line of a preview is the form once more."""
+    found = dict(commands())
+    ticked = [(name, field.name) for name, fields in FIELDS.items() for field in fields if field.flag]
+    assert ticked == [("group rewind", "even_if_moved"), ("pending ack", "gone")]
+    for name, word in ticked:
+        option = next(param for param in found[name].params if param.name == word)
+        assert form_of(["millstream", *name.split(), "s", "g", option.opts[0]]) == {
+            "do": name, "key": "s", "group": "g", word: "1"
+        }  # fmt: skip
 
 
 def test_what_dead_and_worker_change_is_written_down(server: ServerProcess, client: redis.Redis) -> None:

@@ -42,20 +42,47 @@ def run(server: ServerProcess, *words: str) -> Result:
 )  # fmt: skip
 def test_thresholds_decide(server: ServerProcess, client: redis.Redis, words: list[str], code: int, said: str) -> None:
     """The worst figure is the state, the exit code and the first line."""
-    fill(client)
+    fill(client, since=10**12)
     for _ in range(2):
         client.xadd("orders:dead", {"x": 1})
     done = run(server, *words)
     assert (done.exit_code, said in done.stdout.splitlines()[0]) == (code, True), done.output
 
 
+@pytest.mark.parametrize("figure", ["behind", "pending-age"])
+def test_entries_whose_ids_are_no_times_have_no_age(server: ServerProcess, client: redis.Redis, figure: str) -> None:
+    """Not one of fifty years: a producer may number them; it is said which id that is, and the lag decides."""
+    fill(client)
+    done = run(server, f"--{figure}", "1h")
+    assert (done.exit_code, "-0 is no time" in done.stdout) == (3, True)
+    assert run(server, "--lag", "3").exit_code == 0
+
+
+def test_dead_letters_stay_a_figure_when_there_are_none(server: ServerProcess, client: redis.Redis) -> None:
+    """A graph of them does not end with the last letter, and begins before the first."""
+    fill(client)
+    data = [run(server, *words, "--dead", "1,9").stdout.partition("| ")[2] for words in ([], ["orders"])]
+    assert data == ["'dead'=0;1;9;0\n", "'orders:dead dead'=0;1;9;0\n"]
+    client.xdel("orders:dead", client.xadd("orders:dead", {"x": 1}))
+    assert run(server, "--dead", "1,9").stdout.partition("| ")[2] == "'orders:dead dead'=0;1;9;0\n"
+
+
 def test_an_unknown_lag_is_decided_by_its_bounds(server: ServerProcess, client: redis.Redis) -> None:
     """Between 1 and 2: above neither, above both, or unknown; never taken for none."""
     fill(client)
     client.xdel("orders", "4-0")
-    codes = [run(server, "--lag", word).exit_code for word in ("3", "1", "2", "1,2", "1,5")]
+    codes = [run(server, "--lag", word, "--count", "0").exit_code for word in ("3", "1", "2", "1,2", "1,5")]
     assert codes == [0, 2, 3, 3, 1]
-    assert "lag is unknown (1 or more): an entry" in run(server, "--lag", "2").stdout
+    assert "lag is unknown (1 or more): an entry" in run(server, "--lag", "2", "--count", "0").stdout
+
+
+def test_what_the_bounds_of_a_lag_leave_open_is_counted(server: ServerProcess, client: redis.Redis) -> None:
+    """As far as the thresholds ask for, and not beyond what is allowed."""
+    fill(client, entries=250)
+    client.execute_command("XGROUP", "SETID", "orders", "billing", "100-0")  # without ENTRIESREAD: 1 to 249
+    codes = [run(server, "--lag", word).exit_code for word in ("200", "150,200", "100,200", "100,150")]
+    assert codes == [0, 1, 1, 2]
+    assert run(server, "--lag", "200", "--count", "100").exit_code == 3
 
 
 def test_an_invalid_command_line_is_not_critical(server: ServerProcess) -> None:

@@ -2,6 +2,7 @@
 
 import shutil
 import subprocess
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -43,16 +44,25 @@ def filled(memory_server: ServerProcess) -> ServerProcess:
     return memory_server
 
 
-def bash(line: str, url: str, home: Path, **environment: str) -> list[str]:
-    """What bash would put behind a line: the words that complete the one under the cursor."""
-    script = f"""
+def bash(lines: Sequence[str], url: str, home: Path, **environment: str) -> list[list[str]]:
+    """What bash would put behind each of some lines: the words that complete the one under the cursor.
+
+    Args:
+        lines: what is typed, with the cursor at its end.
+        url: the server that the environment names.
+        home: with the contexts, if there are any.
+        environment: more of it.
+    """
+    script = """
         source <(_MILLSTREAM_COMPLETE=bash_source millstream)
-        COMP_LINE={line!r}; COMP_POINT=${{#COMP_LINE}}
-        _millstream_completion millstream
-        printf '%s\\n' "${{COMPREPLY[@]}}"
+        for COMP_LINE in "$@"; do
+            COMP_POINT=${#COMP_LINE}
+            _millstream_completion millstream
+            printf '%s\\n' "${COMPREPLY[@]}" .
+        done
     """
     done = subprocess.run(
-        ["bash", "--norc", "-c", script],
+        ["bash", "--norc", "-c", script, "bash", *lines],
         env={
             "PATH": f"{MILLSTREAM}:/usr/bin:/bin",
             "MILLSTREAM_URL": url,
@@ -67,41 +77,60 @@ def bash(line: str, url: str, home: Path, **environment: str) -> list[str]:
         check=True,
     )
     assert done.stderr == ""
-    return [line for line in done.stdout.splitlines() if line]
+    answers = done.stdout.split(".\n")
+    assert len(answers) == len(lines) + 1
+    return [[word for word in offer.splitlines() if word] for offer in answers[:-1]]
+
+
+def offers(cases: dict[str, list[str]], url: str, home: Path, **environment: str) -> None:
+    """Assert what is offered behind each line.
+
+    Args:
+        cases: each line, and the words.
+        url: as for :func:`bash`, like the rest.
+        home: the same.
+        environment: the same.
+    """
+    found = bash(list(cases), url, home, **environment)
+    assert dict(zip(cases, found, strict=True)) == cases
 
 
 def test_bash_offers_what_is_on_the_server(filled: ServerProcess, tmp_path: Path) -> None:
     """Streams, then their groups, then the consumers; workers; a name with a colon behind the last one."""
-    url = filled.url
-    assert bash("millstream stream show or", url, tmp_path) == ["orders", "orders:eu:1"]
-    assert bash("millstream stream show ", url, tmp_path) == ["orders", "orders:eu:1", "other"]
-    assert bash("millstream stream show orders:e", url, tmp_path) == ["eu:1"]
-    assert bash("millstream stream show orders:eu:", url, tmp_path) == ["1"]
-    assert bash("millstream group show orders ", url, tmp_path) == ["billing", "shipping"]
-    assert bash("millstream pending claim orders billing --to w", url, tmp_path) == ["web-1"]
-    assert bash("millstream worker show ", url, tmp_path) == ["host-1-4711"]
-    assert bash("millstream consumer ", url, tmp_path) == ["ls", "rm"]
-    assert bash("millstream group show nowhere ", url, tmp_path) == []
+    cases = {
+        "millstream stream show or": ["orders", "orders:eu:1"],
+        "millstream stream show ": ["orders", "orders:eu:1", "other"],
+        "millstream stream show orders:e": ["eu:1"],
+        "millstream stream show orders:eu:": ["1"],
+        "millstream group show orders ": ["billing", "shipping"],
+        "millstream pending claim orders billing --to w": ["web-1"],
+        "millstream worker show ": ["host-1-4711"],
+        "millstream consumer ": ["ls", "rm"],
+        "millstream group show nowhere ": [],
+    }
+    offers(cases, filled.url, tmp_path)
 
 
 def test_bash_asks_the_server_that_the_line_names(filled: ServerProcess, tmp_path: Path) -> None:
     """By --url, by --context with a password from the environment; contexts are completed themselves."""
     nobody = f"redis://127.0.0.1:{free_port()}/0"
-    assert bash(f"millstream stream show --url {filled.url} oth", nobody, tmp_path) == ["other"]
     file = tmp_path / "millstream/config.toml"
     file.parent.mkdir()
     file.write_text(
         f'[contexts.here]\nurl = "{filled.url}"\n[contexts.asks]\nurl = "{nobody}"\npassword-prompt = true\n'
     )
     file.chmod(0o600)
-    assert bash("millstream stream show --context here oth", nobody, tmp_path) == ["other"]
-    assert bash(f"millstream group create orders b --url {filled.url} --like s", nobody, tmp_path) == ["shipping"]
-    assert bash("millstream stream show --context ", nobody, tmp_path) == ["asks", "here"]
-    assert bash("millstream context use h", nobody, tmp_path) == ["here"]
-    assert bash("millstream stream show --context asks oth", nobody, tmp_path) == []
+    cases = {
+        f"millstream stream show --url {filled.url} oth": ["other"],
+        "millstream stream show --context here oth": ["other"],
+        f"millstream group create orders b --url {filled.url} --like s": ["shipping"],
+        "millstream stream show --context ": ["asks", "here"],
+        "millstream context use h": ["here"],
+        "millstream stream show --context asks oth": [],
+    }
+    offers(cases, nobody, tmp_path)
     file.write_text("broken")
-    assert bash("millstream stream show --context here oth", nobody, tmp_path) == []
-    assert bash("millstream context use h", nobody, tmp_path) == []
+    offers({"millstream stream show --context here oth": [], "millstream context use h": []}, nobody, tmp_path)
 
 
 def test_a_server_that_does_not_answer_is_not_waited_for(tmp_path: Path) -> None:
@@ -110,8 +139,8 @@ def test_a_server_that_does_not_answer_is_not_waited_for(tmp_path: Path) -> None
 
     with socket.create_server(("127.0.0.1", 0)) as silent:
         url = f"redis://127.0.0.1:{silent.getsockname()[1]}/0"
-        assert bash("millstream stream show or", url, tmp_path, MILLSTREAM_COMPLETE_TIMEOUT="0.1") == []
-    assert bash("millstream stream show or", f"redis://127.0.0.1:{free_port()}/0", tmp_path) == []
+        offers({"millstream stream show or": []}, url, tmp_path, MILLSTREAM_COMPLETE_TIMEOUT="0.1")
+    offers({"millstream stream show or": []}, f"redis://127.0.0.1:{free_port()}/0", tmp_path)
 
 
 def test_names_are_asked_for_in_bounds(memory_server: ServerProcess, tmp_path: Path) -> None:
@@ -125,7 +154,8 @@ def test_names_are_asked_for_in_bounds(memory_server: ServerProcess, tmp_path: P
                 pipe.xadd(f"s{number}", {"n": 1})
             pipe.execute()
         client.config_resetstat()
-        assert len(bash("millstream stream show s", memory_server.url, tmp_path)) == MOST
+        [words] = bash(["millstream stream show s"], memory_server.url, tmp_path)
+        assert len(words) == MOST
         assert client.info("commandstats")["cmdstat_scan"]["calls"] <= 10
 
 

@@ -25,10 +25,10 @@ def facts(server: ServerProcess, *words: str) -> Any:
     return json.loads(run(server, *words, "-o", "json").stdout)
 
 
-def fill(client: redis.Redis, key: str = "orders", entries: int = 5) -> None:
-    """A stream with entries 1-0 to n-0, and a group that was delivered three of them."""
+def fill(client: redis.Redis, key: str = "orders", entries: int = 5, since: int = 0) -> None:
+    """A stream with entries 1-0 to n-0, or since a time in milliseconds; a group was delivered three of them."""
     for number in range(1, entries + 1):
-        client.xadd(key, {"n": number}, id=f"{number}-0")
+        client.xadd(key, {"n": number}, id=f"{since + number}-0")
     client.xgroup_create(key, "billing", id="0")
     client.xreadgroup("billing", "c1", {key: ">"}, count=3)
 

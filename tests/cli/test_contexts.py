@@ -81,7 +81,7 @@ def test_a_context_is_added_used_and_removed(home: Path) -> None:
     assert "No context is used now" in run("context", "rm", "prod", "--yes").stderr
     assert "# mine" in file.read_text()
     for words in (["rm", "prod", "--yes"], ["use", "prod"], ["show", "prod"]):
-        assert "there is no context 'prod'; there are: local" in run("context", *words, code=4).stderr
+        assert "has no context 'prod'; these are: local" in run("context", *words, code=4).stderr
     assert "no context is used" in run("context", "show", code=4).stderr
     assert [path.name for path in file.parent.iterdir()] == ["config.toml"]
 
@@ -141,7 +141,7 @@ def guarded(memory_server: ServerProcess, home: Path) -> Iterator[str]:
 def test_a_password_comes_from_where_the_context_says(guarded: str, home: Path) -> None:
     """The environment or a file; it is nowhere in what is shown, be it that the server refuses it."""
     secret = home / "secret"
-    secret.write_text(f"{SECRET}\nsecond line\n")
+    write(secret, f"{SECRET}\nsecond line\n")
     run("context", "add", "env", guarded, "--user", "ops", "--password-env", "PW")
     run("context", "add", "file", guarded, "--user", "ops", "--password-file", str(secret))
     assert "orders" in run("stream", "ls", "--context", "env", PW=SECRET).stdout
@@ -217,7 +217,7 @@ def test_a_password_is_typed_unseen(guarded: str) -> None:
 @pytest.mark.process
 def test_a_production_context_is_named_before_it_is_changed(guarded: str, home: Path) -> None:
     """Also with --yes, and by commands that ask nothing else; --context NAME is its name; looking needs none."""
-    (home / "pw").write_text(SECRET)
+    write(home / "pw", SECRET)
     options = ["--user", "ops", "--password-file", str(home / "pw")]
     run("context", "add", "prod", guarded, *options, "--production", "--use")
     letter: Any = DeadLetter(("a", "b"), "orders", "1-0", "g", "c", 5, "error", "E: x", "T", 1, 1001)
@@ -274,7 +274,7 @@ def test_a_broken_file_is_one_sentence(file: Path, case: str) -> None:
     """What, where, and what should stand there; nothing of a secret."""
     text, says = SENTENCES[case]
     write(file, text)
-    said = run("stream", "ls", code=2).stderr
+    said = run("stream", "ls", code=4 if case == "dangling" else 2).stderr
     assert says in said
     assert str(file) in said
     assert (said.count("\n"), "hunter2" in said, "\x1b" in said) == (1, False, False)
@@ -303,13 +303,46 @@ def test_a_file_that_others_may_write_or_read_is_not_used(home: Path, file: Path
     file.rmdir()
     project = home / "work/millstream.toml"
     write(project, 'url = "redis://h/0"\n', 0o646)
-    assert "a file that anybody may write is not used" in run("stream", "ls", code=2).stderr
+    assert f"a file that others may write is not used: chmod go-w {project}" in run("stream", "ls", code=2).stderr
     write(project, 'url = "redis://u:hunter2@h/0"\n', 0o644)
     assert "hunter2" not in run("stream", "ls", code=2).stderr
     write(project, 'url = "redis://h/0"\ncontext = "a"\n', 0o644)
     assert "one of url and context" in run("stream", "ls", code=2).stderr
     write(project, '[contexts.a]\nurl = "redis://h/0"\npassword-file = "/etc/shadow"\n', 0o644)
     assert "'contexts' is not known here" in run("stream", "ls", code=2).stderr
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root gives files to other groups")
+def test_a_file_that_another_group_may_write_is_not_used(home: Path) -> None:
+    """Its owner's own group has nobody else in it, and where each user has one, files are made for it to write."""
+    project = home / "work/millstream.toml"
+    write(project, 'url = "redis://project/0"\n', 0o664)
+    assert shown()[0]["value"] == "redis://project/0"
+    for group in (1, 12345):  # of others; of nobody who has a name
+        os.chown(project, 0, group)
+        assert "a file that others may write is not used" in run("stream", "ls", code=2).stderr
+    project.chmod(0o644)
+    assert shown()[0]["value"] == "redis://project/0"
+
+
+def test_a_password_that_others_can_read_is_not_sent(home: Path) -> None:
+    """The file of a context, of the console and of its URLs: refused, with how to mend it and without the secret."""
+    secret, urls = home / "pw", home / "urls"
+    run("context", "add", "a", "redis://h/0", "--password-file", str(secret))
+    commands = (
+        (secret, ("stream", "ls", "--context", "a")),
+        (secret, ("console", "--host", "0.0.0.0", "--password-file", str(secret))),
+        (urls, ("console", f"@{urls}")),
+    )
+    for file, words in commands:
+        for mode in (0o644, 0o640, 0o620):
+            write(file, "http://:hunter2@h/0\n", mode)
+            said = run(*words, code=2).stderr
+            assert (f"chmod 600 {file}" in said, "hunter2" in said) == (True, False), said
+    write(urls, "http://:hunter2@h/0\n")
+    assert "chmod" not in run("console", f"@{urls}", code=2).stderr
+    write(urls, "http://h/0\n", 0o644)
+    assert "a server URL starts with" in run("console", f"@{urls}", code=2).stderr
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root makes files of other users")
@@ -363,9 +396,54 @@ def test_a_link_to_the_file_stays_one(home: Path, file: Path) -> None:
 
 def test_a_context_stands_for_a_url_where_several_are_named(guarded: str, home: Path) -> None:
     """``context:NAME``, with its password, for commands from one server to another."""
-    (home / "pw").write_text(SECRET)
+    write(home / "pw", SECRET)
     run("context", "add", "here", guarded, "--user", "ops", "--password-file", str(home / "pw"))
     done = run("export", "context:here", str(home / "streams.resp"))
     assert "1 of 1 streams" in done.stderr
     assert SECRET not in done.output
-    assert "has no context 'there'" in run("export", "context:there", "x", code=2).stderr
+    assert "has no context 'there'" in run("export", "context:there", "x", code=4).stderr
+
+
+NO_SUCH_CONTEXT = [
+    ["stream", "ls", "--context", "there"],
+    ["console", "--context", "there"],
+    ["console", "context:there"],
+    ["doctor", "context:there"],
+    ["context", "show", "there"],
+    ["config", "show", "--context", "there"],
+    ["archive", "--context", "there", "orders", "--to", "x"],
+    ["archive", "context:there", "orders", "--to", "x"],
+    ["replay", "x", "orders", "--context", "there"],
+    ["replay", "x", "orders", "--to", "context:there"],
+    ["recover", "orders", "--group", "g", "--min-idle", "1m", "--verdict", "release", "--context", "there"],
+    ["backup", "--context", "there", "x"],
+    ["backup", "context:there", "x"],
+]
+
+
+@pytest.mark.parametrize("words", NO_SUCH_CONTEXT, ids=" ".join)
+def test_a_name_that_no_context_has_ends_alike(home: Path, words: list[str]) -> None:
+    """Wherever it stands: one sentence that lists those there are, and the exit code of names that nothing has."""
+    run("context", "add", "here", "redis://127.0.0.1:1/0")
+    said = run(*words, code=4).stderr
+    assert (said.count("\n"), "has no context 'there'; these are: here" in said) == (1, True)
+
+
+def test_a_context_is_for_every_command_that_asks_a_server(guarded: str, home: Path) -> None:
+    """Those whose server is else their first word, or --to, take --context in its place, and not both."""
+    write(home / "pw", SECRET)
+    run("context", "add", "here", guarded, "--user", "ops", "--password-file", str(home / "pw"))
+    words = ["archive", "orders", "--to", str(home / "archive"), "--dry-run", "-o", "json"]
+    (row,) = json.loads(run(*words, "--context", "here").stdout)
+    assert (row["stream"], row["archive"]) == ("orders", 1)
+    replayed = ["replay", "context:here", "orders", "--as", "again", "-o", "json"]
+    assert json.loads(run(*replayed, "--context", "here").stdout)["written"] == 1
+    assert "keeps its data in memory" in run("backup", "--context", "here", str(home / "b"), code=2).stderr
+    for both in (
+        ["archive", "redis://h/0", "orders", "--to", "x", "--context", "here"],
+        ["replay", "x", "orders", "--to", "redis://h/0", "--context", "here"],
+        ["backup", "redis://h/0", "x", "--context", "here"],
+    ):
+        assert "--context and a URL both name a server" in run(*both, code=2).stderr
+    for neither in (["archive", "--to", "x"], ["replay", "x", "orders"]):
+        assert "it needs a server: its URL, or --context NAME" in run(*neither, code=2).stderr

@@ -65,7 +65,7 @@ def test_one_missing_package_is_named(package: str, command: str, tmp_path: Path
 
 
 def test_the_other_subcommands_need_no_extra(tmp_path: Path) -> None:
-    """They get as far as a server that is not there or a directory that is none."""
+    """They get as far as a server that is not there or a directory that does not exist."""
     for command, words in ABLE.items():
         code, said = without([*EXTRAS], words, tmp_path)
         assert code in {1, 2, 3}, command

@@ -1,6 +1,6 @@
 """A hundred thousand things that strangers may have written, and every subcommand that reads them: none ends badly.
 
-"Badly" is a traceback, an exit code that is not documented, JSON that is none, or a control character for a terminal.
+"Badly" is a traceback, an exit code that is not documented, invalid JSON, or a control character for a terminal.
 """
 
 import json

@@ -37,6 +37,15 @@ def test_a_table_for_people() -> None:
     assert drawn("table", []) == "No streams.\n"
 
 
+def test_a_cell_of_megabytes_makes_no_row_as_wide() -> None:
+    """What somebody wrote into a record must not fill disks with blanks; programs get it whole."""
+    rows = [("x" * 1_000_000, 1, 1, 1), ("y", 1, 1, 1)]
+    text = drawn("table", rows)
+    assert "xxx... (1,000,000 characters; -o json has all)" in text
+    assert len(text) < 10_000
+    assert json.loads(drawn("json", rows))[0]["key"] == "x" * 1_000_000
+
+
 def test_json_for_programs() -> None:
     """An array of objects; bytes that are no text are base64, what is not known is null."""
     rows = json.loads(drawn("json"))

@@ -18,6 +18,7 @@ from cli.test_worker import FACTS, enrol
 from millstream.cli.main import main
 from millstream.client.dead_letter.letter import DeadLetter, pack
 from millstream.client.recorded.report import MOST
+from millstream.console.changes.actions import BY_NAME
 from millstream.console.reporting.redact import Redactor
 from millstream.spark.monitoring import store as queries
 from support.clusters import Three
@@ -241,10 +242,15 @@ def test_every_page_is_made_of_it(filled: ServerProcess, tmp_path: Path) -> None
             assert "data-live" not in html
             assert SECRET not in html
             assert "<b>x</b>" not in html
+            for line in re.findall("<code>millstream ([^<]+ --url report:[^<]+)</code>", html):
+                assert not line.startswith(tuple(f"{name} " for name in (*BY_NAME, "spark"))), line
+        assert "spark ls --url SERVER</code>" in console.ask("/spark").text
+        lines = re.findall("<code>millstream (dead[^<]+)</code>", console.ask("/dead?key=orders:dead").text)
+        assert any(line.endswith("--all --url SERVER") for line in lines), lines
         at_ms = json.loads(gzip.decompress(path.read_bytes()))["at_ms"]
         assert console.ask("/stream.json?key=orders").facts["at_ms"] == at_ms
         groups = console.ask("/overview.json").facts["streams"][0]["groups"]
-        assert all(group["undelivered_age_ms"] <= at_ms for group in groups)
+        assert all((group["undelivered_age_ms"] or 0) <= at_ms for group in groups)
         answer = console.ask("/stream?key=long&after=150-0&order=oldest")
         assert (answer.status, "not in this report" in answer.text) == (404, True)
         assert console.ask("/stream?key=nowhere").status == 404
@@ -273,10 +279,21 @@ def test_it_is_bounded_and_says_what_is_left_out(server: ServerProcess, client: 
     few = written(server, tmp_path, "--limit", "2", name="few.json", code=1)
     assert json.loads(few.read_text())["left_out"] == {"3 streams": "behind --limit, or the time was up"}
     assert [row["key"] for row in rows("stream", "ls", "--url", f"report:{few}")] == ["s0", "s1"]
-    assert "not in this report" in run("stream", "show", "s4", "--url", f"report:{few}", code=4).stderr
+    said = "3 streams (s2, s3, s4): left out of this report"
+    assert said in run("stream", "ls", "--url", f"report:{few}").stderr
+    assert said in run("group", "ls", "--url", f"report:{few}").stderr
+    assert "left out of this report" in run("stream", "show", "s4", "--url", f"report:{few}", code=4).stderr
+    for figure in ("--lag", "--dead"):  # what was not seen is not well
+        assert "left out of this report" in run("check", figure, "9", "--url", f"report:{few}", code=3).stdout
+    assert "OK" in run("check", "s0", "--url", f"report:{few}").stdout
+    with ConsoleThread(f"report:{few}") as console:
+        assert said in console.ask("/").text
+    early = tmp_path / "early.json"
+    early.write_text(json.dumps({**json.loads(few.read_text()), "streams_left_out": None}))
+    assert "the time was up" in run("stream", "ls", "--url", f"report:{early}", code=4).stderr
+    assert "the time was up" in run("check", "--url", f"report:{early}", code=3).stdout
     late = written(server, tmp_path, "--timeout", "1ms", name="late.json", code=1)
     assert "the time was up" in str(json.loads(late.read_text())["left_out"])
-    run("stream", "ls", "--url", f"report:{late}")
     small = written(server, tmp_path, "--max-size", "1", "--payloads", name="small.json", code=1)
     assert small.stat().st_size < 1.2 * (1 << 20)
     assert "the report is full" in str(json.loads(small.read_text())["left_out"])

@@ -153,7 +153,7 @@ def test_on_a_terminal_it_draws_and_ends_by_its_key(
     """What needs a person is there in words and by its mark, with NO_COLOR without a colour; q ends it with 0."""
     with memory_server.client() as client:
         client.flushall()
-        fill(client)
+        fill(client, since=10**12)
     terminal = OnTerminal(memory_server, **environment)
     try:
         eventually(lambda: "STREAMS AND GROUPS" in terminal.read(), what="the overview is drawn")

@@ -40,6 +40,7 @@ def test_urls_are_taken_from_a_file(tmp_path: Path) -> None:
     assert "has no URL in it" in console(f"@{file}").stderr
     assert "cannot be read" in console(f"@{file}.not").stderr
     file.write_text("http://:s3cret@example.org\n")
+    file.chmod(0o600)
     found = console(f"@{file}")
     assert (found.exit_code, "s3cret" in found.stderr, "a server URL starts with" in found.stderr) == (2, False, True)
 
@@ -48,6 +49,7 @@ def test_an_empty_password_is_none(tmp_path: Path) -> None:
     """A file whose first line is empty would let everybody in."""
     file = tmp_path / "password"
     file.write_text("\nsecret")
+    file.chmod(0o600)
     assert "its first line is the password" in console("--host", "0.0.0.0", "--password-file", str(file)).stderr
 
 

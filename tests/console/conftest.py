@@ -29,9 +29,7 @@ def server(request: pytest.FixtureRequest) -> ServerProcess:
     """A server with nothing in it, each kind in turn."""
     name = {"redis": "redis_process", "millstream": "memory_process"}[request.param]
     found: ServerProcess = request.getfixturevalue(name)
-    with found.client() as client:
-        client.flushall()
-    return found
+    return found.as_new()
 
 
 @pytest.fixture

@@ -12,12 +12,13 @@ from console.conftest import Look
 from console.test_fleet import FACTS
 from millstream.cli.main import main
 from millstream.console.model.advice import Advice, Case, Thresholds, advise
-from millstream.console.model.facts.findings import advice_on, letters_waiting
+from millstream.console.model.facts.findings import advice_on, by_kind, letters_waiting
 from millstream.console.model.pending import FATAL, PendingEntry
 from millstream.console.model.rates import GroupRate
 from millstream.console.model.workers import WorkersSeen, worker_status
 from millstream.console.reading.case import read_case
 from millstream.console.reading.streams import overview
+from millstream.console.watching.servers import ConsoleServer
 from millstream.worker.model.pause import HandlerPause
 
 KEY, NAME = "orders", "billing"
@@ -67,10 +68,43 @@ def test_a_consumer_that_holds_entries_and_is_gone_is_found(case: Case) -> None:
         400_000,
     )
     assert found.remedy == ("millstream", "pending", "claim", KEY, NAME, "--consumer", "c1", "--to", "c2")
-    assert codes(idle(case, c1=299_999, c2=5)) == []
+    assert codes(idle(case, c1=59_999, c2=5)) == []
     alone = [advice for advice in advise(idle(case, c1=400_000, c2=400_000)) if advice.code == "stuck-consumer"]
     looks = [("millstream", "pending", "ls", KEY, NAME, "--consumer", name, "--payload") for name in ("c1", "c2")]
     assert [advice.remedy for advice in alone] == looks
+
+
+def test_a_consumer_that_may_be_stuck_is_to_be_looked_at(case: Case) -> None:
+    """Sooner where others go on and no worker tells of it; where nobody knows who works, it may be at work."""
+    found = only(idle(case, c1=60_000, c2=5), "idle-consumer")
+    assert (found.level, found.consumer, found.evidence["pending"], found.evidence["others"]) == ("warning", "c1", 3, 1)
+    assert found.remedy == ("millstream", "pending", "ls", KEY, NAME, "--consumer", "c1", "--payload")
+    quiet = idle(case, c1=59_000, c2=59_000)
+    for one in (idle(case, c1=60_000, c2=60_000), replace(quiet, workers=WorkersSeen(1, why="no rights"))):
+        assert "idle-consumer" not in codes(one)
+    told = idle(case, c1=60_000, c2=5)
+    assert codes(replace(told, workers=None)) == codes(replace(told, workers=WorkersSeen(1, why="no rights"))) == []
+
+
+def test_what_helps_a_group_that_nobody_reads_fits_who_reads_it(case: Case) -> None:
+    """Workers are listed where one says that it reads the group; else consumers; without any, one is to be started."""
+    away = idle(case, c1=100_000, c2=60_000)
+    assert only(away, "nobody-reads").remedy == ("millstream", "consumer", "ls", KEY, NAME)
+    worker = replace(worker_status(FACTS), blocked_at=None)
+    named = replace(away, workers=WorkersSeen(1, (worker,)))
+    assert only(named, "nobody-reads").remedy == ("millstream", "worker", "ls")
+    nobody = only(replace(away, seen=replace(away.seen, consumers=())), "nobody-reads")
+    assert (nobody.remedy, "XREADGROUP" in nobody.says) == (("millstream", "run", "MODULE:APP"), True)
+    assert ConsoleServer("redis://other:1/0").command_line(*(nobody.remedy or ())[1:])[1:] == ["run", "MODULE:APP"]
+
+
+def test_findings_of_one_kind_are_together(case: Case) -> None:
+    """In the order of the first of each, whichever groups they are of; a problem is no warning of the same kind."""
+    away = idle(case, c1=400_000, c2=400_000)
+    found = advice_on([away, replace(away, rate=GroupRate(9.0, 5.0, 3, None))])
+    assert [(kind[0].code, len(kind)) for kind in by_kind(found)] == [
+        ("stuck-consumer", 4), ("nobody-reads", 2), ("falling-behind", 1),
+    ]  # fmt: skip
 
 
 def test_a_worker_that_stands_still_is_named_with_the_place(case: Case) -> None:
@@ -107,6 +141,7 @@ def test_entries_that_fail_again_and_again_are_found(case: Case) -> None:
     assert codes(found) == ["fatal", "delivered-often", "gone"]
     assert only(found, "delivered-often").evidence == {"entries": 2, "worst": "3-0", "deliveries": 9}
     assert only(found, "gone").raw == (("XACK", KEY, NAME, "5-0"),)
+    assert only(found, "gone").remedy == ("millstream", "pending", "ack", KEY, NAME, "--gone")
 
 
 def test_what_was_trimmed_too_early_is_found(client: redis.Redis, look: Look[Any], case: Case) -> None:
@@ -148,7 +183,7 @@ def test_advice_is_shown_with_the_command_that_helps(server: Any, client: redis.
     done = CliRunner().invoke(main, ["group", "show", KEY, NAME, "--url", server.url])
     assert done.exit_code == 0, done.output
     assert "trimmed or deleted before" in done.stdout
-    assert "millstream pending ack orders billing 1-0 2-0" in done.stdout
+    assert "millstream pending ack orders billing --gone" in done.stdout
 
 
 def parsed(words: tuple[str, ...]) -> dict[str, Any]:
@@ -184,7 +219,7 @@ def test_every_remedy_is_a_command_line_that_is_taken(case: Case, dashes: bool) 
     assert len({words[1:3] for words in remedies}) >= 6
     for words in remedies:
         values = parsed(words).values()
-        assert {stream, group} <= set(values) or words[1] == "worker", words
+        assert {stream, group} <= set(values) or words[1] in {"worker", "run"}, words
 
 
 @pytest.mark.parametrize("key", ["orders:dead", "-x:dead", "\x1b[2J\n<b>:dead"])

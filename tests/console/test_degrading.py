@@ -8,6 +8,7 @@ import pytest
 import redis
 
 from millstream.client.line import Command, Line
+from millstream.console.model.advice import advise
 from millstream.console.model.check import CheckBounds, check, measure
 from millstream.console.model.streams import GroupSeen, StreamsSeen
 from millstream.console.reading import fleet, groups, pending, streams
@@ -103,11 +104,11 @@ def no_user_stays(client: redis.Redis) -> Iterator[None]:
     client.acl_deluser("looker")
 
 
-def user(server: ServerProcess, client: redis.Redis, *rules: str) -> Line:
+def user(server: ServerProcess, client: redis.Redis, *rules: str, make: type[Line] = Line) -> Line:
     """A line as a user who may do no more than this."""
     client.acl_setuser("looker", enabled=True, passwords="+x", reset=True)
     client.execute_command("ACL", "SETUSER", "looker", "~*", *rules)
-    return Line(server.url.replace("//", "//looker:x@"))
+    return make(server.url.replace("//", "//looker:x@"))
 
 
 GROUP_FIGURES = ("lag", "behind", "pending", "pending-age", "unowned")
@@ -121,6 +122,37 @@ def test_a_user_who_may_not_see_groups_sees_the_stream(server: ServerProcess, cl
     assert (one.length, one.groups) == (10, ())
     assert "permission" in one.missing["groups"].lower()
     assert {found.figure: found.why for found in measure(seen)} == dict.fromkeys(GROUP_FIGURES, one.missing["groups"])
+
+
+@pytest.mark.process
+def test_a_real_server_without_counters(redis6_process: ServerProcess) -> None:
+    """As it is told above of one that is made to look older, and the group is set to a place and read on there."""
+    with redis6_process.as_new().client() as client:
+        fill(client)
+    seen: StreamsSeen = look(Line(redis6_process.url), streams.overview)
+    (one,) = seen.streams
+    assert {group.name: group.lag.entries for group in one.groups} == {"audit": 10, "billing": None, "mail": 0}
+    assert one.groups[1].lag.reason == "no-counters"
+    found: GroupSeen = look(Line(redis6_process.url), lambda line: groups.read_group(line, "orders", "billing"))
+    assert (found.group.lag.entries, found.group.pending) == (6, 4)
+
+
+def test_without_counters_no_finding_is_made_of_it(server: ServerProcess, client: redis.Redis) -> None:
+    """Every group of such a server would have it, for ever; its number says why it is not known."""
+    fill(client)
+    case = look(OldLine(server.url), lambda line: read_case(line, "orders", "billing", count=0))
+    assert case.seen.group.lag.reason == "no-counters"
+    assert "lag-unknown" not in {one.code for one in advise(case)}
+
+
+def test_an_older_server_and_a_user_who_may_not_see_entries(server: ServerProcess, client: redis.Redis) -> None:
+    """Nothing can be counted then; the rest is shown, with that reason."""
+    fill(client)
+    line = user(server, client, "+scan", "+xinfo", make=OldLine)
+    found: GroupSeen = look(line, lambda line: groups.read_group(line, "orders", "billing"))
+    assert (found.group.lag.entries, found.group.lag.reason) == (None, "no-counters")
+    assert "xrange" in found.group.lag.why
+    assert found.group.pending == 4
 
 
 def test_a_user_who_may_not_see_entries_sees_the_rest(server: ServerProcess, client: redis.Redis) -> None:

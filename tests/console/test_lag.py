@@ -33,7 +33,7 @@ def group(look: Look[Any], count: int = 0) -> GroupStatus:
 def test_a_deleted_entry_may_make_a_lag_unknown(
     client: redis.Redis, look: Look[Any], deleted: str, known: bool
 ) -> None:
-    """Only one at or after the position; then the bounds hold the truth, and no repair is offered that is none."""
+    """Only one at or after the position; then the bounds hold the truth, and no useless repair is offered."""
     fill(client, 10, 3)
     client.xdel(KEY, deleted)
     lag = group(look).lag

@@ -151,8 +151,25 @@ def test_files_are_written_and_nobodys_changes_are_lost(tmp_path: Path) -> None:
     assert (done.exit_code, f"Wrote 2 files below {folder}; 5 are there already" in done.stderr) == (0, True)
 
 
+@pytest.mark.parametrize("place", ["grafana", "prometheus/alerts.yml"])
+@pytest.mark.parametrize("there", [True, False])
+def test_a_link_is_not_written_through(tmp_path: Path, place: str, *, there: bool) -> None:
+    """Whoever may put one there could have any file of the user's replaced, or made; --force does not allow that."""
+    elsewhere, link = tmp_path / "elsewhere", tmp_path / "monitoring" / place
+    link.parent.mkdir(parents=True)
+    if there:
+        elsewhere.mkdir() if place == "grafana" else elsewhere.write_text("mine")
+    link.symlink_to(elsewhere)
+    for words in ([], ["--force"]):
+        done = CliRunner().invoke(main, ["dashboards", "write", str(tmp_path / "monitoring"), *words])
+        assert (done.exit_code, f"{link}: a symbolic link" in done.stderr) == (5, True)
+    assert elsewhere.exists() == there
+    assert not there or (list(elsewhere.iterdir()) == [] if place == "grafana" else elsewhere.read_text() == "mine")
+    assert [path for path in (tmp_path / "monitoring").rglob("*") if path.is_file() and not path.is_symlink()] == []
+
+
 def test_files_are_shown_by_name() -> None:
-    """To the byte; a name that is none is said with those there are."""
+    """To the byte; an unknown name is said with those there are."""
     for each in FILES:
         assert CliRunner().invoke(main, ["dashboards", "show", each.name]).stdout == each.text()
     done = CliRunner().invoke(main, ["dashboards", "show", "\x1b[2J"])

@@ -142,7 +142,7 @@ DAMAGES: dict[str, Callable[[list[Any]], object]] = {
     "a huge word": lambda node: node.__setitem__(5, node[5].replace(b"$1\r\nf", b"$999999999999999999\r\nf", 1)),
     "a huge entry": lambda node: node.__setitem__(5, node[5].replace(b"*2\r\n$1\r\n", b"*999999998\r\n$1\r\n", 1)),
     "an odd entry": lambda node: node.__setitem__(5, node[5].replace(b"*2\r\n$1\r\n", b"*1\r\n$1\r\n", 1)),
-    "a number that is none": lambda node: node.__setitem__(5, node[5].replace(b"$1\r\n", b"$x\r\n", 1)),
+    "not a number": lambda node: node.__setitem__(5, node[5].replace(b"$1\r\n", b"$x\r\n", 1)),
 }
 
 

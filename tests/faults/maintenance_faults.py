@@ -1,4 +1,4 @@
-"""Faults in backup, restore, cut and check: ways to be sure of a copy that is none, or to lose what was to be kept."""
+"""Faults in backup, restore, cut and check: ways to trust a copy that is not whole, or to lose what was to be kept."""
 
 from faults.planting import ASSERTION, Fault
 

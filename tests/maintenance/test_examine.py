@@ -196,7 +196,7 @@ ILLEGIBLE = {
     "bytes of another program": (b"\xc1 not ours", "illegible"),
     "a number": (msgpack.packb(7), "illegible"),
     "no transitions": (msgpack.packb([1, START, 7]), "illegible"),
-    "transitions that are none": (msgpack.packb([1, START, [7]]), "illegible"),
+    "not transitions": (msgpack.packb([1, START, [7]]), "illegible"),
     "arguments left out": (msgpack.packb([1, START, [["xadd", 0]]]), "illegible"),
     "a newer version": (msgpack.packb([2, START, []]), "newer"),
     "a newer op": (msgpack.packb([1, START, [["later", 0, b"orders"]]]), "newer"),

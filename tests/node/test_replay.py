@@ -117,7 +117,7 @@ ODD: list[list[Step]] = [
 
 @pytest.mark.parametrize("steps", ODD, ids=range(len(ODD)))
 def test_what_is_not_plain_is_left_to_the_ordinary_way(steps: list[Step]) -> None:
-    """Another step, another form, a key that is none: nothing is changed, and the ordinary way has it."""
+    """Another step, another form, a key of another type: nothing is changed, and the ordinary way has it."""
     space = streams(b"a")
     space.apply(("set", 0, b"text", b"v", None))
     assert short(codec.pack(5, steps), space) == -1

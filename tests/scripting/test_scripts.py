@@ -441,7 +441,7 @@ def test_the_place_of_an_error_is_that_of_the_librarys_call(client: Client, scri
 
 
 def test_a_scripts_own_tail_calls_fill_no_stack(client: Client) -> None:
-    """They may go on for ever, as the language says; calls that are none have Lua's limit."""
+    """They may go on for ever, as the language says; calls that are not tail calls have Lua's limit."""
     assert run(client, "local function f(n) if n == 0 then return 'done' end return f(n - 1) end return f(300000)")
     deep = "local function f(n) if n == 0 then return 1 end return 1 + f(n - 1) end return f(300000)"
     assert "stack overflow" in line_of(run(client, deep))

@@ -36,6 +36,13 @@ def both(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
 
 
 @pytest.fixture
+def both_client(both: ServerProcess) -> Iterator[redis.Redis]:
+    """A client of either server, emptied."""
+    with both.as_new().client(decode_responses=True) as made:
+        yield made
+
+
+@pytest.fixture
 def client(real_redis: ServerProcess) -> Iterator[redis.Redis]:
     """A client of the real server, emptied."""
     with real_redis.client(decode_responses=True) as made:

@@ -45,7 +45,7 @@ class Place:
     servers: list[ServerProcess]
 
 
-@pytest.fixture(scope="module", params=["cluster", *needs.OTHERS])
+@pytest.fixture(scope="module", params=["cluster", "valkey", "redis8"])
 def place(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
     """Each of them in turn, where the machine has it."""
     folder = tmp_path_factory.mktemp("servers")

@@ -30,14 +30,6 @@ RunToEnd = Callable[..., list[dict[str, Any]]]
 Written = Callable[[], list[str]]
 
 
-@pytest.fixture
-def both_client(both: ServerProcess) -> Iterator[redis.Redis]:
-    """A client of that server, emptied."""
-    with both.client(decode_responses=True) as made:
-        made.flushall()
-        yield made
-
-
 def last_line(error: BaseException) -> str:
     """What a user reads last; Spark itself adds its SQLSTATE on a line of its own."""
     lines = [line for line in str(error).splitlines() if line.strip() and "SQLSTATE" not in line]
@@ -116,7 +108,7 @@ def test_two_streams_and_an_empty_one(real_redis: ServerProcess, client: redis.R
     ("options", "told"),
     [
         ({"stream": "s", "strem": "s"}, "ConfigError: unknown option 'strem': did you mean 'stream'?"),
-        ({"stream": "nope"}, "ConfigError: option 'stream': 'nope' does not exist on redis://"),
+        ({"stream": "nope"}, "NotFoundError: option 'stream': 'nope' does not exist on redis://"),
         (
             {"stream": "s", "minPartitions": "x"},
             "ConfigError: option 'minPartitions' is 'x': it must be a whole number",
@@ -158,7 +150,7 @@ def test_the_last_words_of_a_query_say_what_to_mend(
     """What `millstream spark ls` and the log of `millstream run` show: the cause in one line, not where Spark was."""
     with pytest.raises(StreamingQueryException) as caught:
         run_to_end(real_redis.url, stream="nope")
-    assert last_words(caught.value).startswith("ConfigError: option 'stream': 'nope' does not exist on redis://")
+    assert last_words(caught.value).startswith("NotFoundError: option 'stream': 'nope' does not exist on redis://")
     assert (
         last_words("[SOME_ERROR] what Spark says. SQLSTATE: 42000\n\tat org.apache") == "[SOME_ERROR] what Spark says."
     )
@@ -209,6 +201,7 @@ def test_a_query_that_cannot_be_says_why(
 # --- streams ---------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.either_server
 def test_a_stopped_query_goes_on_where_it_was(
     both: ServerProcess,
     both_client: redis.Redis,

@@ -34,6 +34,12 @@ def all_done(client: redis.Redis, stream: str, group: str) -> Callable[[], bool]
             groups: Any = client.xinfo_groups(stream)
         except redis.ResponseError:
             return False
-        return any(row["name"] == group and row["pending"] == 0 and row["lag"] == 0 for row in groups)
+        row = next((row for row in groups if row["name"] == group), None)
+        if row is None or row["pending"]:
+            return False
+        if "lag" not in row:  # Redis 6.2
+            last = row["last-delivered-id"]
+            return not client.xrange(stream, f"({last.decode() if isinstance(last, bytes) else last}", count=1)
+        return bool(row["lag"] == 0)
 
     return probe

@@ -30,7 +30,7 @@ def unfinished(modules: Iterable[Module]) -> list[str]:
     for module in modules:
         if UNFINISHED.search(module.text):  # few have such a word; to take all apart takes seconds
             broken += [f"{module.place}:{line} {text}" for line, text in module.comments if UNFINISHED.search(text)]
-        for node in ast.walk(module.tree) if "NotImplemented" in module.text else ():
+        for node in module.nodes if "NotImplemented" in module.text else ():
             if isinstance(node, ast.Raise) and "NotImplemented" in ast.dump(node):
                 broken.append(f"{module.place}:{node.lineno} raises NotImplementedError")
     return broken
@@ -189,7 +189,7 @@ def _raises(body: Iterable[ast.AST]) -> bool:
 
 def classes(module: Module) -> list[ast.ClassDef]:
     """Every class of a module, those inside functions too."""
-    return [node for node in ast.walk(module.tree) if isinstance(node, ast.ClassDef)]
+    return [node for node in module.nodes if isinstance(node, ast.ClassDef)]
 
 
 def classes_of_one_name(modules: Iterable[Module]) -> list[str]:

@@ -126,6 +126,7 @@ CLI_DOORS: dict[str, frozenset[str]] = {
     "changes.pending": frozenset({"console"}),
     "changes.audit": frozenset({"console", "client"}),
     "shared.paths": frozenset(),  # of this machine
+    "shared.secret_files": frozenset(),  # that nobody else reads
     "shared.signals": frozenset(),  # how long commands hear that they are to end
     "spark.queries": frozenset({"spark"}),
     "entries.choosing": frozenset({"console"}),  # which entries, and how their values are decoded

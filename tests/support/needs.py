@@ -57,8 +57,13 @@ def native_core(*, at_work: bool = False) -> ModuleType:
 
 
 #: Further servers, used where somebody has them: name -> the environment variable that names the program, and what it
-#: is called on PATH, or in ``.servers/`` of the checkout, without it. ``make newer-redis`` puts the second there.
-OTHERS = {"valkey": ("MILLSTREAM_VALKEY", "valkey-server"), "redis8": ("MILLSTREAM_REDIS8", "redis-server-8")}
+#: is called on PATH, or in ``.servers/`` of the checkout, without it; ``make newer-redis`` and ``make
+#: older-redis`` put the second and the third there.
+OTHERS = {
+    "valkey": ("MILLSTREAM_VALKEY", "valkey-server"),
+    "redis8": ("MILLSTREAM_REDIS8", "redis-server-8"),
+    "redis6": ("MILLSTREAM_REDIS6", "redis-server-6"),
+}
 SERVERS = Path(__file__).parents[2] / ".servers"
 
 
@@ -72,7 +77,7 @@ def found(name: str) -> str | None:
 def other(name: str) -> str:
     """The full path of a server in :data:`OTHERS`, or the test is skipped.
 
-    Under CI too: what CI runs on, a fresh Debian 12, has neither without another package source.
+    Under CI too: what CI runs on, a fresh Debian 12, has none without another source of packages.
     """
     path = found(name)
     if path is None:

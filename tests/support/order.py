@@ -31,12 +31,22 @@ SLOW = (
     "tests/worker/process/test_processes.py",
     "tests/faults/test_faults.py",
     "tests/server/load/test_kills.py",
+    "tests/console/web/test_browser.py",
+    "tests/console/top/test_app.py",
+    "tests/upgrade/test_rolling.py",
+    "tests/node/test_crash.py",
+    "tests/worker/registry/test_registry.py",
+    "tests/architecture/test_installing.py",
     "tests/conformance/test_transcripts.py",
     "tests/engine/test_machine.py",
-    "tests/upgrade/test_rolling.py",
-    "tests/server/disk/test_rewrite.py",
+    "tests/server/load/test_soak.py",
+    "tests/docs/test_tutorial.py",
+    "tests/server/disk/test_full_disk.py",
+    "tests/client/test_sentinel.py",
+    "tests/deploy/test_running.py",
+    "tests/worker/test_failures_told.py",
 )
-"""Files that take long for the number of their tests, by processor time. Begun last, they would run alone."""
+"""Files that take ten seconds or more for few tests, the longest first. Begun last, they would run alone."""
 
 
 @cache

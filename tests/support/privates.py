@@ -16,7 +16,7 @@ def private_names(source: Iterable[Module]) -> frozenset[str]:
     """Every private attribute, function, class and constant that the source defines, but for :data:`NOT_OURS`."""
     found = set()
     for module in source:
-        for node in ast.walk(module.tree):
+        for node in module.nodes:
             if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
                 found.add(node.name)
             elif isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store):
@@ -32,9 +32,9 @@ def reads(module: Module, names: frozenset[str]) -> list[str]:
     A class of the module's own may have a private attribute of the same name; what derives from a class of ours may
     use what it inherits.
     """
-    own = {node.attr for node in ast.walk(module.tree) if isinstance(node, ast.Attribute) and _is_self(node.value)}
+    own = {node.attr for node in module.nodes if isinstance(node, ast.Attribute) and _is_self(node.value)}
     found = set()
-    for node in ast.walk(module.tree):
+    for node in module.nodes:
         if isinstance(node, ast.Attribute) and not _is_self(node.value) and node.attr not in own:
             found.add(node.attr)
         elif isinstance(node, ast.ImportFrom) and (node.module or "").startswith("millstream"):
@@ -47,7 +47,7 @@ def reads(module: Module, names: frozenset[str]) -> list[str]:
 def replaced_limits(module: Module) -> list[str]:
     """Constants of other modules that a module of the tests replaces, as "file: NAME"."""
     found = set()
-    for node in ast.walk(module.tree):
+    for node in module.nodes:
         if isinstance(node, ast.Call):
             found.update(_replaced(node))
         elif isinstance(node, ast.Assign):

@@ -31,6 +31,7 @@ class ServerProcess:
         self.url = f"redis://127.0.0.1:{port}/0"
         self.log = log
         self.process: subprocess.Popen[bytes] | None = None
+        self.settings: dict[str, str] = {}
 
     def start(self, seconds: float = DEADLINE) -> "ServerProcess":
         """Start, and return when it answers PING.
@@ -73,6 +74,21 @@ class ServerProcess:
         options.setdefault("socket_timeout", 30)
         client: redis.Redis = redis.Redis.from_url(self.url, **options)
         return client
+
+    def as_new(self) -> "ServerProcess":
+        """Without the keys, the users and the settings that earlier tests left behind; for a server that they share.
+
+        A user of another file's test once let a wrong password in.
+        """
+        with self.client(decode_responses=True) as client:
+            _, users, settings = client.pipeline(transaction=False).flushall().acl_users().config_get().execute()
+            if others := [user for user in users if user != "default"]:
+                client.acl_deluser(*others)
+            self.settings = self.settings or settings
+            for name in settings.keys() & self.settings.keys():
+                if settings[name] != self.settings[name]:
+                    client.config_set(name, self.settings[name])
+        return self
 
     def release(self) -> tuple[int, ...]:
         """The version of Redis that it says it is: comparisons allow what later ones do otherwise."""

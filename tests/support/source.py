@@ -54,6 +54,11 @@ class Module:
         """Its syntax tree."""
         return ast.parse(self.text, str(self.path))
 
+    @cached_property
+    def nodes(self) -> list[ast.AST]:
+        """Every node of the tree; the rules go over all of them again and again."""
+        return list(ast.walk(self.tree))
+
     @property
     def part(self) -> str:
         """Which part of millstream it belongs to: ``engine``, ``errors``; empty for the package itself."""
@@ -63,7 +68,7 @@ class Module:
     def imports(self) -> list[Import]:
         """Everything imported anywhere in it: at the top, inside functions, for type checking, by literal name."""
         found = []
-        for node in ast.walk(self.tree):
+        for node in self.nodes:
             if isinstance(node, ast.Import):
                 found += [Import(alias.name, node.lineno) for alias in node.names]
             elif isinstance(node, ast.ImportFrom):
@@ -87,7 +92,7 @@ class Module:
     @cached_property
     def calls(self) -> list[tuple[str, ast.Call]]:
         """Every call, with the dotted name of what is called."""
-        return [(called(node), node) for node in ast.walk(self.tree) if isinstance(node, ast.Call)]
+        return [(called(node), node) for node in self.nodes if isinstance(node, ast.Call)]
 
     @cached_property
     def comments(self) -> list[tuple[int, str]]:
@@ -120,6 +125,6 @@ def modules(base: Path) -> list[Module]:
 
 def functions(module: Module) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef]:
     """Every function and method of a module."""
-    for node in ast.walk(module.tree):
+    for node in module.nodes:
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             yield node

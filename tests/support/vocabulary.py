@@ -49,14 +49,14 @@ _PROSE = re.compile(r"[A-Za-z]+")
 
 def forbidden_names(module: Module) -> Iterator[tuple[str, str]]:
     """Words in what a module's author named: modules, classes, functions, arguments, variables, attributes."""
-    for name in {*_named(module.tree), *module.name.split(".")}:
+    for name in {*_named(module), *module.name.split(".")}:
         for word in _NAME.findall(name):
             if word.lower() in WORDS or word.lower() in NAMES_ONLY:
                 yield word.lower(), f"{module.place}: {name}"
 
 
-def _named(tree: ast.Module) -> Iterator[str]:
-    for node in ast.walk(tree):
+def _named(module: Module) -> Iterator[str]:
+    for node in module.nodes:
         if isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
             yield node.name
         elif isinstance(node, ast.Name):
@@ -79,9 +79,10 @@ def forbidden_prose(place: str, text: str) -> Iterator[tuple[str, str]]:
 
 def texts(module: Module) -> Iterator[str]:
     """What a module says to people: its comments, docstrings, and the texts in its code."""
-    for _, comment in module.comments:
-        yield comment
-    for node in ast.walk(module.tree):
+    if any(forbidden_prose(module.place, module.text)):  # few have such a word; to take all apart takes seconds
+        for _, comment in module.comments:
+            yield comment
+    for node in module.nodes:
         if isinstance(node, ast.Constant) and isinstance(node.value, str | bytes):
             yield node.value if isinstance(node.value, str) else node.value.decode("latin-1")
 

@@ -43,9 +43,7 @@ def valkey_process(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerP
 def server(request: pytest.FixtureRequest) -> ServerProcess:
     """A server with nothing in it, each kind in turn."""
     found: ServerProcess = request.getfixturevalue(f"{request.param}_process")
-    with found.client() as client:
-        client.flushall()
-    return found
+    return found.as_new()
 
 
 @pytest.fixture

@@ -69,7 +69,7 @@ def write(folder: Path, force: bool) -> None:
     """Write all files below DIR, which is made if it is not there: DIR/grafana and DIR/prometheus.
 
     A file that is there and is the same is left as it is. One that says something else may have been changed by
-    somebody: nothing is written then, unless --force.
+    somebody: nothing is written then, unless --force. Nor is where one is a symbolic link, with --force or without.
 
     \b
     Examples:

@@ -13,7 +13,8 @@ import contextlib
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, ClassVar, TypeAlias
 
-from hiredis import pack_command
+from hiredis import Reader, pack_command
+from redis._parsers import hiredis as hiredis_parsers
 from redis.exceptions import (
     AuthenticationError,
     BusyLoadingError,
@@ -79,6 +80,9 @@ def passes(error: Exception) -> bool:
 #: Seconds until a driver is cancelled again: redis-py sends by asyncio.wait_for where there is a ``socket_timeout``,
 #: and that of Python 3.11 forgets a cancellation that comes together with the result.
 _AGAIN = 0.05
+
+#: What redis-py's parser has hiredis say where no whole reply has come.
+_NOTHING: Any = getattr(hiredis_parsers, "NOT_ENOUGH_DATA", None)
 
 #: Seconds without a word after which a connection may have been closed behind our back.
 _IDLE = 0.5
@@ -230,7 +234,7 @@ class Line:
         self._written = True
         await connection.send_packed_command(b"".join([asked[0] for asked in sent]))
         for _, count, future, _, _ in sent:
-            self._answer(future, [await _reply(connection) for _ in range(count)])
+            self._answer(future, await _replies(connection, count))
         self._used_at = asyncio.get_running_loop().time()
 
     def _was_closed(self) -> bool:
@@ -298,6 +302,39 @@ def _pack(command: Command) -> bytes:
         what = f"; {strange[0]!r} is a {type(strange[0]).__name__}" if strange else f": {error}"
         raise UsageError(f"{command[0]!r}: the words of a command are text, bytes and numbers{what}") from None
     return packed
+
+
+async def _replies(connection: Any, count: int) -> list[Reply]:
+    """So many replies: the first of those that have come as redis-py reads it, the others straight from its parser.
+
+    Args:
+        connection: redis-py's.
+        count: how many were asked for.
+    """
+    found: list[Reply] = []
+    while len(found) < count:
+        found.append(await _reply(connection))
+        _drain(connection, found, count)
+    return found
+
+
+def _drain(connection: Any, found: list[Reply], count: int) -> None:
+    """What has come already: to go through redis-py's coroutines for each takes longer than to read it.
+
+    Args:
+        connection: redis-py's; one whose parser is another than hiredis is left to it.
+        found: gets it.
+        count: most that may be in there.
+    """
+    reader = getattr(getattr(connection, "_parser", None), "_reader", None)
+    if not isinstance(reader, Reader) or _NOTHING is None:
+        return
+    gets = reader.gets
+    while len(found) < count and (reply := gets(False)) is not _NOTHING:
+        first = reply[0] if isinstance(reply, list) and reply else reply
+        if isinstance(first, RedisConnectionError):  # LOADING and the like, which redis-py raises
+            raise first
+        found.append(reply)
 
 
 async def _reply(connection: Any) -> Reply:

@@ -3,6 +3,9 @@
 #: The highest id there can be; "(" before it is an error and not an empty range.
 LAST = b"%d-%d" % (2**64 - 1, 2**64 - 1)
 
+FIRST_TIME = 10**12
+"""Milliseconds of an id below which it is a producer's number and no time: of 2001, before there were streams."""
+
 
 def behind(entry: bytes) -> str | None:
     """Where the next page begins after the one that ended with this entry; None where no id is left."""

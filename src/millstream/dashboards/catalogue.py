@@ -1,5 +1,6 @@
 """The files there are: what each is called, what it is for, its text, and writing them all."""
 
+import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
@@ -23,9 +24,9 @@ class NoFileError(MillstreamError):
 
 
 class FileThereError(MillstreamError):
-    """A file is there and says something else than it would; nothing was written.
+    """A file is there and says something else than it would, or is a symbolic link; nothing was written.
 
-    What to do: keep your file, or give --force to have it written anew.
+    What to do: keep your file, or give --force to have it written anew; remove a link.
     """
 
     exit_code: ClassVar[int] = 5
@@ -92,10 +93,15 @@ def write_all(folder: Path, *, force: bool) -> list[Path]:
         force: replace files that say something else; without it nothing is written where there is one.
 
     Raises:
-        FileThereError: a file is there that somebody may have changed.
+        FileThereError: a file is there that somebody may have changed, or a link, whose other end is none of ours.
         OSError: a file cannot be read or written.
     """
     texts = {folder / each.file: each.text().encode() for each in FILES}
+    if links := sorted({str(place) for path in texts for place in (path, path.parent) if place.is_symlink()}):
+        raise FileThereError(
+            f"{', '.join(links)}: a symbolic link, and what it leads to may be anything, so nothing was written; "
+            "remove it, or use another folder"
+        )
     there = {path: path.read_bytes() if path.exists() else None for path in texts}
     changed = [path for path, text in texts.items() if there[path] not in (None, text)]
     if changed and not force:
@@ -106,5 +112,10 @@ def write_all(folder: Path, *, force: bool) -> list[Path]:
     wanted = [path for path, text in texts.items() if there[path] != text]
     for path in wanted:
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(texts[path])
+        with open(path, "wb", opener=_no_link) as file:
+            file.write(texts[path])
     return wanted
+
+
+def _no_link(path: str, flags: int) -> int:
+    return os.open(path, flags | os.O_NOFOLLOW, 0o666)  # one that was put there meanwhile

@@ -146,7 +146,7 @@ def _table_of(value: object, table: "Callable[..., Any]") -> object:
 
 
 def _flatten(value: list[Any], shape: bytearray, leaves: list[Any]) -> None:
-    """Two bytes for an array: its size, and 0x8000 if there are arrays in it; then two for each item that is none."""
+    """Two bytes for an array: its size, and 0x8000 if there are arrays in it; then two for each other item."""
     is_deep = any(isinstance(item, list) for item in value)
     shape += (len(value) | is_deep << 15).to_bytes(2, "big")
     for item in value:

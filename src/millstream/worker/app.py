@@ -143,6 +143,9 @@ class App(Registering, Publishing):
             self.check_slots()
         line, private, guard = self._shared(), open_line(self.url), asyncio.Lock()
         self._private = private
+        for subscription in self._subscriptions:
+            for own in subscription.middlewares:
+                own.connects(self.url)
         shared = Shared(self.url, line, private, guard, IsolationGate(), self._clock, self.middlewares)
         self._loops = [
             SubscriberLoop(

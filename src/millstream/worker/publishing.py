@@ -182,7 +182,7 @@ class Publishing:
                 "call it in a thread (`await asyncio.to_thread(app.publish_sync, ...)`)"
             )
         publication, how = Publication(stream, content, headers), How(trimming(maxlen, minid), idempotent, retry)
-        return self._background.run(self.url, lambda sender: self._publish(sender, publication, how))
+        return self._background.run(self._connecting(), lambda sender: self._publish(sender, publication, how))
 
     async def _publish(self, sender: Sender, publication: Publication, how: How) -> str:
         if how.idempotent is not None:
@@ -279,8 +279,15 @@ class Publishing:
         if loop not in self._senders:
             for ended in [one for one in list(self._senders) if one.is_closed()]:
                 self._senders.pop(ended, None)  # it hung up with its loop
-            self._senders[loop] = Sender(self.url)
+            self._senders[loop] = Sender(self._connecting())
         return self._senders[loop]
+
+    def _connecting(self) -> str:
+        """The server's URL, told to the middlewares."""
+        url = self.url
+        for one in self.middlewares:
+            one.connects(url)
+        return url
 
     def _shared(self) -> Line:
         return self._sending().line

@@ -187,7 +187,7 @@ def test_what_is_kept_for_an_undo_is_read_back(held: list[HeldEntry]) -> None:
      zlib.compress(b'[["1-0", "c", 0, 0]]')[:-2]],
 )  # fmt: skip
 def test_what_somebody_else_wrote_there_is_refused(data: bytes) -> None:
-    """A list that is none, is deep, or huge once unpacked, ends nothing and puts nothing back."""
+    """Something that is no list, is deep, or huge once unpacked, ends nothing and puts nothing back."""
     assert unpacked(data) is None
 
 

@@ -134,6 +134,38 @@ async def test_a_change_is_previewed_made_written_down_and_undone(data: ServerTh
         await screen.shows("live")
 
 
+@pytest.mark.parametrize("key", ["x", "ctrl+c"])
+async def test_a_change_is_broken_off_between_two_parts(
+    data: ServerThread, orders: redis.Redis, capsys: pytest.CaptureFixture[str], key: str
+) -> None:
+    """By x, or by leaving amid it: what was done is whole and written down, and whoever leaves is told where."""
+    (_, letter) = orders.xrange("orders:dead")[0]
+    for number in range(6, 10):
+        orders.xadd("orders:dead", letter, id=f"{number}-0")
+    async with terminal(data.url, "letters orders:dead", size=LARGE, changes=True) as screen:
+        await screen.shows("THE NEWEST LETTERS")
+        await screen.press("end", "a")
+        await screen.shows("dead retry")
+        await screen.press("enter")
+        await screen.shows("at most a second")
+        await screen.press(*["backspace"] * 4, *"5-0 6-0 7-0 8-0 9-0", "tab", "tab", "tab")
+        await screen.type("1")
+        await screen.shows("y does it", "--rate 1")
+        await screen.press("y")
+        await screen.shows("of 5 entries", "break it off")
+        await aeventually(lambda: orders.xlen("orders") > 10, what="a letter is put back")
+        await screen.press(key)
+        if key == "x":
+            await screen.shows("Not all of it was done", "In the audit stream as")
+    put_back = orders.xlen("orders") - 10
+    assert 0 < put_back < 5
+    assert orders.xlen("orders:dead") == 5 - put_back
+    ((_, written),) = orders.xrange("millstream:audit")
+    assert (written[b"action"], int(written[b"done"])) == (b"dead retry", put_back)
+    said = "A change was under way and was broken off: `millstream audit ls` shows"
+    assert (said in capsys.readouterr().err) == (key == "ctrl+c")
+
+
 async def test_what_moved_since_its_preview_is_not_changed(data: ServerThread, orders: redis.Redis) -> None:
     """It shows what would happen now instead."""
     async with terminal(data.url, "group orders billing", size=LARGE, changes=True) as screen:
@@ -146,6 +178,36 @@ async def test_what_moved_since_its_preview_is_not_changed(data: ServerThread, o
         await screen.press("y")
         await screen.shows("has moved meanwhile")
         assert len(orders.xinfo_groups("orders")) == 1
+
+
+async def test_many_findings_leave_room_for_the_streams(data: ServerThread, orders: redis.Redis) -> None:
+    """A row for each kind in a quarter of the screen at most; all of them, with what helps, are a key away."""
+    for number in range(15):
+        orders.xgroup_create("orders", f"g{number}", id="0")
+    orders.xclaim("orders", "billing", "web-1", 0, ["1-0"], retrycount=9)
+    async with terminal(data.url) as screen:
+        text = await screen.shows("NEEDS A PERSON", "STREAMS AND GROUPS", "15 times: entries wait")
+        lines = text.splitlines()
+        first, last = (next(n for n, line in enumerate(lines) if title in line) for title in ("NEEDS", "STREAMS AND"))
+        assert (last - first <= 7, "orders" in lines[last + 2]) == (True, True), text  # a blank line is between
+        at = next(line for line in lines[first:last] if "what helps: Enter here" in line)
+        assert at == lines[last - 2]
+        await screen.open("findings", "overview > findings", "lag 10; lag at least 10")
+    async with terminal(data.url, "findings", size=LARGE) as screen:
+        await screen.shows("g9 on orders", "$ millstream run MODULE:APP")
+
+
+async def test_what_is_ticked_is_chosen(data: ServerThread, orders: redis.Redis) -> None:
+    """As on the page: all pending entries that are gone from the stream, in the shell's words."""
+    orders.xtrim("orders", minid="3-0", approximate=False)
+    async with terminal(data.url, "group orders billing", size=LARGE, changes=True) as screen:
+        await screen.shows("what is the matter".upper(), "pending ack orders billing --gone")
+        await screen.press("home", "a")
+        await screen.shows("pending ack")
+        await screen.press("down", "enter")
+        await screen.shows("only what is trimmed or deleted from the stream")
+        await screen.press("tab", "tab", "space", "enter")
+        await screen.shows("Acknowledge 2 entries pending", "$ millstream pending ack orders billing --gone")
 
 
 async def test_a_wrong_word_is_said_so(data: ServerThread, orders: redis.Redis) -> None:

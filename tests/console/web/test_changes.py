@@ -1,5 +1,6 @@
 """Changes through the pages: previewed, confirmed, made once, written down; refused where they may not be."""
 
+import html
 import re
 from collections.abc import Iterator
 from urllib.parse import urlencode
@@ -78,6 +79,48 @@ def test_what_moved_since_its_preview_is_not_changed(changing: ConsoleThread, he
         again = confirm(changing, {"do": "group rm", "key": "s", "group": "g", "digest": digest})
         assert "has moved meanwhile" in again.text
         assert len(held.xinfo_groups("s")) == 1
+
+
+@pytest.mark.parametrize("to", ["1-0", "-3", "start", "0"])
+def test_a_busy_group_is_rewound_in_one_go_where_that_is_ticked(
+    changing: ConsoleThread, held: redis.Redis, to: str
+) -> None:
+    """To the place that was shown, however far the group has read on and the stream has grown meanwhile."""
+    words = {"do": "group rewind", "key": "s", "group": "g", "to": to}
+    plain = changing.ask(f"/change?{urlencode(words)}").text
+    links = dict(
+        re.findall(r'<a href="([^"]+)">(Preview it even if the group moves|a pause of its workers)</a>', plain)
+    )
+    anyway, pause = (html.unescape(each) for each in links)
+    assert "Let no worker run anything" in changing.ask(pause).text
+    page = changing.ask(anyway)
+    assert "what it was delivered meanwhile is delivered again as well" in page.text
+    assert "--even-if-moved</code>" in page.text
+    inside = page.text.partition('<form class="confirm"')[2]
+    shown = dict(re.findall(r'<input type="hidden" name="([^"]*)" value="([^"]*)">', inside))
+    held.xadd("s", {"n": 11}, id="11-0")
+    held.xreadgroup("g", "c2", {"s": ">"}, count=3)
+    assert "Done" in confirm(changing, shown).text
+    place = {"1-0": b"1-0", "-3": b"1-0"}.get(to, b"0-0")
+    assert held.xinfo_groups("s")[0]["last-delivered-id"] == place
+
+
+def test_entries_that_are_gone_are_chosen_by_a_tick(changing: ConsoleThread, held: redis.Redis) -> None:
+    """On the group's page, which lists them as well; what is there stays pending."""
+    held.xtrim("s", minid="3-0", approximate=False)
+    page = changing.ask("/group?key=s&group=g").text
+    assert "only what is trimmed or deleted from the stream" in page
+    assert re.search(r'href="/change\?do=pending[^"]*gone=1[^"]*">Preview what helps', page)
+    listed = changing.ask("/group.json?key=s&group=g&gone=1").facts
+    assert [one["id"] for one in listed["pending_list"]] == ["1-0", "2-0"]
+    words = {"do": "pending ack", "key": "s", "group": "g", "gone": "1"}
+    facts = preview(changing, words).facts
+    assert facts["question"] == "Acknowledge 2 entries pending in 'g' of 's'?"
+    assert "cannot be pending again" in facts["undo_note"]
+    assert "Done" in confirm(changing, words | {"digest": facts["digest"]}).text
+    assert [row["message_id"] for row in held.xpending_range("s", "g", "-", "+", 9)] == [b"3-0", b"4-0"]
+    both = preview(changing, {**words, "ids": "3-0"})
+    assert (both.status, "not both" in both.text) == (403, True)
 
 
 def test_a_read_only_console_changes_nothing(console: ConsoleThread, held: redis.Redis) -> None:

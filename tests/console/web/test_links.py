@@ -39,7 +39,7 @@ def test_a_name_comes_back_from_a_form(name: str) -> None:
 
 
 def test_what_is_no_address_is_said_so() -> None:
-    """Too many words, and base64 that is none."""
+    """Too many words, and invalid base64."""
     with pytest.raises(AddressError, match="at most 80"):
         words_of(b"&".join(b"a=1" for _ in range(81)))
     with pytest.raises(AddressError, match="key64 is no base64"):
@@ -50,3 +50,10 @@ def test_a_twin_is_beside_its_page() -> None:
     """With the same query; the overview has a name there."""
     assert twin("/", "") == "/overview.json"
     assert twin("/group", "key=a&group=%FF") == "/group.json?key=a&group=%FF"
+
+
+def test_half_a_character_is_an_address_too() -> None:
+    """JSON in a record that somebody forged may hold one: the page is shown, and its link leads nowhere."""
+    found = words_of(urlsplit(address("/worker", {"id": "\ud800"})).query.encode())
+    assert found == {"id": "\\ud800"}
+    assert form_word("id", "\ud800")[0] == "id64"

@@ -186,15 +186,29 @@ def test_the_twins_keep_their_shape(console: ConsoleThread, client: redis.Redis)
 def test_the_overview_does_not_call_good_what_it_marks(console: ConsoleThread, client: redis.Redis) -> None:
     """A group far behind whose consumer is at work needs nobody yet, but all is not well either."""
     assert "Nothing needs a person" in console.ask("/").text
-    for ms in range(1, 40):
+    first = 10**12
+    for ms in range(first, first + 40):
         client.xadd("far", {"n": 1}, id=f"{ms}-1")
     client.xgroup_create("far", "g", id="0")
     client.xreadgroup("g", "c", {"far": ">"}, count=1)
-    client.xack("far", "g", "1-1")
+    client.xack("far", "g", f"{first}-1")
     console.forget()
     text = console.ask("/").text
     assert "Nothing is stuck, but 1 group has entries that wait" in text
     assert "Nothing needs a person" not in text
+
+
+def test_findings_of_one_kind_are_one_row(console: ConsoleThread, client: redis.Redis) -> None:
+    """Of twelve groups that nobody reads: what helps them all is there once, the others below it when asked for."""
+    client.xadd("s", {"n": 1})
+    for number in range(12):
+        client.xgroup_create("s", f"g{number:02}", id="0")
+    console.forget()
+    text = console.ask("/").text
+    assert "12 things need a person" in text
+    assert (text.count("millstream run MODULE:APP</code>"), text.count(">11 more of this kind<")) == (1, 1)
+    assert all(f">g{number:02} on s</a>: entries wait" in text for number in range(12))
+    assert len(console.ask("/overview.json").facts["findings"]) == 12
 
 
 def test_what_is_not_there_is_said_so(console: ConsoleThread, client: redis.Redis) -> None:

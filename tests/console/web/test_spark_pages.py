@@ -1,6 +1,7 @@
 """The pages about Spark: queries as their drivers tell of them, where they stand beside groups, and the archive."""
 
 import json
+import time
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -43,6 +44,31 @@ def test_queries_are_shown_the_lost_ones_first(console: ConsoleThread, client: r
     found = console.ask("/spark.json").facts["queries"]
     assert [(one["name"], one["state"]) for one in found] == [("windows", "gone"), ("lake", "running")]
     assert found[1]["phases"] == {"addBatch": 5}
+
+
+def test_a_lost_query_is_found_on_the_overview(console: ConsoleThread, client: redis.Redis) -> None:
+    """For a day, unless it runs again under its name; and one that ends no batch while entries wait."""
+    for ms in range(1, 4):
+        client.xadd("orders", {"n": ms}, id=f"{ms}-0")
+    now = time.time_ns() // 1_000_000
+    behind = [place("orders", "1-0", 1, 1)]
+    told(client, "q1", name="dead", state="failed", error="Bad: x", at_ms=now, places=behind)
+    told(client, "q2", name="killed", alive=False, at_ms=now - 60_000)
+    told(client, "q3", name="long ago", alive=False, at_ms=now - 2 * 86_400_000)
+    told(client, "q4", name="again", alive=False, at_ms=now)
+    told(client, "q5", name="again", at_ms=now)
+    told(client, "q6", name="still", at_ms=now - 400_000, places=behind)
+    told(client, "q7", name="has all", at_ms=now - 400_000, places=[place("orders", "3-0", 3, 3)])
+    told(client, "q8", name="slow", at_ms=now - 400_000, places=behind, recent=[[0, *[1] * 5], [200_000, *[1] * 5]])
+    console.forget()
+    found = [one for one in console.ask("/overview.json").facts["findings"] if one["query"] is not None]
+    assert [(one["code"], one["query"], one["level"]) for one in found] == [
+        ("lost-query", "q1", "problem"), ("lost-query", "q2", "problem"), ("still-query", "q6", "warning"),
+    ]  # fmt: skip
+    assert "spark show q1" in found[0]["remedy"]
+    text = console.ask("/").text
+    assert '<a href="/query?id=q1">query dead</a>' in text
+    assert "failed: Bad: x" in text
 
 
 def test_a_query_stands_on_one_axis_with_the_groups_of_its_stream(console: ConsoleThread, client: redis.Redis) -> None:
@@ -139,6 +165,17 @@ def test_an_archive_is_shown_beside_its_streams(data: ServerThread, archived: Pa
         (archived / "_manifest.json").write_text('{"format": 1}')
         console.forget()
         assert "damaged" in console.ask("/archive").text
+
+
+def test_a_stream_s_page_draws_how_far_it_is_archived(data: ServerThread, archived: Path) -> None:
+    """Beside its groups, on the same axis; a stream that is not archived has no such row."""
+    with ConsoleThread(data.url, archive=archived) as console:
+        with redis.Redis.from_url(data.url) as client:
+            client.xadd("other", {"n": 1})
+            client.xgroup_create("other", "billing", id="0")
+        page = console.ask("/stream?key=orders").text
+        assert "archive: 20 not archived" in page
+        assert "archive: " not in console.ask("/stream?key=other").text
 
 
 def test_without_an_archive_the_page_says_how_to_have_one(console: ConsoleThread, client: redis.Redis) -> None:

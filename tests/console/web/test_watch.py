@@ -76,6 +76,20 @@ async def test_somebody_who_goes_away_takes_the_reading_from_nobody(data: Server
     await watch.close()
 
 
+async def test_an_answer_of_another_shape_is_said_so(data: ServerThread) -> None:
+    """A server that is no Redis ends neither the page nor the terminal, and the next reading is made anew."""
+    watch = ServerWatch(ConsoleServer(data.url))
+
+    async def work(line: Line) -> object:
+        return (await line.call("PING"))["name"]
+
+    for _ in range(2):
+        with pytest.raises(MillstreamError, match=r"cannot be read \(TypeError: .*neither Redis nor Millstream"):
+            await watch.read("n", work)
+    assert (await watch.read("m", lambda line: line.call("PING"))).value == b"PONG"
+    await watch.close()
+
+
 async def test_readings_take_no_more_than_their_share(data: ServerThread, monkeypatch: pytest.MonkeyPatch) -> None:
     """The longer they take, all together, the seldomer they are; no question makes another seldom for ever."""
     watch = ServerWatch(ConsoleServer(data.url))

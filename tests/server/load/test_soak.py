@@ -228,7 +228,7 @@ def judge_living(server: ServerProcess) -> None:
 
 def test_some_seconds_under_load_and_faults(tmp_path: Path) -> None:
     """Bar C9, briefly: every kind of fault, then all is in order; after a kill too."""
-    lives(tmp_path / "life", 1, 9)
+    lives(tmp_path / "life", 1, 6)
 
 
 @pytest.mark.long

@@ -107,7 +107,6 @@ def test_the_command_archives_and_trims(
         (["s", "--keep", "99999999999999d"], "--keep '99999999999999d': it must not be longer than a hundred"),
         (["s", "--batch", "0"], "must be greater than 0"),
         (["s", "--every", "nan"], "--every 'nan': it must be a length of time such as"),
-        (["nope", "--once"], "stream 'nope' does not exist on the server"),
     ],
 )
 def test_a_command_line_that_cannot_be_meant(
@@ -118,6 +117,13 @@ def test_a_command_line_that_cannot_be_meant(
     assert (done.exit_code, done.stdout) == (2, "")
     assert done.stderr.startswith("millstream archive: ")
     assert told in done.stderr
+
+
+def test_a_stream_that_does_not_exist(real_redis: ServerProcess, spark: "SparkSession", tmp_path: Path) -> None:
+    """Exit code 4, as of every command that is given a name of nothing."""
+    done = CliRunner().invoke(main, ["archive", real_redis.url, "nope", "--once", "--to", str(tmp_path / "a")])
+    assert (done.exit_code, done.stdout) == (4, "")
+    assert "stream 'nope' does not exist on the server" in done.stderr
 
 
 @pytest.mark.parametrize("to", ["s3://bucket/x", "s3:/bucket/x", "hdfs://n:9000/x", "file://elsewhere/x", " "])

@@ -58,6 +58,7 @@ def server(request: pytest.FixtureRequest, certificates: Certificates, tmp_path:
         yield made
 
 
+@pytest.mark.either_server
 def test_a_query_reads_and_writes(server: ServerProcess, spark: "SparkSession", tmp_path: Path) -> None:
     """By two tasks, in several batches, with its group: each entry is copied once; a batch read shows the same rows."""
     with server.client(decode_responses=True) as client:
@@ -82,6 +83,7 @@ def test_a_query_reads_and_writes(server: ServerProcess, spark: "SparkSession", 
         assert {row.id: row.fields for row in table.collect()} == dict(client.xrange("s"))
 
 
+@pytest.mark.either_server
 def test_a_certificate_that_is_wrong_or_missing_is_told(
     server: ServerProcess, certificates: Certificates, reading: Callable[..., "DataFrame"]
 ) -> None:

@@ -3,6 +3,7 @@
 import json
 from typing import Any
 
+import pytest
 from pyspark.sql.streaming.listener import StreamingQueryProgress
 
 from millstream.spark.monitoring import progress, store
@@ -28,7 +29,7 @@ def report(sources: dict[str, dict[str, Any]], **more: Any) -> StreamingQueryPro
 
 
 def test_a_batch_is_told_by_phase_rate_and_place() -> None:
-    """The longest phase first and without their sum; a rate that is none is not told; lag is what was added since."""
+    """The longest phase first and without their sum; an invalid rate is not told; lag is what was added since."""
     told = progress.figures(report({"orders": {"id": "5-0", "n": 12, "latest": 15}}))
     assert list(told["phases"].items()) == [("addBatch", 200), ("walCommit", 90)]
     assert (told["rows"], told["input_rows_per_second"], told["rows_per_second"], told["lag"]) == (5, 1.2, None, 3)
@@ -84,3 +85,10 @@ def test_a_field_fits_only_what_a_driver_writes() -> None:
         ("recent", [[1] * 6] * 101),
     ]:
         assert (name, fits(name, value)) == (name, False)
+
+
+def test_a_record_of_somebody_else_is_told_of_once(caplog: pytest.LogCaptureFixture) -> None:
+    """The console reads all of them every second: a line each time would fill its log."""
+    forged = b'{"id": "forged by test_progress"}'
+    assert [store.query_facts(forged) for _ in range(3)] == [None] * 3
+    assert [record.getMessage().count("is passed over") for record in caplog.records] == [1]

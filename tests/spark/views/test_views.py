@@ -176,6 +176,7 @@ def test_every_view_has_its_reader() -> None:
     assert set(COLUMNS) == set(reader.READERS) == set(VIEWS)
 
 
+@pytest.mark.either_server
 def test_sql_answers_as_a_table_and_as_json(server: ServerProcess, spark: "SparkSession") -> None:
     """The question of the docs, and an error that names what is wrong."""
     assert spark is not None  # the command takes the session that is there

@@ -31,14 +31,6 @@ WITH_IDS = RowLayout("out", has_id=True, fields=("n",))
 
 
 @pytest.fixture
-def both_client(both: ServerProcess) -> Iterator[redis.Redis]:
-    """A client of either server, emptied."""
-    with both.client(decode_responses=True) as made:
-        made.flushall()
-        yield made
-
-
-@pytest.fixture
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
     """Pieces of three rows, so that there are many steps."""
     monkeypatch.setattr(staging, "PIECE_ROWS", 3)

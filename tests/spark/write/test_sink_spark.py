@@ -2,7 +2,7 @@
 
 import os
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,14 +21,6 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.spark, pytest.mark.realserver]
 
 Reading = Callable[..., "DataFrame"]
-
-
-@pytest.fixture
-def both_client(both: ServerProcess) -> Iterator[redis.Redis]:
-    """A client of either server, emptied."""
-    with both.client(decode_responses=True) as made:
-        made.flushall()
-        yield made
 
 
 def write(frame: "DataFrame", url: str, **options: str) -> None:
@@ -71,6 +63,7 @@ VALUES = """
 """
 
 
+@pytest.mark.either_server
 def test_every_type_comes_back(
     both: ServerProcess, both_client: redis.Redis, spark: "SparkSession", reading: Reading
 ) -> None:

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
 import redis
@@ -14,7 +15,7 @@ from opentelemetry.trace import SpanKind, StatusCode
 
 from millstream import App, Message, Nack, Reject, Retry, StreamSub
 from millstream.worker.handlers.message import PayloadError
-from millstream.worker.middlewares.tracing import Tracing
+from millstream.worker.middlewares.tracing import Tracing, server_of
 from support.groups import all_done
 from support.servers import ServerProcess
 from support.waiting import aeventually
@@ -105,6 +106,46 @@ async def test_a_run_is_the_child_of_its_publish_through_the_envelope(
         "messaging.message.id": entry,
         "messaging.message.delivery_attempt": 1,
     }.items() <= dict(process.attributes).items()
+    place = urlsplit(server.url)
+    for span in exporter.get_finished_spans():
+        known = dict(span.attributes or {})
+        assert (known["server.address"], known["server.port"]) == (place.hostname, place.port), span.name
+
+
+@pytest.mark.parametrize(
+    ("url", "known"),
+    [
+        ("redis://u:p%40@host:7000/1", ("host", 7000)),
+        ("rediss://[::1]/0", ("::1", 6379)),
+        ("redis:///0", ("localhost", 6379)),
+        ("redis+cluster://one:7001,two:7002", ("one", 7001)),
+        ("unix:///run/m.sock?db=1", ("/run/m.sock", None)),
+        ("redis+sentinel://s:26379/main", (None, None)),
+        ("memory://", (None, None)),
+    ],
+)
+def test_a_span_names_the_server_without_secrets(url: str, known: tuple[str | None, int | None]) -> None:
+    """As the conventions have it: host and port, or the path of a socket."""
+    found = server_of(url)
+    assert (found.get("server.address"), found.get("server.port")) == known
+
+
+async def test_spans_of_two_traces_are_two_although_their_ids_are_one(
+    server: ServerProcess, client: redis.Redis, tracing: Tracing, exporter: InMemorySpanExporter
+) -> None:
+    """A span's id is its own within its trace only: a read of both is linked to both, and once to each."""
+    for trace in ("1", "2", "1"):
+        client.xadd("s", {"x": "1", "traceparent": f"00-{trace * 32}-{'7' * 16}-01"})
+    app = App(server.url, middlewares=[tracing])
+
+    @app.subscriber(StreamSub("s", group="g"), batch=True)
+    async def handle(x: list[int]) -> None:
+        pass
+
+    async with app.running():
+        await aeventually(lambda: of(exporter, "receive"))
+    receive = of(exporter, "receive")[0]
+    assert sorted(f"{link.context.trace_id:x}"[0] for link in receive.links) == ["1", "2"]
 
 
 async def test_plain_entries_stay_plain_and_failures_are_told(

@@ -205,18 +205,24 @@ async def test_metrics_count_what_happened_and_leave_out_what_is_not_known(
         go.set()
 
 
+SINCE = 10**12
+"""Of the ids below, so that they are times."""
+
+
 @pytest.fixture
 def behind(client: redis.Redis) -> int:
     """A stream ``far`` whose group ``h`` is paused and behind; how many entries are pending and nobody's."""
-    for ms in (1000, 2000, 3000, 4000):
+    for ms in range(SINCE + 1000, SINCE + 5000, 1000):
         client.xadd("far", {"x": ms}, id=f"{ms}-1")
     client.xgroup_create("far", "h", "0")
     client.xreadgroup("h", "elsewhere", {"far": ">"}, count=2)
     client.xgroup_createconsumer("far", "h", b"\xff")
-    client.xdel("far", "3000-1")  # a gap ahead of the group: how many are left cannot be told from the counters
+    client.xdel(
+        "far", f"{SINCE + 3000}-1"
+    )  # a gap ahead of the group: how many are left cannot be told from the counters
     client.hset(protocol.CONTROL, protocol.pause_field("far", "h"), "{}")
     try:
-        return int(client.execute_command("XNACK", "far", "h", "FAIL", "IDS", 1, "1000-1"))
+        return int(client.execute_command("XNACK", "far", "h", "FAIL", "IDS", 1, f"{SINCE + 1000}-1"))
     except redis.ResponseError:
         return 0  # a server without XNACK: every pending entry has an owner
 
@@ -234,7 +240,7 @@ async def test_metrics_have_redis_exporters_names(server: ServerProcess, behind:
         assert {name: found[f"redis_stream_{name}", "far"] for name in _STREAM} == _STREAM
         assert found["redis_stream_radix_tree_keys", "far"] >= 1
         assert found["redis_stream_radix_tree_nodes", "far"] >= 1
-        assert found["redis_stream_group_last_delivered_id", "h"] == 2000
+        assert found["redis_stream_group_last_delivered_id", "h"] == SINCE + 2000
         assert found["redis_stream_group_entries_read", "h"] == 2
         assert found["redis_stream_group_messages_pending", "h"] == 2
         assert found["millstream_stream_group_unowned_messages", "h"] == behind
@@ -245,7 +251,7 @@ async def test_metrics_have_redis_exporters_names(server: ServerProcess, behind:
         pending, undelivered = (
             found[f"millstream_stream_group_oldest_{name}_age_seconds", "h"] for name in ("pending", "undelivered")
         )
-        assert 2.9 < pending - undelivered < 3.1  # 1000-1 and 4000-1; 3000-1 is gone
+        assert 2.9 < pending - undelivered < 3.1  # the first and the fourth; the third is gone
         _, text = await aget(port, "/metrics?consumers=off")
         assert "redis_stream_group_consumers{" in text
         assert "redis_stream_group_consumer_" not in text
@@ -254,14 +260,33 @@ async def test_metrics_have_redis_exporters_names(server: ServerProcess, behind:
         assert "on (series for each consumer, the default) or off" in text
 
 
+async def test_entries_whose_ids_are_no_times_have_no_age(server: ServerProcess, client: redis.Redis) -> None:
+    """Ids may be a producer's numbers: no sample, and not one of fifty years."""
+    for number in range(1, 4):
+        client.xadd("far", {"x": number}, id=f"{number}-0")
+    client.xgroup_create("far", "h", "0")
+    client.xreadgroup("h", "elsewhere", {"far": ">"}, count=2)
+    app = App(server.url)
+
+    @app.subscriber(StreamSub("far", group="h", min_idle_time=3_600_000))
+    async def far(x: int) -> None:
+        """Reads what is new."""
+
+    client.hset(protocol.CONTROL, protocol.pause_field("far", "h"), "{}")
+    async with watched(app) as port:
+        found = samples((await aget(port, "/metrics"))[1])
+    assert found["redis_stream_group_messages_pending", "h"] == 2
+    assert not [name for name, _ in found if "_age_seconds" in name]
+
+
 _STREAM = {
     "length": 3,
     "entries_added_total": 4,
     "groups": 1,
-    "first_entry_id": 1000,
-    "last_entry_id": 4000,
-    "last_generated_id": 4000,
-    "max_deleted_entry_id": 3000,
+    "first_entry_id": SINCE + 1000,
+    "last_entry_id": SINCE + 4000,
+    "last_generated_id": SINCE + 4000,
+    "max_deleted_entry_id": SINCE + 3000,
 }
 
 

@@ -100,6 +100,7 @@ def _settled_facts(client: redis.Redis) -> dict[str, Any] | None:
     return next((f for f in found if f["last_error"] and f["subscribers"][0]["running"] == 1), None)
 
 
+@pytest.mark.either_server
 async def test_an_idle_worker_sends_at_most_two_commands_a_second(server: ServerProcess, client: redis.Redis) -> None:
     """All in all, registry and control included, counted by the server between two beats."""
     app = App(server.url)

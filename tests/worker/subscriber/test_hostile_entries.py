@@ -47,7 +47,7 @@ HISTORIES = {
 async def test_a_hostile_history_does_not_stop_the_group(
     server: ServerProcess, client: redis.Redis, history: bytes
 ) -> None:
-    """An entry with a history that is none fails like any job: as often as allowed, then dead, its bytes intact."""
+    """An entry with an unreadable history fails like any job: as often as allowed, then dead, its bytes intact."""
     app, runs = App(server.url, registry=False), []
 
     @app.subscriber(StreamSub("s", group="g", min_idle_time=500), retry=TWO_TRIES)

@@ -277,6 +277,8 @@ def _result(output: Output, plan: "ChangePlan", outcome: "ChangeOutcome") -> Non
     tables = [Table("before_after", _TABLE, [(row.fact, row.before, row.after) for row in plan.table])]
     output.report(facts, tables if outcome.whole or output.form != "table" else [])
     say_rest(output, outcome)
+    if plan.if_moved and outcome.of("moved"):
+        output.say(plan.if_moved)
 
 
 def _figures(outcome: "ChangeOutcome") -> Mapping[str, object]:

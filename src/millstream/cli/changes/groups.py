@@ -20,8 +20,11 @@ _WIDE = {"max_content_width": 110}
 @click.argument("group")
 @click.option("--to", "place", metavar="PLACE", help="Where it is to stand: see above.")
 @click.option("--like", metavar="OTHER", help="Where this group of the same stream stands.")
+@click.option("--even-if-moved", is_flag=True, help="Also if the group reads on meanwhile: see above.")
 @change_options
-def rewind(stream: str, group: str, *, place: str | None, like: str | None, **options: object) -> None:
+def rewind(
+    stream: str, group: str, *, place: str | None, like: str | None, even_if_moved: bool, **options: object
+) -> None:
     """Set GROUP of STREAM to another place: what lies behind it is delivered again, or skipped.
 
     \b
@@ -33,8 +36,11 @@ def rewind(stream: str, group: str, *, place: str | None, like: str | None, **op
 
     Before anything changes you see the position, the next entry and the lag before and after, how many entries are
     delivered again or skipped, and how many of them are pending still. The entries read are set as well, where the
-    server counts them, so that the lag stays known. If the group has moved on when you say yes, nothing is changed.
-    Pending entries stay pending.
+    server counts them, so that the lag stays known. Pending entries stay pending.
+
+    If the group has moved on when you say yes, nothing is changed: pause its workers first (`millstream worker pause`).
+    With --even-if-moved it is set to the place that was shown all the same, unless somebody has set it back meanwhile,
+    or it is past a place that it was to skip to.
 
     \b
     Examples:
@@ -42,6 +48,7 @@ def rewind(stream: str, group: str, *, place: str | None, like: str | None, **op
       millstream group rewind orders billing --to start
       millstream group rewind orders billing --to -100 --yes
       millstream group rewind orders billing --like shipping
+      millstream group rewind orders billing --to 1h-ago --even-if-moved
     """
     from millstream.console.changes import making  # noqa: PLC0415 - help does not need it
 
@@ -49,7 +56,10 @@ def rewind(stream: str, group: str, *, place: str | None, like: str | None, **op
         if (place is None) == (like is None):
             raise UsageError("where to? say --to PLACE, or --like OTHER")
         there = _place(place, like)
-        change(_ask(options), lambda line, tell: making.rewind(line, stream, group, there, tell))
+        change(
+            _ask(options),
+            lambda line, tell: making.rewind(line, stream, group, there, tell, even_if_moved=even_if_moved),
+        )
 
 
 @click.command(context_settings=_WIDE)

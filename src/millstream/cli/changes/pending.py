@@ -38,19 +38,21 @@ def _chosen(command: Command) -> Command:
 
 @click.command(context_settings=_WIDE)
 @_chosen
+@click.option("--gone", is_flag=True, help="What is no longer in the stream: trimmed or deleted.")
 @change_options
 def ack(stream: str, group: str, ids: tuple[str, ...], **options: Any) -> None:
     """Acknowledge entries that are pending in GROUP of STREAM: they count as processed.
 
     Name entries by ID, or choose them by options, or say --all. They are changed by pages; one that was processed,
     claimed or given back since it was looked at is left alone, and the exit code is 1 then. `millstream audit undo`
-    makes them pending again, with the same consumer and deliveries.
+    makes them pending again, with the same consumer and deliveries; not what is gone, which cannot be pending again.
 
     \b
     Examples:
       millstream pending ack orders billing 1763721600000-0
       millstream pending ack orders billing --consumer web-1 --idle 1h --dry-run
       millstream pending ack orders billing --deliveries 10 --yes
+      millstream pending ack orders billing --gone            entries that were trimmed before they were done
     """
     from millstream.console.changes import making  # noqa: PLC0415 - help does not need it
 
@@ -133,6 +135,7 @@ def _meant(ids: tuple[str, ...], options: dict[str, Any]) -> "Chosen":
         None if idle is None else span("--idle", idle),
         options["deliveries"],
         options["unowned"] or options["consumer"] == "",
+        options.get("gone", False),
     )
     if ids and (options["everything"] or choice != PendingChoice()):
         raise UsageError("name entries by ID or choose them by options, not both")
@@ -156,5 +159,6 @@ def _words(verb: str, stream: str, group: str, ids: tuple[str, ...], options: di
     words = ["millstream", "pending", verb, stream, group, *ids]
     for name in ("consumer", "idle", "deliveries"):
         words += [f"--{name}", str(options[name])] if options[name] is not None else []
-    words += [flag for name, flag in (("unowned", "--unowned"), ("everything", "--all")) if options[name]]
+    flags = (("unowned", "--unowned"), ("gone", "--gone"), ("everything", "--all"))
+    words += [flag for name, flag in flags if options.get(name)]
     return tuple(words)

@@ -60,6 +60,13 @@ def _thresholds(command: Command) -> Command:
 @click.argument("group", required=False)
 @_thresholds
 @click.option(
+    "--count",
+    type=click.IntRange(0),
+    default=10_000,
+    show_default=True,
+    help="Most entries counted where the server does not know a lag.",
+)
+@click.option(
     "-o",
     "--format",
     "form",
@@ -69,12 +76,12 @@ def _thresholds(command: Command) -> Command:
     help="For Nagios and Icinga, for scripts, or for a textfile collector.",
 )
 @url_option
-def check(stream: str | None, group: str | None, form: str, url: str, **given: str) -> None:
+def check(stream: str | None, group: str | None, count: int, form: str, url: str, **given: str) -> None:
     """Check figures of all groups, of those of STREAM, or of GROUP alone against thresholds.
 
     A threshold is one value, from which on it is critical, or two with a comma, warning and critical; `off` checks
-    nothing. A lag that the server does not know is decided by the least and the most that it can be; where they do not
-    decide, the state is unknown.
+    nothing. A lag that the server does not know is decided by the least and the most that it can be; where they do
+    not, the entries are counted by reading them, as far as the thresholds and --count say; else the state is unknown.
 
     \b
     Examples:
@@ -92,28 +99,34 @@ def check(stream: str | None, group: str | None, form: str, url: str, **given: s
     with _ends_as_a_plugin():
         every = {figure: _bounds(figure, given) for figure in model.FIGURES}
         bounds = {figure: each for figure, each in every.items() if each is not None}
-        measured = ask(url, lambda line: _measure(line, stream, group, dead="dead" in bounds))
+        measured = ask(url, lambda line: _measure(line, stream, group, bounds, count))
         found = model.check(measured, bounds)
         text = STYLES[form](found, db_label(url))
         click.echo(text)
     sys.exit(exit_code(found))
 
 
-async def _measure(line: "Line", stream: str | None, group: str | None, *, dead: bool) -> "list[Measured]":
+async def _measure(
+    line: "Line", stream: str | None, group: str | None, bounds: "dict[Figure, CheckBounds]", count: int
+) -> "list[Measured]":
     """The figures.
 
     Args:
         line: to the server.
         stream: only of this one.
         group: only of this group.
-        dead: also of dead-letter streams.
+        bounds: thresholds; dead-letter streams are read, and entries counted, only where they have some.
+        count: most entries that are counted where a lag is not known.
     """
-    from millstream.console.model.check import measure  # noqa: PLC0415 - as above
+    from millstream.console.model import check as model  # noqa: PLC0415 - as above
+    from millstream.console.reading.counting import count_undecided  # noqa: PLC0415 - as above
     from millstream.console.reading.fleet import letters  # noqa: PLC0415 - as above
     from millstream.console.reading.streams import overview, read_one  # noqa: PLC0415 - as above
 
     seen = await (overview(line) if stream is None else read_one(line, stream))
-    found = measure(seen, group, (await letters(line)).of(stream) if dead else None)
+    if "lag" in bounds:
+        seen = await count_undecided(line, seen, group, bounds["lag"], count)
+    found = model.measure(seen, group, (await letters(line)).of(stream) if "dead" in bounds else None, stream)
     if stream is not None and group is not None and not any(one.group == group for one in found):
         names = ", ".join(one.name for one in seen.streams[0].groups) or "it has none"
         raise MillstreamError(f"the stream {stream!r} has no group {group!r}; its groups: {names}")
@@ -139,7 +152,7 @@ def _bounds(figure: "Figure", given: dict[str, str]) -> "CheckBounds | None":
     """The thresholds of a figure; None where it is not to be checked.
 
     Raises:
-        UsageError: the option's value is none.
+        UsageError: the option's value is not valid.
     """
     from millstream.console.model.check import AGES, CheckBounds  # noqa: PLC0415 - as above
 

@@ -84,13 +84,18 @@ def exit_code(found: Iterable[CheckedFigure]) -> int:
 def _sentence(one: CheckedFigure) -> str:
     """What one figure is, and what it should be."""
     measured = one.measured
-    where = measured.stream if measured.group is None else f"{measured.stream}/{measured.group}"
-    name = measured.figure.replace("-", " ")
+    name = _name(measured, measured.figure.replace("-", " "))
     if measured.value is None:
         known = f" ({measured.at_least} or more)" if measured.at_least else ""
-        return f"{where} {name} is unknown{known}: {measured.why}"
+        return f"{name} is unknown{known}: {measured.why}"
     limit = one.bounds.critical if one.status == "critical" else one.bounds.warning
-    return f"{where} {name} {_amount(measured, measured.value)} ({one.status} from {_amount(measured, limit)})"
+    return f"{name} {_amount(measured, measured.value)} ({one.status} from {_amount(measured, limit)})"
+
+
+def _name(one: Measured, figure: str) -> str:
+    """A figure with what it is of: ``orders/billing lag``."""
+    where = one.stream if one.group is None else f"{one.stream}/{one.group}"
+    return f"{where} {figure}".lstrip()
 
 
 def _amount(one: Measured, value: int | None) -> str:
@@ -118,8 +123,7 @@ def _facts(one: CheckedFigure) -> dict[str, object]:
 def _datum(one: CheckedFigure) -> str:
     """``'orders/billing lag'=12;100;1000;0``: a label may hold neither a quote nor an equals sign."""
     measured = one.measured
-    where = measured.stream if measured.group is None else f"{measured.stream}/{measured.group}"
-    label = re.sub("['=|]", "_", in_one_line(f"{where} {measured.figure}"))
+    label = re.sub("['=|]", "_", in_one_line(_name(measured, measured.figure)))
     unit = "s" if measured.figure in AGES else ""
     limits = ";".join("" if limit is None else f"{_seconds(measured, limit):g}" for limit in _limits(one))
     return f"'{label}'={_base(measured):g}{unit};{limits};0"

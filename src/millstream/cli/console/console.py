@@ -12,6 +12,7 @@ from millstream.cli.console.servers import check_changes
 from millstream.cli.console.servers import servers as servers_of
 from millstream.cli.shared.output import Output, context_option, exits
 from millstream.cli.shared.paths import LocalPath
+from millstream.cli.shared.secret_files import first_line
 from millstream.errors import UsageError
 
 _PASSWORD = "MILLSTREAM_CONSOLE_PASSWORD"  # noqa: S105 - the name of a variable
@@ -107,11 +108,12 @@ def _password(file: Path | None) -> str | None:
     """The password that is asked for; None for none.
 
     Raises:
-        UsageError: the file has none.
+        UsageError: the file has none, or is one that others can read.
+        OSError: the file cannot be read.
     """
     if file is None:
         return os.environ.get(_PASSWORD) or None
-    found = file.read_text(errors="surrogateescape").partition("\n")[0].strip("\r")
+    found = first_line(file)
     if not found:
         raise UsageError(f"--password-file {file}: its first line is the password, and it is empty")
     return found

@@ -77,6 +77,7 @@ def _list(seen: "StreamsSeen", before: "StreamsSeen | None", sort: str, limit: i
         form: of what is shown.
         many: whether they are of many streams.
     """
+    from millstream.console.model.facts.streams import refused_lines  # noqa: PLC0415 - as above
     from millstream.console.model.rates import rates  # noqa: PLC0415 - as above
 
     rate = rates(before, seen)[1] if before is not None else {}
@@ -90,8 +91,8 @@ def _list(seen: "StreamsSeen", before: "StreamsSeen | None", sort: str, limit: i
     for one in seen.streams:
         if "groups" in one.missing:
             output.say(f"{one.key}: its groups are not known: {one.missing['groups']}")
-    for key, why in seen.refused.items():
-        output.say(f"{key}: {why}")
+    for line in refused_lines(seen.refused):
+        output.say(line)
     if len(every) > limit:
         output.say(f"There are {len(every)}; --limit {len(every)} shows all.")
 

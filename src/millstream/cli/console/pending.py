@@ -43,6 +43,7 @@ _PENDING = (
 @click.option("--idle", metavar="SPAN", help=f"Only what was last delivered so long ago at least: {SPAN_HELP}.")
 @click.option("--deliveries", type=click.IntRange(1), help="Only what was delivered so often at least.")
 @click.option("--unowned", is_flag=True, help="Only what nobody holds, since it was given back (XNACK).")
+@click.option("--gone", is_flag=True, help="Only what is no longer in the stream.")
 @click.option(
     "--sort", type=click.Choice(("id", "idle", "deliveries")), default="id", show_default=True, help="By what."
 )
@@ -69,13 +70,14 @@ def ls(
     idle: str | None,
     deliveries: int | None,
     unowned: bool,
+    gone: bool,
 ) -> None:
     """List entries that were delivered to GROUP of STREAM and not acknowledged yet.
 
     One page at a time, by id, however many there are. With a filter or --sort, as many entries are looked at as --scan
     says, the oldest first; where that is not all, the last line says so. What nobody holds has no consumer and no idle
     time; `fatal` is what was given back as one that nobody can process, `gone` what is no longer in the stream (known
-    with --payload).
+    with --payload or --gone).
 
     \b
     Examples:
@@ -90,7 +92,7 @@ def ls(
         idle_ms = None if idle is None else span("--idle", idle)
         if start is not None and sort != "id":
             raise UsageError("--start is for entries in the order of their ids: leave out --sort")
-        choice = PendingChoice(consumer, idle_ms, deliveries, unowned)
+        choice = PendingChoice(consumer, idle_ms, deliveries, unowned, gone)
         asked = _Asked(stream, group, choice, sort, limit, scan, start or "-", payload)
         look(url, watch, asked.ask, lambda found, _: asked.show(found, form), form)
 

@@ -7,6 +7,7 @@ from pathlib import Path
 import click
 
 from millstream.cli.shared.confirm import confirm
+from millstream.cli.shared.secret_files import check_secret
 from millstream.cli.shared.servers import GIVEN, context_named, usual_url
 from millstream.errors import UsageError
 
@@ -62,10 +63,24 @@ def check_changes(urls: Sequence[str]) -> None:
 
 def _from_file(name: str) -> list[str]:
     try:
-        lines = (sys.stdin.read() if name == "-" else Path(name).read_text()).splitlines()
+        urls = _urls(sys.stdin.read()) if name == "-" else _urls_of(Path(name))
     except (OSError, UnicodeDecodeError) as error:
         raise UsageError(f"@{name} cannot be read: {error}") from None
-    urls = [line.strip() for line in lines if line.strip() and not line.lstrip().startswith("#")]
     if not urls:
         raise UsageError(f"@{name} has no URL in it: write one a line, such as redis://user:password@127.0.0.1:6379/0")
     return urls
+
+
+def _urls_of(path: Path) -> list[str]:
+    """The URLs in a file, which nobody else may read where one of them has a password."""
+    from millstream.client.url import without_password  # noqa: PLC0415 - help does not need it
+
+    with path.open("rb") as file:
+        urls = _urls(file.read().decode())
+        if any(without_password(url) != url for url in urls):
+            check_secret(path, file)
+    return urls
+
+
+def _urls(text: str) -> list[str]:
+    return [line.strip() for line in text.splitlines() if line.strip() and not line.lstrip().startswith("#")]

@@ -85,6 +85,8 @@ def _list(seen: "StreamsSeen", before: "StreamsSeen | None", sort: str, limit: i
         limit: most of them.
         form: of what is shown.
     """
+    from millstream.console.model.facts.streams import refused_lines  # noqa: PLC0415 - as above
+
     added: dict[str, float] = {}
     if before is not None:
         from millstream.console.model.rates import rates  # noqa: PLC0415 - one answer alone has none
@@ -96,8 +98,8 @@ def _list(seen: "StreamsSeen", before: "StreamsSeen | None", sort: str, limit: i
     rows = [_row(one, seen.at_ms, added.get(one.key), form) for one in found]
     output = Output(form)
     output.table(Table("streams", columns, [[row[c.name] for c in columns] for row in rows], empty="No streams."))
-    for key, why in seen.refused.items():
-        output.say(f"{key}: {why}")
+    for line in refused_lines(seen.refused):
+        output.say(line)
     if seen.more or len(seen.streams) > len(found):
         output.say("There are more; without --limit all are shown.")
 

@@ -8,8 +8,8 @@ import click
 
 from millstream.cli.shared.config_files import (
     NAME,
+    NoContextError,
     ServerContext,
-    UserConfig,
     change_user,
     context_of,
     read_user,
@@ -18,7 +18,7 @@ from millstream.cli.shared.config_files import (
 from millstream.cli.shared.confirm import confirm
 from millstream.cli.shared.output import Column, Output, Table, exits, output_option
 from millstream.cli.shared.servers import ServerChoice
-from millstream.errors import MillstreamError, UsageError
+from millstream.errors import UsageError
 
 if TYPE_CHECKING:
     from tomlkit import TOMLDocument
@@ -33,15 +33,6 @@ _CONTEXTS = (
     Column("password", "prose", rank=3),
     Column("production", rank=1),
 )
-
-
-class NoContextError(MillstreamError):
-    """No context has that name; the text lists those there are.
-
-    What to do: take one that the text lists, or make it with `millstream context add`.
-    """
-
-    exit_code = 4
 
 
 @click.group(context_settings=_WIDE)
@@ -99,7 +90,7 @@ def show(name: str | None, form: str) -> None:
     with exits("millstream context show"):
         choice = ServerChoice()
         used = choice.named()
-        found = used if name is None else _named(choice.user, name)
+        found = used if name is None else choice.user.named(name)
         if found is None:
             raise NoContextError("no context is used; `millstream config show` says which server is, and why")
         Output(form).report(_row(found, used))
@@ -161,7 +152,7 @@ def use(name: str) -> None:
     """
     with exits("millstream context use"):
         path = user_path(os.environ)
-        _named(read_user(path), name)
+        read_user(path).named(name)
 
         def change(document: "TOMLDocument") -> None:
             document["context"] = name
@@ -183,7 +174,7 @@ def rm(name: str, *, yes: bool) -> None:
     with exits("millstream context rm"):
         path = user_path(os.environ)
         user = read_user(path)
-        _named(user, name)
+        user.named(name)
         confirm(f"Forget the context {name}?", "forget it", yes=yes)
 
         def change(document: "TOMLDocument") -> None:
@@ -193,18 +184,6 @@ def rm(name: str, *, yes: bool) -> None:
 
         change_user(path, change)
         Output().say(f"Removed {name}." + (" No context is used now." if user.context == name else ""))
-
-
-def _named(user: UserConfig, name: str) -> ServerContext:
-    """The context of a name on the command line.
-
-    Raises:
-        NoContextError: there is none.
-    """
-    if (found := user.contexts.get(name)) is None:
-        there = ", ".join(user.contexts) or "none yet"
-        raise NoContextError(f"there is no context {name!r}; there are: {there}")
-    return found
 
 
 def _contexts(document: "TOMLDocument") -> Any:

@@ -332,7 +332,7 @@ def _entry(text: str | bytes, where: str, headers: dict[str, str] | None) -> lis
         headers: of the envelope, if it goes into one.
 
     Raises:
-        UsageError: it is none, or has nothing to store.
+        UsageError: it is no entry, or has nothing to store.
     """
     from millstream.client.jsontext import parse_record  # noqa: PLC0415 - as above
 

@@ -1,6 +1,5 @@
 """``millstream stream get``: one entry whole, and where it stands in each group."""
 
-import re
 import sys
 from typing import TYPE_CHECKING
 
@@ -10,7 +9,6 @@ from millstream.cli.entries.choosing import choice_of, decoding_option
 from millstream.cli.entries.shown import value_text
 from millstream.cli.shared.asking import ask
 from millstream.cli.shared.output import Column, Output, Table, exits, output_option, url_option
-from millstream.errors import UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -20,7 +18,6 @@ if TYPE_CHECKING:
     from millstream.console.payloads.choice import EntryChoice
 
 _WIDE = {"max_content_width": 110}
-_ID = re.compile(r"\d{1,20}(-\d{1,20})?", re.ASCII)
 
 _FIELDS = (Column("name"), Column("form", rank=1), Column("size", "bytes", rank=2), Column("value", "prose"))
 _HEADERS = (Column("name"), Column("value", "prose"))
@@ -55,13 +52,12 @@ def get(stream: str, id: str, decoding: str, full: bool, url: str | None, form: 
       millstream stream get orders 1763721600000-0 -o json | jq .groups
       millstream stream get orders 1763721600000-0 --as hex
     """
+    from millstream.console.changes.positions import entry_id  # noqa: PLC0415 - help does not need it
     from millstream.console.reading.asking import NotReadableError  # noqa: PLC0415 - help does not need it
     from millstream.console.reading.entries import find  # noqa: PLC0415 - as above
 
     with exits("millstream stream get"):
-        if not _ID.fullmatch(id):
-            raise UsageError(f"{id!r} is no entry's id, such as 1763721600000-0")
-        whole = id if "-" in id else f"{id}-0"
+        whole = entry_id(id)
         found = ask(url, lambda line: find(line, stream, whole))
         if found.entry is None and not found.pending:
             raise NotReadableError(

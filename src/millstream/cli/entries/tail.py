@@ -1,6 +1,5 @@
 """``millstream stream tail``: the last entries of streams, all since a time, and those that are being added."""
 
-import re
 from collections.abc import AsyncGenerator, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -21,7 +20,6 @@ if TYPE_CHECKING:
     from millstream.console.reading.following import Arrived
 
 _WIDE = {"max_content_width": 110}
-_ID = re.compile(r"\d{1,20}(-\d{1,20})?", re.ASCII)
 _DEFAULT = 10
 
 
@@ -77,21 +75,21 @@ def tail(
       millstream stream tail orders --since 2026-03-01T12:00:00 --until 2026-03-01T12:05:00 -o csv --field amount
       millstream stream tail orders -f -o jsonl | jq .fields.amount
     """
+    from millstream.console.changes.positions import entry_id  # noqa: PLC0415 - help does not need it
+
     with exits("millstream stream tail"):
         if follow and until is not None:
             raise UsageError("--follow goes on for ever and --until ends: give one of them")
         begins = [name for name, given in (("--since", since), ("--after", after), ("--group", group)) if given]
         if len(begins) > 1:
             raise UsageError(f"{' and '.join(begins)} each say where to begin: give one of them")
-        if after is not None and not _ID.fullmatch(after):
-            raise UsageError(f"--after {after!r} is no entry's id, such as 1763721600000-0")
         wanted = TailRange(
             tuple(dict.fromkeys(streams)),
             choice_of(decoding, where, grep),
             count=_DEFAULT if count is None and not begins else count,
             since=instant("--since", since),
             until=instant("--until", until),
-            after=after,
+            after=None if after is None else entry_id(after),
             group=group,
             follow=follow,
         )
@@ -175,7 +173,7 @@ async def _starts(line: "Line", wanted: TailRange, streams: Sequence[str]) -> di
     if wanted.group is not None:
         places = await group_positions(line, streams, wanted.group)
     elif wanted.after is not None:
-        whole = wanted.after if "-" in wanted.after else f"{wanted.after}-0"
+        whole = wanted.after
         places = dict.fromkeys(streams, whole)
     else:
         return dict.fromkeys(streams, "-" if wanted.since is None else f"{wanted.since}")

@@ -1,7 +1,5 @@
 """``millstream stream trim``: the oldest entries removed, after a look at who still needs them."""
 
-import re
-
 import click
 
 from millstream.cli.changes.changing import Ask, change, change_options
@@ -10,7 +8,6 @@ from millstream.cli.shared.time_options import TIME_HELP, instant
 from millstream.errors import UsageError
 
 _WIDE = {"max_content_width": 110}
-_ID = re.compile(r"(\d{1,20})(?:-(\d{1,20}))?", re.ASCII)
 
 
 @click.command(context_settings=_WIDE)
@@ -36,11 +33,12 @@ def trim(
       millstream stream trim orders --minid 1763721600000-0 --approx --yes
     """
     from millstream.console.changes import making  # noqa: PLC0415 - help does not need it
+    from millstream.console.changes.positions import entry_id  # noqa: PLC0415 - as above
 
     with exits("millstream stream trim"):
         if sum(given is not None for given in (maxlen, minid, before)) != 1:
             raise UsageError("what goes? Give one of --maxlen, --minid and --before")
-        oldest = None if minid is None else _whole(minid)
+        oldest = None if minid is None else entry_id(minid)
         moment = instant("--before", before)
         if moment is not None:
             oldest = f"{max(moment, 0)}-0"
@@ -50,10 +48,3 @@ def trim(
                 line, stream, minid=oldest, maxlen=maxlen or 0, approximately=approx, tell=tell
             ),
         )
-
-
-def _whole(text: str) -> str:
-    found = _ID.fullmatch(text)
-    if found is None or max(int(part or 0) for part in found.groups()) >= 2**64:
-        raise UsageError(f"--minid {text!r} is no entry's id, such as 1763721600000-0")
-    return f"{int(found[1])}-{int(found[2] or 0)}"

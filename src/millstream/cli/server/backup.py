@@ -4,19 +4,23 @@ from pathlib import Path
 
 import click
 
-from millstream.cli.shared.output import Column, Output, exits, output_option
+from millstream.cli.shared.output import Column, Output, context_option, exits, output_option
+from millstream.cli.shared.servers import server_and_rest
+from millstream.errors import UsageError
 
 _DOING = {"copy": "Copying the log", "check": "Reading the copy back"}
 
 
 @click.command()
-@click.argument("source")
-@click.argument("dest", type=click.Path(path_type=Path))
+@click.argument("source", required=False)
+@click.argument("dest", required=False)
+@context_option
 @output_option
-def backup(source: str, dest: Path, form: str) -> None:
+def backup(source: str | None, dest: str | None, form: str) -> None:
     """Copy a data directory while its server runs.
 
-    SOURCE is a data directory on this machine, or the URL of a Millstream that runs on this machine. Everything that
+    SOURCE is a data directory on this machine, or the URL of a Millstream that runs on this machine (or context:NAME;
+    --context may stand for it). Everything that
     was acknowledged before the command began is in the backup, and the backup is one state of the server: each command
     and each transaction is in it whole or not at all. It is written under a temporary name beside DEST, synced, read
     back and checked, and only then named DEST: what is named DEST is whole. Nothing is ever overwritten.
@@ -29,23 +33,28 @@ def backup(source: str, dest: Path, form: str) -> None:
     Examples:
       millstream backup /var/lib/millstream /backups/$(date +%F)
       millstream backup redis://127.0.0.1:6379 /backups/today
+      millstream backup --context local /backups/today
       millstream log check /backups/today
 
     A server on another machine: run this there, or use `millstream export URL`, which reads the streams over the
     network.
 
-    Exit code: 0 the backup is made and checked, 1 it is not, 2 usage, 130 interrupted.
+    Exit code: 0 the backup is made and checked, 1 it is not, 2 usage, 4 no context
+    of that name, 130 interrupted.
     """
     with exits("millstream backup"):
         from millstream.maintenance.backup.backup import back_up  # noqa: PLC0415 - help does not need it
         from millstream.maintenance.backup.copying import leftovers  # noqa: PLC0415 - as above
 
-        output = Output(form)
-        directory = _directory(source)
-        for partial in leftovers(dest.absolute()):
+        found, rest = server_and_rest(tuple(word for word in (source, dest) if word is not None))
+        if len(rest) != 1:
+            raise UsageError("name what to copy, unless --context does, and where to: SOURCE DEST")
+        output, target = Output(form), Path(rest[0])
+        directory = _directory(found)
+        for partial in leftovers(target.absolute()):
             output.say(f"{partial} was left by a backup that did not finish (or one is running); it may be removed.")
         with output.progress(_DOING) as tell:
-            made = back_up(directory, dest, tell=tell)
+            made = back_up(directory, target, tell=tell)
         facts = made.facts
         shown = {
             "backup": str(made.path),

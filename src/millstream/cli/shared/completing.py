@@ -290,7 +290,7 @@ def _found(ctx: click.Context, find: Find, begun: str) -> list[str]:
             url = _url(ctx)
             if not url.startswith(EMBEDDED):  # to open a data directory takes longer than anybody waits for Tab
                 asyncio.run(ask(url))
-        except (MillstreamError, OSError, TypeError, ValueError, KeyError):  # also replies that are none
+        except (MillstreamError, OSError, TypeError, ValueError, KeyError):  # also replies of another shape
             found.clear()
 
     asking = threading.Thread(target=work, daemon=True)

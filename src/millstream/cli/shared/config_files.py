@@ -1,13 +1,15 @@
 """The files that name servers: a user's ``config.toml`` with contexts, and a project's ``millstream.toml``.
 
 Whoever writes one of them decides where commands go and which file is sent as a password, so a file that another user
-owns or may write is refused, as is the user's own where others may read it. Neither holds a password: a context says
-where its password comes from. tomlkit is loaded only to write, and keeps comments.
+owns or may write, be it by its group, is refused, as is the user's own where others may read it. Neither holds a
+password: a context says where its password comes from. tomlkit is loaded only to write, and keeps comments.
 """
 
 import contextlib
 import fcntl
+import grp
 import os
+import pwd
 import re
 import stat
 import tempfile
@@ -18,7 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from millstream.client.url import check_shared, without_password
-from millstream.errors import ConfigError
+from millstream.errors import ConfigError, NotFoundError
 
 if TYPE_CHECKING:
     from tomlkit import TOMLDocument
@@ -30,6 +32,13 @@ PROJECT = "millstream.toml"
 
 _MOST = 1 << 20  # bytes of a file that are read
 _PASSWORDS = ("password-env", "password-file", "password-prompt")
+
+
+class NoContextError(NotFoundError):
+    """No context has that name; the text lists those there are.
+
+    What to do: take one that the text lists, or make it with `millstream context add`.
+    """
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,12 +91,12 @@ class UserConfig:
         """The context of this name.
 
         Raises:
-            ConfigError: there is none; the text lists those there are.
+            NoContextError: there is none; the text lists those there are.
         """
         if (found := self.contexts.get(name)) is not None:
             return found
         there = f"these are: {', '.join(self.contexts)}" if self.contexts else "there are none yet"
-        raise ConfigError(f"{self.path} has no context {name!r}; {there}; `millstream context add` makes one")
+        raise NoContextError(f"{self.path} has no context {name!r}; {there}; `millstream context add` makes one")
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,7 +188,7 @@ def check_url(place: str, url: str) -> None:
         url: of a server.
 
     Raises:
-        ConfigError: it has a password, or is none.
+        ConfigError: it has a password, or is no URL of a server.
     """
     if without_password(url) != url:
         raise ConfigError(f"{place}: a password stands in {without_password(url)}: take it out, and use {_either()}")
@@ -287,9 +296,18 @@ def _check_owner(path: Path, status: os.stat_result, *, private: bool) -> None:
             f"{path} belongs to another user (uid {status.st_uid}), who could lead commands to another server: "
             "remove it, or have it belong to you"
         )
-    if status.st_mode & (0o077 if private else 0o002):
-        what, cure = ("others may read or write", "600") if private else ("anybody may write", "o-w")
-        raise ConfigError(f"{path}: a file that {what} is not used: chmod {cure} {path}")
+    if status.st_mode & (0o077 if private else 0o002 if _is_own_group(status) else 0o022):
+        what, cure = ("read or write", "600") if private else ("write", "go-w")
+        raise ConfigError(f"{path}: a file that others may {what} is not used: chmod {cure} {path}")
+
+
+def _is_own_group(status: os.stat_result) -> bool:
+    """Whether a file's group is that of its owner alone: where each user has one, files are made for it to write."""
+    try:
+        owner, group = pwd.getpwuid(status.st_uid), grp.getgrgid(status.st_gid)
+    except KeyError:  # one of them has no name: who else is in it is not known
+        return False
+    return owner.pw_gid == group.gr_gid and owner.pw_name == group.gr_name and set(group.gr_mem) <= {owner.pw_name}
 
 
 def _parsed(path: Path, text: str) -> Mapping[str, Any]:

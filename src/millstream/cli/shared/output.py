@@ -53,6 +53,7 @@ Tell = Callable[[str, int, int], None]
 Command = TypeVar("Command", bound=Callable[..., Any])
 
 _PAGE = 500  # rows of a table laid out together: a table of any length needs no more memory than this
+_WIDEST = 2000  # characters of a cell in a table: what somebody forged may be megabytes
 _QUIET = 0.5  # seconds before a bar is drawn: quick work shows none
 _LINE_EVERY = 10.0  # seconds between lines of progress where there is no terminal
 
@@ -260,7 +261,7 @@ class Output:
         rows = chain([first], rows)
         columns, left_out = table.columns, list[str]()
         while page := list(islice(rows, _PAGE)):
-            cells = [[in_one_line(shown(v, c.kind)) for c, v in zip(table.columns, row, strict=True)] for row in page]
+            cells = [[_cell(v, c.kind) for c, v in zip(table.columns, row, strict=True)] for row in page]
             widths = fit(_needs(table.columns, cells), self.console().width)
             self._page(columns, cells, widths)
             left_out = left_out or [c.heading for at, c in enumerate(columns) if at not in widths]
@@ -369,6 +370,12 @@ def exits(command: str, extra: str | None = None) -> Iterator[None]:
     except KeyboardInterrupt:
         print(f"{command}: interrupted", file=sys.stderr)  # noqa: T201 - what this module is for
         sys.exit(INTERRUPTED)
+
+
+def _cell(value: object, kind: Kind) -> str:
+    """A value in a table; the rest of a very long one would make every row as wide."""
+    text = in_one_line(shown(value, kind))
+    return text if len(text) <= _WIDEST else f"{text[:_WIDEST]}... ({len(text):,} characters; -o json has all)"
 
 
 def _objects(table: Table) -> Iterator[dict[str, object]]:

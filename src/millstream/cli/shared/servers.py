@@ -14,8 +14,16 @@ from urllib.parse import quote, urlsplit, urlunsplit
 
 import click
 
-from millstream.cli.shared.config_files import ServerContext, UserConfig, read_project, read_user, user_path
+from millstream.cli.shared.config_files import (
+    NoContextError,
+    ServerContext,
+    UserConfig,
+    read_project,
+    read_user,
+    user_path,
+)
 from millstream.cli.shared.confirm import PRODUCTION
+from millstream.cli.shared.secret_files import first_line
 from millstream.client.url import DEFAULT_URL
 from millstream.errors import ConfigError, UsageError
 from millstream.printable import printable
@@ -25,7 +33,6 @@ GIVEN = "millstream.context"
 
 _CONTEXT = "MILLSTREAM_CONTEXT"
 _URLS = ("MILLSTREAM_URL", "REDIS_URL")
-_LONGEST = 1 << 16  # bytes of a file with a password that are read
 
 
 class NoServerError(click.BadParameter):
@@ -35,6 +42,12 @@ class NoServerError(click.BadParameter):
         """The sentence, with the command's name."""
         name = "millstream" if self.ctx is None else self.ctx.command_path
         click.echo(f"{name}: {self.message}", file=file, err=file is None)
+
+
+class UnknownContextError(NoServerError):
+    """The name that is to stand for a server is that of no context."""
+
+    exit_code = NoContextError.exit_code
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,7 +141,7 @@ def context_url(context: ServerContext, environment: Mapping[str, str], ask: Cal
         ask: asks for the password; None where nobody can be asked.
 
     Raises:
-        ConfigError: the password is not where the context says.
+        ConfigError: the password is not where the context says, or others can read it there.
         UsageError: nobody can be asked.
     """
     password = _password(context, environment, ask)
@@ -150,8 +163,7 @@ def _password(context: ServerContext, environment: Mapping[str, str], ask: Calla
     if context.password_file:
         path = Path(context.password_file).expanduser()
         try:
-            with path.open("rb") as file:
-                found = file.readline(_LONGEST).rstrip(b"\r\n").decode(errors="surrogateescape")
+            found = first_line(path)
         except OSError as error:
             raise ConfigError(f"{said} {path}, which cannot be read: {error.strerror}") from None
         if not found:
@@ -205,7 +217,7 @@ def given_url(ctx: click.Context, param: click.Parameter | None, value: str | No
         source = next(choice.sources())
         return source.url or _used(ctx, choice.user.named(source.context), explicit=source.explicit)
     except UsageError as error:
-        raise NoServerError(printable(str(error)), ctx) from None
+        raise _no_server(error, ctx) from None
 
 
 def usual_url() -> str:
@@ -241,18 +253,42 @@ def context_named(name: str) -> str:
     return context_url(ServerChoice().user.named(name), os.environ, ask_password)
 
 
+def server_and_rest(words: tuple[str, ...]) -> tuple[str, tuple[str, ...]]:
+    """The server of a command that has a ``--context`` and no ``--url``, and the words behind it: else the first is it.
+
+    Args:
+        words: of the command line.
+
+    Raises:
+        UsageError: there is no server, or both name one.
+        NoServerError: as for :func:`given_url`.
+    """
+    ctx = click.get_current_context()
+    named = bool(words) and ("://" in words[0] or words[0].startswith("context:"))
+    if not ctx.meta.get(GIVEN):
+        if not words:
+            raise UsageError("it needs a server: its URL, or --context NAME")
+        return ServerUrl().convert(words[0], None, ctx), words[1:]
+    if named:
+        raise UsageError("--context and a URL both name a server: leave one out")
+    return usual_url(), words
+
+
 class ServerUrl(click.ParamType[str]):
     """A server's URL where a command takes several: ``context:NAME`` stands for the one of that context."""
 
     name = "url"
 
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
-        """The URL that is meant, or click's error where there is no such context.
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:  # noqa: ARG002 - click's signature
+        """The URL that is meant.
 
         Args:
             value: the word of the command line.
-            param: for the message where it is refused.
-            ctx: the same.
+            param: click's.
+            ctx: for the message where it is refused.
+
+        Raises:
+            NoServerError: there is no such context, or its password cannot be had.
         """
         scheme, _, name = str(value).partition(":")
         if scheme != "context" or (ctx is not None and ctx.resilient_parsing):
@@ -260,7 +296,12 @@ class ServerUrl(click.ParamType[str]):
         try:
             return context_named(name)
         except UsageError as error:
-            self.fail(printable(str(error)), param, ctx)
+            raise _no_server(error, ctx) from None
+
+
+def _no_server(error: UsageError, ctx: click.Context | None) -> NoServerError:
+    kind = UnknownContextError if isinstance(error, NoContextError) else NoServerError
+    return kind(printable(str(error)), ctx)
 
 
 def _used(ctx: click.Context, context: ServerContext, *, explicit: bool) -> str:

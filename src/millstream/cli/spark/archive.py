@@ -5,9 +5,9 @@ from typing import TYPE_CHECKING
 
 import click
 
-from millstream.cli.shared.output import Column, Output, Table, exits, output_option
+from millstream.cli.shared.output import Column, Output, Table, context_option, exits, output_option
 from millstream.cli.shared.paths import LocalPath
-from millstream.cli.shared.servers import ServerUrl
+from millstream.cli.shared.servers import server_and_rest
 from millstream.cli.shared.signals import ended_by_signal
 from millstream.cli.shared.time_options import span
 from millstream.errors import UsageError
@@ -34,7 +34,7 @@ _OUTLOOK = (
 
 
 @click.command()
-@click.argument("url", type=ServerUrl())
+@click.argument("url", required=False)
 @click.argument("streams", nargs=-1)
 @click.option("--to", required=True, type=LocalPath(), metavar="DIR", help="The archive; made if new.")
 @click.option(
@@ -54,9 +54,10 @@ _OUTLOOK = (
 @click.option("--file-size", default=128, show_default=True, metavar="MB", help="Merge files up to about this size.")
 @click.option("--dry-run", is_flag=True, help="Say what would be archived and trimmed, and what holds the rest.")
 @click.option("--master", default="local[2]", show_default=True, help="Where Spark runs.")
+@context_option
 @output_option
 def archive(  # noqa: PLR0917 - click passes every option by name
-    url: str,
+    url: str | None,
     streams: tuple[str, ...],
     to: Path,
     pattern: str | None,
@@ -74,12 +75,12 @@ def archive(  # noqa: PLR0917 - click passes every option by name
 ) -> None:
     """Move streams to Parquet files, and trim them of what is archived and no group still needs.
 
-    URL is a server's (redis://, rediss://, unix://, or context:NAME), STREAMS are keys there. Entries are archived as
-    they are: both halves of the id, every field in its order, bytes as stored. A file holds one stream and one hour;
-    small ones are merged. Only when the archive has them on disk are entries removed from the stream, and only those
-    that every consumer group has read and acknowledged: the oldest pending entry of any group, or the last one it
-    read, is the limit. A group that has read nothing holds everything. Readers without a group (XREAD, most Spark
-    queries) cannot be seen: give them time with --keep.
+    URL is a server's (redis://, rediss://, unix://, or context:NAME), for which --context may stand; STREAMS are keys
+    there. Entries are archived as they are: both halves of the id, every field in its order, bytes as stored. A file
+    holds one stream and one hour; small ones are merged. Only when the archive has them on disk are entries removed
+    from the stream, and only those that every consumer group has read and acknowledged: the oldest pending entry of
+    any group, or the last one it read, is the limit. A group that has read nothing holds everything. Readers without a
+    group (XREAD, most Spark queries) cannot be seen: give them time with --keep.
 
     Kill it at any moment and run it again: no entry is lost, none is archived twice. One job an archive.
 
@@ -87,7 +88,7 @@ def archive(  # noqa: PLR0917 - click passes every option by name
     Examples:
       millstream archive redis://127.0.0.1:6400/0 orders --to /data/archive --dry-run  what would go
       millstream archive redis://127.0.0.1:6400/0 orders refunds --to /data/archive      until SIGTERM or Ctrl-C
-      millstream archive redis://127.0.0.1:6400/0 orders --to /data/archive --once --keep 7d
+      millstream archive --context prod orders --to /data/archive --once --keep 7d
       millstream archive redis://127.0.0.1:6400/0 --stream-pattern 'orders:*' --to /data/archive --keep-entries 10000
 
     \b
@@ -95,10 +96,11 @@ def archive(  # noqa: PLR0917 - click passes every option by name
       spark.read.format("millstream").option("url", URL).option("stream", "orders").option("archive", "/data/archive")
 
     Exit code: 0 done or stopped as asked, 1 it could not go on (mend that and run it again), 2 the command line is
-    invalid, 3 no server, 5 refused. Needs a Java 17+ runtime and: pip install 'millstream[spark]'. docs/archive.md
-    says what is promised.
+    invalid, 3 no server, 4 nothing of that name, 5 refused. Needs a Java 17+ runtime and: pip install
+    'millstream[spark]'. docs/archive.md says what is promised.
     """
     with exits("millstream archive"):
+        server, streams = server_and_rest(() if url is None else (url, *streams))
         seconds = span("--every", every, "s") / 1000
         _check(streams, pattern, seconds, batch, file_size)
         from millstream.spark.archiving.store import ArchiveSettings  # noqa: PLC0415 - help does not wait for Arrow
@@ -106,7 +108,7 @@ def archive(  # noqa: PLR0917 - click passes every option by name
 
         keep_ms = None if keep is None else span("--keep", keep)
         settings = ArchiveSettings(
-            url,
+            server,
             streams,
             to.absolute(),
             pattern=pattern,

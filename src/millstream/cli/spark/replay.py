@@ -4,8 +4,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from millstream.cli.shared.output import Column, Output, exits, output_option
-from millstream.cli.shared.servers import ServerUrl
+from millstream.cli.shared.output import Column, Output, context_option, exits, output_option
+from millstream.cli.shared.servers import ServerUrl, server_and_rest
 from millstream.cli.shared.signals import ended_by_signal
 from millstream.cli.shared.time_options import instant
 from millstream.errors import UsageError
@@ -27,7 +27,7 @@ _COLUMNS = (
 @click.argument("source", type=ServerUrl())
 @click.argument("stream")
 @click.option(
-    "--to", "target", required=True, type=ServerUrl(), metavar="URL", help="The server that gets the entries."
+    "--to", "target", type=ServerUrl(), metavar="URL", help="The server that gets the entries; or --context names it."
 )
 @click.option("--as", "into", metavar="KEY", help="The stream there.  [default: STREAM]")
 @click.option("--since", metavar="TIME", help="Entries from this time on.")
@@ -37,11 +37,12 @@ _COLUMNS = (
 @click.option("--ids", type=click.Choice(["new", "keep"]), default="new", show_default=True, help="Ids at the target.")
 @click.option("--id-field", metavar="NAME", help="With --ids new: a field that gets the id an entry had.")
 @click.option("--name", metavar="NAME", help="Of this replay, to run one a second time.  [default: made of the others]")
+@context_option
 @output_option
 def replay(  # noqa: PLR0917 - click passes every option by name
     source: str,
     stream: str,
-    target: str,
+    target: str | None,
     into: str | None,
     since: str | None,
     until: str | None,
@@ -55,15 +56,15 @@ def replay(  # noqa: PLR0917 - click passes every option by name
     """Write entries of an archive or a stream into a stream again, each once.
 
     SOURCE is the directory of an archive that `millstream archive` wrote, or the URL of a server (or context:NAME);
-    STREAM is the key there. Every transaction at the target holds entries and how far they reach, so a replay that
-    was killed goes on where it was when the same command is run again. It keeps order. What is in a stream is
-    replayed up to its end at the start.
+    STREAM is the key there. Every transaction at the target holds entries and how far they reach, so a replay that was
+    killed goes on where it was when the same command is run again. It keeps order. What is in a stream is replayed up
+    to its end at the start.
 
     \b
     Examples:
       millstream replay /data/archive orders --to redis://127.0.0.1:6400/0 --as orders:again
       millstream replay /data/archive orders --to redis://test:6379/0 --since 2026-03-01 --until 2026-03-02T12:00Z
-      millstream replay redis://127.0.0.1:6400/0 orders --to redis://test:6379/0 --speed 10
+      millstream replay redis://127.0.0.1:6400/0 orders --context test --speed 10
       millstream replay /data/archive orders --to redis://127.0.0.1:6400/0 --as tea --where item=tea --ids keep
 
     Times are ISO (UTC where no zone is named), milliseconds since 1970, or an entry's id, of which the time counts;
@@ -71,9 +72,9 @@ def replay(  # noqa: PLR0917 - click passes every option by name
     with --ids keep the target must be new, or behind. The cursor is a key at the target, millstream:replay:..., that
     goes 7 days after the end.
 
-    Exit code: 0 done, 1 it could not go on (mend that and run it again), 2 the command line is invalid, 3 no server,
-    5 refused, 130 stopped by SIGTERM or Ctrl-C. Needs no Java, but: pip install 'millstream[spark]'. docs/archive.md
-    says what is promised.
+    Exit code: 0 done, 1 it could not go on (mend that and run it again), 2 the command line is invalid, 3 no server, 4
+    nothing of that name, 5 refused, 130 stopped by SIGTERM or Ctrl-C. Needs no Java, but: pip install
+    'millstream[spark]'. docs/archive.md says what is promised.
     """
     with exits("millstream replay"):
         from millstream.spark.archiving.replay_model import Replay  # noqa: PLC0415 - help does not wait for Arrow
@@ -83,13 +84,14 @@ def replay(  # noqa: PLR0917 - click passes every option by name
         for option, value in (("--as", into), ("--id-field", id_field), ("--name", name)):
             if value == "":
                 raise UsageError(f"{option} is empty: give it a value, or leave it out")
+        to, _ = server_and_rest(() if target is None else (target,))
         first, end = instant("--since", since, fixed=True), instant("--until", until, fixed=True)
         if first is not None and end is not None and first >= end:
             raise UsageError(f"--until {until} is not after --since {since}: nothing would be replayed")
         what = Replay(
             source if "://" in source and not source.startswith("file:") else str(local_path(source)),
             stream,
-            target,
+            to,
             into or stream,
             since_ms=first,
             until_ms=end,

@@ -53,5 +53,5 @@ def reply_of(value: object, depth: int = 0) -> Reply:
             try:
                 return base64.b64decode(text, validate=True)
             except binascii.Error:
-                raise ValueError("its base64 is none") from None
+                raise ValueError("its base64 is not valid") from None
     raise ValueError("it has a value that is no reply")

@@ -54,6 +54,7 @@ class RecordedReport:
     _exact: dict[tuple[int, Words], Reply] = field(default_factory=dict)
     _ranges: dict[Words, KnownRange] = field(default_factory=dict)
     _keys: dict[int, list[bytes]] = field(default_factory=dict)
+    _names: set[bytes] = field(default_factory=set)
     _streams: set[bytes] = field(default_factory=set)
 
     def reply(self, node: int, command: Command) -> Reply:
@@ -65,7 +66,7 @@ class RecordedReport:
         """
         words = words_of(command)
         if words[0] == b"SCAN":
-            return [b"0", self._matching(node, words)]
+            return self._scanned(node, words)
         if words[0] in _RANGES or (words[0] == b"XPENDING" and len(words) > 3):
             return self._range(words)
         for place in (node, 0):
@@ -75,11 +76,18 @@ class RecordedReport:
             return b"stream" if words[1] in self._streams else b"none"
         if words[:2] == (b"XINFO", b"STREAM") and self.facts.get("streams_left_out") == 0:
             return ResponseError("no such key")
+        if words[0] == b"XINFO" and words[2:3] and words[2] in self._names:
+            return ResponseError("left out of this report (by --limit, its size, or the time it took)")
         return self._missing(words)
 
+    def _scanned(self, node: int, words: Words) -> Reply:
+        """The streams of a node, also those that are left out: whoever asks about one is told that."""
+        if self.facts.get("streams_left_out", 0) is None:
+            return ResponseError("not in this report: the time was up before it was known which streams there are")
+        return [b"0", self._matching(node, words)]
+
     def _matching(self, node: int, words: Words) -> list[bytes]:
-        """The streams of a node whose names fit: a report has no other keys."""
-        keys = [key for key in self._keys.get(node, ()) if key in self._streams]
+        keys = self._keys.get(node, [])
         if b"MATCH" not in words[:-1]:
             return keys
         effort = Effort()
@@ -121,6 +129,7 @@ class RecordedReport:
         """
         if words[0] == b"SCAN" and not isinstance(reply, Exception):
             self._keys.setdefault(node, []).extend(reply[1])
+            self._names.update(reply[1])
         elif words[0] in _RANGES or (words[0] == b"XPENDING" and len(words) > 3):
             asked = _asked(words)
             if isinstance(reply, Exception):
@@ -242,5 +251,5 @@ def _learned(path: Path, found: Mapping[str, Any]) -> RecordedReport:
 def _bytes(command: Sequence[Any]) -> list[bytes]:
     words = [reply_of(word) for word in command]
     if not all(isinstance(word, bytes) for word in words):
-        raise ValueError("a command has a word that is none")
+        raise ValueError("a command has a word that is not bytes")
     return words

@@ -102,7 +102,9 @@ ACTIONS: tuple[Action, ...] = (
 BY_NAME = {action.name: action for action in ACTIONS}
 
 _WORDS = {"STREAM": "key", "GROUP": "group", "CONSUMER": "consumer", "CHANGE": "change", "[GROUP]": "group"}
-_FLAGS = frozenset({"--all", "--unowned", "--ahead", "--approx", "--all-groups", "--mkstream"})
+_FLAGS = frozenset(
+    {"--all", "--unowned", "--gone", "--ahead", "--approx", "--all-groups", "--mkstream", "--even-if-moved"}
+)
 
 
 def form_of(line: Sequence[str]) -> dict[str, str] | None:

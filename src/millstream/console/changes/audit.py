@@ -183,7 +183,7 @@ def _safe(name: str) -> str | list[str]:
 
 
 def unpacked(data: bytes) -> tuple[HeldEntry, ...] | None:
-    """Pending entries of an audit entry; None where it is none of ours."""
+    """Pending entries of an audit entry; None where we did not write it."""
     reader = zlib.decompressobj()
     try:
         rows = json.loads(reader.decompress(data, _HELD))

@@ -9,7 +9,7 @@ from typing import TypeAlias
 
 from millstream.client.line import Command, Line
 from millstream.clock import SystemClock
-from millstream.console.changes.groups import Ahead, Between
+from millstream.console.changes.groups import Ahead, Between, GroupReaders, readers
 from millstream.console.changes.plan import MOST_KEPT, NOBODY, HeldEntry, TargetMissingError
 from millstream.console.changes.positions import StreamPlace
 from millstream.console.changes.removals import ConsumerFacts
@@ -18,7 +18,7 @@ from millstream.console.model import replies
 from millstream.console.model.names import NEVER, order, text_of
 from millstream.console.model.pending import PendingChoice, PendingEntry
 from millstream.console.model.streams import GroupStatus, StreamStatus
-from millstream.console.reading import groups, pending, streams
+from millstream.console.reading import fleet, groups, pending, streams
 from millstream.console.reading.asking import calls, checked
 
 MOST_COUNTED = 1_000_000
@@ -151,6 +151,7 @@ class RewindFacts:
         here: where it stands.
         there: where it is to stand.
         between: what lies between the two.
+        read_by: who reads the group.
     """
 
     stream: StreamStatus
@@ -158,6 +159,7 @@ class RewindFacts:
     here: Ahead
     there: Ahead
     between: Between
+    read_by: GroupReaders
 
 
 async def rewind_facts(
@@ -189,9 +191,9 @@ async def rewind_facts(
     nexts = {low: inside.first or await _next(near, stream, low), high: await _next(near, stream, high)}
     held, more = await _pending_between(line, stream, group, low, high) if found.pending and low != high else (0, False)
     between = Between(inside.entries, held, inside.more, more)
-    return RewindFacts(
-        status, found, Ahead(here, after[here], nexts[here]), Ahead(there, after[there], nexts[there]), between
-    )
+    read_by = readers(seen, await fleet.workers(line))
+    here_ahead, there_ahead = (Ahead(each, after[each], nexts[each]) for each in (here, there))
+    return RewindFacts(status, found, here_ahead, there_ahead, between, read_by)
 
 
 async def trim_facts(

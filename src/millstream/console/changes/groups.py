@@ -1,6 +1,6 @@
 """Where a group stands, decided: rewind one, make one. Pure."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from millstream.console.changes.plan import (
     BeforeAfter,
@@ -12,10 +12,13 @@ from millstream.console.changes.plan import (
     counted,
     group_check,
     no_stream_check,
+    position_check,
     position_facts,
 )
+from millstream.console.changes.writing import shell_line
 from millstream.console.model.names import NEVER, order
-from millstream.console.model.streams import GroupStatus, StreamStatus
+from millstream.console.model.streams import GroupSeen, GroupStatus, StreamStatus
+from millstream.console.model.workers import WorkersSeen
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +57,42 @@ class Between:
         return counted(self.entries, more=self.more)
 
 
+@dataclass(frozen=True, slots=True)
+class GroupReaders:
+    """Who reads a group at the moment.
+
+    Attributes:
+        workers: consumers of workers that are not paused.
+        others: consumers of which no worker tells.
+    """
+
+    workers: tuple[str, ...] = ()
+    others: tuple[str, ...] = ()
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """All of them."""
+        return self.workers + self.others
+
+
+READING_MS = 60_000
+"""A consumer that asked for something less long ago than this reads the group."""
+
+
+def readers(seen: GroupSeen, workers: WorkersSeen) -> GroupReaders:
+    """Who reads a group.
+
+    Args:
+        seen: the group with its consumers.
+        workers: everybody who works.
+    """
+    where = (seen.group.stream, seen.group.name)
+    names = [one.name for one in seen.consumers if one.name and one.idle_ms < READING_MS]
+    ours = [name for name in names if workers.holder(*where, name) is not None]
+    paused = workers.pause_of(*where) is not None
+    return GroupReaders(() if paused else tuple(ours), tuple(name for name in names if name not in ours))
+
+
 def read_of(stream: StreamStatus, place: Ahead) -> int | None:
     """The entries read of a group that stands at a place, so that its lag is known.
 
@@ -69,7 +108,16 @@ def _set(stream: str, group: str, position: str, read: int | None) -> Words:
     return ("XGROUP", "SETID", stream, group, position, *(() if read is None else ("ENTRIESREAD", read)))
 
 
-def rewind(stream: StreamStatus, group: GroupStatus, here: Ahead, there: Ahead, between: Between) -> ChangePlan:
+def rewind(
+    stream: StreamStatus,
+    group: GroupStatus,
+    here: Ahead,
+    there: Ahead,
+    between: Between,
+    read_by: GroupReaders = GroupReaders(),
+    *,
+    even_if_moved: bool = False,
+) -> ChangePlan:
     """Set a group to another place of its stream.
 
     Args:
@@ -78,6 +126,9 @@ def rewind(stream: StreamStatus, group: GroupStatus, here: Ahead, there: Ahead, 
         here: where it stands.
         there: where it is to stand.
         between: what lies between the two.
+        read_by: who reads the group.
+        even_if_moved: also where it was read on meanwhile, as long as that is the same way: nobody set it back, and it
+            has not passed a place that it is to skip to.
 
     Raises:
         ChangeRefusedError: the place is behind the last id of the stream: what is added next would be skipped.
@@ -89,7 +140,8 @@ def rewind(stream: StreamStatus, group: GroupStatus, here: Ahead, there: Ahead, 
         )
     name, back = group.name, order(there.id) < order(here.id)
     read = read_of(stream, there)
-    words = ("millstream", "group", "rewind", stream.key, name, "--to", there.id)
+    flag = ("--even-if-moved",) if even_if_moved else ()
+    words = ("millstream", "group", "rewind", stream.key, name, "--to", there.id, *flag)
     moves = "delivered again" if back else "skipped"
     table = (
         BeforeAfter("last delivered id", here.id, there.id),
@@ -98,14 +150,19 @@ def rewind(stream: StreamStatus, group: GroupStatus, here: Ahead, there: Ahead, 
         BeforeAfter("entries read", group.entries_read, read),
         BeforeAfter("pending", group.pending, group.pending),
     )
-    check = group_check(stream.key, name, **position_facts(stream, group))
+    check = (
+        position_check(stream.key, name, here.id, "" if back else there.id)
+        if even_if_moved
+        else group_check(stream.key, name, **position_facts(stream, group))
+    )
     steps = () if here.id == there.id and group.entries_read == read else (
         Step((_set(stream.key, name, there.id, read),), (check,)),
     )  # fmt: skip
     notes = [] if here.id == there.id else [f"{between.text()} {'is' if _is_one(between) else 'are'} {moves}."]
     notes += _notes(stream, there, between, back=back, read=read)
+    notes += [_MOVES_ON[back]] if even_if_moved else _is_read(stream.key, name, read_by)
     undo = Undo(
-        ("millstream", "group", "rewind", stream.key, name, "--to", here.id),
+        ("millstream", "group", "rewind", stream.key, name, "--to", here.id, *flag),
         (_set(stream.key, name, here.id, group.entries_read),),
         note="What is delivered meanwhile stays delivered." if back else "",
     )
@@ -115,7 +172,55 @@ def rewind(stream: StreamStatus, group: GroupStatus, here: Ahead, there: Ahead, 
         "pending_in_between": between.pending,
     }
     question = f"Set group {name!r} of {stream.key!r} from {here.id} to {there.id}?"
-    return ChangePlan("group rewind", stream.key, name, words, question, table, tuple(notes), steps, undo, facts)
+    plan = ChangePlan("group rewind", stream.key, name, words, question, table, tuple(notes), steps, undo, facts)
+    if even_if_moved:
+        return replace(plan, moving=True, selection="back" if back else "on")
+    helps = f"Pause the group's workers first ({_hold(stream.key, name)}), stop other programs that read it, or say "
+    return replace(plan, if_moved=f"{helps}--even-if-moved.")
+
+
+_MOVES_ON = {
+    True: "Where the group is read on until then, what it was delivered meanwhile is delivered again as well.",
+    False: "Where the group is read on until then, fewer are skipped; where it is past that place, nothing is changed.",
+}
+
+
+def _hold(stream: str, group: str) -> str:
+    """How the workers of a group stand still.
+
+    Args:
+        stream: key of the stream.
+        group: name of the group.
+    """
+    where = shell_line((stream, group))
+    return f"`millstream worker pause {where} --reason rewind`, and afterwards `millstream worker resume {where}`"
+
+
+def _is_read(stream: str, group: str, read_by: GroupReaders) -> list[str]:
+    """That the group will have moved on before somebody has read the preview, and what helps.
+
+    Args:
+        stream: key of the stream.
+        group: name of the group.
+        read_by: who reads it.
+    """
+    if not read_by.names:
+        return []
+    first = [f"pause its workers first ({_hold(stream, group)})"] if read_by.workers else []
+    first += [f"stop {_listed(read_by.others)} first, of which no worker tells"] if read_by.others else []
+    return [
+        f"The group is being read, by {_listed(read_by.names)}. If it moves on before you agree, nothing is changed: "
+        + "; ".join(first)
+        + "; or say --even-if-moved."
+    ]
+
+
+def _listed(names: tuple[str, ...]) -> str:
+    more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
+    return ", ".join(map(repr, names[:_NAMED])) + more
+
+
+_NAMED = 3  # consumers
 
 
 def _is_one(between: Between) -> bool:

@@ -164,7 +164,7 @@ class _StepBatch:
                 return self._outcome(rows)
         rows = await self._script(())
         if rows is None and self.plan.needs_script:
-            raise ChangeRefusedError(f"{self.plan.action}: {_NO_SCRIPT}")
+            raise ChangeRefusedError(_NO_SCRIPT)
         outcome = await self._transaction() if rows is None else self._outcome(rows)
         return await self._written(outcome) if outcome.done else outcome
 
@@ -237,7 +237,12 @@ def _words(steps: Sequence[Step], audit: Command) -> list[Any]:
 
 def _check_words(check: FactCheck) -> list[Any]:
     pairs = [word for pair in check.expected for word in pair]
-    return [len(check.read), *check.read, check.shape, check.row, len(check.expected), *pairs]
+    ids = [word for field in check.between for word in field]
+    return [
+        *(len(check.read), *check.read, check.shape, check.row),
+        *(len(check.expected), *pairs),
+        *(len(check.between), *ids),
+    ]
 
 
 def _result(step: Step, row: list[bytes]) -> StepResult:

@@ -1,7 +1,8 @@
 -- Takes the steps of a change whose facts are still as they were, and writes down that it did.
 -- KEYS: the stream; the audit stream, if it is on this server.
 -- ARGV: the steps, each a count of commands and the commands, a count of checks and the checks; a command is a count of
--- words and the words; a check is a command that reads, a shape, a row's name, and a count of pairs of field and value.
+-- words and the words; a check is a command that reads, a shape, a row's name, a count of pairs of field and value, and a
+-- count of fields that are ids, each with the lowest and the highest that it may be.
 -- Behind the steps the command that writes the audit entry, to which two counts are added; one without words is none.
 -- Returns a row for each step, and one for the audit entry: what became of it, and the particulars.
 local at = 0
@@ -22,8 +23,9 @@ local function command()
 end
 
 local function check()
-  local one = {read = command(), shape = word(), row = word(), fields = {}}
+  local one = {read = command(), shape = word(), row = word(), fields = {}, between = {}}
   for i = 1, number() do one.fields[i] = {word(), word()} end
+  for i = 1, number() do one.between[i] = {word(), word(), word()} end
   return one
 end
 
@@ -55,6 +57,18 @@ local function found(one, reply, name)
   return '-'
 end
 
+-- Whether one id is before another. Their parts have up to 64 bits, of which a number keeps 53: they are compared as
+-- texts, the shorter one first.
+local function before(left, right)
+  local parts = {left:match('^(%d+)%-(%d+)$')}
+  for i, other in ipairs({right:match('^(%d+)%-(%d+)$')}) do
+    local one = parts[i]
+    if #one ~= #other then return #one < #other end
+    if one ~= other then return one < other end
+  end
+  return false
+end
+
 -- Nothing where the facts hold; else which check does not: its number, the fact, what it is now, or the server's error.
 local function moved(checks)
   for i, one in ipairs(checks) do
@@ -63,6 +77,12 @@ local function moved(checks)
     for _, pair in ipairs(one.fields) do
       local now = found(one, reply, pair[1])
       if now ~= pair[2] then return {'moved', tostring(i), pair[1], now} end
+    end
+    for _, ids in ipairs(one.between) do
+      local now = found(one, reply, ids[1])
+      if now == '-' or before(now, ids[2]) or (ids[3] ~= '' and before(ids[3], now)) then
+        return {'moved', tostring(i), ids[1], now}
+      end
     end
   end
 end

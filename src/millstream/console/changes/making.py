@@ -146,11 +146,19 @@ async def require_rights(line: Line, name: str, stream: str) -> Rights:
     rights = await rights_on(line, stream)
     why = rights.why_not(BY_NAME[name])
     if why is not None:
-        raise ChangeRefusedError(f"{name}: {why}")
+        raise ChangeRefusedError(why)
     return rights
 
 
-async def rewind(line: Line, stream: str, group: str, place: StreamPlace, tell: Counting | None = None) -> Prepared:
+async def rewind(
+    line: Line,
+    stream: str,
+    group: str,
+    place: StreamPlace,
+    tell: Counting | None = None,
+    *,
+    even_if_moved: bool = False,
+) -> Prepared:
     """Set a group to another place.
 
     Args:
@@ -159,6 +167,7 @@ async def rewind(line: Line, stream: str, group: str, place: StreamPlace, tell: 
         group: name of the group.
         place: where it is to stand.
         tell: called with how many entries were counted so far.
+        even_if_moved: also where the group was read on meanwhile.
 
     Raises:
         ChangeRefusedError: the user may not, or the place is none.
@@ -167,7 +176,8 @@ async def rewind(line: Line, stream: str, group: str, place: StreamPlace, tell: 
     """
     rights = await require_rights(line, "group rewind", stream)
     facts = await gather.rewind_facts(line, stream, group, place, tell=tell)
-    return Prepared(groups.rewind(facts.stream, facts.group, facts.here, facts.there, facts.between), rights)
+    places = (facts.here, facts.there, facts.between, facts.read_by)
+    return Prepared(groups.rewind(facts.stream, facts.group, *places, even_if_moved=even_if_moved), rights)
 
 
 async def create(line: Line, stream: str, group: str, place: StreamPlace, *, mkstream: bool = False) -> Prepared:
@@ -344,8 +354,13 @@ async def acknowledge(
     """
     rights = await require_rights(line, "pending ack", stream)
     where = PendingList(stream, group, rights.capabilities.xnack)
-    notes = ("They count as processed: nobody will be given them again.",)
-    return await _paged(line, rights, where, chosen, words, notes, lambda held: pending.acknowledge(where, held), tell)
+    gone = isinstance(chosen, PendingChoice) and chosen.gone
+    note = "They are trimmed or deleted from the stream, with nothing to process." if gone else (
+        "They count as processed: nobody will be given them again."
+    )  # fmt: skip
+    return await _paged(
+        line, rights, where, chosen, words, (note,), lambda held: pending.acknowledge(where, held, gone=gone), tell
+    )
 
 
 async def claim(
@@ -423,7 +438,7 @@ async def nack(
     where = PendingList(stream, group, capabilities.xnack)
     if mode == "fatal" and not capabilities.xnack:
         raise ChangeRefusedError(
-            "pending nack --mode fatal: this server has no XNACK (Redis has since 8.8), and without it the next "
+            "--mode fatal: this server has no XNACK (Redis has since 8.8), and without it the next "
             "delivery would count on from the greatest number there is; `millstream pending ack` takes the entry out"
         )
     notes = {

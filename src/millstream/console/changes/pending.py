@@ -71,9 +71,21 @@ class PendingList:
         return put_back_command(self.stream, self.group, held, xnack=self.xnack)
 
 
-def acknowledge(where: PendingList, held: Sequence[HeldEntry]) -> ChangePlan:
-    """Acknowledge entries: they count as processed."""
-    return _plan("pending ack", where, held, lambda each: ("XACK", where.stream, where.group, each.id))
+_NOT_BACK = (
+    "They cannot be pending again: they are no longer in the stream, where servers since Redis 7.0 claim nothing."
+)
+
+
+def acknowledge(where: PendingList, held: Sequence[HeldEntry], *, gone: bool = False) -> ChangePlan:
+    """Acknowledge entries: they count as processed.
+
+    Args:
+        where: of which group.
+        held: the entries as they are.
+        gone: they are no longer in the stream, so that no undo could bring them back, and none is kept.
+    """
+    plan = _plan("pending ack", where, held, lambda each: ("XACK", where.stream, where.group, each.id))
+    return replace(plan, undo=Undo(note=_NOT_BACK)) if gone else plan
 
 
 def claim(where: PendingList, held: Sequence[HeldEntry], consumer: str) -> ChangePlan:

@@ -10,6 +10,7 @@ from hashlib import sha256
 from typing import Any, ClassVar, Literal, TypeAlias
 
 from millstream.console.changes.writing import Word, as_bytes
+from millstream.console.model.names import order
 from millstream.console.model.streams import GroupStatus, StreamStatus
 from millstream.errors import MillstreamError
 
@@ -61,6 +62,7 @@ class FactCheck:
         row: the name of the row that counts, for ``rows``.
         expected: field -> value as text, ``""`` for null; for ``first`` a field is a place in the row, from 1; for
             ``value`` it is ``""``.
+        between: fields that are ids, each with the lowest and the highest that it may be; ``""`` for no highest.
     """
 
     about: str
@@ -68,6 +70,7 @@ class FactCheck:
     shape: Shape
     row: str
     expected: tuple[tuple[str, str], ...]
+    between: tuple[tuple[str, str, str], ...] = ()
 
     def moved(self, reply: Any) -> str | None:
         """What is otherwise now, in words; None where all is as expected.
@@ -81,17 +84,25 @@ class FactCheck:
             found = _fact(self, name, reply)
             if found != expected:
                 return self.worded(name, found)
+        for name, low, high in self.between:
+            found = _fact(self, name, reply)
+            if found == ABSENT or order(found) < order(low) or (high and order(found) > order(high)):
+                return self.worded(name, found)
         return None
 
     def worded(self, name: str, found: str) -> str:
         """One fact that moved, in words.
 
         Args:
-            name: of the fact, as in ``expected``.
+            name: of the fact, as in ``expected`` or ``between``.
             found: what it is now.
         """
         if found == ABSENT:
             return f"{self.about} is not there any more"
+        ids = next(((low, high) for each, low, high in self.between if each == name), None)
+        if ids is not None:
+            back = order(found) < order(ids[0])
+            return f"{self.about}: {name} is {found}, {'before' if back else 'behind'} {ids[0] if back else ids[1]}"
         before = dict(self.expected)[name]
         if before == ABSENT:
             return f"{self.about} is there by now"
@@ -223,6 +234,8 @@ class ChangePlan:
         selection: what it is about, where the steps are only the first ones of many: a part of the digest.
         difference: what a correction changes, in lines as ``diff -u`` has them.
         needs_script: without a script, between the look and the step, something could be lost: so not without one.
+        moving: what it was made of may move until it is made: the digest is of the commands alone.
+        if_moved: what helps where its facts move again and again; empty where nothing is known to.
     """
 
     action: str
@@ -239,6 +252,8 @@ class ChangePlan:
     selection: str = ""
     difference: tuple[str, ...] = ()
     needs_script: bool = False
+    moving: bool = False
+    if_moved: str = ""
 
     @property
     def place(self) -> str:
@@ -260,7 +275,8 @@ class ChangePlan:
         A page shows a preview and forgets it; the confirmation brings the digest, the plan is made anew, and where it
         is another one by now the facts have moved.
         """
-        made_of = (self.action, self.words, self.steps, sorted(self.facts.items()), self.selection)
+        made_of: tuple[object, ...] = (self.action, self.words, self.selection)
+        made_of += (self.commands,) if self.moving else (self.steps, sorted(self.facts.items()))
         return sha256(repr(made_of).encode()).hexdigest()[:32]
 
 
@@ -303,6 +319,19 @@ def group_check(stream: str, group: str, **expected: object) -> FactCheck:
     facts = tuple((name.replace("_", "-"), "" if value is None else as_fact(value)) for name, value in expected.items())
     read = ("XINFO", "GROUPS", stream)
     return FactCheck(f"the group {group!r}", read, "rows", group, facts or (("name", ABSENT),))
+
+
+def position_check(stream: str, group: str, low: str, high: str) -> FactCheck:
+    """That a group stands between two places, wherever it is by now.
+
+    Args:
+        stream: key of the stream.
+        group: name of the group.
+        low: the lowest last delivered id.
+        high: the highest; empty for any.
+    """
+    between = (("last-delivered-id", low, high),)
+    return FactCheck(f"the group {group!r}", ("XINFO", "GROUPS", stream), "rows", group, (), between)
 
 
 def position_facts(stream: StreamStatus, group: GroupStatus) -> dict[str, object]:

@@ -13,12 +13,14 @@ class FormField:
         title: what stands before it.
         hint: an example of it.
         needed: the change cannot be planned without it.
+        flag: it is said or not, without more words; the hint says what it means.
     """
 
     name: str
     title: str
     hint: str
     needed: bool = False
+    flag: bool = False
 
 
 _IDS = FormField("ids", "ids", "1763721600000-0")
@@ -32,7 +34,10 @@ _LETTERS = (
 _WORKER = (FormField("worker", "worker", "web-1-4711", needed=True),)
 
 FIELDS: Mapping[str, tuple[FormField, ...]] = {
-    "group rewind": (FormField("to", "to", "1h-ago, a time, an id, start, end, -100", needed=True),),
+    "group rewind": (
+        FormField("to", "to", "1h-ago, a time, an id, start, end, -100", needed=True),
+        FormField("even_if_moved", "even if moved", "also if the group reads on meanwhile", flag=True),
+    ),
     "group create": (
         FormField("group", "name", "billing", needed=True),
         FormField("at", "at", "start, end, 1h-ago, an id", needed=True),
@@ -42,7 +47,11 @@ FIELDS: Mapping[str, tuple[FormField, ...]] = {
         FormField("consumer", "consumer", "web-2", needed=True),
         FormField("claim_to", "its entries to", "web-1"),
     ),
-    "pending ack": (_IDS, _HELD_BY),
+    "pending ack": (
+        _IDS,
+        _HELD_BY,
+        FormField("gone", "gone", "only what is trimmed or deleted from the stream", flag=True),
+    ),
     "pending claim": (
         FormField("consumer", "from", "web-2"),
         FormField("idle", "idle for", "10m"),

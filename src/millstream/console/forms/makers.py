@@ -30,7 +30,7 @@ _IDLE = "1h"  # of consumers that are removed, unless the form says otherwise
 
 
 def choice_of(words: FormWords) -> PendingChoice:
-    """Which pending entries ``consumer``, ``idle``, ``deliveries`` and ``unowned`` mean; without any, all.
+    """Which pending entries ``consumer``, ``idle``, ``deliveries``, ``unowned`` and ``gone`` mean; without any, all.
 
     Raises:
         UsageError: one of them is no length of time, or no number.
@@ -43,7 +43,7 @@ def choice_of(words: FormWords) -> PendingChoice:
     if deliveries and not (deliveries.isascii() and deliveries.isdigit() and len(deliveries) < 19):
         raise UsageError(f"deliveries {deliveries!r} is no number")
     number = int(deliveries) if deliveries else None
-    return PendingChoice(words.get("consumer") or None, idle_ms, number, "unowned" in words)
+    return PendingChoice(words.get("consumer") or None, idle_ms, number, "unowned" in words, "gone" in words)
 
 
 def choice_options(words: FormWords) -> list[str]:
@@ -51,7 +51,7 @@ def choice_options(words: FormWords) -> list[str]:
     found = ["--consumer", words["consumer"]] if words.get("consumer") else []
     for name in ("idle", "deliveries"):
         found += [f"--{name}", text] if (text := words.get(name, "").strip()) else []
-    return found + (["--unowned"] if "unowned" in words else [])
+    return found + [f"--{name}" for name in ("unowned", "gone") if name in words]
 
 
 def _word(words: FormWords, name: str) -> str:
@@ -75,7 +75,7 @@ def read_place(text: str) -> StreamPlace:
     """A place in a stream as somebody wrote it.
 
     Raises:
-        ChangeRefusedError: it is none.
+        ChangeRefusedError: it is not valid.
     """
     try:
         return place_of(text, time.time_ns() // 1_000_000)
@@ -99,16 +99,21 @@ def _span(words: FormWords, name: str, usual: str = "") -> int:
 def _chosen(words: FormWords, verb: str) -> tuple[Chosen, tuple[str, ...]]:
     """Which pending entries are meant, and the command line that says so."""
     line = ("millstream", "pending", verb, *_where(words))
-    if ids := _ids(words):
-        return ids, (*line, *ids)
     choice = choice_of(words)
+    if ids := _ids(words):
+        if choice.gone:
+            raise UsageError("name ids, or say that all that is gone is meant, not both")
+        return ids, (*line, *ids)
     if choice == PendingChoice() and "all" not in words:
-        raise UsageError("which entries? Name ids, or a consumer, or how long they are idle, or say all")
+        raise UsageError(
+            "which entries? Name ids, or a consumer, or how long they are idle, or that they are gone, or say all"
+        )
     return choice, (*line, *(choice_options(words) or ["--all"]))
 
 
 async def _rewind(line: Line, words: FormWords, tell: Counting | None) -> Prepared:
-    return await making.rewind(line, *_where(words), _place(words, "to"), tell)
+    place, anyway = _place(words, "to"), "even_if_moved" in words
+    return await making.rewind(line, *_where(words), place, tell, even_if_moved=anyway)
 
 
 async def _create(line: Line, words: FormWords, _: Counting | None) -> Prepared:

@@ -1,18 +1,14 @@
-"""A form's change shown, confirmed and made.
+"""A form's change shown, and confirmed.
 
 What a form says is forgotten with its preview. Who confirms sends the digest of what was shown; the plan is made anew,
 and where it is another one by now, nothing is done but to show that one.
 """
 
-import secrets
 import time
 
 from millstream import times
 from millstream.client.line import Line
-from millstream.console.changes import making
-from millstream.console.changes.audit import Actor
 from millstream.console.changes.gather import Counting
-from millstream.console.changes.guard import ChangeOutcome
 from millstream.console.changes.making import Prepared
 from millstream.console.changes.plan import ChangeRefusedError
 from millstream.console.forms.makers import MAKERS, FormWords, read_place
@@ -52,31 +48,6 @@ def is_agreed(found: Prepared, digest: str | None) -> bool:
     return not found.nothing and digest in {None, found.plan.digest}
 
 
-async def confirm(
-    line: Line, words: FormWords, digest: str | None, actor: Actor, tell: Counting | None = None
-) -> tuple[Prepared, ChangeOutcome | None]:
-    """Make a change that was previewed.
-
-    Args:
-        line: to the server; nobody else asks over it meanwhile.
-        words: of the form.
-        digest: of the plan that was shown; None to make it whatever it is by now.
-        actor: who makes it.
-        tell: called with how many steps were looked at so far.
-
-    Returns:
-        The change as it is planned now, and what became of it; None where nothing was done, since there is nothing to
-        do, or since the change would be another one than was shown.
-
-    Raises:
-        MillstreamError: as for :func:`prepare`.
-    """
-    prepared = await prepare(line, words)
-    if not is_agreed(prepared, digest):
-        return prepared, None
-    return prepared, await making.carry_out(line, prepared, actor, secrets.token_hex(6), tell)
-
-
 async def settled(line: Line, words: FormWords, who: str) -> dict[str, str]:
     """The words of a form; a time that is counted from now is the moment it stood for.
 
@@ -98,6 +69,8 @@ async def settled(line: Line, words: FormWords, who: str) -> dict[str, str]:
         if name in found and do in {"group rewind", "group create"}:
             place = read_place(found[name])
             found[name] = str(place.ms) if place.kind == "time" else found[name]
+    if do == "group rewind" and "even_if_moved" in found and (to := await _place_now(line, found)):
+        found["to"] = to
     if do == "stream trim" and found.get("before", "").strip():
         found["minid"] = f"{_moment(found.pop('before'))}-0"
     if do == "worker pause":
@@ -109,6 +82,12 @@ async def settled(line: Line, words: FormWords, who: str) -> dict[str, str]:
         if not found.get("ids", "").strip() and not found.get("until", "").strip():
             found["until"] = str(await _behind_newest(line, found.get("key", "")))
     return found
+
+
+async def _place_now(line: Line, words: FormWords) -> str:
+    """The id that a place of a rewind stands for now: of a group that moves on, ``-100`` would be another one later."""
+    plan = (await prepare(line, words)).plan
+    return plan.words[plan.words.index("--to") + 1]
 
 
 async def _behind_newest(line: Line, key: str) -> int:

@@ -35,6 +35,7 @@ class Advice:
         remedy: the command line that helps; None where there is none.
         raw: the commands of the server that it comes to, as far as they are known here.
         consumer: that it is about; None for the group.
+        query: id of the Spark query that it is about, with its title; None for none.
     """
 
     code: str
@@ -46,6 +47,7 @@ class Advice:
     remedy: tuple[str, ...] | None = None
     raw: tuple[tuple[str, ...], ...] = ()
     consumer: str | None = None
+    query: tuple[str, str] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,12 +56,14 @@ class Thresholds:
 
     Attributes:
         stuck_ms: a consumer that holds entries and asked for nothing for so long is stuck.
+        idle_ms: one of which no worker tells may be, after so long, where others of its group go on.
         away_ms: a group whose consumers all asked for nothing for so long is read by nobody.
         left_ms: a consumer that holds nothing and asked for nothing for so long was left behind.
         deliveries: an entry that was delivered so often fails again and again.
     """
 
     stuck_ms: int = 300_000
+    idle_ms: int = 60_000
     away_ms: int = 60_000
     left_ms: int = 86_400_000
     deliveries: int = 5
@@ -118,14 +122,14 @@ def advise(case: Case) -> list[Advice]:
 
 def _unknown_lag(case: Case) -> Iterable[Advice]:
     lag, group = case.seen.group.lag, case.seen.group
-    if lag.reason is None:
+    if lag.reason in (None, "no-counters"):  # of a server that counts none every group would say the same, without end
         return
     evidence: dict[str, object] = {"server_lag": lag.server, "lag_at_least": lag.at_least, "lag_at_most": lag.at_most}
     evidence |= {"entries_read": group.entries_read, "last_delivered_id": group.last_delivered_id}
     evidence |= {"max_deleted_id": case.seen.stream.max_deleted_id}
     evidence |= {"note": lag.repair_note} if lag.repair_note else {}
     says = f"the server does not know the lag: {lag.why}"
-    remedy = None if lag.reason == "no-counters" else ("group", "show", group.stream, group.name, "--count", "1000000")
+    remedy = ("group", "show", group.stream, group.name, "--count", "1000000")
     raw = () if lag.repair is None else (lag.repair,)
     yield case.about("lag-unknown", "hint", says, evidence=evidence, remedy=None if raw else remedy, raw=raw)
 
@@ -162,9 +166,20 @@ def _nobody_reads(case: Case) -> Iterable[Advice]:
     if quiet is None or quiet >= case.at.away_ms:
         evidence |= {"consumers": len(consumers), "least_idle_ms": quiet}
         says = (
-            "entries wait and no consumer asks for them" if consumers else "entries wait and the group has no consumer"
+            "entries wait and no consumer asks for them"
+            if consumers
+            else "entries wait and the group has no consumer: start the worker or program that reads it (XREADGROUP)"
         )
-        yield case.about("nobody-reads", "problem", says, evidence=evidence, remedy=("worker", "ls"))
+        remedy = _who_reads(case) if consumers else ("run", "MODULE:APP")
+        yield case.about("nobody-reads", "problem", says, evidence=evidence, remedy=remedy)
+
+
+def _who_reads(case: Case) -> tuple[str, ...]:
+    """The command line that shows who reads a group: workers, where one of them says that it does."""
+    where = (case.seen.group.stream, case.seen.group.name)
+    workers = () if case.workers is None else case.workers.workers
+    known = any((one.stream, one.group) == where for worker in workers for one in worker.subscribers)
+    return ("worker", "ls") if known else ("consumer", "ls", *where)
 
 
 def _stuck(case: Case) -> Iterable[Advice]:
@@ -178,6 +193,8 @@ def _stuck(case: Case) -> Iterable[Advice]:
             yield _blocked(case, one, worker)
         elif one.idle_ms >= case.at.stuck_ms and worker is None:
             yield _abandoned(case, one, [name for name in lively if name != one.name])
+        elif one.idle_ms >= case.at.idle_ms and worker is None and lively and _workers_known(case):
+            yield _idle(case, one, len(lively))
         elif worker is not None:
             yield from _long_jobs(case, one, worker)
 
@@ -203,6 +220,21 @@ def _abandoned(case: Case, one: ConsumerStatus, others: list[str]) -> Advice:
     else:  # nobody there could be given them: see first what they are
         remedy = ("pending", "ls", *where, "--consumer", one.name, "--payload")
     return case.about("stuck-consumer", "problem", says, evidence=evidence, remedy=remedy, consumer=one.name)
+
+
+def _workers_known(case: Case) -> bool:
+    return case.workers is not None and case.workers.why is None
+
+
+def _idle(case: Case, one: ConsumerStatus, others: int) -> Advice:
+    """It may be at work on what it holds: so it is to be looked at, and nothing is taken from it yet."""
+    group = case.seen.group
+    reads = "another consumer goes on" if others == 1 else f"{others} others go on"
+    says = f"the consumer {one.name!r} holds {_entries(one.pending)} and asked for nothing for {span_text(one.idle_ms)}"
+    says += f", while {reads}; no worker that is alive has this name"
+    evidence = {"idle_ms": one.idle_ms, "pending": one.pending, "others": others}
+    remedy = ("pending", "ls", group.stream, group.name, "--consumer", one.name, "--payload")
+    return case.about("idle-consumer", "warning", says, evidence=evidence, remedy=remedy, consumer=one.name)
 
 
 def _long_jobs(case: Case, one: ConsumerStatus, worker: WorkerStatus) -> Iterable[Advice]:
@@ -246,8 +278,9 @@ def _failing(case: Case) -> Iterable[Advice]:
         yield case.about("delivered-often", "warning", says, evidence=evidence, remedy=look)
     if gone:
         ids = [entry.id for entry in gone]
-        says = f"pending, but trimmed or deleted from the stream, with nothing to process: {_entries(len(gone))}"
-        remedy = ("pending", "ack", *where, *ids[:_IDS])
+        least = "at least " if len(case.pending) < group.pending else ""
+        says = f"pending, but trimmed or deleted from the stream, with nothing to process: {least}{_entries(len(gone))}"
+        remedy = ("pending", "ack", *where, "--gone")
         evidence = {"entries": len(gone), "first": ids[0]}
         yield case.about("gone", "warning", says, evidence=evidence, remedy=remedy, raw=[("XACK", *where, *ids[:_IDS])])
 
@@ -258,7 +291,7 @@ def _falling_behind(case: Case) -> Iterable[Advice]:
         return
     says = f"the lag grows: {rate.added:.1f} entries come in a second, {rate.delivered:.1f} are delivered"
     evidence = {"added_per_second": rate.added, "delivered_per_second": rate.delivered, "lag_change": rate.lag_change}
-    yield case.about("falling-behind", "warning", says, evidence=evidence, remedy=("worker", "ls"))
+    yield case.about("falling-behind", "warning", says, evidence=evidence, remedy=_who_reads(case))
 
 
 def _left_behind(case: Case) -> Iterable[Advice]:
@@ -271,7 +304,7 @@ def _left_behind(case: Case) -> Iterable[Advice]:
         yield case.about("left-behind", "hint", says, evidence=evidence, remedy=remedy)
 
 
-_IDS = 20  # of a command line
+_IDS = 20  # of a raw command
 
 _RULES: tuple[Callable[[Case], Iterable[Advice]], ...] = (
     _stuck,
@@ -297,5 +330,5 @@ def _safe(words: tuple[str, ...]) -> tuple[str, ...]:
     return (noun, verb, *options, "--", *names) if any(name.startswith("-") for name in names) else words
 
 
-_OPTIONS = frozenset({"--consumer", "--unowned", "--sort", "--count"})
+_OPTIONS = frozenset({"--consumer", "--unowned", "--gone", "--sort", "--count"})
 """What options of a remedy begin with."""

@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal
 
+from millstream.client.dead_letter.letter import SUFFIX, dead_key
 from millstream.console.model.letters import LettersSeen
 from millstream.console.model.streams import GroupStatus, OldestEntry, StreamsSeen
 
@@ -52,7 +53,7 @@ class Measured:
 
     Attributes:
         figure: which one.
-        stream: key of the stream.
+        stream: key of the stream; empty for dead letters of all, where there are none or they are not known.
         group: name of the group; None for a dead-letter stream.
         value: as it is; None when it is not known.
         at_least: it is no less.
@@ -105,27 +106,27 @@ def worst(found: Iterable[CheckedFigure]) -> CheckStatus:
     return next((status for status in _WORST_FIRST if status in there), "ok")
 
 
-def measure(seen: StreamsSeen, group: str | None = None, letters: LettersSeen | None = None) -> list[Measured]:
+def measure(
+    seen: StreamsSeen, group: str | None = None, letters: LettersSeen | None = None, stream: str | None = None
+) -> list[Measured]:
     """Every figure of these streams' groups, and of dead-letter streams.
 
     Args:
         seen: the streams.
         group: only groups of this name.
         letters: dead-letter streams; None where they are not to be checked.
+        stream: the only stream that is checked; None for all.
     """
     found: list[Measured] = []
-    for stream in seen.streams:
-        for one in stream.groups:
+    for each in seen.streams:
+        for one in each.groups:
             if group in (None, one.name):
                 found += _figures(one, seen.at_ms)
-        if "groups" in stream.missing:
-            found += _unknown(stream.key, group, stream.missing["groups"])
-    for key, why in seen.refused.items():
-        found += _unknown(key, group, why)
-    if letters is not None and letters.why is not None:
-        found.append(Measured("dead", "", None, None, why=letters.why))
-    found += [Measured("dead", one.key, None, one.letters) for one in (letters.streams if letters is not None else ())]
-    return found
+        if "groups" in each.missing:
+            found += _unknown(each.key, group, each.missing["groups"])
+    for key, why in seen.refused.items():  # it may be one of dead letters
+        found += [*_unknown(key, group, why), Measured("dead", key, None, None, why=why)]
+    return found if letters is None else found + _dead(seen, letters, stream)
 
 
 def _unknown(stream: str, group: str | None, why: str) -> list[Measured]:
@@ -140,6 +141,22 @@ def _unknown(stream: str, group: str | None, why: str) -> list[Measured]:
     return [Measured(figure, stream, group, None, why=why) for figure in figures]
 
 
+def _dead(seen: StreamsSeen, letters: LettersSeen, only: str | None) -> list[Measured]:
+    """Dead letters by stream; also where there are none, or a graph of them would end when the last one is put back.
+
+    Args:
+        seen: the streams that are checked.
+        letters: the dead-letter streams that have any.
+        only: the one stream that is checked; None for all.
+    """
+    if letters.why is not None:
+        return [Measured("dead", "", None, None, why=letters.why)]
+    found = {stream.key: 0 for stream in seen.streams if stream.key.endswith(SUFFIX)}
+    found |= {one.key: one.letters for one in letters.streams}
+    found = found or {"" if only is None else dead_key(only): 0}
+    return [Measured("dead", key, None, count) for key, count in found.items()]
+
+
 def _figures(one: GroupStatus, now_ms: int) -> list[Measured]:
     lag, where = one.lag, (one.stream, one.name)
     return [
@@ -152,7 +169,19 @@ def _figures(one: GroupStatus, now_ms: int) -> list[Measured]:
 
 
 def _age(figure: Figure, one: GroupStatus, entry: OldestEntry, now_ms: int) -> Measured:
-    return Measured(figure, one.stream, one.name, entry.age(now_ms), why=entry.why or "")
+    return Measured(figure, one.stream, one.name, entry.age(now_ms), why=entry.why_no_age or "")
+
+
+def undecided(seen: StreamsSeen, group: str | None, bounds: CheckBounds) -> list[GroupStatus]:
+    """Groups whose lag is neither known nor decided by what it can be.
+
+    Args:
+        seen: the streams.
+        group: only groups of this name.
+        bounds: thresholds of a lag.
+    """
+    every = [one for stream in seen.streams for one in stream.groups if group in (None, one.name)]
+    return [one for one in every if _status(_figures(one, seen.at_ms)[0], bounds) == "unknown"]
 
 
 def _status(one: Measured, bounds: CheckBounds) -> CheckStatus:

@@ -6,6 +6,8 @@ very bytes; what shows them escapes them. Ids are text too, ``"1763721600000-0"`
 
 from functools import lru_cache
 
+from millstream.client.ranges import FIRST_TIME
+
 NEVER = "0-0"
 """The id before every other: of a group that was delivered nothing, of a stream of which nothing was deleted."""
 
@@ -25,6 +27,11 @@ def order(entry: str) -> tuple[int, int]:
 def milliseconds(entry: str) -> int:
     """When an entry was added, by its id: wall milliseconds."""
     return int(entry.partition("-")[0])
+
+
+def is_time(entry: str) -> bool:
+    """Whether an id can be the time at which the entry was added; producers may give ids such as 1-0 of their own."""
+    return milliseconds(entry) >= FIRST_TIME
 
 
 def age_ms(entry: str, now_ms: int) -> int:

@@ -23,7 +23,7 @@ class PendingEntry:
         idle_ms: since it was last delivered or claimed; None when nobody holds it.
         deliveries: how often it was delivered.
         entry: its payload, where it was asked for and is still in the stream.
-        gone: the entry is no longer in the stream; None where its payload was not asked for.
+        gone: the entry is no longer in the stream; None where neither that nor its payload was asked for.
     """
 
     stream: str
@@ -71,12 +71,14 @@ class PendingChoice:
         idle_ms: last delivered so long ago at least; what nobody holds fits always, as it does for a claim.
         deliveries: delivered so often at least.
         unowned: held by nobody.
+        gone: no longer in the stream; whoever reads them has to look for that (``PendingEntry.gone``).
     """
 
     consumer: str | None = None
     idle_ms: int | None = None
     deliveries: int | None = None
     unowned: bool = False
+    gone: bool = False
 
     def fits(self, entry: PendingEntry) -> bool:
         """Whether this entry is meant."""
@@ -85,6 +87,7 @@ class PendingChoice:
             and (self.idle_ms is None or entry.idle_ms is None or entry.idle_ms >= self.idle_ms)
             and (self.deliveries is None or entry.deliveries >= self.deliveries)
             and (entry.unowned or not self.unowned)
+            and (bool(entry.gone) or not self.gone)
         )
 
 

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from millstream.console.model.lag import Lag
-from millstream.console.model.names import age_ms, order
+from millstream.console.model.names import age_ms, is_time, order
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +27,14 @@ class OldestEntry:
         """Milliseconds since it was added: 0 when there is none, None when that is not known."""
         if self.id is None:
             return None if self.why else 0
-        return age_ms(self.id, now_ms)
+        return age_ms(self.id, now_ms) if is_time(self.id) else None
+
+    @property
+    def why_no_age(self) -> str | None:
+        """Why its age is not known; None where it is, or nothing is there."""
+        if self.id is None or is_time(self.id):
+            return self.why
+        return f"the id {self.id} is no time: whoever added the entry numbers them otherwise"
 
 
 NOT_ASKED = OldestEntry(why="it was not asked for")

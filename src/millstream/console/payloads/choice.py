@@ -46,7 +46,7 @@ def choice_of(form: Form | None, where: Sequence[str] = (), grep: Sequence[str] 
         grep: texts that have to be in a name or a value.
 
     Raises:
-        ValueError: a condition is none; the text says which, and what is wrong with it.
+        ValueError: a condition is not valid; the text says which, and what is wrong with it.
     """
     found = [has_text(text) for text in grep]
     for text in where:

@@ -38,7 +38,7 @@ def parse(text: str) -> Condition:
     """The condition that was typed.
 
     Raises:
-        ValueError: it is none; the text says what is wrong.
+        ValueError: it is not valid; the text says what is wrong.
     """
     parser = _Parser(tokens(text))
     test = parser.any_of(0)
@@ -173,7 +173,7 @@ def _number_of(value: object) -> Number | None:
 
 
 def _number(text: str) -> Number | None:
-    """The number that a text is, None where it is none: whole ones exactly, however large."""
+    """The number that a text is, None where it is no number: whole ones exactly, however large."""
     if len(text) > 90 or (found := _NUMBER.fullmatch(text.strip())) is None:
         return None
     return float(text) if found[1] or found[2] else int(text)

@@ -1,8 +1,8 @@
 """One value of an entry, decoded: as what it is, or as what somebody says it is. PURE.
 
 The kind is found in this order: the workers' envelope by its magic bytes, a JSON object or list, text in UTF-8, a
-MessagePack map or list, text with few bytes that are none, and hex for what is left. A number that stands as text stays
-text: that is what its writer sent.
+MessagePack map or list, text with few bytes that are no text, and hex for what is left. A number that stands as
+text stays text: that is what its writer sent.
 """
 
 import re
@@ -32,8 +32,9 @@ class Decoded:
 
     Attributes:
         form: as what.
-        value: what JSON has, and bytes: text for ``text`` (bytes in it that are none stand as ``surrogateescape`` has
-            them), the bytes for ``hex``, and for ``envelope`` an object of ``headers`` and ``body``.
+        value: what JSON has, and bytes: text for ``text`` (bytes in it that are no text stand as
+            ``surrogateescape`` has them), the bytes for ``hex``, and for ``envelope`` an object of ``headers`` and
+            ``body``.
         size: of the value in bytes, as it stands in the entry.
         note: why it is not what was asked for; empty where it is.
     """
@@ -85,7 +86,7 @@ def _is_text(data: bytes) -> bool:
 
 
 def _json(data: bytes, begins: str) -> Decoded | None:
-    """What its JSON says; None where it is none, or begins with none of these characters."""
+    """What its JSON says; None where it is no JSON, or begins with none of these characters."""
     if len(data) > LARGEST or (begins and data[:64].lstrip()[:1].decode("latin-1") not in tuple(begins)):
         return None
     try:

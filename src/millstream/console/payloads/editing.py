@@ -148,7 +148,7 @@ def _bytes_of(value: object) -> bytes | None:
     """The bytes of a text or of ``{"base64": ...}``; None for any other value.
 
     Raises:
-        ValueError: it is meant as one of them and is none.
+        ValueError: it is meant as one of them and is not valid.
     """
     if isinstance(value, str):
         try:

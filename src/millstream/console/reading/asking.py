@@ -56,7 +56,7 @@ async def calls(line: Line, commands: Sequence[Command]) -> list[Reply]:
 
 
 def checked(reply: Reply, stream: str, group: str | None = None) -> Reply:
-    """The reply, if it is none of a refusal.
+    """The reply, unless it is a refusal.
 
     Args:
         reply: the server's.

@@ -4,20 +4,23 @@ Every page carries the entries themselves, since no command counts without them;
 after so many bytes.
 """
 
+from contextlib import suppress
 from dataclasses import replace
 
 from millstream.client.line import Line
 from millstream.client.ranges import behind
+from millstream.console.model.check import CheckBounds, undecided
 from millstream.console.model.names import order
 from millstream.console.model.repair import counted, uncounted
-from millstream.console.model.streams import GroupStatus, StreamStatus
-from millstream.console.reading.asking import calls, checked
+from millstream.console.model.streams import GroupStatus, StreamsSeen, StreamStatus
+from millstream.console.reading.asking import NotAllowedError, NotReadableError, calls, checked
 
 COUNT = 1000
 """Entries that are counted, unless asked otherwise."""
 
 _ROWS = 100  # of one page
 _BYTES = 8 << 20  # of all pages
+_GROUPS = 20  # that one check counts: of a server that knows no lag there may be thousands
 
 
 async def count_lag(line: Line, stream: StreamStatus, group: GroupStatus, limit: int = COUNT) -> GroupStatus:
@@ -30,14 +33,46 @@ async def count_lag(line: Line, stream: StreamStatus, group: GroupStatus, limit:
         limit: most entries; 0 counts none.
 
     Raises:
-        NotReadableError: the server does not let us read the stream.
+        NotReadableError: the stream is gone.
         Disconnected: no answer came.
     """
     if group.lag.known or limit == 0:
         return group
-    found, whole = await _after(line, stream.key, group.last_delivered_id, limit)
+    try:
+        found, whole = await _after(line, stream.key, group.last_delivered_id, limit)
+    except NotAllowedError as error:  # who may not read entries sees all else, and why this is not counted
+        lag = group.lag
+        return replace(group, lag=replace(lag, why=f"{lag.why}; its entries cannot be counted: {error}"))
     make = counted if whole else uncounted
     return replace(group, lag=make(stream, group, found))
+
+
+async def count_undecided(
+    line: Line, seen: StreamsSeen, group: str | None, bounds: CheckBounds, most: int
+) -> StreamsSeen:
+    """The streams, the lags that thresholds do not decide counted: so far that they do.
+
+    Args:
+        line: to the server.
+        seen: the streams.
+        group: only groups of this name.
+        bounds: thresholds of a lag.
+        most: entries that are counted of a group; 0 counts none.
+
+    Raises:
+        Disconnected: no answer came.
+    """
+    limit = min(max(bounds.warning or 0, bounds.critical or 0), most)
+    wanted = undecided(seen, group, bounds)[:_GROUPS]
+    streams = []
+    for stream in seen.streams:
+        groups = list(stream.groups)
+        for at, one in enumerate(groups):
+            if one in wanted:
+                with suppress(NotReadableError):  # gone meanwhile: as it was seen
+                    groups[at] = await count_lag(line, stream, one, limit)
+        streams.append(replace(stream, groups=tuple(groups)))
+    return replace(seen, streams=tuple(streams))
 
 
 async def _after(line: Line, key: str, entry: str, limit: int) -> tuple[int, bool]:

@@ -82,7 +82,8 @@ def _sink(record: Reply) -> SinkBatch | None:
     try:
         kept = parse_record(record)
         streams = tuple(dict.fromkeys(part[0] for part in kept["parts"] or ()))
-        sendable = all(isinstance(each, str) and each.encode(errors="surrogateescape") for each in streams)
+        # a key is some text, and none that could not be sent
+        sendable = all(isinstance(each, str) and each and each.encode(errors="surrogateescape") for each in streams)
         return SinkBatch(kept["version"], streams) if sendable and is_figure(kept["version"]) else None
     except (ValueError, TypeError, KeyError, IndexError):
         return None

@@ -8,6 +8,7 @@ from heapq import heappush, heappushpop
 from millstream.client.line import Command, Line
 from millstream.client.ranges import behind
 from millstream.console.model import replies
+from millstream.console.model.names import order, text_of
 from millstream.console.model.pending import (
     PendingChoice,
     PendingEntry,
@@ -25,6 +26,7 @@ SCAN = 10_000
 """Entries that are looked at to find them, unless asked otherwise."""
 
 _ROWS = 1000  # of one XPENDING
+_LOOKED_FOR = 50  # entries that are looked for in one round trip, which brings them whole
 
 
 async def summary(line: Line, stream: str, group: str) -> PendingSummary:
@@ -148,9 +150,31 @@ async def _scanned(
     while following is not None:
         (reply,) = await calls(line, [("XPENDING", stream, group, following, "+", size, *holder)])
         rows = checked(reply, stream, group)
-        for row in rows:
-            yield replies.pending_entry(stream, group, row)
+        found = [replies.pending_entry(stream, group, row) for row in rows]
+        for entry in await _marked(line, stream, found) if choice is not None and choice.gone else found:
+            yield entry
         following = behind(rows[-1][0]) if len(rows) == size else None
+
+
+async def _marked(line: Line, stream: str, entries: Sequence[PendingEntry]) -> list[PendingEntry]:
+    """Pending entries in the order of their ids, each with whether it is gone from the stream.
+
+    What is older than the oldest entry was trimmed, and nothing is asked about it: no command tells whether an entry is
+    there without sending it.
+
+    Args:
+        line: to the server.
+        stream: key of the stream.
+        entries: of one group.
+    """
+    (reply,) = await calls(line, [("XRANGE", stream, "-", "+", "COUNT", 1)])
+    oldest = next((text_of(row[0]) for row in checked(reply, stream)), None)
+    trimmed = [one for one in entries if oldest is None or order(one.id) < order(oldest)]
+    found = [replace(one, gone=True) for one in trimmed]
+    for at in range(len(trimmed), len(entries), _LOOKED_FOR):
+        rest = await with_payload(line, entries[at : min(at + _LOOKED_FOR, len(entries))])
+        found += [replace(one, entry=None) for one in rest]
+    return found
 
 
 async def _payloads(line: Line, entries: list[PendingEntry], wanted: bool) -> list[PendingEntry]:

@@ -15,8 +15,9 @@ from millstream.console.model.streams import GroupStatus, StreamStatus
 from millstream.console.reading import fleet, pending, streams
 from millstream.console.reading.asking import NotReadableError, calls
 from millstream.console.reading.case import read_case
+from millstream.console.reading.noted import NotedLine
 from millstream.console.reading.server import server
-from millstream.console.reporting.recording import RecordingLine, ReportWriter
+from millstream.console.reporting.recording import ReportWriter
 from millstream.errors import Disconnected
 
 Tell = Callable[[str, int, int], None]
@@ -55,7 +56,7 @@ class Gathering:
     """
 
     def __init__(self, line: Line, writer: ReportWriter, bounds: ReportBounds, tell: Tell) -> None:
-        self._line = RecordingLine(line, writer)
+        self._line = NotedLine(line, writer.take)
         self._writer = writer
         self._bounds = bounds
         self._tell = tell

@@ -1,11 +1,10 @@
-"""A line that keeps what the server answers, redacted, in the file of a report."""
+"""What the server answers, redacted, in the file of a report."""
 
-import asyncio
 import json
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Sequence
 from typing import IO
 
-from millstream.client.line import Command, Line, Reply
+from millstream.client.line import Command, Reply
 from millstream.client.recorded.json_replies import json_of
 from millstream.client.recorded.report import words_of
 from millstream.console.reporting.redact import Redactor
@@ -51,14 +50,18 @@ class ReportWriter:
         head = json.dumps(facts, indent=1).rstrip("}\n")
         self._write(f'{head},\n "asked": [')
 
-    def take(self, node: int, command: Command, reply: Reply) -> None:
-        """Write a command and its reply, once.
+    def take(self, node: int, commands: Sequence[Command], replies: Sequence[Reply]) -> None:
+        """Write commands and their replies, each once.
 
         Args:
             node: that answered.
-            command: as it was sent.
-            reply: to it.
+            commands: as they were sent.
+            replies: to them.
         """
+        for command, reply in zip(commands, replies, strict=True):
+            self._take(node, command, reply)
+
+    def _take(self, node: int, command: Command, reply: Reply) -> None:
         words = words_of(command)
         if (node, words) in self._seen:
             return
@@ -85,48 +88,3 @@ class ReportWriter:
     def _write(self, text: str) -> None:
         self._file.write(text)
         self.size += len(text)
-
-
-class RecordingLine(Line):
-    """Sends over another line, and keeps what comes back.
-
-    Args:
-        line: to the server.
-        writer: takes the replies.
-        node: number of the node, where the line is to one of a cluster.
-    """
-
-    def __init__(self, line: Line, writer: ReportWriter, node: int = 0) -> None:  # not Line's: it has no connection
-        self._to = line
-        self._writer = writer
-        self._node = node
-
-    def calls(
-        self, commands: Sequence[Command], *, timeout: float | None = None, only_if: Callable[[], bool] | None = None
-    ) -> "asyncio.Future[list[Reply]]":
-        """As :meth:`Line.calls`.
-
-        Args:
-            commands: what to send.
-            timeout: seconds they may take.
-            only_if: their condition.
-        """
-        return asyncio.ensure_future(self._kept(commands, self._to.calls(commands, timeout=timeout, only_if=only_if)))
-
-    def wall_time(self) -> int:
-        """As :meth:`Line.wall_time`."""
-        return self._to.wall_time()
-
-    def near(self, key: str) -> Line:
-        """As :meth:`Line.near`."""
-        return RecordingLine(self._to.near(key), self._writer)
-
-    async def nodes(self) -> list[Line]:
-        """As :meth:`Line.nodes`."""
-        return [RecordingLine(each, self._writer, number) for number, each in enumerate(await self._to.nodes())]
-
-    async def _kept(self, commands: Sequence[Command], asked: Awaitable[list[Reply]]) -> list[Reply]:
-        replies = await asked
-        for command, reply in zip(commands, replies, strict=True):
-            self._writer.take(self._node, command, reply)
-        return replies

@@ -157,6 +157,11 @@ class TopApp(App[None]):
         """Hang up."""
         await self.watch_server.close()
 
+    async def action_quit(self) -> None:
+        """End; a change that is under way ends behind its present part."""
+        broken = self.watch_server.jobs.running
+        self.exit(message=_BROKEN_OFF if broken else None)
+
     @property
     def visit(self) -> Visit:
         """Where somebody is."""
@@ -194,7 +199,7 @@ class TopApp(App[None]):
             return
         rows = self.query_one(RowList)
         width = max(self.size.width - 2, 20)
-        lines = drawing.drawn(view, width - 1, self.visit.wanted)  # one cell is the scroll bar's
+        lines = drawing.drawn(view, width - 1, self.visit.wanted, self.size.height)  # one cell is the scroll bar's
         self._put("#figures", _figures(view, width, self.visit.sort))
         self._put("#shell", Content(drawing.shell(view, width)))
         if rows.option_count == len(lines) and list(map(_known, lines)) == list(map(_known, self._lines)):
@@ -433,6 +438,8 @@ def _place_of(lines: list[DrawnLine], row: str) -> int | None:
     same = (at for at, line in enumerate(lines) if line.row is not None and line.row.id == row)
     return next(same, shown[0] if shown else None)
 
+
+_BROKEN_OFF = "A change was under way and was broken off: `millstream audit ls` shows what was done."
 
 _ABOUT = {"key": "stream", "ids": "entry"}
 """What words of a form are called where they say what a change is about."""

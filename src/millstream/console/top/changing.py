@@ -11,20 +11,21 @@ from textual.screen import ModalScreen
 from textual.widgets import Footer, Static
 
 from millstream.client.line import AccessDenied, Disconnected
-from millstream.client.open import open_line
 from millstream.console import words as say
 from millstream.console.changes.actions import BY_NAME
-from millstream.console.changes.audit import Actor, undo_line
+from millstream.console.changes.audit import Actor, undo_line, until_then
 from millstream.console.changes.guard import ChangeOutcome
 from millstream.console.changes.making import Prepared
 from millstream.console.changes.writing import raw_line, shell_line
 from millstream.console.forms import preparing
+from millstream.console.watching.jobs import ChangeJob
 from millstream.console.watching.watch import ServerWatch, unanswered
 from millstream.errors import MillstreamError
 from millstream.texts import in_one_line
 
 _SHOWN = 10  # raw commands, and steps that were not taken
 _LONG = 600  # letters of a sentence
+_LOOK = 0.2  # seconds between two looks at how far a change is
 
 _MOVED = "Nothing was done: what the preview was made of has moved meanwhile. This would happen now.\n\n"
 
@@ -43,6 +44,7 @@ class ChangeDialog(ModalScreen[bool]):
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("y", "agree", "yes, do it"),
         Binding("u", "undo", "undo it"),
+        Binding("x", "stop", "break it off"),
         Binding("escape", "leave", "leave it"),
     ]
 
@@ -53,6 +55,7 @@ class ChangeDialog(ModalScreen[bool]):
         self._actor = actor
         self._prepared: Prepared | None = None
         self._outcome: ChangeOutcome | None = None
+        self._job: ChangeJob | None = None
         self._busy = True
 
     def compose(self) -> ComposeResult:
@@ -81,6 +84,8 @@ class ChangeDialog(ModalScreen[bool]):
             )
         if action == "undo":
             return not self._busy and self._undoable
+        if action == "stop":
+            return self._job is not None
         return True
 
     @property
@@ -102,25 +107,25 @@ class ChangeDialog(ModalScreen[bool]):
         self._show(self._prepared)
 
     async def _make(self, agreed: Prepared) -> None:
-        def tell(done: int) -> None:
-            self._tell(f"Changing: {done:,} of {agreed.entries:,} entries" if agreed.entries else "Changing ...")
-
-        line = open_line(self._watch.server.url)  # putting letters back watches keys: nobody else may ask over it
+        """Have the change made, and show how far it is: it is the server's job, whatever becomes of this dialog."""
         try:
-            tell(0)
-            digest = agreed.plan.digest
-            self._prepared, self._outcome = await preparing.confirm(line, self._words, digest, self._actor, tell)
+            self._prepared = await preparing.prepare(self._watch.line, self._words)
+            if not preparing.is_agreed(self._prepared, agreed.plan.digest):
+                self._show(self._prepared, moved=True)
+                return
+            self._job = self._watch.jobs.start(self._prepared, self._words, self._actor)
+            self.refresh_bindings()
+            while not await self._job.ended(_LOOK):
+                self._tell(_progress(self._job))
         except MillstreamError as error:
-            self._watch.changed()
-            self._fail(error)
+            self._fail(error, "" if self._job is None else until_then(self._job.id, error))
             return
         finally:
-            await line.close()
-        self._watch.changed()
-        if self._outcome is None:
-            self._show(self._prepared, moved=True)
-        else:
-            self._result(self._prepared, self._outcome)
+            job, self._job = self._job, None
+        assert job is not None
+        assert job.outcome is not None
+        self._outcome = job.outcome
+        self._result(self._prepared, job.outcome)
 
     def _show(self, prepared: Prepared, *, moved: bool = False) -> None:
         """The preview.
@@ -171,10 +176,10 @@ class ChangeDialog(ModalScreen[bool]):
         self._end(title, parts)
         self._tell("u shows what undoing it would do." if self._undoable else "")
 
-    def _fail(self, error: MillstreamError) -> None:
+    def _fail(self, error: MillstreamError, kept: str = "") -> None:
         known = isinstance(error, Disconnected | AccessDenied)
         said = unanswered(self._watch.server, error) if known else str(error)
-        self._end("It did not work", [in_one_line(said)])
+        self._end("It did not work", [in_one_line(said), f"\n\n{in_one_line(kept)}" if kept else ""])
         self._prepared = None
         self._tell("")
 
@@ -201,12 +206,24 @@ class ChangeDialog(ModalScreen[bool]):
             self._words = {"do": "audit undo", "change": self._outcome.change}
             self._start()
 
+    def action_stop(self) -> None:
+        """``x``: the change ends behind the part that is under way."""
+        if self._job is not None:
+            self._job.stop.set()
+
     def action_leave(self) -> None:
         """Escape; not while something is being changed."""
         if self._busy and self._prepared is not None:
-            self._tell("It is being changed: what was begun is brought to its end.")
+            self._tell("It is being changed: wait for its end, or break it off by x.")
             return
         self.dismiss(self._outcome is not None)
+
+
+def _progress(job: ChangeJob) -> str:
+    """How far a change is."""
+    doing = "Breaking it off" if job.stop.is_set() else "Changing"
+    entries = job.prepared.entries
+    return f"{doing}: {job.done:,} of {entries:,} entries" if entries else f"{doing} ..."
 
 
 def _table(prepared: Prepared) -> Parts:

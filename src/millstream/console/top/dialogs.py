@@ -8,7 +8,7 @@ from textual.binding import Binding, BindingType
 from textual.containers import Vertical, VerticalScroll
 from textual.content import Content
 from textual.screen import ModalScreen
-from textual.widgets import Footer, Input, OptionList, Static
+from textual.widgets import Checkbox, Footer, Input, OptionList, Static
 from textual.widgets.option_list import Option
 
 from millstream.console.changes.actions import Action
@@ -81,6 +81,11 @@ class FormDialog(ModalScreen[dict[str, str] | None]):
             yield Static(Content(self._action.name), classes="title")
             yield Static(Content(f"{self._action.says}\n$ {self._action.line}"), classes="note")
             for field in self._fields:
+                if field.flag:
+                    yield Checkbox(
+                        Content(field.hint), field.name in self._words, compact=True, id=f"word-{field.name}"
+                    )
+                    continue
                 yield Static(Content(f"{field.title}{' (needed)' if field.needed else ''}"))
                 known = self._words.get(field.name, "")
                 # a name of other bytes cannot be typed: it stays as it is unless something is typed instead
@@ -100,6 +105,10 @@ class FormDialog(ModalScreen[dict[str, str] | None]):
         """Enter: in the last input, or where nothing needed lacks."""
         found = dict(self._words)
         for field in self._fields:
+            if field.flag:
+                found.pop(field.name, None)
+                found |= {field.name: "1"} if self.query_one(f"#word-{field.name}", Checkbox).value else {}
+                continue
             text = self.query_one(f"#word-{field.name}", Input).value.strip()
             if text:
                 found[field.name] = text

@@ -97,7 +97,7 @@ class ChangeJobs:
         Raises:
             ChangeRefusedError: too many are under way.
         """
-        if sum(job.running for job in self._jobs.values()) >= RUNNING:
+        if len(self.running) >= RUNNING:
             raise ChangeRefusedError(f"{RUNNING} changes are under way already: wait for one to end, or break one off")
         job = ChangeJob(secrets.token_hex(6), prepared, words, actor, time.time_ns() // 1_000_000)
         job.task = asyncio.create_task(self._run(job))
@@ -105,18 +105,24 @@ class ChangeJobs:
         self._forget()
         return job
 
+    @property
+    def running(self) -> list[ChangeJob]:
+        """Those that are under way."""
+        return [job for job in self._jobs.values() if job.running]
+
     def get(self, name: str) -> ChangeJob | None:
         """The job of that id; None where there is none, or it is forgotten."""
         return self._jobs.get(name)
 
     def under_way(self, stream: str) -> list[ChangeJob]:
         """Those of a stream that are under way."""
-        return [job for job in self._jobs.values() if job.running and job.prepared.plan.stream == stream]
+        return [job for job in self.running if job.prepared.plan.stream == stream]
 
     async def close(self) -> None:
         """Break off what is under way, between two parts."""
-        tasks = [job.task for job in self._jobs.values() if job.task is not None and job.running]
-        for job in self._jobs.values():
+        jobs = self.running
+        tasks = [job.task for job in jobs if job.task is not None]
+        for job in jobs:
             job.stop.set()
         if tasks:
             _, late = await asyncio.wait(tasks, timeout=_GRACE)

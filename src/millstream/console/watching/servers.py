@@ -2,7 +2,12 @@
 
 from dataclasses import dataclass, field
 
-from millstream.client.url import DEFAULT_URL, without_password
+from millstream.client.url import DEFAULT_URL, REPORT, without_password
+from millstream.console.changes.actions import BY_NAME
+
+ELSEWHERE = "SERVER"
+"""Where a command line of a report's page has the URL of the server: a report takes no change, nor whoever reads it one
+of another server that happens to be the usual one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,5 +31,12 @@ class ConsoleServer:
         return without_password(self.url)
 
     def command_line(self, *words: str) -> list[str]:
-        """The command line of a subcommand, for this server."""
-        return ["millstream", *words, *(["--url", self.address] if self.address != DEFAULT_URL else [])]
+        """The command line of a subcommand, for this server; what a report cannot answer is for the server it is of.
+
+        An app that is run names its server itself.
+        """
+        if words[0] == "run":
+            return ["millstream", *words]
+        only_live = " ".join(words[:2]) in BY_NAME or words[0] == "spark"
+        url = ELSEWHERE if only_live and self.url.startswith(REPORT) else self.address
+        return ["millstream", *words, *(["--url", url] if url != DEFAULT_URL else [])]

@@ -7,17 +7,22 @@ answer, the last reading is shown with its age and the reason.
 """
 
 import asyncio
+import logging
 import time
-from collections.abc import Awaitable, Callable, Hashable, Sequence
+from collections.abc import Awaitable, Callable, Hashable
 from dataclasses import dataclass, replace
 from typing import Any, Generic, TypeVar
 
-from millstream.client.line import AccessDenied, Command, Disconnected, Line, Reply
+from millstream.client.line import AccessDenied, Command, Disconnected, Line
 from millstream.client.open import open_line
 from millstream.client.url import REPORT, without_password
+from millstream.console.reading.noted import NotedLine
 from millstream.console.watching.history import History
 from millstream.console.watching.jobs import ChangeJobs
 from millstream.console.watching.servers import ConsoleServer
+from millstream.errors import MillstreamError
+
+logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
@@ -61,39 +66,6 @@ class Reading(Generic[T]):
     sent: int
     trouble: str = ""
     before: "Reading[T] | None" = None
-
-
-class NotedLine(Line):
-    """A line that notes what is sent, and leaves the sending to another."""
-
-    def __init__(self, line: Line, noted: list[Command]) -> None:  # not Line's: there is no connection of its own
-        self._to = line
-        self._noted = noted
-
-    def calls(
-        self, commands: Sequence[Command], *, timeout: float | None = None, only_if: Callable[[], bool] | None = None
-    ) -> "asyncio.Future[list[Reply]]":
-        """As :meth:`Line.calls`.
-
-        Args:
-            commands: what to send.
-            timeout: seconds they may take.
-            only_if: their condition.
-        """
-        self._noted.extend(commands)
-        return self._to.calls(commands, timeout=timeout, only_if=only_if)
-
-    def wall_time(self) -> int:
-        """As :meth:`Line.wall_time`."""
-        return self._to.wall_time()
-
-    def near(self, key: str) -> Line:
-        """As :meth:`Line.near`."""
-        return NotedLine(self._to.near(key), self._noted)
-
-    async def nodes(self) -> list[Line]:
-        """As :meth:`Line.nodes`."""
-        return [NotedLine(node, self._noted) for node in await self._to.nodes()]
 
 
 @dataclass(slots=True)
@@ -146,7 +118,7 @@ class ServerWatch:
         Raises:
             Disconnected: the server does not answer, and never did.
             AccessDenied: it does not let us in.
-            MillstreamError: whatever ``work`` raises.
+            MillstreamError: whatever ``work`` raises; of other errors, that the answer cannot be read.
         """
         now = time.monotonic()
         kept = self._kept.setdefault(question, _Kept())
@@ -200,7 +172,7 @@ class ServerWatch:
         noted: list[Command] = []
         began, changes = time.monotonic(), self._changes
         try:
-            value = await work(NotedLine(self.line, noted))
+            value = await work(NotedLine(self.line, lambda _, commands, __: noted.extend(commands)))
         except (Disconnected, AccessDenied) as error:
             words = unanswered(self.server, error)
             if kept.reading is None:
@@ -208,6 +180,14 @@ class ServerWatch:
             kept.made = time.monotonic()
             kept.reading = replace(kept.reading, trouble=words)
             return kept.reading
+        except MillstreamError:
+            raise
+        except Exception as error:  # whoever looks must see that it failed, and go on with other pages
+            logger.debug("a reading failed", exc_info=True)
+            raise MillstreamError(
+                f"what {self.server.address} answered cannot be read ({type(error).__name__}: {error}): either it is "
+                "neither Redis nor Millstream, or this is a mistake of ours"
+            ) from error
         finally:
             kept.under_way = None
         kept.made = time.monotonic()

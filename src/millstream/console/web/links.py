@@ -27,7 +27,7 @@ def address(page: str, words: Mapping[str, str | int | None], server: int = 0) -
     """
     pairs = [(name, str(value)) for name, value in words.items() if value is not None]
     pairs += [("server", str(server))] if server else []
-    query = "&".join(f"{name}={quote(value, safe='', errors='surrogateescape')}" for name, value in pairs)
+    query = "&".join(f"{name}={quote(_sent(value), safe='')}" for name, value in pairs)
     return f"{page}?{query}" if query else page
 
 
@@ -64,11 +64,19 @@ def words_of(query: bytes) -> dict[str, str]:
     return found
 
 
+def _sent(value: str) -> bytes:
+    """A name as the server has it; half a character, which only a record that somebody forged holds, leads nowhere."""
+    try:
+        return value.encode(errors="surrogateescape")
+    except UnicodeEncodeError:
+        return value.encode(errors="backslashreplace")
+
+
 def form_word(name: str, value: str) -> tuple[str, str]:
     """Name and value of a form's field for a name of any bytes."""
     if value.isprintable():
         return name, value
-    return f"{name}64", base64.urlsafe_b64encode(value.encode(errors="surrogateescape")).decode()
+    return f"{name}64", base64.urlsafe_b64encode(_sent(value)).decode()
 
 
 def _from_base64(name: str, value: str) -> str:

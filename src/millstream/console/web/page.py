@@ -5,10 +5,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from millstream.client.line import Command
+from millstream.console.changes.positions import entry_id
 from millstream.console.watching.watch import Reading, ServerWatch
 from millstream.console.web import links
 from millstream.console.web.settings import ConsoleSettings
-from millstream.errors import MillstreamError
+from millstream.errors import MillstreamError, UsageError
 
 
 class NoPageError(MillstreamError):
@@ -52,6 +53,17 @@ class Asked:
         if found is None:
             raise NoPageError(f"the address of this page needs {name}=")
         return found
+
+    def entry_id(self, name: str) -> str:
+        """A word of the query that is the id of an entry, as the server writes it.
+
+        Raises:
+            NoPageError: it is not there, or no id.
+        """
+        try:
+            return entry_id(self.word(name))
+        except UsageError as error:
+            raise NoPageError(str(error)) from None
 
     def count(self, name: str, usual: int, most: int) -> int:
         """A number in the query.

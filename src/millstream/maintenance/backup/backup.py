@@ -61,7 +61,7 @@ class BackupInfo:
         """
         figures = [self.made_ms, self.snapshot_last, self.records, self.last, *self.files.values()]
         if not all(isinstance(each, int) for each in figures) or not isinstance(self.last_ms, int | None):
-            raise TypeError("a figure is none")
+            raise TypeError("a figure is no number")
 
     def encode(self) -> bytes:
         """The file's bytes."""

@@ -15,7 +15,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from urllib.parse import quote
 
-from millstream.errors import ConfigError, StorageError
+from millstream.errors import ConfigError, NotFoundError, StorageError
 from millstream.failpoints import reach
 from millstream.spark.archiving import manifest as manifests
 from millstream.spark.archiving.manifest import ArchiveManifest
@@ -36,7 +36,7 @@ class ArchiveLockedError(StorageError):
     """
 
 
-class NoArchiveError(ConfigError):
+class NoArchiveError(NotFoundError):
     """The directory that was named holds no archive.
 
     What to do: correct the path; every machine of Spark must see it.

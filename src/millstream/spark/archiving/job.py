@@ -17,7 +17,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from millstream.errors import ConfigError, MillstreamError, UsageError
+from millstream.errors import MillstreamError, NotFoundError, UsageError
 from millstream.paths import local_path
 from millstream.spark.archiving.directory import MANIFEST, SCRATCH
 from millstream.spark.archiving.files import MADE, SOURCE_SCHEMA, write_batches
@@ -165,10 +165,10 @@ def waiting(store: ArchiveStore, stream: str, state: StreamState | None) -> int:
         state: of the stream now; None where there is none.
 
     Raises:
-        ConfigError: it does not exist.
+        NotFoundError: it does not exist.
     """
     if state is None:
-        raise ConfigError(f"stream {stream!r} does not exist on the server: correct the name")
+        raise NotFoundError(f"stream {stream!r} does not exist on the server: correct the name")
     known = store.manifest.places.get(stream)
     return max(0, state.added - (known.n if known else state.removed))
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from millstream import failpoints
 from millstream.client.ranges import behind
-from millstream.errors import ConfigError
+from millstream.errors import NotFoundError
 from millstream.spark.connection.router import Router, absent, checked, pairs
 from millstream.spark.model.claims import Run, joined
 from millstream.spark.model.offsets import Id, parse_id
@@ -183,9 +183,9 @@ def _check_there(options: "GroupOptions") -> None:
         states = info.states(options.parsed.streams)
         for key, state in states.items():
             if state is None:
-                raise ConfigError(
+                raise NotFoundError(
                     f"option 'stream': {key!r} does not exist on {options.parsed.shown_url}; correct the name"
                 )
         for key, place in info.group_places(options.group, states).items():
             if place is None:
-                raise ConfigError(f"option 'group': stream {key!r} has no group {options.group!r}; correct the name")
+                raise NotFoundError(f"option 'group': stream {key!r} has no group {options.group!r}; correct the name")

@@ -11,7 +11,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from millstream import failpoints
-from millstream.errors import ConfigError, UsageError
+from millstream.errors import NotFoundError, UsageError
 from millstream.spark.connection.retry import lost_contact
 from millstream.spark.connection.router import Router, absent, checked, pairs
 from millstream.spark.group.pending import RUN_MOST, PendingEntries
@@ -81,7 +81,7 @@ class GroupPlanner:
         states = self._info.states(self._plain.streams)
         for key, state in states.items():
             if state is None:
-                raise ConfigError(
+                raise NotFoundError(
                     f"option 'stream': {key!r} does not exist on {self._plain.shown_url}; correct the name, or make "
                     f"the stream and its group (XGROUP CREATE {key} {self._options.group} 0 MKSTREAM)"
                 )
@@ -92,7 +92,7 @@ class GroupPlanner:
     def _make(self, key: str) -> None:
         group, where = self._options.group, self._plain.starting
         if where is None:
-            raise ConfigError(
+            raise NotFoundError(
                 f"option 'group': stream {key!r} has no group {group!r}; correct the name, or say where the group is "
                 "to begin by option 'startingOffsets' (earliest or latest), and it is made"
             )

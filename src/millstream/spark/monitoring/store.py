@@ -13,6 +13,7 @@ A driver that was killed says nothing more: a query that should run and has no d
 import json
 import logging
 from collections.abc import Container, Mapping, Sequence
+from functools import lru_cache
 from typing import Any, ClassVar, cast
 
 import redis
@@ -202,5 +203,11 @@ def query_facts(value: bytes) -> dict[str, Any] | None:
             return dict(known)
     except (ValueError, AttributeError):
         pass
-    logger.warning("a record in %s was not written by a query, and is passed over: %r", QUERIES, value[:80])
+    _warn(value[:80])
     return None
+
+
+@lru_cache(maxsize=100)
+def _warn(begins: bytes) -> None:
+    """Say it once: the console reads all of them every second."""
+    logger.warning("a record in %s was not written by a query, and is passed over: %r", QUERIES, begins)

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from millstream.errors import ConfigError
+from millstream.errors import ConfigError, NotFoundError
 from millstream.spark.model import offsets
 from millstream.spark.model.offsets import DataLossError, Id, Index, Offset, Position, Range, StreamState
 from millstream.spark.read.stream_info import StreamInfo
@@ -117,7 +117,7 @@ class Planner:
         """The id meant in each stream."""
         if not isinstance(where, str):
             for key in sorted(set(where) - set(states) - {"*"}):
-                raise ConfigError(
+                raise NotFoundError(
                     f"option {option!r} names stream {key!r}, which does not exist on {self._options.shown_url}"
                 )
         found = {}
@@ -142,8 +142,8 @@ class Planner:
                 raise self._missing(key)
         return found
 
-    def _missing(self, key: str) -> ConfigError:
-        return ConfigError(
+    def _missing(self, key: str) -> NotFoundError:
+        return NotFoundError(
             f"option 'stream': {key!r} does not exist on {self._options.shown_url}; correct the name, or make "
             f"the stream (XGROUP CREATE {key} <group> $ MKSTREAM), or use 'streamPattern' for later ones"
         )

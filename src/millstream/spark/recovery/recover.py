@@ -15,7 +15,7 @@ from millstream.client.capabilities import capabilities_of, probes
 from millstream.client.dead_letter.letter import dead_key
 from millstream.client.slots import beside, slot_of, tag_of
 from millstream.client.url import CLUSTERS
-from millstream.errors import ConfigError, UsageError
+from millstream.errors import ConfigError, NotFoundError, UsageError
 from millstream.spark.connection.retry import lost_contact
 from millstream.spark.connection.router import Router, absent, checked
 from millstream.spark.group.pending import PAGE, PendingEntries
@@ -212,7 +212,7 @@ class Recovery:
         """Pending entries of the group, those that are not stale among them."""
         (reply,) = self._router.ask([("XPENDING", self._entries.key, self._entries.group)])
         if absent(reply):
-            raise UsageError(f"stream {self._entries.key!r} has no group {self._entries.group!r}: correct the names")
+            raise NotFoundError(f"stream {self._entries.key!r} has no group {self._entries.group!r}: correct the names")
         return int(checked(reply)[0])
 
     # --- slices ------------------------------------------------------------------------------------------------------

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from millstream.client.dead_letter.letter import SUFFIX, dead_key
-from millstream.errors import ConfigError
+from millstream.errors import NotFoundError
 from millstream.spark.connection.router import Router, absent, checked, pairs
 from millstream.spark.model import offsets
 from millstream.spark.model.offsets import Range, parse_id
@@ -40,7 +40,7 @@ def plan(kind: str, parsed: "Options") -> list[ViewPartition]:
         keys = info.keys()
         for key, state in info.states(keys).items():
             if state is None and parsed.pattern is None:
-                raise ConfigError(
+                raise NotFoundError(
                     f"option 'stream': {key!r} does not exist on {parsed.shown_url}; correct the name, or use "
                     "'streamPattern'"
                 )

@@ -43,6 +43,9 @@ class Middleware:
     A plain ``async def around(call_next, msg)`` may stand for one that has only :meth:`run`.
     """
 
+    def connects(self, url: str) -> None:
+        """The app talks to this server from now on; called before the other hooks."""
+
     async def run(self, call_next: Run, msg: Message) -> Any:
         """Around one run of a handler, its arguments and dependencies included.
 

@@ -18,7 +18,9 @@ import time
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
+from urllib.parse import urlsplit
 
+from millstream.client.url import SENTINELS
 from millstream.errors import ConfigError
 from millstream.worker.handlers.message import EntryLostError, Message, Nack, PayloadError, Reject, Settled
 from millstream.worker.handlers.middleware import Middleware, Publication, Publish, Run, RunBatch
@@ -35,6 +37,7 @@ except ImportError as missing:
 
 #: Entries whose earlier spans are kept to be linked to: more than a worker ever has in hand or waiting.
 _REMEMBERED = 10_000
+_PORT = 6379  # where a URL names none
 #: Where other programs put the context of a plain entry.
 _PLAIN = ("traceparent", "tracestate")
 
@@ -56,10 +59,14 @@ class Tracing(Middleware):
         *,
         envelope: bool = False,
     ) -> None:
-        self._tracer = trace.get_tracer("millstream", tracer_provider=provider)
+        self._tracer = _ServerTracer(trace.get_tracer("millstream", tracer_provider=provider))
         self._instruments = Instruments(meter_provider)
         self._envelope = envelope
         self._earlier = _EarlierSpans()
+
+    def connects(self, url: str) -> None:
+        """Spans say which server it is."""
+        self._tracer.server = server_of(url)
 
     def received(self, msgs: Sequence[Message], began_ns: int) -> None:
         """``receive <stream>``, for the read that brought these, linked to the spans that published them."""
@@ -162,6 +169,43 @@ class Tracing(Middleware):
             return entry
 
 
+class _ServerTracer:
+    """Makes spans that say which server they are about.
+
+    Args:
+        tracer: makes them.
+
+    Attributes:
+        server: what they say of it.
+    """
+
+    def __init__(self, tracer: trace.Tracer) -> None:
+        self._tracer = tracer
+        self.server: Mapping[str, str | int] = {}
+
+    def start_span(self, name: str, *, attributes: Mapping[str, Any], **options: Any) -> Span:
+        """As a tracer does.
+
+        Args:
+            name: of the span.
+            attributes: beside the server's.
+            options: of the span.
+        """
+        return self._tracer.start_span(name, attributes={**self.server, **attributes}, **options)
+
+    def start_as_current_span(
+        self, name: str, *, attributes: Mapping[str, Any], **options: Any
+    ) -> contextlib.AbstractContextManager[Span]:
+        """As a tracer does.
+
+        Args:
+            name: of the span.
+            attributes: beside the server's.
+            options: of the span.
+        """
+        return self._tracer.start_as_current_span(name, attributes={**self.server, **attributes}, **options)
+
+
 class _EarlierSpans:
     """What was done with entries before the run that comes: their latest reads and failed runs in this process."""
 
@@ -193,7 +237,7 @@ class _Settling:
         decided_ns: wall nanoseconds at which the run ended; None until then.
     """
 
-    def __init__(self, tracer: trace.Tracer, run: Span, earlier: _EarlierSpans) -> None:
+    def __init__(self, tracer: _ServerTracer, run: Span, earlier: _EarlierSpans) -> None:
         self._tracer = tracer
         self._run = run
         self._earlier = earlier
@@ -245,8 +289,22 @@ def _links(msgs: Sequence[Message]) -> list[Link]:
 
 def _once(spans: Iterable[SpanContext]) -> list[Link]:
     """A link to each span; one read, and a batch's run that failed, is that of many entries."""
-    found = {one.span_id: one for one in spans if one.is_valid}
+    found = {(one.trace_id, one.span_id): one for one in spans if one.is_valid}
     return [Link(one) for one in found.values()]
+
+
+def server_of(url: str) -> dict[str, str | int]:
+    """The conventions' attributes of a server; none where it has no address, as in process, or its URL names others.
+
+    Of a cluster it is the node that the URL names first; behind Sentinels it is known to them alone.
+    """
+    parts = urlsplit(url)
+    if parts.scheme == "unix":
+        return {"server.address": parts.path}
+    if url.startswith(SENTINELS) or parts.scheme in {"memory", "file"}:
+        return {}
+    place = urlsplit(f"//{parts.netloc.rpartition('@')[2].partition(',')[0]}")
+    return {"server.address": place.hostname or "localhost", "server.port": place.port or _PORT}
 
 
 def _context(msg: Message) -> Context:

@@ -11,7 +11,7 @@ from typing import Any, TypeAlias
 from redis.exceptions import ResponseError
 
 from millstream.client.line import Command, Line, Reply
-from millstream.client.ranges import order_of
+from millstream.client.ranges import FIRST_TIME, order_of
 from millstream.clock import SystemClock
 
 _PATIENCE = 3.0
@@ -27,7 +27,8 @@ class GroupFacts:
     Attributes:
         info: its row of XINFO GROUPS; None when there is no such group.
         unowned: pending entries that no consumer holds, since XNACK released them.
-        pending_age: seconds since the oldest pending entry was added; 0 when nothing is pending.
+        pending_age: seconds since the oldest pending entry was added; 0 when nothing is pending, None where its id is
+            no time.
         undelivered_age: the same of the oldest entry not delivered yet.
         consumers: rows of XINFO CONSUMERS, if they were asked for.
     """
@@ -110,7 +111,7 @@ def _pending(summary: Reply) -> tuple[int | None, float | None]:
 
 async def _undelivered(
     line: Line, stream: str, info: Record | None, groups: dict[str, Record | None]
-) -> dict[str, float]:
+) -> dict[str, float | None]:
     """Group -> seconds since its oldest undelivered entry was added, 0 without one; groups that are not known lack.
 
     This is known also where the lag is not: an entry after the last delivered one is there or it is not.
@@ -120,7 +121,7 @@ async def _undelivered(
     last = info["last-entry"]
     delivered = {group: row["last-delivered-id"] for group, row in groups.items() if row is not None}
     behind = [group for group, entry in delivered.items() if last and order_of(last[0]) > order_of(entry)]
-    found = dict.fromkeys(delivered.keys() - behind, 0.0)
+    found: dict[str, float | None] = dict.fromkeys(delivered.keys() - behind, 0.0)
     asked: list[Command] = [("XRANGE", stream, b"(" + delivered[group], "+", "COUNT", 1) for group in behind]
     replies = await line.calls(asked, timeout=_PATIENCE) if asked else []
     for group, entries in zip(behind, map(_unless_refused, replies), strict=True):
@@ -142,6 +143,8 @@ def _record(row: Sequence[Any]) -> Record:
     return {name.decode(): value for name, value in zip(row[::2], row[1::2], strict=True)}
 
 
-def _age(entry: bytes) -> float:
-    """Seconds since the entry was added, by its id."""
+def _age(entry: bytes) -> float | None:
+    """Seconds since the entry was added, by its id; None of one that is no time."""
+    if milliseconds(entry) < FIRST_TIME:
+        return None
     return max(SystemClock().now().wall - milliseconds(entry), 0) / 1000

@@ -92,11 +92,14 @@ STREAMS: dict[str, Declared] = {
     "redis_stream_group_consumer_messages_pending": Declared("gauge", "Entries the consumer holds.", _CONSUMER),
     "millstream_stream_group_lag_known": Declared("gauge", "0 when the server cannot tell the lag.", _GROUP),
     "millstream_stream_group_oldest_pending_age_seconds": Declared(
-        "gauge", "Since the oldest pending entry was added, by its id; 0 when nothing is pending.", _GROUP
+        "gauge",
+        "Since the oldest pending entry was added, by its id; 0 when nothing is pending, absent if that is no time.",
+        _GROUP,
     ),
     "millstream_stream_group_oldest_undelivered_age_seconds": Declared(
         "gauge",
-        "Since the oldest undelivered entry was added, known also where the lag is not; 0 when all are delivered.",
+        "Since the oldest undelivered entry was added, known also where the lag is not; 0 when all are delivered, "
+        "absent if its id is no time.",
         _GROUP,
     ),
     "millstream_stream_group_unowned_messages": Declared(

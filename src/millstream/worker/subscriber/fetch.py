@@ -224,15 +224,29 @@ class Fetcher(SubscriberPart):
                 room,
             )
         )
-        self._cursor = reply[0]
-        gone = len(reply[2]) if len(reply) > 2 else 0
+        start, self._cursor = self._cursor, reply[0]
+        gone = reply[2] if len(reply) > 2 else await self._drop_gone(start, reply[1])
         if gone:
-            member.stats.lost += gone
-            await self.line.calls(self._failures.forget(reply[2]))
-            log.warning("%s: %d pending entries were trimmed or deleted unread", member.stream, gone)
+            member.stats.lost += len(gone)
+            await self.line.calls(self._failures.forget(gone))
+            log.warning("%s: %d pending entries were trimmed or deleted unread", member.stream, len(gone))
         found = await self._claimed(reply[1], ordered=True)
         self._sweep_at = now + self._pause(found)
         return found
+
+    async def _drop_gone(self, start: bytes, rows: list[Any]) -> list[bytes]:
+        """Redis 6.2 claims what is gone from the stream, and says nil of it: find out the ids and acknowledge them."""
+        if None not in rows:
+            return []
+        member = self._member
+        end, most = b"+" if self._cursor == _FIRST_CURSOR else self._cursor, len(rows) + len(member.held)
+        ours = await self._ask("XPENDING", member.stream, member.group, start, end, most, member.consumer)
+        ids = [row[0] for row in _checked(ours) if row[0] not in member.held]
+        found = await self.line.calls([("XRANGE", member.stream, entry, entry) for entry in ids])
+        gone = [entry for entry, reply in zip(ids, found, strict=True) if reply == []]
+        if gone:
+            _checked(await self._ask("XACK", member.stream, member.group, *gone))
+        return gone
 
     def _pause(self, found: list[Held]) -> int:
         """Milliseconds until the next step: none while there is something to take, few until all was seen."""

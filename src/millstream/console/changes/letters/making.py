@@ -68,7 +68,7 @@ async def retry(
     """
     rights = await require_rights(line, "dead retry", key)
     found = await tally(line, key, chosen, tell)
-    await _may_add(line, "dead retry", list(found.streams))
+    await _may_add(line, list(found.streams))
     returned = PutBackOutcome() if outcome is None else outcome
 
     async def work(line: Line, results: list[StepResult], tell: Counting, stop: asyncio.Event) -> None:
@@ -140,7 +140,7 @@ async def edit(line: Line, key: str, ident: str, fields: Pairs, *, outcome: PutB
     rights = await require_rights(line, "dead edit", key)
     one, before = await editable(line, key, ident)
     assert one.letter is not None
-    await _may_add(line, "dead edit", [one.letter.stream])
+    await _may_add(line, [one.letter.stream])
     returned = PutBackOutcome() if outcome is None else outcome
     flat = [part for pair in fields for part in pair]
 
@@ -209,7 +209,7 @@ async def tally(line: Line, key: str, chosen: ChosenLetters, tell: Counting | No
     return found
 
 
-async def _may_add(line: Line, name: str, streams: Sequence[str]) -> None:
+async def _may_add(line: Line, streams: Sequence[str]) -> None:
     """Refuse what the user may not add to the streams that the letters came from.
 
     Raises:
@@ -219,7 +219,7 @@ async def _may_add(line: Line, name: str, streams: Sequence[str]) -> None:
     for stream in streams[:_STREAMS]:
         rights: Rights = await rights_on(line, stream)
         if (why := rights.refusal("XADD")) is not None:
-            raise ChangeRefusedError(f"{name}: {stream}: {why}")
+            raise ChangeRefusedError(f"{stream}: {why}")
 
 
 def _results(outcome: PutBackOutcome) -> list[StepResult]:

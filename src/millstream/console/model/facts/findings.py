@@ -3,11 +3,12 @@
 from collections.abc import Iterable, Sequence
 
 from millstream.client.dead_letter.letter import SUFFIX
-from millstream.console.model.advice import LEVELS, Advice, Case, advise
+from millstream.console.model.advice import LEVELS, Advice, Case, Level, advise
 from millstream.console.model.facts.streams import Facts
 from millstream.console.model.names import milliseconds, text_of
+from millstream.console.model.spark.queries import QueriesSeen, QueryStatus
 from millstream.console.model.streams import GroupStatus, StreamsSeen, StreamStatus
-from millstream.console.words import DASH, brief, plural, span
+from millstream.console.words import DASH, brief, name, plural, span
 
 LOOKED_AT = 20
 """Groups that are looked into, the worst by the age of what they have not finished."""
@@ -16,10 +17,12 @@ _TEXT = 300  # letters of a fact
 
 
 def worst_groups(seen: StreamsSeen) -> list[GroupStatus]:
-    """Groups with something that is not finished, the oldest first."""
+    """Groups with something that is not finished, the oldest first, before them those of which no age is known."""
 
     def age(group: GroupStatus) -> int:
-        return max(group.oldest_pending.age(seen.at_ms) or 0, group.oldest_undelivered.age(seen.at_ms) or 0)
+        there = [entry for entry in (group.oldest_pending, group.oldest_undelivered) if entry.id is not None]
+        ages = [entry.age(seen.at_ms) for entry in there]
+        return max((seen.at_ms if each is None else each for each in ages), default=0)
 
     every = [group for stream in seen.streams for group in stream.groups if group.pending or group.lag.worst]
     return sorted(every, key=age, reverse=True)[:LOOKED_AT]
@@ -44,6 +47,72 @@ def _letters(stream: StreamStatus, now_ms: int) -> Advice:
     return Advice("dead-letters", "warning", stream.key, None, says, evidence, ("millstream", "dead", "ls", *names))
 
 
+LOST_MS = 86_400_000
+"""A query that was lost longer ago is listed among the queries, and no finding any more."""
+
+
+def lost_queries(queries: QueriesSeen, seen: StreamsSeen) -> list[Advice]:
+    """Spark queries that should run and do not, or that run and do not go on though entries wait; the latest first.
+
+    One that runs again under its name is not lost, whatever became of the run before.
+
+    Args:
+        queries: all that reported.
+        seen: the streams as they are, for what waits.
+    """
+    added = {stream.key: stream.entries_added for stream in seen.streams}
+    running = {query.name for query in queries.queries if query.name and not query.is_lost}
+    found = []
+    for query in queries.queries:
+        silent_ms = None if query.at_ms is None else max(queries.at_ms - query.at_ms, 0)
+        if query.is_lost and query.name not in running and (silent_ms is None or silent_ms < LOST_MS):
+            how = "failed" if query.state == "failed" else "is gone: its driver says nothing more"
+            said = f": {brief(query.error, _TEXT)}" if query.error and query.state == "failed" else ""
+            found.append(_query(query, "lost-query", "problem", f"the Spark query {how}{said}", silent_ms))
+        elif (still := query.still_ms(queries.at_ms)) is not None and any(
+            (added.get(place.stream) or 0) > place.n for place in query.places
+        ):
+            says = f"the Spark query has ended no batch for {span(still)}, and entries wait"
+            found.append(_query(query, "still-query", "warning", says, still))
+    return found[:LOOKED_AT]
+
+
+def _query(query: QueryStatus, code: str, level: Level, says: str, silent_ms: int | None) -> Advice:
+    """A finding about a query.
+
+    Args:
+        query: as its driver told.
+        code: what kind it is.
+        level: how much it matters.
+        says: what is the matter.
+        silent_ms: since it reported last.
+    """
+    evidence = {"state": query.state, "last_report_ms": silent_ms, "batch": query.batch, "host": query.host}
+    evidence |= {"streams": ", ".join(place.stream for place in query.places) or None}
+    remedy = ("millstream", "spark", "show", query.id)
+    stream = query.places[0].stream if query.places else ""
+    return Advice(code, level, stream, None, says, evidence, remedy, query=(query.id, query.title))
+
+
+def by_kind(found: Sequence[Advice]) -> list[list[Advice]]:
+    """Findings of one kind together, in the order of the first of each: what helps one helps them all.
+
+    Args:
+        found: what matters most first.
+    """
+    kinds: dict[tuple[str, str], list[Advice]] = {}
+    for one in found:
+        kinds.setdefault((one.level, one.code), []).append(one)
+    return list(kinds.values())
+
+
+def place_of(advice: Advice) -> str:
+    """What a finding is about, in words."""
+    if advice.query is not None:
+        return f"query {name(advice.query[1])}"
+    return name(advice.stream) if advice.group is None else f"{name(advice.group)} on {name(advice.stream)}"
+
+
 def advice_on(cases: Iterable[Case], besides: Iterable[Advice] = ()) -> list[Advice]:
     """Everything there is to say of some groups, and what was found besides, what matters most first."""
     every = [*(advice for case in cases for advice in advise(case)), *besides]
@@ -63,6 +132,7 @@ def finding_facts(advice: Advice, remedy: Sequence[str] | str | None) -> Facts:
         "stream": advice.stream,
         "group": advice.group,
         "consumer": advice.consumer,
+        "query": None if advice.query is None else advice.query[0],
         "says": advice.says,
         "evidence": dict(advice.evidence),
         "remedy": remedy or None,

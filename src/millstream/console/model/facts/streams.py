@@ -1,11 +1,35 @@
 """Streams, groups and consumers as facts: one function for each, for every door that shows them. Pure."""
 
+from collections.abc import Mapping
+
 from millstream.console.model.names import milliseconds
 from millstream.console.model.rates import GroupRate
 from millstream.console.model.streams import ConsumerStatus, GroupStatus, StreamStatus
+from millstream.console.words import brief, name, plural
 
 Facts = dict[str, object]
 """Field name -> value; times and lengths of time are milliseconds, what is not known is None."""
+
+
+_NAMED = 5  # streams of one reason
+
+
+def refused_lines(refused: Mapping[str, str]) -> list[str]:
+    """Which streams could not be looked at, and why: a line for each reason, however many there are.
+
+    Args:
+        refused: key -> why, as it was read.
+    """
+    reasons: dict[str, list[str]] = {}
+    for key, why in refused.items():
+        reasons.setdefault(why.removeprefix(f"{key}: "), []).append(key)
+    return [f"{_listed(keys)}: {why}" for why, keys in reasons.items()]
+
+
+def _listed(keys: list[str]) -> str:
+    named = ", ".join(brief(name(key)) for key in keys[:_NAMED])
+    more = f" and {len(keys) - _NAMED:,} more" if len(keys) > _NAMED else ""
+    return named if len(keys) == 1 else f"{plural(len(keys), 'stream')} ({named}{more})"
 
 
 def stream_facts(stream: StreamStatus, now_ms: int, added: float | None) -> Facts:

@@ -2,9 +2,13 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
+from itertools import pairwise
 from typing import Any
 
 from millstream.console.model.names import milliseconds
+
+STILL_MS = 300_000
+"""A query that told nothing for so long, and for three times as long as it ever did, makes no progress."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,6 +130,19 @@ class QueryStatus:
     def title(self) -> str:
         """What people call it: its name, or the beginning of its id."""
         return self.name or self.id[:8]
+
+    def still_ms(self, now_ms: int) -> int | None:
+        """How long it has told nothing, where that is longer than is usual for it; None where it is not.
+
+        Args:
+            now_ms: wall milliseconds.
+        """
+        if self.state != "running" or self.at_ms is None:
+            return None
+        ends = [sample.at_ms for sample in self.recent]
+        pause = max((later - earlier for earlier, later in pairwise(ends)), default=0.0)
+        age = now_ms - self.at_ms
+        return age if age >= max(STILL_MS, 3 * pause) else None
 
     @property
     def is_lost(self) -> bool:

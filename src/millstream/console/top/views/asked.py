@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 from millstream.console import words
 from millstream.console.changes.writing import raw_line, shell_line
 from millstream.console.model.advice import Advice
-from millstream.console.model.facts.findings import evidence_text
+from millstream.console.model.facts.findings import by_kind, evidence_text, place_of
 from millstream.console.model.facts.marks import is_late, is_stuck
 from millstream.console.model.facts.streams import group_facts
 from millstream.console.model.lag import Lag
@@ -121,7 +121,7 @@ def group_row(asked: TopAsked, group: GroupStatus, rate: GroupRate | None, now_m
 
 
 def findings_section(asked: TopAsked, found: Sequence[Advice], title: str = "needs a person") -> ViewSection:
-    """What needs a person, or is good to know, with the command line that helps.
+    """What needs a person, or is good to know, with the command line that helps: a row for each kind.
 
     Args:
         asked: for whom.
@@ -129,17 +129,48 @@ def findings_section(asked: TopAsked, found: Sequence[Advice], title: str = "nee
         title: above them.
     """
     rows = []
-    for number, advice in enumerate(found):
-        where, about, to = words.name(advice.stream), {"key": advice.stream}, place("letters", key=advice.stream)
-        if advice.group is not None:
-            where = f"{words.name(advice.group)} on {where}"
-            about |= {"group": advice.group} | _consumer(advice)
-            to = place("group", key=advice.stream, group=advice.group, consumer=advice.consumer)
-        under = (_help(asked, advice),) if _help(asked, advice) else ()
-        mark = "" if advice.level == "hint" else "!"
-        rows.append(ViewRow(f"{title} {number}", (advice.level, where, advice.says), to, mark, about, under))
-    columns = (ViewColumn("", rank=1), ViewColumn("", prose=True), ViewColumn("", prose=True))
-    return ViewSection(title, columns, tuple(rows))
+    for number, (advice, *others) in enumerate(by_kind(found)):
+        times = f"{len(others) + 1} times: " if others else ""
+        helps = tuple(line for line in (_help(asked, advice),) if line)
+        rows.append(_finding_row(advice, f"{title} {number}", times, helps))
+    return ViewSection(title, _FINDING, tuple(rows), whole=place("findings"))
+
+
+def all_findings(asked: TopAsked, found: Sequence[Advice], title: str) -> ViewSection:
+    """Every one of them, with the facts that say so.
+
+    Args:
+        asked: for whom.
+        found: what matters most first.
+        title: above them.
+    """
+    rows = [
+        _finding_row(advice, f"{title} {number}", "", _evidence_and_help(asked, advice))
+        for number, advice in enumerate(found)
+    ]
+    return ViewSection(title, _FINDING, tuple(rows))
+
+
+_FINDING = (ViewColumn("", rank=1), ViewColumn("", prose=True), ViewColumn("", prose=True))
+
+
+def _finding_row(advice: Advice, ident: str, times: str, under: tuple[str, ...]) -> ViewRow:
+    """A finding as a row.
+
+    Args:
+        advice: as it was found.
+        ident: id of the row.
+        times: before what it says: how often there is one of its kind.
+        under: further lines.
+    """
+    about, to = {"key": advice.stream}, place("letters", key=advice.stream)
+    if advice.query is not None:
+        about, to = {}, place("queries")
+    elif advice.group is not None:
+        about |= {"group": advice.group} | _consumer(advice)
+        to = place("group", key=advice.stream, group=advice.group, consumer=advice.consumer)
+    mark = "" if advice.level == "hint" else "!"
+    return ViewRow(ident, (advice.level, place_of(advice), f"{times}{advice.says}"), to, mark, about, under)
 
 
 def whole_findings(asked: TopAsked, found: Sequence[Advice]) -> ViewSection:
@@ -151,12 +182,16 @@ def whole_findings(asked: TopAsked, found: Sequence[Advice]) -> ViewSection:
     """
     rows = []
     for number, advice in enumerate(found):
-        under = tuple(line for line in (evidence_text(advice), _help(asked, advice)) if line)
+        under = _evidence_and_help(asked, advice)
         about = {"key": advice.stream, "group": advice.group or ""} | _consumer(advice)
         to = None if advice.consumer is None else place("group", **about)
         mark = "" if advice.level == "hint" else "!"
         rows.append(ViewRow(f"finding {number}", (f"{advice.level}: {advice.says}",), to, mark, about, under))
     return ViewSection("what is the matter", (ViewColumn(""),), tuple(rows))
+
+
+def _evidence_and_help(asked: TopAsked, advice: Advice) -> tuple[str, ...]:
+    return tuple(line for line in (evidence_text(advice), _help(asked, advice)) if line)
 
 
 def _consumer(advice: Advice) -> dict[str, str]:

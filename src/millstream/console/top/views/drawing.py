@@ -4,13 +4,13 @@ Whatever stands in a cell, it is one line, moves no cursor and is no markup: the
 """
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from rich.cells import cell_len, set_cell_size
 
 from millstream.console.changes.writing import shell_line
-from millstream.console.top.views.view import TopView, ViewColumn, ViewRow, ViewSection
+from millstream.console.top.views.view import TopPlace, TopView, ViewColumn, ViewRow, ViewSection
 from millstream.scales import GAP, Need, fit
 from millstream.texts import in_one_line
 
@@ -41,13 +41,14 @@ class DrawnLine:
     row: ViewRow | None = None
 
 
-def drawn(view: TopView, width: int, wanted: str = "") -> list[DrawnLine]:
+def drawn(view: TopView, width: int, wanted: str = "", height: int | None = None) -> list[DrawnLine]:
     """The sections of a view.
 
     Args:
         view: what is shown.
         width: cells of the terminal.
         wanted: only rows with this in them, in any case.
+        height: lines of the terminal; None for no end.
     """
     lines: list[DrawnLine] = []
     for section in view.sections:
@@ -55,8 +56,36 @@ def drawn(view: TopView, width: int, wanted: str = "") -> list[DrawnLine]:
         if not rows and not section.empty and not wanted:
             continue
         lines += [DrawnLine("blank", "")] if lines else []
-        lines += _section(section, rows, width)
+        drawn_lines = list(_section(section, rows, width))
+        if section.whole is not None and height is not None and not wanted:
+            drawn_lines = _quarter(section, section.whole, drawn_lines, width, height // 4)
+        lines += drawn_lines
     return lines
+
+
+def _quarter(section: ViewSection, whole: TopPlace, lines: list[DrawnLine], width: int, most: int) -> list[DrawnLine]:
+    """A section in so many lines: without what stands below its rows, and then without the last rows.
+
+    Args:
+        section: it is of.
+        whole: where all of it is.
+        lines: all of it.
+        width: cells of the terminal.
+        most: lines.
+    """
+    if _height(lines) <= most:
+        return lines
+    head = [line for line in lines if line.row is None]
+    rows = [replace(line, text=line.text.partition("\n")[0]) for line in lines if line.row is not None]
+    kept = max(most - len(head) - 1, 1)
+    left = f"{len(rows) - kept:,} more, and " if len(rows) > kept else ""
+    said = f"  … {left}what helps: Enter here, or `:{whole.view}`"
+    row = ViewRow(f"{section.title} whole", (said,), whole)
+    return [*head, *rows[:kept], DrawnLine("row", cut(said, width), row)]
+
+
+def _height(lines: Sequence[DrawnLine]) -> int:
+    return sum(line.text.count("\n") + 1 for line in lines)
 
 
 def fits(row: ViewRow, wanted: str) -> bool:

@@ -1,12 +1,13 @@
 """One entry: how it stands in each group, and its fields decoded, whole."""
 
 from millstream.console import words
+from millstream.console.changes.positions import entry_id
 from millstream.console.model.entry.standing import EntryStanding
-from millstream.console.model.names import milliseconds, order
+from millstream.console.model.names import milliseconds
 from millstream.console.payloads.entry import EntryPayload
 from millstream.console.payloads.shown import Shown, in_full
 from millstream.console.reading.entries import find
-from millstream.console.top.views.asked import NoPlaceError, TopAsked
+from millstream.console.top.views.asked import TopAsked
 from millstream.console.top.views.view import TopView, ViewColumn, ViewRow, ViewSection, place
 
 _LINES = 400  # of a value
@@ -25,13 +26,9 @@ async def entry_view(asked: TopAsked) -> TopView:
     """An entry.
 
     Raises:
-        MillstreamError: there is no such stream, the id is none, the server does not answer.
+        MillstreamError: there is no such stream, the id is not valid, the server does not answer.
     """
-    key, entry = asked.word("key"), asked.word("id")
-    try:
-        order(entry)
-    except ValueError:
-        raise NoPlaceError(f"{entry!r} is no entry's id: they look like 1763721600000-0") from None
+    key, entry = asked.word("key"), entry_id(asked.word("id"))
     reading = await asked.watch.read(("entry found", key, entry), lambda line: find(line, key, entry))
     found = reading.value
     fields = [] if found.entry is None else in_full(EntryPayload(found.entry.fields))

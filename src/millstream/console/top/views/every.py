@@ -8,7 +8,7 @@ from millstream.console.top.views.asked import TopAsked
 from millstream.console.top.views.entry import entry_view
 from millstream.console.top.views.group import group_view
 from millstream.console.top.views.letters import dead_view, letter_view, letters_view
-from millstream.console.top.views.overview import find_view, overview_view
+from millstream.console.top.views.overview import find_view, findings_view, overview_view
 from millstream.console.top.views.queries import queries_view
 from millstream.console.top.views.server import server_view
 from millstream.console.top.views.stream import stream_view
@@ -31,6 +31,7 @@ VIEWS: Mapping[str, Maker] = {
     "letter": letter_view,
     "worker": worker_view,
     "find": find_view,
+    "findings": findings_view,
 }
 
 FIRST = ("overview", "dead", "workers", "server", "queries")
@@ -43,6 +44,7 @@ NEEDS: Mapping[str, tuple[str, ...]] = {
     "letters": ("key",),
     "letter": ("key", "id"),
     "worker": ("id",),
+    "findings": (),
 }
 """What is typed behind the name of a view."""
 

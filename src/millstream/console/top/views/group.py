@@ -59,6 +59,7 @@ async def group_view(asked: TopAsked) -> TopView:
     title = "pending entries"
     title += "" if choice.consumer is None else f" of {words.name(choice.consumer)}"
     title += ", held by nobody" if choice.unowned else ""
+    title += ", gone from the stream" if choice.gone else ""
     title += f", the first {len(page.entries)} of {seen.group.pending}" if page.next is not None else ""
     options = [*choice_options(asked.words), *(("--sort", asked.sort) if by is not None else ())]
     return TopView(

@@ -3,15 +3,17 @@
 from typing import Any
 
 from millstream.console import words
-from millstream.console.model.facts.findings import advice_on, letters_waiting
+from millstream.console.model.advice import LEVELS, Advice
+from millstream.console.model.facts.findings import advice_on, letters_waiting, lost_queries
 from millstream.console.model.facts.overview import SORTS, sorted_streams, totals
 from millstream.console.model.facts.search import search
-from millstream.console.model.facts.streams import stream_facts
-from millstream.console.model.streams import StreamStatus
-from millstream.console.top.views.asked import GROUP_COLUMNS, TopAsked, findings_section, group_row
+from millstream.console.model.facts.streams import refused_lines, stream_facts
+from millstream.console.model.streams import StreamsSeen, StreamStatus
+from millstream.console.top.views.asked import GROUP_COLUMNS, TopAsked, all_findings, findings_section, group_row
 from millstream.console.top.views.drawing import sparkline
 from millstream.console.top.views.view import TopView, ViewColumn, ViewRow, ViewSection, place
-from millstream.console.watching.questions import Rates, everything, rates_of, worst_cases
+from millstream.console.watching.questions import Rates, all_queries, everything, rates_of, worst_cases
+from millstream.console.watching.watch import Reading
 
 STREAMS = 200
 """Streams that are listed; a filter, or the way by a name, leads to the others."""
@@ -27,17 +29,16 @@ async def overview_view(asked: TopAsked) -> TopView:
     """
     reading = await everything(asked.watch)
     seen, done = reading.value, rates_of(reading)
-    looked = await worst_cases(asked.watch, seen, done)
+    advice, sources = await _advice(asked, reading)
     found = sorted_streams(seen, asked.sort)
     rows = [row for stream in found[:STREAMS] for row in _rows(asked, stream, done, seen.at_ms)]
-    advice = advice_on(looked.value, letters_waiting(seen))
     urgent = [one for one in advice if one.level != "hint"]
     hints = [one for one in advice if one.level == "hint"]
     sections = [findings_section(asked, urgent)] if urgent else []
     sections.append(ViewSection("streams and groups", GROUP_COLUMNS, tuple(rows), "There are no streams."))
     if hints:
         sections.append(findings_section(asked, hints, "hints"))
-    notes = [f"{words.name(key)}: {why}" for key, why in seen.refused.items()]
+    notes = refused_lines(seen.refused)
     notes += (
         [f"{len(found) - STREAMS} more streams: `:` and a part of a name finds them"] if len(found) > STREAMS else []
     )
@@ -49,8 +50,39 @@ async def overview_view(asked: TopAsked) -> TopView:
         command_lines=(asked.shell("group", "ls"), asked.shell("stream", "ls")),
         actions=("audit undo",),
         sorts=SORTS,
-        **asked.source(reading, looked),
+        **sources,
     )
+
+
+async def findings_view(asked: TopAsked) -> TopView:
+    """Everything that needs a person or is good to know, one by one with the facts that say so.
+
+    Raises:
+        MillstreamError: the server does not answer, or does not let us look.
+    """
+    reading = await everything(asked.watch)
+    found, sources = await _advice(asked, reading)
+    return TopView(
+        title="findings",
+        figures=tuple((level, words.count(sum(one.level == level for one in found))) for level in LEVELS),
+        sections=(all_findings(asked, found, "findings"),) if found else (),
+        notes=() if found else (_well(totals(reading.value, {})),),
+        command_lines=(asked.shell("group", "ls"),),
+        **sources,
+    )
+
+
+async def _advice(asked: TopAsked, reading: Reading[StreamsSeen]) -> tuple[list[Advice], dict[str, Any]]:
+    """What there is to say of all streams, and what a view says of the readings it is made of.
+
+    Raises:
+        MillstreamError: the server does not answer.
+    """
+    seen = reading.value
+    looked = await worst_cases(asked.watch, seen, rates_of(reading))
+    queries = await all_queries(asked.watch)
+    found = advice_on(looked.value, [*lost_queries(queries.value, seen), *letters_waiting(seen)])
+    return found, asked.source(reading, looked, queries)
 
 
 def _figures(facts: dict[str, Any]) -> tuple[tuple[str, str], ...]:

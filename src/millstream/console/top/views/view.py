@@ -74,12 +74,15 @@ class ViewSection:
         columns: of each row.
         rows: in their order.
         empty: what is said where there are none; a section without rows and without this is not shown.
+        whole: where all rows are; with it the section takes at most a quarter of a screen, which has other things to
+            show.
     """
 
     title: str
     columns: tuple[ViewColumn, ...]
     rows: tuple[ViewRow, ...]
     empty: str = ""
+    whole: TopPlace | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -109,11 +109,14 @@ def _preview(asked: Asked, action: Action, found: Prepared, *, at_ms: int, moved
         moved: it was confirmed, and is another one by now.
     """
     plan = found.plan
+    words = {name: value for name, value in asked.words.items() if name not in _NOT_KEPT}
     view = {
         **_view(asked, action, plan),
+        "anyway": asked.link("/change", **words, even_if_moved="1") if plan.if_moved else "",
+        "pause": asked.link("/change", do="worker pause", key=plan.stream, group=plan.group, reason="rewind"),
         "nothing": found.nothing,
         "moved": moved,
-        "form": [(name, value) for name, value in asked.words.items() if name not in _NOT_KEPT],
+        "form": list(words.items()),
         "digest": plan.digest,
         "open": asked.settings.allow_changes,
         "undo": undo_line(plan, "CHANGE"),

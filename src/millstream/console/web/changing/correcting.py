@@ -2,28 +2,23 @@
 
 from millstream.client.dead_letter.letter import dead_key
 from millstream.console.changes.letters import making
-from millstream.console.changes.positions import entry_id
 from millstream.console.payloads.editing import document_of, fields_from
-from millstream.console.web.page import Asked, NoPageError, WebPage
+from millstream.console.web.page import Asked, WebPage
 from millstream.console.web.pages.common import closed_actions, command_line
-from millstream.errors import UsageError
 
 LARGEST = 200_000
 """Characters of a document that can be corrected on a page; the shell takes any."""
 
 
 async def correction_page(asked: Asked) -> WebPage:
-    """The entry of a letter as a document that can be changed, or what somebody made of it and why that is none.
+    """The entry of a letter as a document that can be changed, or what somebody made of it and what is wrong with that.
 
     Raises:
-        NoPageError: it is no dead letter, or the id is none.
+        NoPageError: it is no dead letter, or the id is not valid.
         MillstreamError: there is no such letter, the server does not answer.
     """
     key, line = asked.word("key"), asked.watch.line
-    try:
-        one, before = await making.editable(line, key, entry_id(asked.word("ids")))
-    except UsageError as error:
-        raise NoPageError(str(error)) from None
+    one, before = await making.editable(line, key, asked.entry_id("ids"))
     letter = one.letter
     assert letter is not None
     document = document_of(before)

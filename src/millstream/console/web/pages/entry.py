@@ -6,13 +6,13 @@ from typing import Any
 from millstream.client.line import Command, Line
 from millstream.console.model.entry.standing import EntryFound
 from millstream.console.model.facts.payloads import payload_facts
-from millstream.console.model.names import milliseconds, order
+from millstream.console.model.names import milliseconds
 from millstream.console.payloads.decode import FORMS, Form
 from millstream.console.payloads.entry import EntryPayload
 from millstream.console.payloads.shown import in_full
 from millstream.console.reading.asking import calls, checked
 from millstream.console.reading.entries import find
-from millstream.console.web.page import Asked, NoPageError, WebPage
+from millstream.console.web.page import Asked, WebPage
 from millstream.console.web.pages.common import command_line
 from millstream.console.words import name
 
@@ -33,13 +33,9 @@ async def entry_page(asked: Asked) -> WebPage:
     """An entry.
 
     Raises:
-        MillstreamError: there is no such stream, the id is none, the server does not answer.
+        MillstreamError: there is no such stream, the id is not valid, the server does not answer.
     """
-    key, entry = asked.word("key"), asked.word("id")
-    try:
-        order(entry)
-    except ValueError:
-        raise NoPageError(f"{entry!r} is no entry's id: they look like 1763721600000-0") from None
+    key, entry = asked.word("key"), asked.entry_id("id")
     reading = await asked.watch.read(("entry", key, entry), lambda line: _read(line, key, entry))
     found, stands = reading.value.found, reading.value.found.standings
     as_form: Form | None = next((form for form in FORMS if form == asked.words.get("as")), None)

@@ -6,10 +6,9 @@ from dataclasses import dataclass
 from millstream.console.changes.actions import form_of
 from millstream.console.changes.writing import raw_line, shell_line
 from millstream.console.model.advice import Advice, Case
-from millstream.console.model.facts.findings import advice_on, evidence_text
+from millstream.console.model.facts.findings import advice_on, by_kind, evidence_text, place_of
 from millstream.console.web.page import Asked
 from millstream.console.web.pages.common import command_line
-from millstream.console.words import name
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,13 +46,23 @@ def findings(asked: Asked, found: Sequence[Case], besides: Sequence[Advice] = ()
 
 
 def _finding(asked: Asked, advice: Advice) -> ShownAdvice:
-    words = {"key": advice.stream, "group": advice.group, "consumer": advice.consumer}
     remedy = "" if advice.remedy is None else shell_line(command_line(asked, *advice.remedy[1:]))
     raw = "" if remedy or not advice.raw else raw_line(advice.raw[0])
-    if advice.group is None:
-        place, href = name(advice.stream), asked.link("/dead", key=advice.stream)
-    else:
-        place, href = f"{name(advice.group)} on {name(advice.stream)}", asked.link("/group", **words)
     change = form_of(advice.remedy) if advice.remedy is not None and asked.settings.allow_changes else None
     form = "" if change is None else asked.link("/change", **change)
-    return ShownAdvice(advice, href, place, evidence_text(advice), remedy, raw, form)
+    return ShownAdvice(advice, _href(asked, advice), place_of(advice), evidence_text(advice), remedy, raw, form)
+
+
+def _href(asked: Asked, advice: Advice) -> str:
+    """The page that a finding is about."""
+    if advice.query is not None:
+        return asked.link("/query", id=advice.query[0])
+    if advice.group is None:
+        return asked.link("/dead", key=advice.stream)
+    return asked.link("/group", key=advice.stream, group=advice.group, consumer=advice.consumer)
+
+
+def kinds(shown: Sequence[ShownAdvice]) -> list[list[ShownAdvice]]:
+    """Findings of one kind together, as :func:`by_kind` has them."""
+    pages = {id(one.advice): one for one in shown}
+    return [[pages[id(advice)] for advice in kind] for kind in by_kind([one.advice for one in shown])]

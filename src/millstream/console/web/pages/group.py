@@ -22,7 +22,7 @@ from millstream.console.watching.questions import PendingWanted, group_reading, 
 from millstream.console.web.charts.trend import trend
 from millstream.console.web.page import Asked, NoPageError, WebPage
 from millstream.console.web.pages.common import closed_actions, command_line, group_row, trend_words
-from millstream.console.web.pages.findings import findings
+from millstream.console.web.pages.findings import findings, kinds
 from millstream.console.words import name
 from millstream.errors import UsageError
 from millstream.worker.registry import protocol
@@ -102,7 +102,7 @@ async def group_page(asked: Asked) -> WebPage:
         "actions_here": [BY_NAME[each] for each in _ACTIONS],
         "inputs": FIELDS,
         "row": row,
-        "urgent": [one for one in noted if one.advice.level != "hint"],
+        "urgent": kinds([one for one in noted if one.advice.level != "hint"]),
         "group": seen.group,
         "stream": seen.stream,
         "now": seen.at_ms,

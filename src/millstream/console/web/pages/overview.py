@@ -4,15 +4,15 @@ from dataclasses import dataclass
 
 from markupsafe import Markup
 
-from millstream.console.model.facts.findings import finding_facts, letters_waiting
+from millstream.console.model.facts.findings import finding_facts, letters_waiting, lost_queries
 from millstream.console.model.facts.overview import SORTS, sorted_streams, totals
-from millstream.console.model.facts.streams import Facts, group_facts, stream_facts
+from millstream.console.model.facts.streams import Facts, group_facts, refused_lines, stream_facts
 from millstream.console.model.streams import StreamStatus
-from millstream.console.watching.questions import Rates, everything, rates_of, worst_cases
+from millstream.console.watching.questions import Rates, all_queries, everything, rates_of, worst_cases
 from millstream.console.web.charts.small import sparkline
 from millstream.console.web.page import Asked, WebPage
 from millstream.console.web.pages.common import GroupRow, command_line, group_row
-from millstream.console.web.pages.findings import findings
+from millstream.console.web.pages.findings import findings, kinds
 from millstream.console.words import rate as rate_words
 
 STREAMS = 100
@@ -52,7 +52,9 @@ async def overview_page(asked: Asked) -> WebPage:
     rows = [_row(asked, stream, seen.at_ms, done) for stream in found[first : first + STREAMS]]
     whole = totals(seen, done[0])
     looked = await worst_cases(asked.watch, seen, done)
-    noted = findings(asked, looked.value, letters_waiting(seen))
+    queries = await all_queries(asked.watch)
+    noted = findings(asked, looked.value, [*lost_queries(queries.value, seen), *letters_waiting(seen)])
+    urgent = [one for one in noted if one.advice.level != "hint"]
     facts: Facts = {
         "totals": whole,
         "findings": [finding_facts(one.advice, one.remedy) for one in noted],
@@ -62,18 +64,19 @@ async def overview_page(asked: Asked) -> WebPage:
     }
     view = {
         "rows": rows,
-        "urgent": [one for one in noted if one.advice.level != "hint"],
-        "hints": [one for one in noted if one.advice.level == "hint"],
+        "needing": len(urgent),
+        "urgent": kinds(urgent),
+        "hints": kinds([one for one in noted if one.advice.level == "hint"]),
         "totals": whole,
         "now": seen.at_ms,
-        "refused": seen.refused,
+        "refused": refused_lines(seen.refused),
         "sort": sort,
         "sorts": SORTS,
         "first": first,
         "size": STREAMS,
     }
     shell = [command_line(asked, "stream", "ls"), command_line(asked, "group", "ls")]
-    return WebPage("overview", "Overview", facts, view, shell, **WebPage.source(reading, looked))
+    return WebPage("overview", "Overview", facts, view, shell, **WebPage.source(reading, looked, queries))
 
 
 def _row(asked: Asked, stream: StreamStatus, now_ms: int, done: Rates) -> StreamRow:

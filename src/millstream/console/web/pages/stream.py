@@ -11,14 +11,14 @@ from millstream.console.model.facts.streams import group_facts, stream_facts
 from millstream.console.model.names import milliseconds
 from millstream.console.payloads.entry import EntryPayload
 from millstream.console.payloads.shown import Shown, in_brief
-from millstream.console.watching.questions import all_queries, rates_of, stream_reading
+from millstream.console.watching.questions import all_queries, archive_reading, rates_of, stream_reading
 from millstream.console.web import links
 from millstream.console.web.charts.small import sparkline
 from millstream.console.web.page import Asked, WebPage
 from millstream.console.web.pages.common import closed_actions, command_line, group_row
 from millstream.console.web.pages.found import KINDS, filters, listed_entries, paging
 from millstream.console.web.pages.window import ENTRIES, MOST, Window, window
-from millstream.console.web.standings import group_standing, query_standings, standings_drawn
+from millstream.console.web.standings import archive_standings, group_standing, query_standings, standings_drawn
 from millstream.console.words import name, rate
 
 _ACTIONS = ("stream add", "stream trim", "group create", "worker reap", "stream rm")
@@ -47,6 +47,8 @@ async def stream_page(asked: Asked) -> WebPage:
     entries = await asked.watch.read(question, lambda line: listed_entries(line, key, wanted, sought))
     seen, found, views = state.value, entries.value, entries.value.entries
     queries = await all_queries(asked.watch)
+    path = asked.settings.archive
+    archived = [] if path is None else [await archive_reading(asked.watch, path)]
     stream, (added, group_rates) = seen.streams[0], rates_of(state)
     groups = [group_row(asked, each, group_rates.get((key, each.name)), seen.at_ms) for each in stream.groups]
     payloads = [EntryPayload(view.fields) for view in views]
@@ -76,7 +78,8 @@ async def stream_page(asked: Asked) -> WebPage:
         "ground": standings_drawn(
             stream,
             [group_standing(one.group, seen.at_ms, stuck=one.stuck) for one in groups]
-            + query_standings(queries.value, key),
+            + query_standings(queries.value, key)
+            + [standing for one in archived for standing in archive_standings(one.value.streams, key)],
         ),
         "entries": [
             EntryRow(each.id, milliseconds(each.id), in_brief(payload))
@@ -90,7 +93,7 @@ async def stream_page(asked: Asked) -> WebPage:
         **paging(found, wanted),
     }
     shell = [command_line(asked, "stream", "show", key), command_line(asked, "stream", "tail", key, *sought.words)]
-    return WebPage("stream", name(key), facts, view, shell, **WebPage.source(state, entries, queries))
+    return WebPage("stream", name(key), facts, view, shell, **WebPage.source(state, entries, queries, *archived))
 
 
 def _here(asked: Asked) -> dict[str, str]:

@@ -20,10 +20,10 @@ from millstream.console.web.links import AddressError, words_of
 from millstream.console.web.page import Asked, NoPageError, WebPage
 from millstream.console.web.pages.found import KINDS
 from millstream.console.web.pages.stream import stream_page
-from millstream.console.web.serving import live
 from millstream.console.web.serving.addresses import PAGES, POSTED
 from millstream.console.web.serving.download import entries_file
 from millstream.console.web.serving.guard import WebGuard
+from millstream.console.web.serving.live import LivePages, LiveResponse
 from millstream.console.web.settings import ConsoleSettings
 from millstream.errors import MillstreamError
 from millstream.worker.registry.lookup import NotThereError
@@ -49,16 +49,17 @@ def console_app(settings: ConsoleSettings, watches: list[ServerWatch]) -> ASGIAp
         yield
         await asyncio.gather(*(watch.close() for watch in watches))
 
+    live = LivePages()
     routes = [Route("/static/{name}", _static, methods=["GET"])]
     for path, maker in PAGES.items():
-        route = _Form(path, maker, settings, watches)
+        route = _Form(path, maker, settings, watches, live)
         routes.append(Route(path, route.page, methods=["GET"]))
         routes.append(Route(("/overview" if path == "/" else path) + ".json", route.twin, methods=["GET"]))
     for path, maker in POSTED.items():
-        routes.append(Route(path, _Form(path, maker, settings, watches).posted, methods=["POST"]))
-    files = _Form("/stream", stream_page, settings, watches)
+        routes.append(Route(path, _Form(path, maker, settings, watches, live).posted, methods=["POST"]))
+    files = _Form("/stream", stream_page, settings, watches, live)
     routes += [Route(f"/stream.{kind}", files.file, methods=["GET"]) for kind in KINDS]
-    lost = _Form("/", _nowhere, settings, watches)
+    lost = _Form("/", _nowhere, settings, watches, live)
     app = Starlette(routes=routes, lifespan=lifespan, exception_handlers={404: lost.lost})
     return WebGuard(app, settings.access)
 
@@ -71,13 +72,17 @@ class _Form:
         maker: makes it.
         settings: of the console.
         watches: the servers.
+        live: the pages that are kept live, of all forms.
     """
 
-    def __init__(self, path: str, maker: Maker, settings: ConsoleSettings, watches: list[ServerWatch]) -> None:
+    def __init__(
+        self, path: str, maker: Maker, settings: ConsoleSettings, watches: list[ServerWatch], live: LivePages
+    ) -> None:
         self._path = path
         self._maker = maker
         self._settings = settings
         self._watches = watches
+        self._live = live
 
     async def page(self, request: Request) -> Response:
         """As HTML, or as the events that keep it live."""
@@ -86,8 +91,7 @@ class _Form:
         except AddressError as error:
             return PlainTextResponse(f"{error}\n", 400)
         if "text/event-stream" in request.headers.get("accept", ""):
-            events = live.events(lambda: self._made(asked), asked)
-            return StreamingResponse(events, media_type="text/event-stream")
+            return LiveResponse(self._live, lambda: self._made(asked), asked)
         headers = {"vary": "accept"}
         making = asyncio.create_task(self._made(asked))
         done, _ = await asyncio.wait([making], timeout=_AT_ONCE)

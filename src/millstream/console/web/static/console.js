@@ -81,6 +81,7 @@ addEventListener("DOMContentLoaded", () => {
   let source = null;
   let paused = false;
   let lost = false;
+  let full = ""; // why the console keeps this page not live
   let every = 1;
   let at = Number(main.dataset.at);
   let trouble = notice.hidden ? "" : notice.textContent;
@@ -103,7 +104,7 @@ addEventListener("DOMContentLoaded", () => {
     const text = paused ? `paused, ${long(old)} old` : kind === "lost" ? `${long(old)} old` : `live${pace}`;
     if (state.dataset.state !== kind) state.dataset.state = kind;
     if (state.textContent !== text) state.textContent = text;
-    const words = lost && !paused
+    const words = full && !paused ? full : lost && !paused
       ? `The console does not answer since ${long(old)}; it is asked again and again. What you see is as old.`
       : trouble;
     if (notice.textContent !== words) notice.textContent = words;
@@ -113,6 +114,7 @@ addEventListener("DOMContentLoaded", () => {
   function take(event) {
     const facts = JSON.parse(event.data);
     lost = false;
+    full = "";
     trouble = facts.trouble;
     every = facts.every;
     if (facts.at !== at || !skew) skew = Math.min(facts.at - Date.now(), skew || Infinity);
@@ -130,6 +132,7 @@ addEventListener("DOMContentLoaded", () => {
     source = new EventSource(location.pathname + location.search);
     source.addEventListener("page", take);
     source.addEventListener("same", take);
+    source.addEventListener("full", (event) => { full = JSON.parse(event.data).trouble; });
     source.onerror = () => {
       lost = true;
       if (source.readyState === EventSource.CLOSED) { // an answer that is no stream: ask again ourselves

@@ -1,0 +1,80 @@
+"""What people read slowly, or not at all, costs the console a bounded amount of memory, and nobody else the page."""
+
+import contextlib
+import socket
+from collections.abc import Iterator
+
+import pytest
+import redis
+
+from millstream.console.web.serving import connections, live
+from support.console import ConsoleThread
+from support.waiting import DEADLINE, eventually
+
+_LARGE = b"x" * 1_000_000
+
+
+@contextlib.contextmanager
+def unread(console: ConsoleThread, path: str, accept: str = "*/*") -> Iterator[socket.socket]:
+    """A browser that asks for a page and reads nothing of it."""
+    with socket.socket() as opened:
+        opened.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        opened.settimeout(DEADLINE)
+        opened.connect(("127.0.0.1", console.port))
+        opened.sendall(f"GET {path} HTTP/1.1\r\nHost: 127.0.0.1:{console.port}\r\nAccept: {accept}\r\n\r\n".encode())
+        yield opened
+
+
+def connected(console: ConsoleThread) -> int:
+    return len(console.process.server_state.connections)
+
+
+def test_somebody_who_reads_nothing_is_hung_up_on(
+    console: ConsoleThread, client: redis.Redis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And what was kept for them is let go of; somebody who reads slowly gets all of it."""
+    monkeypatch.setattr(connections, "PATIENCE", 0.3)
+    for _ in range(20):
+        client.xadd("large", {"v": _LARGE})
+    eventually(lambda: connected(console) == 0, what="the pages before are gone")
+    with unread(console, "/stream.jsonl?key=large") as stuck, unread(console, "/stream.jsonl?key=large") as slow:
+        read = 0
+
+        def hung_up() -> bool:
+            nonlocal read
+            read += len(slow.recv(400_000))
+            return connected(console) == 1
+
+        eventually(hung_up, what="who reads nothing is gone, who reads is there")
+        while read < 20 * len(_LARGE):
+            got = len(slow.recv(1 << 20))
+            assert got, "the file was cut"
+            read += got
+        kept = 0
+        while piece := stuck.recv(1 << 20):  # what the kernel had taken
+            kept += len(piece)
+        assert kept < 20 * len(_LARGE)
+
+
+def test_no_more_pages_are_live_than_the_console_bears(
+    console: ConsoleThread, client: redis.Redis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever comes then is told why, has the page as it is, and gets it live when there is room."""
+    client.xadd("orders", {"n": 1})
+    monkeypatch.setattr(live, "MOST", 2)
+    eventually(lambda: not console.process.server_state.tasks, what="the pages before are gone")
+    with contextlib.ExitStack() as others:
+        for _ in range(2):
+            others.enter_context(unread(console, "/", "text/event-stream"))
+        eventually(lambda: len(console.process.server_state.tasks) == 2, what="both are live")
+        with console.events("/") as one:
+            kind, facts = one.next()
+        assert kind == "full"
+        assert facts["trouble"].startswith("This page is not kept live: 2 are, as many as the console keeps so.")
+        assert console.ask("/").status == 200
+
+    def is_live() -> bool:
+        with console.events("/") as one:
+            return one.next()[0] == "page"
+
+    eventually(is_live, what="there is room again")
