@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable
 
 from millstream.engine import ids
 from millstream.engine.collection_ops import unpack_scores
+from millstream.engine.collections import ListValue
 from millstream.engine.keyspace import Keyspace, Transition
 from millstream.engine.serialization.rdb.writing import redis_payload
 from millstream.engine.streams.group import Group
@@ -135,8 +136,17 @@ def _hdel(_space: Keyspace, _db: int, key: bytes, fields: Words) -> Iterable[Wor
     yield [b"HDEL", key, *fields]
 
 
+def _gone(key: bytes, afresh: bool) -> Iterable[Words]:
+    """What is added takes the place of whatever was there."""
+    if afresh:
+        yield [b"DEL", key]
+
+
 @_says("zadd")
-def _zadd(_space: Keyspace, _db: int, key: bytes, members: Words, scores: bytes) -> Iterable[Words]:
+def _zadd(
+    _space: Keyspace, _db: int, key: bytes, members: Words, scores: bytes, afresh: bool = False
+) -> Iterable[Words]:
+    yield from _gone(key, afresh)
     pairs = zip(unpack_scores(scores), members, strict=True)
     yield [b"ZADD", key, *(word for score, member in pairs for word in (repr(score).encode(), member))]
 
@@ -147,7 +157,8 @@ def _zrem(_space: Keyspace, _db: int, key: bytes, members: Words) -> Iterable[Wo
 
 
 @_says("lpush")
-def _lpush(_space: Keyspace, _db: int, key: bytes, items: Words, left: bool) -> Iterable[Words]:
+def _lpush(_space: Keyspace, _db: int, key: bytes, items: Words, left: bool, afresh: bool = False) -> Iterable[Words]:
+    yield from _gone(key, afresh)
     yield [b"LPUSH" if left else b"RPUSH", key, *items]
 
 
@@ -156,8 +167,36 @@ def _lpop(_space: Keyspace, _db: int, key: bytes, count: int, left: bool) -> Ite
     yield [b"LPOP" if left else b"RPOP", key, _number(count)]
 
 
+@_says("lset")
+def _lset(_space: Keyspace, _db: int, key: bytes, at: int, item: bytes) -> Iterable[Words]:
+    yield [b"LSET", key, _number(at), item]
+
+
+@_says("linsert")
+def _linsert(space: Keyspace, db: int, key: bytes, at: int, item: bytes) -> Iterable[Words]:
+    """Behind the element before it, if that is the first of its kind, as LINSERT finds it; else before the next one."""
+    value = space.databases[db].keys.get(key)
+    if not isinstance(value, ListValue):
+        return
+    if at and next(value.find(value[at - 1])) == at - 1:
+        yield [b"LINSERT", key, b"AFTER", value[at - 1], item]
+    else:
+        yield [b"LINSERT", key, b"BEFORE", value[at + 1], item]
+
+
+@_says("lrem")
+def _lrem(_space: Keyspace, _db: int, key: bytes, count: int, item: bytes) -> Iterable[Words]:
+    yield [b"LREM", key, _number(count), item]
+
+
+@_says("ltrim")
+def _ltrim(_space: Keyspace, _db: int, key: bytes, first: int, behind: int) -> Iterable[Words]:
+    yield [b"LTRIM", key, _number(first), _number(behind - 1)]
+
+
 @_says("sadd")
-def _sadd(_space: Keyspace, _db: int, key: bytes, members: Words) -> Iterable[Words]:
+def _sadd(_space: Keyspace, _db: int, key: bytes, members: Words, afresh: bool = False) -> Iterable[Words]:
+    yield from _gone(key, afresh)
     yield [b"SADD", key, *members]
 
 
