@@ -21,6 +21,7 @@
     │   ├── PortError               the console cannot listen there (console)
     │   └── TlsError                the TLS files cannot be used (server)
     ├── LinkLostError        the link to the primary is over; it is tried again (server)
+    ├── FailoverRefusedError  the server does not hand over its role (cli)
     ├── NotHeldError         the primary has sent what does not exist here; it is followed no more (node)
     ├── DivergedError        what the primary has run failed here; a copy is asked for (node)
     ├── Disconnected         no answer came; unless ``sent`` is False, the command may have run (nobody's fault)

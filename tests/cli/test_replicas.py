@@ -149,12 +149,9 @@ def test_handing_over_the_role(pair: tuple[Wire, Wire, list[str]]) -> None:
     assert run("failover", urls[0], "--to", "nowhere", "--yes").exit_code == 2
     assert run("failover", urls[1], "--yes").exit_code == 5
     for at, old in enumerate((primary, replica)):
-        eventually(
-            lambda at=at: b"state=online" in (primary, replica)[at].ask("INFO", "replication"), what="it is there"
-        )
-        done = run("failover", urls[at], "--to", places[1 - at], "--yes")
-        assert (done.exit_code, done.stderr.splitlines()[-1]) == (0, f"{places[1 - at]} is the primary now"), (
-            done.output
-        )
+        new = places[1 - at]
+        eventually(lambda wire=old: b"state=online" in wire.ask("INFO", "replication"), what="it has a replica")
+        done = run("failover", urls[at], "--to", new, "--yes")
+        assert (done.exit_code, done.stderr.splitlines()[-1]) == (0, f"{new} is the primary now"), done.output
         assert str(old.ask("SET", "k", "v")).startswith("READONLY")
     assert primary.ask("SET", "k", "v") == b"OK"

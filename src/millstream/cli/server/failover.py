@@ -1,7 +1,7 @@
 """``millstream failover``."""
 
 import asyncio
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 import click
 
@@ -87,12 +87,12 @@ async def _hand_over(line: "Line", words: "Command", output: Output) -> str:
     Raises:
         MillstreamError: the server refused, or leads on.
     """
-    from redis.exceptions import ResponseError  # noqa: PLC0415 - help does not need it
+    from millstream.console.model.replies import refusal  # noqa: PLC0415 - help does not need it
+    from millstream.console.reading.asking import calls  # noqa: PLC0415 - as above
 
-    try:
-        await line.call(*words)
-    except ResponseError as error:
-        raise FailoverRefusedError(f"the server refused: {error}") from None
+    refused = refusal((await calls(line, [words]))[0])
+    if refused is not None:
+        raise FailoverRefusedError(f"the server refused: {refused}")
     said = ""
     while True:
         state = (await _status(line)).replication
@@ -120,4 +120,4 @@ class FailoverRefusedError(MillstreamError):
     What to do: see what the text says; `millstream replicas` shows which replicas there are and how far they are.
     """
 
-    exit_code = 5
+    exit_code: ClassVar[int] = 5

@@ -11,7 +11,7 @@ from millstream.cli.shared.output import FAILED, Column, Output, Table, context_
 from millstream.errors import Disconnected
 
 if TYPE_CHECKING:
-    from millstream.console.model.replicas import Standing
+    from millstream.console.model.replicas import ReplicationPlace
 
 _COLUMNS = (
     Column("server"),
@@ -52,9 +52,9 @@ def replicas(urls: tuple[str, ...], watch: float | None, form: str) -> None:
     """
     from millstream.console.reading.server import followers  # noqa: PLC0415 - help does not need it
 
-    failed: list[Standing] = []
+    failed: list[ReplicationPlace] = []
 
-    def every(found: "list[Standing]") -> None:
+    def every(found: "list[ReplicationPlace]") -> None:
         Output(form).table(Table("servers", _COLUMNS, [_row(one, form) for one in found]))
         failed[:] = [one for one in found if one.problem.startswith(_SILENT)]
         if found and len(failed) == len(found) and watch is None:
@@ -69,7 +69,7 @@ def replicas(urls: tuple[str, ...], watch: float | None, form: str) -> None:
 _SILENT = "does not answer"
 
 
-def _row(one: "Standing", form: str) -> tuple[object, ...]:
+def _row(one: "ReplicationPlace", form: str) -> tuple[object, ...]:
     people = form == "table"
     return (
         "  " * one.depth + one.address if people else one.address,

@@ -26,7 +26,7 @@ class AskedServer:
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class ReplicationPlace:
     """Where one server stands.
 
     Attributes:
@@ -71,7 +71,7 @@ def addresses(asked: Sequence[AskedServer]) -> set[str]:
     return found
 
 
-def standings(asked: Sequence[AskedServer], names: Mapping[str, str]) -> list[Standing]:
+def standings(asked: Sequence[AskedServer], names: Mapping[str, str]) -> list[ReplicationPlace]:
     """The tree, each server behind the one that it follows.
 
     Args:
@@ -123,13 +123,13 @@ class _Tree:
             self._places[child].parent = parent
             self._places[parent].children.append(child)
 
-    def walk(self) -> Iterator[Standing]:
+    def walk(self) -> Iterator[ReplicationPlace]:
         shown: set[str] = set()
         roots = [name for name, place in self._places.items() if place.parent is None]
         for name in [*roots, *self._places]:  # behind the roots only those that follow each other in a ring are left
             yield from self._walk(name, 0, shown)
 
-    def _walk(self, name: str, depth: int, shown: set[str]) -> Iterator[Standing]:
+    def _walk(self, name: str, depth: int, shown: set[str]) -> Iterator[ReplicationPlace]:
         if name in shown:
             return
         shown.add(name)
@@ -144,20 +144,20 @@ def _link(status: ServerStatus) -> PrimaryLink | None:
     return None if status.replication is None else status.replication.primary
 
 
-def _standing(place: _Place, above: _Place | None, depth: int) -> Standing:
+def _standing(place: _Place, above: _Place | None, depth: int) -> ReplicationPlace:
     asked, seen = place.asked, place.seen
     follows = None if above is None else above.address
     if asked is None or asked.status is None:
         problem = "not asked: give its URL too" if asked is None else f"does not answer: {asked.error}"
         role = "primary" if above is None and asked is None else "replica" if above is not None else None
-        known = Standing(place.address, depth, role, follows, problem=problem)
+        known = ReplicationPlace(place.address, depth, role, follows, problem=problem)
         if seen is None:
             return known
-        return Standing(
+        return ReplicationPlace(
             place.address, depth, role, follows, seen.state, seen.behind_bytes, seen.lag_seconds, problem=problem
         )
     state, link = asked.status.replication, _link(asked.status)
-    return Standing(
+    return ReplicationPlace(
         address=place.address,
         depth=depth,
         role=None if state is None else "primary" if link is None else "replica",

@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 from millstream.client.line import Command, Line
 from millstream.client.url import without_password
 from millstream.console.model.names import text_of
-from millstream.console.model.replicas import AskedServer, Standing, addresses, standings
+from millstream.console.model.replicas import AskedServer, ReplicationPlace, addresses, standings
 from millstream.console.model.replies import refusal
 from millstream.console.model.server import ServerStatus, parse_info, server_status, slow_command
 from millstream.console.reading.asking import calls
@@ -44,7 +44,7 @@ async def _one(line: Line) -> ServerStatus:
     return replace(found, slow=rows, missing=missing)
 
 
-async def followers(lines: Mapping[str, Line]) -> list[Standing]:
+async def followers(lines: Mapping[str, Line]) -> list[ReplicationPlace]:
     """Who follows whom among servers, all of which are asked at once; one that does not answer is told of as that.
 
     Args:
