@@ -117,8 +117,8 @@ class Journal:
         feed = self.feed
         if self.log is not None or feed is not None:
             try:
-                told = record if feed is None else self._told(record)
-                position = 0 if self.log is None else self.log.append(told)
+                logged = record if feed is None else self._with_count(record)
+                position = 0 if self.log is None else self.log.append(logged)
             except StorageError:
                 raise
             except Exception as error:  # as for flush
@@ -130,7 +130,7 @@ class Journal:
 
     # ------------------------------------------------------------------ replicas
 
-    def _told(self, record: bytes) -> bytes:
+    def _with_count(self, record: bytes) -> bytes:
         """The record, with how many bytes tell replicas of it."""
         assert self.feed is not None
         self.feed.note_run(record)
