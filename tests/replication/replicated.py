@@ -142,16 +142,16 @@ class Changes:
             [b"LPUSH", b"list", *some],
             [b"RPUSH", b"list", *some],
             [self._pick(b"LPOP", b"RPOP"), b"list", self._number(3)],
+            [b"LSET", b"list", self._number(4), b"put"],
             [b"LINSERT", b"list", self._pick(b"BEFORE", b"AFTER"), self._of(TEXTS), self._of(TEXTS)],
-            [b"LSET", b"list", self._number(4), self._of(TEXTS)],
-            [b"LREM", b"list", self._pick(b"0", b"-1", b"2"), self._of(TEXTS)],
-            [b"LTRIM", b"list", self._number(2), b"-2"],
-            [b"LMOVE", b"list", b"list", b"LEFT", b"RIGHT"],
+            [b"LREM", b"list", self._pick(b"0", b"1", b"-1"), self._of(TEXTS)],
+            [b"LTRIM", b"list", self._number(2), self._pick(b"-1", b"5", b"0")],
+            [b"LMOVE", b"list", b"other", b"LEFT", b"RIGHT"],
+            [b"SORT", b"set", b"ALPHA", b"STORE", b"other"],
+            [b"SUNIONSTORE", b"union", b"set", b"set"],
+            [b"ZUNIONSTORE", b"zunion", b"1", b"zset"],
             [b"SADD", b"set", *some],
             [b"SREM", b"set", *some],
-            [b"SUNIONSTORE", b"set", b"set", b"other"],
-            [b"ZUNIONSTORE", b"zset", b"2", b"zset", b"set"],
-            [b"SORT", b"set", b"ALPHA", b"STORE", b"list"],
         )
 
     def _key(self) -> Words:

@@ -24,6 +24,9 @@ Words = list[bytes]
 Maker = Callable[..., Iterable[Words]]
 _MAKERS: dict[str, Maker] = {}
 
+KNOWN = _MAKERS.keys()
+"""Transitions that have words."""
+
 SILENT = frozenset({"xnew", "xcfg", "xidmp", "xidmpdup", "xidmppid", "xidmpexp", "hist", "off", "role"})
 """Transitions without words. A new stream comes with its first entry or group."""
 
@@ -136,17 +139,11 @@ def _hdel(_space: Keyspace, _db: int, key: bytes, fields: Words) -> Iterable[Wor
     yield [b"HDEL", key, *fields]
 
 
-def _gone(key: bytes, afresh: bool) -> Iterable[Words]:
-    """What is added takes the place of whatever was there."""
-    if afresh:
-        yield [b"DEL", key]
-
-
 @_says("zadd")
 def _zadd(
     _space: Keyspace, _db: int, key: bytes, members: Words, scores: bytes, afresh: bool = False
 ) -> Iterable[Words]:
-    yield from _gone(key, afresh)
+    yield from _first(key, afresh)
     pairs = zip(unpack_scores(scores), members, strict=True)
     yield [b"ZADD", key, *(word for score, member in pairs for word in (repr(score).encode(), member))]
 
@@ -156,9 +153,14 @@ def _zrem(_space: Keyspace, _db: int, key: bytes, members: Words) -> Iterable[Wo
     yield [b"ZREM", key, *members]
 
 
+def _first(key: bytes, afresh: bool) -> Iterable[Words]:
+    """What goes before a collection that takes the place of whatever is there."""
+    return [[b"DEL", key]] if afresh else []
+
+
 @_says("lpush")
 def _lpush(_space: Keyspace, _db: int, key: bytes, items: Words, left: bool, afresh: bool = False) -> Iterable[Words]:
-    yield from _gone(key, afresh)
+    yield from _first(key, afresh)
     yield [b"LPUSH" if left else b"RPUSH", key, *items]
 
 
@@ -174,14 +176,15 @@ def _lset(_space: Keyspace, _db: int, key: bytes, at: int, item: bytes) -> Itera
 
 @_says("linsert")
 def _linsert(space: Keyspace, db: int, key: bytes, at: int, item: bytes) -> Iterable[Words]:
-    """Behind the element before it, if that is the first of its kind, as LINSERT finds it; else before the next one."""
+    """Beside a neighbour that is the first of its kind, which one of the two is, since LINSERT chose the place so."""
     value = space.databases[db].keys.get(key)
-    if not isinstance(value, ListValue):
-        return
-    if at and next(value.find(value[at - 1])) == at - 1:
-        yield [b"LINSERT", key, b"AFTER", value[at - 1], item]
+    assert isinstance(value, ListValue)
+    before = value.between(0, at)
+    behind = value.between(at + 1, at + 2)
+    if behind and behind[0] not in before:
+        yield [b"LINSERT", key, b"BEFORE", behind[0], item]
     else:
-        yield [b"LINSERT", key, b"BEFORE", value[at + 1], item]
+        yield [b"LINSERT", key, b"AFTER", before[-1], item]
 
 
 @_says("lrem")
@@ -191,12 +194,13 @@ def _lrem(_space: Keyspace, _db: int, key: bytes, count: int, item: bytes) -> It
 
 @_says("ltrim")
 def _ltrim(_space: Keyspace, _db: int, key: bytes, first: int, behind: int) -> Iterable[Words]:
-    yield [b"LTRIM", key, _number(first), _number(behind - 1)]
+    ends = (first, behind - 1) if behind > first else (1, 0)  # -1 would be the last one
+    yield [b"LTRIM", key, *map(_number, ends)]
 
 
 @_says("sadd")
 def _sadd(_space: Keyspace, _db: int, key: bytes, members: Words, afresh: bool = False) -> Iterable[Words]:
-    yield from _gone(key, afresh)
+    yield from _first(key, afresh)
     yield [b"SADD", key, *members]
 
 
