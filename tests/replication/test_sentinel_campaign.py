@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from redis.client import Pipeline
+from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import RedisError
 
 from millstream import App, StreamSub
@@ -69,19 +70,26 @@ async def one_failover(seed: int, folder: Path) -> int:
         producer = Producer(watched.url)
         async with app.running():
             task = asyncio.create_task(asyncio.to_thread(producer.run))
-            await aeventually(lambda: len(producer.confirmed) > chance.randrange(50, 500), what="entries are added")
-            watched.master.kill()
-            before = len(producer.confirmed)
-            await aeventually(lambda: watched.chosen() in watched.servers[1:], 60, what="another is the primary")
-            await aeventually(lambda: len(producer.confirmed) > before + 100, 60, what="it takes entries")
-            await asyncio.to_thread(watched.master.start)
-            await aeventually(lambda: follows(watched), 90, what="the former primary follows")
-            producer.stopped = True
-            await task
+            try:
+                await kill_and_return(watched, producer, chance.randrange(50, 500))
+            finally:
+                producer.stopped = True
+                await task
             await aeventually(lambda: producer.confirmed <= seen, 60, what="all that was confirmed is handled")
             await aeventually(lambda: pending(watched.url) == 0, 60, what="nothing is pending")
         await asyncio.to_thread(compare_all, watched)
     return len(producer.confirmed)
+
+
+async def kill_and_return(watched: Watched, producer: Producer, count: int) -> None:
+    """Kill the primary once so many entries are confirmed; another leads, and the killed one follows it."""
+    await aeventually(lambda: len(producer.confirmed) > count, what="entries are added")
+    watched.master.kill()
+    before = len(producer.confirmed)
+    await aeventually(lambda: watched.chosen() in watched.servers[1:], 60, what="another is the primary")
+    await aeventually(lambda: len(producer.confirmed) > before + 100, 60, what="it takes entries")
+    await asyncio.to_thread(watched.master.start)
+    await aeventually(lambda: follows(watched), 90, what="the former primary follows")
 
 
 def follows(watched: Watched) -> bool:
@@ -89,8 +97,11 @@ def follows(watched: Watched) -> bool:
     chosen = watched.chosen()
     for one in watched.servers:
         if one is not chosen:
-            with one.client(decode_responses=True) as client:
-                found = client.info("replication")
+            try:
+                with one.client(decode_responses=True) as client:
+                    found = client.info("replication")
+            except RedisConnectionError:  # a Sentinel that changes a server's role cuts its clients off
+                return False
             if found["role"] != "slave" or found["master_link_status"] != "up":
                 return False
     return True

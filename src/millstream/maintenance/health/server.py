@@ -12,6 +12,7 @@ from millstream.client.capabilities import Capabilities, find_sync
 from millstream.client.connect import sync_client
 from millstream.client.url import check_remote
 from millstream.maintenance.health.findings import Finding, Level
+from millstream.maintenance.health.replication import diagnose_replication
 
 _TIMEOUT = 10.0  # seconds for one reply
 _VERY_LARGE = 1_000_000  # entries from which such a stream is worth a warning
@@ -65,6 +66,7 @@ def diagnose_server(url: str, limits: Limits) -> Iterator[Finding]:
         try:
             yield from _server(client, info)
             yield from _settings(client, info)
+            yield from diagnose_replication(info)
             yield from _streams(client, limits)
         except redis.RedisError as error:
             yield Finding(

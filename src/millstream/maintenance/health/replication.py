@@ -1,0 +1,82 @@
+"""Replication as a doctor sees it, by what one server tells of its primary and its replicas. PURE."""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from millstream.maintenance.health.findings import Finding
+
+_CHECK = "replication"
+_SILENT = 10
+"""Seconds without a word of a replica from which it no longer counts; Redis's own ``min-replicas-max-lag``."""
+
+
+def diagnose_replication(info: Mapping[str, Any]) -> Iterator[Finding]:
+    """Findings about a primary's replicas, or a replica's link; nothing of a server that stands alone.
+
+    Args:
+        info: INFO as redis-py reads it.
+    """
+    if info.get("role") == "slave":
+        yield from _link(info)
+    yield from _replicas(info)
+
+
+def _link(info: Mapping[str, Any]) -> Iterator[Finding]:
+    place = f"{info.get('master_host')}:{info.get('master_port')}"
+    differed = int(info.get("millstream_link_divergences", 0))
+    if differed:
+        yield Finding(
+            "warning",
+            _CHECK,
+            f"its data differed from those of {place} {differed} times since it was started",
+            "they were copied anew each time; what differed was shown to readers meanwhile",
+            "compare both by millstream compare; report it with the log of this server",
+        )
+    if info.get("master_link_status") == "up":
+        yield Finding("ok", _CHECK, f"follows {place}, and the link is up")
+    elif int(info.get("master_sync_in_progress", 0)):
+        yield Finding("note", _CHECK, f"all data of {place} are being copied", "until then it shows what it had before")
+    else:
+        reason = info.get("millstream_link_error")
+        yield Finding(
+            "problem",
+            _CHECK,
+            f"the link to {place} has been down for {info.get('master_link_down_since_seconds', '?')} s"
+            + (f": {reason}" if reason else ""),
+            "what it shows is that old, and it must not take over",
+            "see that the primary runs and lets it in; where the text names a command, follow docs/replication.md",
+        )
+
+
+def _replicas(info: Mapping[str, Any]) -> Iterator[Finding]:
+    replicas = [value for name, value in info.items() if _is_replica(name) and isinstance(value, Mapping)]
+    if not replicas:
+        return
+    bad = 0
+    for each in replicas:
+        place, state, lag = f"{each.get('ip')}:{each.get('port')}", each.get("state"), int(each.get("lag", 0))
+        if state != "online":
+            yield Finding("note", _CHECK, f"replica {place} is {state}: its copy is not there yet")
+        elif lag >= _SILENT:
+            bad += 1
+            yield Finding(
+                "warning",
+                _CHECK,
+                f"replica {place} was last heard of {lag} s ago",
+                "it lacks what was written since, and WAIT does not count it",
+                "see that it runs, and the network between the two",
+            )
+    if len(replicas) == 1 and info.get("role") == "master":
+        yield Finding(
+            "note",
+            _CHECK,
+            "one replica only",
+            "while it is away, nobody has what is written; min-replicas-to-write 1 then refuses all writes",
+            "add a second one where writes must survive the loss of two machines",
+        )
+    elif not bad:
+        yield Finding("ok", _CHECK, f"{len(replicas)} replicas")
+
+
+def _is_replica(name: str) -> bool:
+    return name.startswith("slave") and name[5:].isdecimal()
