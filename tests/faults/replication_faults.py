@@ -69,4 +69,22 @@ FAULTS = (
         "",
         f"{WORDS}[1]",
     ),
+    Fault(
+        "failover-before-all-is-there",
+        "FAILOVER loses no write that was confirmed.",
+        "node/following/failover.py",
+        "Failover._look",
+        "chosen = next((each for each in self._candidates() if each.acked >= self._primary.offset), None)",
+        "chosen = next((each for each in self._candidates()), None)",
+        "tests/replication/test_failover.py::test_a_replica_that_never_holds_all",
+    ),
+    Fault(
+        "released-entries-compared-by-holder",
+        "A released entry equals one that a consumer without a name holds.",
+        "migrate/compare_keys.py",
+        "_Database._stream",
+        "supports = TargetFeatures(release=RELEASED_HOLDER not in names)",
+        "supports = TargetFeatures()",
+        "tests/cli/test_replicas.py::test_equal_servers",
+    ),
 )

@@ -8,14 +8,13 @@ Sources: https://redis.io/docs/latest/commands/psync/, sync/, replconf/, role/
 
 from functools import partial
 
-from millstream.commands.context.context import Context
+from millstream.commands.context.context import LEADS_ALREADY, Context
 from millstream.commands.table.args import SYNTAX, keyword, read_integer
 from millstream.commands.table.table import command
 from millstream.errors import CommandError
 from millstream.replies import OK, Many, Reply, Simple
 
 _LARGEST_PORT = 65535
-LEADS_ALREADY = "ERR PSYNC FAILOVER can't be sent to a master."
 
 # What the rows below have in common
 _replica = partial(command, group="server", acl="admin dangerous")

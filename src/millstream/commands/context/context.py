@@ -215,6 +215,10 @@ class FollowingHost(Protocol):
         ...
 
 
+LEADS_ALREADY = "ERR PSYNC FAILOVER can't be sent to a master."
+"""What a server that leads answers to a primary that asks it to."""
+
+
 class FailoverHost(Protocol):
     """What the node offers to FAILOVER."""
 

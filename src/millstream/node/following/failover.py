@@ -11,7 +11,7 @@ Source: https://redis.io/docs/latest/commands/failover/
 import logging
 from typing import TYPE_CHECKING
 
-from millstream.commands.admin.replication import LEADS_ALREADY
+from millstream.commands.context.context import LEADS_ALREADY
 from millstream.errors import CommandError
 
 if TYPE_CHECKING:
