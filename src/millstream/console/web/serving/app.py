@@ -6,7 +6,7 @@ from contextlib import asynccontextmanager
 from typing import TypeAlias
 
 from starlette.applications import Starlette
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import PlainTextResponse, RedirectResponse, Response, StreamingResponse
 from starlette.routing import Route
 from starlette.types import ASGIApp
@@ -103,10 +103,13 @@ class _Form:
     async def posted(self, request: Request) -> Response:
         """What came of a form that changes something."""
         body = b""
-        async for piece in request.stream():
-            body += piece
-            if len(body) > _FORM:
-                return PlainTextResponse("The form is too long.\n", 413)
+        try:
+            async for piece in request.stream():
+                body += piece
+                if len(body) > _FORM:
+                    return PlainTextResponse("The form is too long.\n", 413)
+        except ClientDisconnect:
+            return PlainTextResponse("The form is cut.\n", 400)  # nobody is there to read it
         try:
             asked = self._asked(request, body)
         except AddressError as error:
