@@ -163,6 +163,19 @@ def test_what_a_user_may_not_is_greyed_out_with_the_reason(data, client: redis.R
     client.acl_deluser("looker")
 
 
+def test_an_undo_is_offered_where_the_audit_stream_has_the_change(data, held: redis.Redis) -> None:
+    """What was not written down cannot be looked up by its name."""
+    held.acl_setuser("silent", enabled=True, passwords=["+pw"], keys=["s"], categories=["+@all"])
+    with ConsoleThread(data.url.replace("redis://", "redis://silent:pw@"), allow_changes=True) as limited:
+        digest = preview(limited, CLAIM).facts["digest"]
+        page = confirm(limited, CLAIM | {"digest": digest})
+    held.acl_deluser("silent")
+    assert (page.status, holders(held)) == (200, {b"c2": 4})
+    assert "It is not in the audit stream" in page.text
+    assert "audit undo" not in page.text
+    assert "audit+undo" not in page.text
+
+
 @pytest.mark.parametrize(
     ("words", "status", "said"),
     [
