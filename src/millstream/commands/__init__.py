@@ -38,8 +38,12 @@ FAMILIES = (
     "keyspace.strings",
     "keyspace.hashes",
     "keyspace.zsets",
+    "keyspace.zset_ranges",
     "keyspace.lists",
     "keyspace.sets",
+    "keyspace.bits",
+    "keyspace.geo",
+    "keyspace.sorting",
     "admin.scripting",
     "connection.connection",
     "connection.clients",
@@ -48,6 +52,7 @@ FAMILIES = (
     "admin.acl",
     "admin.server",
     "admin.slowlog",
+    "admin.replication",
     "admin.introspection",
 )
 

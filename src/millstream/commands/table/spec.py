@@ -16,7 +16,12 @@ Handler = Callable[[Any, list[bytes]], Reply]
 """Called with the context and the whole argument list, the command's name first; its return value is the reply."""
 
 # Commands that write, and look keys up as those do that read, in Redis's source
-_READERS = frozenset({"getex", "getdel", "getset", "xreadgroup", "xack", "xackdel", "xclaim", "xautoclaim"})
+_READERS = frozenset(
+    {
+        *("getex", "getdel", "getset", "xreadgroup", "xack", "xackdel", "xclaim", "xautoclaim", "sort", "bitop"),
+        *("sinterstore", "sunionstore", "sdiffstore", "zunionstore", "zinterstore", "zdiffstore", "zrangestore"),
+    }
+)
 # Those that read, and come by their keys in another way
 _LOOKING_ELSEWHERE = frozenset({"keys", "scan", "randomkey", "memory|usage"})
 
@@ -29,7 +34,8 @@ class Command:
         name: lower case; a subcommand is ``container|sub``.
         arity: number of words, command name included; negative means "at least".
         flags: COMMAND INFO's flags (``write``, ``readonly``, ``denyoom``, ``fast``, ``blocking``, ``movablekeys``,
-            ``noscript``, ``loading``, ``stale``, ``admin``, ``pubsub``, ``no_auth``, ``no_multi``).
+            ``noscript``, ``loading``, ``stale``, ``admin``, ``pubsub``, ``no_auth``, ``no_multi``,
+            ``no_async_loading``).
         keys: first key, last key (negative counts from the end), step; (0, 0, 0) for none.
         since: the Redis version that introduced it.
         group: COMMAND DOCS group (``stream``, ``generic``, ``connection``, ``server``, ``string``, ``transactions``).

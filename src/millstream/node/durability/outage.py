@@ -59,6 +59,8 @@ class Outage:
                 self._note(step)
 
     def _note(self, step: list[Any]) -> None:
+        if step[0] in {"hist", "off"}:  # of no key
+            return
         if step[0] in {"flush", "swap"}:
             self._everything = True
             return
@@ -96,7 +98,7 @@ class Outage:
         """Whether a command that writes nothing may tell of held changes."""
         if row.group == "scripting":  # the script's own commands are looked at
             return False
-        if not has_keys(row):  # KEYS, SCAN, DBSIZE and RANDOMKEY look at all keys
+        if not has_keys(row) or row.name == "sort_ro":  # KEYS, SCAN, DBSIZE and RANDOMKEY look at all keys, BY at any
             return "readonly" in row.flags or row.name.startswith("debug")
         try:
             keys = keys_of(row, argv)
