@@ -3,7 +3,6 @@
 import asyncio
 from collections.abc import Iterable
 
-import h11
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 PATIENCE = 20.0
@@ -23,7 +22,7 @@ class BrowserConnection(H11Protocol):
     _watch: asyncio.TimerHandle | None = None
     _left = 0  # bytes to be sent, at the last look
 
-    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # uvicorn's own
         """Somebody came, and is to say what they want."""
         if len(self.connections) >= MOST:
             _make_room(self.connections)
@@ -64,7 +63,7 @@ class BrowserConnection(H11Protocol):
         self.transport.abort()  # to close it would be to wait for it
 
     def _await_request(self) -> None:
-        if self.conn.their_state not in {h11.IDLE, h11.SEND_BODY}:
+        if str(self.conn.their_state) not in {"IDLE", "SEND_BODY"}:
             self._stop_asking()
         elif self._asking is None:
             self._unread = self.transport.get_write_buffer_size()
