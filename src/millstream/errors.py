@@ -43,6 +43,7 @@
     │   What ends an operation; its text says what happened and what to do:
     ├── AccessDenied         the server refused user, password or right; trying again does not help (client)
     ├── Withheld             a condition did not hold any more, so the commands were not sent (client)
+    ├── WrongReplyError      a server's reply is not what its command replies with (client)
     ├── LettersRefusedError  the server takes no dead letters; what has none is pending as it was (client)
     ├── DeadLetterStreamError       the dead-letter stream cannot be used as asked (worker)
     ├── FatalError           the subscriber cannot go on: wrong type of key, no permission (worker)

@@ -9,6 +9,7 @@ from urllib.parse import unquote, urlsplit
 
 import click
 
+from millstream.cli.shared.asking import replies_of
 from millstream.cli.shared.output import Column, Output, Table, exits, output_option
 from millstream.cli.shared.servers import ServerUrl
 from millstream.errors import UsageError
@@ -151,6 +152,7 @@ def _between(
     from millstream.migrate.run import move  # noqa: PLC0415 - as above
 
     with ExitStack() as stack:
+        stack.enter_context(replies_of(source, target))
         if "://" in source:
             link = stack.enter_context(_opened(source, db))
         else:
@@ -181,7 +183,8 @@ def _file(
     from millstream.migrate.capabilities import VERSIONS  # noqa: PLC0415 - help does not wait for redis-py
     from millstream.migrate.run import to_file  # noqa: PLC0415 - as above
 
-    with _opened(source, db) as link, output.progress(NAMES, unit="entries") as tell:
+    bar = output.progress(NAMES, unit="entries")
+    with replies_of(source), _opened(source, db) as link, bar as tell:
         return to_file(link, Path(target), "text" if text else "resp", VERSIONS[version], choices, tell)
 
 

@@ -183,7 +183,8 @@ class TopApp(App[None]):
         """Make the view, and show it; where that cannot be, say why."""
         visit = self.visit
         try:
-            view = await view_of(TopAsked(self.watch_server, visit.place, visit.sort))
+            with self.watch_server.replies():
+                view = await view_of(TopAsked(self.watch_server, visit.place, visit.sort))
         except Disconnected as error:
             view = TopView(visit.title, trouble=str(error))
         except MillstreamError as error:
@@ -385,7 +386,8 @@ class TopApp(App[None]):
         about = {**view.about, **(row.about if row is not None else {})}
         names = [name for name in _offered(view, about) if name in BY_NAME]
         try:
-            closed = await self._reasons(names, about)
+            with self.watch_server.replies():
+                closed = await self._reasons(names, about)
         except MillstreamError as error:
             closed = dict.fromkeys(names, str(error))
         said = ", ".join(f"{_ABOUT.get(name, name)} {say.brief(word, 40)}" for name, word in about.items())
