@@ -148,9 +148,10 @@ class NotReachedError(ConfigError):
 
 
 class NotLetInError(ConfigError):
-    """The server that a setting or option names refuses its user or password; the text names it.
+    """The server that a setting or option names refuses its user or password, or a right; the text names it.
 
-    What to do: correct user and password where the address stands: in the setting, the option or the variable.
+    What to do: correct user and password where the address stands: in the setting, the option or the variable; or have
+    an administrator allow what the text names (ACL SETUSER).
     """
 
     exit_code: ClassVar[int] = 5
