@@ -47,6 +47,14 @@ def holders(client: redis.Redis) -> dict[bytes, int]:
     return {row["name"]: row["pending"] for row in client.xinfo_consumers("s", "g") if row["pending"]}
 
 
+def test_a_place_is_found_behind_names_that_look_like_its_option(changing: ConsoleThread, held: redis.Redis) -> None:
+    """A stream may be called --to: the place is the one that was typed, and not the name of the group."""
+    held.rename("s", "--to")
+    words = {"do": "group rewind", "key": "--to", "group": "g", "to": "-3", "even_if_moved": "1"}
+    facts = preview(changing, words).facts
+    assert facts["question"] == "Set group 'g' of '--to' from 4-0 to 1-0?"
+
+
 def test_a_change_is_previewed_confirmed_and_written_down(changing: ConsoleThread, held: redis.Redis) -> None:
     """The preview changes nothing; the change is what it said, with who, from where, and its undo."""
     facts = preview(changing, CLAIM).facts
