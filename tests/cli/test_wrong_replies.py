@@ -7,6 +7,7 @@ from click.testing import CliRunner
 
 from millstream.cli.main import main
 from support.answers import WRONG, same_answer
+from support.ports import free_port
 
 ASKED = """
     stream ls; stream show s; stream get s 1-1; stream tail s; stream tail s -n 5; stream gaps s; stream add s n=1
@@ -39,10 +40,21 @@ def test_no_reply_is_a_traceback(tmp_path: Path, reply: bytes) -> None:
             done = CliRunner().invoke(main, [files.get(word, word) for word in words])
             assert not isinstance(done.exception, Exception), (words, done.exception)
             assert done.exit_code in {0, 1, 2, 3, 4, 5}, (words, done.output)
+            if words[0] == "doctor":  # which says so among its findings
+                assert (done.exit_code, "problem" in done.stdout) == (3, True), done.output
+                continue
             assert done.exit_code == 0 or done.output.lower().startswith("millstream "), (
                 words,
                 done.output,
             )  # of check on stdout
+
+
+def test_the_doctor_and_a_backup_show_no_secret(tmp_path: Path) -> None:
+    """Of a server that cannot be reached the address is named, and not the password."""
+    url = f"redis://:secret@127.0.0.1:{free_port()}/0"
+    for words, code in ((("doctor", url), 3), (("backup", url, str(tmp_path / "b")), 1)):
+        done = CliRunner().invoke(main, words)
+        assert (done.exit_code, "secret" in done.output, "redis://:***@127.0.0.1" in done.output) == (code, False, True)
 
 
 def test_the_sentence_says_what_to_look_at() -> None:

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 
 import click
 
-from millstream.cli.shared.asking import replies_of
 from millstream.cli.shared.output import FAILED, OK, Column, Output, Table, exits, output_option
 from millstream.cli.shared.servers import ServerUrl
 from millstream.cli.shared.time_options import SPAN_HELP, span
@@ -86,8 +85,7 @@ def _findings(target: str | None, pending_ms: int, streams: int, tell: "Tell") -
     if target is not None and "://" in target:
         from millstream.maintenance.health.server import Limits, diagnose_server  # noqa: PLC0415 - only a URL needs a client
 
-        with replies_of(target):
-            yield from diagnose_server(target, Limits(pending_ms, streams))
+        yield from diagnose_server(target, Limits(pending_ms, streams))
         return
     from millstream.maintenance.health.machine import diagnose_machine  # noqa: PLC0415 - help does not need it
 
