@@ -291,8 +291,16 @@ def test_fields_are_set_and_taken_as_redis_8_does(each_redis: ServerProcess) -> 
         ("HSETEX h KEEPTTL FIELDS 1 a 1|HGETDEL h FIELDS 2 a b|EXISTS h", [1, [b"1", None], 0]),
         ("HSETEX h EX 10 FIELDS 1 a 1", [Error("ERR unknown argument: EX")]),
         ("SET k a|DELEX k IFEQ b|DELEX k IFNE a|DELEX k IFEQ a|DELEX k IFNE x|EXISTS k", [b"OK", 0, 0, 1, 0, 0]),
-        ("RPUSH l a|DELEX l IFEQ a|DELEX l|DELEX l", [1, "WRONGTYPE", 1, 0]),
-        ("DELEX k IFEQ|DELEX k IFDEQ 0", ["ERR wrong number", "ERR syntax"]),
+        ("RPUSH l a|DELEX l IFEQ a|DELEX l|DELEX l", [1, "ERR Key should be of string type", 1, 0]),
+        (
+            "DELEX k IFEQ|DELEX k IFDEQ 0|SET k a|DELEX k IFDEQ 0",
+            ["ERR wrong number", 0, b"OK", "ERR Invalid condition"],
+        ),
+        (
+            "INCREX k LBOUND x|INCREX k BYFLOAT 1 UBOUND x|INCREX k BYFLOAT inf|INCREX k BYFLOAT 1 LBOUND inf",
+            ["ERR LBOUND is not an integer", "ERR UBOUND is not a valid float", "ERR BYFLOAT", "ERR LBOUND can't"],
+        ),
+        ("INCREX k BYFLOAT 1 UBOUND inf LBOUND -inf", [[b"1", b"1"]]),
         (
             "MSETEX 2 a 1 b 2|MGET a b|MSETEX 2 b 3 c 3 NX|MSETEX 2 b 3 c 3 XX|MGET b c",
             [1, [b"1", b"2"], 0, 0, [b"2", None]],
@@ -319,7 +327,7 @@ def test_fields_are_set_and_taken_as_redis_8_does(each_redis: ServerProcess) -> 
         ),
         (
             "INCREX k ENX|INCREX k PERSIST EX 1|INCREX k BYINT x|INCREX k BYINT 1 BYFLOAT 1",
-            ["ERR ENX flag", "ERR s", "ERR v", "ERR s"],
+            ["ERR ENX flag", "ERR s", "ERR Increment is not an integer", "ERR s"],
         ),
         ("RPUSH l a|INCREX l|SET s a|INCREX s", [1, "WRONGTYPE", b"OK", "ERR value is not an integer"]),
     ],

@@ -9,6 +9,7 @@ from faults import (
     migrate_faults,
     monitoring_faults,
     plain_faults,
+    replication_faults,
     rewrite_faults,
     script_faults,
     server_faults,
@@ -20,6 +21,7 @@ from faults import (
 FAULTS = (
     *log_faults.FAULTS,
     *rewrite_faults.FAULTS,
+    *replication_faults.FAULTS,
     *snapshot_faults.FAULTS,
     *maintenance_faults.FAULTS,
     *server_faults.FAULTS,

@@ -103,9 +103,9 @@ FAULTS = (
         "trimmed-entries-stay-pending",
         "DELREF takes the records of what it trims.",
         "engine/streams/stream_ops.py",
-        "_trim",
-        "if unref and stream.groups: ...",
-        "if unref and (not stream.groups): ...",
+        "_unreference",
+        "return sum((stream.forget_everywhere(entry_id) for entry_id in unpack_all(ids)))",
+        "return 0",
         "tests/commands/test_trimming.py::test_delref_removes_records_of_every_group",
     ),
     Fault(

@@ -102,12 +102,21 @@ def test_an_op_that_is_not_known_is_shown_all_the_same() -> None:
     assert record.changes[0].sentence() == "xlater argument1=0 argument2='k' argument3=7"
 
 
+def test_an_older_record_is_shown_with_its_names() -> None:
+    """What was added to an op since is not in it."""
+    old = ("gread", 0, b"k", b"g", b"c", START, ids.pack(7), False)
+    new = (*old, ids.pack(5))
+    (before,), (after,) = (read_record(1, codec.pack(START, [step])).changes for step in (old, new))
+    assert (before.key, before.arguments["upto"]) == (b"k", "0-7")
+    assert after.arguments == {**before.arguments, "after": "0-5"}
+
+
 def test_every_op_begins_with_its_database() -> None:
     """Reading relies on the names of the appliers' arguments."""
     for op, applier in keyspace.OPS.items():
         names = tuple(inspect.signature(applier).parameters)
         assert names[:2] == ("space", "db"), op
-        assert names[2:3] == ("key",) or op in {"flush", "swap"}, op
+        assert names[2:3] == ("key",) or op in {"flush", "swap", "hist", "off"}, op
 
 
 @pytest.mark.parametrize(

@@ -41,8 +41,9 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     "persistence": frozenset(),
     "engine": frozenset(),
     "commands": frozenset({"engine"}),
-    "node": frozenset({"engine", "commands", "protocol", "persistence"}),
-    "server": frozenset({"node", "commands", "protocol", "persistence"}),
+    "replication": frozenset({"engine"}),
+    "node": frozenset({"engine", "commands", "protocol", "persistence", "replication"}),
+    "server": frozenset({"node", "commands", "protocol", "persistence", "replication"}),
     "embedded": frozenset({"node", "commands", "protocol", "persistence"}),
     "client": frozenset({"embedded"}),  # for memory:// and file://, and only then loaded
     "worker": frozenset({"client"}),
@@ -145,6 +146,7 @@ FROM_ROOT = frozenset({"millstream.__version__"})
 # Modules and packages that are PURE: no I/O, no clock, no random source; time is an argument.
 PURE = (
     "millstream.engine",
+    "millstream.replication",
     "millstream.worker.model.lifecycle",
     "millstream.worker.model.pause",
     "millstream.worker.model.retry",
@@ -196,7 +198,7 @@ ASYNC_PARTS = frozenset({"server", "embedded", "client", "worker", "pipelines", 
 THIRD_PARTY: dict[str, tuple[frozenset[str], str]] = {
     "click": (frozenset({"cli"}), ""),
     "tomlkit": (frozenset({"cli"}), ""),
-    "hiredis": (frozenset({"protocol", "engine", "node", "embedded", "client", "spark", "migrate"}), ""),
+    "hiredis": (frozenset({"protocol", "engine", "replication", "node", "embedded", "client", "spark", "migrate"}), ""),
     "lupa": (frozenset({"node"}), "server"),
     "msgpack": (frozenset({"persistence", "node", "maintenance", "console"}), ""),
     "redis": (

@@ -843,6 +843,7 @@ static PyMethodDef runner_methods[] = {
 };
 
 static PyMemberDef runner_members[] = {
+    {"records", T_INT, offsetof(Runner, records), 0, "See millstream.node.plain.PlainRunner."},
     {"slow", T_OBJECT_EX, offsetof(Runner, slow), READONLY, "See millstream.node.plain.PlainRunner."},
     {NULL},
 };

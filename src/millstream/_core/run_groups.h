@@ -82,12 +82,14 @@ static char *put_consumer_op(Run *run, Py_ssize_t arguments, const char *op, Vie
     return put_unsigned(put_binary(put_binary(at, run->words[2]), run->words[3]), run->wall);
 }
 
-static void put_read_step(Run *run, View key, Id last, int noack)
+static void put_read_step(Run *run, View key, Id after, Id last, int noack)
 {
-    char packed[16], *at = put_consumer_op(run, 7, "gread", key);
+    char packed[16], *at = put_consumer_op(run, 8, "gread", key);
     id_to_bytes(last, packed);
     at = put_binary(at, (View){packed, 16});
     *at++ = (char)(noack ? 0xc3 : 0xc2);
+    id_to_bytes(after, packed);
+    at = put_binary(at, (View){packed, 16});
     run->of->steps.size = at - run->of->steps.data;
 }
 
@@ -100,6 +102,7 @@ static int read_new(Run *run, EntryStore *entries, Group *group, Consumer *consu
     if (reserve(run) == 0 && reply_read(run, key, entries, group->last_id, count, &ids) == DONE)
         number = ids.size / (Py_ssize_t)sizeof(Id);
     const Id *found = (const Id *)ids.data;
+    Id after = group->last_id;
     if (number < 1 || (!noack && deliver(group, consumer, found, number, (int64_t)run->wall) < 0)) {
         run->of->replies.size = before;
         buf_free(&ids);
@@ -111,7 +114,7 @@ static int read_new(Run *run, EntryStore *entries, Group *group, Consumer *consu
     if (!noack)
         consumer->active = consumer->seen;
     if (run->of->records)
-        put_read_step(run, key, group->last_id, noack);
+        put_read_step(run, key, after, group->last_id, noack);
     run->hits++;
     run->written++;
     run->changes++;

@@ -52,6 +52,7 @@ FAMILIES = (
     "admin.acl",
     "admin.server",
     "admin.slowlog",
+    "admin.replication",
     "admin.introspection",
 )
 

@@ -17,6 +17,7 @@ and recovery has none.
 from collections.abc import Callable
 from typing import Any, ClassVar, Protocol
 
+from millstream.engine.history import ReplicationState
 from millstream.engine.scanning import ScanOrder
 
 DATABASES = 16
@@ -135,12 +136,13 @@ def transition(op: str) -> Callable[[Applier], Applier]:
 
 
 class Keyspace:
-    """All databases of one server."""
+    """All databases of one server, and the history that they have come from."""
 
-    __slots__ = ("databases",)
+    __slots__ = ("databases", "history")
 
     def __init__(self) -> None:
         self.databases = [Database(index) for index in range(DATABASES)]
+        self.history = ReplicationState()
 
     def apply(self, step: Transition) -> Any:
         """Carry out one transition and return what its applier returns (the command may reply from it).
@@ -227,3 +229,16 @@ def _swap(space: Keyspace, db: int, other: int) -> None:
     keys, expires = one.keys, one.expires
     one.replace(two.keys, two.expires)
     two.replace(keys, expires)
+
+
+@transition("hist")
+def _history(space: Keyspace, db: int, replid: str, offset: int, replid2: str, second: int) -> None:
+    """Another history begins, or none where ``replid`` is empty; see :mod:`millstream.engine.history`."""
+    space.history = ReplicationState(replid, offset, db, replid2, second)
+
+
+@transition("off")
+def _offset(space: Keyspace, db: int, size: int) -> None:
+    """So many bytes of the history tell of this record and of what was sent before it; ``db`` is selected then."""
+    space.history.offset += size
+    space.history.db = db

@@ -18,8 +18,10 @@ if TYPE_CHECKING:
     from millstream.commands.context.session import Session
     from millstream.commands.table.spec import Command
     from millstream.node.journal import Journal
+    from millstream.node.primary import Primary
 
 _NOT_IN_MULTI = "ERR Command not allowed inside a transaction"
+NO_REPLICAS = "NOREPLICAS Not enough good replicas to write."
 _NO_AUTH = "NOAUTH Authentication required."
 
 
@@ -30,9 +32,11 @@ class Admission:
         accounts: the users.
         config: ``acllog-max-len`` is looked at.
         journal: knows whether the disk takes writes.
+        primary: knows how many replicas there are.
     """
 
-    def __init__(self, accounts: Accounts, config: "Config", journal: "Journal") -> None:
+    def __init__(self, accounts: Accounts, config: "Config", journal: "Journal", primary: "Primary") -> None:
+        self._primary = primary
         self._accounts = accounts
         self._config = config
         self._journal = journal
@@ -64,12 +68,23 @@ class Admission:
         outage = self._journal.outage
         if outage is not None and (line := outage.refusal_of(session, row, argv)) is not None:
             raise CommandError(line)
+        if self._config.min_replicas and self._lacks_replicas_for(session, row):
+            raise CommandError(NO_REPLICAS)
         if session.resp == 2 and session.is_subscribed and row.name not in ALLOWED_WHILE_SUBSCRIBED:
             raise CommandError(
                 f"ERR Can't execute '{row.name}': only (P|S)SUBSCRIBE / (P|S)UNSUBSCRIBE / PING / QUIT / RESET are "
                 "allowed in this context"
             )
         return row
+
+    def lacks_replicas(self, row: "Command") -> bool:
+        """Whether a command writes, and there are fewer replicas than ``min-replicas-to-write`` asks for."""
+        return self._primary.good < self._config.min_replicas and "write" in row.flags
+
+    def _lacks_replicas_for(self, session: "Session", row: "Command") -> bool:
+        if row.name == "exec":
+            return any(map(self.lacks_replicas, map(resolve, session.queue or ())))
+        return self.lacks_replicas(row)
 
     def refusal(
         self, session: "Session", row: "Command", argv: list[bytes], now: "Now", context: str

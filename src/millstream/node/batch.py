@@ -75,6 +75,7 @@ class PyPlainRunner(ScriptCalls):
         records: make records of what changes, since a log is kept.
 
     Attributes:
+        records: as given.
         slow: see :class:`PlainRunner`.
     """
 
@@ -84,7 +85,7 @@ class PyPlainRunner(ScriptCalls):
         super().__init__()
         self._config = config
         self._waiting, self._claiming = waiting, claiming
-        self._records = records
+        self.records = records
         self._splitter = Splitter(b"")
         self.slow: list[tuple[bytes, int]] = []
         self._calls = [0] * len(NAMES)
@@ -180,7 +181,7 @@ class PyPlainRunner(ScriptCalls):
 
     def _ended(self, words: list[bytes] | None, commands: int, replies: bytes, last: int) -> PlainRun:
         steps, splitter = self._steps, self._splitter
-        record = codec.pack(self._wall, steps) if steps and self._records else None
+        record = codec.pack(self._wall, steps) if steps and self.records else None
         soft = 0 < len(steps) == self._soft_steps
         name = NAMES[last] if commands else ""
         at, dirty, hits, misses, woken = splitter.at, self._dirty, self._hits, self._misses, self._woken
@@ -266,7 +267,7 @@ class PyPlainRunner(ScriptCalls):
             raise
         self._is_changing = True
         fresh = stream.add_all(first, added, wires, self._config.node_max_bytes, self._config.node_max_entries)
-        if self._records:
+        if self.records:
             for new_id, fields in enumerate(added, first):
                 self._steps.append(("xadd", db, key, ids.pack(new_id), fields, fresh[new_id - first], None))
         self._is_changing = False
@@ -366,7 +367,8 @@ class PyPlainRunner(ScriptCalls):
             return None
         head = b"*1\r\n*2\r\n" if self._resp == 2 else b"%1\r\n"
         reply = b"%b$%d\r\n%b\r\n*%d\r\n%b" % (head, len(key), key, taken, b"".join(buffers))
-        self._steps.append(("gread", db, key, words[2], words[3], self._wall, ids.pack(last), noack))
+        after = ids.pack(group.last_id)
+        self._steps.append(("gread", db, key, words[2], words[3], self._wall, ids.pack(last), noack, after))
         stream.deliver(group, consumer, last, self._wall, noack=noack)
         self._hits += 1
         self._dirty += 1
@@ -618,11 +620,16 @@ class Batches:
         self._slow = self._runner.slow
         stats.sources.append(self._drain)
 
+    def make_records(self) -> None:
+        """From here on runs make records though no log is kept: replicas are told what is in them."""
+        self._runner.records = True
+
     def takes(self, session: "Session") -> bool:
         """Whether plain commands of this session may be run now, for as long as it runs nothing else.
 
         What may be in the way: the user's rights, subscriptions (RESP2 then takes few commands), CLIENT REPLY, a pause,
-        a full disk; and, but for commands that a transaction queues, keyspace events and somebody who watches keys.
+        a full disk, too few replicas; and, but for commands that a transaction queues, keyspace events and somebody who
+        watches keys.
         """
         return (
             session.user in self._accounts.unrestricted
@@ -632,6 +639,7 @@ class Batches:
             and session.held is None
             and self._pause.ends is None
             and self._journal.outage is None
+            and (not self._config.min_replicas or self._host.replication.good >= self._config.min_replicas)
             and (session.queue is not None or not self._config.events)
             and (session.queue is not None or not self._watched)
         )

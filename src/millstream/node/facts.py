@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from millstream.node.durability.group_commit import Fsync
     from millstream.node.journal import Journal
     from millstream.node.log.rewriting import Rewriter
+    from millstream.node.primary import Primary
     from millstream.node.scripting.scripts import Scripts
     from millstream.node.stats import NodeStats
     from millstream.persistence.log import Log
@@ -47,6 +48,7 @@ class NodeFacts:
         keyspace: the data.
         journal: whether the disk takes writes.
         scripts: what is kept of scripts.
+        primary: the replicas.
         surroundings: of the shell around the node.
     """
 
@@ -56,6 +58,7 @@ class NodeFacts:
     keyspace: "Keyspace"
     journal: "Journal"
     scripts: "Scripts"
+    primary: "Primary"
     surroundings: Surroundings = field(default_factory=Surroundings)
 
     def last_save(self) -> int:
@@ -65,6 +68,7 @@ class NodeFacts:
     def reset(self) -> None:
         """CONFIG RESETSTAT."""
         self.stats.reset()
+        self.primary.reset()
         self.surroundings.shell.reset()
         self.accounts.reset_counts()
 
@@ -77,7 +81,7 @@ class NodeFacts:
         is_holding = self.journal.is_holding
         return InfoFacts(
             now=wall,
-            connected_clients=len(sessions),
+            connected_clients=sum(not session.is_replica for session in sessions),
             blocked_clients=sum(session.blocked for session in sessions),
             watching_clients=sum(bool(session.watched) for session in sessions),
             watched_keys=len({place for session in sessions for place in session.watched}),
@@ -105,6 +109,7 @@ class NodeFacts:
             shell=around.shell,
             machine=around.machine(),
             scripts=self.scripts.facts(),
+            replication=self.primary.facts(),
             log=replace(around.log(), last_save=self.last_save()),
         )
 

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from millstream.node.facts import NodeFacts
     from millstream.node.journal import Journal
     from millstream.node.log.rewriting import Rewriter
+    from millstream.node.primary import Primary
 
 
 class NodeHost:
@@ -47,6 +48,7 @@ class NodeHost:
         self.accounts = facts.accounts
         self.keyspace = facts.keyspace
         self.scripts = facts.scripts
+        self.replication: Primary = facts.primary
         self.lookups = facts.stats.lookups
         self.channels, self.patterns, self.watches = sessions.channels, sessions.patterns, sessions.watches
         self.publish, self.kill, self.unblock = sessions.publish, sessions.kill, sessions.unblock

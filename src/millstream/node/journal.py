@@ -17,6 +17,7 @@ from millstream.node.log.weight import Weight
 if TYPE_CHECKING:
     from millstream.engine.keyspace import Transition
     from millstream.node.durability.outage import Outage
+    from millstream.node.log.feeding import Feed
     from millstream.persistence.log import Log
 
 
@@ -32,6 +33,7 @@ class Journal:
         weight: of the record at work.
         outage: why nothing may be appended now, None while it may.
         saved_at: wall seconds of the last SAVE or its kin.
+        feed: makes the stream for replicas; None while there is none.
     """
 
     def __init__(self, log: "Log | None") -> None:
@@ -40,6 +42,7 @@ class Journal:
         self.weight = Weight()
         self.outage: Outage | None = None
         self.saved_at = 0
+        self.feed: Feed | None = None
         self._steps: list[Transition | bytes] = []  # bytes: the record of a run, a part of this one
         self._is_hard = False  # one of these is not soft
         self._lost: StorageError | None = None
@@ -51,12 +54,16 @@ class Journal:
         self._steps.append(step)
         if not soft:
             self._is_hard = True
+        if self.feed is not None:
+            self.feed.note(step, soft)
 
     def note_run(self, record: bytes, *, soft: bool) -> None:
         """The changes of a run of plain commands were made inside a transaction."""
         self._steps.append(record)
         if not soft:
             self._is_hard = True
+        if self.feed is not None:
+            self.feed.note_run(record)
 
     def lose(self, error: StorageError) -> None:
         """What a script has changed will never be in the log; the record at work ends with this error."""
@@ -80,19 +87,25 @@ class Journal:
         if self._lost is not None:
             raise self._lost
         steps = self._steps
+        is_fed = self.feed is not None and self.feed.close()
         if not steps:
+            if is_fed:
+                self._fed()
             return []
         self._steps = []
         hard, self._is_hard = self._is_hard, False
+        logged = steps if self.feed is None else [*steps, *self._counted()]
         if self.log is not None:
             try:
-                position = self.log.append(codec.join(wall, steps))
+                position = self.log.append(codec.join(wall, logged))
             except StorageError:
                 raise
             except Exception as error:  # a record beyond its limit, no memory for it
                 raise not_logged(f"{len(steps)} changes of one command or transaction were made", error) from error
             if hard:
                 self.position = position
+        if is_fed:
+            self._fed()
         return [step for step in steps if not isinstance(step, bytes)]
 
     def append_run(self, record: bytes, *, soft: bool) -> None:
@@ -101,15 +114,60 @@ class Journal:
         Raises:
             StorageError: as for :meth:`flush`.
         """
-        if self.log is not None:
+        feed = self.feed
+        if self.log is not None or feed is not None:
             try:
-                position = self.log.append(record)
+                logged = record if feed is None else self._with_count(record)
+                position = 0 if self.log is None else self.log.append(logged)
             except StorageError:
                 raise
             except Exception as error:  # as for flush
                 raise not_logged("plain commands were run", error) from error
             if not soft:
                 self.position = position
+            if feed is not None:
+                self._fed()
+
+    # ------------------------------------------------------------------ replicas
+
+    def _with_count(self, record: bytes) -> bytes:
+        """The record, with how many bytes tell replicas of it."""
+        assert self.feed is not None
+        self.feed.note_run(record)
+        self.feed.close()
+        counted = self._counted()
+        return codec.add(record, *counted) if counted else record
+
+    def _counted(self) -> "list[Transition]":
+        """What the record says of the bytes for replicas."""
+        step = None if self.feed is None else self.feed.count()
+        return [] if step is None else [step]
+
+    def _fed(self) -> None:
+        assert self.feed is not None
+        self.feed.appended(0 if self.log is None else self.log.appended)
+
+    def count_fed(self) -> None:
+        """The record at work says how far the stream for replicas is, and is made even if nothing else is in it."""
+        assert self.feed is not None
+        self._steps.append(self.feed.count() or ("off", self.feed.db, 0))
+
+    def tell(self, command: list[bytes], wall: int) -> None:
+        """Tell replicas a command that changes nothing, and have the log count it unless it takes no records.
+
+        Args:
+            command: its words.
+            wall: wall milliseconds.
+
+        Raises:
+            StorageError: as for :meth:`flush`.
+        """
+        assert self.feed is not None
+        self.feed.say(command)
+        self.flush(wall)
+        if self.outage is None:
+            self.count_fed()
+            self.flush(wall)
 
     # ------------------------------------------------------------------ the log as a whole
 

@@ -31,7 +31,7 @@ from millstream.commands.users.accounts import Accounts
 from millstream.commands.users.permissions import Denial
 from millstream.engine.keyspace import Keyspace
 from millstream.errors import CommandError, MillstreamError, StorageError
-from millstream.node.admission import Admission
+from millstream.node.admission import NO_REPLICAS, Admission
 from millstream.node.batch import Batches
 from millstream.node.clients.blocking import Waiter
 from millstream.node.clients.muting import Muting
@@ -44,6 +44,7 @@ from millstream.node.host import NodeHost
 from millstream.node.journal import Journal
 from millstream.node.log import replay
 from millstream.node.outcome import Outcome
+from millstream.node.primary import Primary
 from millstream.node.queued import Answers, PlainPiece
 from millstream.node.scripting.scripts import Scripts
 from millstream.node.stats import NodeStats
@@ -90,6 +91,7 @@ class Node:
         sessions: the clients, and what they wait for, watch and listen to.
         waits: those that wait inside a command.
         outbox: replies to sessions other than the one that just ran a command; the shell empties it.
+        primary: the replicas.
         admission: who may run what.
         batches: runs of plain commands.
         scripts: Lua.
@@ -109,12 +111,16 @@ class Node:
         self.replies = Replies(config, self.journal)
         self.sessions = Sessions(config, self.accounts, self.replies, self.stats)
         self.waits, self.outbox, self._pause = self.sessions.waits, self.sessions.outbox, self.sessions.pause
-        self.admission = Admission(self.accounts, config, self.journal)
+        self.primary = Primary(config, self.keyspace, self.journal, self.sessions)
+        self.admission = Admission(self.accounts, config, self.journal, self.primary)
         self.scripts = Scripts(self, self.admission)
-        self.facts = NodeFacts(self.stats, self.sessions, self.accounts, self.keyspace, self.journal, self.scripts)
+        self.facts = NodeFacts(
+            self.stats, self.sessions, self.accounts, self.keyspace, self.journal, self.scripts, self.primary
+        )
         self.surroundings = self.facts.surroundings
         self.host = NodeHost(config, self.facts, self.journal, self.admission)
         self.batches = Batches(self.host, self.sessions, self.journal, self.stats)
+        self.primary.on_feed = self.batches.make_records
         self._cron = Cron()
         self._nobody = Session(0)  # in whose name is done what nobody asked for
 
@@ -258,6 +264,8 @@ class Node:
         refused = self.admission.refusal(ctx.session, row, argv, ctx.now, "lua")
         if refused is not None:
             return self.refuse_inside(row, f"ERR ACL failure in script: {refused[1]}")
+        if self.admission.lacks_replicas(row):
+            return self.refuse_inside(row, NO_REPLICAS)
         outage = self.journal.outage
         if outage is not None and (line := outage.refusal(row, argv)) is not None:
             return self.refuse_inside(row, line)
@@ -383,8 +391,12 @@ class Node:
         if self.sessions.messages:
             self.sessions.send_messages(self.journal.position)
 
-    def recover(self, payloads: Iterable[bytes]) -> int:
+    def recover(self, payloads: Iterable[bytes], *, tells_replicas: bool = False) -> int:
         """Apply logged records, in order, to an empty keyspace; how many there were.
+
+        Args:
+            payloads: the records.
+            tells_replicas: whoever asks will call :meth:`Primary.resume`; else a history ends here.
 
         A record that fails, even in its midst, ends the start: it was acknowledged, so it is neither left out nor
         applied in part. The log stays as it is, and the keyspace, with what the record had changed, is thrown away.
@@ -392,12 +404,12 @@ class Node:
         Raises:
             StorageError: one cannot be applied, though it is as it was written, or there is no memory for it.
         """
-        records = 0
+        records = wall = 0
         collects = gc.isenabled()
         gc.disable()  # all that is made here stays, and the collector would walk it again and again
         try:
             for payload in payloads:
-                replay.apply(self.keyspace, payload)
+                wall = replay.apply(self.keyspace, payload)
                 records += 1
         except MillstreamError:
             raise
@@ -416,6 +428,8 @@ class Node:
                 gc.enable()
         self._cron.scan(self.keyspace)
         self.journal.recovered()
+        if not tells_replicas:
+            self.primary.recovered(wall)
         return records
 
     # ------------------------------------------------------------------ waiting
@@ -501,7 +515,7 @@ class Node:
                 continue
             if waiter.deadline is not None and waiter.deadline <= now.mono:
                 self.waits.stop(waiter)
-                self.sessions.send(waiter.session, waiter.late)
+                self.sessions.send(waiter.session, waiter.late())
                 continue
             waiter.alarm = None
             if self._pause.ends is not None:

@@ -59,10 +59,12 @@ class PlainRunner(Protocol):
     """Runs plain commands; what the two implementations have in common.
 
     Attributes:
+        records: what changes goes into records, for a log or for replicas.
         slow: commands that took at least ``Config.slow_from``, each as it was sent, with its nanoseconds; whoever runs
             them empties it, and a script's are not plain while it holds :data:`SLOW_MAX`.
     """
 
+    records: bool
     slow: list[tuple[bytes, int]]
 
     def run(self, db: "Database", data: bytes, at: int, wall: int, resp: int) -> PlainRun:

@@ -39,9 +39,10 @@ from millstream.protocol import limits
 from millstream.server.accepting import TOO_MANY, Listener
 from millstream.server.committer import Committer
 from millstream.server.connection import Connection
+from millstream.server.figures.machine import read_machine
+from millstream.server.figures.rates import Rates
 from millstream.server.listener import ListenError, bind_tcp, bind_unix, show_address, tcp_sentence, tcp_url
-from millstream.server.machine import read_machine
-from millstream.server.rates import Rates
+from millstream.server.replicas import Replicas
 from millstream.server.settings import Settings
 from millstream.server.sockets import Sockets, native_calls
 from millstream.server.tls import make_context
@@ -50,7 +51,7 @@ if TYPE_CHECKING:
     from millstream.commands.admin.info import MachineFacts
     from millstream.commands.context.config import Config
     from millstream.persistence.recovery import RecoveryReport
-    from millstream.server.rates import Counters
+    from millstream.server.figures.rates import Counters
 
 log = logging.getLogger("millstream.server")
 
@@ -109,6 +110,7 @@ class Server:
         self._transports: set[Connection] = set()  # those above and those still sending their last replies
         self._none_open = asyncio.Event()
         self._slow: dict[Connection, None] = {}
+        self._replicas: Replicas | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._rates = Rates()
         self.sample_at = 0.0  # loop time
@@ -138,6 +140,8 @@ class Server:
         try:
             await self._bind()
             self.node = self._open(config)
+            self._replicas = self.node.primary.shell = Replicas(self, self._rewriter, self.settings.directory)
+            self.node.primary.resume(self.clock.now())
             if self.committer is not None:
                 self.committer.begin()
             if self.settings.aclfile is not None:
@@ -156,7 +160,7 @@ class Server:
             return Node(config)
         self._log, recovery = Log.open(directory, on_progress=self._on_progress)
         node = Node(config, self._log)
-        node.recover(recovery.payloads())
+        node.recover(recovery.payloads(), tells_replicas=True)
         self.report = recovery.report
         if exposure := exposed(directory):
             log.warning("%s", exposure)
@@ -287,8 +291,13 @@ class Server:
         if self._timer is not None:
             self._timer.cancel()
         for connection in list(self._connections.values()):
-            connection.finish()
+            if not connection.session.is_replica:
+                connection.finish()
+        with contextlib.suppress(StorageError):  # closing the log meets it again, and says so
+            self.node.primary.stop(self.clock.now().wall)
         await self._close_storage()
+        if self._replicas is not None:
+            self._replicas.stop()
         await self._farewell()
         self._close_sockets()
 
@@ -381,12 +390,22 @@ class Server:
         self._connections.pop(connection.session.id, None)
         self._slow.pop(connection, None)
         self.node.sessions.close(connection.session)
+        self.node.primary.leave(connection.session)
 
     def gone(self, connection: Connection) -> None:
         """A connection is closed."""
         self._transports.discard(connection)
         if not self._transports:
             self._none_open.set()
+
+    def connection_of(self, session_id: int) -> Connection | None:
+        """The connection of a session."""
+        return self._connections.get(session_id)
+
+    def feed_replicas(self) -> None:
+        """A replica can take more."""
+        if self._replicas is not None:
+            self._replicas.pump()
 
     def after_commands(self) -> None:
         """Commands have run: see to everything but the reply to the one who asked."""

@@ -14,6 +14,7 @@ import asyncio
 import logging
 from typing import TYPE_CHECKING, Protocol, cast
 
+from millstream.commands.context.config import OutputLimit
 from millstream.commands.context.session import Traffic
 from millstream.errors import ProtocolError, StorageError
 from millstream.node.durability.held_replies import HeldReplies
@@ -26,7 +27,6 @@ from millstream.protocol.reader import CommandReader, QueryBufferError
 if TYPE_CHECKING:
     from millstream.clock import Clock, Now
     from millstream.commands.admin.info import ShellFacts
-    from millstream.commands.context.config import OutputLimit
     from millstream.commands.context.session import Session
     from millstream.node.durability.held_replies import ReplyGate
     from millstream.node.node import Node
@@ -45,6 +45,9 @@ _BATCH = 256 * 1024
 _HIGH_WATER, _LOW_WATER = 1024 * 1024, 256 * 1024
 # Bytes of replies that may wait for the log before no more commands are run.
 _HELD_MAX = 1024 * 1024
+
+# A replica is sent no more than it takes; what waits for it elsewhere is limited there.
+_NO_LIMIT = OutputLimit(0, 0, 0)
 
 # What a browser or a HTTP library would send first: somebody is being used to talk to us (Redis drops these too).
 _CROSS_PROTOCOL = frozenset({b"post", b"host:"})
@@ -95,6 +98,9 @@ class ConnectionHost(Protocol):
 
     def sample(self) -> None:
         """Keep what was done until now, for INFO's rates."""
+
+    def feed_replicas(self) -> None:
+        """A replica can take more."""
 
     def watch_slow(self, connection: "Connection") -> None:
         """Look at this connection's output from time to time, until it is small again."""
@@ -261,6 +267,8 @@ class Connection(asyncio.Protocol):
         self._full = False
         self.slow_since = None
         self._relieved()
+        if self.session.is_replica:
+            self._server.feed_replicas()
 
     # ------------------------------------------------------------------ commands
 
@@ -449,6 +457,15 @@ class Connection(asyncio.Protocol):
         except Exception as error:  # noqa: BLE001 - others are delivered to behind it
             self._defect(error)
 
+    @property
+    def is_full(self) -> bool:
+        """The client takes what it is sent more slowly than it comes."""
+        return self._full
+
+    def push(self, data: bytes) -> None:
+        """Send what no command has asked for, behind all replies so far."""
+        self._send([data], 0)
+
     def _send(self, buffers: "list[Buffer]", barrier: int) -> None:
         """Send, or hold until the log has reached the barrier; never past an earlier reply."""
         if not self._held.hold(buffers, barrier):
@@ -492,6 +509,8 @@ class Connection(asyncio.Protocol):
 
     @property
     def _output_limit(self) -> "OutputLimit":
+        if self.session.is_replica:
+            return _NO_LIMIT
         limits = self._server.node.config.output_limits
         return limits.pubsub if self.session.is_subscribed else limits.normal
 

@@ -309,3 +309,23 @@ def test_save_is_a_sync(tmp_path: Path, gate: Gate, fsync: str) -> None:
         assert all_durable(server)
         if fsync == "no":
             assert gate.syncs == before + 1
+
+
+@pytest.mark.process
+def test_a_replica_is_sent_nothing_before_it_is_durable(
+    server: ServerThread, gate: Gate, connect: Callable[[], Wire]
+) -> None:
+    """A replica is never ahead of its primary's disk, or a power cut would leave the two with other data."""
+    writer, replica = connect(), connect()
+    replica.send("PSYNC", "?", "-1")
+    eventually(lambda: server.server.node.primary.followers.online, what="it has its copy")
+    settle(server)
+    while not silent(replica):
+        replica.socket.recv(65536)
+    gate.shut()
+    writer.send(*ADD)
+    assert gate.entered.wait(30)
+    settle(server)
+    assert silent(replica)
+    gate.open()
+    assert b"XADD" in replica.socket.recv(65536)

@@ -9,7 +9,7 @@ from collections.abc import Callable
 import pytest
 
 from conformance.pipe import Pipe
-from millstream.server.rates import WINDOW, Rates
+from millstream.server.figures.rates import WINDOW, Rates
 from millstream.server.thread import ServerThread
 from support.inprocess import World
 from support.servers import ServerProcess

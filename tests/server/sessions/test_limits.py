@@ -16,7 +16,7 @@ import pytest
 from millstream.commands.context.config import Config
 from millstream.protocol import limits
 from millstream.server.connection import Connection
-from millstream.server.machine import peak_resident
+from millstream.server.figures.machine import peak_resident
 from millstream.server.settings import Delays
 from millstream.server.thread import ServerThread
 from support.clock import Ahead

@@ -1,7 +1,7 @@
 """The text of INFO, made from facts alone: what is asked for and what is known go in, text comes out.
 
 Field names and units are Redis's, so that monitoring made for Redis reads them. Only what is true here is shown; there
-is no memory limit, replication or cluster, and the fields that say so are the ones tools look for.
+is no memory limit and no cluster, and the fields that say so are the ones tools look for.
 
 A section is a generator of name and value, one for each; :data:`SECTIONS` has them in the order in which they are
 shown. Facts are grouped by who knows them: the network shell, the operating system, the log, the scripts. A node
@@ -169,6 +169,52 @@ class ScriptFacts:
     lua_bytes: int = 0
 
 
+@dataclass(frozen=True, slots=True)
+class ReplicaFacts:
+    """One replica: its address, the port at which it listens, its stage, its offset, seconds since it told of that."""
+
+    ip: str
+    port: int
+    stage: str
+    offset: int
+    lag: int
+
+
+@dataclass(frozen=True, slots=True)
+class ReplicationFacts:
+    """What is known of replicas.
+
+    Attributes:
+        replicas: each of them.
+        good: how many of them count for ``min-replicas-to-write``.
+        wanted: how many must; 0 for no such rule.
+        replid: name of the history.
+        replid2: of the one that it goes on from; empty for none.
+        offset: how far it is, in bytes.
+        second: up to where it is the same as that one; -1 for none.
+        backlog_size: bytes to keep of it.
+        backlog_first: number of the first byte that is kept; None while nothing is.
+        backlog_held: how many are.
+        full_syncs: copies asked for.
+        partial_syncs: replicas that went on where they were.
+        refused_syncs: those that wanted to, and could not.
+    """
+
+    replicas: list[ReplicaFacts] = field(default_factory=list)
+    good: int = 0
+    wanted: int = 0
+    replid: str = ""
+    replid2: str = ""
+    offset: int = 0
+    second: int = -1
+    backlog_size: int = 0
+    backlog_first: int | None = None
+    backlog_held: int = 0
+    full_syncs: int = 0
+    partial_syncs: int = 0
+    refused_syncs: int = 0
+
+
 @dataclass(slots=True)
 class CommandFacts:
     """One command's counters, as :class:`InfoFacts` wants them."""
@@ -221,6 +267,7 @@ class InfoFacts:
         machine: of the process.
         log: of the log.
         scripts: of scripts.
+        replication: of replicas.
     """
 
     now: int = 0
@@ -250,6 +297,7 @@ class InfoFacts:
     machine: MachineFacts = field(default_factory=MachineFacts)
     log: LogFacts = field(default_factory=LogFacts)
     scripts: ScriptFacts = field(default_factory=ScriptFacts)
+    replication: ReplicationFacts = field(default_factory=ReplicationFacts)
 
 
 def _server(facts: InfoFacts) -> Rows:
@@ -374,8 +422,9 @@ def _stats(facts: InfoFacts) -> Rows:
         yield "instantaneous_input_kbps", f"{shell.rates[1] / 1024:.2f}"
         yield "instantaneous_output_kbps", f"{shell.rates[2] / 1024:.2f}"
     yield "rejected_connections", shell.rejected_connections
-    for kind in ("full", "partial_ok", "partial_err"):  # no replica ever asked
-        yield f"sync_{kind}", 0
+    yield "sync_full", facts.replication.full_syncs
+    yield "sync_partial_ok", facts.replication.partial_syncs
+    yield "sync_partial_err", facts.replication.refused_syncs
     yield "expired_keys", facts.expired_keys
     # There is no memory limit, so nothing is ever evicted
     yield "evicted_keys", 0
@@ -399,14 +448,24 @@ def _stats(facts: InfoFacts) -> Rows:
 
 
 def _replication(facts: InfoFacts) -> Rows:
-    """That there is none: a master without replicas. Clients look for the role."""
+    """The replicas, and how far the history is that they follow."""
+    known = facts.replication
     yield "role", "master"
-    yield "connected_slaves", 0
+    yield "connected_slaves", len(known.replicas)
+    if known.wanted:
+        yield "min_slaves_good_slaves", known.good
+    for at, each in enumerate(known.replicas):
+        place = f"ip={each.ip},port={each.port},state={each.stage}"
+        yield f"slave{at}", f"{place},offset={each.offset},lag={each.lag}"
     yield "master_failover_state", "no-failover"
-    # Changes with every start: nobody could go on where the last one ended
-    yield "master_replid", facts.shell.run_id
-    yield "master_repl_offset", 0
-    yield "repl_backlog_active", 0
+    yield "master_replid", known.replid
+    yield "master_replid2", known.replid2 or "0" * 40
+    yield "master_repl_offset", known.offset
+    yield "second_repl_offset", known.second
+    yield "repl_backlog_active", int(known.backlog_first is not None)
+    yield "repl_backlog_size", known.backlog_size
+    yield "repl_backlog_first_byte_offset", known.backlog_first or 0
+    yield "repl_backlog_histlen", known.backlog_held
 
 
 def _cpu(facts: InfoFacts) -> Rows:

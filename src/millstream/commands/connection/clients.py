@@ -22,7 +22,7 @@ from millstream.replies import OK, Reply, Verbatim
 # What a filter of CLIENT KILL or LIST asks of each session
 Test = Callable[[Session], bool]
 
-# Only the first two exist here: there are no replicas.
+# Of a master there is none here.
 _KINDS = {b"normal", b"pubsub", b"master", b"replica", b"slave"}
 
 # What the rows below have in common
@@ -45,6 +45,7 @@ def _text(word: bytes) -> str:
 def flags_of(session: Session) -> str:
     """CLIENT LIST's letters, several without a blank; ``N`` for none of them."""
     letters = (
+        ("S", session.is_replica),
         ("P", session.is_subscribed),
         ("b", session.blocked),
         ("x", session.queue is not None),
@@ -103,11 +104,17 @@ def _lines(sessions: Iterable[Session], wall: int) -> Verbatim:
 
 
 def _by_kind(word: bytes, wall: int = 0) -> Test:  # noqa: ARG001 - all filters share one signature
-    """Sessions of a kind. Masters and replicas are kinds without members here."""
+    """Sessions of a kind. That of masters has no members here."""
     kind = keyword(word).lower()
     if kind not in _KINDS:
         raise CommandError(f"ERR Unknown client type '{_text(word)}'")
-    return lambda session: kind == (b"pubsub" if session.is_subscribed else b"normal")
+    return lambda session: kind.replace(b"slave", b"replica") == _kind(session)
+
+
+def _kind(session: Session) -> bytes:
+    if session.is_replica:
+        return b"replica"
+    return b"pubsub" if session.is_subscribed else b"normal"
 
 
 @_client("client|id", 2, since="5.0.0", summary="Tells the connection's number.")

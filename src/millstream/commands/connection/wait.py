@@ -1,10 +1,13 @@
-"""WAIT and WAITAOF: has what I wrote arrived? There are no replicas; the local disk is what WAITAOF can wait for.
+"""WAIT and WAITAOF: has what was written arrived, at replicas, and on disks?
 
-Both are answered with what is true now, and wait only for replicas that never come, until the time is up: a client sees
-that its wish was not fulfilled, in the reply's number and not in an error.
+Both are answered as soon as it has, and else when the time is up with what is true then: a client sees that its wish
+was not fulfilled in the reply's number, and not in an error. What was written is all that anybody has written so far,
+which holds whatever this client wrote.
 
 Sources: https://redis.io/docs/latest/commands/wait/, https://redis.io/docs/latest/commands/waitaof/
 """
+
+from collections.abc import Callable
 
 from millstream.commands.admin.persistence import save_log
 from millstream.commands.context.context import Blocked, Context
@@ -12,6 +15,21 @@ from millstream.commands.table.args import NOT_AN_INTEGER, integer, milliseconds
 from millstream.commands.table.table import command
 from millstream.errors import CommandError
 from millstream.replies import Reply
+
+
+def _wait(ctx: Context, argv: list[bytes], wanted: int, reply: Callable[[int], Reply], *, durable: bool) -> Reply:
+    """The reply, made of how many replicas have it, or a wait for more of them."""
+    replication = ctx.host.replication
+    written = replication.written
+
+    def there() -> int:
+        return replication.count(written, durable=durable)
+
+    if there() >= wanted or not ctx.may_block:
+        return reply(there())
+    timeout = milliseconds(argv[-1], ctx.now.wall)
+    replication.ask(written)
+    raise Blocked([], timeout, argv, late=lambda: reply(there()), fulfilled=lambda: there() >= wanted)
 
 
 @command(
@@ -22,18 +40,17 @@ from millstream.replies import Reply
     group="generic",
     acl="connection",
     syntax="numreplicas:integer timeout:integer",
-    summary="Waits for replicas, of which there are none.",
+    summary="Waits until replicas hold what was written.",
 )
 def wait(ctx: Context, argv: list[bytes]) -> Reply:
-    """0, at once where none is asked for or nobody may wait, else when the time (0: never) is up.
+    """How many replicas have it: at once if that are enough, else when they are, or the time (0: never) is up.
 
     With 0 it waits for ever, as Redis without replicas does: a client that asks for replicas where there are none shall
     not believe that its write is safe.
     """
-    wanted, timeout = integer(argv[1]), milliseconds(argv[2], ctx.now.wall)
-    if wanted > 0 and ctx.may_block:
-        raise Blocked([], timeout, argv, late=0)
-    return 0
+    wanted = integer(argv[1])
+    milliseconds(argv[2], ctx.now.wall)
+    return _wait(ctx, argv, wanted, int, durable=False)
 
 
 @command(
@@ -44,13 +61,13 @@ def wait(ctx: Context, argv: list[bytes]) -> Reply:
     group="generic",
     acl="connection",
     syntax="numlocal:integer numreplicas:integer timeout:integer",
-    summary="Waits until what was written is on this machine's disk, or on replicas, of which there are none.",
+    summary="Waits until what was written is on this machine's disk, or on replicas' disks.",
 )
 def waitaof(ctx: Context, argv: list[bytes]) -> Reply:
-    """Whether it is on the disk here, and on how many replicas.
+    """Whether it is on the disk here, and on how many replicas' disks.
 
     With ``--fsync always`` a reply is not sent before what was written is on the disk; else it is brought there now,
-    with the errors of SAVE.
+    with the errors of SAVE. Redis tells of its disk from version 7.2 on, and with its own log.
     """
     local, wanted = read_integer(argv[1]), read_integer(argv[2])
     if local is None:
@@ -59,7 +76,7 @@ def waitaof(ctx: Context, argv: list[bytes]) -> Reply:
         raise CommandError("ERR value is out of range, value must between 0 and 1")
     if wanted is None or wanted < 0:
         raise CommandError("ERR value is out of range, must be positive")
-    timeout = milliseconds(argv[3], ctx.now.wall)
+    milliseconds(argv[3], ctx.now.wall)
     values = ctx.host.config.values
     if local and values["appendonly"] != "yes":
         raise CommandError("ERR WAITAOF cannot be used when numlocal is set but appendonly is disabled.")
@@ -67,7 +84,4 @@ def waitaof(ctx: Context, argv: list[bytes]) -> Reply:
     if local and not is_durable:
         save_log(ctx)
         is_durable = True
-    answer: Reply = [int(is_durable), 0]
-    if wanted and ctx.may_block:
-        raise Blocked([], timeout, argv, late=answer)
-    return answer
+    return _wait(ctx, argv, wanted, lambda there: [int(is_durable), there], durable=True)

@@ -117,7 +117,7 @@ class OutputLimits:
 
     Attributes:
         normal: ordinary clients.
-        slave: replicas, of which there are none; kept for who asks.
+        slave: replicas; what they were not sent yet counts, and a limit below the backlog's size counts as that.
         pubsub: clients that listen to channels.
     """
 
@@ -176,6 +176,47 @@ PARAMETERS: dict[str, Parameter] = {
             "",
             canonical,
             "which events are published, in Redis's letters, `m`, `n`, `o` and `c` included",
+        ),
+        # replicas; each of the old names is the same parameter
+        Parameter(
+            "repl-backlog-size",
+            "16mb",
+            memory(1, LLONG_MAX),
+            "bytes of the stream to keep for replicas that come back; 16 kB at least",
+        ),
+        Parameter(
+            "repl-backlog-ttl",
+            "3600",
+            integer(0, 2**31 - 1),
+            "seconds without a replica after which nothing is kept for one; 0 for never",
+        ),
+        Parameter(
+            "repl-timeout", "60", integer(1, 2**31 - 1), "seconds of silence after which a replica is disconnected"
+        ),
+        Parameter(
+            "repl-ping-replica-period", "10", integer(1, 2**31 - 1), "seconds from one PING of replicas to the next"
+        ),
+        Parameter("repl-ping-slave-period", "10", integer(1, 2**31 - 1), "the same parameter under its old name"),
+        Parameter(
+            "min-replicas-to-write",
+            "0",
+            integer(0, 2**31 - 1),
+            "replicas that must follow, or writes are refused (`NOREPLICAS`); 0 for none",
+        ),
+        Parameter("min-slaves-to-write", "0", integer(0, 2**31 - 1), "the same parameter under its old name"),
+        Parameter(
+            "min-replicas-max-lag",
+            "10",
+            integer(0, 2**31 - 1),
+            "seconds of silence after which a replica does not count for that; 0: writes are always taken",
+        ),
+        Parameter("min-slaves-max-lag", "10", integer(0, 2**31 - 1), "the same parameter under its old name"),
+        Parameter(
+            "repl-diskless-sync",
+            "no",
+            choice("no"),
+            "a replica's copy is made in a file where there is a data directory",
+            mutable=False,
         ),
         # who may connect, and how much one connection may take
         Parameter("requirepass", "", text, "the default user's password, for connections made later"),
@@ -276,7 +317,13 @@ PARAMETERS: dict[str, Parameter] = {
 }
 
 # Names of one and the same parameter
-_SAME = dict.fromkeys(("busy-reply-threshold", "lua-time-limit"), ("busy-reply-threshold", "lua-time-limit"))
+_PAIRS = (
+    ("busy-reply-threshold", "lua-time-limit"),
+    ("repl-ping-replica-period", "repl-ping-slave-period"),
+    ("min-replicas-to-write", "min-slaves-to-write"),
+    ("min-replicas-max-lag", "min-slaves-max-lag"),
+)
+_SAME = {name: pair for pair in _PAIRS for name in pair}
 
 
 class Config:
@@ -304,6 +351,12 @@ class Config:
         disk_floor: ``disk-free-floor``; writes are turned away while less is free, 0 for no such floor.
         rewrite_percentage: ``auto-aof-rewrite-percentage``, 0 for never.
         rewrite_min_size: ``auto-aof-rewrite-min-size``.
+        backlog_size: ``repl-backlog-size``.
+        backlog_ttl: ``repl-backlog-ttl``.
+        repl_timeout: ``repl-timeout``.
+        ping_period: ``repl-ping-replica-period``.
+        min_replicas: ``min-replicas-to-write``, 0 where ``min-replicas-max-lag`` is 0.
+        most_lag: ``min-replicas-max-lag``.
         clients_possible: how many of so many clients the system has descriptors for; the shell provides it.
 
     Raises:
@@ -356,6 +409,12 @@ class Config:
         self.disk_floor = self._int("disk-free-floor")
         self.rewrite_percentage = self._int("auto-aof-rewrite-percentage")
         self.rewrite_min_size = self._int("auto-aof-rewrite-min-size")
+        self.backlog_size = max(self._int("repl-backlog-size"), 16 * 1024)
+        self.backlog_ttl = self._int("repl-backlog-ttl")
+        self.repl_timeout = self._int("repl-timeout")
+        self.ping_period = self._int("repl-ping-replica-period")
+        self.most_lag = self._int("min-replicas-max-lag")
+        self.min_replicas = self._int("min-replicas-to-write") if self.most_lag else 0
 
     def _int(self, name: str) -> int:
         value = self.values[name]

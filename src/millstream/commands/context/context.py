@@ -105,6 +105,86 @@ class ScriptHost(Protocol):
         ...
 
 
+class Announced(Protocol):
+    """What a connection has said of the replica that it is, or will be.
+
+    Attributes:
+        ip: its address.
+        port: at which it says that it listens.
+        copy_only: it wants a copy of the data and no more.
+        keyless: the copy is to be without keys.
+    """
+
+    ip: str
+    port: int
+    copy_only: bool
+    keyless: bool
+
+
+class ReplicationHost(Protocol):
+    """What the node offers to the commands of replication."""
+
+    @property
+    def written(self) -> int:
+        """How far in the stream for replicas the last change is."""
+        ...
+
+    @property
+    def offset(self) -> int:
+        """How far that stream is."""
+        ...
+
+    def announced(self, session: Session) -> Announced:
+        """What is known of a connection that has said that it will be a replica; it may be changed.
+
+        Raises:
+            CommandError: there can be no replicas here.
+        """
+        ...
+
+    def sync(self, session: Session, replid: str, offset: int, now: Now, *, is_old: bool = False) -> "Reply":
+        """Make a connection a replica's.
+
+        Args:
+            session: whose connection.
+            replid: the history that the replica has followed; ``?`` for none.
+            offset: the first byte of it that it wants.
+            now: both clocks.
+            is_old: it knows nothing of histories.
+
+        Raises:
+            CommandError: there can be no replicas here, or none now.
+        """
+        ...
+
+    def acknowledge(self, session: Session, offset: int, durable: int | None, now: Now) -> None:
+        """A replica says how far it is.
+
+        Args:
+            session: of the replica.
+            offset: what it holds.
+            durable: what is on its disk, if it says so.
+            now: both clocks.
+        """
+        ...
+
+    def count(self, offset: int, *, durable: bool = False) -> int:
+        """How many replicas have come as far as an offset, with their disks if ``durable``."""
+        ...
+
+    def ask(self, offset: int) -> None:
+        """Ask replicas how far they are, unless they were asked behind this offset."""
+        ...
+
+    def publish(self, channel: bytes, message: bytes) -> None:
+        """Send a message to who listens at replicas too."""
+        ...
+
+    def rows(self) -> "list[Reply]":
+        """Address, port and offset of each replica that follows."""
+        ...
+
+
 class CommandHost(Protocol):
     """What the node offers to commands that look at, or act on, the server itself."""
 
@@ -120,6 +200,11 @@ class CommandHost(Protocol):
     @property
     def outage(self) -> object | None:
         """Why nothing may be written now, None if it may."""
+        ...
+
+    @property
+    def replication(self) -> ReplicationHost:
+        """The replicas of the node."""
         ...
 
     @property
@@ -261,7 +346,9 @@ class Blocked(Exception):  # noqa: N818 - control flow, not an error
         group_wait: the wait also ends when a key is deleted or changes its type (XREADGROUP).
         due: tells, whenever asked, at which wall milliseconds to run again without a signal (CLAIM), if at all.
         kind: the type whose signals are news; a key that holds another is not looked at.
-        late: the reply when the time is up.
+        late: makes the reply for when the time is up.
+        fulfilled: whether what it waits for has happened, asked whenever a replica says how far it is; then ``late``
+            makes the reply.
         glance: tells, of the session's database at a time, what running the command again would change where it would
             find nothing; None where that has to be tried.
     """
@@ -275,12 +362,14 @@ class Blocked(Exception):  # noqa: N818 - control flow, not an error
         group_wait: bool = False,
         due: Callable[[], int | None] | None = None,
         kind: type[Value] = Stream,
-        late: "Reply" = NIL_ARRAY,
+        late: "Callable[[], Reply]" = lambda: NIL_ARRAY,
+        fulfilled: Callable[[], bool] | None = None,
         glance: "Glance | None" = None,
     ) -> None:
         super().__init__()
         self.glance = glance
         self.late = late
+        self.fulfilled = fulfilled
         self.keys = keys
         self.timeout = timeout
         self.argv = argv

@@ -106,6 +106,7 @@ class Session:
         killed: the server must close the connection at once, with no regard to replies that were not taken.
         overflow: bytes of a reply that was not made, since it passes what the client may leave untaken; 0 for none.
         is_unix: came in by the unix socket.
+        is_replica: a replica follows by this connection.
         channels: channels it listens to.
         patterns: patterns of channels it listens to.
         commands: how many it has given, refused ones among them.
@@ -137,6 +138,7 @@ class Session:
     killed: bool = False
     overflow: int = 0
     is_unix: bool = False
+    is_replica: bool = False
     channels: set[bytes] = field(default_factory=set)
     patterns: set[bytes] = field(default_factory=set)
     commands: int = 0

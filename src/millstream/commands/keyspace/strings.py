@@ -5,6 +5,7 @@ Strings are here because clients and tools need them beside streams (counters, l
 Source: https://redis.io/docs/latest/commands/?group=string
 """
 
+import math
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import partial
@@ -442,13 +443,23 @@ def delex(ctx: Context, argv: list[bytes]) -> Reply:
     """1 if it was deleted. Without a condition a key of any type is."""
     if len(argv) not in {2, 4}:
         raise CommandError("ERR wrong number of arguments for 'delex' command")
-    if len(argv) == 4 and keyword(argv[2]) not in {b"IFEQ", b"IFNE"}:
-        raise SYNTAX
-    found = ctx.lookup(argv[1]) if len(argv) == 2 else get_string(ctx, argv[1])
-    if found is None or (len(argv) == 4 and (found == argv[3]) != (keyword(argv[2]) == b"IFEQ")):
+    there = ctx.lookup(argv[1])
+    if there is None:
+        return 0
+    if len(argv) == 4 and not _meets(there, argv):
         return 0
     delete_key(ctx, argv[1])
     return 1
+
+
+def _meets(there: object, argv: list[bytes]) -> bool:
+    """Whether a key that is there meets the condition of a DELEX."""
+    condition = keyword(argv[2])
+    if condition not in {b"IFEQ", b"IFNE"}:
+        raise CommandError("ERR Invalid condition. Use IFEQ, IFNE, IFDEQ, or IFDNE")
+    if not isinstance(there, StringValue):
+        raise CommandError("ERR Key should be of string type if conditions are specified")
+    return (there.data == argv[3]) == (condition == b"IFEQ")
 
 
 @_string(
@@ -674,15 +685,32 @@ def _increase(words: list[bytes]) -> _Increase:
     return asked
 
 
-def _whole(word: bytes) -> Fraction:
-    return Fraction(integer(word))
+_STEP = "Increment"
+_CROSSED = "ERR LBOUND can't be greater than UBOUND"
 
 
-def _real(word: bytes) -> Fraction:
+def _whole(word: bytes, name: str = "value") -> Fraction:
+    return Fraction(integer(word, f"ERR {name} is not an integer or out of range"))
+
+
+def _real(word: bytes, name: str = "value") -> Fraction:
     value = long_double.read(word)
+    if value == math.inf and name == _STEP:
+        raise CommandError("ERR BYFLOAT increment cannot be Infinity")
     if not isinstance(value, Fraction):
-        raise CommandError("ERR value is not a valid float")
+        raise CommandError(f"ERR {name} is not a valid float")
     return value
+
+
+def _limit(asked: _Increase, word: bytes | None, name: str) -> Fraction | None:
+    """A bound; None for none, and for the infinite one that bounds nothing."""
+    if word is None:
+        return None
+    if asked.floats and long_double.read(word) == math.inf:
+        if word.startswith(b"-") != (name == "LBOUND"):
+            raise CommandError(_CROSSED)
+        return None
+    return (_real if asked.floats else _whole)(word, name)
 
 
 @_string(
@@ -702,10 +730,10 @@ def increx(ctx: Context, argv: list[bytes]) -> Reply:
     """
     asked = _increase(argv[2:])
     read = _real if asked.floats else _whole
-    step = read(asked.step)
-    low, high = (None if word is None else read(word) for word in (asked.low, asked.high))
+    step = read(asked.step, _STEP)
+    low, high = _limit(asked, asked.low, "LBOUND"), _limit(asked, asked.high, "UBOUND")
     if low is not None and high is not None and low > high:
-        raise CommandError("ERR LBOUND can't be greater than UBOUND")
+        raise CommandError(_CROSSED)
     at = None
     if asked.expires is not None:
         at = expiry(ctx, asked.expires[0], asked.expires[1], "increx", absolute=asked.expires[2])

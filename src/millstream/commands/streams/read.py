@@ -618,7 +618,8 @@ class _GroupRead:
             self._count += count
             self._buffers += buffers
         if last:
-            self._commit("gread", self._ctx.now.wall, ids.pack(last), self._options.noack)
+            after = ids.pack(self._group.last_id)
+            self._commit("gread", self._ctx.now.wall, ids.pack(last), self._options.noack, after)
 
     def _emit_rows(self, bound: int) -> int:
         """New entries in the four-element form of CLAIM; the last one's id."""

@@ -11,6 +11,7 @@ Source: https://redis.io/docs/latest/commands/xtrim/ and, where it differs, the 
 """
 
 from dataclasses import dataclass
+from itertools import takewhile
 from typing import TYPE_CHECKING
 
 from millstream.commands.table.args import SYNTAX, entry_id, integer, keyword
@@ -155,8 +156,17 @@ def run_trim(ctx: "Context", key: bytes, stream: "Stream", trim: Trim) -> int:
         return removed
     bound = _bound(stream, trim, budget)
     if entries.ends_below(bound):
-        removed = ctx.commit(("xtrim", db, key, _packed(bound), trim.policy == b"DELREF", True))
+        if trim.policy == b"DELREF" and (referenced := _referenced(stream, bound)):
+            ctx.commit(("xunref", db, key, ids.pack_all(referenced)))
+        removed = ctx.commit(("xtrim", db, key, _packed(bound), False, True))
     return removed
+
+
+def _referenced(stream: "Stream", bound: int) -> list[int]:
+    """Entries below an id that are pending in some group."""
+    walks = (takewhile(lambda record: record.id < bound, group.pending.walk()) for group in stream.groups.values())
+    pending = {record.id for walk in walks for record in walk}
+    return [entry for entry in stream.entries.ids(0, bound - 1) if entry in pending] if pending else []
 
 
 def _packed(bound: int) -> bytes | None:

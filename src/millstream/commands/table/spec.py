@@ -34,7 +34,8 @@ class Command:
         name: lower case; a subcommand is ``container|sub``.
         arity: number of words, command name included; negative means "at least".
         flags: COMMAND INFO's flags (``write``, ``readonly``, ``denyoom``, ``fast``, ``blocking``, ``movablekeys``,
-            ``noscript``, ``loading``, ``stale``, ``admin``, ``pubsub``, ``no_auth``, ``no_multi``).
+            ``noscript``, ``loading``, ``stale``, ``admin``, ``pubsub``, ``no_auth``, ``no_multi``,
+            ``no_async_loading``).
         keys: first key, last key (negative counts from the end), step; (0, 0, 0) for none.
         since: the Redis version that introduced it.
         group: COMMAND DOCS group (``stream``, ``generic``, ``connection``, ``server``, ``string``, ``transactions``).

@@ -29,6 +29,9 @@ T = TypeVar("T")
 
 def transitions(space: Keyspace) -> Iterator[Transition]:
     """What makes this keyspace out of an empty one; it must not change meanwhile."""
+    past = space.history
+    if past.replid:
+        yield ("hist", past.db, past.replid, past.offset, past.replid2, past.second)
     for base in space.databases:
         for key, value in base.keys.items():
             expires_at = base.expires.get(key)

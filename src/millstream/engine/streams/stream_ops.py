@@ -172,9 +172,17 @@ def _consumer_delete(space: Keyspace, db: int, key: bytes, group: bytes, consume
 
 @transition("gread")
 def _read(
-    space: Keyspace, db: int, key: bytes, group: bytes, consumer: bytes, now: int, upto: bytes, noack: bool
+    space: Keyspace,
+    db: int,
+    key: bytes,
+    group: bytes,
+    consumer: bytes,
+    now: int,
+    upto: bytes,
+    noack: bool,
+    after: bytes | None = None,  # noqa: ARG001 - for replicas, which are told which entries these were
 ) -> None:
-    """Deliver all new entries up to an id to a consumer."""
+    """Deliver all new entries up to an id to a consumer; ``after`` is the group's position before."""
     stream = _stream(space, db, key)
     found = stream.groups[group]
     stream.deliver(found, found.consumer(consumer, now), unpack(upto), now, noack=noack)

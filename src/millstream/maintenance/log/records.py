@@ -17,7 +17,7 @@ from millstream.node.log import codec
 
 _OPS = keyspace.OPS
 _LOADED = transitions.MODULES  # importing them registers their ops, those that only a snapshot holds too
-_ID = frozenset({"entry_id", "bound", "last", "upto", "max_deleted"})
+_ID = frozenset({"entry_id", "bound", "last", "upto", "after", "max_deleted"})
 _SHORT = frozenset({"payload"})  # values of which only the size is shown
 _HEAD = 32  # bytes of a record that hold its version and its time
 
@@ -144,9 +144,9 @@ def _change(step: list[Any]) -> Change:
     # An op this program does not know still has its arguments shown, by number: half a record is better than none
     op, arguments = str(step[0]), step[1:]
     names = _names(op)
-    if len(names) != len(arguments):
+    if op not in _OPS or not _takes(op)[0] <= len(arguments) <= len(names):
         return Change(op, None, None, {f"argument{n}": value for n, value in enumerate(arguments, 1)})
-    named = dict(zip(names, arguments, strict=True))
+    named = dict(zip(names, arguments, strict=False))  # an older record is without what was added
     key = named.pop("key", None)
     db = named.pop("db")
     return Change(op, db, key, {name: _readable(name, value) for name, value in named.items()})

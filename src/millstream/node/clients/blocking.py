@@ -11,7 +11,7 @@ from millstream.commands.context.session import Session
 from millstream.engine.keyspace import Transition, Value
 from millstream.engine.waiting import Place, WaitingLines
 from millstream.node import forms
-from millstream.replies import NIL_ARRAY, Reply
+from millstream.replies import Reply
 
 # Milliseconds between two looks at the wall clock while somebody waits for a claim to become due
 LOOK = 100
@@ -33,9 +33,10 @@ class Waiter:
         deadline: monotonic milliseconds at which it gets ``late``; None for never.
         group_wait: deletion of a key is news to it too.
         kind: the type of value it waits for.
-        late: the reply when its time is up.
+        late: makes the reply for when its time is up.
         due: tells at which wall milliseconds to run again unasked; None for a wait that never does.
         alarm: monotonic milliseconds of the earliest alarm set for that; None for none.
+        fulfilled: whether replicas are as far as it waits for; None for a wait for keys.
         over: the wait has ended.
         glance: what it would change to run where it finds nothing; see
             :class:`~millstream.commands.context.context.Blocked`.
@@ -48,11 +49,12 @@ class Waiter:
     group_wait: bool
     kind: type[Value]
     given: list[bytes]
-    late: Reply = NIL_ARRAY
+    late: Callable[[], Reply]
     due: Callable[[], int | None] | None = None
     alarm: int | None = None
     over: bool = False
     glance: Glance | None = None
+    fulfilled: Callable[[], bool] | None = None
     _packed: bytes = b""
 
     @property
@@ -104,7 +106,7 @@ class Waits:
             deadline = now.mono + wait.timeout
         places = [(session.db, key) for key in dict.fromkeys(wait.keys)]
         waiter = Waiter(session, wait.argv, places, deadline, wait.group_wait, wait.kind, given, wait.late, wait.due)
-        waiter.glance = wait.glance
+        waiter.glance, waiter.fulfilled = wait.glance, wait.fulfilled
         self.lines.join(waiter, places)
         self.by_session[session.id] = waiter
         session.blocked = True

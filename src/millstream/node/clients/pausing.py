@@ -47,8 +47,10 @@ class Pause:
 
     def holds(self, session: "Session", row: Command) -> bool:
         """Whether a session's command must wait."""
-        if self.ends is None or not self.writes_only:
-            return self.ends is not None
+        if self.ends is None or session.is_replica:  # a replica only says how far it is
+            return False
+        if not self.writes_only:
+            return True
         if row.name == "exec":
             return any(_may_write(find(argv)) for argv in session.queue or ())
         return _may_write(row)

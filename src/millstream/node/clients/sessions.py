@@ -127,8 +127,15 @@ class Sessions:
         line = "UNBLOCKED client unblocked via CLIENT UNBLOCK"
         if error:
             self._stats.error(line)
-        self.send(waiter.session, Error(line) if error else waiter.late)
+        self.send(waiter.session, Error(line) if error else waiter.late())
         return True
+
+    def answer_fulfilled(self) -> None:
+        """Replicas have said how far they are: answer those who waited for no more than that."""
+        for waiter in list(self.waits.by_session.values()):
+            if waiter.fulfilled is not None and waiter.fulfilled():
+                self.waits.stop(waiter)
+                self.send(waiter.session, waiter.late())
 
     def publish(self, channel: bytes, message: bytes) -> int:
         """Send a message to a channel's listeners, once the command's own record is in the log; how many there are."""

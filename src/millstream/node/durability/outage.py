@@ -59,6 +59,8 @@ class Outage:
                 self._note(step)
 
     def _note(self, step: list[Any]) -> None:
+        if step[0] in {"hist", "off"}:  # of no key
+            return
         if step[0] in {"flush", "swap"}:
             self._everything = True
             return

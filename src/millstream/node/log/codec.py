@@ -47,6 +47,15 @@ def join(wall: int, steps: Sequence[Transition | bytes]) -> bytes:
     return b"".join((packer.bytes(), *parts))
 
 
+def add(payload: bytes, *steps: Transition) -> bytes:
+    """The record with more transitions behind its own."""
+    unpacker = msgpack.Unpacker()
+    unpacker.feed(payload[:_HEAD_MAX])
+    unpacker.read_array_header()
+    unpacker.skip()
+    return join(unpacker.unpack(), [payload, *steps])
+
+
 def unpack(payload: bytes) -> tuple[int, list[list[Any]]]:
     """A record's wall time and transitions.
 

@@ -1,10 +1,12 @@
 """What makes a snapshot of the log's sealed files: a process of its own, so that the server's stands still for nothing.
 
-``python -m millstream.node.log.compaction DIRECTORY NICENESS PLACE`` reads one line from standard input, a
-:class:`~millstream.persistence.rewrite.Rewrite`, and writes the snapshot that it asks for. Its priority is that much
-lower than its parent's. It works in the very directory of its parent's log, which ``PLACE`` tells from every other
-(``DiskLock.place``), and in no other that has its path by now. It takes no lock, changes no file that is there, and
-ends at once when its standard input does, which happens at the latest when its parent ends.
+``python -m millstream.node.log.compaction DIRECTORY NICENESS PLACE [COPY]`` reads one line from standard input, a
+:class:`~millstream.persistence.rewrite.Rewrite`, and writes the snapshot that it asks for. First, where a descriptor
+``COPY`` is given, it writes a copy for replicas to that, and tells on standard output how far it goes, in one line of
+``copy``, the history's name, its offset and database. Its priority is that much lower than its parent's. It works in
+the very directory of its parent's log, which ``PLACE`` tells from every other (``DiskLock.place``), and in no other
+that has its path by now. It takes no lock, changes no file that is there, and ends at once when its standard input
+does, which happens at the latest when its parent ends.
 
 =========  ==========================================================================
 exit code  meaning
@@ -25,18 +27,20 @@ from millstream.engine import transitions
 from millstream.engine.keyspace import Keyspace
 from millstream.errors import DiskError, MillstreamError
 from millstream.node.log import replay
+from millstream.node.log.copying import pieces
 from millstream.node.log.snapshot import payloads
 from millstream.persistence.disk import Disk, RealDisk
 from millstream.persistence.rewrite import Rewrite, contents, make
 
 
-def compact(disk: Disk, directory: Path, rewrite: Rewrite) -> None:
+def compact(disk: Disk, directory: Path, rewrite: Rewrite, copy: int | None = None) -> None:
     """Make the snapshot of a rewriting.
 
     Args:
         disk: to read and write.
         directory: the data directory.
         rewrite: what to make from what.
+        copy: descriptor of a file for a copy of the same data for replicas.
 
     Raises:
         LogCorruptError: a file it was to be made from is damaged.
@@ -47,7 +51,16 @@ def compact(disk: Disk, directory: Path, rewrite: Rewrite) -> None:
     space, wall = Keyspace(), 0
     for payload in contents(disk, directory, rewrite):
         wall = replay.apply(space, payload)
+    if copy is not None:
+        _write_copy(space, wall, copy)
     make(disk, directory, rewrite, payloads(space, wall))
+
+
+def _write_copy(space: Keyspace, wall: int, descriptor: int) -> None:
+    past = space.history
+    with open(descriptor, "wb") as file:
+        file.writelines(pieces(space, past.replid, past.offset, past.db, wall))
+    print("copy", past.replid, past.offset, past.db, flush=True)  # noqa: T201 - this is a program
 
 
 def _end_with_parent() -> None:
@@ -72,7 +85,7 @@ def _open_disk(directory: Path, place: str) -> RealDisk:
     return disk
 
 
-def main(directory: str, niceness: str, place: str) -> int:
+def main(directory: str, niceness: str, place: str, copy: str = "") -> int:
     """Read what is asked for, and do it; the exit code.
 
     Args:
@@ -80,12 +93,13 @@ def main(directory: str, niceness: str, place: str) -> int:
         niceness: a number as text: how much less of the processor than the server it takes.
         place: which directory the server has under that name. It may have been replaced between the server's order
             and this process's start, and then nothing must be written there.
+        copy: a descriptor as text, or nothing.
     """
     rewrite = Rewrite.decode(sys.stdin.readline())
     threading.Thread(target=_end_with_parent, daemon=True).start()
     _stand_back(int(niceness))
     try:
-        compact(_open_disk(Path(directory), place), Path(directory), rewrite)
+        compact(_open_disk(Path(directory), place), Path(directory), rewrite, int(copy) if copy else None)
     except (MillstreamError, OSError, MemoryError) as error:
         print(str(error) or repr(error), file=sys.stderr)  # noqa: T201 - this is a program
         return 1

@@ -55,6 +55,34 @@ def niceness(last: int, grown: float) -> int:
     return STANDS_BACK if last >= 0 and grown >= CALM * max(last, 1) else 0
 
 
+@dataclass(frozen=True, slots=True)
+class CopyMade:
+    """A copy for replicas is in its file.
+
+    Attributes:
+        replid: the history in which the data were this.
+        offset: how far that was.
+        db: the database that is selected then.
+    """
+
+    replid: str
+    offset: int
+    db: int
+
+
+@dataclass(frozen=True, slots=True)
+class CopyOrder:
+    """A copy for replicas that a rewriting makes first.
+
+    Attributes:
+        file: to write; this process closes it.
+        made: called once, in another thread, with what came of it; None if nothing did.
+    """
+
+    file: IO[bytes]
+    made: Callable[[CopyMade | None], None]
+
+
 @dataclass(slots=True)
 class _Child:
     """The process that makes the snapshot."""
@@ -112,6 +140,7 @@ class Rewriter:
         self._gate = threading.Lock()  # guards the two below
         self._child: _Child | None = None
         self._stopped = False
+        self._copy: CopyOrder | None = None
         self._started = 0.0
         self._ended = 0.0
         self._niceness = STANDS_BACK
@@ -127,11 +156,16 @@ class Rewriter:
         if (size - base) * 100 >= base * self._config.rewrite_percentage and time.monotonic() >= self._not_before:
             self.start(niceness(self.facts.seconds, time.monotonic() - self._ended))
 
-    def start(self, priority: int = STANDS_BACK) -> bool:
-        """Begin a rewriting, with so much lower a priority than this process's; False if one is under way."""
+    def start(self, priority: int = STANDS_BACK, copy: CopyOrder | None = None) -> bool:
+        """Begin a rewriting; False if one is under way, or no more are begun.
+
+        Args:
+            priority: so much lower a one than this process's.
+            copy: a copy for replicas, of the same data; there must be a record that is in no snapshot.
+        """
         if self.facts.is_running or self._stopped:
             return False
-        self._niceness = priority
+        self._niceness, self._copy = priority, copy
         self.facts = replace(self.facts, is_running=True, started=self.facts.started + 1)
         self._started = time.monotonic()
         self._thread = threading.Thread(target=self._run, name="millstream-rewrite", daemon=True)
@@ -175,10 +209,22 @@ class Rewriter:
         except BaseException as error:
             log.exception("internal error while the log was rewritten")
             failure = repr(error)
+        self._copied(None)
         self._finish(failure)
 
+    def _copied(self, made: CopyMade | None) -> None:
+        """Tell of a copy, once."""
+        copy, self._copy = self._copy, None
+        if copy is not None:
+            copy.made(made)
+
+    def _seal(self) -> Rewrite | None:
+        if self._copy is not None:
+            self._log.write()  # what the copy is to hold
+        return self._log.begin_rewrite()
+
     def _rewrite(self) -> None:
-        rewrite = self._exclusively(self._log.begin_rewrite)
+        rewrite = self._exclusively(self._seal)
         if rewrite is None:
             return
         before = self._log.total_bytes
@@ -198,8 +244,7 @@ class Rewriter:
             with contextlib.suppress(BrokenPipeError):  # it says why it has ended
                 child.lifeline.write(rewrite.encode().encode() + b"\n")
                 child.lifeline.flush()
-            assert child.process.stdout is not None
-            said = child.process.stdout.read().decode(errors="replace").strip()
+            said = self._listen(child)
             code = child.process.wait()
         finally:
             with self._gate:
@@ -213,13 +258,28 @@ class Rewriter:
         if code:
             raise GivenUpError(said.splitlines()[-1] if said else f"the process that does it ended with code {code}")
 
+    def _listen(self, child: _Child) -> str:
+        """What it says until its end, but for the line that tells of a copy."""
+        said = []
+        assert child.process.stdout is not None
+        for line in child.process.stdout:
+            words = line.decode(errors="replace").split()
+            if self._copy is not None and len(words) == 4 and words[0] == "copy":
+                self._copied(CopyMade(words[1], int(words[2]), int(words[3])))
+            else:
+                said.append(line.decode(errors="replace"))
+        return "".join(said).strip()
+
     def _spawn(self) -> _Child:
         with self._gate:
             if self._stopped:
                 raise GivenUpError("the server stops")
+            copies = [] if self._copy is None else [self._copy.file.fileno()]
             self._child = _Child(
                 subprocess.Popen(
-                    [*self._program, str(self._log.directory), str(self._niceness), self._log.place],
+                    [*self._program, str(self._log.directory), str(self._niceness), self._log.place]
+                    + [str(each) for each in copies],
+                    pass_fds=copies,
                     stdin=subprocess.PIPE,
                     stdout=subprocess.PIPE,
                     stderr=subprocess.STDOUT,

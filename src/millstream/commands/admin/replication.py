@@ -1,0 +1,112 @@
+"""What replicas send, and ROLE.
+
+A connection becomes a replica's by PSYNC (SYNC, in old Redis). From then on it is sent the stream and answers nothing
+but REPLCONF ACK; what it gets before that, and when, is the shell's business.
+
+Sources: https://redis.io/docs/latest/commands/psync/, sync/, replconf/, role/
+"""
+
+from functools import partial
+
+from millstream.commands.context.context import Context
+from millstream.commands.table.args import SYNTAX, keyword, read_integer
+from millstream.commands.table.table import command
+from millstream.errors import CommandError
+from millstream.replies import OK, Many, Reply
+
+# What the rows below have in common
+_replica = partial(command, group="server", acl="admin dangerous")
+
+
+@_replica(
+    "psync",
+    -3,
+    flags="admin noscript no_async_loading no_multi",
+    since="2.8.0",
+    syntax="replicationid offset:integer",
+    summary="Makes the connection a replica's, which goes on where it was if it can.",
+)
+def psync(ctx: Context, argv: list[bytes]) -> Reply:
+    """CONTINUE and what was missed, or FULLRESYNC and a copy of all data; then the stream."""
+    if len(argv) > 3:
+        if keyword(argv[3]) == b"FAILOVER":
+            raise CommandError("ERR PSYNC FAILOVER can't be sent to a master.")
+        raise SYNTAX
+    offset = read_integer(argv[2])
+    if offset is None:
+        raise CommandError("ERR value is not an integer or out of range")
+    return ctx.host.replication.sync(ctx.session, argv[1].decode("utf-8", "replace"), offset, ctx.now)
+
+
+@_replica(
+    "sync",
+    1,
+    flags="admin noscript no_async_loading no_multi",
+    since="1.0.0",
+    summary="Makes the connection a replica's that knows nothing of histories.",
+)
+def sync(ctx: Context, argv: list[bytes]) -> Reply:  # noqa: ARG001 - a handler's signature
+    """A copy of all data, then the stream; such a replica never says how far it is."""
+    return ctx.host.replication.sync(ctx.session, "?", -1, ctx.now, is_old=True)
+
+
+@_replica(
+    "replconf",
+    -1,
+    flags="admin noscript loading stale",
+    since="3.0.0",
+    summary="Tells what a replica is, or how far it has come.",
+)
+def replconf(ctx: Context, argv: list[bytes]) -> Reply:
+    """OK for what is known; what a replica can do that is of no use here is taken as well. ACK has no reply."""
+    if not len(argv) & 1:
+        raise SYNTAX
+    for at in range(1, len(argv), 2):
+        name, value = keyword(argv[at]).lower(), argv[at + 1]
+        if name == b"ack":
+            return _acknowledge(ctx, argv[at:])
+        if name == b"getack":  # of a primary to its replica
+            return Many([])
+        _announce(ctx, name, value)
+    return OK
+
+
+def _announce(ctx: Context, name: bytes, value: bytes) -> None:
+    known = ctx.host.replication.announced(ctx.session)
+    if name == b"listening-port":
+        port = read_integer(value)
+        if port is None:
+            raise CommandError("ERR value is not an integer or out of range")
+        known.port = port
+    elif name == b"ip-address":
+        known.ip = value.decode("utf-8", "replace")
+    elif name == b"rdb-only":
+        known.copy_only = value == b"1"
+    elif name == b"rdb-filter-only":
+        known.keyless = True  # it names what beside keys is to be there, and there is nothing else here
+    elif name not in {b"capa", b"version", b"rdb-no-compress", b"rdb-no-checksum"}:
+        raise CommandError(f"ERR Unrecognized REPLCONF option: {name.decode('utf-8', 'surrogateescape')}")
+
+
+def _acknowledge(ctx: Context, words: list[bytes]) -> Reply:
+    """``ACK offset [FACK offset]``; what is no number is passed over, as in Redis."""
+    offset = read_integer(words[1])
+    durable = read_integer(words[3]) if len(words) > 3 and keyword(words[2]) == b"FACK" else None
+    if ctx.session.is_replica and offset is not None:
+        ctx.host.replication.acknowledge(ctx.session, offset, durable, ctx.now)
+    return Many([])
+
+
+@command(
+    "role",
+    1,
+    flags="noscript loading stale fast",
+    since="2.8.12",
+    group="server",
+    acl="admin dangerous",
+    summary="Tells that this is a primary, and who follows it.",
+)
+def role(ctx: Context, argv: list[bytes]) -> Reply:  # noqa: ARG001 - a handler's signature
+    """``master``, how far its stream is, and of each replica that follows the address, the port and the offset."""
+    replication = ctx.host.replication
+    return [b"master", replication.offset, replication.rows()]

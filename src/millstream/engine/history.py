@@ -1,0 +1,44 @@
+"""Which stream of bytes the data has come from, and how far: what replicas and their primary compare.
+
+PURE. A *history* is what a primary sends to its replicas, byte after byte; it has a name, and an offset counts its
+bytes. Two servers whose name and offset are equal hold the same data. The state is part of the keyspace and of the log,
+so that a primary that starts again still knows how far its replicas may have come.
+
+Source: https://redis.io/docs/latest/operate/oss_and_stack/management/replication/ (replication ID explained)
+"""
+
+from dataclasses import dataclass
+
+NO_DATABASE = -1
+"""Nothing is selected: what is sent next begins with SELECT."""
+NO_OFFSET = -1
+
+
+@dataclass(slots=True)
+class ReplicationState:
+    """See the module's text.
+
+    Attributes:
+        replid: name of the history, 40 hexadecimal digits; empty while nothing is recorded of one.
+        offset: bytes of it so far.
+        db: the database that its commands have selected last, or :data:`NO_DATABASE`.
+        replid2: name of the history that this one goes on from; empty for none.
+        second: offset in that up to which both are the same, plus 1; :data:`NO_OFFSET` for none.
+    """
+
+    replid: str = ""
+    offset: int = 0
+    db: int = NO_DATABASE
+    replid2: str = ""
+    second: int = NO_OFFSET
+
+    def follows(self, replid: str, offset: int) -> bool:
+        """Whether who has this offset of that history holds what was here at that offset.
+
+        Args:
+            replid: the other's history.
+            offset: the next byte that it wants, counted from 1 on.
+        """
+        if not self.replid:
+            return False
+        return replid == self.replid or (replid == self.replid2 and offset <= self.second)

@@ -1,0 +1,116 @@
+"""The stream for replicas, as it is made: what each record changes, in words, becomes bytes of the history.
+
+Words are made at once behind each transition, since they tell of the state at that moment; bytes at the end of the
+record, which then also says how many there are: so the offset is in the log with what it counts, and a primary that
+starts again knows how far its history went. What no record tells of (PUBLISH, PING) is counted by the next record.
+
+While no replica has ever asked, nothing of this is done: the journal has no feed.
+"""
+
+import secrets
+from typing import TYPE_CHECKING
+
+from millstream.engine.history import NO_DATABASE, NO_OFFSET
+from millstream.node.log import codec
+from millstream.replication.backlog import Backlog
+from millstream.replication.units import Command, unit
+from millstream.replication.words import words
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from millstream.engine.keyspace import Keyspace, Transition
+
+
+def new_replid() -> str:
+    """A name that no other history has."""
+    return secrets.token_hex(20)
+
+
+class Feed:
+    """See the module's text. The journal calls it, once a history is recorded.
+
+    Args:
+        space: the data, with the history's state.
+        size: bytes of the backlog.
+
+    Attributes:
+        backlog: what was made, with the part that replicas may be sent.
+        written: offset behind the last change of data.
+        on_bytes: called when there are more bytes; the shell sends them once they are kept.
+    """
+
+    def __init__(self, space: "Keyspace", size: int) -> None:
+        self._space = space
+        self._db = space.history.db
+        self._unlogged = 0  # bytes that no record counts yet
+        self._commands: list[Command] = []
+        self.backlog = Backlog(space.history.offset, size)
+        self.written = space.history.offset
+        self.on_bytes: Callable[[], None] = lambda: None
+
+    @property
+    def offset(self) -> int:
+        """How far the history is."""
+        return self.backlog.end
+
+    @property
+    def db(self) -> int:
+        """The database that is selected at that offset."""
+        return self._db
+
+    def note(self, step: "Transition", soft: bool) -> None:
+        """A transition was applied; nobody is told of a ``soft`` one."""
+        if not soft:
+            self._commands += [(step[1], each) for each in words(self._space, step)]
+
+    def note_run(self, record: bytes) -> None:
+        """The changes of a run of plain commands were made."""
+        for step in codec.unpack(record)[1]:
+            if step[0] != "cseen":  # of a consumer that was there
+                self.note(tuple(step), soft=False)
+
+    def say(self, command: list[bytes]) -> None:
+        """A command that changes no data goes with what is told of the record at work."""
+        self._commands.append((NO_DATABASE, command))
+
+    def close(self) -> bool:
+        """The record at work is through: make bytes of what was noted; whether there were any."""
+        commands = self._commands
+        if not commands:
+            return False
+        self._commands = []
+        data, self._db = unit(commands, self._db)
+        self._unlogged += len(data)
+        self.backlog.append(data)
+        if any(db != NO_DATABASE for db, _ in commands):
+            self.written = self.backlog.end
+        return True
+
+    def count(self) -> "Transition | None":
+        """What a record says of the bytes made until now, applied as of now; None where all are counted."""
+        if not self._unlogged and self._db == self._space.history.db:
+            return None
+        step = ("off", self._db, self._unlogged)
+        self._unlogged = 0
+        self._space.apply(step)
+        return step
+
+    def appended(self, position: int) -> None:
+        """What was made may be sent once the log has reached a position."""
+        self.backlog.await_position(position)
+        self.on_bytes()
+
+
+def begun(replid: str, offset: int) -> "Transition":
+    """The transition with which a history begins, or with no name ends, at an offset."""
+    return ("hist", NO_DATABASE, replid, offset, "", NO_OFFSET)
+
+
+def gone_on(space: "Keyspace") -> "Transition":
+    """The transition with which a primary that was started again goes on with its history, under another name.
+
+    Whatever it sent and did not keep is of the old name only, so nobody takes that for a part of the new one.
+    """
+    past = space.history
+    return ("hist", NO_DATABASE, new_replid(), past.offset, past.replid, past.offset + 1)

@@ -1,0 +1,300 @@
+"""The primary's side of replication: who follows, who may go on where it was, how far each is, and who waits for that.
+
+No bytes are sent here: a *shell* does that, which also makes the copies with which replicas begin. A replica is told
+bytes that the log has kept, never others, so it is not ahead of what a power cut leaves of its primary.
+
+Source: https://redis.io/docs/latest/operate/oss_and_stack/management/replication/
+"""
+
+from typing import TYPE_CHECKING, Protocol
+
+from millstream.commands.admin.info import ReplicaFacts, ReplicationFacts
+from millstream.errors import CommandError
+from millstream.node.log.feeding import Feed, begun, gone_on, new_replid
+from millstream.replication.followers import Follower, Followers
+from millstream.replication.units import ASK, PING
+from millstream.replies import Many, Reply, Simple
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from millstream.clock import Now
+    from millstream.commands.context.config import Config
+    from millstream.commands.context.session import Session
+    from millstream.engine.keyspace import Keyspace, Transition
+    from millstream.node.clients.sessions import Sessions
+    from millstream.node.journal import Journal
+
+_EMBEDDED = "ERR this server lives in another program, where no replica reaches it"
+_FULL_DISK = "NOMASTERLINK the disk of this server takes no writes now, so no copy can be made: ask again later"
+
+
+class Shell(Protocol):
+    """What sends bytes to replicas."""
+
+    def begin(self, feed: Feed) -> None:
+        """A history begins, or goes on after a start: what this feed makes is to be sent."""
+
+    def join(self, follower: Follower) -> None:
+        """A replica has come: it wants a copy, or is online."""
+
+    def leave(self, follower: Follower) -> None:
+        """A replica is gone."""
+
+
+class Primary:
+    """See the module's text.
+
+    Args:
+        config: the parameters of replication are looked at.
+        keyspace: has the history's state.
+        journal: gets the feed.
+        sessions: those who wait for replicas are answered.
+
+    Attributes:
+        followers: the replicas.
+        shell: sends bytes; None where no replica can come.
+        replid: the history's name, or the one that the next history will have.
+        on_feed: called when there is a feed.
+        good: replicas that were heard of in the last ``min-replicas-max-lag`` seconds, as of the last look.
+        full_syncs: copies asked for.
+        partial_syncs: replicas that went on where they were.
+        refused_syncs: those that asked for that, and needed a copy.
+    """
+
+    def __init__(self, config: "Config", keyspace: "Keyspace", journal: "Journal", sessions: "Sessions") -> None:
+        self._config, self._keyspace, self._journal, self._sessions = config, keyspace, journal, sessions
+        self.followers = Followers()
+        self.shell: Shell | None = None
+        self.replid = new_replid()
+        self.good = 0
+        self.full_syncs = self.partial_syncs = self.refused_syncs = 0
+        self.on_feed: Callable[[], None] = lambda: None
+        self._mono = 0  # of the last look
+        self._pinged_at = 0
+        self._alone_since = 0
+        self._asked = 0  # the offset for which replicas were asked last how far they are
+
+    @property
+    def feed(self) -> Feed | None:
+        """Makes the stream; None while there is none."""
+        return self._journal.feed
+
+    @property
+    def offset(self) -> int:
+        """How far the history is."""
+        return self._keyspace.history.offset if self.feed is None else self.feed.offset
+
+    # ------------------------------------------------------------------ the history
+
+    def _record(self, step: "Transition") -> None:
+        self._keyspace.apply(step)
+        self._journal.note(step, soft=False)
+
+    def _start_feed(self, mono: int) -> Feed:
+        feed = self._journal.feed = Feed(self._keyspace, self._config.backlog_size)
+        self.replid, self._alone_since, self._mono, self._asked = self._keyspace.history.replid, mono, mono, -1
+        self.on_feed()
+        assert self.shell is not None
+        self.shell.begin(feed)
+        return feed
+
+    def recovered(self, wall: int) -> None:
+        """The log was read: where it tells of a history, drop that, since this node may not be one that tells replicas.
+
+        Args:
+            wall: wall milliseconds of the last record.
+        """
+        past = self._keyspace.history
+        if past.replid:
+            self._record(begun("", past.offset))
+            self._journal.flush(wall)
+
+    def resume(self, now: "Now") -> None:
+        """In place of :meth:`recovered`, with a shell: go on with the history, for replicas that come back."""
+        if self._keyspace.history.replid:
+            self._record(gone_on(self._keyspace))
+            self._journal.flush(now.wall)
+            self._start_feed(now.mono)
+
+    def _end(self, wall: int) -> None:
+        """Nobody has followed for long: forget the history, as nothing is kept of it from here on."""
+        self._journal.feed = None
+        self._record(begun("", self.offset))
+        self._journal.flush(wall)
+        self.replid = new_replid()
+
+    def stop(self, wall: int) -> None:
+        """The server stops: have the log count all that replicas were told, so that they can go on there."""
+        if self.feed is not None and self._journal.outage is None:
+            self._journal.count_fed()
+            self._journal.flush(wall)
+
+    # ------------------------------------------------------------------ what replicas ask
+
+    def announced(self, session: "Session") -> Follower:
+        """What is known of a connection that has said that it will be a replica.
+
+        Raises:
+            CommandError: there can be none here.
+        """
+        if self.shell is None:
+            raise CommandError(_EMBEDDED)
+        return self.followers.known(session.id, session.addr.rpartition(":")[0])
+
+    def sync(self, session: "Session", replid: str, offset: int, now: "Now", *, is_old: bool = False) -> Reply:
+        """PSYNC and SYNC: a connection becomes a replica's, which gets a copy, or what it has missed.
+
+        Args:
+            session: whose connection.
+            replid: the history that it has followed; ``?`` for none.
+            offset: the first byte of it that it wants.
+            now: both clocks.
+            is_old: it knows nothing of histories.
+
+        Raises:
+            CommandError: there can be no replicas here, or none now.
+        """
+        follower, shell = self.announced(session), self.shell
+        assert shell is not None
+        if follower.stage is not None:
+            return Many([])  # it asks twice
+        feed = self.feed
+        goes_on = feed is not None and self._keyspace.history.follows(replid, offset) and feed.backlog.has(offset - 1)
+        if not goes_on and self._journal.outage is not None:
+            raise CommandError(_FULL_DISK)
+        session.is_replica, follower.is_old = True, is_old
+        follower.heard_at = self._mono = now.mono
+        if goes_on:
+            self.partial_syncs += 1
+            follower.cursor = follower.acked = offset - 1
+            self.go_online(follower)
+            shell.join(follower)
+            return Simple(b"CONTINUE " + self.replid.encode())
+        self._await_copy(follower, now)
+        self.full_syncs += 1
+        self.refused_syncs += replid != "?"
+        shell.join(follower)
+        return Many([])
+
+    def _await_copy(self, follower: Follower, now: "Now") -> None:
+        """From here on all that is made is kept for a replica, which gets it behind its copy."""
+        feed = self.feed
+        if feed is None:
+            self._record(begun(self.replid, self._keyspace.history.offset))
+            feed = self._start_feed(now.mono)
+        follower.stage, follower.cursor = "wait_bgsave", feed.offset
+        self._journal.count_fed()  # so that what the copy is made from says how far the history is
+
+    def go_online(self, follower: Follower) -> None:
+        """It has its copy: from here on it follows."""
+        follower.stage, follower.heard_at = "online", self._mono
+        self._look()
+
+    def acknowledge(self, session: "Session", offset: int, durable: int | None, now: "Now") -> None:
+        """REPLCONF ACK: a replica says how far it is.
+
+        Args:
+            session: of the replica.
+            offset: what it holds.
+            durable: what is on its disk, if it says so.
+            now: both clocks.
+        """
+        follower = self.followers.get(session.id)
+        if follower is None or follower.stage is None:
+            return
+        follower.heard_at = self._mono = now.mono
+        follower.acked = max(follower.acked, offset)
+        follower.durable = max(follower.durable, -1 if durable is None else durable)
+        self._look()
+        self._sessions.answer_fulfilled()
+
+    def leave(self, session: "Session") -> None:
+        """A connection is gone."""
+        follower = self.followers.drop(session.id)
+        if follower is not None and follower.stage is not None:
+            self._alone_since = self._mono
+            self._look()
+            if self.shell is not None:
+                self.shell.leave(follower)
+
+    # ------------------------------------------------------------------ what clients ask
+
+    @property
+    def written(self) -> int:
+        """Offset behind the last change."""
+        return 0 if self.feed is None else self.feed.written
+
+    def count(self, offset: int, *, durable: bool = False) -> int:
+        """How many replicas have come as far as an offset.
+
+        Args:
+            offset: how far.
+            durable: with their disks.
+        """
+        return self.followers.count(offset, durable=durable)
+
+    def ask(self, offset: int) -> None:
+        """Ask all replicas how far they are, unless they were asked behind this offset already."""
+        if self.feed is not None and self._asked < offset:
+            self._asked = offset
+            self.feed.say(ASK)
+
+    def publish(self, channel: bytes, message: bytes) -> None:
+        """A message goes to who listens at replicas too."""
+        if self.feed is not None:
+            self.feed.say([b"PUBLISH", channel, message])
+
+    def rows(self) -> list[Reply]:
+        """Address, port and offset of each replica that follows, for ROLE."""
+        return [[each.ip.encode(), b"%d" % each.port, b"%d" % max(each.acked, 0)] for each in self.followers.online]
+
+    def facts(self) -> ReplicationFacts:
+        """What INFO shows."""
+        past, feed = self._keyspace.history, self.feed
+        backlog = None if feed is None else feed.backlog
+        return ReplicationFacts(
+            replicas=[
+                ReplicaFacts(each.ip, each.port, each.stage or "", max(each.acked, 0), each.lag(self._mono))
+                for each in self.followers
+            ],
+            good=self.good,
+            wanted=self._config.min_replicas,
+            replid=self.replid,
+            replid2=past.replid2,
+            offset=self.offset,
+            second=past.second,
+            backlog_size=self._config.backlog_size,
+            backlog_first=None if backlog is None else backlog.first + 1,
+            backlog_held=0 if backlog is None else backlog.end - backlog.first,
+            full_syncs=self.full_syncs,
+            partial_syncs=self.partial_syncs,
+            refused_syncs=self.refused_syncs,
+        )
+
+    def reset(self) -> None:
+        """CONFIG RESETSTAT."""
+        self.full_syncs = self.partial_syncs = self.refused_syncs = 0
+
+    # ------------------------------------------------------------------ time
+
+    def _look(self) -> None:
+        self.good = self.followers.good(self._mono, self._config.most_lag)
+
+    def tick(self, now: "Now") -> list[Follower]:
+        """Once a second while there is a feed: what is due; the replicas that were silent for too long."""
+        self._mono, feed = now.mono, self.feed
+        self._look()
+        if feed is None:
+            return []
+        if not self.followers:
+            ttl = self._config.backlog_ttl * 1000
+            if ttl and now.mono - self._alone_since >= ttl:
+                self._end(now.wall)
+            return []
+        is_due = now.mono - self._pinged_at >= self._config.ping_period * 1000
+        if is_due and self._sessions.pause.ends is None:
+            self._pinged_at = now.mono
+            self._journal.tell(PING, now.wall)
+        limit = self._config.repl_timeout
+        return [each for each in self.followers.online if not each.is_old and each.lag(now.mono) > limit]

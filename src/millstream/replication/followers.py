@@ -1,0 +1,100 @@
+"""The replicas of a primary: how far each is, and which of them count. PURE: times are arguments.
+
+Source: https://redis.io/docs/latest/commands/wait/, waitaof/ and info/ (slaveN)
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Literal
+
+Stage = Literal["wait_bgsave", "send_bulk", "online"]
+"""Where a replica is, in the words of INFO: its copy is being made, is on its way, or it follows."""
+
+
+@dataclass(slots=True)
+class Follower:
+    """One replica, or a connection that has said that it will be one.
+
+    Attributes:
+        id: of its session.
+        ip: its address: as it announced it, or where it came from.
+        port: at which it says that it listens; 0 if it did not.
+        stage: None until it asks for the stream.
+        cursor: offset of the next byte to send.
+        acked: offset that it says it has; -1 before it has said so, while it may still be loading its copy.
+        durable: offset that it says is on its disk; -1 before it has said so.
+        heard_at: monotonic milliseconds when it last said so.
+        is_old: it came by SYNC and says nothing.
+        copy_only: it wants the copy and no stream behind it.
+        keyless: the copy is to be without keys.
+    """
+
+    id: int
+    ip: str = ""
+    port: int = 0
+    stage: Stage | None = None
+    cursor: int = 0
+    acked: int = -1
+    durable: int = -1
+    heard_at: int = 0
+    is_old: bool = False
+    copy_only: bool = False
+    keyless: bool = False
+
+    def lag(self, mono: int) -> int:
+        """Whole seconds since it was last heard of, as INFO shows them."""
+        return 0 if self.is_old else max(mono - self.heard_at, 0) // 1000
+
+
+class Followers:
+    """All of them, in the order in which they came."""
+
+    def __init__(self) -> None:
+        self._by_id: dict[int, Follower] = {}
+
+    def __iter__(self) -> Iterator[Follower]:
+        """Those that have asked for the stream or a copy."""
+        return (each for each in list(self._by_id.values()) if each.stage is not None)
+
+    def __bool__(self) -> bool:
+        return any(True for _ in self)
+
+    def get(self, session_id: int) -> Follower | None:
+        """The replica of a session."""
+        return self._by_id.get(session_id)
+
+    def known(self, session_id: int, ip: str) -> Follower:
+        """The replica of a session, or what is to be one.
+
+        Args:
+            session_id: the session.
+            ip: where it came from.
+        """
+        return self._by_id.setdefault(session_id, Follower(session_id, ip))
+
+    def drop(self, session_id: int) -> Follower | None:
+        """It is gone."""
+        return self._by_id.pop(session_id, None)
+
+    @property
+    def online(self) -> list[Follower]:
+        """Those that follow."""
+        return [each for each in self if each.stage == "online"]
+
+    def count(self, offset: int, *, durable: bool = False) -> int:
+        """How many have come as far as an offset.
+
+        Args:
+            offset: how far.
+            durable: only as far as it is on their disks.
+        """
+        return sum((each.durable if durable else each.acked) >= offset for each in self.online)
+
+    def good(self, mono: int, most_lag: int) -> int:
+        """How many were heard of in the last ``most_lag`` seconds, at a monotonic time in milliseconds."""
+        return sum(each.lag(mono) <= most_lag for each in self.online)
+
+    def needed(self) -> int | None:
+        """Offset of the first byte that one of them is still to be sent; None where there is none."""
+        cursors = [each.cursor for each in self if not each.copy_only]
+        return min(cursors) if cursors else None

@@ -1,0 +1,378 @@
+"""A transition as the commands that make a replica follow it, in words that Redis 7.0 and everything newer knows.
+
+PURE. Words are made right behind a transition: of the state as it is then they take what the transition does not say,
+such as how many entries a group has read. Behind a run of plain commands that is the state after all of the run, which
+removes no entry; where a later command of the run has put something else at the key, what came before has no words.
+
+What these words cannot say, a replica does not get: which messages of idempotent producers are remembered, the order in
+which released entries are offered, and, after trimming of acknowledged entries only, that none was ever deleted.
+"""
+
+from collections.abc import Callable, Iterable
+
+from millstream.engine import ids
+from millstream.engine.collection_ops import unpack_scores
+from millstream.engine.collections import ListValue
+from millstream.engine.keyspace import Keyspace, Transition
+from millstream.engine.serialization.rdb.writing import redis_payload
+from millstream.engine.streams.group import Group
+from millstream.engine.streams.stream import Stream
+
+Words = list[bytes]
+"""One command."""
+
+Maker = Callable[..., Iterable[Words]]
+_MAKERS: dict[str, Maker] = {}
+
+KNOWN = _MAKERS.keys()
+"""Transitions that have words."""
+
+SILENT = frozenset({"xnew", "xcfg", "xidmp", "xidmpdup", "xidmppid", "xidmpexp", "hist", "off"})
+"""Transitions without words. A new stream comes with its first entry or group."""
+
+
+def words(space: Keyspace, step: Transition) -> list[Words]:
+    """The commands for a transition that was just applied; they are given in its database, the step's second item.
+
+    Args:
+        space: the data, with the transition.
+        step: the transition.
+    """
+    if step[0] in SILENT:
+        return []
+    return list(_MAKERS[step[0]](space, *step[1:]))
+
+
+def _says(op: str) -> Callable[[Maker], Maker]:
+    def register(maker: Maker) -> Maker:
+        _MAKERS[op] = maker
+        return maker
+
+    return register
+
+
+def _number(value: int) -> bytes:
+    return b"%d" % value
+
+
+def _texts(packed: bytes) -> Words:
+    return [ids.text(entry) for entry in ids.unpack_all(packed)]
+
+
+def _stream(space: Keyspace, db: int, key: bytes) -> Stream | None:
+    value = space.databases[db].keys.get(key)
+    return value if isinstance(value, Stream) else None
+
+
+def _group(space: Keyspace, db: int, key: bytes, group: bytes) -> Group | None:
+    stream = _stream(space, db, key)
+    return None if stream is None else stream.groups.get(group)
+
+
+# ---------------------------------------------------------------------- keys
+
+
+@_says("set")
+def _set(_space: Keyspace, _db: int, key: bytes, data: bytes, expires_at: int | None) -> Iterable[Words]:
+    yield [b"SET", key, data] if expires_at is None else [b"SET", key, data, b"PXAT", _number(expires_at)]
+
+
+@_says("append")
+def _append(_space: Keyspace, _db: int, key: bytes, part: bytes) -> Iterable[Words]:
+    yield [b"APPEND", key, part]
+
+
+@_says("overwrite")
+def _overwrite(_space: Keyspace, _db: int, key: bytes, offset: int, part: bytes) -> Iterable[Words]:
+    yield [b"SETRANGE", key, _number(offset), part]
+
+
+@_says("unset")
+def _unset(_space: Keyspace, _db: int, key: bytes) -> Iterable[Words]:
+    yield [b"DEL", key]
+
+
+@_says("expire")
+def _expire(_space: Keyspace, _db: int, key: bytes, expires_at: int | None) -> Iterable[Words]:
+    yield [b"PERSIST", key] if expires_at is None else [b"PEXPIREAT", key, _number(expires_at)]
+
+
+@_says("move")
+def _move(_space: Keyspace, db: int, key: bytes, new_db: int, new_key: bytes) -> Iterable[Words]:
+    yield [b"RENAME", key, new_key] if db == new_db else [b"MOVE", key, _number(new_db)]
+
+
+@_says("copy")
+def _copy(_space: Keyspace, _db: int, key: bytes, new_db: int, new_key: bytes) -> Iterable[Words]:
+    yield [b"COPY", key, new_key, b"DB", _number(new_db), b"REPLACE"]
+
+
+@_says("flush")
+def _flush(_space: Keyspace, _db: int) -> Iterable[Words]:
+    yield [b"FLUSHDB"]
+
+
+@_says("swap")
+def _swap(_space: Keyspace, db: int, other: int) -> Iterable[Words]:
+    yield [b"SWAPDB", _number(db), _number(other)]
+
+
+@_says("restore")
+def _restore(space: Keyspace, db: int, key: bytes, _payload: bytes, expires_at: int | None) -> Iterable[Words]:
+    """The value that came of it, since Redis reads no payload of ours."""
+    value = space.databases[db].keys.get(key)
+    if value is not None:
+        options = [b"REPLACE"] if expires_at is None else [b"REPLACE", b"ABSTTL"]
+        yield [b"RESTORE", key, _number(expires_at or 0), redis_payload(value), *options]
+
+
+# ---------------------------------------------------------------------- collections
+
+
+@_says("hset")
+def _hset(_space: Keyspace, _db: int, key: bytes, pairs: Words) -> Iterable[Words]:
+    yield [b"HSET", key, *pairs]
+
+
+@_says("hdel")
+def _hdel(_space: Keyspace, _db: int, key: bytes, fields: Words) -> Iterable[Words]:
+    yield [b"HDEL", key, *fields]
+
+
+@_says("zadd")
+def _zadd(
+    _space: Keyspace, _db: int, key: bytes, members: Words, scores: bytes, afresh: bool = False
+) -> Iterable[Words]:
+    yield from _first(key, afresh)
+    pairs = zip(unpack_scores(scores), members, strict=True)
+    yield [b"ZADD", key, *(word for score, member in pairs for word in (repr(score).encode(), member))]
+
+
+@_says("zrem")
+def _zrem(_space: Keyspace, _db: int, key: bytes, members: Words) -> Iterable[Words]:
+    yield [b"ZREM", key, *members]
+
+
+def _first(key: bytes, afresh: bool) -> Iterable[Words]:
+    """What goes before a collection that takes the place of whatever is there."""
+    return [[b"DEL", key]] if afresh else []
+
+
+@_says("lpush")
+def _lpush(_space: Keyspace, _db: int, key: bytes, items: Words, left: bool, afresh: bool = False) -> Iterable[Words]:
+    yield from _first(key, afresh)
+    yield [b"LPUSH" if left else b"RPUSH", key, *items]
+
+
+@_says("lpop")
+def _lpop(_space: Keyspace, _db: int, key: bytes, count: int, left: bool) -> Iterable[Words]:
+    yield [b"LPOP" if left else b"RPOP", key, _number(count)]
+
+
+@_says("lset")
+def _lset(_space: Keyspace, _db: int, key: bytes, at: int, item: bytes) -> Iterable[Words]:
+    yield [b"LSET", key, _number(at), item]
+
+
+@_says("linsert")
+def _linsert(space: Keyspace, db: int, key: bytes, at: int, item: bytes) -> Iterable[Words]:
+    """Beside a neighbour that is the first of its kind, which one of the two is, since LINSERT chose the place so."""
+    value = space.databases[db].keys.get(key)
+    assert isinstance(value, ListValue)
+    before = value.between(0, at)
+    behind = value.between(at + 1, at + 2)
+    if behind and behind[0] not in before:
+        yield [b"LINSERT", key, b"BEFORE", behind[0], item]
+    else:
+        yield [b"LINSERT", key, b"AFTER", before[-1], item]
+
+
+@_says("lrem")
+def _lrem(_space: Keyspace, _db: int, key: bytes, count: int, item: bytes) -> Iterable[Words]:
+    yield [b"LREM", key, _number(count), item]
+
+
+@_says("ltrim")
+def _ltrim(_space: Keyspace, _db: int, key: bytes, first: int, behind: int) -> Iterable[Words]:
+    ends = (first, behind - 1) if behind > first else (1, 0)  # -1 would be the last one
+    yield [b"LTRIM", key, *map(_number, ends)]
+
+
+@_says("sadd")
+def _sadd(_space: Keyspace, _db: int, key: bytes, members: Words, afresh: bool = False) -> Iterable[Words]:
+    yield from _first(key, afresh)
+    yield [b"SADD", key, *members]
+
+
+@_says("srem")
+def _srem(_space: Keyspace, _db: int, key: bytes, members: Words) -> Iterable[Words]:
+    yield [b"SREM", key, *members]
+
+
+# ---------------------------------------------------------------------- streams
+
+
+@_says("xadd")
+def _xadd(
+    _space: Keyspace, _db: int, key: bytes, entry_id: bytes, fields: Words, _fresh: bool, _idmp: Words | None
+) -> Iterable[Words]:
+    yield [b"XADD", key, ids.text(ids.unpack(entry_id)), *fields]
+
+
+@_says("xtrim")
+def _xtrim(
+    _space: Keyspace, _db: int, key: bytes, bound: bytes | None, _unref: bool, _keep: bool = False
+) -> Iterable[Words]:
+    yield _trimming(key, None if bound is None else ids.unpack(bound))
+
+
+def _trimming(key: bytes, bound: int | None) -> Words:
+    if bound is None:
+        return [b"XTRIM", key, b"MAXLEN", b"=", b"0"]
+    return [b"XTRIM", key, b"MINID", b"=", ids.text(bound)]
+
+
+@_says("xdrop")
+def _xdrop(space: Keyspace, db: int, key: bytes, packed: bytes, _floor: bytes | None = None) -> Iterable[Words]:
+    """From the front as trimming does; else one by one, which cannot leave the largest deleted id at none."""
+    gone, stream = ids.unpack_all(packed), _stream(space, db, key)
+    if not gone or stream is None:
+        return
+    if not stream.length or stream.first_id > max(gone):
+        yield _trimming(key, stream.first_id if stream.length else None)
+        return
+    yield [b"XDEL", key, *_texts(packed)]
+    yield _set_id(key, stream.last_id, stream.entries_added, stream.max_deleted)
+
+
+@_says("xdel")
+def _xdel(_space: Keyspace, _db: int, key: bytes, packed: bytes) -> Iterable[Words]:
+    yield [b"XDEL", key, *_texts(packed)]
+
+
+@_says("xunref")
+def _xunref(space: Keyspace, db: int, key: bytes, packed: bytes) -> Iterable[Words]:
+    stream = _stream(space, db, key)
+    for group in () if stream is None else stream.groups:
+        yield [b"XACK", key, group, *_texts(packed)]
+
+
+@_says("xsetid")
+def _xsetid(
+    _space: Keyspace, _db: int, key: bytes, last: bytes, entries_added: int | None, max_deleted: bytes | None
+) -> Iterable[Words]:
+    yield _set_id(key, ids.unpack(last), entries_added, None if max_deleted is None else ids.unpack(max_deleted))
+
+
+def _set_id(key: bytes, last: int, entries_added: int | None, max_deleted: int | None) -> Words:
+    command = [b"XSETID", key, ids.text(last)]
+    if entries_added is not None:
+        command += [b"ENTRIESADDED", _number(entries_added)]
+    if max_deleted is not None:
+        command += [b"MAXDELETEDID", ids.text(max_deleted)]
+    return command
+
+
+# ---------------------------------------------------------------------- groups
+
+
+@_says("gnew")
+def _gnew(_space: Keyspace, _db: int, key: bytes, group: bytes, last: bytes, entries_read: int) -> Iterable[Words]:
+    position = ids.text(ids.unpack(last))
+    yield [b"XGROUP", b"CREATE", key, group, position, b"MKSTREAM", b"ENTRIESREAD", _number(entries_read)]
+
+
+@_says("gset")
+def _gset(_space: Keyspace, _db: int, key: bytes, group: bytes, last: bytes, entries_read: int) -> Iterable[Words]:
+    yield _at(key, group, ids.unpack(last), entries_read)
+
+
+def _at(key: bytes, group: bytes, last: int, entries_read: int) -> Words:
+    return [b"XGROUP", b"SETID", key, group, ids.text(last), b"ENTRIESREAD", _number(entries_read)]
+
+
+@_says("gdel")
+def _gdel(_space: Keyspace, _db: int, key: bytes, group: bytes) -> Iterable[Words]:
+    yield [b"XGROUP", b"DESTROY", key, group]
+
+
+@_says("cseen")
+def _cseen(_space: Keyspace, _db: int, key: bytes, group: bytes, consumer: bytes, _now: int) -> Iterable[Words]:
+    """Of a consumer that is known it changes nothing on the replica."""
+    yield [b"XGROUP", b"CREATECONSUMER", key, group, consumer]
+
+
+@_says("cdel")
+def _cdel(_space: Keyspace, _db: int, key: bytes, group: bytes, consumer: bytes) -> Iterable[Words]:
+    yield [b"XGROUP", b"DELCONSUMER", key, group, consumer]
+
+
+@_says("gread")
+def _gread(
+    space: Keyspace,
+    db: int,
+    key: bytes,
+    group: bytes,
+    consumer: bytes,
+    now: int,
+    upto: bytes,
+    noack: bool,
+    after: bytes,
+) -> Iterable[Words]:
+    stream, found = _stream(space, db, key), _group(space, db, key, group)
+    if stream is None or found is None:
+        return
+    last = ids.unpack(upto)
+    if not noack:
+        delivered = stream.entries.ids(ids.unpack(after) + 1, last)
+        yield from _claims(key, group, consumer, now, delivered, [1] * len(delivered))
+    yield _at(key, group, last, found.entries_read)
+
+
+@_says("gagain")
+def _gagain(
+    space: Keyspace, db: int, key: bytes, group: bytes, consumer: bytes, now: int, packed: bytes
+) -> Iterable[Words]:
+    found = _group(space, db, key, group)
+    if found is not None:
+        records = [record for entry in ids.unpack_all(packed) if (record := found.pending.get(entry)) is not None]
+        again = [record.id for record in records]
+        yield from _claims(key, group, consumer, now, again, [record.count for record in records])
+
+
+@_says("gclaim")
+def _gclaim(
+    _space: Keyspace,
+    _db: int,
+    key: bytes,
+    group: bytes,
+    consumer: bytes,
+    _now: int,
+    time: int,
+    packed: bytes,
+    counts: list[int],
+) -> Iterable[Words]:
+    return _claims(key, group, consumer, time, ids.unpack_all(packed), counts)
+
+
+@_says("gack")
+def _gack(_space: Keyspace, _db: int, key: bytes, group: bytes, packed: bytes) -> Iterable[Words]:
+    yield [b"XACK", key, group, *_texts(packed)]
+
+
+@_says("gnack")
+def _gnack(_space: Keyspace, _db: int, key: bytes, group: bytes, packed: bytes, counts: list[int]) -> Iterable[Words]:
+    """Redis before 8.8 knows no entries that nobody holds: a consumer without a name does, since ever."""
+    return _claims(key, group, b"", 0, ids.unpack_all(packed), counts)
+
+
+def _claims(
+    key: bytes, group: bytes, consumer: bytes, time: int, entries: list[int], counts: Iterable[int]
+) -> Iterable[Words]:
+    """XCLAIM of entries, those of one count together, with the time of their delivery."""
+    alike: dict[int, list[bytes]] = {}
+    for entry, count in zip(entries, counts, strict=True):
+        alike.setdefault(count, []).append(ids.text(entry))
+    for count, names in alike.items():
+        options = [b"TIME", b"%d" % time, b"RETRYCOUNT", b"%d" % count, b"FORCE", b"JUSTID"]
+        yield [b"XCLAIM", key, group, consumer, b"0", *names, *options]

@@ -1,0 +1,1 @@
+"""What INFO shows of the machine and of time: what the system says of the process, and rates."""

@@ -1,0 +1,321 @@
+"""What sends replicas their copies and the stream, and looks after them once a second.
+
+Bytes go out of the backlog as each replica takes them, once the log has kept them: never what a power cut could still
+take back. A copy is made by the process that rewrites the log, of the same sealed files, in a file without a name;
+replicas that come meanwhile share it. Without a data directory it is made in memory, at one go.
+"""
+
+import asyncio
+import contextlib
+import logging
+import os
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
+
+from millstream.errors import StorageError
+from millstream.node.log.copying import NO_KEYS, pieces
+from millstream.node.log.rewriting import CopyMade, CopyOrder
+
+if TYPE_CHECKING:
+    from typing import IO
+
+    from millstream.clock import Clock
+    from millstream.node.durability.held_replies import ReplyGate
+    from millstream.node.log.feeding import Feed
+    from millstream.node.log.rewriting import Rewriter
+    from millstream.node.node import Node
+    from millstream.replication.followers import Follower
+    from millstream.server.connection import Connection
+
+log = logging.getLogger("millstream.server")
+
+# Bytes passed on at a time
+_PIECE = 256 * 1024
+# Seconds between two looks
+_LOOK = 1.0
+
+
+class ReplicaHost(Protocol):
+    """What is needed of the server.
+
+    Attributes:
+        node: whose primary this is the shell of.
+        gate: how far the log is.
+        clock: where time comes from.
+        loop: the event loop.
+    """
+
+    node: "Node"
+    gate: "ReplyGate"
+    clock: "Clock"
+    loop: asyncio.AbstractEventLoop
+
+    def connection_of(self, session_id: int) -> "Connection | None":
+        """The connection of a session."""
+
+    def after_commands(self) -> None:
+        """Something was done unasked: see to it that it is committed and sent."""
+
+    def fail(self, error: StorageError) -> None:
+        """The disk failed."""
+
+
+class _Copy:
+    """A copy in a file; closed when the last of those who are sent it has it, or is gone."""
+
+    def __init__(self, file: "IO[bytes]", made: CopyMade) -> None:
+        self.made = made
+        self.size = os.fstat(file.fileno()).st_size
+        self._file = file
+        self._places: dict[int, int] = {}  # of replicas, by session
+
+    def add(self, session_id: int) -> None:
+        """One more is to be sent it."""
+        self._places[session_id] = 0
+
+    def read(self, session_id: int) -> bytes:
+        """The next bytes for one; none at the end."""
+        data = os.pread(self._file.fileno(), _PIECE, self._places[session_id])
+        self._places[session_id] += len(data)
+        return data
+
+    def drop(self, session_id: int) -> None:
+        """One has it all, or is gone."""
+        self._places.pop(session_id, None)
+        if not self._places:
+            self._file.close()
+
+
+class Replicas:
+    """The shell of a node's primary, see :class:`~millstream.node.primary.Shell`.
+
+    Args:
+        server: whose replicas these are.
+        rewriter: makes copies; None where no log is kept.
+        directory: for the files of copies; None where no log is kept.
+    """
+
+    def __init__(self, server: ReplicaHost, rewriter: "Rewriter | None", directory: Path | None) -> None:
+        self._server, self._rewriter, self._directory = server, rewriter, directory
+        self._primary = server.node.primary
+        self._feed: Feed | None = None
+        self._copies: dict[int, _Copy] = {}  # on their way, by session
+        self._is_copying = False
+        self._slow: dict[int, int] = {}  # session: monotonic milliseconds since when the soft limit is passed
+        self._is_scheduled = False
+        self._timer: asyncio.TimerHandle | None = None
+
+    # ------------------------------------------------------------------ what the primary tells
+
+    def begin(self, feed: "Feed") -> None:
+        """A history begins, or goes on after a start."""
+        self._feed, feed.on_bytes = feed, self._fed
+        if self._timer is None:
+            self._timer = self._server.loop.call_later(_LOOK, self._look)
+
+    def join(self, follower: "Follower") -> None:
+        """A replica has come."""
+        log.info("replica %s:%d asks for the stream: %s", follower.ip, follower.port, follower.stage)
+        self._schedule()
+
+    def leave(self, follower: "Follower") -> None:
+        """A replica is gone."""
+        log.info("replica %s:%d is gone", follower.ip, follower.port)
+        self._slow.pop(follower.id, None)
+        if (copy := self._copies.pop(follower.id, None)) is not None:
+            copy.drop(follower.id)
+
+    def _fed(self) -> None:
+        """There are more bytes: they go out with the replies that wait for the same position, or else soon."""
+        assert self._feed is not None
+        position, gate = self._feed.backlog.next_position(), self._server.gate
+        if position is not None and position > gate.released:
+            gate.holders[self] = None
+        else:
+            self._schedule()
+
+    def release(self) -> None:
+        """The log has come further."""
+        self.pump()
+        if self._feed is None or self._feed.backlog.next_position() is None:
+            self._server.gate.holders.pop(self, None)
+
+    def _schedule(self) -> None:
+        if not self._is_scheduled:
+            self._is_scheduled = True
+            self._server.loop.call_soon(self._run)
+
+    def _run(self) -> None:
+        self._is_scheduled = False
+        self._start_copies()
+        self.pump()
+
+    # ------------------------------------------------------------------ sending
+
+    def pump(self) -> None:
+        """Send each replica what it takes."""
+        feed = self._feed
+        if feed is None:
+            return
+        feed.backlog.kept(self._server.gate.released)
+        for follower in self._primary.followers:
+            try:
+                self._serve(feed, follower)
+            except Exception:
+                log.exception("internal error; closing replica %s:%d", follower.ip, follower.port)
+                self._cut(follower, "of a defect")
+        backlog = feed.backlog
+        backlog.size = self._server.node.config.backlog_size
+        needed = self._primary.followers.needed()
+        backlog.trim(backlog.end if needed is None else needed)
+
+    def _serve(self, feed: "Feed", follower: "Follower") -> None:
+        connection = self._server.connection_of(follower.id)
+        if connection is None:
+            return
+        if follower.stage == "send_bulk":
+            self._send_copy(follower, connection)
+        if follower.stage == "online":
+            while not connection.is_full and (data := feed.backlog.read(follower.cursor, _PIECE)):
+                follower.cursor += len(data)
+                connection.push(data)
+        self._check_output(follower, feed.backlog.end - follower.cursor + connection.unsent)
+
+    def _send_copy(self, follower: "Follower", connection: "Connection") -> None:
+        copy = self._copies[follower.id]
+        while not connection.is_full:
+            data = copy.read(follower.id)
+            if data:
+                connection.push(data)
+                continue
+            del self._copies[follower.id]
+            copy.drop(follower.id)
+            if follower.copy_only:
+                connection.finish()
+            else:
+                self._primary.go_online(follower)
+            return
+
+    def _check_output(self, follower: "Follower", behind: int) -> None:
+        """Cut a replica that is too far behind; a limit below the backlog's size counts as that, as in Redis."""
+        config = self._server.node.config
+        limit, size = config.output_limits.slave, config.backlog_size
+        if limit.hard and behind > max(limit.hard, size):
+            self._cut(follower, f"it left {behind} bytes untaken")
+        elif limit.soft and behind > max(limit.soft, size):
+            now = self._server.clock.now().mono
+            if now - self._slow.setdefault(follower.id, now) >= limit.seconds * 1000:
+                self._cut(follower, f"it left {behind} bytes untaken for {limit.seconds} s")
+        else:
+            self._slow.pop(follower.id, None)
+
+    def _cut(self, follower: "Follower", reason: str) -> None:
+        connection = self._server.connection_of(follower.id)
+        if connection is not None:
+            log.warning("closing replica %s:%d, since %s", follower.ip, follower.port, reason)
+            connection.abort()
+
+    # ------------------------------------------------------------------ copies
+
+    def _waiting(self) -> "list[Follower]":
+        return [each for each in self._primary.followers if each.stage == "wait_bgsave"]
+
+    def _start_copies(self) -> None:
+        """See to the copies for those that wait for one."""
+        feed, waiting = self._feed, self._waiting()
+        if feed is None or self._is_copying or not waiting:
+            return
+        keyless = [each for each in waiting if each.keyless]
+        if keyless:
+            self._copy_at_once(keyless, keyless=True)
+            waiting = [each for each in waiting if not each.keyless]
+        if waiting and self._rewriter is None:
+            self._copy_at_once(waiting)
+        elif waiting:
+            self._order_copy(self._rewriter)
+
+    def _copy_at_once(self, waiting: "list[Follower]", *, keyless: bool = False) -> None:
+        feed, space = self._feed, NO_KEYS if keyless else self._server.node.keyspace
+        assert feed is not None
+        made = CopyMade(self._primary.replid, feed.offset, feed.db)
+        file = tempfile.TemporaryFile(dir=self._directory)  # noqa: SIM115 - closed with its copy
+        file.writelines(pieces(space, made.replid, made.offset, made.db, self._server.clock.wall_time()))
+        file.flush()
+        self._hand_out(_Copy(file, made), waiting)
+
+    def _order_copy(self, rewriter: "Rewriter | None") -> None:
+        assert rewriter is not None
+        try:
+            file = tempfile.TemporaryFile(dir=self._directory)  # noqa: SIM115 - closed with its copy
+        except OSError as error:
+            self._give_up(f"no file can be made for its copy: {error}")
+            return
+        call = self._server.loop.call_soon_threadsafe
+
+        def made(copy: CopyMade | None) -> None:
+            with contextlib.suppress(RuntimeError):  # the loop has ended
+                call(self._copied, file, copy)
+
+        if rewriter.start(priority=0, copy=CopyOrder(file, made)):
+            self._is_copying = True
+        else:  # a rewriting is under way: the next look tries again
+            file.close()
+
+    def _copied(self, file: "IO[bytes]", made: CopyMade | None) -> None:
+        self._is_copying = False
+        feed = self._feed
+        if made is None or feed is None or made.replid != self._primary.replid:
+            file.close()
+            self._give_up("its copy could not be made; see above")
+        elif feed.backlog.has(made.offset):
+            self._hand_out(_Copy(file, made), [each for each in self._waiting() if not each.keyless])
+            self._run()
+        else:  # who had ordered it is gone, and with it the bytes behind the copy: another one
+            file.close()
+            self._schedule()
+
+    def _hand_out(self, copy: _Copy, waiting: "list[Follower]") -> None:
+        for follower in waiting:
+            copy.add(follower.id)
+            self._copies[follower.id] = copy
+            follower.stage, follower.cursor = "send_bulk", copy.made.offset
+            connection = self._server.connection_of(follower.id)
+            if connection is not None:
+                head = b"" if follower.is_old else f"+FULLRESYNC {copy.made.replid} {copy.made.offset}\r\n".encode()
+                connection.push(head + b"$%d\r\n" % copy.size)
+        if not waiting:
+            copy.drop(0)
+
+    def _give_up(self, reason: str) -> None:
+        for follower in self._waiting():
+            self._cut(follower, reason)
+
+    # ------------------------------------------------------------------ time
+
+    def _look(self) -> None:
+        self._timer = None
+        try:
+            for follower in self._primary.tick(self._server.clock.now()):
+                self._cut(follower, "it was silent for too long")
+        except StorageError as error:
+            self._server.fail(error)
+            return
+        for follower in self._waiting():  # so that it does not think that we are gone
+            if (connection := self._server.connection_of(follower.id)) is not None:
+                connection.push(b"\n")
+        self._feed = self._primary.feed
+        if self._feed is not None:
+            self._timer = self._server.loop.call_later(_LOOK, self._look)
+            self._schedule()
+        self._server.after_commands()
+
+    def stop(self) -> None:
+        """Send what may be sent, and close."""
+        self.pump()
+        if self._timer is not None:
+            self._timer.cancel()
+        for follower in self._primary.followers:
+            if (connection := self._server.connection_of(follower.id)) is not None:
+                connection.finish()
+        self._feed = None

@@ -1,0 +1,230 @@
+"""The parts of a primary without a socket: bytes kept, who may go on where it was, what the log says of the stream."""
+
+from typing import Any
+
+import pytest
+
+from millstream.engine.history import NO_DATABASE, ReplicationState
+from millstream.engine.keyspace import OPS, Keyspace
+from millstream.engine.serialization import snapshot_ops
+from millstream.engine.serialization.snapshot import transitions
+from millstream.node.durability.outage import Outage
+from millstream.node.log import codec, rebuilding
+from millstream.replication import words
+from millstream.replication.backlog import Backlog
+from millstream.replication.followers import Followers
+from millstream.replication.units import unit
+from support.inprocess import World
+from support.resp import decode
+
+
+class Shell:
+    """One that sends nothing."""
+
+    def begin(self, feed: Any) -> None: ...
+
+    def join(self, follower: Any) -> None: ...
+
+    def leave(self, follower: Any) -> None: ...
+
+
+def fed(world: World) -> World:
+    """A replica has come to its node."""
+    world.node.primary.shell = Shell()
+    world.client().raw("PSYNC", "?", "-1")
+    return world
+
+
+# ---------------------------------------------------------------------- the backlog
+
+
+def test_bytes_go_out_once_their_position_is_reached() -> None:
+    """Nothing is sent that the log has not kept."""
+    backlog = Backlog(100, 1000)
+    for position, data in ((1, b"one"), (2, b"two"), (2, b"more")):
+        backlog.append(data)
+        backlog.await_position(position)
+    assert (backlog.kept(0), backlog.read(100, 99)) == (False, b"")
+    assert (backlog.kept(1), backlog.read(100, 99), backlog.next_position()) == (True, b"one", 2)
+    assert (backlog.kept(2), backlog.read(101, 5), backlog.next_position()) == (True, b"netwo", None)
+
+
+def test_old_bytes_go_and_those_somebody_needs_stay() -> None:
+    """As many are kept as the size says, more where a replica is still to be sent them."""
+    backlog = Backlog(0, 100_000)
+    for at in range(10):
+        backlog.append(bytes([at]) * 65_536)
+    backlog.sendable = backlog.end
+    backlog.trim(needed=65_536)
+    assert (backlog.first, backlog.has(65_536), backlog.has(65_535)) == (65_536, True, False)
+    backlog.trim(needed=backlog.end)
+    assert backlog.end - backlog.first == 131_072
+    assert backlog.read(backlog.first, 2) == b"\x08\x08"
+    assert not backlog.has(backlog.end + 1)
+
+
+# ---------------------------------------------------------------------- histories
+
+
+@pytest.mark.parametrize(
+    ("replid", "offset", "follows"),
+    [("new", 1, True), ("new", 99, True), ("old", 51, True), ("old", 52, False), ("other", 1, False), ("", 1, False)],
+)
+def test_who_may_go_on_where_it_was(replid: str, offset: int, follows: bool) -> None:
+    """The same history, or the one before up to where both are the same."""
+    assert ReplicationState("new", 90, 0, "old", 51).follows(replid, offset) is follows
+
+
+def test_nobody_follows_where_there_is_no_history() -> None:
+    """Not even who names none."""
+    assert not ReplicationState().follows("", 1)
+
+
+# ---------------------------------------------------------------------- replicas
+
+
+def test_replicas_that_are_not_there_yet_do_not_count() -> None:
+    """Only those that follow have what was written, and only those heard of lately are good."""
+    followers = Followers()
+    for number, stage in enumerate(("wait_bgsave", "send_bulk", "online", "online")):
+        follower = followers.known(number, "ip")
+        follower.stage, follower.acked, follower.durable, follower.heard_at = stage, 100 * number, 50, 1000 * number
+    assert (followers.count(100), followers.count(300), followers.count(51, durable=True)) == (2, 1, 0)
+    followers.known(9, "ip").stage = "online"
+    assert followers.count(0) == 2
+    followers.drop(9)
+    assert (followers.good(12_999, 10), followers.good(13_000, 10)) == (2, 1)
+
+
+# ---------------------------------------------------------------------- units
+
+
+def test_a_unit_is_one_command_or_a_transaction() -> None:
+    """The database is selected where it changes, before the transaction as Redis does it."""
+    data, db = unit([(2, [b"SET", b"k", b"v"])], NO_DATABASE)
+    assert (data.count(b"SELECT"), data.count(b"MULTI"), db) == (1, 0, 2)
+    data, db = unit([(2, [b"DEL", b"k"]), (3, [b"DEL", b"k"]), (NO_DATABASE, [b"PING"])], 2)
+    words = [word for word in data.split(b"\r\n") if word.isupper()]
+    assert (words, db) == ([b"MULTI", b"DEL", b"SELECT", b"DEL", b"PING", b"EXEC"], 3)
+
+
+def test_every_transition_of_commands_is_told_or_meant_to_be_silent() -> None:
+    """One without words would end the first command that makes it, wherever a replica follows."""
+    of_snapshots = {op for op, applier in OPS.items() if applier.__module__ == snapshot_ops.__name__}
+    assert set(OPS) - of_snapshots == words.KNOWN | words.SILENT
+    assert not words.KNOWN & words.SILENT
+
+
+# ---------------------------------------------------------------------- the log
+
+
+def test_a_record_counts_the_bytes_that_tell_of_it() -> None:
+    """The log says how far the stream is, also of what has no record of its own; so does a snapshot."""
+    world = fed(World())
+    client, feed = world.client(), world.node.primary.feed
+    assert feed is not None
+    client.call("SELECT", 3)
+    client.call("PUBLISH", "c", "m")
+    assert rebuilding.from_log(world.log.replay()).history.offset < feed.offset
+    client.call("SET", "k", "v")
+    client.call("XADD", "s", "*", "f", "v")
+    for space in (rebuilding.from_log(world.log.replay()), world.node.keyspace):
+        assert (space.history.offset, space.history.db, space.history.replid) == (
+            feed.offset,
+            3,
+            world.node.primary.replid,
+        )
+    again = Keyspace()
+    for step in transitions(world.node.keyspace):
+        again.apply(step)
+    assert again.history == world.node.keyspace.history
+
+
+def test_nothing_is_counted_before_a_replica_comes() -> None:
+    """A server without replicas logs what it always did."""
+    world = World()
+    client = world.client()
+    client.call("SET", "k", "v")
+    client.call("PUBLISH", "c", "m")
+    assert [step[0] for record in world.log.payloads for step in codec.unpack(record)[1]] == ["set"]
+
+
+def test_who_tells_no_replicas_ends_the_history() -> None:
+    """A directory that ``file://`` writes to must not be gone on with as if nothing had changed."""
+    world = fed(World())
+    world.client().call("SET", "k", "v")
+    twin = World()
+    twin.node.recover(world.log.replay())
+    assert twin.node.keyspace.history.replid == ""
+    assert codec.unpack(twin.log.payloads[0])[1][0][0] == "hist"
+
+
+def test_a_start_takes_another_name_and_knows_the_old_one() -> None:
+    """What was sent and not kept is of the old name only."""
+    world = fed(World())
+    world.client().call("SET", "k", "v")
+    past = world.node.keyspace.history
+    twin = World()
+    twin.node.primary.shell = Shell()
+    twin.node.recover(world.log.replay(), tells_replicas=True)
+    twin.node.primary.resume(twin.clock.now())
+    now = twin.node.keyspace.history
+    assert now.replid != past.replid
+    assert (now.replid2, now.second, now.offset) == (past.replid, past.offset + 1, past.offset)
+    assert twin.client().raw("PSYNC", past.replid, past.offset + 1) == b"+CONTINUE %b\r\n" % now.replid.encode()
+    assert twin.client().raw("PSYNC", past.replid, past.offset + 2) == b""
+
+
+def test_a_full_disk_makes_no_copy_and_lets_go_on_who_can() -> None:
+    """A replica that needs a copy is told to ask again, and its connection is an ordinary client's."""
+    world = fed(World())
+    client, feed = world.client(), world.node.primary.feed
+    assert feed is not None
+    world.node.journal.suspend(Outage("no space is left"))
+    assert client.raw("PSYNC", "?", "-1").startswith(b"-NOMASTERLINK the disk")
+    assert not client.session.is_replica
+    assert client.raw("PSYNC", world.node.primary.replid, feed.offset + 1).startswith(b"+CONTINUE")
+
+
+def test_a_node_in_another_program_has_no_replicas() -> None:
+    """No replica could reach it."""
+    for asked in (["PSYNC", "?", "-1"], ["SYNC"], ["REPLCONF", "listening-port", "7"]):
+        assert World().client().raw(*asked).startswith(b"-ERR this server lives in another program")
+
+
+@pytest.mark.parametrize(
+    "said_words", [["REPLCONF", "capa"], ["REPLCONF", "what", "1"], ["REPLCONF", "listening-port", "x"]]
+)
+def test_what_a_replica_says_wrong(said_words: list[str]) -> None:
+    """An unknown option is an error, which replicas pass over."""
+    said = fed(World()).client().raw(*said_words)
+    assert said.startswith(b"-ERR ")
+    assert b"another program" not in said
+
+
+def test_what_a_replica_says_of_itself() -> None:
+    """All in one command too; getting is for primaries."""
+    client = fed(World()).client()
+    told = ["listening-port", "7", "ip-address", "there", "capa", "eof", "version", "8.0.0", "rdb-no-compress", "1"]
+    assert client.call("REPLCONF", *told) == decode(b"+OK\r\n")
+    assert client.raw("REPLCONF", "GETACK", "*") == b""
+    assert client.raw("REPLCONF", "ACK", "12") == b""
+    known = client.world.node.primary.followers.get(client.session.id)
+    assert known is not None
+    assert (known.port, known.ip, known.stage) == (7, "there", None)
+
+
+def test_silent_replicas_are_named_and_pings_are_counted() -> None:
+    """A PING every period, in the log's count; who is silent for the timeout is to be cut."""
+    world = fed(World({"repl-timeout": "15"}))
+    primary = world.node.primary
+    follower = next(iter(primary.followers))
+    primary.go_online(follower)
+    feed = primary.feed
+    assert feed is not None
+    before = feed.offset
+    world.clock.advance(10_000)
+    assert primary.tick(world.clock.now()) == []
+    assert feed.offset == before + len(b"*1\r\n$4\r\nPING\r\n") == world.node.keyspace.history.offset
+    world.clock.advance(6_000)
+    assert primary.tick(world.clock.now()) == [follower]
