@@ -180,10 +180,11 @@ def test_what_was_trimmed_too_early_is_found(client: redis.Redis, look: Look[Any
 
 
 def test_an_unknown_lag_is_said_with_its_repair(client: redis.Redis, look: Look[Any], case: Case) -> None:
-    """The command that repairs it is among the raw ones, and the warning about it in the sentence."""
+    """By our line, which looks first; the command is among the raw ones, with the warning about it beside."""
     client.xgroup_setid(KEY, NAME, "5-0")
     found = only(look(lambda line: read_case(line, KEY, NAME)), "lag-unknown")
     assert found.raw == (("XGROUP", "SETID", KEY, NAME, "5-0", "ENTRIESREAD", "5"),)
+    assert found.remedy == ("millstream", "group", "rewind", KEY, NAME, "--to", "+0")
     assert "delivered again" in str(found.evidence["note"])
 
 

@@ -190,7 +190,7 @@ def _rewound_back(stream: str, group: GroupStatus, here: Ahead, there: Ahead, fl
     """
     commands = (_set(stream, group.name, here.id, group.entries_read),)
     if here.id == there.id:  # the same line again would count again, and take nothing back
-        return Undo(commands=commands, note="The group's place is as it was; the raw commands take the count back.")
+        return Undo(commands=commands, note="The group's place is as it was: nothing is to be undone.")
     back = order(there.id) < order(here.id)
     words = ("millstream", "group", "rewind", stream, group.name, "--to", here.id, *flag)
     return Undo(words, commands, note="What is delivered meanwhile stays delivered." if back else "")
