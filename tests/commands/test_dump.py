@@ -8,8 +8,11 @@ import pytest
 from redis.exceptions import ResponseError
 
 from millstream.engine.keyspace import Value
-from millstream.engine.serialization import dump, plain, rdb, rdb_bulk
+from millstream.engine.serialization import dump, plain
 from millstream.engine.serialization.plain import MalformedError
+from millstream.engine.serialization.rdb import bulk as rdb_bulk
+from millstream.engine.serialization.rdb import payload as rdb
+from millstream.engine.streams.listpack import back
 from millstream.engine.streams.nodes import encode_entry
 from millstream.engine.streams.stream import Stream
 from millstream.replies import Error, Simple
@@ -415,9 +418,7 @@ def test_values_of_every_length_come_over(world: World, length: int) -> None:
         head = bytes([0x80 | length])
     else:
         head = (0xE000 | length).to_bytes(2, "big") if length < 4096 else b"\xf0" + length.to_bytes(4, "little")
-    size = len(head) + length
-    behind = 1 + sum(size >= bound for bound in (128, 16383, 2097151))
-    value = head + b"v" * length + b"\x01" * behind
+    value = head + b"v" * length + back(len(head) + length)
     packed = number(1) + number(0) + number(1) + text(b"f") + number(0)
     packed += number(2) + number(0) + number(0) + value + number(4)
     listpack = (len(packed) + 7).to_bytes(4, "little") + b"\x00\x00" + packed + b"\xff"

@@ -10,8 +10,9 @@ import pytest
 
 from engine.dump_twins import compressed_told, listpacks_told, records_told, some_node, whole_and_damaged
 from engine.twins import native
-from millstream.engine.serialization import plain, rdb_bulk
+from millstream.engine.serialization import plain
 from millstream.engine.serialization.plain import MalformedError
+from millstream.engine.serialization.rdb import bulk as rdb_bulk
 from support import campaign
 
 
@@ -65,8 +66,8 @@ def test_numbers_of_a_node_are_written_in_the_one_way() -> None:
     key = (1).to_bytes(8, "big") + (1).to_bytes(8, "big")
 
     def node(live: bytes) -> bytes:
-        head = bytes([0x80 | len(live)]) + live + b"\x01"
-        body = head + b"\x00\x01" + b"\x01\x01\x81f\x01\x00\x01" + b"\x02\x01\x00\x01\x00\x01\x81v\x01\x04\x01"
+        head = bytes([0x80 | len(live)]) + live + bytes([len(live) + 1])
+        body = head + b"\x00\x01" + b"\x01\x01\x81f\x02\x00\x01" + b"\x02\x01\x00\x01\x00\x01\x81v\x02\x04\x01"
         return (len(body) + 7).to_bytes(4, "little") + b"\0\0" + body + b"\xff"
 
     assert listpacks_told([(key, node(b"1"))])[0] == 1

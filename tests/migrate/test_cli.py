@@ -146,3 +146,20 @@ def test_other_databases_are_named(filled: ServerProcess, tmp_path: Path) -> Non
     assert "Not looked at: databases 2 (2 keys) of the source. --db N" in result.stderr
     assert "Not looked at" not in typed("import", filled.url, "--db", "2", "--to", home).stderr
     assert "Not looked at" not in typed("export", home, str(tmp_path / "out.resp")).stderr
+
+
+@pytest.mark.parametrize("way", ["dump", "commands"])
+def test_a_last_id_behind_a_deleted_one(filled: ServerProcess, way: str) -> None:
+    """Redis 7.0 lets XSETID put it there, and no server after it; the stream comes over all the same."""
+    with filled.client() as client:
+        for at in (3, 5):
+            client.xadd("back", {"f": "v"}, id=f"{at}-1")
+        client.xgroup_create("back", "g", "0")
+        client.xreadgroup("g", "c", {"back": ">"})
+        client.xdel("back", "5-1")
+        client.execute_command("XSETID", "back", "4-0")
+    with sync_client("memory://back") as client:
+        result = typed("import", filled.url, "--to", "memory://back", "--way", way, "--replace")
+        assert result.exit_code == 0, result.output
+        assert client.xadd("back", {"f": "v"}, id="4-1") == b"4-1"
+        assert client.xpending("back", "g")["pending"] == 2

@@ -54,7 +54,7 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     "maintenance": frozenset(
         {"engine", "node", "persistence", "client"}
     ),  # reads a log; asks a server for its settings
-    "migrate": frozenset({"client"}),
+    "migrate": frozenset({"client", "engine"}),  # of the engine RDB files and payloads, which it reads and writes
     "demo": frozenset({"client", "worker", "spark"}),
     "cli": frozenset(),  # by subcommand, below
     "compat": frozenset({"client", "worker"}),  # other libraries' names on the worker

@@ -32,8 +32,8 @@ PyObject *pack_records(PyObject *self, PyObject *args);
 PyObject *read_entries(PyObject *self, PyObject *args);
 PyObject *read_records(PyObject *self, PyObject *args);
 
-/* rdb.c: doubles of rdb_bulk.py */
-PyObject *crc64(PyObject *self, PyObject *data);
+/* rdb.c: doubles of rdb/bulk.py */
+PyObject *crc64(PyObject *self, PyObject *args);
 PyObject *decompress(PyObject *self, PyObject *args);
 PyObject *read_listpacks(PyObject *self, PyObject *nodes);
 PyObject *read_pending(PyObject *self, PyObject *args);

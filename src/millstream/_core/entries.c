@@ -456,15 +456,12 @@ static PyObject *drop_emptied(EntryStore *store, PyObject *number)
     Py_RETURN_NONE;
 }
 
-static PyObject *reach_back(EntryStore *store, PyObject *number)
+int store_reach_back(EntryStore *store, Id last)
 {
-    Id last;
-    if (id_from_int(number, &last) < 0)
-        return NULL;
     Py_ssize_t index = store_index(store, last);
     Node *node = index < 0 ? NULL : STORE_NODE(store, index), *twin = node;
     if (node != NULL && node->last > last && (twin = node_reach_back(node, last)) == NULL)
-        return NULL;
+        return -1;
     while (store->count > index + 1)
         store_drop(store, store->count - 1);
     if (twin != node) {
@@ -472,6 +469,14 @@ static PyObject *reach_back(EntryStore *store, PyObject *number)
         node_free(node);
     }
     store->version++;
+    return 0;
+}
+
+static PyObject *reach_back(EntryStore *store, PyObject *number)
+{
+    Id last;
+    if (id_from_int(number, &last) < 0 || store_reach_back(store, last) < 0)
+        return NULL;
     Py_RETURN_NONE;
 }
 

@@ -90,6 +90,7 @@ int walk_next(Walk *walk, Entry *entry);
 void walk_end(Walk *walk);
 /* Add a tombstone too; words and failure as for store_append */
 int store_put(EntryStore *store, Id id, const View *words, Py_ssize_t count, int fresh, int dead);
+int store_reach_back(EntryStore *store, Id last);                      /* room above last, for entries to come */
 Py_ssize_t store_index(EntryStore *store, Id id);                      /* of the last node that begins at or below id; -1 */
 
 extern PyTypeObject NodeType, NodesType, RowsType;

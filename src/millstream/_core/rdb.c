@@ -1,4 +1,4 @@
-/* What takes time in a payload of Redis's: millstream/engine/serialization/rdb_bulk.py, whose texts hold here.
+/* What takes time in a payload of Redis's: millstream/engine/serialization/rdb/bulk.py, whose texts hold here.
  *
  * Invariants: that of dumps.h. What is made of bytes that are then refused is dropped, or (a group) of no use to the
  * caller, who drops it.
@@ -40,15 +40,17 @@ static void make_crc_tables(void)
         }
 }
 
-PyObject *crc64(PyObject *Py_UNUSED(self), PyObject *object)
+/* crc64(data, crc=0): an unsigned number of 64 bits, whatever else an int is cut to */
+PyObject *crc64(PyObject *Py_UNUSED(self), PyObject *args)
 {
     Py_buffer data;
-    if (PyObject_GetBuffer(object, &data, PyBUF_SIMPLE) < 0)
+    unsigned long long before = 0;
+    if (!PyArg_ParseTuple(args, "y*|K", &data, &before))
         return NULL;
     if (crc_tables[0][1] == 0)
         make_crc_tables();
     const char *at = data.buf, *end = at + data.len;
-    uint64_t crc = 0;
+    uint64_t crc = before;
     for (; end - at >= 8; at += 8) {
         uint64_t mixed = crc ^ get_little(at, 8);
         crc = 0;
@@ -145,10 +147,12 @@ static int take_element(Source *source, View *word, int64_t *number)
         *word = (View){source->at, (Py_ssize_t)value};
         source->at += value;
     }
-    int64_t back = listpack_back(source->at - start);
+    int64_t size = source->at - start, back = listpack_back(size);
     if (LEFT(source) < (uint64_t)back)
         return malformed("a node cut short");
-    source->at += back;
+    for (int64_t i = back - 1; i >= 0; i--) /* seven bits a byte, the highest first, all but the first with the high bit */
+        if ((unsigned char)*source->at++ != ((size >> 7 * i & 127) | (i < back - 1 ? 128 : 0)))
+            return malformed("a listpack that cannot be walked backwards");
     return !is_string;
 }
 
@@ -212,6 +216,14 @@ typedef struct {
     Words names, words;
 } Reading;
 
+/* For an entry below tombstones, which Redis up to 7.0 adds where XSETID put the last id back behind them */
+static int make_room(EntryStore *store, Id id)
+{
+    if (store->count == 0 || id <= store_last_live(store) || id <= STORE_NODE(store, store->count - 1)->first)
+        return malformed("entries out of order");
+    return store_reach_back(store, id - 1);
+}
+
 /* An entry of a node, added to the store; whether it is dead */
 static int take_entry(Source *source, Reading *reading, Id master, int64_t names, int is_first)
 {
@@ -224,12 +236,14 @@ static int take_entry(Source *source, Reading *reading, Id master, int64_t names
         return -1;
     if (take_integer(source, &size) < 0) /* how many elements the entry took, for walking backwards */
         return -1;
+    if (size != (flags & 2 ? count + 3 : 2 * count + 4))
+        return malformed("a node that cannot be walked backwards");
     if (count == 0)
         return malformed("an entry without its fields");
     EntryStore *store = reading->store;
     Id last = store->count ? STORE_NODE(store, store->count - 1)->last : 0;
-    if (flags & 1 && !is_first ? id < last : id <= last)
-        return malformed("entries out of order");
+    if ((flags & 1 && !is_first ? id < last : id <= last) && make_room(store, id) < 0)
+        return -1;
     if (store_put(store, id, reading->words.words, 2 * (Py_ssize_t)count, is_first, (int)(flags & 1)) < 0)
         return -1;
     return (int)(flags & 1);

@@ -1,4 +1,4 @@
-"""``millstream import`` and ``millstream export``: streams moved in and out, compared with their source."""
+"""``millstream import`` and ``millstream export``: streams moved in and out, compared with their source; RDB files."""
 
 import sys
 from collections.abc import Callable
@@ -23,7 +23,8 @@ Command = TypeVar("Command", bound=Callable[..., Any])
 EPILOG = """\
 Stop who writes and reads first: a stream that changes meanwhile is noticed and copied again, up to three times; one
 that keeps changing is reported and not copied. Run the same command again after an interruption: streams that are there
-and equal count as copied. Keys of other types are counted and stay. docs/moving.md lists what cannot be carried.
+and equal count as copied. Keys of other types are counted and stay, but are carried from and to RDB files.
+docs/moving.md lists what cannot be carried.
 
 Exit code: 0 if the target has all streams, 1 if one is missing, behind or different, if no stream matches a PATTERN, or
 if it could not be done, 2 if the command line is invalid, 3 if a server cannot be reached, 5 if one refuses, 130 after
@@ -71,14 +72,16 @@ def import_(source: str, target: str, db: int | None, form: str, **choices: Any)
     """Copy streams from SOURCE to a store of ours or to any server.
 
     SOURCE is the URL of a server (redis://, rediss://, unix://, context:NAME), of a data directory (file:///DIR), or a
-    file that `millstream export` wrote. It is only read. Entries, ids, counters, groups, consumers and pending entries
-    are copied, each stream under a temporary name that is renamed when both sides have been read again and are alike.
+    file: an RDB file of Redis or Valkey, or what `millstream export` wrote. It is only read. Entries, ids, counters,
+    groups, consumers and pending entries are copied, each stream under a temporary name that is renamed when both sides
+    have been read again and are alike.
 
     \b
     Examples:
       millstream import redis://old:6379/0 --to file:///var/lib/millstream
       millstream import redis://old --to redis://127.0.0.1:6380 --stream 'orders:*' --stream audit
       millstream import streams.resp.gz --to redis://127.0.0.1:6380
+      millstream import /var/lib/redis/dump.rdb --db 0 --to redis://127.0.0.1:6380
     """
     output = Output(form)
     with exits("millstream import"):
@@ -94,7 +97,7 @@ def import_(source: str, target: str, db: int | None, form: str, **choices: Any)
 @click.option(
     "--for",
     "version",
-    type=click.Choice(["6.2", "7.0", "8.8"]),
+    type=click.Choice(["6.2", "7.0", "7.2", "8.8"]),
     default="7.0",
     show_default=True,
     help="The oldest Redis that is to read the file; a live server is asked.",
@@ -106,13 +109,15 @@ def export(source: str, target: str, text: bool, version: str, db: int | None, f
     SOURCE is a URL: redis://, rediss://, unix://, or file:///DIR for a data directory. TARGET is the URL of a server
     that speaks Redis Streams (6.2 or newer), or a file: plain commands for `redis-cli --pipe`, or with --text one
     command a line as redis-cli reads it. A file whose name ends in .gz is compressed. Its last command is a PING that
-    says how many there are, so that `millstream import` refuses a file of which something is missing.
+    says how many there are, so that `millstream import` refuses a file of which something is missing. A file whose name
+    ends in .rdb is an RDB file: redis-server starts from it (--dbfilename), with the keys of all types.
 
     \b
     Examples:
       millstream export file:///var/lib/millstream redis://new:6379/0
       millstream export redis://127.0.0.1:6380 streams.resp.gz       then: zcat streams.resp.gz | redis-cli --pipe
       millstream export redis://127.0.0.1:6380 orders.txt --text --stream orders
+      millstream export file:///var/lib/millstream dump.rdb --for 7.2
     """
     output = Output(form)
     with exits("millstream export"):
@@ -148,9 +153,15 @@ def _between(
     """From a server or a file to a server."""
     from millstream.migrate.command_file import load  # noqa: PLC0415 - help does not wait for redis-py
     from millstream.migrate.connection import Link, same_place  # noqa: PLC0415 - as above
+    from millstream.migrate.rdb_file import import_rdb, rdb_path  # noqa: PLC0415 - as above
     from millstream.migrate.run import move  # noqa: PLC0415 - as above
 
+    path = rdb_path(source)
     with ExitStack() as stack:
+        if path is not None:
+            there = stack.enter_context(Link(target))
+            with output.progress(NAMES, unit="entries") as tell:
+                return import_rdb(path, db or 0, there, choices, tell)
         if "://" in source:
             link = stack.enter_context(_opened(source, db))
         else:
@@ -179,9 +190,15 @@ def _file(
 ) -> "MigrationReport":
     """From a server to a file."""
     from millstream.migrate.capabilities import VERSIONS  # noqa: PLC0415 - help does not wait for redis-py
+    from millstream.migrate.rdb_file import FORMATS, export_rdb  # noqa: PLC0415 - as above
     from millstream.migrate.run import to_file  # noqa: PLC0415 - as above
 
+    is_rdb = target.endswith(".rdb")
+    if is_rdb and (text or version not in FORMATS):
+        raise UsageError(f"an RDB file is no text, and Redis {min(FORMATS)} is the oldest that reads it")
     with _opened(source, db) as link, output.progress(NAMES, unit="entries") as tell:
+        if is_rdb:
+            return export_rdb(link, Path(target), version, choices, tell)
         return to_file(link, Path(target), "text" if text else "resp", VERSIONS[version], choices, tell)
 
 
@@ -218,6 +235,26 @@ def _show(output: Output, report: "MigrationReport") -> None:
         output.say(sentence)
 
 
+# Keys that are named of each kind that is left out
+_NAMES = 20
+
+
+def _keys_of_files(report: "MigrationReport") -> list[str]:
+    """What became of keys that are no streams, from and to RDB files."""
+    said = []
+    if report.carried:
+        kinds = ", ".join(f"{count} {kind}" for kind, count in sorted(report.carried.items()))
+        said.append(f"Copied beside the streams: {kinds}.")
+    said += [f"Not copied: {repr(key)[1:]}: {reason}." for key, reason in report.left]
+    for what in sorted({what for what, _ in report.not_held}):
+        keys = [key for each, key in report.not_held if each == what]
+        names = [repr(key)[1:] for key in keys if key is not None]
+        more = ", ..." if len(names) > _NAMES else ""
+        shown = f" ({', '.join(names[:_NAMES])}{more})" if names else ""
+        said.append(f"Left out, since it is not held here: {len(keys)} {what}{shown}.")
+    return said
+
+
 def _sentences(report: "MigrationReport") -> list[str]:
     """What concerns all streams."""
     said = []
@@ -228,6 +265,7 @@ def _sentences(report: "MigrationReport") -> list[str]:
     if report.others:
         kinds = ", ".join(f"{count} {kind}" for kind, count in sorted(report.others.items()))
         said.append(f"Not copied, since they are no streams: {kinds}.")
+    said += _keys_of_files(report)
     if report.elsewhere:
         places = ", ".join(f"{number} ({count:,} keys)" for number, count in sorted(report.elsewhere.items()))
         said.append(f"Not looked at: databases {places} of the source. --db N copies one, to the database of --to.")

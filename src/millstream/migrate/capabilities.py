@@ -28,6 +28,7 @@ class TargetFeatures:
 VERSIONS = {
     "6.2": TargetFeatures(counters=False, entries_read=False, release=False, idempotence=False),
     "7.0": TargetFeatures(release=False, idempotence=False),
+    "7.2": TargetFeatures(release=False, idempotence=False),
     "8.8": TargetFeatures(),
 }
 

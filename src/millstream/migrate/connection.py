@@ -59,6 +59,7 @@ class Link:
 
     Attributes:
         database: number of the database.
+        is_own: it is a store in this process, where nobody else waits for an answer.
 
     Raises:
         LinkError: it cannot be reached, or does not let us in.
@@ -68,6 +69,7 @@ class Link:
 
     def __init__(self, url: str, *, db: int | None = None) -> None:
         self.name = without_password(url)
+        self.is_own = url.startswith(("memory://", "file://"))
         self._client = sync_client(url, protocol=2, socket_timeout=TIMEOUT, socket_connect_timeout=CONNECT_TIMEOUT)
         try:
             self._connection = self._client.connection_pool.get_connection()

@@ -41,6 +41,9 @@ TEMPORARY = b"millstream:moving:"
 DUMP_BYTES = 8 << 20
 """Streams above this size (by MEMORY USAGE) are copied by commands: RESTORE stops its server while it works."""
 
+OWN_DUMP_BYTES = 400 << 20
+"""The same between two stores of this process: one command carries no more than 512 MiB."""
+
 ATTEMPTS = 3
 """Times a stream that changes is copied anew."""
 
@@ -204,7 +207,8 @@ class Copier:
 
     def _fits(self, key: bytes) -> bool:
         size = self.source.ask([("MEMORY", "USAGE", key)])[0]
-        return isinstance(size, int) and size <= DUMP_BYTES
+        most = OWN_DUMP_BYTES if self.source.is_own and self.target.is_own else DUMP_BYTES
+        return isinstance(size, int) and size <= most
 
     # ------------------------------------------------------------------ commands
 

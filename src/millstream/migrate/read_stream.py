@@ -100,7 +100,8 @@ class Overview:
     Attributes:
         length: entries.
         last_id: generated last.
-        max_deleted: the largest id ever deleted; None where the server does not say (before Redis 7.0).
+        max_deleted: the largest id ever deleted; None where the server does not say (before Redis 7.0). Redis 7.0 lets
+            XSETID put the last id back behind it, newer servers do not: then it counts as the last id.
         entries_added: ever; None as above.
         settings: seconds and number of messages that are remembered for idempotent adding; None where unknown.
         messages: ever remembered; None as above.
@@ -142,11 +143,14 @@ def overview_command(key: bytes) -> Command:
 def parse_overview(reply: Reply) -> Overview:
     """The overview in the reply to :func:`overview_command`."""
     found = _named(reply)
+    deleted = found.get(b"max-deleted-entry-id")
+    if deleted is not None:
+        deleted = min(deleted, found[b"last-generated-id"], key=as_id)
     settings = (found[b"idmp-duration"], found[b"idmp-maxsize"]) if b"idmp-duration" in found else None
     return Overview(
         found[b"length"],
         found[b"last-generated-id"],
-        found.get(b"max-deleted-entry-id"),
+        deleted,
         found.get(b"entries-added"),
         settings,
         found.get(b"iids-added"),

@@ -84,6 +84,10 @@ class MigrationReport:
     Attributes:
         streams: by key.
         others: keys of other types at the source, by type: not copied.
+        other_keys: their names.
+        carried: keys of other types that are at the target, by type: to and from RDB files.
+        left: keys of other types that should be there too, and why they are not.
+        not_held: what an RDB file holds and we do not: its kind, and the key, if it belongs to one.
         elsewhere: keys in other databases of the source, by database: not looked at.
         leftovers: temporary keys at the target of a run that was killed, for streams that are not in this one.
         unmatched: patterns that no stream matches, unless that is allowed.
@@ -93,6 +97,10 @@ class MigrationReport:
 
     streams: list[StreamOutcome] = field(default_factory=list)
     others: dict[str, int] = field(default_factory=dict)
+    other_keys: list[bytes] = field(default_factory=list)
+    carried: dict[str, int] = field(default_factory=dict)
+    left: list[tuple[bytes, str]] = field(default_factory=list)
+    not_held: list[tuple[str, bytes | None]] = field(default_factory=list)
     elsewhere: dict[int, int] = field(default_factory=dict)
     leftovers: list[bytes] = field(default_factory=list)
     unmatched: list[str] = field(default_factory=list)
@@ -102,7 +110,7 @@ class MigrationReport:
     @property
     def ok(self) -> bool:
         """The target has all of all."""
-        return not self.unmatched and all(outcome.ok for outcome in self.streams)
+        return not self.unmatched and not self.left and all(outcome.ok for outcome in self.streams)
 
 
 def find_streams(link: Link, choices: MigrationOptions) -> tuple[list[bytes], MigrationReport]:
@@ -130,7 +138,7 @@ def find_streams(link: Link, choices: MigrationOptions) -> tuple[list[bytes], Mi
                     kinds[name] += 1
         if not matched and choices.patterns and not choices.allow_none:
             report.unmatched.append(pattern)
-    report.others = dict(kinds)
+    report.others, report.other_keys = dict(kinds), sorted(others)
     report.elsewhere = _elsewhere(link)
     return sorted(keys), report
 

@@ -1,6 +1,6 @@
 """DUMP and RESTORE: a key's value as bytes that can be kept elsewhere, and back.
 
-What is dumped is in our own form; RESTORE takes it, and what DUMP of Redis makes of strings and streams. The other way
+What is dumped is in our own form; RESTORE takes it, and what DUMP of Redis and Valkey makes. The other way
 round does not work: Redis cannot read ours, and refuses it by its checksum.
 
 A payload is logged in our own form, so recovery never needs the reader of Redis's format, nor its limits. Loading is
@@ -18,8 +18,8 @@ from millstream.commands.keyspace.expiry import delete_key
 from millstream.commands.table.args import LLONG_MAX, SYNTAX, integer, keyword
 from millstream.commands.table.table import command
 from millstream.engine.serialization import dump as dumping
-from millstream.engine.serialization import rdb
 from millstream.engine.serialization.plain import MalformedError
+from millstream.engine.serialization.rdb import payload as redis_payload
 from millstream.errors import CommandError
 from millstream.replies import OK, Reply
 
@@ -97,12 +97,12 @@ def _in_our_form(ctx: Context, payload: bytes) -> bytes:
         MalformedError: it is Redis's, and damaged.
     """
     is_ours = dumping.is_ours(payload)
-    if not (dumping if is_ours else rdb).is_whole(payload):
+    if not (dumping if is_ours else redis_payload).is_whole(payload):
         raise CommandError(BAD_PAYLOAD)
     if is_ours:
         return payload
     config = ctx.host.config
-    return dumping.dump(rdb.load(payload, config.idmp_duration, config.idmp_maxsize))
+    return dumping.dump(redis_payload.load(payload, config.idmp_duration, config.idmp_maxsize))
 
 
 @command(
@@ -116,7 +116,7 @@ def _in_our_form(ctx: Context, payload: bytes) -> bytes:
     "[FREQ frequency:integer]@5.0.0",
     summary="Makes a key from what DUMP answered.",
     acl="dangerous",
-    limited="payloads of strings and streams",
+    limited="payloads of strings, lists, sets, hashes, sorted sets and streams",
     differs="dumps",
 )
 def restore(ctx: Context, argv: list[bytes]) -> Reply:

@@ -4,8 +4,8 @@
   they lie in memory.
 * ``dump``, ``dump_ops`` and ``plain``: one value as what DUMP answers and RESTORE takes. It comes from a client, so
   nothing in it is believed.
-* ``rdb``: what DUMP of Redis answers, read only, turned into the plain form of ``dump`` so that one place does the
-  checking.
+* ``rdb``: Redis's own form, of one value and of a whole file, read and written. What is read goes through the checks of
+  ``dump``.
 
 A value gets a new attribute that must survive: first ``snapshot`` (a new transition, or a new argument with a default),
 then ``dump`` (a new version of the payload), then the tests that compare the content before and after.

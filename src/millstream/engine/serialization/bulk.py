@@ -39,11 +39,11 @@ def py_read_entries(data: bytes, at: int) -> tuple[EntryStore, int]:
     count, at = plain.take_list(data, at)
     for _ in range(count):
         entries, at = plain.take(data, at, _NODE_DEPTH)
-        last = add_node(store, entries, last)
+        last = _add_node(store, entries, last)
     return store, at
 
 
-def add_node(store: EntryStore, entries: object, last: int) -> int:
+def _add_node(store: EntryStore, entries: object, last: int) -> int:
     """Add a node of entries, each as XADD adds it, so that sizes are computed and not believed.
 
     Args:

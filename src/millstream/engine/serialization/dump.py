@@ -3,7 +3,7 @@
 PURE. A payload is a type byte, the value in the plain form of :mod:`~millstream.engine.serialization.plain`, a version,
 and a checksum over all of it. The bytes come from a client, so nothing in them is believed: every rule that the
 engine keeps by construction is checked here, entries are encoded anew rather than copied, and nothing is revived as an
-object. Payloads of Redis itself are read by :mod:`millstream.engine.serialization.rdb`.
+object. Payloads of Redis itself are read by :mod:`millstream.engine.serialization.rdb.payload`.
 
 A stream's plain form, all in order::
 

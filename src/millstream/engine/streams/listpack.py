@@ -1,8 +1,8 @@
-"""Sizes, in bytes, that a listpack of Redis would have.
+"""Listpacks of Redis: the sizes, in bytes, that they would have, and their bytes.
 
-A stream's nodes close when their listpack is full, and trimming with ``~`` removes whole nodes, so the sizes show. Only
-the arithmetic is here; no listpack is ever built. A node that closed one entry earlier or later than Redis's would make
-``XTRIM ~`` reply another number.
+A stream's nodes close when their listpack is full, and trimming with ``~`` removes whole nodes, so the sizes show. A
+node that closed one entry earlier or later than Redis's would make ``XTRIM ~`` reply another number. The bytes are only
+made for a Redis that is to read them.
 
 Source: the listpack format's description (one length-prefixed, back-length-suffixed element after another; integers in
 1 to 9 bytes), https://github.com/antirez/listpack/blob/master/listpack.md.
@@ -82,3 +82,54 @@ def strings(items: list[bytes], size: int) -> int:
 def is_integer(data: bytes) -> bool:
     """Whether a string is the one canonical way to write a number of 64 bits."""
     return len(data) <= 20 and _canonical(data) is not None
+
+
+# ---------------------------------------------------------------------- the bytes
+
+# First byte and size of the encodings of integers above 13 bits
+_WIDE = ((1 << 15, 0xF1, 2), (1 << 23, 0xF2, 3), (1 << 31, 0xF3, 4), (1 << 63, 0xF4, 8))
+
+
+def integer_element(value: int) -> bytes:
+    """An integer of 64 bits as an element, its size behind it."""
+    if 0 <= value <= 127:
+        return bytes((value, 1))
+    if -4096 <= value <= 4095:
+        return (0xC000 | value & 0x1FFF).to_bytes(2, "big") + b"\x02"
+    first, size = next((first, size) for bound, first, size in _WIDE if -bound <= value < bound)
+    return bytes([first]) + value.to_bytes(size, "little", signed=True) + bytes([size + 1])
+
+
+def _element(data: bytes) -> bytes:
+    """A string as an element, or the integer that it reads as."""
+    length = len(data)
+    if length <= 20:
+        value = _canonical(data)
+        if value is not None:
+            return integer_element(value)
+    if length < 64:
+        return b"%c%b%c" % (0x80 | length, data, length + 1)
+    head = (0xE000 | length).to_bytes(2, "big") if length < 4096 else b"\xf0" + length.to_bytes(4, "little")
+    return head + data + back(len(head) + length)
+
+
+def back(size: int) -> bytes:
+    """The size of an element behind it: seven bits a byte, the highest first, all but the first with the high bit."""
+    if size <= 127:
+        return bytes((size,))
+    count = back_length(size)
+    return bytes(size >> 7 * at & 127 | (128 if at < count - 1 else 0) for at in range(count - 1, -1, -1))
+
+
+_cached_element = lru_cache(maxsize=8192)(_element)
+
+
+def element(data: bytes) -> bytes:
+    """A string as an element, or the integer that it reads as, its size behind it."""
+    return _element(data) if len(data) > 20 else _cached_element(data)
+
+
+def pack(elements: list[bytes]) -> bytes:
+    """A listpack of elements."""
+    body = b"".join(elements)
+    return (len(body) + EMPTY).to_bytes(4, "little") + min(len(elements), 0xFFFF).to_bytes(2, "little") + body + b"\xff"

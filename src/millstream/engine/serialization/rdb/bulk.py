@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING
 
 from millstream import core
 from millstream.engine.ids import MAX64
-from millstream.engine.serialization.bulk import add_node
 from millstream.engine.serialization.plain import OLDEST, MalformedError, number
+from millstream.engine.serialization.rdb.source import Payload
 from millstream.engine.streams.entries import EntryStore
 from millstream.engine.streams.group import Group
-from millstream.engine.streams.listpack import back_length, is_integer
+from millstream.engine.streams.listpack import back, is_integer
 from millstream.engine.streams.pending import MAX_DELIVERIES, Consumer
 
 # The polynomial of Redis's checksum, bits reversed
@@ -26,68 +26,6 @@ _LARGEST = 512 * 1024 * 1024
 _LLONG_MAX = 2**63 - 1
 # An id, a time, a count
 _RECORD = 32
-
-
-class Payload:
-    """Bytes read from front to end.
-
-    Attributes:
-        data: all bytes.
-        at: where the next ones begin.
-    """
-
-    def __init__(self, data: bytes, at: int = 0) -> None:
-        self.data = data
-        self.at = at
-
-    def take(self, size: int) -> bytes:
-        """So many bytes."""
-        start = self.at
-        self.at += size
-        if size < 0 or self.at > len(self.data):
-            raise MalformedError("cut short")
-        return self.data[start : self.at]
-
-    def byte(self) -> int:
-        """One byte."""
-        return self.take(1)[0]
-
-    def little(self, size: int, *, signed: bool = False) -> int:
-        """A number, lowest byte first."""
-        return int.from_bytes(self.take(size), "little", signed=signed)
-
-    def size(self) -> int:
-        """A size: 6, 14, 32 or 64 bits, by its first two bits."""
-        size, is_special = self.size_or_special()
-        if is_special:
-            raise MalformedError("a size expected")
-        return size
-
-    def size_or_special(self) -> tuple[int, bool]:
-        """A size, or the number of a special encoding."""
-        first = self.byte()
-        kind = first >> 6
-        if kind == 0:
-            return first & 63, False
-        if kind == 1:
-            return (first & 63) << 8 | self.byte(), False
-        if kind == 3:
-            return first & 63, True
-        if first == 0x80:
-            return int.from_bytes(self.take(4), "big"), False
-        if first == 0x81:
-            return int.from_bytes(self.take(8), "big"), False
-        raise MalformedError("an unknown size")
-
-    def entry_id(self) -> int:
-        """An id as two sizes, as it stands in counters."""
-        ms = self.size()
-        return ms << 64 | self.size()
-
-    def end(self) -> None:
-        """Nothing may be left over."""
-        if self.at != len(self.data):
-            raise MalformedError("bytes left over")
 
 
 # ---------------------------------------------------------------------- checksum, compression
@@ -105,9 +43,9 @@ def _crc_table() -> tuple[int, ...]:
     return tuple(table)
 
 
-def py_crc64(data: bytes | memoryview) -> int:
-    """Redis's CRC-64 (Jones)."""
-    table, crc = _crc_table(), 0
+def py_crc64(data: bytes | memoryview, crc: int = 0) -> int:
+    """Redis's CRC-64 (Jones), going on from that of the bytes before."""
+    table = _crc_table()
     for byte in data:
         crc = table[(crc ^ byte) & 255] ^ crc >> 8
     return crc
@@ -158,16 +96,22 @@ def py_read_listpacks(nodes: list[tuple[bytes, bytes]]) -> EntryStore:
     Raises:
         MalformedError: they are damaged, or no stream can have them.
     """
-    store, last = EntryStore(), 0
+    store, last, newest = EntryStore(), 0, 0
     for key, packed in nodes:
-        entries = _node(key, packed)
-        if entries:
-            last = add_node(store, entries, last)
+        for at, (entry_id, is_dead, fields) in enumerate(_node(key, packed)):
+            # A tombstone may share its id with what lies before it in its node, see PyEntryStore.reach_back
+            if entry_id <= last and not (is_dead and at and entry_id == last):
+                # Redis up to 7.0 adds below tombstones, where XSETID put the last id back behind them
+                if entry_id <= max(store.last_live_id, newest):
+                    raise MalformedError("entries out of order")
+                store.reach_back(entry_id - 1)
+            store.append(entry_id, fields, fresh=at == 0, dead=is_dead)
+            last, newest = entry_id, newest if at else entry_id
     return store
 
 
-def _node(key: bytes, packed: bytes) -> list[list[int | bool | bytes]]:
-    """The entries of one node, dead ones too, in plain form.
+def _node(key: bytes, packed: bytes) -> list[tuple[int, bool, list[bytes]]]:
+    """The entries of one node, dead ones too: id, whether it is dead, fields.
 
     A node's head holds the counters and the fields of its first entry; entries with the same fields (flag 2) have
     values only. Ids are differences to the node's own, which is the key it lies under.
@@ -175,12 +119,12 @@ def _node(key: bytes, packed: bytes) -> list[list[int | bool | bytes]]:
     if len(key) != 16:
         raise MalformedError("a node without its id")
     ms, seq = int.from_bytes(key[:8], "big"), int.from_bytes(key[8:], "big")
-    items = _listpack(packed)
+    items = listpack(packed)
     live, dead = _count(items), _count(items)
     names = [_next(items) for _ in range(_count(items))]
     if _integer(items):
         raise MalformedError("a node's head does not end")
-    entries: list[list[int | bool | bytes]] = []
+    entries = []
     for _ in range(live + dead):
         flags = _integer(items)
         entry_id = ((ms + _integer(items)) & MAX64) << 64 | (seq + _integer(items)) & MAX64
@@ -188,9 +132,12 @@ def _node(key: bytes, packed: bytes) -> list[list[int | bool | bytes]]:
             fields = [part for name in names for part in (name, _next(items))]
         else:
             fields = [_next(items) for _ in range(2 * _count(items))]
-        _integer(items)  # how many elements the entry took, for walking backwards
-        entries.append([entry_id, bool(flags & 1), *fields])
-    if next(items, None) is not None or sum(bool(entry[1]) for entry in entries) != dead:
+        if not fields:
+            raise MalformedError("an entry without its fields")
+        if _integer(items) != (len(names) + 3 if flags & 2 else len(fields) + 4):
+            raise MalformedError("a node that cannot be walked backwards")
+        entries.append((entry_id, bool(flags & 1), fields))
+    if next(items, None) is not None or sum(is_dead for _, is_dead, _ in entries) != dead:
         raise MalformedError("a node's counters are wrong")
     return entries
 
@@ -220,18 +167,21 @@ def _count(items: Iterator[bytes]) -> int:
 _INTEGERS = {0xF1: 2, 0xF2: 3, 0xF3: 4, 0xF4: 8}
 
 
-def _listpack(packed: bytes) -> Iterator[bytes]:
+def listpack(packed: bytes) -> Iterator[bytes]:
     """The elements of a listpack, numbers as they are written.
 
-    The size of each stands behind it too, for walking backwards; it is passed over, having from one to five bytes.
+    The size of each stands behind it too, for walking backwards: it has from one to five bytes, and must be right.
     """
     if packed[:4] != len(packed).to_bytes(4, "little") or len(packed) < 7 or packed[-1] != 0xFF:
         raise MalformedError("not a listpack")
     source = Payload(packed[:-1], 6)  # behind the size, and how many elements, if they are few
     while source.at < len(source.data):
         start = source.at
-        yield _element(source)
-        source.take(back_length(source.at - start))
+        found = _element(source)
+        behind = back(source.at - start)
+        if source.take(len(behind)) != behind:
+            raise MalformedError("a listpack that cannot be walked backwards")
+        yield found
 
 
 def _element(source: Payload) -> bytes:

@@ -1,0 +1,123 @@
+"""Streams of Redis's five types, each of which has what the one before has, and more. PURE.
+
+15 (Redis 5) has no counters, so all entries there are were all that were added; 19 (7.0) has the first id, the largest
+deleted one, the number added, and the groups' counts; 21 (7.2) has consumers' active times; 26 (8.6) has producers and
+their messages; 27 (8.8) has the released records of each group, in their order. What a type does not have is what Redis
+takes it to be when it loads one.
+"""
+
+from millstream.engine.ids import MAX64
+from millstream.engine.serialization.dump import add_group, make_stream
+from millstream.engine.serialization.plain import MalformedError, number
+from millstream.engine.serialization.rdb.bulk import assign_pending, read_listpacks
+from millstream.engine.serialization.rdb.pieces import ids, pending, string
+from millstream.engine.serialization.rdb.source import Payload
+from millstream.engine.streams.group import UNKNOWN
+from millstream.engine.streams.pending import MAX_DELIVERIES
+from millstream.engine.streams.stream import Stream
+
+_FIRST, COUNTERS, ACTIVE_TIMES, PRODUCERS, RELEASED = STREAM_TYPES = (15, 19, 21, 26, 27)
+"""The numbers of the types, by what came with each."""
+
+# What Redis takes for the two limits of a stream's memory of its producers
+_MOST_SECONDS, _MOST_MESSAGES = 86400, 10000
+# An id, a time, a count
+_RECORD = 32
+
+
+def read_stream(source: Payload, kind: int, idmp_duration: int, idmp_maxsize: int) -> Stream:
+    """The stream that begins here.
+
+    Args:
+        source: the bytes.
+        kind: one of :data:`STREAM_TYPES`.
+        idmp_duration: seconds it remembers messages, where its type does not say.
+        idmp_maxsize: messages it remembers for each producer, the same.
+
+    Raises:
+        MalformedError: it is damaged.
+    """
+    entries = read_listpacks([(string(source), string(source)) for _ in range(source.size())])
+    length = source.size()
+    last = source.entry_id()
+    max_deleted, added = 0, length
+    if kind >= COUNTERS:
+        source.entry_id()  # the first entry's id, which the entries tell as well
+        max_deleted, added = source.entry_id(), source.size()
+    if length != entries.length:
+        raise MalformedError("not as many entries as it says")
+    max_deleted = min(max_deleted, last)  # Redis up to 7.0 lets XSETID put the last id back behind a deleted one
+    stream = make_stream([last, max_deleted, added, [idmp_duration, idmp_maxsize, 0, 0, []]], entries)
+    for _ in range(source.size()):
+        _read_group(source, kind, stream)
+    if kind >= PRODUCERS:
+        _read_producers(source, stream)
+    return stream
+
+
+def _read_group(source: Payload, kind: int, stream: Stream) -> None:
+    """The stream's next group.
+
+    Records come twice: in the group with time and count, then in each consumer by id alone. Both must name the same
+    ones, but for those that were released, which no consumer has.
+    """
+    name, last = string(source), source.entry_id()
+    read = None if kind < COUNTERS else source.size()
+    if read is not None and read == MAX64:
+        read = UNKNOWN
+    records = pending(source, source.size())
+    consumers, owned = [], []
+    for _ in range(source.size()):
+        consumer, seen = string(source), source.little(8, signed=True)
+        active = source.little(8, signed=True) if kind >= ACTIVE_TIMES else seen
+        consumers.append([consumer, seen, active])
+        owned.append(ids(source, source.size()))
+    group, holders = add_group(stream, [name, last, read, consumers])
+    zone = ids(source, source.size()) if kind >= RELEASED else b""
+    records, released = _apart(records, zone)
+    assign_pending(group, records, list(zip(holders, owned, strict=True)))
+    for entry_id, count in released.items():
+        group.release(
+            int.from_bytes(entry_id, "big"), number(count, MAX_DELIVERIES)
+        )  # -1: the group has no such record
+
+
+def _apart(records: bytes, zone: bytes) -> tuple[bytes, dict[bytes, int]]:
+    """The records that consumers have; the ids of those in the zone in its order, with their counts."""
+    wanted = dict.fromkeys((zone[at : at + 16] for at in range(0, len(zone), 16)), -1)
+    if not wanted:
+        return records, {}
+    kept = []
+    for at in range(0, len(records), _RECORD):
+        entry_id = records[at : at + 16]
+        if wanted.get(entry_id) == -1:
+            wanted[entry_id] = int.from_bytes(records[at + 24 : at + _RECORD], "little")
+        else:
+            kept.append(records[at : at + _RECORD])
+    if len(wanted) != len(zone) // 16:
+        raise MalformedError("one entry released twice")
+    return b"".join(kept), wanted
+
+
+def _read_producers(source: Payload, stream: Stream) -> None:
+    """What the stream remembers of its producers. One without messages is left out, as Redis does."""
+    memory = stream.idempotence
+    memory.duration = number(source.size(), _MOST_SECONDS, lowest=1)
+    memory.maxsize = number(source.size(), _MOST_MESSAGES, lowest=1)
+    for _ in range(source.size()):
+        producer, messages = string(source), _messages(source)
+        if not messages:
+            continue
+        if producer in memory.producers or len(messages) > memory.maxsize:
+            raise MalformedError("one producer twice, or more messages than are remembered")
+        memory.producers[producer] = messages
+    memory.added, memory.duplicates = (number(source.size(), MAX_DELIVERIES) for _ in range(2))
+
+
+def _messages(source: Payload) -> dict[bytes, int]:
+    """Messages and the entries that they became, oldest first; of one that is there twice the first counts."""
+    found: dict[bytes, int] = {}
+    for _ in range(source.size()):
+        message = string(source)
+        found.setdefault(message, source.entry_id())
+    return found

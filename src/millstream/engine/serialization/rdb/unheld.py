@@ -1,0 +1,129 @@
+"""What an RDB file may hold and we do not: passed over, and called by its name. PURE.
+
+Each form has to be known to be passed over, since no size stands before a value.
+"""
+
+from collections.abc import Callable
+
+from millstream.engine.serialization.plain import MalformedError
+from millstream.engine.serialization.rdb.pieces import string
+from millstream.engine.serialization.rdb.source import Payload
+
+# How a module's id writes its name, six bits a letter
+_LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_"
+_MODULE_END, _SIGNED, _UNSIGNED, _FLOAT, _DOUBLE, _TEXT = range(6)
+
+
+def module_name(number: int) -> str:
+    """The name in the upper 54 bits of a module type's id."""
+    return "".join(_LETTERS[number >> shift & 63] for shift in range(58, 4, -6))
+
+
+def pass_module_parts(source: Payload) -> None:
+    """Pass over what a module wrote, of which each part says what it is.
+
+    Raises:
+        MalformedError: it is damaged.
+    """
+    while (part := source.size()) != _MODULE_END:
+        if part in {_SIGNED, _UNSIGNED}:
+            source.size()
+        elif part in {_FLOAT, _DOUBLE}:
+            source.take(4 if part == _FLOAT else 8)
+        elif part == _TEXT:
+            string(source)
+        else:
+            raise MalformedError(f"an unknown part {part} of a module's value")
+
+
+def pass_module_aux(source: Payload) -> str:
+    """Pass over what a module keeps beside the keys; its name."""
+    name = module_name(source.size())
+    if source.size() != _UNSIGNED:
+        raise MalformedError("a module's data that do not say when they are read")
+    source.size()
+    pass_module_parts(source)
+    return name
+
+
+def pass_key_metadata(source: Payload) -> None:
+    """Pass over what modules keep beside one key."""
+    for _ in range(source.size()):
+        source.take(4)
+        pass_module_parts(source)
+
+
+def _pass_module(source: Payload) -> str:
+    name = module_name(source.size())
+    pass_module_parts(source)
+    return f"module type {name}"
+
+
+def _pass_fields(source: Payload, *, is_absolute: bool) -> str:
+    """A hash table whose fields have times to live."""
+    if not is_absolute:
+        source.take(8)
+    for _ in range(source.size()):
+        source.size()
+        string(source)
+        string(source)
+    return _FIELD_TIMES
+
+
+def _pass_packed_fields(source: Payload, *, is_absolute: bool) -> str:
+    """A listpack of fields, values and times to live."""
+    if not is_absolute:
+        source.take(8)
+    string(source)
+    return _FIELD_TIMES
+
+
+def _pass_array(source: Payload) -> str:
+    """An array: a count, where the next element goes, then positions and elements."""
+    count = source.size()
+    if source.size():
+        source.size()
+    for _ in range(count):
+        source.size()
+        if source.size() in {_ARRAY_INTEGER, _ARRAY_FLOAT}:
+            source.take(8)
+        else:
+            string(source)
+    return "array"
+
+
+def _pass_valkey_fields(source: Payload) -> str:
+    for _ in range(source.size()):
+        string(source)
+        string(source)
+        source.take(8)
+    return _FIELD_TIMES
+
+
+_FIELD_TIMES = "hash with times to live of fields"
+_ARRAY_INTEGER, _ARRAY_FLOAT = 1, 2
+_REDIS: dict[int, Callable[[Payload], str]] = {
+    7: _pass_module,
+    22: lambda source: _pass_fields(source, is_absolute=True),
+    23: lambda source: _pass_packed_fields(source, is_absolute=True),
+    24: lambda source: _pass_fields(source, is_absolute=False),
+    25: lambda source: _pass_packed_fields(source, is_absolute=False),
+    28: _pass_array,
+}
+_VALKEY: dict[int, Callable[[Payload], str]] = {7: _pass_module, 22: _pass_valkey_fields}
+
+
+def passing(kind: int, *, is_valkey: bool) -> Callable[[Payload], str]:
+    """What passes over values of a type that we do not hold, and says what they are.
+
+    Args:
+        kind: the type's number.
+        is_valkey: the number is one of Valkey's.
+
+    Raises:
+        MalformedError: nobody told us the form of such values.
+    """
+    found = (_VALKEY if is_valkey else _REDIS).get(kind)
+    if found is None:
+        raise MalformedError(f"type {kind} is unknown, so what lies behind it cannot be found")
+    return found

@@ -1,0 +1,150 @@
+"""A stream as an RDB file has it, in one of three types. PURE.
+
+What a type has no place for: below 21 consumers' active times; below 26 producers; below 27 the released records, which
+then belong to a consumer with an empty name, delivered at 0, so that any claim takes them.
+
+Two things are cut to what newer servers take, which end where they find otherwise: a group has read no more entries
+than were added, and nodes in which nothing lives are left out.
+"""
+
+from collections.abc import Iterable, Iterator
+
+from millstream.engine.ids import MAX64
+from millstream.engine.serialization.rdb.streams import ACTIVE_TIMES, COUNTERS, PRODUCERS, RELEASED
+from millstream.engine.streams.group import UNKNOWN, Group
+from millstream.engine.streams.idempotence import Idempotence
+from millstream.engine.streams.listpack import element, integer_element, pack
+from millstream.engine.streams.nodes import Block
+from millstream.engine.streams.pending import Pending
+from millstream.engine.streams.stream import Stream
+
+STREAM_TYPE = {10: COUNTERS, 11: ACTIVE_TIMES, 12: ACTIVE_TIMES, 13: PRODUCERS, 14: RELEASED}
+"""The type that streams are written as, by the version of the file."""
+
+
+def pack_size(number: int) -> bytes:
+    """A number of 64 bits without sign, in 1, 2, 5 or 9 bytes."""
+    if number < 1 << 6:
+        return bytes([number])
+    if number < 1 << 14:
+        return (1 << 14 | number).to_bytes(2, "big")
+    if number < 1 << 32:
+        return b"\x80" + number.to_bytes(4, "big")
+    return b"\x81" + number.to_bytes(8, "big")
+
+
+def pack_string(data: bytes) -> bytes:
+    """Bytes with their size before them."""
+    return pack_size(len(data)) + data
+
+
+def _pack_id(entry_id: int) -> bytes:
+    return pack_size(entry_id >> 64) + pack_size(entry_id & MAX64)
+
+
+def _time(wall: int) -> bytes:
+    return wall.to_bytes(8, "little", signed=True)
+
+
+def stream_pieces(stream: Stream, kind: int) -> Iterator[bytes]:
+    """What stands behind the key.
+
+    Args:
+        stream: it must not change meanwhile.
+        kind: the number of the type, of :data:`STREAM_TYPE`.
+    """
+    nodes = [node for node in stream.entries.nodes() if node.live]
+    yield pack_size(len(nodes))
+    for node in nodes:
+        yield pack_string(node.first.to_bytes(16, "big")) + pack_string(_listpack(node))
+    yield pack_size(stream.length)
+    for each in (stream.last_id, stream.first_id, stream.max_deleted):
+        yield _pack_id(each)
+    yield pack_size(stream.entries_added)
+    yield pack_size(len(stream.groups))
+    for name in sorted(stream.groups):
+        yield from _group(name, stream.groups[name], stream.entries_added, kind)
+    if kind >= PRODUCERS:
+        yield from _producers(stream.idempotence)
+
+
+def _listpack(node: Block) -> bytes:
+    """The listpack that Redis would have of a node.
+
+    A difference between halves of ids is kept as C does in 64 bits, where it wraps around.
+    """
+    entries = list(node.entries())
+    master, _, fields = entries[0]
+    names = fields[::2]
+    dead = sum(is_dead for _, is_dead, _ in entries)
+    small, string = integer_element, element
+    out = [small(len(entries) - dead), small(dead), small(len(names)), *map(string, names), small(0)]
+    same, length = integer_element(len(names) + 3), len(fields)
+    for entry_id, is_dead, fields in entries:
+        ms, seq = _wrapped((entry_id >> 64) - (master >> 64)), _wrapped((entry_id & MAX64) - (master & MAX64))
+        if fields[::2] == names and len(fields) == length:
+            out += [small(2 | is_dead), small(ms), small(seq), *map(string, fields[1::2]), same]
+        else:
+            head = [small(int(is_dead)), small(ms), small(seq), small(len(fields) // 2)]
+            out += [*head, *map(string, fields), small(len(fields) + 4)]
+    return pack(out)
+
+
+def _wrapped(difference: int) -> int:
+    return (difference + (1 << 63) & MAX64) - (1 << 63)
+
+
+def _group(name: bytes, group: Group, added: int, kind: int) -> Iterator[bytes]:
+    read = MAX64 if group.entries_read == UNKNOWN else min(group.entries_read, added)
+    yield pack_string(name) + _pack_id(group.last_id) + pack_size(read)
+    yield pack_size(len(group.pending))
+    for record in group.pending.walk():
+        yield _packed(record) + _time(record.time) + pack_size(record.count)
+    zone = _released(group)
+    if kind < RELEASED:
+        yield from _consumers(group, kind, zone)
+    else:
+        yield from _consumers(group, kind, [])
+        yield pack_size(len(zone)) + b"".join(zone)
+
+
+def _released(group: Group) -> list[bytes]:
+    """Ids of the records that nobody has, in the order of the zone."""
+    found = []
+    for record in group.order:
+        if record.consumer is not None:
+            break
+        found.append(_packed(record))
+    return found
+
+
+def _consumers(group: Group, kind: int, homeless: list[bytes]) -> Iterator[bytes]:
+    """The consumers with the ids of their records; those that nobody has go to the one with an empty name."""
+    times = {name: (each.seen, each.active) for name, each in group.consumers.items()}
+    if homeless:
+        times.setdefault(b"", (0, -1))
+    yield pack_size(len(times))
+    for name in sorted(times):
+        consumer = group.consumers.get(name)
+        count = 0 if consumer is None else len(consumer.pending)
+        held: Iterable[bytes] = [] if consumer is None else map(_packed, consumer.pending.walk())
+        if not name:
+            count, held = count + len(homeless), sorted([*held, *homeless])
+        seen, active = times[name]
+        yield pack_string(name) + _time(seen) + (_time(active) if kind >= ACTIVE_TIMES else b"")
+        yield pack_size(count)
+        yield from held
+
+
+def _packed(record: Pending) -> bytes:
+    return record.id.to_bytes(16, "big")
+
+
+def _producers(memory: Idempotence) -> Iterator[bytes]:
+    yield pack_size(memory.duration) + pack_size(memory.maxsize) + pack_size(len(memory.producers))
+    for name in sorted(memory.producers):
+        messages = memory.producers[name]
+        yield pack_string(name) + pack_size(len(messages))
+        for message, entry_id in messages.items():
+            yield pack_string(message) + _pack_id(entry_id)
+    yield pack_size(memory.added) + pack_size(memory.duplicates)

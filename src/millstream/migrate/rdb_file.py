@@ -1,0 +1,286 @@
+"""RDB files of Redis, Valkey and ours: read into a store in memory, and written from one.
+
+Both ways the streams are copied as between any two servers, compared and reported one by one; what is special to files
+is that keys of other types come along, by DUMP and RESTORE, and are compared too.
+"""
+
+import time
+from collections import Counter
+from collections.abc import Iterator
+from itertools import islice
+from pathlib import Path
+from typing import IO, Any
+from urllib.parse import unquote, urlsplit
+
+from redis.exceptions import ResponseError
+
+from millstream import __version__
+from millstream.engine.collections import HashValue, ListValue, SetValue, ZSetValue
+from millstream.engine.keyspace import DATABASES, Keyspace, StringValue, Value
+from millstream.engine.serialization import dump
+from millstream.engine.serialization.plain import MalformedError
+from millstream.engine.serialization.rdb import payload as redis_form
+from millstream.engine.serialization.rdb.reading import NotHeld, RdbError, RdbKey, read_file
+from millstream.engine.serialization.rdb.writing import redis_payload, write_file
+from millstream.glob import matcher
+from millstream.migrate.command_file import writing
+from millstream.migrate.commands import DEFAULT_SETTINGS
+from millstream.migrate.connection import Command, Link, refusal
+from millstream.migrate.errors import ChangedError, MigrationError
+from millstream.migrate.read_stream import Overview, deadline, overview
+from millstream.migrate.run import MigrationOptions, MigrationReport, Tell, move
+
+FORMATS = {"7.0": 10, "7.2": 11, "8.8": 14}
+"""The version of the file, by the oldest Redis that is to read it."""
+
+LARGEST = 500 * 1024 * 1024
+"""Bytes of a key's payload; RESTORE takes words of 512 MiB, and keeps them in one record."""
+
+_CHUNK = 1 << 20
+# Keys of which commands are sent at once
+_TOGETHER = 100
+# Of streams whose producers the source does not speak of; Redis's defaults
+_SECONDS, _MESSAGES = 100, 100
+
+
+def rdb_path(source: str) -> Path | None:
+    """The file, if ``source`` is the path or URL of one that begins as RDB files do, or is called like one."""
+    path = Path(unquote(urlsplit(source).path)) if source.startswith("file://") else Path(source)
+    try:
+        with path.open("rb") as file:
+            is_one = path.suffix == ".rdb" or file.read(6).startswith((b"REDIS", b"VALKEY"))
+            return path if is_one else None
+    except OSError:
+        return None  # a URL, a directory, or nothing, of which somebody else speaks
+
+
+# ---------------------------------------------------------------------- in
+
+
+def import_rdb(
+    path: Path, db: int, target: Link, choices: MigrationOptions, tell: Tell, *, largest: int = LARGEST
+) -> MigrationReport:
+    """Copy what a file holds of one database.
+
+    Args:
+        path: of the file.
+        db: number of the database in the file.
+        target: written to.
+        choices: the user's.
+        tell: as for :func:`~millstream.migrate.run.move`.
+        largest: bytes of the payload of one key.
+
+    Raises:
+        MigrationError: the file is damaged or cannot be read, and nothing is copied; or it cannot go on.
+    """
+    if not 0 <= db < DATABASES:
+        raise MigrationError(f"database {db} of the file: there are {DATABASES}, from 0 on")
+    with Link("memory://", db=db) as made:
+        content = _FileContent(made, db, choices, largest)
+        try:
+            with path.open("rb") as file:
+                content.load(_pieces(file))
+        except OSError as error:
+            raise MigrationError(f"{path} cannot be read: {error}") from None
+        except RdbError as error:
+            raise MigrationError(f"{path} is damaged, or not what is read: {error}; nothing was copied") from None
+        report = move(made, target, choices, tell)
+        _carry_others(made, target, choices, report)
+    report.left += [
+        (key, "it is too large to be read from a file: copy it from the server") for key in content.too_large
+    ]
+    report.elsewhere, report.not_held = dict(content.elsewhere), content.not_held
+    return report
+
+
+def _pieces(file: IO[bytes]) -> Iterator[bytes]:
+    while piece := file.read(_CHUNK):
+        yield piece
+
+
+class _FileContent:
+    """What a file holds, as it is put into a store.
+
+    Args:
+        link: to the store, in the database that is looked at.
+        db: its number.
+        choices: of which the patterns count.
+        largest: bytes of the payload of one key.
+
+    Attributes:
+        elsewhere: numbers of keys in other databases.
+        not_held: what was passed over in this one.
+        too_large: keys of it that one RESTORE does not carry.
+    """
+
+    def __init__(self, link: Link, db: int, choices: MigrationOptions, largest: int) -> None:
+        self._link, self._db, self._largest = link, db, largest
+        self._fits = [matcher(pattern.encode()) for pattern in choices.patterns]
+        self.elsewhere: Counter[int] = Counter()
+        self.not_held: list[tuple[str, bytes | None]] = []
+        self.too_large: list[bytes] = []
+
+    def load(self, pieces: Iterator[bytes]) -> None:
+        """Read all of it."""
+        items = (item for item in read_file(pieces) if isinstance(item, RdbKey | NotHeld))
+        restores = (self._restore(item) for item in items if self._is_wanted(item))
+        wanted = (words for words in restores if words is not None)
+        while some := list(islice(wanted, _TOGETHER)):
+            for words, reply in zip(some, self._link.ask(some), strict=True):
+                if isinstance(reply, ResponseError):
+                    raise RdbError(f"key {words[1]!r} cannot be: {refusal(reply)}")
+
+    def _is_wanted(self, item: RdbKey | NotHeld) -> bool:
+        if item.db != self._db:
+            self.elsewhere[item.db] += item.key is not None
+            return False
+        return item.key is None or not self._fits or any(fits(item.key) for fits in self._fits)
+
+    def _restore(self, item: RdbKey | NotHeld) -> Command | None:
+        if isinstance(item, NotHeld):
+            self.not_held.append((item.what, item.key))
+            return None
+        ends = 0 if item.expires_at is None else max(item.expires_at, 1)
+        payload = dump.dump(item.value)
+        if len(payload) > self._largest:
+            self.too_large.append(item.key)
+            return None
+        return ("RESTORE", item.key, ends, payload, "ABSTTL")
+
+
+# ---------------------------------------------------------------------- keys of other types
+
+
+def _carry_others(source: Link, target: Link, choices: MigrationOptions, report: MigrationReport) -> None:
+    """Copy the keys that are no streams, each in one command."""
+    carried: Counter[str] = Counter()
+    for key in report.other_keys:
+        value = _value(source.ask([("DUMP", key)])[0])
+        if isinstance(value, str):
+            report.left.append((key, value))
+            continue
+        reason = _carry(source, target, key, value, choices)
+        if reason:
+            report.left.append((key, reason))
+        else:
+            carried[value.kind.decode()] += 1
+    report.carried, report.others = dict(carried), {}
+
+
+def _value(reply: Any) -> Value | str:
+    """What DUMP answered, of whichever server; or why there is nothing."""
+    if not isinstance(reply, bytes):
+        return "it is gone" if reply is None else f"DUMP was refused: {refusal(reply)}"
+    try:
+        if dump.is_ours(reply):
+            return dump.load(reply)
+        return redis_form.load(reply, _SECONDS, _MESSAGES)
+    except MalformedError as error:
+        return f"it is not held here: {error}"
+
+
+def _carry(source: Link, target: Link, key: bytes, value: Value, choices: MigrationOptions) -> str:
+    """Copy one key; why it is not at the target, empty if it is."""
+    if choices.existing != "replace" and target.call("EXISTS", key):
+        if choices.existing == "skip" or _is_there(target, key, value):
+            return ""
+        return "the target has another key of this name"
+    try:
+        ends = deadline(source, key) or 0
+    except ChangedError:
+        return "its time to live ended"
+    for form in (dump.dump(value), redis_payload(value)):
+        reply = target.ask([("RESTORE", key, ends, form, "ABSTTL", "REPLACE")])[0]
+        if not isinstance(reply, ResponseError):
+            break
+    else:
+        return f"RESTORE was refused: {refusal(reply)}"
+    return "" if not choices.check or _is_there(target, key, value) else "its copy is not like it"
+
+
+def _is_there(target: Link, key: bytes, value: Value) -> bool:
+    found = _value(target.ask([("DUMP", key)])[0])
+    return not isinstance(found, str) and _content(found) == _content(value)
+
+
+def _content(value: Value) -> Any:
+    """What is compared: the order of hashes and sets is nobody's to rely on."""
+    if isinstance(value, StringValue):
+        return value.data
+    if isinstance(value, HashValue):
+        return value.fields
+    if isinstance(value, ZSetValue):
+        return value.scores
+    if isinstance(value, SetValue):
+        return set(value)
+    return value.between(0, len(value)) if isinstance(value, ListValue) else value
+
+
+# ---------------------------------------------------------------------- out
+
+
+def export_rdb(source: Link, path: Path, redis: str, choices: MigrationOptions, tell: Tell) -> MigrationReport:
+    """Write one database into a file that Redis starts from.
+
+    Args:
+        source: read only.
+        path: of the file; what stood there is replaced when the new one is whole.
+        redis: the oldest version that is to read it, of :data:`FORMATS`.
+        choices: the user's; only ``patterns``, ``way``, ``check`` and ``strict`` matter.
+        tell: as for :func:`~millstream.migrate.run.move`.
+
+    Raises:
+        MigrationError: it cannot go on; then no file is left under that name.
+    """
+    if source.database >= DATABASES:
+        raise MigrationError(f"database {source.database}: a file is written of those below {DATABASES}")
+    with Link("memory://", db=source.database) as made:
+        report = move(source, made, choices, tell)
+        _carry_others(source, made, choices, report)
+        _note_losses(made, redis, choices, report)
+        space = _taken(made, report)
+    aux = {"redis-ver": f"{redis}.0", "redis-bits": "64", "ctime": f"{time.time():.0f}", "millstream-ver": __version__}
+    with writing(path) as (file, _):
+        for piece in write_file(space, aux=aux, version=FORMATS[redis]):
+            file.write(piece)
+    return report
+
+
+def _note_losses(made: Link, redis: str, choices: MigrationOptions, report: MigrationReport) -> None:
+    """What the file's version has no place for."""
+    for outcome in report.streams:
+        if outcome.ok:
+            outcome.losses += _losses(overview(made, outcome.key), FORMATS[redis])
+            if outcome.losses and choices.strict:
+                outcome.state = "failed"
+                outcome.reason = "something would be lost (--strict): " + "; ".join(outcome.losses)
+
+
+def _losses(stream: Overview, version: int) -> list[str]:
+    found = []
+    released = sum(group.released for group in stream.groups)
+    if released and version < FORMATS["8.8"]:
+        found.append(
+            f'{released} released entries: a file for Redis before 8.8 has none; they are held by a consumer "" with '
+            "delivery time 0, so that any claim takes them"
+        )
+    if any((group.entries_read or 0) > (stream.entries_added or 0) for group in stream.groups):
+        found.append("entries-read beyond entries-added: newer servers call that corrupt; it is lowered")
+    if (stream.messages or stream.duplicates or stream.settings not in {None, DEFAULT_SETTINGS}) and version < 13:
+        found.append("settings and messages of idempotent adding: a file for Redis before 8.6 has no place for them")
+    return found
+
+
+def _taken(made: Link, report: MigrationReport) -> Keyspace:
+    """What is in the store, key by key out of it."""
+    space = Keyspace()
+    base = space.databases[made.database]
+    failed = {outcome.key for outcome in report.streams if not outcome.ok and outcome.state != "behind"}
+    for key in sorted(made.call("KEYS", "*")):
+        ends, value = made.call("PEXPIRETIME", key), _value(made.call("DUMP", key))
+        made.call("DEL", key)
+        if key not in failed and not isinstance(value, str):
+            base.keys[key] = value
+            if ends >= 0:
+                base.expires[key] = ends
+    return space
