@@ -8,6 +8,7 @@ from urllib.parse import urlencode
 import pytest
 import redis
 
+from millstream.client.emulate import WAITING
 from millstream.console.changes.actions import BY_NAME
 from millstream.console.forms.makers import MAKERS
 from support.console import Answer, ConsoleThread
@@ -219,6 +220,15 @@ def test_who_was_refused_is_led_back_to_the_form(changing: ConsoleThread, held: 
     letters = changing.ask(f"/change?{urlencode({'do': 'dead rm', 'key': 's:dead'})}")
     assert '<a href="/dead?key=s%3Adead">Back</a>' in letters.text
     assert ">Back</a>" not in changing.ask("/nowhere").text
+
+
+def test_entries_are_offered_to_nobody_but_readers(changing: ConsoleThread, held: redis.Redis) -> None:
+    """Not to the name under which workers keep what waits for its next try, however lately it was seen."""
+    held.xgroup_createconsumer("s", "g", WAITING)
+    changing.forget()
+    page = changing.ask("/group?key=s&group=g").text
+    assert re.search(r'name="to"[^>]*retry', page) is None
+    assert "what waits for its next try" in page
 
 
 def test_a_form_has_an_end(changing: ConsoleThread) -> None:

@@ -15,6 +15,7 @@ from textual.theme import Theme
 from textual.widgets import Footer, Input, OptionList, Static
 from textual.widgets.option_list import Option
 
+from millstream.client.recorded.report import ONLY_READ
 from millstream.console import words as say
 from millstream.console.changes.actions import BY_NAME
 from millstream.console.forms.fields import FIELDS
@@ -404,7 +405,7 @@ class TopApp(App[None]):
     async def _reasons(self, names: list[str], about: dict[str, str]) -> dict[str, str]:
         """Action -> why it is not open."""
         if self._settings.actor is None:
-            return dict.fromkeys(names, READ_ONLY)
+            return dict.fromkeys(names, ONLY_READ if self.watch_server.recorded else READ_ONLY)
         return await refused_actions(self.watch_server, about["key"]) if "key" in about else {}
 
 
