@@ -96,11 +96,12 @@ class ChangeDialog(ModalScreen[bool]):
     async def _plan(self) -> None:
         try:
             self._tell("Looking ...")
-            line = self._watch.line
-            self._words = await preparing.settled(line, self._words, self._actor.who)
-            self._prepared = await preparing.prepare(
-                line, self._words, lambda done: self._tell(f"Looking: {done:,} entries")
-            )
+            with self._watch.replies():
+                line = self._watch.line
+                self._words = await preparing.settled(line, self._words, self._actor.who)
+                self._prepared = await preparing.prepare(
+                    line, self._words, lambda done: self._tell(f"Looking: {done:,} entries")
+                )
         except MillstreamError as error:
             self._fail(error)
             return
@@ -109,7 +110,8 @@ class ChangeDialog(ModalScreen[bool]):
     async def _make(self, agreed: Prepared) -> None:
         """Have the change made, and show how far it is: it is the server's job, whatever becomes of this dialog."""
         try:
-            self._prepared = await preparing.prepare(self._watch.line, self._words)
+            with self._watch.replies():
+                self._prepared = await preparing.prepare(self._watch.line, self._words)
             if not preparing.is_agreed(self._prepared, agreed.plan.digest):
                 self._show(self._prepared, moved=True)
                 return
