@@ -201,6 +201,11 @@ def _tell(action: str, ids: tuple[str, ...], options: Ask, *, everyone: bool, wa
         if not outcome.whole:
             sys.exit(FAILED)
         Output().say(f"Ordered {len(ordered)} to {verb}: {', '.join(ordered)}. They see it within five seconds.")
+        if blocked := cast("list[str]", plan.facts["blocked"]):
+            Output().say(
+                f"Not so {', '.join(blocked)}: the event loop stands still (`millstream worker show` says where), and "
+                "until it goes on only a kill ends the process."
+            )
         if wait:
             ask(options.url, lambda line: _ended(line, ordered))
             Output().say(f"Ended: {len(ordered)}.")
