@@ -11,6 +11,8 @@ VARIABLES = {
     "MILLSTREAM_URL": "the server, for every part: commands, workers, Spark, `millstream.connect`",
     "REDIS_URL": "the same where MILLSTREAM_URL is not set",
     "MILLSTREAM_REQUIREPASS": "password of the default user, for `millstream serve`",
+    "MILLSTREAM_MASTERUSER": "user as whom `millstream serve` logs in at the server that it follows",
+    "MILLSTREAM_MASTERAUTH": "password for that",
     "MILLSTREAM_CONTEXT": "the context to use, a named server (docs/contexts.md)",
     "MILLSTREAM_COMPLETE_TIMEOUT": "seconds that completion by Tab waits for the server's names; 0.5 unless given",
     "MILLSTREAM_CONSOLE_PASSWORD": "password that `millstream console` asks for",

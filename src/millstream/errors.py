@@ -20,6 +20,9 @@
     │   ├── ListenError             the server cannot listen there (server)
     │   ├── PortError               the console cannot listen there (console)
     │   └── TlsError                the TLS files cannot be used (server)
+    ├── LinkLostError        the link to the primary is over; it is tried again (server)
+    ├── NotHeldError         the primary has sent what does not exist here; it is followed no more (node)
+    ├── DivergedError        what the primary has run failed here; a copy is asked for (node)
     ├── Disconnected         no answer came; unless ``sent`` is False, the command may have run (nobody's fault)
     ├── StorageError         the data directory or its disk (nobody may write until it is mended)
     │   ├── LogCorruptError  valid records stand behind an invalid one: starting would lose them silently

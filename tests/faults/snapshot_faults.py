@@ -192,7 +192,7 @@ MAKING = (
         "child-outlives-its-parent",
         "The process that makes a snapshot ends when its server does.",
         "node/log/compaction.py",
-        "_end_with_parent",
+        "end_with_parent",
         "os._exit(1)",
         "",
         f"{REWRITING}::test_a_child_ends_with_its_parent_whatever_it_waits_for",

@@ -116,7 +116,7 @@ def test_every_op_begins_with_its_database() -> None:
     for op, applier in keyspace.OPS.items():
         names = tuple(inspect.signature(applier).parameters)
         assert names[:2] == ("space", "db"), op
-        assert names[2:3] == ("key",) or op in {"flush", "swap", "hist", "off"}, op
+        assert names[2:3] == ("key",) or op in {"flush", "swap", "hist", "off", "role"}, op
 
 
 @pytest.mark.parametrize(

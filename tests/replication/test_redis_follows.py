@@ -272,7 +272,7 @@ def test_an_old_offset_gets_a_copy(primary: ServerThread) -> None:
         for replid, offset, wanted in (
             (past["master_replid"], first_byte - 1, b"+FULLRESYNC"),
             (past["master_replid"], first_byte, b"+CONTINUE"),
-            (past["master_replid"], int(past["master_repl_offset"]) + 2, b"+FULLRESYNC"),
+            (past["master_replid"], int(past["master_repl_offset"]) + 1000, b"+FULLRESYNC"),
             ("f" * 40, first_byte, b"+FULLRESYNC"),
         ):
             with Wire(primary.url) as other:

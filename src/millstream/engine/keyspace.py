@@ -136,13 +136,25 @@ def transition(op: str) -> Callable[[Applier], Applier]:
 
 
 class Keyspace:
-    """All databases of one server, and the history that they have come from."""
+    """All databases of one server, the history that they have come from, and the server that goes on with that.
 
-    __slots__ = ("databases", "history")
+    Attributes:
+        databases: by number.
+        history: see :class:`~millstream.engine.history.ReplicationState`.
+        primary: host and port of the server that is followed, an empty host for none; None where that was never said.
+    """
+
+    __slots__ = ("databases", "history", "primary")
 
     def __init__(self) -> None:
         self.databases = [Database(index) for index in range(DATABASES)]
         self.history = ReplicationState()
+        self.primary: tuple[str, int] | None = None
+
+    @property
+    def followed(self) -> tuple[str, int] | None:
+        """Host and port of the server that is followed; None for none."""
+        return self.primary if self.primary is not None and self.primary[0] else None
 
     def apply(self, step: Transition) -> Any:
         """Carry out one transition and return what its applier returns (the command may reply from it).
@@ -235,6 +247,12 @@ def _swap(space: Keyspace, db: int, other: int) -> None:
 def _history(space: Keyspace, db: int, replid: str, offset: int, replid2: str, second: int) -> None:
     """Another history begins, or none where ``replid`` is empty; see :mod:`millstream.engine.history`."""
     space.history = ReplicationState(replid, offset, db, replid2, second)
+
+
+@transition("role")
+def _role(space: Keyspace, db: int, host: str, port: int) -> None:  # noqa: ARG001 - every op begins with one
+    """Another server is followed from here on; none where ``host`` is empty. It is a matter of no database."""
+    space.primary = (host, port)
 
 
 @transition("off")

@@ -11,12 +11,14 @@ from millstream.commands.table.table import resolve
 from millstream.commands.users.accounts import Accounts, Refusal
 from millstream.commands.users.permissions import Denial, User
 from millstream.errors import CommandError
+from millstream.node.following.role import LINK_DOWN, READ_ONLY
 
 if TYPE_CHECKING:
     from millstream.clock import Now
     from millstream.commands.context.config import Config
     from millstream.commands.context.session import Session
     from millstream.commands.table.spec import Command
+    from millstream.node.following.role import Following
     from millstream.node.journal import Journal
     from millstream.node.primary import Primary
 
@@ -33,10 +35,18 @@ class Admission:
         config: ``acllog-max-len`` is looked at.
         journal: knows whether the disk takes writes.
         primary: knows how many replicas there are.
+        following: knows whether this is one.
     """
 
-    def __init__(self, accounts: Accounts, config: "Config", journal: "Journal", primary: "Primary") -> None:
-        self._primary = primary
+    def __init__(
+        self,
+        accounts: Accounts,
+        config: "Config",
+        journal: "Journal",
+        primary: "Primary",
+        following: "Following",
+    ) -> None:
+        self._primary, self._following = primary, following
         self._accounts = accounts
         self._config = config
         self._journal = journal
@@ -68,17 +78,33 @@ class Admission:
         outage = self._journal.outage
         if outage is not None and (line := outage.refusal_of(session, row, argv)) is not None:
             raise CommandError(line)
-        if self._config.min_replicas and self._lacks_replicas_for(session, row):
+        is_replica = self._following.is_replica
+        if is_replica and self._writes(session, row):
+            raise CommandError(READ_ONLY)
+        if self._config.min_replicas and not is_replica and self._lacks_replicas_for(session, row):
             raise CommandError(NO_REPLICAS)
         if session.resp == 2 and session.is_subscribed and row.name not in ALLOWED_WHILE_SUBSCRIBED:
             raise CommandError(
                 f"ERR Can't execute '{row.name}': only (P|S)SUBSCRIBE / (P|S)UNSUBSCRIBE / PING / QUIT / RESET are "
                 "allowed in this context"
             )
+        if is_replica and self._following.is_stale and "stale" not in row.flags:
+            raise CommandError(LINK_DOWN)
         return row
+
+    def is_read_only(self, session: "Session", row: "Command") -> bool:
+        """Whether a script's command is refused, since it writes and this is a replica."""
+        return "write" in row.flags and self._following.is_replica and not session.is_primary
+
+    def _writes(self, session: "Session", row: "Command") -> bool:
+        if row.name == "exec":
+            return any("write" in resolve(words).flags for words in session.queue or ())
+        return "write" in row.flags
 
     def lacks_replicas(self, row: "Command") -> bool:
         """Whether a command writes, and there are fewer replicas than ``min-replicas-to-write`` asks for."""
+        if self._following.is_replica:
+            return False
         return self._primary.good < self._config.min_replicas and "write" in row.flags
 
     def _lacks_replicas_for(self, session: "Session", row: "Command") -> bool:
@@ -99,7 +125,7 @@ class Admission:
             context: ACL LOG's word for where: ``toplevel``, ``multi`` or ``lua``.
         """
         name = session.user
-        if name in self._accounts.unrestricted or "no_auth" in row.flags:
+        if name in self._accounts.unrestricted or "no_auth" in row.flags or session.is_primary:
             return None
         if name is None:  # its user was deleted, and it is about to be closed
             return Denial(1, 0), "the user is deleted"

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from millstream.node.clients.sessions import Sessions
     from millstream.node.durability.disk_guard import DiskGuard
     from millstream.node.durability.group_commit import Fsync
+    from millstream.node.following.role import Following
     from millstream.node.journal import Journal
     from millstream.node.log.rewriting import Rewriter
     from millstream.node.primary import Primary
@@ -49,6 +50,7 @@ class NodeFacts:
         journal: whether the disk takes writes.
         scripts: what is kept of scripts.
         primary: the replicas.
+        following: the link to this one's primary.
         surroundings: of the shell around the node.
     """
 
@@ -59,6 +61,7 @@ class NodeFacts:
     journal: "Journal"
     scripts: "Scripts"
     primary: "Primary"
+    following: "Following"
     surroundings: Surroundings = field(default_factory=Surroundings)
 
     def last_save(self) -> int:
@@ -72,8 +75,13 @@ class NodeFacts:
         self.surroundings.shell.reset()
         self.accounts.reset_counts()
 
-    def gather(self, wall: int) -> InfoFacts:
-        """Everything INFO shows, at this wall time in milliseconds."""
+    def gather(self, wall: int, mono: int) -> InfoFacts:
+        """Everything INFO shows.
+
+        Args:
+            wall: wall milliseconds.
+            mono: monotonic ones.
+        """
         stats, around, clients = self.stats, self.surroundings, self.sessions
         stats.collect()
         sessions = list(clients)
@@ -110,6 +118,7 @@ class NodeFacts:
             machine=around.machine(),
             scripts=self.scripts.facts(),
             replication=self.primary.facts(),
+            link=self.following.facts(mono),
             log=replace(around.log(), last_save=self.last_save()),
         )
 

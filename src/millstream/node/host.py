@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from millstream.node.clients.sessions import Sessions
     from millstream.node.durability.outage import Outage
     from millstream.node.facts import NodeFacts
+    from millstream.node.following.role import Following
     from millstream.node.journal import Journal
     from millstream.node.log.rewriting import Rewriter
     from millstream.node.primary import Primary
@@ -38,6 +39,7 @@ class NodeHost:
         rewriter: makes the log smaller; the shell provides it where there is a log.
         stopping: SHUTDOWN was asked for; the shell ends the process.
         wall: wall milliseconds of the command at work.
+        mono: monotonic ones.
         slowlog: the commands that took long.
     """
 
@@ -49,6 +51,7 @@ class NodeHost:
         self.keyspace = facts.keyspace
         self.scripts = facts.scripts
         self.replication: Primary = facts.primary
+        self.following: Following = facts.following
         self.lookups = facts.stats.lookups
         self.channels, self.patterns, self.watches = sessions.channels, sessions.patterns, sessions.watches
         self.publish, self.kill, self.unblock = sessions.publish, sessions.kill, sessions.unblock
@@ -58,7 +61,7 @@ class NodeHost:
         self.slowlog = SlowLog(config)
         self.rewriter: Rewriter | None = None
         self.stopping = False
-        self.wall = 0
+        self.wall = self.mono = 0
 
     @property
     def outage(self) -> "Outage | None":
@@ -101,7 +104,7 @@ class NodeHost:
 
     def info(self, sections: list[str]) -> str:
         """The text of INFO."""
-        return render(sections, self._facts.gather(self.wall))
+        return render(sections, self._facts.gather(self.wall, self.mono))
 
     def reset_stats(self) -> None:
         """CONFIG RESETSTAT."""

@@ -40,6 +40,7 @@ from millstream.node.clients.sessions import Sessions
 from millstream.node.cron import Cron
 from millstream.node.durability.outage import shows_times
 from millstream.node.facts import NodeFacts
+from millstream.node.following.role import READ_ONLY, Following
 from millstream.node.host import NodeHost
 from millstream.node.journal import Journal
 from millstream.node.log import replay
@@ -92,6 +93,7 @@ class Node:
         waits: those that wait inside a command.
         outbox: replies to sessions other than the one that just ran a command; the shell empties it.
         primary: the replicas.
+        following: the server that is followed, if this is a replica.
         admission: who may run what.
         batches: runs of plain commands.
         scripts: Lua.
@@ -112,16 +114,26 @@ class Node:
         self.sessions = Sessions(config, self.accounts, self.replies, self.stats)
         self.waits, self.outbox, self._pause = self.sessions.waits, self.sessions.outbox, self.sessions.pause
         self.primary = Primary(config, self.keyspace, self.journal, self.sessions)
-        self.admission = Admission(self.accounts, config, self.journal, self.primary)
+        self._cron = Cron()
+        self.following = Following(config, self.keyspace, self.journal, self.sessions, self.primary)
+        self.following.scan = lambda: self._cron.scan(self.keyspace)
+        self.primary.may_serve = lambda: self.following.is_up or not self.following.is_replica
+        self.admission = Admission(self.accounts, config, self.journal, self.primary, self.following)
         self.scripts = Scripts(self, self.admission)
         self.facts = NodeFacts(
-            self.stats, self.sessions, self.accounts, self.keyspace, self.journal, self.scripts, self.primary
+            self.stats,
+            self.sessions,
+            self.accounts,
+            self.keyspace,
+            self.journal,
+            self.scripts,
+            self.primary,
+            self.following,
         )
         self.surroundings = self.facts.surroundings
         self.host = NodeHost(config, self.facts, self.journal, self.admission)
         self.batches = Batches(self.host, self.sessions, self.journal, self.stats)
         self.primary.on_feed = self.batches.make_records
-        self._cron = Cron()
         self._nobody = Session(0)  # in whose name is done what nobody asked for
 
     # ------------------------------------------------------------------ commands
@@ -139,6 +151,7 @@ class Node:
             because of CLIENT PAUSE, the command is in ``session.held``, to be given again when the wait is over.
         """
         session.last_used = self.host.wall = now.wall
+        self.host.mono = now.mono
         try:
             row = self.admission.admit(session, argv, now)
         except CommandError as error:
@@ -264,6 +277,8 @@ class Node:
         refused = self.admission.refusal(ctx.session, row, argv, ctx.now, "lua")
         if refused is not None:
             return self.refuse_inside(row, f"ERR ACL failure in script: {refused[1]}")
+        if self.admission.is_read_only(ctx.session, row):
+            return self.refuse_inside(row, READ_ONLY)
         if self.admission.lacks_replicas(row):
             return self.refuse_inside(row, NO_REPLICAS)
         outage = self.journal.outage
@@ -277,6 +292,29 @@ class Node:
         if shows_times(row):
             self.journal.wait_for_soft()
         return reply
+
+    def context_of(self, session: Session, now: Now) -> Context:
+        """For commands of the primary, by :meth:`run_unasked`; :meth:`end_unasked` makes one record of them."""
+        self.host.wall, self.host.mono = now.wall, now.mono
+        return self._context(session, now, may_block=False)
+
+    def run_unasked(self, ctx: Context, row: Command, argv: list[bytes]) -> Reply:
+        """Run a command that nobody checks, as a part of the record at work.
+
+        Args:
+            ctx: from :meth:`context_of`.
+            row: the command.
+            argv: its words, as many as it takes.
+        """
+        ctx.db = self.keyspace.databases[ctx.session.db]
+        return self._run(ctx, row, argv)
+
+    def end_unasked(self, ctx: Context, now: Now) -> None:
+        """Commands of the primary were run: make a record of them, and serve those who waited for what has changed."""
+        self.stats.dirty += ctx.dirty
+        self._flush(now)
+        if self.waits.ready and self.journal.outage is None:
+            self._serve_ready(now)
 
     def refuse_inside(self, row: Command | None, line: str) -> Error:
         """Count an error of a script: of a command it may not run, or, without one, of its own."""
@@ -527,18 +565,23 @@ class Node:
                 self._retry(waiter, now)
             else:
                 self.waits.set_alarm(waiter, now)  # others took it meanwhile; it keeps its place in the line
-        if self.journal.outage is None and self._pause.ends is None and self._cron.is_due(now):
+        if self._may_look_after and self._cron.is_due(now):
             ctx = self._context(self._nobody, now, may_block=False)
             self._cron.run(ctx, now)
             self._flush(now)
         if self.waits.ready and self.journal.outage is None:
             self._serve_ready(now)
 
+    @property
+    def _may_look_after(self) -> bool:
+        """Whether data may be changed that nobody has asked to change."""
+        return self.journal.outage is None and self._pause.ends is None and not self.following.is_taking
+
     def next_deadline(self, now: Now) -> int | None:  # noqa: ARG002 - the time may matter to other nodes
         """Monotonic milliseconds at which :meth:`tick` is needed next; None if nothing will ever be due."""
         if self.journal.outage is None and (self.waits.overdue or self.waits.ready):
             return 0
-        cron = self._cron.next_due() if self.journal.outage is None and self._pause.ends is None else None
+        cron = self._cron.next_due() if self._may_look_after else None
         look = self.waits.next_look() if self.journal.outage is None and self._pause.ends is None else None
         known = (self.waits.next_alarm(), look, cron, self._pause.ends)
         moments = [moment for moment in known if moment is not None]

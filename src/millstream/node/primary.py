@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from millstream.node.journal import Journal
 
 _EMBEDDED = "ERR this server lives in another program, where no replica reaches it"
+_NO_LINK = "NOMASTERLINK Can't SYNC while not connected with my master"
 _FULL_DISK = "NOMASTERLINK the disk of this server takes no writes now, so no copy can be made: ask again later"
 
 
@@ -55,6 +56,7 @@ class Primary:
         followers: the replicas.
         shell: sends bytes; None where no replica can come.
         replid: the history's name, or the one that the next history will have.
+        may_serve: whether replicas are let in; not while this is one itself without a link.
         on_feed: called when there is a feed.
         good: replicas that were heard of in the last ``min-replicas-max-lag`` seconds, as of the last look.
         full_syncs: copies asked for.
@@ -69,6 +71,7 @@ class Primary:
         self.replid = new_replid()
         self.good = 0
         self.full_syncs = self.partial_syncs = self.refused_syncs = 0
+        self.may_serve: Callable[[], bool] = lambda: True
         self.on_feed: Callable[[], None] = lambda: None
         self._mono = 0  # of the last look
         self._pinged_at = 0
@@ -91,13 +94,36 @@ class Primary:
         self._keyspace.apply(step)
         self._journal.note(step, soft=False)
 
-    def _start_feed(self, mono: int) -> Feed:
-        feed = self._journal.feed = Feed(self._keyspace, self._config.backlog_size)
+    def start_feed(self, mono: int, past: Feed | None = None) -> Feed:
+        """Make the stream of the history that is recorded.
+
+        Args:
+            mono: monotonic milliseconds.
+            past: what made it until now, whose bytes may still be asked for.
+        """
+        feed = Feed(self._keyspace, self._config.backlog_size)
+        if past is not None:
+            feed.backlog = past.backlog
+        self.adopt(feed, mono)
+        return feed
+
+    def adopt(self, feed: Feed, mono: int) -> None:
+        """Send replicas what a feed makes from here on.
+
+        Args:
+            feed: of the history that is recorded.
+            mono: monotonic milliseconds.
+        """
+        self._journal.feed = feed
         self.replid, self._alone_since, self._mono, self._asked = self._keyspace.history.replid, mono, mono, -1
         self.on_feed()
         assert self.shell is not None
         self.shell.begin(feed)
-        return feed
+
+    def cut_all(self) -> None:
+        """Have all replicas come anew, since the history has another name."""
+        for follower in self.followers:
+            self._sessions.kill_id(follower.id)
 
     def recovered(self, wall: int) -> None:
         """The log was read: where it tells of a history, drop that, since this node may not be one that tells replicas.
@@ -106,7 +132,7 @@ class Primary:
             wall: wall milliseconds of the last record.
         """
         past = self._keyspace.history
-        if past.replid:
+        if past.replid and self._keyspace.followed is None:
             self._record(begun("", past.offset))
             self._journal.flush(wall)
 
@@ -115,7 +141,7 @@ class Primary:
         if self._keyspace.history.replid:
             self._record(gone_on(self._keyspace))
             self._journal.flush(now.wall)
-            self._start_feed(now.mono)
+            self.start_feed(now.mono)
 
     def _end(self, wall: int) -> None:
         """Nobody has followed for long: forget the history, as nothing is kept of it from here on."""
@@ -159,6 +185,8 @@ class Primary:
         assert shell is not None
         if follower.stage is not None:
             return Many([])  # it asks twice
+        if not self.may_serve():
+            raise CommandError(_NO_LINK)
         feed = self.feed
         goes_on = feed is not None and self._keyspace.history.follows(replid, offset) and feed.backlog.has(offset - 1)
         if not goes_on and self._journal.outage is not None:
@@ -182,7 +210,7 @@ class Primary:
         feed = self.feed
         if feed is None:
             self._record(begun(self.replid, self._keyspace.history.offset))
-            feed = self._start_feed(now.mono)
+            feed = self.start_feed(now.mono)
         follower.stage, follower.cursor = "wait_bgsave", feed.offset
         self._journal.count_fed()  # so that what the copy is made from says how far the history is
 
@@ -287,6 +315,8 @@ class Primary:
         self._look()
         if feed is None:
             return []
+        if feed.is_relay:
+            return self._silent(now.mono)
         if not self.followers:
             ttl = self._config.backlog_ttl * 1000
             if ttl and now.mono - self._alone_since >= ttl:
@@ -296,5 +326,8 @@ class Primary:
         if is_due and self._sessions.pause.ends is None:
             self._pinged_at = now.mono
             self._journal.tell(PING, now.wall)
+        return self._silent(now.mono)
+
+    def _silent(self, mono: int) -> list[Follower]:
         limit = self._config.repl_timeout
-        return [each for each in self.followers.online if not each.is_old and each.lag(now.mono) > limit]
+        return [each for each in self.followers.online if not each.is_old and each.lag(mono) > limit]

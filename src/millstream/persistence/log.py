@@ -304,6 +304,18 @@ class Log:
                 return None
             return Rewrite(Manifest(sealed, self._manifest.snapshot), new_entry(self.written, self._entropy))
 
+    def rewritten(self, rewrite: Rewrite) -> Iterator[bytes]:
+        """The payloads of the snapshot that was made, before it takes the place of anything.
+
+        Args:
+            rewrite: from :meth:`begin_rewrite` of this log.
+
+        Raises:
+            LogCorruptError: it is not whole; what was handed out is as it was written.
+            DiskError: the disk cannot be read.
+        """
+        return snapshot_payloads(self._disk, self._directory, rewrite.target)
+
     def commit_rewrite(self, rewrite: Rewrite) -> None:
         """Let the snapshot that was made take the place of what it was made from. It must be whole and synced.
 

@@ -26,16 +26,17 @@ def unit(commands: Sequence[Command], selected: int) -> tuple[bytes, int]:
     parts: list[bytes] = []
     for at, (db, words) in enumerate(commands):
         if db not in {selected, NO_DATABASE}:
-            parts.append(_packed([b"SELECT", b"%d" % db]))
+            parts.append(packed([b"SELECT", b"%d" % db]))
             selected = db
         if at == 0 and len(commands) > 1:
             parts.append(MULTI)
-        parts.append(_packed(words))
+        parts.append(packed(words))
     if len(commands) > 1:
         parts.append(EXEC)
     return b"".join(parts), selected
 
 
-def _packed(words: list[bytes]) -> bytes:
-    packed: bytes = hiredis.pack_command(tuple(words))  # type: ignore[arg-type]  # its own types say: of one word
-    return packed
+def packed(words: list[bytes]) -> bytes:
+    """A command's bytes."""
+    data: bytes = hiredis.pack_command(tuple(words))  # type: ignore[arg-type]  # its own types say: of one word
+    return data

@@ -27,7 +27,7 @@ _MAKERS: dict[str, Maker] = {}
 KNOWN = _MAKERS.keys()
 """Transitions that have words."""
 
-SILENT = frozenset({"xnew", "xcfg", "xidmp", "xidmpdup", "xidmppid", "xidmpexp", "hist", "off"})
+SILENT = frozenset({"xnew", "xcfg", "xidmp", "xidmpdup", "xidmppid", "xidmpexp", "hist", "off", "role"})
 """Transitions without words. A new stream comes with its first entry or group."""
 
 

@@ -41,6 +41,7 @@ from millstream.server.committer import Committer
 from millstream.server.connection import Connection
 from millstream.server.figures.machine import read_machine
 from millstream.server.figures.rates import Rates
+from millstream.server.following.link import ReplicaLink
 from millstream.server.listener import ListenError, bind_tcp, bind_unix, show_address, tcp_sentence, tcp_url
 from millstream.server.replicas import Replicas
 from millstream.server.settings import Settings
@@ -111,6 +112,7 @@ class Server:
         self._none_open = asyncio.Event()
         self._slow: dict[Connection, None] = {}
         self._replicas: Replicas | None = None
+        self._link: ReplicaLink | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._rates = Rates()
         self.sample_at = 0.0  # loop time
@@ -141,7 +143,8 @@ class Server:
             await self._bind()
             self.node = self._open(config)
             self._replicas = self.node.primary.shell = Replicas(self, self._rewriter, self.settings.directory)
-            self.node.primary.resume(self.clock.now())
+            self._link = self.node.following.shell = ReplicaLink(self, self._rewriter, self.settings.directory)
+            self._resume_role()
             if self.committer is not None:
                 self.committer.begin()
             if self.settings.aclfile is not None:
@@ -175,6 +178,25 @@ class Server:
         self.gate = self.committer.gate
         node.host.rewriter = self._rewriter = Rewriter(self._log, config, exclusively=self.committer.exclusively)
         return node
+
+    def _resume_role(self) -> None:
+        """Be what the data directory says, a primary or a replica; where it says nothing, what was asked for."""
+        node, wanted, now = self.node, self.settings.replicaof, self.clock.now()
+        said = node.keyspace.primary
+        if node.following.is_replica:
+            node.following.resume(now)
+        else:
+            node.primary.resume(now)
+        if wanted is None or said == wanted:
+            return
+        if said is None:
+            node.following.follow(*wanted, now)
+            node.journal.flush(now.wall)
+        else:
+            role = f"a replica of {said[0]}:{said[1]}" if said[0] else "a primary"
+            log.warning(
+                "this server is %s, as REPLICAOF said last; --replicaof is for a directory without a role", role
+            )
 
     async def _bind(self) -> None:
         """Take the addresses, so that a long recovery does not end with "in use"."""
@@ -269,6 +291,11 @@ class Server:
         return found
 
     @property
+    def own_port(self) -> int:
+        """The port that a primary is told; 0 for none."""
+        return self.facts.tcp_port or self.tls_port
+
+    @property
     def url(self) -> str:
         """The first of :attr:`urls`: unencrypted TCP if it is listened to, else TLS, else the unix socket."""
         return self.urls[0]
@@ -290,6 +317,8 @@ class Server:
         await self._close_listeners()
         if self._timer is not None:
             self._timer.cancel()
+        if self._link is not None:
+            await self._link.close()
         for connection in list(self._connections.values()):
             if not connection.session.is_replica:
                 connection.finish()

@@ -45,6 +45,7 @@ class Settings:
         aclfile: file of users, read at the start and by ACL LOAD, written by ACL SAVE; None for none.
         parameters: CONFIG parameters that differ from their defaults, by name.
         delays: how long the server lets things be.
+        replicaof: host and port of the server to follow, where the data directory says nothing of a role.
     """
 
     host: str = "127.0.0.1"
@@ -56,6 +57,7 @@ class Settings:
     tls: Tls | None = None
     aclfile: Path | None = None
     delays: Delays = Delays()
+    replicaof: tuple[str, int] | None = None
 
     @property
     def promise(self) -> str:

@@ -16,7 +16,8 @@ if TYPE_CHECKING:
     from millstream.server.settings import Settings
 
 DEFAULT_DIR = Path("millstream-data")
-_PORTS = click.IntRange(0, 65535)
+_LARGEST_PORT = 65535
+_PORTS = click.IntRange(0, _LARGEST_PORT)
 _FILE = click.Path(path_type=Path)
 
 
@@ -39,6 +40,16 @@ def _assignments(ctx: click.Context, param: click.Parameter, values: tuple[str, 
             raise click.BadParameter(f"{name}: {reason}") from None
         found[parameter.name] = value
     return found
+
+
+def _address(ctx: click.Context, param: click.Parameter, value: str | None) -> tuple[str, int] | None:  # noqa: ARG001 - click's signature
+    """``host:port`` as the two; the address of IPv6 may stand in brackets."""
+    if value is None:
+        return None
+    host, colon, port = value.rpartition(":")
+    if not colon or not host or not port.isdigit() or int(port) > _LARGEST_PORT:
+        raise click.BadParameter(f"{value!r} is not of the form HOST:PORT")
+    return host.removeprefix("[").removesuffix("]"), int(port)
 
 
 @click.command()
@@ -72,6 +83,18 @@ def _assignments(ctx: click.Context, param: click.Parameter, values: tuple[str, 
     envvar="MILLSTREAM_REQUIREPASS",
     help="Password clients must give; better set by MILLSTREAM_REQUIREPASS, since others see the command line.",
 )
+@click.option(
+    "--replicaof",
+    metavar="HOST:PORT",
+    callback=_address,
+    help="Follow this server, a Redis or a Millstream; a role that REPLICAOF gave the data directory counts more.",
+)
+@click.option("--masteruser", envvar="MILLSTREAM_MASTERUSER", help="User to log in as there.")
+@click.option(
+    "--masterauth",
+    envvar="MILLSTREAM_MASTERAUTH",
+    help="Password for that; better set by MILLSTREAM_MASTERAUTH, since others see the command line.",
+)
 @click.option("--aclfile", type=_FILE, help="File of users, read at the start and by ACL LOAD, written by ACL SAVE.")
 @click.option(
     "--console",
@@ -102,6 +125,9 @@ def serve(  # noqa: PLR0917 - click passes every option by name
     fsync: str,
     maxclients: int | None,
     requirepass: str | None,
+    replicaof: tuple[str, int] | None,
+    masteruser: str | None,
+    masterauth: str | None,
     aclfile: Path | None,
     console_port: int | None,
     parameters: dict[str, str],
@@ -118,6 +144,7 @@ def serve(  # noqa: PLR0917 - click passes every option by name
       millstream serve --no-tcp --unixsocket /run/millstream/sock --dir /var/lib/millstream
       millstream serve --port 6400 --memory --console 8379      with its pages at http://127.0.0.1:8379/
       millstream serve --host 0.0.0.0 --aclfile users.acl --set maxclients=500
+      millstream serve --port 6400 --dir data --replicaof redis.example:6379      follow a Redis, to take over from it
 
     Exit code: 0 ended as asked, 1 it could not start or the disk failed (one line says what to do), 2 the command line
     is invalid. docs/server.md lists the parameters of --set; `redis-cli CONFIG GET '*'` shows them. --console is a
@@ -138,8 +165,8 @@ def serve(  # noqa: PLR0917 - click passes every option by name
         raise click.UsageError("TLS files are named, but no port for TLS: add --tls-port")
     if maxclients is not None:
         parameters["maxclients"] = str(maxclients)
-    if requirepass:
-        parameters["requirepass"] = requirepass
+    given = {"requirepass": requirepass, "masteruser": masteruser, "masterauth": masterauth}
+    parameters |= {name: word for name, word in given.items() if word}
     if not memory and directory is None:
         click.echo(f"No --dir given: the data is kept in ./{DEFAULT_DIR} (--memory keeps nothing).", err=True)
     settings = Settings(
@@ -159,6 +186,7 @@ def serve(  # noqa: PLR0917 - click passes every option by name
             tls_auth_clients,  # type: ignore[arg-type] # click.Choice has checked it
         ),
         aclfile=aclfile,
+        replicaof=replicaof,
     )
     try:
         companion = (

@@ -170,6 +170,39 @@ class ScriptFacts:
 
 
 @dataclass(frozen=True, slots=True)
+class LinkFacts:
+    """What a replica knows of its link to its primary.
+
+    Attributes:
+        host: the primary's name or address.
+        port: its port.
+        state: a word of ROLE.
+        error: why the link is down, or was last; empty for no reason.
+        silent_for: seconds since the primary last sent something; -1 without a link.
+        down_for: seconds that the link has been down; None if it is up.
+        offset: how far its stream was run.
+        copy_size: bytes of the copy that is on its way; None if the primary did not say.
+        copy_read: how many of them are here.
+        priority: for whoever chooses another primary.
+        divergences: units that failed here.
+        full_syncs: copies taken over.
+    """
+
+    host: str
+    port: int
+    state: str
+    error: str
+    silent_for: int
+    down_for: int | None
+    offset: int
+    copy_size: int | None
+    copy_read: int
+    priority: str
+    divergences: int
+    full_syncs: int
+
+
+@dataclass(frozen=True, slots=True)
 class ReplicaFacts:
     """One replica: its address, the port at which it listens, its stage, its offset, seconds since it told of that."""
 
@@ -268,6 +301,7 @@ class InfoFacts:
         log: of the log.
         scripts: of scripts.
         replication: of replicas.
+        link: to the primary; None where nobody is followed.
     """
 
     now: int = 0
@@ -298,6 +332,7 @@ class InfoFacts:
     log: LogFacts = field(default_factory=LogFacts)
     scripts: ScriptFacts = field(default_factory=ScriptFacts)
     replication: ReplicationFacts = field(default_factory=ReplicationFacts)
+    link: LinkFacts | None = None
 
 
 def _server(facts: InfoFacts) -> Rows:
@@ -450,7 +485,9 @@ def _stats(facts: InfoFacts) -> Rows:
 def _replication(facts: InfoFacts) -> Rows:
     """The replicas, and how far the history is that they follow."""
     known = facts.replication
-    yield "role", "master"
+    yield "role", "slave" if facts.link else "master"
+    if facts.link is not None:
+        yield from _link(facts.link)
     yield "connected_slaves", len(known.replicas)
     if known.wanted:
         yield "min_slaves_good_slaves", known.good
@@ -466,6 +503,33 @@ def _replication(facts: InfoFacts) -> Rows:
     yield "repl_backlog_size", known.backlog_size
     yield "repl_backlog_first_byte_offset", known.backlog_first or 0
     yield "repl_backlog_histlen", known.backlog_held
+
+
+def _link(link: LinkFacts) -> Rows:
+    """Redis's fields of a replica in their order, and ours."""
+    yield "master_host", link.host
+    yield "master_port", link.port
+    yield "master_link_status", "up" if link.down_for is None else "down"
+    yield "master_last_io_seconds_ago", link.silent_for
+    yield "master_sync_in_progress", int(link.state == "sync")
+    yield "slave_read_repl_offset", link.offset
+    yield "slave_repl_offset", link.offset
+    if link.state == "sync":
+        size = link.copy_size or 0
+        yield "master_sync_total_bytes", size
+        yield "master_sync_read_bytes", link.copy_read
+        yield "master_sync_left_bytes", max(size - link.copy_read, 0)
+        yield "master_sync_perc", f"{100 * link.copy_read / size:.2f}" if size else "0.00"
+        yield "master_sync_last_io_seconds_ago", max(link.silent_for, 0)
+    if link.down_for is not None:
+        yield "master_link_down_since_seconds", link.down_for
+    yield "slave_priority", link.priority
+    yield "slave_read_only", 1
+    yield "replica_announced", 1
+    yield "millstream_link_state", link.state
+    yield "millstream_link_error", link.error.replace("\r", " ").replace("\n", " ")
+    yield "millstream_link_divergences", link.divergences
+    yield "millstream_full_syncs_taken", link.full_syncs
 
 
 def _cpu(facts: InfoFacts) -> Rows:

@@ -12,7 +12,9 @@ from millstream.commands.context.context import Context
 from millstream.commands.table.args import SYNTAX, keyword, read_integer
 from millstream.commands.table.table import command
 from millstream.errors import CommandError
-from millstream.replies import OK, Many, Reply
+from millstream.replies import OK, Many, Reply, Simple
+
+_LARGEST_PORT = 65535
 
 # What the rows below have in common
 _replica = partial(command, group="server", acl="admin dangerous")
@@ -97,6 +99,47 @@ def _acknowledge(ctx: Context, words: list[bytes]) -> Reply:
     return Many([])
 
 
+_follows = partial(
+    command,
+    arity=3,
+    flags="admin noscript stale no_async_loading",
+    group="server",
+    acl="admin dangerous",
+    syntax="args=<host-port=(host port:integer) | no-one=(NO ONE)>",
+)
+
+
+@_follows("replicaof", since="5.0.0", summary="Makes the server a replica of another, or a primary.")
+def replicaof(ctx: Context, argv: list[bytes]) -> Reply:
+    """OK, and from then on another server's data replace these; with NO ONE what is here stays, and takes writes.
+
+    The data are replaced when all of the other's are here and were read without a fault. Until then, and without a
+    link, what is here is shown as it is (``replica-serve-stale-data``).
+    """
+    return _follow(ctx, argv)
+
+
+@_follows("slaveof", since="1.0.0", summary="The same as REPLICAOF, under its old name.")
+def slaveof(ctx: Context, argv: list[bytes]) -> Reply:
+    """As REPLICAOF."""
+    return _follow(ctx, argv)
+
+
+def _follow(ctx: Context, argv: list[bytes]) -> Reply:
+    following = ctx.host.following
+    if keyword(argv[1]) == b"NO" and keyword(argv[2]) == b"ONE":
+        following.lead(ctx.now)
+        return OK
+    if ctx.session.is_replica:
+        raise CommandError("ERR Command is not valid when client is a replica.")
+    port = read_integer(argv[2])
+    if port is None or not 0 <= port <= _LARGEST_PORT:
+        raise CommandError("ERR Invalid master port")
+    if following.follow(argv[1].decode("utf-8", "surrogateescape"), port, ctx.now):
+        return OK
+    return Simple(b"OK Already connected to specified master")
+
+
 @command(
     "role",
     1,
@@ -104,9 +147,15 @@ def _acknowledge(ctx: Context, words: list[bytes]) -> Reply:
     since="2.8.12",
     group="server",
     acl="admin dangerous",
-    summary="Tells that this is a primary, and who follows it.",
+    summary="Tells whether this is a primary or a replica, and who follows whom.",
 )
 def role(ctx: Context, argv: list[bytes]) -> Reply:  # noqa: ARG001 - a handler's signature
-    """``master``, how far its stream is, and of each replica that follows the address, the port and the offset."""
+    """``master``, how far its stream is, and of each replica that follows the address, the port and the offset.
+
+    Of a replica: ``slave``, its primary's host and port, how the link is, and how far the stream was run, -1 without.
+    """
+    followed = ctx.host.following.role()
+    if followed is not None:
+        return followed
     replication = ctx.host.replication
     return [b"master", replication.offset, replication.rows()]

@@ -16,6 +16,11 @@ from millstream.commands.table.table import command
 from millstream.errors import CommandError
 from millstream.replies import Reply
 
+_REPLICA = (
+    "ERR {} cannot be used with replica instances. Please also note that {} are just local and are not propagated."
+)
+_SINCE_4 = "since Redis 4.0 if a replica is configured to be writable (which is not the default) writes to replicas"
+
 
 def _wait(ctx: Context, argv: list[bytes], wanted: int, reply: Callable[[int], Reply], *, durable: bool) -> Reply:
     """The reply, made of how many replicas have it, or a wait for more of them."""
@@ -48,6 +53,8 @@ def wait(ctx: Context, argv: list[bytes]) -> Reply:
     With 0 it waits for ever, as Redis without replicas does: a client that asks for replicas where there are none shall
     not believe that its write is safe.
     """
+    if ctx.host.following.is_replica:
+        raise CommandError(_REPLICA.format("WAIT", _SINCE_4))
     wanted = integer(argv[1])
     milliseconds(argv[2], ctx.now.wall)
     return _wait(ctx, argv, wanted, int, durable=False)
@@ -78,6 +85,8 @@ def waitaof(ctx: Context, argv: list[bytes]) -> Reply:
         raise CommandError("ERR value is out of range, must be positive")
     milliseconds(argv[3], ctx.now.wall)
     values = ctx.host.config.values
+    if ctx.host.following.is_replica:
+        raise CommandError(_REPLICA.format("WAITAOF", "writes to replicas"))
     if local and values["appendonly"] != "yes":
         raise CommandError("ERR WAITAOF cannot be used when numlocal is set but appendonly is disabled.")
     is_durable = values["appendonly"] == "yes" and values["appendfsync"] == "always"

@@ -211,6 +211,19 @@ PARAMETERS: dict[str, Parameter] = {
             "seconds of silence after which a replica does not count for that; 0: writes are always taken",
         ),
         Parameter("min-slaves-max-lag", "10", integer(0, 2**31 - 1), "the same parameter under its old name"),
+        Parameter("masteruser", "", text, "the user as whom a replica logs in at its primary; empty for the default"),
+        Parameter("masterauth", "", text, "the password for that; empty for none"),
+        Parameter(
+            "replica-serve-stale-data",
+            "yes",
+            yes_no,
+            "whether a replica answers what reads while it has no link to its primary (`no`: `MASTERDOWN`)",
+        ),
+        Parameter("slave-serve-stale-data", "yes", yes_no, "the same parameter under its old name"),
+        Parameter("replica-read-only", "yes", choice("yes"), "a replica takes no writes", mutable=False),
+        Parameter("slave-read-only", "yes", choice("yes"), "the same under its old name", mutable=False),
+        Parameter("replica-priority", "100", integer(0, 2**31 - 1), "for Sentinel: the lowest is preferred, 0 never"),
+        Parameter("slave-priority", "100", integer(0, 2**31 - 1), "the same parameter under its old name"),
         Parameter(
             "repl-diskless-sync",
             "no",
@@ -322,6 +335,8 @@ _PAIRS = (
     ("repl-ping-replica-period", "repl-ping-slave-period"),
     ("min-replicas-to-write", "min-slaves-to-write"),
     ("min-replicas-max-lag", "min-slaves-max-lag"),
+    ("replica-serve-stale-data", "slave-serve-stale-data"),
+    ("replica-priority", "slave-priority"),
 )
 _SAME = {name: pair for pair in _PAIRS for name in pair}
 

@@ -185,6 +185,36 @@ class ReplicationHost(Protocol):
         ...
 
 
+class FollowingHost(Protocol):
+    """What the node offers to commands about its own primary."""
+
+    @property
+    def is_replica(self) -> bool:
+        """Whether it follows one."""
+        ...
+
+    def follow(self, host: str, port: int, now: Now) -> bool:
+        """Follow a primary; False if that is the one already.
+
+        Args:
+            host: its name or address.
+            port: its port.
+            now: both clocks.
+
+        Raises:
+            CommandError: a server that lives in another program cannot.
+        """
+        ...
+
+    def lead(self, now: Now) -> None:
+        """Follow nobody from here on."""
+        ...
+
+    def role(self) -> "list[Reply] | None":
+        """What ROLE answers; None where no primary is followed."""
+        ...
+
+
 class CommandHost(Protocol):
     """What the node offers to commands that look at, or act on, the server itself."""
 
@@ -205,6 +235,11 @@ class CommandHost(Protocol):
     @property
     def replication(self) -> ReplicationHost:
         """The replicas of the node."""
+        ...
+
+    @property
+    def following(self) -> FollowingHost:
+        """The primary of the node."""
         ...
 
     @property
@@ -466,6 +501,11 @@ class Context:
                 self.notify("c", "type_changed", key, database)
 
     @property
+    def obeys(self) -> bool:
+        """The command is this server's primary's: it is not refused, and its words mean what they did there."""
+        return self.session.is_primary
+
+    @property
     def tells_misses(self) -> bool:
         """Whether a key that the command does not find is an event, and somebody wants such."""
         return self.row is not None and self.row.tells_misses and "m" in self.host.config.events
@@ -475,7 +515,10 @@ class Context:
         self.notify("m", "keymiss", key, database)
 
     def lookup(self, key: bytes, database: Database | None = None) -> Value | None:
-        """The key's value, or None; an expired key is deleted on the way, unless the disk takes no writes."""
+        """The key's value, or None; an expired key is deleted on the way, unless nothing may be written now.
+
+        To a primary's command no key is expired: it says itself when one goes.
+        """
         db = self.db if database is None else database
         value = self.find(key, db)
         row = self.row
@@ -492,15 +535,16 @@ class Context:
         """As :meth:`lookup`, without counting a hit or a miss: for keys that a command only writes."""
         db = self.db if database is None else database
         value = db.keys.get(key)
-        if value is not None and db.expires and db.is_expired(key, self.now.wall):
+        if value is not None and db.expires and db.is_expired(key, self.now.wall) and not self.obeys:
             self._delete_expired(key, db)
             return None
         return value
 
     def _delete_expired(self, key: bytes, db: Database) -> None:
         """Delete a key whose time is over, as somebody came upon it."""
-        if self.host.outage is not None or self.host.is_paused:  # nothing may be written now, so it is only hidden
-            return
+        host = self.host
+        if host.outage is not None or host.is_paused or host.following.is_replica:
+            return  # nothing may be written now, so it is only hidden
         self.commit(("unset", db.index, key))
         self.host.lookups.expired += 1
         self.signal(key, db)

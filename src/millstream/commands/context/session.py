@@ -107,6 +107,7 @@ class Session:
         overflow: bytes of a reply that was not made, since it passes what the client may leave untaken; 0 for none.
         is_unix: came in by the unix socket.
         is_replica: a replica follows by this connection.
+        is_primary: in its name runs what this server's primary sends.
         channels: channels it listens to.
         patterns: patterns of channels it listens to.
         commands: how many it has given, refused ones among them.
@@ -139,6 +140,7 @@ class Session:
     overflow: int = 0
     is_unix: bool = False
     is_replica: bool = False
+    is_primary: bool = False
     channels: set[bytes] = field(default_factory=set)
     patterns: set[bytes] = field(default_factory=set)
     commands: int = 0

@@ -137,7 +137,7 @@ def restore(ctx: Context, argv: list[bytes]) -> Reply:
     expires_at = base + ttl if ttl else None
     try:
         payload = _in_our_form(ctx, argv[3])
-        if expires_at is not None and expires_at <= ctx.now.wall:
+        if expires_at is not None and expires_at <= ctx.now.wall and not ctx.obeys:
             dumping.load(payload)
             if old is not None:
                 delete_key(ctx, key)

@@ -98,7 +98,7 @@ def _expire(ctx: Context, argv: list[bytes], unit: int, name: str, *, absolute: 
     key = argv[1]
     if ctx.lookup(key) is None or not _allowed(conditions, ctx.db.expires.get(key), at):
         return 0
-    if at <= ctx.now.wall:
+    if at <= ctx.now.wall and not ctx.obeys:  # a primary deletes it in its own time
         delete_key(ctx, key)
         return 1
     change_expiry(ctx, key, at)

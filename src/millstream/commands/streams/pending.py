@@ -332,16 +332,17 @@ class _Claim:
     last_id: int = 0
 
 
-def _parse_claim(argv: list[bytes], at: int, now: int) -> _Claim:
+def _parse_claim(argv: list[bytes], at: int, now: int, *, obeys: bool) -> _Claim:
     """Read XCLAIM's options, from the first word on that is no id.
 
     A bad id therefore is an unrecognized option, as in Redis. A delivery time that is negative or in the future becomes
-    now: nobody may make an entry look as if it were not stale for years.
+    now: nobody may make an entry look as if it were not stale for years. A primary's clock may be ahead of ours.
 
     Args:
         argv: the command line.
         at: the position of the first option.
         now: wall milliseconds.
+        obeys: the command is the primary's.
     """
     options = _Claim(now)
     while at < len(argv):
@@ -369,7 +370,7 @@ def _parse_claim(argv: list[bytes], at: int, now: int) -> _Claim:
             options.time = number
         else:
             options.retry_count = number
-    if options.time < 0 or options.time > now:
+    if options.time < 0 or (options.time > now and not obeys):
         options.time = now
     return options
 
@@ -410,10 +411,12 @@ def xclaim(ctx: Context, argv: list[bytes]) -> Reply:
             break
         wanted.append(entry)
         at += 1
-    options = _parse_claim(argv, at, ctx.now.wall)
+    options = _parse_claim(argv, at, ctx.now.wall, obeys=ctx.obeys)
     moved = options.last_id > group.last_id
     if moved:
-        ctx.commit(("gset", ctx.db.index, key, name, ids.pack(options.last_id), group.entries_read))
+        # So Redis 7.0 tells of each new entry that it delivers, without the count that it has made of it
+        count = stream.count_with(group, options.last_id) if ctx.obeys else group.entries_read
+        ctx.commit(("gset", ctx.db.index, key, name, ids.pack(options.last_id), count))
     attend(ctx, key, name, group, consumer)
     before = ctx.dirty
     claimer = _Claimer(ctx, argv, stream, options)

@@ -94,16 +94,17 @@ class Trim:
         self.strategy = word
         return used
 
-    def check(self, *, alone: bool = False) -> None:
+    def check(self, *, alone: bool = False, obeys: bool = False) -> None:
         """Refuse a LIMIT with nothing to limit, and no strategy at all where trimming is all that is done (XTRIM).
 
-        In Redis's order. ``LIMIT 0`` passes the first test and fails the last, with the text about ``~``.
+        A primary has made ``=`` of ``~`` for its replicas and leaves the LIMIT there, which then means nothing. In
+        Redis's order. ``LIMIT 0`` passes the first test and fails the last, with the text about ``~``.
         """
         if self.limit and self.strategy is None:
             raise CommandError("ERR syntax error, LIMIT cannot be used without specifying a trimming strategy")
         if alone and self.strategy is None:
             raise CommandError("ERR syntax error, XTRIM must be called with a trimming strategy")
-        if self.limit is not None and not self.approximate:
+        if self.limit is not None and not self.approximate and not obeys:
             raise CommandError("ERR syntax error, LIMIT cannot be used without the special ~ option")
 
     def budget(self, node_max_entries: int) -> int:
@@ -120,8 +121,13 @@ class Trim:
         return 10_000 if by_default <= 0 else min(by_default, 1_000_000)
 
 
-def parse_trim_options(argv: list[bytes], at: int) -> Trim:
+def parse_trim_options(argv: list[bytes], at: int, *, obeys: bool) -> Trim:
     """XTRIM's options, from this position to the end, in any order.
+
+    Args:
+        argv: the command line.
+        at: the position.
+        obeys: the command is the primary's.
 
     Raises:
         CommandError: an option is wrong, unknown or missing.
@@ -132,7 +138,7 @@ def parse_trim_options(argv: list[bytes], at: int) -> Trim:
         if not used:
             raise SYNTAX
         at += used
-    trim.check(alone=True)
+    trim.check(alone=True, obeys=obeys)
     return trim
 
 

@@ -88,7 +88,7 @@ _AUTO = _AddOptions()
 _AUTO.auto = True
 
 
-def _parse_add(argv: list[bytes]) -> tuple[_AddOptions, int]:
+def _parse_add(argv: list[bytes], *, obeys: bool) -> tuple[_AddOptions, int]:
     """The options, and the position of the first field.
 
     ``*`` ends the options at once, whatever follows; else the first word that no option takes is the id. Trimming is
@@ -105,10 +105,10 @@ def _parse_add(argv: list[bytes]) -> tuple[_AddOptions, int]:
             break
         used = options.trim.take(argv, at) or _take_add_option(options, argv, at)
         if not used:
-            _take_id(options, word)
+            _take_id(options, word, obeys=obeys)
             break
         at += used
-    options.trim.check()
+    options.trim.check(obeys=obeys)
     return options, at + 1
 
 
@@ -139,16 +139,16 @@ def _take_add_option(options: _AddOptions, argv: list[bytes], at: int) -> int:
     return 0
 
 
-def _take_id(options: _AddOptions, word: bytes) -> None:
+def _take_id(options: _AddOptions, word: bytes, *, obeys: bool) -> None:
     """Read an id that is not ``*``.
 
     IDMP is refused for ``ms-*`` too: what a producer sends again must be free to get any id, or the second attempt
-    would fail for its id instead of being found.
+    would fail for its id instead of being found. A primary tells its replicas what id it was.
     """
     options.auto_ms = ids.parse_auto_seq(word)
     if options.auto_ms is None:
         options.entry_id = entry_id(word)
-    if options.idmp or options.idmpauto:
+    if (options.idmp or options.idmpauto) and not obeys:
         raise CommandError("ERR syntax error, IDMP/IDMPAUTO can be used only with auto-generated IDs")
 
 
@@ -177,7 +177,7 @@ def xadd(ctx: Context, argv: list[bytes]) -> Reply:
     trimming, no event, even if that entry was deleted since. It still counts as a change, as the number of duplicates
     is part of the state.
     """
-    options, first_field = _parse_add(argv)
+    options, first_field = _parse_add(argv, obeys=ctx.obeys)
     fields = argv[first_field:]
     if len(fields) < 2 or len(fields) % 2:
         raise CommandError("ERR wrong number of arguments for 'xadd' command")
@@ -189,12 +189,14 @@ def xadd(ctx: Context, argv: list[bytes]) -> Reply:
     if stream is None and options.no_create:
         return None
     idmp = _message(options, fields)
-    if idmp is not None and stream is not None:
+    if idmp is not None and stream is not None and (options.auto or not ctx.obeys):
         original = stream.idempotence.find(*idmp)
         if original is not None:
             ctx.commit(("xidmpdup", ctx.db.index, key))
             ctx.dirty += 1
             return ids.text(original)
+    if ctx.obeys and idmp is not None and options.auto:
+        return None  # so Redis tells of a duplicate, which is forgotten here already
     return _add(ctx, key, stream, options, fields, idmp)
 
 
@@ -282,7 +284,7 @@ def xtrim(ctx: Context, argv: list[bytes]) -> Reply:
     Options are parsed before the key is looked at, so a missing key with wrong options is an error and not 0. Nothing
     is signalled: whoever waits for entries gains none.
     """
-    trim = parse_trim_options(argv, 2)
+    trim = parse_trim_options(argv, 2, obeys=ctx.obeys)
     stream = ctx.lookup_as(argv[1], Stream)
     if stream is None:
         return 0

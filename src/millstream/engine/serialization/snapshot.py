@@ -12,6 +12,7 @@ from typing import TypeVar
 from millstream.engine import ids
 from millstream.engine.collection_ops import pack_scores
 from millstream.engine.collections import Collection, HashValue, ListValue, SetValue, ZSetValue
+from millstream.engine.history import NO_DATABASE
 from millstream.engine.keyspace import Keyspace, StringValue, Transition, Value
 from millstream.engine.streams.group import Group
 from millstream.engine.streams.idempotence import Idempotence
@@ -29,6 +30,8 @@ T = TypeVar("T")
 
 def transitions(space: Keyspace) -> Iterator[Transition]:
     """What makes this keyspace out of an empty one; it must not change meanwhile."""
+    if space.primary is not None:
+        yield ("role", NO_DATABASE, *space.primary)
     past = space.history
     if past.replid:
         yield ("hist", past.db, past.replid, past.offset, past.replid2, past.second)

@@ -127,11 +127,7 @@ class Stream:
     def _advance(self, group: Group, ids: list[int]) -> None:
         """Move the group's position over delivered ids, counting where counting is possible."""
         for at, entry_id in enumerate(ids):
-            if (
-                group.entries_read != UNKNOWN
-                and group.last_id >= self.first_id
-                and not self.has_gap_after(group.last_id)
-            ):
+            if self._counts_on(group):
                 # What holds here holds for the rest: ids ascend, and no deletion lies ahead
                 group.entries_read = min(group.entries_read + len(ids) - at, LLONG_MAX)
                 break
@@ -141,7 +137,25 @@ class Stream:
             group.last_id = entry_id
         group.last_id = ids[-1]
 
+    def _counts_on(self, group: Group) -> bool:
+        """Whether the group's count goes up by one with each further entry."""
+        return (
+            group.entries_read != UNKNOWN and group.last_id >= self.first_id and not self.has_gap_after(group.last_id)
+        )
+
     # ------------------------------------------------------------------ questions
+
+    def count_with(self, group: Group, entry_id: int) -> int:
+        """How many entries a group has read once it is given the next one, as :meth:`deliver` counts.
+
+        Args:
+            group: a group of this stream.
+            entry_id: the next entry.
+        """
+        if self._counts_on(group):
+            return min(group.entries_read + 1, LLONG_MAX)
+        distance = self.distance(entry_id) if self.entries_added else group.entries_read
+        return UNKNOWN if distance is None else distance
 
     @property
     def length(self) -> int:

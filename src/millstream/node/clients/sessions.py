@@ -118,6 +118,20 @@ class Sessions:
         session.closing = session.killed = True
         self.outbox.append((session, Outcome([], 0)))
 
+    def kill_id(self, session_id: int) -> None:
+        """Have the connection of the session with a number closed, if there is one."""
+        session = self._by_id.get(session_id)
+        if session is not None:
+            self.kill(session)
+
+    def disconnect_waiting(self, line: str) -> None:
+        """Answer everybody who waits with an error, and close their connections."""
+        for waiter in list(self.waits.by_session.values()):
+            self.waits.stop(waiter)
+            self._stats.error(line)
+            waiter.session.closing = True
+            self.send(waiter.session, Error(line))
+
     def unblock(self, session_id: int, error: bool) -> bool:
         """CLIENT UNBLOCK: end a session's wait with null or an error; False if it does not wait."""
         waiter = self.waits.by_session.get(session_id)

@@ -59,7 +59,7 @@ class Outage:
                 self._note(step)
 
     def _note(self, step: list[Any]) -> None:
-        if step[0] in {"hist", "off"}:  # of no key
+        if step[0] in {"hist", "off", "role"}:  # of no key
             return
         if step[0] in {"flush", "swap"}:
             self._everything = True

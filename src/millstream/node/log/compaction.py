@@ -63,14 +63,14 @@ def _write_copy(space: Keyspace, wall: int, descriptor: int) -> None:
     print("copy", past.replid, past.offset, past.db, flush=True)  # noqa: T201 - this is a program
 
 
-def _end_with_parent() -> None:
+def end_with_parent() -> None:
     """Wait for the end of standard input, and end the process."""
     while os.read(0, 4096):
         pass
     os._exit(1)
 
 
-def _stand_back(niceness: int) -> None:
+def stand_back(niceness: int) -> None:
     """Leave memory, and as much of the processor as is asked for, to others where they want them."""
     gc.disable()  # nothing becomes garbage here but at the end
     os.nice(niceness)
@@ -78,7 +78,12 @@ def _stand_back(niceness: int) -> None:
         Path("/proc/self/oom_score_adj").write_text("1000")  # if memory runs out, let it be this process
 
 
-def _open_disk(directory: Path, place: str) -> RealDisk:
+def open_disk(directory: Path, place: str) -> RealDisk:
+    """The disk, if the directory is still the one that the log is in.
+
+    Raises:
+        DiskError: it is another one.
+    """
     disk = RealDisk()
     if disk.hold(directory) != place:
         raise DiskError(f"{directory} is another directory now than the one that the log is in")
@@ -96,10 +101,10 @@ def main(directory: str, niceness: str, place: str, copy: str = "") -> int:
         copy: a descriptor as text, or nothing.
     """
     rewrite = Rewrite.decode(sys.stdin.readline())
-    threading.Thread(target=_end_with_parent, daemon=True).start()
-    _stand_back(int(niceness))
+    threading.Thread(target=end_with_parent, daemon=True).start()
+    stand_back(int(niceness))
     try:
-        compact(_open_disk(Path(directory), place), Path(directory), rewrite, int(copy) if copy else None)
+        compact(open_disk(Path(directory), place), Path(directory), rewrite, int(copy) if copy else None)
     except (MillstreamError, OSError, MemoryError) as error:
         print(str(error) or repr(error), file=sys.stderr)  # noqa: T201 - this is a program
         return 1

@@ -37,8 +37,11 @@ class Feed:
     Attributes:
         backlog: what was made, with the part that replicas may be sent.
         written: offset behind the last change of data.
+        is_relay: it passes on what another server says, and says nothing of its own.
         on_bytes: called when there are more bytes; the shell sends them once they are kept.
     """
+
+    is_relay = False
 
     def __init__(self, space: "Keyspace", size: int) -> None:
         self._space = space
@@ -81,11 +84,15 @@ class Feed:
             return False
         self._commands = []
         data, self._db = unit(commands, self._db)
-        self._unlogged += len(data)
-        self.backlog.append(data)
+        self.extend(data)
         if any(db != NO_DATABASE for db, _ in commands):
             self.written = self.backlog.end
         return True
+
+    def extend(self, data: bytes) -> None:
+        """The next bytes, which no record counts yet."""
+        self._unlogged += len(data)
+        self.backlog.append(data)
 
     def count(self) -> "Transition | None":
         """What a record says of the bytes made until now, applied as of now; None where all are counted."""

@@ -12,7 +12,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, TypeVar
@@ -37,6 +37,7 @@ STANDS_BACK = 10
 CALM = 20
 # -P: what lies in the directory in which the server happens to run is not for import
 PROGRAM = (sys.executable, "-P", "-m", "millstream.node.log.compaction")
+TAKING = (*PROGRAM[:-1], "millstream.node.log.taking")
 
 T = TypeVar("T")
 
@@ -83,6 +84,24 @@ class CopyOrder:
     made: Callable[[CopyMade | None], None]
 
 
+@dataclass(frozen=True, slots=True)
+class TakeOrder:
+    """A snapshot that is made of a primary's copy instead of the log, whose place it is to take.
+
+    Attributes:
+        file: the copy; this process closes it.
+        words: for :mod:`millstream.node.log.taking`, behind the file's descriptor.
+        swap: called in another thread when the snapshot is there: with how its records are read, and with what makes
+            it the log. It raises to give up.
+        failed: called there at the end; what it says counts only if nothing was swapped.
+    """
+
+    file: IO[bytes]
+    words: tuple[str, ...]
+    swap: Callable[[Iterator[bytes], Callable[[], None]], None]
+    failed: Callable[[StorageError | OSError], None]
+
+
 @dataclass(slots=True)
 class _Child:
     """The process that makes the snapshot."""
@@ -100,7 +119,15 @@ class GivenUpError(StorageError):
     """A rewriting ended without a snapshot; the log is as it was.
 
     What to do: read the reason in it, mostly space or memory; it is tried again by itself.
+
+    Args:
+        reason: why.
+        code: the exit code of the process that was to make it; 0 for none.
     """
+
+    def __init__(self, reason: str, code: int = 0) -> None:
+        super().__init__(reason)
+        self.code = code
 
 
 def _at_once(job: Callable[[], T]) -> T:
@@ -141,6 +168,7 @@ class Rewriter:
         self._child: _Child | None = None
         self._stopped = False
         self._copy: CopyOrder | None = None
+        self._take: TakeOrder | None = None
         self._started = 0.0
         self._ended = 0.0
         self._niceness = STANDS_BACK
@@ -156,16 +184,17 @@ class Rewriter:
         if (size - base) * 100 >= base * self._config.rewrite_percentage and time.monotonic() >= self._not_before:
             self.start(niceness(self.facts.seconds, time.monotonic() - self._ended))
 
-    def start(self, priority: int = STANDS_BACK, copy: CopyOrder | None = None) -> bool:
+    def start(self, priority: int = STANDS_BACK, copy: CopyOrder | None = None, take: TakeOrder | None = None) -> bool:
         """Begin a rewriting; False if one is under way, or no more are begun.
 
         Args:
             priority: so much lower a one than this process's.
             copy: a copy for replicas, of the same data; there must be a record that is in no snapshot.
+            take: a primary's copy to make the snapshot of; there must be such a record here too, and no more are added.
         """
         if self.facts.is_running or self._stopped:
             return False
-        self._niceness, self._copy = priority, copy
+        self._niceness, self._copy, self._take = priority, copy, take
         self.facts = replace(self.facts, is_running=True, started=self.facts.started + 1)
         self._started = time.monotonic()
         self._thread = threading.Thread(target=self._run, name="millstream-rewrite", daemon=True)
@@ -190,6 +219,12 @@ class Rewriter:
         if self._thread is not None:
             self._thread.join()
 
+    def give_up(self, take: TakeOrder) -> None:
+        """Give up to take a copy over, if that is under way."""
+        with self._gate:
+            if self._take is take and self._child is not None:
+                self._child.process.kill()
+
     def abandon(self) -> None:
         """In a forked child: hold nothing that keeps the parent's rewriting alive."""
         self._stopped = True
@@ -200,17 +235,21 @@ class Rewriter:
     # ------------------------------------------------------------------ in the thread
 
     def _run(self) -> None:
-        failure = ""
+        reason: StorageError | OSError | None = None
         self._in_thread()
         try:
             self._rewrite()
         except (StorageError, OSError) as error:
-            failure = str(error)
+            reason = error
         except BaseException as error:
             log.exception("internal error while the log was rewritten")
-            failure = repr(error)
+            reason = GivenUpError(repr(error))
         self._copied(None)
-        self._finish(failure)
+        if self._take is None:
+            self._finish("" if reason is None else str(reason))
+        else:  # its link tells of it, and says when it is tried again
+            self.facts = replace(self.facts, is_running=False)
+            self._take.failed(reason or GivenUpError("there was nothing to take"))
 
     def _copied(self, made: CopyMade | None) -> None:
         """Tell of a copy, once."""
@@ -219,7 +258,7 @@ class Rewriter:
             copy.made(made)
 
     def _seal(self) -> Rewrite | None:
-        if self._copy is not None:
+        if self._copy is not None or self._take is not None:
             self._log.write()  # what the copy is to hold
         return self._log.begin_rewrite()
 
@@ -230,12 +269,23 @@ class Rewriter:
         before = self._log.total_bytes
         try:
             self._make(rewrite)
-            self._exclusively(lambda: self._log.commit_rewrite(rewrite))
+            if self._take is None:
+                self._exclusively(lambda: self._log.commit_rewrite(rewrite))
+            else:
+                self._swap(self._take, rewrite)
         finally:
             with contextlib.suppress(StorageError):  # harmless, and tried again at the next rewriting or start
                 self._log.remove_obsolete()
         seconds = time.monotonic() - self._started
         log.info("the log was rewritten in %.1f s: %d bytes instead of %d", seconds, self._log.total_bytes, before)
+
+    def _swap(self, take: TakeOrder, rewrite: Rewrite) -> None:
+        def commit() -> None:
+            if self._log.appended != rewrite.target.last:
+                raise GivenUpError("records were added to the log while a copy was taken over")
+            self._log.commit_rewrite(rewrite)
+
+        take.swap(self._log.rewritten(rewrite), commit)
 
     def _make(self, rewrite: Rewrite) -> None:
         """Have the snapshot made, and wait for it."""
@@ -256,7 +306,8 @@ class Rewriter:
                     with contextlib.suppress(BrokenPipeError):  # what it did not read is lost
                         pipe.close()
         if code:
-            raise GivenUpError(said.splitlines()[-1] if said else f"the process that does it ended with code {code}")
+            reason = said.splitlines()[-1] if said else f"the process that does it ended with code {code}"
+            raise GivenUpError(reason, code)
 
     def _listen(self, child: _Child) -> str:
         """What it says until its end, but for the line that tells of a copy."""
@@ -274,12 +325,16 @@ class Rewriter:
         with self._gate:
             if self._stopped:
                 raise GivenUpError("the server stops")
-            copies = [] if self._copy is None else [self._copy.file.fileno()]
+            program, words = self._program, [str(self._log.directory), str(self._niceness), self._log.place]
+            order = self._copy or self._take
+            files = [] if order is None else [order.file.fileno()]
+            if self._take is not None:
+                program = TAKING
+            words += [*map(str, files), *(() if self._take is None else self._take.words)]
             self._child = _Child(
                 subprocess.Popen(
-                    [*self._program, str(self._log.directory), str(self._niceness), self._log.place]
-                    + [str(each) for each in copies],
-                    pass_fds=copies,
+                    [*program, *words],
+                    pass_fds=files,
                     stdin=subprocess.PIPE,
                     stdout=subprocess.PIPE,
                     stderr=subprocess.STDOUT,

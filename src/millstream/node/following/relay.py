@@ -1,0 +1,42 @@
+"""The stream of a replica: its primary's bytes as they came, for replicas of its own, and to count how far it is."""
+
+from typing import TYPE_CHECKING
+
+from millstream.node.log.feeding import Feed
+
+if TYPE_CHECKING:
+    from millstream.engine.keyspace import Transition
+
+
+class Relay(Feed):
+    """See the module's text. What changes is told in the primary's words, so nothing is made of transitions.
+
+    The offset behind what was kept (``backlog.sendable``) is what the primary is told.
+    """
+
+    is_relay = True
+    _has_more = False  # bytes came since the last record
+
+    def note(self, step: "Transition", soft: bool) -> None:
+        """The primary has told of it."""
+
+    def note_run(self, record: bytes) -> None:
+        """The same."""
+
+    def say(self, command: list[bytes]) -> None:
+        """A replica adds nothing to the stream."""
+
+    def take_in(self, data: bytes, db: int) -> None:
+        """Bytes of the primary were run, as a part of the record at work.
+
+        Args:
+            data: whole units.
+            db: the database that is selected behind them.
+        """
+        self.extend(data)
+        self._db, self._has_more = db, True
+
+    def close(self) -> bool:
+        """The record at work is through; whether bytes came with it."""
+        had_more, self._has_more = self._has_more, False
+        return had_more

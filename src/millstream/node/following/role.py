@@ -1,0 +1,285 @@
+"""Whom a node follows: becoming a replica, how the link to its primary is, and leading again.
+
+The connection is the *shell's* business, see :class:`LinkShell`. The role is in the log and in the keyspace, so a
+replica that starts again is one, and asks its primary for what comes next. A replica refuses what writes, deletes no
+key whose time is over, and changes only as its primary says.
+
+Source: https://redis.io/docs/latest/commands/replicaof/, role/ and info/ (replication)
+"""
+
+from typing import TYPE_CHECKING, Protocol
+
+from millstream.commands.admin.info import LinkFacts
+from millstream.engine.history import NO_DATABASE, NO_OFFSET
+from millstream.errors import CommandError
+from millstream.node.following.relay import Relay
+from millstream.node.log import rebuilding
+from millstream.node.log.feeding import begun, gone_on
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from millstream.clock import Now
+    from millstream.commands.context.config import Config
+    from millstream.engine.keyspace import Keyspace, Transition
+    from millstream.node.clients.sessions import Sessions
+    from millstream.node.journal import Journal
+    from millstream.node.primary import Primary
+    from millstream.replies import Reply
+
+_EMBEDDED = "ERR this server lives in another program, and follows nobody"
+_FORCED = "UNBLOCKED force unblock from blocking operation, instance state changed (master -> replica?)"
+READ_ONLY = "READONLY You can't write against a read only replica."
+LINK_DOWN = "MASTERDOWN Link with MASTER is down and replica-serve-stale-data is set to 'no'."
+
+CONNECT, CONNECTING, HANDSHAKE, SYNC, CONNECTED = "connect", "connecting", "handshake", "sync", "connected"
+"""How the link is, in the words of ROLE."""
+
+
+class LinkShell(Protocol):
+    """What connects to the primary and brings what it sends."""
+
+    def follow(self, host: str, port: int) -> None:
+        """Connect to a primary, and to no other any more."""
+
+    def stop(self) -> None:
+        """Follow nobody."""
+
+
+class Following:
+    """See the module's text.
+
+    Args:
+        config: the parameters of replication are looked at.
+        keyspace: has the role and the history.
+        journal: gets the relay.
+        sessions: those that wait are let go when this becomes a replica.
+        primary: its replicas follow on.
+
+    Attributes:
+        shell: the link; None where there can be none.
+        scan: called when all data have been replaced: what is to be looked after in them.
+        state: how the link is, in a word of ROLE.
+        error: why it is down, or was last; empty for no reason.
+        is_stuck: what the primary has sent cannot be run here, so nothing more is asked of it.
+        is_taking: a copy is being taken over, and nothing may be logged meanwhile.
+        divergences: units that failed here though they did not there.
+        full_syncs: copies taken over.
+        heard_at: monotonic milliseconds when the primary last sent something.
+        down_since: monotonic milliseconds when the link went down, or was begun.
+        copy_size: bytes of the copy that is on its way; None if the primary did not say.
+        copy_read: how many of them are here.
+    """
+
+    def __init__(
+        self, config: "Config", keyspace: "Keyspace", journal: "Journal", sessions: "Sessions", primary: "Primary"
+    ) -> None:
+        self._config, self._keyspace, self._journal = config, keyspace, journal
+        self._sessions, self._primary = sessions, primary
+        self.shell: LinkShell | None = None
+        self.scan: Callable[[], None] = lambda: None
+        self.state = CONNECT
+        self.error = ""
+        self.is_stuck = self.is_taking = False
+        self.divergences = self.full_syncs = 0
+        self.heard_at = self.down_since = 0
+        self.copy_size: int | None = None
+        self.copy_read = 0
+
+    @property
+    def is_replica(self) -> bool:
+        """Whether another server is followed."""
+        return self._keyspace.followed is not None
+
+    @property
+    def is_up(self) -> bool:
+        """Whether the primary's stream comes in."""
+        return self.state == CONNECTED
+
+    @property
+    def is_stale(self) -> bool:
+        """Whether data are not to be shown now, since nobody knows how old they are."""
+        return self.is_replica and not self.is_up and self._config.values["replica-serve-stale-data"] == "no"
+
+    @property
+    def relay(self) -> Relay:
+        """Where the primary's bytes go."""
+        relay = self._journal.feed
+        assert isinstance(relay, Relay)
+        return relay
+
+    # ------------------------------------------------------------------ the role
+
+    def follow(self, host: str, port: int, now: "Now") -> bool:
+        """REPLICAOF: follow a primary; False if that is the one already.
+
+        What it holds stays until the primary has sent a copy; if the history is the same it goes on behind it.
+
+        Args:
+            host: its name or address.
+            port: its port.
+            now: both clocks.
+
+        Raises:
+            CommandError: a server that lives in another program cannot.
+        """
+        if self.shell is None:
+            raise CommandError(_EMBEDDED)
+        if self._keyspace.followed == (host, port) and not self.is_stuck:
+            return False
+        was_replica = self.is_replica
+        self._record(("role", NO_DATABASE, host, port))
+        if not was_replica:
+            if self._journal.feed is not None:
+                self._journal.count_fed()
+            self._start_relay(now.mono)
+            self._primary.cut_all()
+            self._sessions.disconnect_waiting(_FORCED)
+        self._begin_link(now.mono)
+        self.shell.follow(host, port)
+        return True
+
+    def resume(self, now: "Now") -> None:
+        """A replica was started again: go on behind what the log holds."""
+        assert self.shell is not None
+        assert self._keyspace.followed is not None
+        self._start_relay(now.mono)
+        self._begin_link(now.mono)
+        self.shell.follow(*self._keyspace.followed)
+
+    def lead(self, now: "Now") -> None:
+        """REPLICAOF NO ONE: take writes; what others have of the history up to here is the same in the new one."""
+        if not self.is_replica:
+            return
+        if self.shell is not None:
+            self.shell.stop()
+        if self._journal.feed is not None:
+            self._journal.count_fed()
+        self._record(("role", NO_DATABASE, "", 0))
+        self._primary.cut_all()  # so that they learn the history's new name
+        if self._keyspace.history.replid:
+            self._record(gone_on(self._keyspace))
+            self._primary.start_feed(now.mono, self._journal.feed)
+        else:
+            self._journal.feed = None
+
+    def _record(self, step: "Transition") -> None:
+        self._keyspace.apply(step)
+        self._journal.note(step, soft=False)
+
+    def _start_relay(self, mono: int) -> None:
+        past = self._journal.feed
+        relay = Relay(self._keyspace, self._config.backlog_size)
+        if past is not None:
+            relay.backlog = past.backlog
+        self._primary.adopt(relay, mono)
+
+    def _begin_link(self, mono: int) -> None:
+        self.state, self.error, self.is_stuck = CONNECT, "", False
+        self.down_since = mono
+
+    # ------------------------------------------------------------------ what the link brings
+
+    def lost(self, reason: str, mono: int) -> None:
+        """The link is down.
+
+        Args:
+            reason: why; nothing if nobody knows.
+            mono: monotonic milliseconds.
+        """
+        if self.is_up:
+            self.down_since = mono
+        self.state, self.error = CONNECT, reason
+
+    def connected(self, mono: int) -> None:
+        """The stream comes in from here on."""
+        self.state, self.error, self.heard_at = CONNECTED, "", mono
+
+    def renamed(self, replid: str, wall: int) -> None:
+        """The history goes on under another name, since its primary is another now.
+
+        Args:
+            replid: the new name.
+            wall: wall milliseconds.
+        """
+        past = self._keyspace.history
+        if past.replid == replid:
+            return
+        self._record(("hist", past.db, replid, past.offset, past.replid, past.offset + 1))
+        self._journal.flush(wall)
+        self._primary.adopt(self.relay, self.heard_at)
+        self._primary.cut_all()
+
+    def forget_history(self) -> None:
+        """What was run differs from what the primary has: the record at work says that only a copy helps."""
+        self._record(begun("", self._keyspace.history.offset))
+
+    def begin_taking(self, wall: int) -> None:
+        """A copy is here: it will take the place of all records up to one that is made now.
+
+        Args:
+            wall: wall milliseconds.
+        """
+        self.is_taking = True
+        self._journal.count_fed()
+        self._journal.flush(wall)
+
+    def prepared(self, payloads: "Iterator[bytes]") -> "Callable[[int], None]":
+        """Read a copy, in any thread; what is returned makes it the data, at a time in monotonic milliseconds.
+
+        Args:
+            payloads: the snapshot that was made of the copy, which is the log's by the time that is called.
+
+        Raises:
+            StorageError: it cannot be read back.
+        """
+        fresh = rebuilding.from_log(payloads)
+        return lambda mono: self._adopt(fresh, mono)
+
+    def _adopt(self, fresh: "Keyspace", mono: int) -> None:
+        rebuilding.adopt(self._keyspace, fresh)
+        self._keyspace.history = fresh.history
+        self._journal.feed = None  # its bytes are of the history before
+        self._start_relay(mono)
+        self._primary.cut_all()
+        for db, key in list(self._sessions.watches):
+            self._sessions.watches.breaks(db, key)
+        self._sessions.waits.wake_all()
+        self.scan()
+        self.full_syncs += 1
+
+    # ------------------------------------------------------------------ what is shown
+
+    def role(self) -> "list[Reply] | None":
+        """What ROLE answers of a replica."""
+        primary = self._keyspace.followed
+        if primary is None:
+            return None
+        host, port = primary
+        return [b"slave", host.encode(), port, self.state.encode(), self.offset if self.is_up else NO_OFFSET]
+
+    @property
+    def offset(self) -> int:
+        """How far the primary's stream was run."""
+        feed = self._journal.feed
+        return self._keyspace.history.offset if feed is None else feed.offset
+
+    def facts(self, mono: int) -> LinkFacts | None:
+        """What INFO shows at a time in monotonic milliseconds; None where nobody is followed."""
+        primary = self._keyspace.followed
+        if primary is None:
+            return None
+        return LinkFacts(
+            host=primary[0],
+            port=primary[1],
+            state=self.state,
+            error=self.error,
+            silent_for=(mono - self.heard_at) // 1000 if self.is_up else -1,
+            down_for=None if self.is_up else max(mono - self.down_since, 0) // 1000,
+            offset=self.offset,
+            copy_size=self.copy_size,
+            copy_read=self.copy_read,
+            priority=str(self._config.values["replica-priority"]),
+            divergences=self.divergences,
+            full_syncs=self.full_syncs,
+        )

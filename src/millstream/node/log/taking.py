@@ -1,0 +1,109 @@
+"""What makes a snapshot of a primary's copy: a process of its own, as :mod:`millstream.node.log.compaction` is.
+
+``python -m millstream.node.log.taking DIRECTORY NICENESS PLACE COPY REPLID OFFSET HOST PORT DURATION MAXSIZE`` reads
+the copy, an RDB file, from descriptor ``COPY`` to its end before anything is replaced, and writes the snapshot that it
+is asked for as compaction is. The snapshot says which history it is of, how far, and whose replica this is; the last
+two are for streams of which the copy does not say how long they remember producers' messages, and how many.
+
+=========  =====================================================================================================
+exit code  meaning
+=========  =====================================================================================================
+0          the snapshot is whole and on the disk
+1          it is not, for the reason given on standard error; a part of it may be left
+3          the copy holds what does not exist here, which standard error names; nothing was written
+=========  =====================================================================================================
+"""
+
+import os
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+from millstream.clock import SystemClock
+from millstream.engine import transitions
+from millstream.engine.history import NO_DATABASE, ReplicationState
+from millstream.engine.keyspace import DATABASES, Keyspace
+from millstream.engine.serialization.plain import MalformedError
+from millstream.engine.serialization.rdb.reading import AuxField, NotHeld, RdbItem, RdbKey, read_file
+from millstream.errors import MillstreamError
+from millstream.node.log.compaction import end_with_parent, open_disk, stand_back
+from millstream.node.log.snapshot import payloads
+from millstream.persistence.rewrite import Rewrite, make
+
+NOT_HELD = 3
+_PIECE = 1 << 20
+# How many of the keys that cannot be held are named
+_NAMED = 5
+# What Redis leaves out as well
+_EMPTY = "empty collection"
+
+
+def fill(space: Keyspace, items: Iterator[RdbItem]) -> list[NotHeld]:
+    """Put what is in a copy into an empty keyspace; what of it does not exist here.
+
+    Args:
+        space: gets the keys, and the database that the stream goes on with.
+        items: what the copy holds.
+
+    Raises:
+        RdbError: the copy is damaged.
+    """
+    lacking = []
+    for item in items:
+        if isinstance(item, RdbKey) and item.db < DATABASES:
+            db = space.databases[item.db]
+            db.keys[item.key] = item.value
+            if item.expires_at is not None:
+                db.expires[item.key] = item.expires_at
+        elif isinstance(item, RdbKey):
+            lacking.append(NotHeld("key of a database that does not exist here", item.db, item.key))
+        elif isinstance(item, AuxField):
+            if item.name == b"repl-stream-db":
+                space.history.db = int(item.value)
+        elif item.what != _EMPTY:
+            lacking.append(item)
+    return lacking
+
+
+def _named(lacking: list[NotHeld]) -> str:
+    shown = [
+        each.what if each.key is None else f"{each.what} {each.key!r} of database {each.db}"
+        for each in lacking[:_NAMED]
+    ]
+    more = len(lacking) - len(shown)
+    return f"the copy holds what does not exist here: {', '.join(shown)}" + (f" and {more} more" if more else "")
+
+
+def _pieces(descriptor: int) -> Iterator[bytes]:
+    with open(descriptor, "rb") as file:
+        file.seek(0)
+        while piece := file.read(_PIECE):
+            yield piece
+
+
+def main(argv: list[str]) -> int:
+    """Read what is asked for, and do it; the exit code. ``argv`` as in the module's text."""
+    directory, niceness, place, copy, replid, offset, host, port, duration, maxsize = argv
+    rewrite = Rewrite.decode(sys.stdin.readline())
+    threading.Thread(target=end_with_parent, daemon=True).start()
+    stand_back(int(niceness))
+    assert transitions.MODULES, "importing them is what matters"
+    space = Keyspace()
+    space.history, space.primary = ReplicationState(replid, int(offset), NO_DATABASE), (host, int(port))
+    try:
+        lacking = fill(space, read_file(_pieces(int(copy)), int(duration), int(maxsize)))
+        if lacking:
+            print(_named(lacking), file=sys.stderr)  # noqa: T201 - this is a program
+            return NOT_HELD
+        make(open_disk(Path(directory), place), Path(directory), rewrite, payloads(space, SystemClock().wall_time()))
+    except (MillstreamError, MalformedError, OSError, MemoryError) as error:
+        print(str(error) or repr(error), file=sys.stderr)  # noqa: T201 - this is a program
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    code = main(sys.argv[1:])
+    sys.stderr.flush()
+    os._exit(code)  # as compaction does

@@ -1,0 +1,247 @@
+"""A replica's words to its primary until it follows: bytes in, bytes and events out. PURE: no socket, no clock.
+
+``PING``, then ``AUTH`` and what the replica is (REPLCONF), then ``PSYNC`` with the history that it holds and the byte
+it wants next. The primary goes on there (``+CONTINUE``), or sends a copy of all data in a frame (``+FULLRESYNC``, then
+``$<bytes>``, or ``$EOF:<mark>`` where it does not know how many), and the stream follows.
+
+Source: https://redis.io/docs/latest/operate/oss_and_stack/management/replication/
+"""
+
+from collections import deque
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from millstream.engine.history import NO_OFFSET
+from millstream.replication.units import packed
+
+# Bytes of a line of the primary; a longer one is none
+_LINE_MAX = 64 * 1024
+_MARK = 40
+# What a primary may say to PING and is yet asked further: that it wants to know first who asks
+_NOT_YET = (b"-NOAUTH", b"-NOPERM", b"-ERR operation not permitted")
+# What a primary says that could not answer now
+_LATER = (b"-NOMASTERLINK", b"-LOADING", b"-TRYAGAIN", b"-MASTERDOWN")
+
+
+@dataclass(frozen=True, slots=True)
+class Introduction:
+    """What a replica says of itself.
+
+    Attributes:
+        port: at which it listens.
+        replid: the history that it holds; empty for none.
+        offset: how far.
+        user: to log in as; empty for the default user.
+        password: empty for none.
+        ip: the address at which it is to be reached, if not that of the connection; empty if it is.
+    """
+
+    port: int
+    replid: str = ""
+    offset: int = NO_OFFSET
+    user: str = ""
+    password: str = ""
+    ip: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Send:
+    """Bytes for the primary."""
+
+    data: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class LinkRefused:
+    """There is no way on over this connection; the text says why.
+
+    Attributes:
+        reason: in the primary's words where it gave some.
+        is_passing: it said that it could not answer now.
+    """
+
+    reason: str
+    is_passing: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class CopyBegins:
+    """A copy of all data follows, as of an offset of a history."""
+
+    replid: str
+    offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class CopySize:
+    """How many bytes the copy has; None if the primary does not know."""
+
+    size: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class CopyBytes:
+    """The next bytes of the copy."""
+
+    data: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class CopyEnds:
+    """The copy is complete."""
+
+
+@dataclass(frozen=True, slots=True)
+class Continues:
+    """The stream goes on behind what the replica holds; ``replid`` is the history's name from here on."""
+
+    replid: str
+
+
+@dataclass(frozen=True, slots=True)
+class StreamBytes:
+    """The next bytes of the stream."""
+
+    data: bytes
+
+
+Event = Send | LinkRefused | CopyBegins | CopySize | CopyBytes | CopyEnds | Continues | StreamBytes
+
+
+class Handshake:
+    """See the module's text.
+
+    Args:
+        me: the replica.
+    """
+
+    def __init__(self, me: Introduction) -> None:
+        self._me = me
+        self._data = bytearray()
+        # What is to be said next, each with what takes the answer
+        self._steps: deque[tuple[list[bytes], Callable[[bytes], Iterator[Event]]]] = deque(self._words())
+        self._left: int | None = 0  # bytes of the copy to come; None where a mark ends it
+        self._mark = b""
+        self._read: Callable[[], Iterator[Event]] = self._answer
+
+    def begin(self) -> bytes:
+        """The first bytes for the primary."""
+        return packed(self._steps[0][0])
+
+    def feed(self, data: bytes) -> Iterator[Event]:
+        """What comes of bytes that the primary has sent; to be gone through to its end."""
+        self._data += data
+        before = -1
+        while self._data and len(self._data) != before:
+            before = len(self._data)
+            yield from self._read()
+
+    # ------------------------------------------------------------------ what is said
+
+    def _words(self) -> Iterator[tuple[list[bytes], Callable[[bytes], Iterator[Event]]]]:
+        me = self._me
+        yield [b"PING"], self._greeted
+        if me.password:
+            user = [me.user.encode()] if me.user else []
+            yield [b"AUTH", *user, me.password.encode()], self._logged_in
+        yield [b"REPLCONF", b"listening-port", b"%d" % me.port], self._heard
+        if me.ip:
+            yield [b"REPLCONF", b"ip-address", me.ip.encode()], self._heard
+        yield [b"REPLCONF", b"capa", b"eof", b"capa", b"psync2"], self._heard
+        known = [me.replid.encode(), b"%d" % (me.offset + 1)] if me.replid else [b"?", b"-1"]
+        yield [b"PSYNC", *known], self._asked
+
+    def _greeted(self, line: bytes) -> Iterator[Event]:
+        if line[:1] == b"-" and not line.startswith(_NOT_YET):
+            yield _refused(line)
+
+    def _logged_in(self, line: bytes) -> Iterator[Event]:
+        if line[:1] == b"-":
+            yield _refused(line)
+
+    def _heard(self, line: bytes) -> Iterator[Event]:  # noqa: ARG002 - an old primary need not know these
+        return iter(())
+
+    def _asked(self, line: bytes) -> Iterator[Event]:
+        words = line.split()
+        if words[0] == b"+CONTINUE":
+            self._read = self._stream
+            yield Continues(words[1].decode() if len(words) > 1 else self._me.replid)
+        elif words[0] == b"+FULLRESYNC" and len(words) == 3 and words[2].isdigit():
+            self._read = self._frame
+            yield CopyBegins(words[1].decode("utf-8", "replace"), int(words[2]))
+        else:
+            yield _refused(line)
+
+    # ------------------------------------------------------------------ what comes
+
+    def _line(self) -> bytes | None:
+        """The next line that is not empty; None until it is whole. Empty ones keep the connection alive."""
+        while True:
+            end = self._data.find(b"\n")
+            if end < 0:
+                return None
+            line = bytes(self._data[:end]).removesuffix(b"\r")
+            del self._data[: end + 1]
+            if line:
+                return line
+
+    def _answer(self) -> Iterator[Event]:
+        line = self._line()
+        if line is None:
+            if len(self._data) > _LINE_MAX:
+                yield LinkRefused("it has sent a line without an end: is this a Redis?")
+            return
+        _, take = self._steps.popleft()
+        for event in take(line):
+            if isinstance(event, LinkRefused):
+                self._read = self._nothing
+            yield event
+        if self._steps and self._read == self._answer:
+            yield Send(packed(self._steps[0][0]))
+
+    def _nothing(self) -> Iterator[Event]:
+        self._data.clear()
+        return iter(())
+
+    def _frame(self) -> Iterator[Event]:
+        line = self._line()
+        if line is None:
+            return
+        size = line[1:]
+        if line.startswith(b"$EOF:") and len(line) == len(b"$EOF:") + _MARK:
+            self._left, self._mark = None, line[5:]
+        elif line[:1] == b"$" and size.isdigit():
+            self._left = int(size)
+        else:
+            self._read = self._nothing
+            yield _refused(line)
+            return
+        self._read = self._copy
+        yield CopySize(self._left)
+
+    def _copy(self) -> Iterator[Event]:
+        data = self._data
+        if self._left is None:
+            found = data.find(self._mark)
+            size = found if found >= 0 else max(len(data) - _MARK + 1, 0)
+            ends = found >= 0
+        else:
+            size = min(self._left, len(data))
+            self._left -= size
+            ends = not self._left
+        if size:
+            yield CopyBytes(bytes(data[:size]))
+        del data[: size + (_MARK if ends and self._mark else 0)]
+        if ends:
+            self._read = self._stream
+            yield CopyEnds()
+
+    def _stream(self) -> Iterator[Event]:
+        data = bytes(self._data)
+        self._data.clear()
+        yield StreamBytes(data)
+
+
+def _refused(line: bytes) -> LinkRefused:
+    return LinkRefused(line[1:].decode("utf-8", "replace"), is_passing=line.startswith(_LATER))

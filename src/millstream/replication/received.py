@@ -1,0 +1,132 @@
+"""The stream of a primary as it comes in, cut into units: what is run as a whole or not at all. PURE.
+
+A unit is one command, or all from MULTI to EXEC. Its size is that of its bytes, which the offset counts: whatever
+changes no data (PING, SELECT, REPLCONF GETACK) counts too. An open MULTI has no size yet, so a link that is cut in it
+goes on before it.
+"""
+
+from dataclasses import dataclass
+
+from millstream.errors import ProtocolError
+
+# Bytes of a line with a number: more is no number
+_LINE_MAX = 32
+_STAR, _DOLLAR = b"*$"
+# Bytes that were taken before the rest is moved to the front
+_USED_MAX = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class ReceivedUnit:
+    """What is run together.
+
+    Attributes:
+        commands: the words of each, without MULTI and EXEC.
+        size: bytes of the stream.
+        in_multi: they stood between MULTI and EXEC.
+    """
+
+    commands: list[list[bytes]]
+    size: int
+    in_multi: bool = False
+
+
+class ReceivedStream:
+    """Bytes in by :meth:`feed` in whatever pieces, units out of :meth:`next`."""
+
+    def __init__(self) -> None:
+        self._data = bytearray()
+        self._at = 0  # behind what was read
+        self._begin = 0  # of the unit being read; below 0 where its first bytes were dropped
+        self._words: list[bytes] = []  # of the command being read
+        self._left = 0  # words that it still has
+        self._length = -1  # of the word being read; -1 before that is known
+        self._open: list[list[bytes]] | None = None  # commands behind a MULTI
+
+    @property
+    def waiting(self) -> int:
+        """Bytes that came and are in no unit yet that was taken."""
+        return len(self._data) - self._begin
+
+    def feed(self, data: bytes) -> None:
+        """Take bytes."""
+        self._data += data
+
+    def next(self) -> ReceivedUnit | None:
+        """The next unit, or None until more has come.
+
+        Raises:
+            ProtocolError: the bytes are no commands.
+        """
+        while (words := self._command()) is not None:
+            if not words:
+                continue
+            name = words[0].upper()
+            if name == b"MULTI" and self._open is None:
+                self._open = []
+            elif name == b"EXEC" and self._open is not None:
+                commands, self._open = self._open, None
+                return ReceivedUnit(commands, self._taken(), in_multi=True)
+            elif self._open is not None:
+                self._open.append(words)
+            else:
+                return ReceivedUnit([words], self._taken())
+        return None
+
+    def take(self, size: int) -> bytes:
+        """The bytes of the units that were taken last, at most so many back."""
+        return bytes(self._data[self._begin - size : self._begin])
+
+    def _taken(self) -> int:
+        size = self._at - self._begin
+        self._begin = self._at
+        return size
+
+    def drop(self) -> None:
+        """The bytes of the units that were taken are needed no more."""
+        if self._begin >= _USED_MAX or self._begin == len(self._data):
+            del self._data[: self._begin]
+            self._at -= self._begin
+            self._begin = 0
+
+    def _command(self) -> list[bytes] | None:
+        """The next command's words, none for an empty one; None until it is whole."""
+        if not self._left:
+            count = self._number(_STAR)
+            if count is None:
+                return None
+            self._left = max(count, 0)
+        data, words, available = self._data, self._words, len(self._data)
+        while self._left:
+            length = self._length
+            if length < 0:
+                found = self._number(_DOLLAR)
+                if found is None:
+                    return None
+                if found < 0:
+                    raise ProtocolError("the primary has sent a word of no length")
+                self._length = length = found
+            end = self._at + length
+            if available < end + 2:
+                return None
+            words.append(bytes(data[self._at : end]))
+            self._at, self._length = end + 2, -1
+            self._left -= 1
+        self._words = []
+        return words
+
+    def _number(self, sigil: int) -> int | None:
+        """The number of a line; None until that is whole."""
+        data, at = self._data, self._at
+        end = data.find(b"\r\n", at, at + _LINE_MAX)
+        if end < 0 and len(data) - at < _LINE_MAX:
+            return None
+        try:
+            if end > at and data[at] == sigil:
+                number = int(data[at + 1 : end])
+                self._at = end + 2
+                return number
+        except ValueError:
+            pass
+        line = bytes(data[at : end if end >= 0 else at + _LINE_MAX])
+        raise ProtocolError(f"the primary has sent {line!r} where a line with {chr(sigil)} was due")

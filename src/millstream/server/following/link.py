@@ -1,0 +1,328 @@
+"""The link of a replica to its primary: the connection, the handshake, the copy, the stream, and what is told back.
+
+One task for one primary. A link that is lost is tried again, ever more rarely up to some seconds; what was run stays,
+and the primary is asked for the next byte. A copy goes into a file without a name; another process reads it and makes a
+snapshot of it; only when that is there and was read back does it take the place of what was held, in one step.
+
+The primary is told once a second how far the log has *kept* its stream, as the fsync policy asks, so it does not count
+what a power cut here could take back.
+"""
+
+import asyncio
+import contextlib
+import logging
+import tempfile
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Protocol
+
+from millstream.errors import MillstreamError, ProtocolError, StorageError
+from millstream.node.following.obeying import DivergedError, NotHeldError, Obedience
+from millstream.node.following.role import CONNECTING, HANDSHAKE, SYNC
+from millstream.replication.handshake import (
+    Continues,
+    CopyBegins,
+    CopyBytes,
+    CopyEnds,
+    CopySize,
+    Event,
+    Handshake,
+    Introduction,
+    LinkRefused,
+    Send,
+    StreamBytes,
+)
+from millstream.replication.received import ReceivedStream
+from millstream.replication.units import packed
+from millstream.server.following.taking import Taking
+
+if TYPE_CHECKING:
+    from millstream.clock import Clock
+    from millstream.node.durability.held_replies import ReplyGate
+    from millstream.node.log.rewriting import Rewriter
+    from millstream.node.node import Node
+
+log = logging.getLogger("millstream.server")
+
+# Bytes read at a time
+_PIECE = 256 * 1024
+# Bytes of the stream that may wait until the copy before them is taken over; what comes then waits at the primary
+_WAITING_MAX = 256 * 1024 * 1024
+# Seconds between two tries, from the first to the longest
+_FIRST_PAUSE, _LONGEST_PAUSE = 0.1, 5.0
+# Seconds between two copies that are asked for because the data differed
+_DIVERGED_PAUSE = 600.0
+# Seconds between two words to the primary
+_TELL = 1.0
+# Seconds between two looks whether units may be run
+_HELD = 0.05
+
+
+class LinkHost(Protocol):
+    """What a link needs of its server.
+
+    Attributes:
+        node: the replica.
+        gate: how far the log is.
+        clock: where time comes from.
+        loop: the event loop.
+    """
+
+    node: "Node"
+    gate: "ReplyGate"
+    clock: "Clock"
+    loop: asyncio.AbstractEventLoop
+
+    def after_commands(self) -> None:
+        """Commands have run: see to what was logged, and to others' replies."""
+
+    def fail(self, error: StorageError) -> None:
+        """The disk failed."""
+
+    @property
+    def own_port(self) -> int:
+        """The port at which clients reach this server; 0 for none."""
+
+
+class LinkLostError(MillstreamError):
+    """The connection to the primary is over.
+
+    What to do: nothing, it is tried again; if that does not help, read the reason.
+    """
+
+
+class ReplicaLink:
+    """The shell of a node's :class:`~millstream.node.following.role.Following`.
+
+    Args:
+        server: the replica's.
+        rewriter: of its log; None where none is kept.
+        directory: for the copy's file; None where no log is kept.
+    """
+
+    def __init__(self, server: LinkHost, rewriter: "Rewriter | None", directory: Path | None) -> None:
+        self._server, self._rewriter, self._directory = server, rewriter, directory
+        self._following = server.node.following
+        self._task: asyncio.Task[None] | None = None
+        self._diverged_at: float | None = None  # loop time
+        self._pause = _FIRST_PAUSE
+
+    def follow(self, host: str, port: int) -> None:
+        """Connect to a primary, and to no other any more."""
+        self.stop()
+        self._pause, self._diverged_at = _FIRST_PAUSE, None
+        self._task = self._server.loop.create_task(self._keep_up(host, port))
+
+    def stop(self) -> None:
+        """Follow nobody."""
+        if self._task is not None:
+            self._task.cancel()
+            self._task = None
+
+    async def close(self) -> None:
+        """The server stops."""
+        task = self._task
+        self.stop()
+        if task is not None:
+            await asyncio.wait([task])
+
+    async def _keep_up(self, host: str, port: int) -> None:
+        """Follow until told otherwise, over one connection after the other."""
+        following, clock = self._following, self._server.clock
+        while not following.is_stuck:
+            reason = ""
+            wait: float | None = None
+            connection = _Connection(self._server, self._rewriter, self._directory)
+            try:
+                await connection.follow(host, port)
+            except NotHeldError as error:
+                following.is_stuck, reason = True, str(error)
+                log.critical("%s:%d is followed no more until REPLICAOF says so again: %s", host, port, error)
+            except DivergedError as error:
+                reason = str(error)
+                log.critical("the data are not those of %s:%d, so a copy is asked for: %s", host, port, error)
+                self._diverged_at, last = self._server.loop.time(), self._diverged_at
+                if last is not None:
+                    wait = last + _DIVERGED_PAUSE - self._diverged_at
+            except StorageError as error:
+                reason = str(error)
+            except (LinkLostError, ProtocolError, OSError, TimeoutError) as error:
+                reason = str(error) or type(error).__name__
+            except Exception as error:
+                log.exception("internal error in the link to %s:%d", host, port)
+                reason = repr(error)
+            finally:
+                connection.close()
+            if reason != following.error:
+                log.warning("the link to %s:%d is down: %s", host, port, reason)
+            self._pause = _FIRST_PAUSE if following.is_up else min(self._pause * 2, _LONGEST_PAUSE)
+            following.lost(reason, clock.now().mono)
+            self._server.after_commands()
+            await asyncio.sleep(max(wait or 0, self._pause))
+
+
+class _Connection:
+    """One connection to a primary, from the first word to its end."""
+
+    def __init__(self, server: LinkHost, rewriter: "Rewriter | None", directory: Path | None) -> None:
+        self._server, self._rewriter, self._directory = server, rewriter, directory
+        self._node, self._following = server.node, server.node.following
+        self._obedience = Obedience(self._node, self._following)
+        self._received = ReceivedStream()
+        self._running = asyncio.Lock()  # units are run by one at a time
+        self._writer: asyncio.StreamWriter | None = None
+        self._copy: IO[bytes] | None = None
+        self._begins: CopyBegins | None = None
+        self._taking: asyncio.Task[None] | None = None
+        self._telling: asyncio.Task[None] | None = None
+
+    async def follow(self, host: str, port: int) -> None:
+        """Be a replica of a primary until the connection ends, which always raises."""
+        following, config = self._following, self._node.config
+        following.state = CONNECTING
+        timeout = config.repl_timeout
+        # Not wait_for(), which in Python 3.11 forgets a cancellation that comes with the end of what it waits for
+        async with asyncio.timeout(timeout):
+            reader, self._writer = await asyncio.open_connection(host, port)
+        following.state, following.heard_at = HANDSHAKE, self._server.clock.now().mono
+        handshake = Handshake(self._introduction())
+        self._send(handshake.begin())
+        self._telling = self._server.loop.create_task(self._tell())
+        while True:
+            async with asyncio.timeout(timeout):
+                data = await reader.read(_PIECE)
+            if self._taking is not None and self._taking.done():
+                self._taking.result()
+            if not data:
+                raise LinkLostError("the primary has closed the connection")
+            following.heard_at = self._server.clock.now().mono
+            for event in handshake.feed(data):
+                await self._take_in(event, host, port)
+
+    def _introduction(self) -> Introduction:
+        values, history = self._node.config.values, self._node.keyspace.history
+        user, password = str(values["masteruser"]), str(values["masterauth"])
+        return Introduction(self._server.own_port, history.replid, self._following.offset, user, password)
+
+    async def _take_in(self, event: Event, host: str, port: int) -> None:
+        following = self._following
+        match event:
+            case StreamBytes(data):
+                self._received.feed(data)
+                if self._taking is None or self._taking.done():
+                    await self._run()
+                elif self._received.waiting > _WAITING_MAX:
+                    await self._taking
+            case CopyBytes(data):
+                assert self._copy is not None
+                self._copy.write(data)
+                following.copy_read += len(data)
+            case Send(data):
+                self._send(data)
+            case LinkRefused(reason):
+                raise LinkLostError(reason)
+            case Continues(replid):
+                log.info("%s:%d goes on at offset %d", host, port, following.offset)
+                following.renamed(replid, self._server.clock.wall_time())
+                self._go_on()
+            case CopyBegins():
+                log.info("%s:%d sends a copy, as of offset %d", host, port, event.offset)
+                self._begins = event
+                following.state, following.copy_size, following.copy_read = SYNC, None, 0
+                self._copy = tempfile.TemporaryFile(dir=self._directory)  # noqa: SIM115 - closed with the connection
+            case CopySize(size):
+                following.copy_size = size
+            case CopyEnds():
+                self._taking = self._server.loop.create_task(self._take(host, port))
+
+    def _send(self, data: bytes) -> None:
+        if self._writer is not None and not self._writer.is_closing():
+            self._writer.write(data)
+
+    # ------------------------------------------------------------------ the copy
+
+    async def _take(self, host: str, port: int) -> None:
+        """Take the copy over, and run what has come behind it; a failure ends the connection."""
+        assert self._copy is not None
+        assert self._begins is not None
+        try:
+            self._copy.flush()
+            taking = Taking(self._server, self._rewriter, self._copy)
+            await taking.take(self._begins, host, port)
+            self._go_on()
+            await self._run()
+        except BaseException:
+            if self._writer is not None:
+                self._writer.transport.abort()  # whoever reads finds it, and asks what became of this
+            raise
+
+    # ------------------------------------------------------------------ the stream
+
+    def _go_on(self) -> None:
+        self._following.connected(self._server.clock.now().mono)
+        self._obedience.begin()
+        self._tell_offset()
+
+    async def _run(self) -> None:
+        """Run what has come."""
+        async with self._running:
+            has_more = True
+            while has_more:
+                while self._is_held:  # noqa: ASYNC110 - a disk has no event
+                    await asyncio.sleep(_HELD)
+                try:
+                    has_more = self._obedience.run(self._received, self._server.clock.now())
+                except StorageError as error:
+                    self._server.fail(error)
+                    raise
+                finally:
+                    self._server.after_commands()
+                if self._obedience.asked:
+                    self.release()
+                await asyncio.sleep(0)  # others have their turn
+
+    @property
+    def _is_held(self) -> bool:
+        """Whether nothing may be run now: the disk is full, or clients are paused."""
+        return self._node.journal.outage is not None or self._node.sessions.pause.ends is not None
+
+    def _kept(self) -> int:
+        backlog = self._following.relay.backlog
+        backlog.kept(self._server.gate.released)
+        return backlog.sendable
+
+    def _tell_offset(self) -> None:
+        kept = self._kept()
+        words = [b"REPLCONF", b"ACK", b"%d" % kept]
+        if self._node.config.values["appendonly"] == "yes" and self._node.config.values["appendfsync"] == "always":
+            words += [b"FACK", b"%d" % kept]
+        self._send(packed(words))
+
+    def release(self) -> None:
+        """The log has come further: answer a question how far, once all before it is kept."""
+        if self._obedience.asked <= self._kept():
+            self._obedience.asked = 0
+            self._server.gate.holders.pop(self, None)
+            self._tell_offset()
+        else:
+            self._server.gate.holders[self] = None
+
+    async def _tell(self) -> None:
+        """Once a second say how far this is, or that it is still there."""
+        while True:
+            await asyncio.sleep(_TELL)
+            if self._following.is_up:
+                self._tell_offset()
+            elif self._taking is not None:
+                self._send(b"\n")
+
+    def close(self) -> None:
+        """The end."""
+        self._server.gate.holders.pop(self, None)
+        for task in (self._taking, self._telling):
+            if task is not None:
+                task.cancel()
+        if self._copy is not None:
+            self._copy.close()
+        if self._writer is not None:
+            with contextlib.suppress(OSError):
+                self._writer.transport.abort()

@@ -1,0 +1,146 @@
+"""A primary's copy takes the place of a replica's data: read and checked by another process, then swapped in one step.
+
+Where a log is kept the snapshot that was made becomes that log, by one rename; a crash before it leaves the old data
+with their old history. Where none is kept, a log in a directory that goes again does the same work.
+"""
+
+import asyncio
+import contextlib
+import tempfile
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future
+from typing import IO, TYPE_CHECKING, Protocol
+
+from millstream.errors import StorageError
+from millstream.node.following.obeying import NotHeldError
+from millstream.node.log import codec
+from millstream.node.log.rewriting import GivenUpError, Rewriter, TakeOrder
+from millstream.node.log.taking import NOT_HELD
+from millstream.persistence.log import Log
+
+if TYPE_CHECKING:
+    from millstream.clock import Clock
+    from millstream.commands.context.config import Config
+    from millstream.node.node import Node
+    from millstream.replication.handshake import CopyBegins
+
+# Seconds between two looks whether a rewriting that is under way is through
+_BUSY = 0.05
+
+
+class TakingHost(Protocol):
+    """What is needed of the server.
+
+    Attributes:
+        node: the replica.
+        clock: where time comes from.
+        loop: the event loop.
+    """
+
+    node: "Node"
+    clock: "Clock"
+    loop: asyncio.AbstractEventLoop
+
+    def after_commands(self) -> None:
+        """Data were replaced: see to those that waited for them."""
+
+
+class _PassingLog:
+    """A log of a server that keeps none, for as long as a copy is taken over."""
+
+    def __init__(self, config: "Config") -> None:
+        self._directory = tempfile.TemporaryDirectory(prefix="millstream-copy-")
+        self._log, _ = Log.open(self._directory.name)
+        self._log.append(codec.pack(0, []))  # a snapshot stands for some record
+        self.rewriter = Rewriter(self._log, config)
+
+    async def close(self) -> None:
+        """Take it away again."""
+        await asyncio.to_thread(self.rewriter.stop)
+        self._log.close()
+        self._directory.cleanup()
+
+
+class Taking:
+    """One copy that is taken over.
+
+    Args:
+        server: the replica's.
+        rewriter: of its log; None where none is kept.
+        file: the copy.
+    """
+
+    def __init__(self, server: TakingHost, rewriter: Rewriter | None, file: IO[bytes]) -> None:
+        self._server, self._rewriter, self._file = server, rewriter, file
+        self._following = server.node.following
+        self._is_cancelled = False
+        self._end: asyncio.Future[None] = server.loop.create_future()
+
+    async def take(self, begins: "CopyBegins", host: str, port: int) -> None:
+        """Take it over.
+
+        Args:
+            begins: of which history it is, and how far.
+            host: of the primary.
+            port: of the primary.
+
+        Raises:
+            NotHeldError: it holds what does not exist here.
+            StorageError: it is damaged, or there is no room for it.
+            OSError: the same.
+        """
+        following, config = self._following, self._server.node.config
+        words = begins.replid, begins.offset, host, port, config.idmp_duration, config.idmp_maxsize
+        order = TakeOrder(self._file, tuple(map(str, words)), self._swap, self._failed)
+        passing, rewriter = None, self._rewriter
+        if rewriter is None:
+            passing = _PassingLog(config)
+            rewriter = passing.rewriter
+        try:
+            following.begin_taking(self._server.clock.wall_time())
+            while not rewriter.start(priority=0, take=order):
+                await asyncio.sleep(_BUSY)  # one is under way
+                following.begin_taking(self._server.clock.wall_time())
+            await self._end
+        except GivenUpError as error:
+            raise NotHeldError(str(error)) if error.code == NOT_HELD else error from None
+        finally:
+            self._is_cancelled = True
+            following.is_taking = False
+            rewriter.give_up(order)
+            self._server.after_commands()
+            if passing is not None:
+                await asyncio.shield(passing.close())
+
+    # ------------------------------------------------------------------ in the thread of the rewriting
+
+    def _swap(self, payloads: Iterator[bytes], commit: Callable[[], None]) -> None:
+        adopt = self._following.prepared(payloads)
+        done: Future[None] = Future()
+        self._server.loop.call_soon_threadsafe(self._adopt, adopt, commit, done)
+        done.result()
+
+    def _failed(self, error: StorageError | OSError) -> None:
+        with contextlib.suppress(RuntimeError):  # the loop has ended
+            self._server.loop.call_soon_threadsafe(self._end_with, error)
+
+    # ------------------------------------------------------------------ in the loop
+
+    def _adopt(self, adopt: Callable[[int], None], commit: Callable[[], None], done: "Future[None]") -> None:
+        """What was made becomes the log and the data, with nothing in between."""
+        try:
+            if not self._is_cancelled:
+                commit()
+                adopt(self._server.clock.now().mono)
+                self._end_with(None)
+            done.set_result(None)
+        except BaseException as error:  # noqa: BLE001 - the thread raises it
+            done.set_exception(error)
+
+    def _end_with(self, error: Exception | None) -> None:
+        if self._end.done():
+            return
+        if error is None:
+            self._end.set_result(None)
+        else:
+            self._end.set_exception(error)

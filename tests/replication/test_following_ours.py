@@ -1,0 +1,126 @@
+"""We follow ourselves: a chain of three, leading in its midst, and a replica that is killed or finds no room."""
+
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+from millstream.server.thread import ServerThread
+from replication.replicated import state
+from replication.test_following_redis import follow, is_level, seen, wait_level, write
+from replication.test_redis_follows import info, port_of
+from support.ports import free_port
+from support.servers import millstream_server
+from support.waiting import eventually
+from support.wire import Wire
+
+pytestmark = pytest.mark.process
+
+
+@pytest.fixture
+def chain(tmp_path: Path) -> Iterator[list[Wire]]:
+    """Three servers, with and without a log, each of which follows the one before it."""
+    with ExitStack() as stack:
+        servers = [stack.enter_context(ServerThread(folder)) for folder in (tmp_path / "a", tmp_path / "b", None)]
+        wires = [stack.enter_context(Wire(server.url)) for server in servers]
+        write(wires[0], 1, 300)
+        for above, below, server in zip(wires, wires[1:], servers, strict=False):
+            follow(below, int(port_of(server)))
+            wait_level(below, above)
+        yield wires
+
+
+def test_all_of_a_chain_hold_the_same(chain: list[Wire]) -> None:
+    """What the first is told reaches the last, by the same bytes: name and offset of the history are the same."""
+    first, middle, last = chain
+    write(first, 2, 600)
+    eventually(lambda: is_level(middle, first) and is_level(last, first), what="all are level")
+    assert state(middle.ask) == state(last.ask)
+    assert seen(first) == seen(middle)
+    assert len({info(wire)["master_replid"] for wire in chain}) == 1
+    assert first.ask("WAIT", 1, 30_000) == 1
+    assert str(middle.ask("WAIT", 1, 0)).startswith("ERR WAIT cannot be used with replica instances")
+    first.ask("PUBLISH", "c", "no record counts this by itself")
+    eventually(lambda: is_level(last, first), what="messages count too")
+
+
+def test_who_followed_the_one_that_leads_now_goes_on(chain: list[Wire]) -> None:
+    """The middle one leads: what follows it needs no copy, nor does the former primary if it wrote nothing since."""
+    first, middle, last = chain
+    port = middle.ask("CONFIG", "GET", "port")[1]
+    wait_level(middle, first)
+    assert middle.ask("REPLICAOF", "NO", "ONE") == b"OK"
+    write(middle, 3, 300)
+    eventually(lambda: is_level(last, middle), what="the last one goes on")
+    follow(first, int(port))
+    eventually(lambda: is_level(first, middle), what="the former primary follows")
+    assert seen(first) == seen(middle) == seen(last)
+    assert len({(info(wire)["master_replid"], info(wire)["master_replid2"]) for wire in chain}) == 1
+    assert [info(wire)["millstream_full_syncs_taken"] for wire in (first, last)] == ["0", "1"]
+
+
+def test_a_primary_that_wrote_alone_gets_a_copy(chain: list[Wire]) -> None:
+    """What the former primary wrote when another led is not in the history that goes on."""
+    first, middle, _ = chain
+    wait_level(middle, first)
+    middle.ask("REPLICAOF", "NO", "ONE")
+    first.ask("SET", "alone", "gone")
+    write(middle, 4, 100)
+    follow(first, int(middle.ask("CONFIG", "GET", "port")[1]))
+    wait_level(first, middle)
+    assert first.ask("GET", "alone") is None
+    assert info(first)["millstream_full_syncs_taken"] == "1"
+    assert seen(first) == seen(middle)
+
+
+def test_a_replica_that_is_killed_goes_on(tmp_path: Path) -> None:
+    """Killed at any moment under load it asks for what comes next, and ends the same; the copy was made once."""
+    with ServerThread(tmp_path / "primary") as primary, Wire(primary.url) as theirs:
+        write(theirs, 1, 200)
+        replica = millstream_server(tmp_path, "--replicaof", f"127.0.0.1:{port_of(primary)}")
+        for seed in range(3):
+            with replica, Wire(replica.url) as ours:
+                write(theirs, seed, 300)
+                wait_level(ours, theirs) if seed == 0 else write(theirs, seed + 10, 300)
+                replica.kill()
+        with replica, Wire(replica.url) as ours:
+            wait_level(ours, theirs)
+            assert seen(ours) == seen(theirs)
+            assert info(theirs, "stats")["sync_full"] == "1"
+
+
+def test_a_role_that_was_given_is_kept_by_a_start(tmp_path: Path) -> None:
+    """--replicaof is for a directory without a role: who was made a primary stays one."""
+    words = ("--replicaof", f"127.0.0.1:{free_port()}")
+    replica = millstream_server(tmp_path, *words)
+    with replica, Wire(replica.url) as ours:
+        assert ours.ask("ROLE")[0] == b"slave"
+        assert ours.ask("REPLICAOF", "NO", "ONE") == b"OK"
+        replica.stop()
+    with replica, Wire(replica.url) as ours:
+        assert ours.ask("ROLE")[0] == b"master"
+        assert ours.ask("SET", "k", "v") == b"OK"
+        replica.stop()
+    assert "this server is a primary, as REPLICAOF said last" in replica.log.read_text()
+
+
+def test_a_replica_killed_while_it_takes_a_copy_holds_the_old_data_or_the_new(tmp_path: Path) -> None:
+    """Nothing in between, whenever it is killed, and in the end the copy is taken."""
+    with ServerThread(tmp_path / "primary") as primary, Wire(primary.url) as theirs:
+        theirs.ask_together(["SET", f"k{at}", at] for at in range(20_000))
+        replica = millstream_server(tmp_path)
+        with replica, Wire(replica.url) as ours:
+            ours.ask("SET", "mine", "v")
+            follow(ours, int(port_of(primary)))
+            eventually(lambda: info(ours)["millstream_link_state"] != "connect", what="the copy is on its way")
+            replica.kill()
+        for _ in range(2):
+            with replica, Wire(replica.url) as ours:
+                held = ours.ask("DBSIZE"), ours.ask("EXISTS", "mine")
+                assert held in {(1, 1), (20_000, 0)}
+                eventually(lambda: info(ours)["millstream_link_state"] in {"sync", "connected"}, what="a copy comes")
+                replica.kill()
+        with replica, Wire(replica.url) as ours:
+            wait_level(ours, theirs)
+            assert (ours.ask("DBSIZE"), ours.ask("EXISTS", "mine")) == (20_000, 0)

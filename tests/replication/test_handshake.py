@@ -1,0 +1,145 @@
+"""A replica's side of the handshake, the frame of a copy, and the stream cut into units."""
+
+import pytest
+
+from millstream.errors import ProtocolError
+from millstream.replication.handshake import (
+    Continues,
+    CopyBegins,
+    CopyBytes,
+    CopyEnds,
+    CopySize,
+    Event,
+    Handshake,
+    Introduction,
+    LinkRefused,
+    Send,
+    StreamBytes,
+)
+from millstream.replication.received import ReceivedStream, ReceivedUnit
+
+ID = "a" * 40
+MARK = b"0123456789" * 4
+GREETING = [b"+PONG", b"+OK", b"+OK"]
+COPY = b"REDIS0010" + b"\r\n\x00$5\r\n" * 9
+REST = b"*1\r\n$4\r\nPING\r\n"
+
+
+def events(data: bytes, pieces: int, me: Introduction) -> list[Event]:
+    """What comes of bytes in pieces of a size; bytes of one kind that follow each other are put together."""
+    handshake, found = Handshake(me), []
+    for at in range(0, len(data), pieces):
+        for event in handshake.feed(data[at : at + pieces]):
+            last = found[-1] if found else None
+            if isinstance(event, CopyBytes | StreamBytes) and type(event) is type(last):
+                found[-1] = type(event)(last.data + event.data)
+            else:
+                found.append(event)
+    return found
+
+
+def said(found: list[Event]) -> list[bytes]:
+    """What the replica said, in words."""
+    return [b" ".join(event.data.split(b"\r\n")[2::2]) for event in found if isinstance(event, Send)]
+
+
+@pytest.mark.parametrize("pieces", range(1, 40))
+@pytest.mark.parametrize("frame", [b"$%d\r\n" % len(COPY) + COPY, b"$EOF:" + MARK + b"\r\n" + COPY + MARK])
+def test_a_copy_and_the_stream_behind_it_are_found_wherever_bytes_are_cut(pieces: int, frame: bytes) -> None:
+    """The copy is whole, and the stream begins at its first byte; empty lines keep the connection alive."""
+    answers = b"".join(line + b"\r\n" for line in GREETING) + b"\n\n"
+    data = answers + b"+FULLRESYNC %b 17\r\n\n\n" % ID.encode() + frame + REST
+    found = events(data, pieces, Introduction(6400))
+    assert said(found) == [
+        b"REPLCONF listening-port 6400",
+        b"REPLCONF capa eof capa psync2",
+        b"PSYNC ? -1",
+    ]
+    size = None if b"EOF" in frame else len(COPY)
+    rest = [event for event in found if not isinstance(event, Send)]
+    assert rest == [CopyBegins(ID, 17), CopySize(size), CopyBytes(COPY), CopyEnds(), StreamBytes(REST)]
+
+
+@pytest.mark.parametrize("pieces", [1, 3, 1000])
+@pytest.mark.parametrize(("answer", "name"), [(b"+CONTINUE", ID), (b"+CONTINUE " + b"b" * 40, "b" * 40)])
+def test_it_goes_on_behind_what_it_holds(pieces: int, answer: bytes, name: str) -> None:
+    """PSYNC asks for the next byte; the history may have another name from there on."""
+    data = b"".join(line + b"\r\n" for line in [b"-NOAUTH no", b"+OK", b"-ERR what", *GREETING[:2], answer]) + REST
+    me = Introduction(6400, ID, 99, "worker", "secret", "198.51.100.7")
+    found = events(data, pieces, me)
+    assert said(found) == [
+        b"AUTH worker secret",
+        b"REPLCONF listening-port 6400",
+        b"REPLCONF ip-address 198.51.100.7",
+        b"REPLCONF capa eof capa psync2",
+        b"PSYNC %b 100" % ID.encode(),
+    ]
+    assert [event for event in found if not isinstance(event, Send)] == [Continues(name), StreamBytes(REST)]
+
+
+@pytest.mark.parametrize(
+    ("lines", "reason", "is_passing"),
+    [
+        ([b"-LOADING Redis is loading"], "LOADING Redis is loading", True),
+        ([b"-ERR max number of clients reached"], "ERR max number of clients reached", False),
+        ([b"+PONG", b"-WRONGPASS invalid"], "WRONGPASS invalid", False),
+        ([b"+PONG", b"+OK", b"+OK", b"+OK", b"-NOMASTERLINK wait"], "NOMASTERLINK wait", True),
+        ([b"+PONG", b"+OK", b"+OK", b"+OK", b"+FULLRESYNC " + ID.encode() + b" 1", b"-no"], "no", False),
+    ],
+)
+def test_what_the_primary_refuses_is_told_in_its_words(lines: list[bytes], reason: str, is_passing: bool) -> None:
+    """After a refusal nothing more is said over this connection."""
+    data = b"".join(line + b"\r\n" for line in lines)
+    found = events(data + b"+OK\r\n", 7, Introduction(6400, password="secret"))
+    assert found[-1] == LinkRefused(reason, is_passing)
+
+
+def packed(*words: bytes) -> bytes:
+    """A command as Redis sends it."""
+    return b"*%d\r\n" % len(words) + b"".join(b"$%d\r\n%b\r\n" % (len(word), word) for word in words)
+
+
+UNITS = [
+    [packed(b"SELECT", b"0")],
+    [packed(b"SET", b"k", b"a\r\n$3\r\nb"), packed(b"XADD", b"s", b"1-1", b"f", b"")],
+    [packed(b"PING")],
+    [packed(b"DEL", *(b"k%d" % at for at in range(20)))],
+    [],
+    [packed(b"REPLCONF", b"GETACK", b"*")],
+]
+
+
+@pytest.mark.parametrize("pieces", [*range(1, 60), 100_000])
+def test_units_are_whole_and_their_sizes_are_those_of_their_bytes(pieces: int) -> None:
+    """Wherever bytes are cut, the same units come out, each when its last byte is there."""
+    raw = [unit[0] if len(unit) == 1 else packed(b"multi") + b"".join(unit) + packed(b"EXEC") for unit in UNITS]
+    stream, data, found = ReceivedStream(), b"".join(raw), []
+    for at in range(0, len(data), pieces):
+        stream.feed(data[at : at + pieces])
+        while (unit := stream.next()) is not None:
+            found.append(unit)
+            assert stream.take(unit.size) == raw[len(found) - 1]
+            stream.drop()
+    assert [unit.size for unit in found] == list(map(len, raw))
+    assert [len(unit.commands) for unit in found] == list(map(len, UNITS))
+    assert found[1].commands[0] == [b"SET", b"k", b"a\r\n$3\r\nb"]
+    assert found[1].in_multi
+    assert stream.waiting == 0
+
+
+def test_an_open_transaction_is_no_unit() -> None:
+    """A link that is cut in a transaction goes on before its MULTI."""
+    stream = ReceivedStream()
+    stream.feed(packed(b"PING") + packed(b"MULTI") + packed(b"SET", b"k", b"v"))
+    assert stream.next() == ReceivedUnit([[b"PING"]], len(packed(b"PING")))
+    assert stream.next() is None
+    assert stream.waiting == len(packed(b"MULTI") + packed(b"SET", b"k", b"v"))
+
+
+@pytest.mark.parametrize("data", [b"SET k v\r\n", b"*1\r\n:4\r\nPING", b"*x\r\n", b"*1\r\n$-1\r\n", b"*" + b"1" * 40])
+def test_what_is_no_command_is_refused(data: bytes) -> None:
+    """Nothing can be read behind it, and no offset counted."""
+    stream = ReceivedStream()
+    stream.feed(data)
+    with pytest.raises(ProtocolError, match="the primary has sent"):
+        stream.next()

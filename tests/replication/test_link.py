@@ -1,0 +1,162 @@
+"""The link to a primary that says what the test says: copies that are damaged, questions, data that differ."""
+
+import contextlib
+import socket
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import BinaryIO
+
+import pytest
+
+from millstream.engine.keyspace import Keyspace, StringValue
+from millstream.engine.serialization.rdb.writing import write_file
+from millstream.replication.units import packed
+from millstream.server.thread import ServerThread
+from replication.test_following_redis import follow
+from replication.test_redis_follows import info
+from support.waiting import eventually
+from support.wire import Wire
+
+pytestmark = pytest.mark.process
+
+ID = "c" * 40
+MARK = b"m" * 40
+
+
+def copy(**keys: str) -> bytes:
+    """An RDB file of strings."""
+    space = Keyspace()
+    space.databases[0].keys = {name.encode(): StringValue(value.encode()) for name, value in keys.items()}
+    return b"".join(write_file(space, aux={"repl-stream-db": "0"}))
+
+
+class Primary:
+    """Answers one replica after the other, each with the next of some copies.
+
+    Attributes:
+        asked: the words of each PSYNC.
+        acks: offsets that were told.
+    """
+
+    def __init__(self, *copies: bytes) -> None:
+        self._copies = list(copies)
+        self._socket = socket.create_server(("127.0.0.1", 0))
+        self.port = self._socket.getsockname()[1]
+        self.asked: list[list[bytes]] = []
+        self.acks: list[int] = []
+        self._replica: socket.socket | None = None
+        self._thread = threading.Thread(target=self._serve, daemon=True)
+        self._thread.start()
+
+    def _serve(self) -> None:
+        while True:
+            try:
+                self._replica, _ = self._socket.accept()
+            except OSError:
+                return
+            with contextlib.suppress(OSError), self._replica, self._replica.makefile("rb") as lines:
+                self._answer(self._replica, lines)
+
+    def _answer(self, replica: socket.socket, lines: BinaryIO) -> None:
+        while words := self._command(lines):
+            if words[0] == b"PSYNC":
+                self.asked.append(words)
+                if words[1] == ID.encode():
+                    replica.sendall(b"+CONTINUE\r\n")
+                else:
+                    file = self._copies.pop(0)
+                    replica.sendall(b"+FULLRESYNC %b 100\r\n\n$EOF:%b\r\n%b%b" % (ID.encode(), MARK, file, MARK))
+            elif words[:2] == [b"REPLCONF", b"ACK"]:
+                self.acks.append(int(words[2]))
+            else:
+                replica.sendall(b"+PONG\r\n" if words[0] == b"PING" else b"+OK\r\n")
+
+    @staticmethod
+    def _command(lines: BinaryIO) -> list[bytes]:
+        while (head := lines.readline()) == b"\n":
+            pass
+        words = []
+        for _ in range(int(head[1:] or b"0")):
+            lines.readline()
+            words.append(lines.readline().removesuffix(b"\r\n"))
+        return words
+
+    def say(self, *commands: str) -> int:
+        """Send commands of the stream; how many bytes."""
+        assert self._replica is not None
+        data = b"".join(packed([word.encode() for word in line.split()]) for line in commands)
+        self._replica.sendall(data)
+        return len(data)
+
+    def cut(self) -> None:
+        """Close the connection."""
+        assert self._replica is not None
+        self._replica.shutdown(socket.SHUT_RDWR)
+
+    def close(self) -> None:
+        """The end."""
+        self._socket.shutdown(socket.SHUT_RDWR)
+        with contextlib.suppress(OSError):
+            self.cut()
+        self._thread.join()
+        self._socket.close()
+
+
+@pytest.fixture
+def ours(tmp_path: Path) -> Iterator[Wire]:
+    with ServerThread(tmp_path) as server, Wire(server.url) as wire:
+        yield wire
+
+
+def test_a_damaged_copy_replaces_nothing_and_another_is_asked_for(ours: Wire) -> None:
+    """What was held is shown until a whole copy is here; then only that is."""
+    whole = copy(k="theirs")
+    primary = Primary(whole[:-20], b"REDIS0099" + whole[9:], whole)
+    try:
+        ours.ask("SET", "mine", "v")
+        follow(ours, primary.port)
+        eventually(lambda: len(primary.asked) == 2, what="the first copy is refused")
+        assert ours.ask("GET", "mine") == b"v"
+        eventually(lambda: ours.ask("GET", "k") == b"theirs", what="the third is taken")
+        assert ours.ask("DBSIZE") == 1
+        assert [words[1] for words in primary.asked] == [b"?"] * 3
+    finally:
+        primary.close()
+
+
+def test_what_is_kept_is_told_and_a_cut_transaction_is_asked_for_again(ours: Wire) -> None:
+    """A question is answered when all before it is on the disk; PSYNC asks for the byte behind the last whole unit."""
+    primary = Primary(copy(k="1"))
+    try:
+        follow(ours, primary.port)
+        eventually(lambda: primary.acks, what="the copy is taken")
+        offset = 100 + primary.say("INCR k", "REPLCONF GETACK *")
+        eventually(lambda: offset in primary.acks, what="the question is answered")
+        assert ours.ask("GET", "k") == b"2"
+        primary.say("MULTI", "INCR k")
+        primary.cut()
+        eventually(lambda: len(primary.asked) == 2, what="the link comes back")
+        assert primary.asked[1][1:] == [ID.encode(), b"%d" % (offset + 1)]
+        eventually(lambda: info(ours)["master_link_status"] == "up", what="it goes on")
+        primary.say("MULTI", "INCR k", "EXEC")
+        eventually(lambda: ours.ask("GET", "k") == b"3", what="the transaction is run once")
+    finally:
+        primary.close()
+
+
+def test_data_that_differ_are_replaced_by_a_copy_once(ours: Wire) -> None:
+    """A command that fails here ends the link; a copy is asked for at once, and if it is so again not before long."""
+    primary = Primary(copy(k="string"), copy(k="string", other="2"))
+    try:
+        follow(ours, primary.port)
+        eventually(lambda: primary.acks, what="the copy is taken")
+        primary.say("LPUSH k element")
+        eventually(lambda: ours.ask("GET", "other") == b"2", what="another copy is taken")
+        eventually(lambda: info(ours)["master_link_status"] == "up", what="the link is up")
+        primary.say("LPUSH k element")
+        eventually(lambda: info(ours)["millstream_link_divergences"] == "2", what="it failed again")
+        assert "LPUSH k element failed here: WRONGTYPE" in info(ours)["millstream_link_error"]
+        assert len(primary.asked) == 2
+    finally:
+        primary.close()

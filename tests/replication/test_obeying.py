@@ -1,0 +1,192 @@
+"""A primary's commands on our node: what they mean in its mouth, what stops them, what is recorded of them."""
+
+from pathlib import Path
+
+import pytest
+
+from millstream.clock import ManualClock
+from millstream.commands.context.config import Config
+from millstream.commands.context.session import Session
+from millstream.engine.history import ReplicationState
+from millstream.engine.streams.stream import Stream
+from millstream.node.following.obeying import DivergedError, NotHeldError, Obedience
+from millstream.node.node import Node
+from millstream.persistence.log import Log
+from millstream.replication.received import ReceivedStream
+from millstream.replication.units import EXEC, MULTI, packed
+
+
+class Nowhere:
+    """A shell that connects nobody and sends nothing."""
+
+    def begin(self, feed: object) -> None: ...
+
+    def join(self, follower: object) -> None: ...
+
+    def leave(self, follower: object) -> None: ...
+
+    def follow(self, host: str, port: int) -> None: ...
+
+    def stop(self) -> None: ...
+
+
+class Follower:
+    """A node of ours that follows, and what its primary sends."""
+
+    def __init__(self, log: Log | None = None) -> None:
+        self.clock = ManualClock()
+        self.node = Node(Config({}), log)
+        self.node.primary.shell = self.node.following.shell = Nowhere()
+        self.node.following.follow("primary", 6379, self.clock.now())
+        self.obedience = Obedience(self.node, self.node.following)
+        self.obedience.begin()
+        self.received = ReceivedStream()
+        self.client = self.node.sessions.open(self.clock.now())
+
+    def hear(self, *commands: str, whole: bool = False) -> None:
+        """Run what the primary sends, as one unit if ``whole``."""
+        data = b"".join(packed([word.encode() for word in line.split()]) for line in commands)
+        self.received.feed(MULTI + data + EXEC if whole else data)
+        while self.obedience.run(self.received, self.clock.now()):
+            pass
+
+    def ask(self, line: str, session: Session | None = None) -> bytes:
+        """A client's command, and the bytes of its reply."""
+        outcome = self.node.execute(session or self.client, line.encode().split(), self.clock.now())
+        assert outcome is not None
+        return b"".join(map(bytes, outcome.buffers))
+
+
+@pytest.fixture
+def follower() -> Follower:
+    return Follower()
+
+
+def test_an_addition_with_an_id_and_a_message_is_made(follower: Follower) -> None:
+    """The primary found it new; afterwards the message is known here too, for when this one leads."""
+    follower.hear("XADD s IDMP p m 5-1 f v", "XADD s IDMPAUTO p 6-1 f v")
+    assert follower.ask("XRANGE s - +").count(b"-1\r\n") == 2
+    follower.hear("XADD s IDMP p m 7-1 f v")  # its clock has forgotten what ours has not
+    assert follower.ask("XLEN s") == b":3\r\n"
+    follower.ask("REPLICAOF NO ONE")
+    assert follower.ask("XADD s IDMP p m * f v") == b"$3\r\n7-1\r\n"
+
+
+def test_a_duplicate_adds_nothing(follower: Follower) -> None:
+    """Redis tells of one with *, and ours may have forgotten the message already."""
+    follower.hear("XADD s 1-1 f v", "XADD s IDMP p m * f v", "XADD t IDMP p m * f v")
+    assert follower.ask("XLEN s") == b":1\r\n"
+    assert follower.ask("EXISTS t") == b":0\r\n"
+
+
+def test_words_that_only_a_primary_may_say(follower: Follower) -> None:
+    """LIMIT with =, and a delivery ahead of our clock."""
+    follower.hear(
+        "XADD s 1-1 f v", "XADD s 2-1 f v", "XADD s MAXLEN = 2 LIMIT 4 3-1 f v", "XTRIM s MINID = 3-1 LIMIT 9"
+    )
+    assert follower.ask("XLEN s") == b":1\r\n"
+    ahead = follower.clock.wall + 60_000
+    follower.hear("XGROUP CREATE s g 0", f"XCLAIM s g c 0 3-1 TIME {ahead} RETRYCOUNT 1 FORCE JUSTID LASTID 3-1")
+    stream = follower.node.keyspace.databases[0].keys[b"s"]
+    assert isinstance(stream, Stream)
+    assert [record.time for record in stream.groups[b"g"].order] == [ahead]
+
+
+def test_no_key_is_over_before_the_primary_says_so(follower: Follower) -> None:
+    """Times that are over are kept, a key goes by DEL, and until then readers do not see it."""
+    past = follower.clock.wall - 1000
+    follower.hear("SET k v", f"PEXPIREAT k {past}", f"SET l v PXAT {past}")
+    assert follower.ask("GET k") == b"$-1\r\n"
+    follower.clock.advance(10_000)
+    follower.node.tick(follower.clock.now())
+    assert follower.node.keyspace.databases[0].keys.keys() == {b"k", b"l"}
+    follower.hear("APPEND l more", "DEL k")
+    assert follower.node.keyspace.databases[0].keys.keys() == {b"l"}
+    follower.ask("REPLICAOF NO ONE")
+    follower.clock.advance(1000)
+    follower.node.tick(follower.clock.now())
+    assert not follower.node.keyspace.databases[0].keys
+
+
+def test_rights_roles_and_limits_are_for_clients(follower: Follower) -> None:
+    """What the primary says is run whatever the default user may, and counts no replica."""
+    follower.ask("CONFIG SET min-replicas-to-write 1")
+    admin = follower.node.sessions.open(follower.clock.now())
+    follower.ask("ACL SETUSER default -@write", admin)
+    follower.hear("SET k v", "SELECT 3", "SET k w")
+    assert follower.node.keyspace.databases[3].keys.keys() == {b"k"}
+    assert follower.ask("SET k v").startswith(b"-NOPERM")
+    follower.ask("ACL SETUSER default +@all", admin)
+    assert follower.ask("SET k v") == b"-READONLY You can't write against a read only replica.\r\n"
+    script = follower.node.execute(
+        follower.client, [b"EVAL", b"return redis.call('SET', KEYS[1], 1)", b"1", b"k"], follower.clock.now()
+    )
+    assert script is not None
+    assert b"READONLY You can't write against a read only replica." in b"".join(map(bytes, script.buffers))
+
+
+def test_what_does_not_exist_here_is_not_run_nor_what_is_with_it(follower: Follower) -> None:
+    """The unit is left whole for another try, and what came before it counts."""
+    with pytest.raises(NotHeldError, match="PFADD visitors one"):
+        follower.hear("SET k v", whole=False) or follower.hear("SET k w", "PFADD visitors one", whole=True)
+    assert follower.ask("GET k") == b"$1\r\nv\r\n"
+    assert follower.node.following.offset == len(packed([b"SET", b"k", b"v"]))
+    fresh = Follower()
+    with pytest.raises(NotHeldError, match="SELECT 16"):
+        fresh.hear("SELECT 16")
+
+
+def test_what_fails_here_asks_for_a_copy(follower: Follower) -> None:
+    """The data differ: nothing more is run, it is counted, and the history is forgotten with the same record."""
+    follower.node.keyspace.history = ReplicationState("a" * 40, 0)
+    with pytest.raises(DivergedError, match="LPUSH k v failed here: WRONGTYPE"):
+        follower.hear("SET k v", "LPUSH k v", "SET k w")
+    assert follower.ask("GET k") == b"$1\r\nv\r\n"
+    assert follower.node.following.divergences == 1
+    assert follower.node.keyspace.history.replid == ""
+
+
+def test_units_that_come_together_are_one_record_with_their_offset(tmp_path: Path) -> None:
+    """A start finds the offset of just what it finds; signs of life count with the next record."""
+    log, _ = Log.open(tmp_path)
+    follower = Follower(log)
+    before = log.appended
+    follower.hear("SELECT 2", "SET a 1", "PING", "SET b 2", "REPLCONF GETACK *")
+    assert log.appended == before + 1
+    offset = follower.node.following.offset
+    assert follower.obedience.asked == offset
+    assert follower.node.following.relay.backlog.sendable == 0
+    follower.hear("PING")
+    log.close()
+    log, recovery = Log.open(tmp_path)
+    again = Node(Config({}), log)
+    again.recover(recovery.payloads())
+    past = again.keyspace.history
+    assert (past.offset, past.db, again.keyspace.followed) == (offset, 2, ("primary", 6379))
+    assert again.keyspace.databases[2].keys.keys() == {b"a", b"b"}
+    refused = again.execute(Session(1), [b"SET", b"k", b"v"], ManualClock().now())
+    assert refused is not None
+    assert b"".join(map(bytes, refused.buffers)).startswith(b"-READONLY")  # a program that opens it by file:// too
+    log.close()
+
+
+def test_who_watches_and_who_waits_hears_of_it(follower: Follower) -> None:
+    """The primary's changes break WATCH and serve XREAD BLOCK."""
+    follower.hear("XADD s 1-1 f v")
+    follower.ask("WATCH s")
+    waiting = follower.node.sessions.open(follower.clock.now())
+    line = b"XREAD BLOCK 0 STREAMS s $".split()
+    assert follower.node.execute(waiting, line, follower.clock.now()) is None
+    follower.hear("XADD s 2-1 f v")
+    assert [session for session, _ in follower.node.outbox] == [waiting]
+    follower.ask("MULTI")
+    follower.ask("GET k")
+    assert follower.ask("EXEC") == b"*-1\r\n"
+
+
+def test_the_role_is_refused_where_nobody_can_connect() -> None:
+    """A store in another program has no link, and says so."""
+    node = Node(Config({}))
+    outcome = node.execute(Session(1), b"REPLICAOF localhost 6379".split(), ManualClock().now())
+    assert outcome is not None
+    assert b"ERR this server lives in another program" in b"".join(map(bytes, outcome.buffers))
