@@ -130,6 +130,23 @@ def test_what_does_not_exist_here_is_not_run_nor_what_is_with_it(follower: Follo
         fresh.hear("SELECT 16")
 
 
+@pytest.mark.parametrize(
+    "line",
+    [
+        *("SHUTDOWN NOSAVE", "CONFIG SET maxmemory 1", "DEBUG SLEEP 0", "ACL SETUSER default off", "REPLICAOF NO ONE"),
+        *("SAVE", "SUBSCRIBE channel", "EVAL return 0", "CLIENT KILL TYPE normal", "WATCH k", "AUTH k", "GET k"),
+        *("EXEC", "QUIT", "MONITOR", "PSYNC ? -1", "XGROUP", "XGROUP NOPE s g", "CONFIG"),
+    ],
+)
+def test_a_primary_only_changes_data(follower: Follower, line: str) -> None:
+    """What clients may say besides is no part of a stream: nothing of it is run, alone or with others."""
+    with pytest.raises(NotHeldError, match=line.partition(" ")[0]):
+        follower.hear(line)
+    with pytest.raises(NotHeldError):
+        follower.hear("SET k v", line, whole=line != "EXEC")
+    assert follower.ask("ROLE").startswith(b"*5\r\n$5\r\nslave")
+
+
 def test_what_fails_here_asks_for_a_copy(follower: Follower) -> None:
     """The data differ: nothing more is run, it is counted, and the history is forgotten with the same record."""
     follower.node.keyspace.history = ReplicationState("a" * 40, 0)

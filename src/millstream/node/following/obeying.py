@@ -148,7 +148,8 @@ def _row(words: list[bytes]) -> "Command | None":
     """The row of a command that is to be run; None for those that are of the stream itself.
 
     Raises:
-        NotHeldError: there is none, or not with so many words.
+        NotHeldError: there is none, or not with so many words, or it is for clients: whoever took a primary's place may
+            stop a replica, but not its server.
     """
     row = find(words)
     if row is None or row.name in _OF_STREAM:
@@ -157,8 +158,10 @@ def _row(words: list[bytes]) -> "Command | None":
             raise NotHeldError(f"the primary selects a database that does not exist here: {_text(words)}")
         if row is not None or name in _UNHEARD:
             return None
-    if row is None or not row.takes(len(words)):
+    if row is None or row.handler is None or not row.takes(len(words)):
         raise NotHeldError(f"the primary has sent a command that does not exist here: {_text(words)}")
+    if "write" not in row.flags and row.name != "publish":
+        raise NotHeldError(f"the primary has sent a command that is no change of data: {_text(words)}")
     return row
 
 
