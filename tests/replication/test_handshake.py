@@ -94,6 +94,38 @@ def test_what_the_primary_refuses_is_told_in_its_words(lines: list[bytes], reaso
     assert found[-1] == LinkRefused(reason, is_passing)
 
 
+@pytest.mark.parametrize(
+    ("me", "answer"),
+    [
+        (Introduction(6400), b"+CONTINUE"),
+        (Introduction(6400), b"+CONTINUE " + b"b" * 40),
+        (Introduction(6400, ID, 99), b"+CONTINUE \xff\xfe"),
+        (Introduction(6400, ID, 99), b"+CONTINUE " + b"b" * 39),
+        (Introduction(6400, ID, 99), b" "),
+        (Introduction(6400, ID, 99), b"+FULLRESYNC " + b"b" * 41 + b" 1"),
+        (Introduction(6400, ID, 99), b"+FULLRESYNC " + b"b" * 40 + b" 9223372036854775808"),
+        (Introduction(6400, ID, 99), b"+FULLRESYNC " + b"b" * 40 + b" " + b"9" * 5000),
+        (Introduction(6400, ID, 99), b"+FULLRESYNC " + b"b" * 40 + b" 1\r\n$" + b"9" * 5000),
+    ],
+)
+def test_an_answer_that_is_none_is_refused(me: Introduction, answer: bytes) -> None:
+    """Nobody goes on who has nothing; a history has a name of 40 letters, and offsets and sizes are of 64 bits."""
+    data = b"".join(line + b"\r\n" for line in [*GREETING, answer, *GREETING])
+    found = events(data, 1000, me)
+    assert isinstance(found[-1], LinkRefused)
+    assert not any(isinstance(event, Continues | CopySize | StreamBytes) for event in found)
+
+
+@pytest.mark.parametrize("lines", [[], [b"+PONG"], [*GREETING, b"+FULLRESYNC " + ID.encode() + b" 1"]])
+def test_a_line_without_an_end_is_given_up(lines: list[bytes]) -> None:
+    """It costs no more than a piece of it, and what comes behind it nothing."""
+    handshake = Handshake(Introduction(6400))
+    list(handshake.feed(b"".join(line + b"\r\n" for line in lines)))
+    found = [event for _ in range(50) for event in handshake.feed(b"$" * 4096)]
+    assert len(found) == 1
+    assert "without an end" in found[0].reason  # type: ignore[union-attr]
+
+
 def packed(*words: bytes) -> bytes:
     """A command as Redis sends it."""
     return b"*%d\r\n" % len(words) + b"".join(b"$%d\r\n%b\r\n" % (len(word), word) for word in words)
