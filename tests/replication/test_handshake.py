@@ -1,5 +1,7 @@
 """A replica's side of the handshake, the frame of a copy, and the stream cut into units."""
 
+import time
+
 import pytest
 
 from millstream.errors import ProtocolError
@@ -124,6 +126,14 @@ def test_a_line_without_an_end_is_given_up(lines: list[bytes]) -> None:
     found = [event for _ in range(50) for event in handshake.feed(b"$" * 4096)]
     assert len(found) == 1
     assert "without an end" in found[0].reason  # type: ignore[union-attr]
+
+
+def test_empty_lines_cost_next_to_nothing() -> None:
+    """A million of them at once took seconds, in which nobody was served."""
+    handshake = Handshake(Introduction(6400))
+    began = time.process_time()
+    assert not list(handshake.feed(b"\n" * 1_000_000))
+    assert time.process_time() - began < 0.2
 
 
 def packed(*words: bytes) -> bytes:

@@ -11,6 +11,7 @@ from millstream.engine.history import ReplicationState
 from millstream.node.following.obeying import DivergedError, NotHeldError, Obedience
 from millstream.node.node import Node
 from millstream.persistence.log import Log
+from millstream.protocol import limits
 from millstream.replication.received import ReceivedStream
 from millstream.replication.units import EXEC, MULTI, packed
 
@@ -154,6 +155,26 @@ def test_what_fails_here_asks_for_a_copy(follower: Follower) -> None:
         follower.hear("SET k v", "LPUSH k v", "SET k w")
     assert follower.ask("GET k") == b"$1\r\nv\r\n"
     assert follower.node.following.divergences == 1
+    assert follower.node.keyspace.history.replid == ""
+
+
+@pytest.mark.parametrize("data", [packed([b"PING"]) * 1000, b"*2\r\n$3\r\nSET\r\n$9999999999\r\n" + b"k" * 70_000])
+def test_a_transaction_without_an_end_is_given_up(
+    follower: Follower, data: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It would take all memory; a copy has what it made. Small words count as what they take."""
+    monkeypatch.setattr(limits, "CHANGE_MAX", 1 << 16)
+    follower.hear("SET k v")
+    follower.received.feed(MULTI)
+
+    def hear_more() -> None:
+        while follower.received.waiting < 1 << 18:
+            follower.received.feed(data)
+            follower.obedience.run(follower.received, follower.clock.now())
+
+    with pytest.raises(DivergedError, match="too large"):
+        hear_more()
+    assert follower.ask("GET k") == b"$1\r\nv\r\n"
     assert follower.node.keyspace.history.replid == ""
 
 

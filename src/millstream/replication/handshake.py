@@ -187,14 +187,14 @@ class Handshake:
 
     def _line(self) -> bytes | None:
         """The next line that is not empty; None until it is whole. Empty ones keep the connection alive."""
-        while True:
-            end = self._data.find(b"\n")
-            if end < 0:
-                return None
-            line = bytes(self._data[:end]).removesuffix(b"\r")
-            del self._data[: end + 1]
-            if line:
-                return line
+        data = self._data
+        del data[: len(data) - len(data.lstrip(b"\r\n"))]
+        end = data.find(b"\n")
+        if end < 0:
+            return None
+        line = bytes(data[:end]).removesuffix(b"\r")
+        del data[: end + 1]
+        return line
 
     def _answer(self) -> Iterator[Event]:
         line = self._line()

@@ -11,6 +11,7 @@ from millstream.commands.context.session import Session
 from millstream.commands.table.table import find
 from millstream.engine.keyspace import DATABASES
 from millstream.errors import MillstreamError
+from millstream.protocol import limits
 from millstream.replies import Error
 
 if TYPE_CHECKING:
@@ -103,7 +104,7 @@ class Obedience:
 
         Raises:
             NotHeldError: a unit cannot be run; those before it were.
-            DivergedError: a unit failed; those before it were run.
+            DivergedError: a unit failed, or is too large; those before it were run.
             ProtocolError: what has come are no commands.
             StorageError: the log takes nothing any more.
         """
@@ -114,6 +115,8 @@ class Obedience:
             while commands < PIECE_COMMANDS and size < PIECE_BYTES:
                 unit = received.next()
                 if unit is None:
+                    if received.cost > limits.CHANGE_MAX:  # no record of the log could hold it, however it ends
+                        raise self._diverged("a command or a transaction of the primary is too large to be run here")
                     return False
                 data = received.take(unit.size)
                 self._run_unit(ctx, unit, size + unit.size)
@@ -135,13 +138,16 @@ class Obedience:
             if row is not None:
                 reply = self._node.run_unasked(ctx, row, words)
                 if isinstance(reply, Error):
-                    self._following.divergences += 1
-                    self._following.forget_history()
-                    raise DivergedError(f"the primary's command {_text(words)} failed here: {reply.line}")
+                    raise self._diverged(f"the primary's command {_text(words)} failed here: {reply.line}")
             elif words[0].upper() == b"SELECT":
                 self.session.db = int(words[1])
             elif words[0].upper() == b"REPLCONF":
                 self.asked = self._following.offset + size
+
+    def _diverged(self, reason: str) -> DivergedError:
+        self._following.divergences += 1
+        self._following.forget_history()
+        return DivergedError(reason)
 
 
 def _row(words: list[bytes]) -> "Command | None":
