@@ -46,6 +46,7 @@
     │   What ends an operation; its text says what happened and what to do:
     ├── AccessDenied         the server refused user, password or right; trying again does not help (client)
     ├── Withheld             a condition did not hold any more, so the commands were not sent (client)
+    ├── WrongReplyError      a server's reply is not what its command replies with (client)
     ├── LettersRefusedError  the server takes no dead letters; what has none is pending as it was (client)
     ├── DeadLetterStreamError       the dead-letter stream cannot be used as asked (worker)
     ├── FatalError           the subscriber cannot go on: wrong type of key, no permission (worker)
@@ -150,9 +151,10 @@ class NotReachedError(ConfigError):
 
 
 class NotLetInError(ConfigError):
-    """The server that a setting or option names refuses its user or password; the text names it.
+    """The server that a setting or option names refuses its user or password, or a right; the text names it.
 
-    What to do: correct user and password where the address stands: in the setting, the option or the variable.
+    What to do: correct user and password where the address stands: in the setting, the option or the variable; or have
+    an administrator allow what the text names (ACL SETUSER).
     """
 
     exit_code: ClassVar[int] = 5

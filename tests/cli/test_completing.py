@@ -34,7 +34,7 @@ def filled(memory_server: ServerProcess) -> ServerProcess:
             "--yes",
             "=ls",
         )
-        for key in ("orders", "orders:eu:1", "other", *strange):
+        for key in ("orders", "orders:eu:1", "orders,eu", "other", *strange):
             client.xadd(key, {"n": 1})
         client.set("orphan", "no stream")
         client.xgroup_create("orders", "billing", id="0")
@@ -98,8 +98,8 @@ def offers(cases: dict[str, list[str]], url: str, home: Path, **environment: str
 def test_bash_offers_what_is_on_the_server(filled: ServerProcess, tmp_path: Path) -> None:
     """Streams, then their groups, then the consumers; workers; a name with a colon behind the last one."""
     cases = {
-        "millstream stream show or": ["orders", "orders:eu:1"],
-        "millstream stream show ": ["orders", "orders:eu:1", "other"],
+        "millstream stream show or": ["orders", "orders,eu", "orders:eu:1"],
+        "millstream stream show ": ["orders", "orders,eu", "orders:eu:1", "other"],
         "millstream stream show orders:e": ["eu:1"],
         "millstream stream show orders:eu:": ["1"],
         "millstream group show orders ": ["billing", "shipping"],
@@ -176,5 +176,5 @@ def test_the_other_shells_offer_the_same(filled: ServerProcess, tmp_path: Path, 
         """
     done = subprocess.run([shell, "-c", script], env=environment, capture_output=True, text=True, check=True)
     offered = {line.split("\t")[0] for line in done.stdout.splitlines()}
-    assert {"orders", "orders:eu:1"} <= offered, (done.stdout, done.stderr)
+    assert {"orders", "orders:eu:1", "orders,eu"} <= offered, (done.stdout, done.stderr)
     assert "orphan" not in offered

@@ -66,3 +66,20 @@ def test_its_help_says_what_it_does() -> None:
     """With examples; without loading the web's packages."""
     found = console("--help")
     assert (found.exit_code, found.stdout.count("millstream console")) == (0, 6)
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("--user-header", "X-User", "--proxy", "proxy.example.org"), "an address or a network"),
+        (("--user-header", "X-User", "--proxy", ""), "an address or a network"),
+        (("--user-header", "X-User", "--proxy", "10.0.0.1/8"), "an address or a network"),
+        (("--user-header", "X User"), "a header's name"),
+        (("--user-header", ""), "a header's name"),
+        (("--proxy", "10.0.0.1"), "--user-header"),
+    ],
+)
+def test_what_would_let_nobody_in_is_refused(words: tuple[str, ...], said: str) -> None:
+    """A proxy whose word would never count is said so at the start, and not to each who comes."""
+    found = console("--port", "0", *words, "redis://127.0.0.1:1/0")
+    assert (found.exit_code, said in found.stderr) == (2, True)

@@ -71,6 +71,20 @@ def test_a_record_that_no_worker_wrote_is_named_and_passed_over(server: ServerPr
     assert client.hgetall(protocol.CONTROL) == {b"worker:web-1": b"quiet"}
 
 
+def test_an_order_that_is_not_seen_says_so(server: ServerProcess, client: redis.Redis) -> None:
+    """Of a worker whose event loop stands still: within five seconds was not true of it."""
+    blocked = {"since_ms": 1_763_721_602_000, "where": "bill.py:7 in bill"}
+    enrol(client, "web-1", json.dumps({**FACTS, "state": "blocked", "blocked": blocked}))
+    enrol(client, "web-2", json.dumps({**FACTS, "id": "web-2"}))
+    shown = json.loads(run(server, "drain", "--all", "--dry-run", "-o", "json").stdout)
+    (note,) = [each for each in shown["notes"] if "web-" in each]
+    assert note.startswith("web-1 stands still at bill.py:7 in bill, and sees the order only when it goes on")
+    assert note.endswith("only a kill ends it: process 1 on web.")
+    done = run(server, "drain", "--all")
+    assert "Not so web-1: the event loop stands still" in done.stderr
+    assert "stands still" not in run(server, "resume", "web-1").stderr
+
+
 def test_dead_consumers_go_whoever_the_registry_says_is_alive(server: ServerProcess, client: redis.Redis) -> None:
     """A name with half of a surrogate pair cannot be sent to the server: it kept every worker from removing any."""
     subscriber = {**FACTS["subscribers"][0], "consumer": "\ud800"}

@@ -1,4 +1,6 @@
-"""Job libraries made for Redis, unchanged, each with a small real job on our server: celery, arq, taskiq, huey, a lock.
+"""Libraries made for Redis, unchanged, each with a small real job on our server.
+
+Queues of jobs (celery, arq, taskiq, huey, rq, dramatiq), redis-py's lock, and the rate limits of ``limits``.
 
 What they use beside streams is why it is there: lists that wait, sorted sets by time, hashes, publish and subscribe,
 transactions and scripts. FastStream has a file of its own. docs/compatibility.md names them, and those that do not run.
@@ -14,13 +16,21 @@ from typing import Any
 import arq
 import arq.worker
 import celery
+import dramatiq
 import huey
+import limits
+import limits.storage
+import limits.strategies
 import pytest
 import redis
 import redis.exceptions
+import rq
 import taskiq.api
 import taskiq_redis
 from celery.contrib.testing.worker import start_worker
+from dramatiq.brokers.redis import RedisBroker
+from dramatiq.results import Results
+from dramatiq.results.backends.redis import RedisBackend
 
 from support.servers import ServerProcess, millstream_server
 from support.waiting import aeventually
@@ -170,6 +180,86 @@ def test_huey(server: ServerProcess) -> None:
     finally:
         consumer.stop(graceful=True)
         app.storage.conn.close()
+
+
+def test_huey_by_priority(server: ServerProcess) -> None:
+    """Huey's queue with priorities: what is most urgent runs first, and the worker waits for what comes later."""
+    app = huey.PriorityRedisHuey("urgent", url=database(server, 5))
+    ran: list[int] = []
+
+    @app.task()
+    def note(number: int) -> int:
+        ran.append(number)
+        return number
+
+    for priority in (1, 3, 2):
+        note(priority, priority=priority)
+    consumer = app.create_consumer(workers=1, periodic=False, initial_delay=0.02)
+    consumer.start()
+    try:
+        assert note(0, priority=0).get(blocking=True, timeout=20) == 0
+        assert ran == [3, 2, 1, 0]
+    finally:
+        consumer.stop(graceful=True)
+        app.storage.conn.close()
+
+
+def test_rq(server: ServerProcess) -> None:
+    """rq: results, a job that waits for another, one that fails; the worker leaves nothing behind in its queue."""
+    with redis.Redis.from_url(database(server, 6)) as client:
+        queue = rq.Queue("jobs", connection=client)
+        first = queue.enqueue("operator.add", 2, 3)
+        second = queue.enqueue("operator.mul", 4, 5, depends_on=first)
+        bad = queue.enqueue("operator.truediv", 1, 0)
+        assert rq.SimpleWorker([queue], connection=client).work(burst=True, logging_level="ERROR")
+        assert (first.return_value(), second.return_value()) == (5, 20)
+        assert bad.get_status(refresh=True) == rq.job.JobStatus.FAILED
+        assert (len(queue), len(queue.failed_job_registry), len(queue.finished_job_registry)) == (0, 1, 2)
+
+
+def test_dramatiq(server: ServerProcess) -> None:
+    """dramatiq: actors with results, one that is tried again, a group; a result can be waited for."""
+    url = database(server, 7)
+    broker, backend = RedisBroker(url=url), RedisBackend(url=url)
+    broker.add_middleware(Results(backend=backend))
+    tried: list[int] = []
+
+    def add(one: int, two: int) -> int:
+        return one + two
+
+    def unsure() -> int:
+        tried.append(1)
+        if len(tried) < 2:
+            raise ValueError
+        return len(tried)
+
+    adding = dramatiq.actor(add, broker=broker, store_results=True)
+    unsafe = dramatiq.actor(unsure, broker=broker, store_results=True, max_retries=2, min_backoff=1, max_backoff=2)
+    worker = dramatiq.Worker(broker, worker_timeout=20, worker_threads=1)
+    worker.start()
+    try:
+        assert adding.send(2, 3).get_result(backend=backend, block=True, timeout=20_000) == 5
+        group = dramatiq.group([adding.message(number, 1) for number in range(3)], broker=broker).run()
+        assert list(group.get_results(block=True, timeout=20_000)) == [1, 2, 3]
+        assert unsafe.send().get_result(backend=backend, block=True, timeout=20_000) == 2
+    finally:
+        worker.stop()
+        broker.close()
+        backend.client.close()
+
+
+@pytest.mark.parametrize("strategy", sorted(limits.strategies.STRATEGIES))
+def test_limits(server: ServerProcess, strategy: str) -> None:
+    """limits: three hits in an hour and no fourth, by each of its ways of counting."""
+    storage = limits.storage.storage_from_string(database(server, 8))
+    limiter, hour = limits.strategies.STRATEGIES[strategy](storage), limits.parse("3/hour")
+    try:
+        assert [limiter.hit(hour, strategy) for _ in range(4)] == [True, True, True, False]
+        assert limiter.get_window_stats(hour, strategy).remaining == 0
+        limiter.clear(hour, strategy)
+        assert limiter.hit(hour, strategy)
+    finally:
+        storage.storage.close()
 
 
 def test_redis_py_lock(server: ServerProcess) -> None:

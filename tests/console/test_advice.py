@@ -11,10 +11,12 @@ from click.testing import CliRunner
 from console.conftest import Look
 from console.test_fleet import FACTS
 from millstream.cli.main import main
+from millstream.client import emulate
 from millstream.console.model.advice import Advice, Case, Thresholds, advise
 from millstream.console.model.facts.findings import advice_on, by_kind, letters_waiting
 from millstream.console.model.pending import FATAL, PendingEntry
 from millstream.console.model.rates import GroupRate
+from millstream.console.model.streams import WAITING
 from millstream.console.model.workers import WorkersSeen, worker_status
 from millstream.console.reading.case import read_case
 from millstream.console.reading.streams import overview
@@ -72,6 +74,29 @@ def test_a_consumer_that_holds_entries_and_is_gone_is_found(case: Case) -> None:
     alone = [advice for advice in advise(idle(case, c1=400_000, c2=400_000)) if advice.code == "stuck-consumer"]
     looks = [("millstream", "pending", "ls", KEY, NAME, "--consumer", name, "--payload") for name in ("c1", "c2")]
     assert [advice.remedy for advice in alone] == looks
+
+
+def named(case: Case, **names: str) -> Case:
+    """The same with other names of consumers."""
+    found = tuple(replace(one, name=names.get(one.name, one.name)) for one in case.seen.consumers)
+    return replace(case, seen=replace(case.seen, consumers=found))
+
+
+def test_what_waits_for_its_next_try_is_no_consumer(case: Case) -> None:
+    """Nothing is claimed for the name it waits under; and it needs somebody only where no worker is there to try."""
+    assert emulate.WAITING.decode() == WAITING
+    beside = named(idle(case, c1=400_000, c2=5), c2=WAITING)
+    stuck = only(beside, "stuck-consumer")
+    assert (stuck.consumer, stuck.remedy[1:3] if stuck.remedy else ()) == ("c1", ("pending", "ls"))
+    alone = named(idle(case, c1=400_000, c2=400_000), c2=WAITING)
+    assert (
+        only(alone, "untried").says
+        == "2 entries wait for their next try, and no worker reads the group: start its workers"
+    )
+    worker = replace(worker_status(FACTS), blocked_at=None)
+    unknown = replace(named(idle(case, c1=5, c2=400_000), c2=WAITING), workers=WorkersSeen(1, (), why="may not look"))
+    for somebody in (replace(alone, workers=WorkersSeen(1, (worker,))), unknown):
+        assert "untried" not in codes(somebody)
 
 
 def test_a_consumer_that_may_be_stuck_is_to_be_looked_at(case: Case) -> None:
@@ -155,10 +180,11 @@ def test_what_was_trimmed_too_early_is_found(client: redis.Redis, look: Look[Any
 
 
 def test_an_unknown_lag_is_said_with_its_repair(client: redis.Redis, look: Look[Any], case: Case) -> None:
-    """The command that repairs it is among the raw ones, and the warning about it in the sentence."""
+    """By our line, which looks first; the command is among the raw ones, with the warning about it beside."""
     client.xgroup_setid(KEY, NAME, "5-0")
     found = only(look(lambda line: read_case(line, KEY, NAME)), "lag-unknown")
     assert found.raw == (("XGROUP", "SETID", KEY, NAME, "5-0", "ENTRIESREAD", "5"),)
+    assert found.remedy == ("millstream", "group", "rewind", KEY, NAME, "--to", "+0")
     assert "delivered again" in str(found.evidence["note"])
 
 

@@ -3,6 +3,7 @@
 from faults import (
     cli_faults,
     engine_faults,
+    following_faults,
     full_disk_faults,
     log_faults,
     maintenance_faults,
@@ -22,6 +23,7 @@ FAULTS = (
     *log_faults.FAULTS,
     *rewrite_faults.FAULTS,
     *replication_faults.FAULTS,
+    *following_faults.FAULTS,
     *snapshot_faults.FAULTS,
     *maintenance_faults.FAULTS,
     *server_faults.FAULTS,

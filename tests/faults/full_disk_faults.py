@@ -105,9 +105,9 @@ FAULTS = (
         "keys-die-on-a-full-disk",
         "Nothing is written unasked while the disk takes nothing.",
         "node/node.py",
-        "Node.tick",
-        "if self.journal.outage is None and self._pause.ends is None and self._cron.is_due(now): ...",
-        "if self._pause.ends is None and self._cron.is_due(now): ...",
+        "Node._may_look_after",
+        "return self.journal.outage is None and self._pause.ends is None and not self.following.is_taking",
+        "return self._pause.ends is None and not self.following.is_taking",
         f"{OUTAGE}::test_expired_keys_are_hidden_and_deleted_later",
     ),
     Fault(

@@ -72,6 +72,26 @@ def test_what_a_command_makes_of_little_is_weighed_too(world: World) -> None:
     check(world)
 
 
+@pytest.mark.parametrize(
+    "line",
+    ["LMOVE l m LEFT RIGHT", "SUNIONSTORE d s", "ZUNIONSTORE d 1 z", "ZRANGESTORE d z 0 -1", "SORT l STORE d ALPHA"],
+)
+def test_what_is_moved_or_stored_is_weighed(world: World, line: str) -> None:
+    """What a command finds under its keys, it logs anew: of five such in a transaction not all fit."""
+    client = world.client()
+    for _ in range(5):
+        client.call("RPUSH", "l", PART)
+    client.call("SADD", "s", PART)
+    client.call("ZADD", "z", 1, PART)
+    client.call("MULTI")
+    for _ in range(5):
+        client.call(*line.split())
+    replies = client.call("EXEC")
+    assert isinstance(replies, list)
+    assert TOO_LARGE in str(replies[-1])
+    check(world)
+
+
 def test_parts_of_strings_are_logged_as_parts(world: World) -> None:
     """APPEND and SETRANGE write what changes: otherwise a byte more would cost the string's length each time."""
     client = world.client()

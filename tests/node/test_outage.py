@@ -101,6 +101,15 @@ def test_held_changes_are_not_told_and_others_are_read_at_once(world: World, cli
     assert client.barrier == 5
 
 
+def test_sort_by_other_keys_may_tell_of_any(world: World, client: Client) -> None:
+    """The patterns of SORT_RO name keys that do not stand in the command."""
+    client.call("RPUSH", "l", "rd")
+    durable = world.log.appended
+    client.call("SET", "word", "y")
+    hold(world, durable)
+    assert refused(client.call("SORT_RO", "l", "BY", "nosort", "GET", "wo*"), HELD)
+
+
 def test_held_flush_and_swap_touch_every_key(world: World, client: Client) -> None:
     """A change of a whole database is told by no key."""
     client.call("SWAPDB", 0, 1)
@@ -240,6 +249,8 @@ CHANGES = [
     "HSET {a} f v",
     "SADD {a} m",
     "ZADD {a} 1 m",
+    *("LPUSH {a} 1 2", "LMOVE {a} {b} LEFT LEFT", "SMOVE {a} {b} m", "SORT {a} ALPHA STORE {b}"),
+    *("SUNIONSTORE {a} {b}", "ZUNIONSTORE {a} 1 {b}", "BITOP NOT {a} {b}"),
     "FLUSHDB",
 ]
 READS = [
@@ -253,6 +264,7 @@ READS = [
         "LRANGE {a} 0 -1",
         "HGETALL {a}",
     ),
+    *("SORT_RO {a} BY nosort GET k*", "SUNION {a} {b}", "ZUNION 2 {a} {b}", "ZINTERCARD 2 {a} {b}", "BITCOUNT {a}"),
     *(
         "SMEMBERS {a}",
         "ZRANGE {a} 0 -1",

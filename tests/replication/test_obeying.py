@@ -8,6 +8,7 @@ from millstream.clock import ManualClock
 from millstream.commands.context.config import Config
 from millstream.commands.context.session import Session
 from millstream.engine.history import ReplicationState
+from millstream.engine.streams.stream import Stream
 from millstream.node.following.obeying import DivergedError, NotHeldError, Obedience
 from millstream.node.node import Node
 from millstream.persistence.log import Log
@@ -21,6 +22,10 @@ class Nowhere:
 
     def begin(self, feed: object) -> None: ...
 
+    def join(self, follower: object) -> None: ...
+
+    def leave(self, follower: object) -> None: ...
+
     def follow(self, host: str, port: int) -> None: ...
 
     def stop(self) -> None: ...
@@ -32,7 +37,7 @@ class Follower:
     def __init__(self, log: Log | None = None) -> None:
         self.clock = ManualClock()
         self.node = Node(Config({}), log)
-        self.node.primary.shell = self.node.following.shell = Nowhere()  # type: ignore[assignment]
+        self.node.primary.shell = self.node.following.shell = Nowhere()
         self.node.following.follow("primary", 6379, self.clock.now())
         self.obedience = Obedience(self.node, self.node.following)
         self.obedience.begin()
@@ -83,8 +88,9 @@ def test_words_that_only_a_primary_may_say(follower: Follower) -> None:
     assert follower.ask("XLEN s") == b":1\r\n"
     ahead = follower.clock.wall + 60_000
     follower.hear("XGROUP CREATE s g 0", f"XCLAIM s g c 0 3-1 TIME {ahead} RETRYCOUNT 1 FORCE JUSTID LASTID 3-1")
-    group = follower.node.keyspace.databases[0].keys[b"s"].groups[b"g"]  # type: ignore[attr-defined]
-    assert [record.time for record in group.order] == [ahead]
+    stream = follower.node.keyspace.databases[0].keys[b"s"]
+    assert isinstance(stream, Stream)
+    assert [record.time for record in stream.groups[b"g"].order] == [ahead]
 
 
 def test_no_key_is_over_before_the_primary_says_so(follower: Follower) -> None:

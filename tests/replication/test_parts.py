@@ -5,10 +5,12 @@ from typing import Any
 import pytest
 
 from millstream.engine.history import NO_DATABASE, ReplicationState
-from millstream.engine.keyspace import Keyspace
+from millstream.engine.keyspace import OPS, Keyspace
+from millstream.engine.serialization import snapshot_ops
 from millstream.engine.serialization.snapshot import transitions
 from millstream.node.durability.outage import Outage
 from millstream.node.log import codec, rebuilding
+from millstream.replication import words
 from millstream.replication.backlog import Backlog
 from millstream.replication.followers import Followers
 from millstream.replication.units import unit
@@ -106,6 +108,13 @@ def test_a_unit_is_one_command_or_a_transaction() -> None:
     assert (words, db) == ([b"MULTI", b"DEL", b"SELECT", b"DEL", b"PING", b"EXEC"], 3)
 
 
+def test_every_transition_of_commands_is_told_or_meant_to_be_silent() -> None:
+    """One without words would end the first command that makes it, wherever a replica follows."""
+    of_snapshots = {op for op, applier in OPS.items() if applier.__module__ == snapshot_ops.__name__}
+    assert set(OPS) - of_snapshots == words.KNOWN | words.SILENT
+    assert not words.KNOWN & words.SILENT
+
+
 # ---------------------------------------------------------------------- the log
 
 
@@ -179,20 +188,20 @@ def test_a_full_disk_makes_no_copy_and_lets_go_on_who_can() -> None:
 
 def test_a_node_in_another_program_has_no_replicas() -> None:
     """No replica could reach it."""
-    for words in (["PSYNC", "?", "-1"], ["SYNC"], ["REPLCONF", "listening-port", "7"]):
-        assert World().client().raw(*words).startswith(b"-ERR this server lives in another program")
+    for asked in (["PSYNC", "?", "-1"], ["SYNC"], ["REPLCONF", "listening-port", "7"]):
+        assert World().client().raw(*asked).startswith(b"-ERR this server lives in another program")
 
 
 @pytest.mark.parametrize(
-    "words",
+    "said_words",
     [
         *(["REPLCONF", "capa"], ["REPLCONF", "what", "1"], ["REPLCONF", "listening-port", "x"]),
         *(["REPLCONF", "ip-address", address] for address in ("9" * 256, "1\r\nrole:slave", "here and there")),
     ],
 )
-def test_what_a_replica_says_wrong(words: list[str]) -> None:
+def test_what_a_replica_says_wrong(said_words: list[str]) -> None:
     """An unknown option is an error, which replicas pass over; an address is shown to others in INFO."""
-    said = fed(World()).client().raw(*words)
+    said = fed(World()).client().raw(*said_words)
     assert said.startswith(b"-ERR ")
     assert b"another program" not in said
 

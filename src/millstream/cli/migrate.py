@@ -9,6 +9,7 @@ from urllib.parse import unquote, urlsplit
 
 import click
 
+from millstream.cli.shared.asking import replies_of
 from millstream.cli.shared.output import Column, Output, Table, exits, output_option
 from millstream.cli.shared.servers import ServerUrl
 from millstream.errors import UsageError
@@ -158,6 +159,7 @@ def _between(
 
     path = rdb_path(source)
     with ExitStack() as stack:
+        stack.enter_context(replies_of(*(each for each in (source, target) if "://" in each)))
         if path is not None:
             there = stack.enter_context(Link(target))
             with output.progress(NAMES, unit="entries") as tell:
@@ -196,7 +198,8 @@ def _file(
     is_rdb = target.endswith(".rdb")
     if is_rdb and (text or version not in FORMATS):
         raise UsageError(f"an RDB file is no text, and Redis {min(FORMATS)} is the oldest that reads it")
-    with _opened(source, db) as link, output.progress(NAMES, unit="entries") as tell:
+    bar = output.progress(NAMES, unit="entries")
+    with replies_of(source), _opened(source, db) as link, bar as tell:
         if is_rdb:
             return export_rdb(link, Path(target), version, choices, tell)
         return to_file(link, Path(target), "text" if text else "resp", VERSIONS[version], choices, tell)

@@ -10,7 +10,10 @@ A line never repeats a command. When the connection breaks, every caller whose r
 
 import asyncio
 import contextlib
+import logging
+import traceback
 from collections.abc import Callable, Iterable, Sequence
+from pathlib import PurePath
 from typing import Any, ClassVar, TypeAlias
 
 from hiredis import Reader, pack_command
@@ -29,10 +32,23 @@ from redis.exceptions import (
 from redis.exceptions import ConnectionError as RedisConnectionError
 
 from millstream.client.connect import async_client
+from millstream.client.url import without_password
 from millstream.clock import SystemClock
 from millstream.errors import Disconnected, MillstreamError, UsageError
 
-__all__ = ["AccessDenied", "Command", "Disconnected", "Line", "Reply", "Withheld", "passes"]
+__all__ = [
+    "AccessDenied",
+    "Command",
+    "Disconnected",
+    "Line",
+    "Reply",
+    "Withheld",
+    "WrongReplyError",
+    "passes",
+    "wrong_reply",
+]
+
+logger = logging.getLogger(__name__)
 
 Command: TypeAlias = Sequence[bytes | str | int | float]
 Reply: TypeAlias = Any
@@ -52,6 +68,34 @@ class AccessDenied(MillstreamError):  # noqa: N818 - the server's answer, not a 
     """
 
     exit_code: ClassVar[int] = 5
+
+
+class WrongReplyError(MillstreamError):
+    """What came back is not what the command replies with, on a server that is Redis or like it.
+
+    What to do: look at what listens at that address. If it is a Redis, a Valkey or a Millstream, this is a mistake of
+    ours: report it with the text, which says where it was noticed.
+    """
+
+
+_SAID = 200  # letters of an error's text, which may have all of a reply in it
+
+
+def wrong_reply(error: Exception, *urls: str) -> WrongReplyError:
+    """The error for replies that could not be made sense of.
+
+    Args:
+        error: what came of it.
+        urls: of the servers that were asked.
+    """
+    logger.debug("an answer could not be read", exc_info=error)
+    frames = traceback.extract_tb(error.__traceback__)
+    place = f" in {PurePath(frames[-1].filename).name}:{frames[-1].lineno}" if frames else ""
+    where, what = " or ".join(map(without_password, urls)), f"{type(error).__name__}{place}: {str(error)[:_SAID]}"
+    return WrongReplyError(
+        f"what {where} answered cannot be read ({what}): either it is neither Redis nor Millstream, or this is a "
+        "mistake of ours"
+    )
 
 
 #: The commands as bytes, how many they are, where the replies go, seconds, condition.

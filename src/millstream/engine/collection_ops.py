@@ -25,12 +25,13 @@ def unpack_scores(packed: bytes) -> tuple[float, ...]:
     return struct.unpack(f">{len(packed) // 8}d", packed)
 
 
-def _made(space: Keyspace, db: int, key: bytes, kind: type[C]) -> C:
-    """The collection at a key, new if there is none."""
-    keys = space.databases[db].keys
-    value = keys.get(key)
+def _made(space: Keyspace, db: int, key: bytes, kind: type[C], *, afresh: bool = False) -> C:
+    """The collection at a key, new if there is none, or if it takes the place of whatever is there (``afresh``)."""
+    base = space.databases[db]
+    value = None if afresh else base.keys.get(key)
     if value is None:
-        value = keys[key] = kind()
+        value = base.keys[key] = kind()
+        base.expires.pop(key, None)
     assert isinstance(value, kind)
     return value
 
@@ -59,9 +60,9 @@ def _hash_delete(space: Keyspace, db: int, key: bytes, fields: list[bytes]) -> N
 
 
 @transition("zadd")
-def _zset_add(space: Keyspace, db: int, key: bytes, members: list[bytes], scores: bytes) -> None:
-    """Set members' scores, new or not."""
-    _made(space, db, key, ZSetValue).put_all(dict(zip(members, unpack_scores(scores), strict=True)))
+def _zset_add(space: Keyspace, db: int, key: bytes, members: list[bytes], scores: bytes, afresh: bool = False) -> None:
+    """Set members' scores, new or not; ``afresh``: in place of whatever is there."""
+    _made(space, db, key, ZSetValue, afresh=afresh).put_all(dict(zip(members, unpack_scores(scores), strict=True)))
 
 
 @transition("zrem")
@@ -71,9 +72,9 @@ def _zset_remove(space: Keyspace, db: int, key: bytes, members: list[bytes]) -> 
 
 
 @transition("lpush")
-def _list_push(space: Keyspace, db: int, key: bytes, items: list[bytes], left: bool) -> None:
-    """Add elements at one end, one after another."""
-    value = _made(space, db, key, ListValue)
+def _list_push(space: Keyspace, db: int, key: bytes, items: list[bytes], left: bool, afresh: bool = False) -> None:
+    """Add elements at one end, one after another; ``afresh``: in place of whatever is there."""
+    value = _made(space, db, key, ListValue, afresh=afresh)
     for item in items:
         value.push(item, left=left)
 
@@ -85,10 +86,34 @@ def _list_pop(space: Keyspace, db: int, key: bytes, count: int, left: bool) -> l
     return [value.pop(left=left) for _ in range(count)]
 
 
+@transition("lset")
+def _list_set(space: Keyspace, db: int, key: bytes, at: int, item: bytes) -> None:
+    """Put another element at a position that there is, counted from the head."""
+    _found(space, db, key, ListValue).put(at, item)
+
+
+@transition("linsert")
+def _list_insert(space: Keyspace, db: int, key: bytes, at: int, item: bytes) -> None:
+    """Add an element so that it stands at a position, counted from the head."""
+    _found(space, db, key, ListValue).insert(at, item)
+
+
+@transition("lrem")
+def _list_remove(space: Keyspace, db: int, key: bytes, count: int, item: bytes) -> None:
+    """Delete the first elements that are equal to one; with a negative count the last ones, with 0 all."""
+    _found(space, db, key, ListValue).remove(count, item)
+
+
+@transition("ltrim")
+def _list_trim(space: Keyspace, db: int, key: bytes, first: int, behind: int) -> None:
+    """Delete all but the elements from a position up to and without another."""
+    _found(space, db, key, ListValue).trim(first, behind)
+
+
 @transition("sadd")
-def _set_add(space: Keyspace, db: int, key: bytes, members: list[bytes]) -> None:
-    """Add members that are not there."""
-    value = _made(space, db, key, SetValue)
+def _set_add(space: Keyspace, db: int, key: bytes, members: list[bytes], afresh: bool = False) -> None:
+    """Add members that are not there; ``afresh``: in place of whatever is there."""
+    value = _made(space, db, key, SetValue, afresh=afresh)
     for member in members:
         value.add(member)
 

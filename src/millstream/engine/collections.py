@@ -179,6 +179,13 @@ class ZSetValue(Collection):
         """How many members stand before one that exists."""
         return bisect_left(self._order, (self.scores[member], member))
 
+    def first_from(self, member: bytes, *, exclusive: bool = False) -> int:
+        """The lowest rank of a member not less than (``exclusive``: greater than) ``member``, all having one score.
+
+        Where scores differ the answer means nothing, as in Redis.
+        """
+        return (bisect_right if exclusive else bisect_left)(self._order, member, key=_member_of)
+
     def first_at(self, score: float, *, exclusive: bool = False) -> int:
         """The lowest rank with a score of at least (``exclusive``: above) ``score``."""
         return (bisect_right if exclusive else bisect_left)(self._order, score, key=_score_of)
@@ -217,6 +224,10 @@ def _score_of(place: tuple[float, bytes]) -> float:
     return place[0]
 
 
+def _member_of(place: tuple[float, bytes]) -> bytes:
+    return place[1]
+
+
 class ListValue(Collection):
     """Elements from head to tail.
 
@@ -235,23 +246,75 @@ class ListValue(Collection):
     def __len__(self) -> int:
         return len(self._items)
 
+    def __getitem__(self, at: int) -> bytes:
+        """The element at a position that there is; negative ones count from the tail."""
+        return self._items[at]
+
     def push(self, item: bytes, *, left: bool) -> None:
         """Add an element at one end."""
         if left:
             self._items.appendleft(item)
         else:
             self._items.append(item)
-        self._bytes += listpack.string(item)
-        if self._bytes > LIST_BYTES:
-            self._is_big = True
+        self._weigh(listpack.string(item))
 
     def pop(self, *, left: bool) -> bytes:
         """Take an element from one end of a list that is not empty."""
         item = self._items.popleft() if left else self._items.pop()
-        self._bytes -= listpack.string(item)
-        if self._bytes <= LIST_BYTES // 2:
-            self._is_big = False
+        self._weigh(-listpack.string(item))
         return item
+
+    def put(self, at: int, item: bytes) -> None:
+        """Put another element at a position that there is."""
+        growth = listpack.string(item) - listpack.string(self._items[at])
+        self._items[at] = item
+        self._weigh(growth)
+
+    def insert(self, at: int, item: bytes) -> None:
+        """Add an element so that it stands at a position."""
+        self._items.insert(at, item)
+        self._weigh(listpack.string(item))
+
+    def remove(self, count: int, item: bytes) -> None:
+        """Delete elements equal to one: as many from the head, from the tail if negative, all if 0."""
+        left = abs(count) or len(self._items)
+        kept: list[bytes] = []
+        for each in self._items if count >= 0 else reversed(self._items):
+            if left and each == item:
+                left -= 1
+                self._weigh(-listpack.string(item))
+            else:
+                kept.append(each)
+        self._items = deque(kept if count >= 0 else reversed(kept))
+
+    def trim(self, first: int, behind: int) -> None:
+        """Delete all but the elements from one position up to and without another."""
+        tail = len(self._items) - behind
+        for _ in range(first):
+            self.pop(left=True)
+        for _ in range(tail):
+            self.pop(left=False)
+
+    def find(self, item: bytes, *, backwards: bool = False, most: int = 0) -> Iterator[int]:
+        """The positions of elements equal to one, counted from the head.
+
+        Args:
+            item: the element.
+            backwards: from the tail on.
+            most: how many elements to look at, 0 for all.
+        """
+        count = len(self._items)
+        places = range(count - 1, -1, -1) if backwards else range(count)
+        items = reversed(self._items) if backwards else iter(self._items)
+        return (at for at, each in islice(zip(places, items, strict=True), most or None) if each == item)
+
+    def _weigh(self, growth: int) -> None:
+        """Count the bytes of a change; only what grows makes a list big, and only what shrinks makes it small."""
+        self._bytes += growth
+        if growth > 0 and self._bytes > LIST_BYTES:
+            self._is_big = True
+        elif growth < 0 and self._bytes <= LIST_BYTES // 2:
+            self._is_big = False
 
     def between(self, first: int, last: int) -> list[bytes]:
         """Elements from one position up to and without another."""

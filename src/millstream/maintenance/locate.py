@@ -5,7 +5,7 @@ from pathlib import Path
 import redis
 
 from millstream.client.connect import sync_client
-from millstream.client.url import check_remote
+from millstream.client.url import check_remote, without_password
 from millstream.errors import MillstreamError, UsageError
 from millstream.persistence.disk import RealDisk
 from millstream.persistence.lockfile import read_owner
@@ -29,6 +29,7 @@ def directory_of(url: str) -> Path:
         UnreachableError: it does not answer.
         ConfigError: the URL is not one we can reach.
     """
+    named = without_password(url)
     client = sync_client(
         check_remote(url), socket_timeout=TIMEOUT, socket_connect_timeout=TIMEOUT, decode_responses=True
     )
@@ -37,20 +38,20 @@ def directory_of(url: str) -> Path:
             info = client.info("server")
             answer = client.config_get("dir")
         except redis.RedisError as error:
-            raise UnreachableError(f"cannot ask the server at {url} for its directory: {error}") from error
+            raise UnreachableError(f"cannot ask the server at {named} for its directory: {error}") from error
     if "millstream_version" not in info:
         raise UsageError(
-            f"the server at {url} is no Millstream, so its files cannot be copied: `millstream export` copies its "
+            f"the server at {named} is no Millstream, so its files cannot be copied: `millstream export` copies its "
             "streams"
         )
     path = Path(str(answer["dir"]))
     # The same path may exist here and be another machine's directory: the lock file's process is what tells
     if not answer["dir"]:
-        raise UsageError(f"the server at {url} keeps its data in memory: `millstream export` copies its streams")
+        raise UsageError(f"the server at {named} keeps its data in memory: `millstream export` copies its streams")
     owner = read_owner(RealDisk(), path) if path.is_dir() else None
     if owner is None or owner.pid != info["process_id"]:
         raise UsageError(
-            f"the server at {url} keeps its data in {path} on another machine, or where this user sees other "
+            f"the server at {named} keeps its data in {path} on another machine, or where this user sees other "
             "processes: run `millstream backup` there, or copy the streams from here with `millstream export`"
         )
     return path

@@ -94,10 +94,10 @@ class Journal:
             return []
         self._steps = []
         hard, self._is_hard = self._is_hard, False
-        counted = self._counted()
+        logged = steps if self.feed is None else [*steps, *self._counted()]
         if self.log is not None:
             try:
-                position = self.log.append(codec.join(wall, [*steps, *counted]))
+                position = self.log.append(codec.join(wall, logged))
             except StorageError:
                 raise
             except Exception as error:  # a record beyond its limit, no memory for it
@@ -114,26 +114,29 @@ class Journal:
         Raises:
             StorageError: as for :meth:`flush`.
         """
-        is_fed = self.feed is not None and self._feed_run(record)
-        if self.log is not None:
+        feed = self.feed
+        if self.log is not None or feed is not None:
             try:
-                counted = self._counted()
-                position = self.log.append(codec.add(record, *counted) if counted else record)
+                logged = record if feed is None else self._with_count(record)
+                position = 0 if self.log is None else self.log.append(logged)
             except StorageError:
                 raise
             except Exception as error:  # as for flush
                 raise not_logged("plain commands were run", error) from error
             if not soft:
                 self.position = position
-        if is_fed:
-            self._fed()
+            if feed is not None:
+                self._fed()
 
     # ------------------------------------------------------------------ replicas
 
-    def _feed_run(self, record: bytes) -> bool:
+    def _with_count(self, record: bytes) -> bytes:
+        """The record, with how many bytes tell replicas of it."""
         assert self.feed is not None
         self.feed.note_run(record)
-        return self.feed.close()
+        self.feed.close()
+        counted = self._counted()
+        return codec.add(record, *counted) if counted else record
 
     def _counted(self) -> "list[Transition]":
         """What the record says of the bytes for replicas."""

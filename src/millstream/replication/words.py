@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable
 
 from millstream.engine import ids
 from millstream.engine.collection_ops import unpack_scores
+from millstream.engine.collections import ListValue
 from millstream.engine.keyspace import Keyspace, Transition
 from millstream.engine.serialization.rdb.writing import redis_payload
 from millstream.engine.streams.group import Group
@@ -22,6 +23,9 @@ Words = list[bytes]
 
 Maker = Callable[..., Iterable[Words]]
 _MAKERS: dict[str, Maker] = {}
+
+KNOWN = _MAKERS.keys()
+"""Transitions that have words."""
 
 SILENT = frozenset({"xnew", "xcfg", "xidmp", "xidmpdup", "xidmppid", "xidmpexp", "hist", "off", "role"})
 """Transitions without words. A new stream comes with its first entry or group."""
@@ -136,7 +140,10 @@ def _hdel(_space: Keyspace, _db: int, key: bytes, fields: Words) -> Iterable[Wor
 
 
 @_says("zadd")
-def _zadd(_space: Keyspace, _db: int, key: bytes, members: Words, scores: bytes) -> Iterable[Words]:
+def _zadd(
+    _space: Keyspace, _db: int, key: bytes, members: Words, scores: bytes, afresh: bool = False
+) -> Iterable[Words]:
+    yield from _first(key, afresh)
     pairs = zip(unpack_scores(scores), members, strict=True)
     yield [b"ZADD", key, *(word for score, member in pairs for word in (repr(score).encode(), member))]
 
@@ -146,8 +153,14 @@ def _zrem(_space: Keyspace, _db: int, key: bytes, members: Words) -> Iterable[Wo
     yield [b"ZREM", key, *members]
 
 
+def _first(key: bytes, afresh: bool) -> Iterable[Words]:
+    """What goes before a collection that takes the place of whatever is there."""
+    return [[b"DEL", key]] if afresh else []
+
+
 @_says("lpush")
-def _lpush(_space: Keyspace, _db: int, key: bytes, items: Words, left: bool) -> Iterable[Words]:
+def _lpush(_space: Keyspace, _db: int, key: bytes, items: Words, left: bool, afresh: bool = False) -> Iterable[Words]:
+    yield from _first(key, afresh)
     yield [b"LPUSH" if left else b"RPUSH", key, *items]
 
 
@@ -156,8 +169,38 @@ def _lpop(_space: Keyspace, _db: int, key: bytes, count: int, left: bool) -> Ite
     yield [b"LPOP" if left else b"RPOP", key, _number(count)]
 
 
+@_says("lset")
+def _lset(_space: Keyspace, _db: int, key: bytes, at: int, item: bytes) -> Iterable[Words]:
+    yield [b"LSET", key, _number(at), item]
+
+
+@_says("linsert")
+def _linsert(space: Keyspace, db: int, key: bytes, at: int, item: bytes) -> Iterable[Words]:
+    """Beside a neighbour that is the first of its kind, which one of the two is, since LINSERT chose the place so."""
+    value = space.databases[db].keys.get(key)
+    assert isinstance(value, ListValue)
+    before = value.between(0, at)
+    behind = value.between(at + 1, at + 2)
+    if behind and behind[0] not in before:
+        yield [b"LINSERT", key, b"BEFORE", behind[0], item]
+    else:
+        yield [b"LINSERT", key, b"AFTER", before[-1], item]
+
+
+@_says("lrem")
+def _lrem(_space: Keyspace, _db: int, key: bytes, count: int, item: bytes) -> Iterable[Words]:
+    yield [b"LREM", key, _number(count), item]
+
+
+@_says("ltrim")
+def _ltrim(_space: Keyspace, _db: int, key: bytes, first: int, behind: int) -> Iterable[Words]:
+    ends = (first, behind - 1) if behind > first else (1, 0)  # -1 would be the last one
+    yield [b"LTRIM", key, *map(_number, ends)]
+
+
 @_says("sadd")
-def _sadd(_space: Keyspace, _db: int, key: bytes, members: Words) -> Iterable[Words]:
+def _sadd(_space: Keyspace, _db: int, key: bytes, members: Words, afresh: bool = False) -> Iterable[Words]:
+    yield from _first(key, afresh)
     yield [b"SADD", key, *members]
 
 

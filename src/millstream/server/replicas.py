@@ -9,13 +9,13 @@ import asyncio
 import contextlib
 import logging
 import os
-import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 from millstream.errors import StorageError
 from millstream.node.log.copying import NO_KEYS, pieces
 from millstream.node.log.rewriting import CopyMade, CopyOrder
+from millstream.server.following.files import unnamed_file
 
 if TYPE_CHECKING:
     from typing import IO
@@ -239,7 +239,7 @@ class Replicas:
         feed, space = self._feed, NO_KEYS if keyless else self._server.node.keyspace
         assert feed is not None
         made = CopyMade(self._primary.replid, feed.offset, feed.db)
-        file = tempfile.TemporaryFile(dir=self._directory)  # noqa: SIM115 - closed with its copy
+        file = unnamed_file(self._directory)
         file.writelines(pieces(space, made.replid, made.offset, made.db, self._server.clock.wall_time()))
         file.flush()
         self._hand_out(_Copy(file, made), waiting)
@@ -247,7 +247,7 @@ class Replicas:
     def _order_copy(self, rewriter: "Rewriter | None") -> None:
         assert rewriter is not None
         try:
-            file = tempfile.TemporaryFile(dir=self._directory)  # noqa: SIM115 - closed with its copy
+            file = unnamed_file(self._directory)
         except OSError as error:
             self._give_up(f"no file can be made for its copy: {error}")
             return

@@ -10,6 +10,7 @@ import pytest
 import redis
 
 from cli.test_worker import FACTS, enrol
+from millstream.client.emulate import WAITING
 from millstream.client.line import Line
 from millstream.client.open import open_line
 from millstream.console.changes import audit, making
@@ -108,6 +109,8 @@ def test_a_preview_says_who_reads_the_group_and_how_it_stands_still(look: Look, 
     note = next(each for each in look(start).plan.notes if "being read" in each)
     assert "pause its workers first (`millstream worker pause orders billing --reason rewind`, and" in note
     client.hset(protocol.CONTROL, protocol.pause_field("orders", "billing"), "whatever stands there")
+    assert not any("being read" in each for each in look(start).plan.notes)
+    client.xgroup_createconsumer("orders", "billing", WAITING)  # where entries wait for their next try: nobody reads
     assert not any("being read" in each for each in look(start).plan.notes)
     fill(client, read=0, key="quiet")
     quiet = look(lambda line: making.rewind(line, "quiet", "billing", StreamPlace("end"))).plan
@@ -311,7 +314,8 @@ def test_pending_entries_are_chosen_by_what_they_are(look: Look, client: redis.R
     choice = PendingChoice(deliveries=2)
     prepared, outcome = do(look, lambda line: making.nack(line, "orders", "billing", choice, WORDS, mode="fail"))
     assert (prepared.entries, outcome.done, len(changes(look))) == (300, 300, 2)
-    assert prepared.plan.table == (BeforeAfter("held by other", 300, 0), BeforeAfter("held by nobody", 0, 300))
+    held_by = BeforeAfter("of these held by other", 300, 0), BeforeAfter("of these held by nobody", 0, 300)
+    assert prepared.plan.table == held_by
     unowned = PendingChoice(unowned=True)
     claim = lambda line: making.claim(line, "orders", "billing", unowned, WORDS, consumer="third")  # noqa: E731 - once
     assert do(look, claim)[1].done == 300

@@ -4,6 +4,7 @@ import subprocess
 import zlib
 from collections import Counter
 from contextlib import suppress
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -77,6 +78,18 @@ def test_a_rewind_sets_the_entries_read_so_that_the_lag_stays_known() -> None:
     assert BeforeAfter("lag", 4, 7) in plan.table
     assert plan.notes[0] == "3 entries are delivered again."
     assert "2 of them are pending still" in plan.notes[1]
+
+
+def test_the_count_alone_is_set_where_the_place_stays() -> None:
+    """It says that nothing is delivered again; no line takes it back that would count anew; and nothing is nothing."""
+    here = Ahead("6-0", 4, "7-0")
+    for flag in (False, True):
+        plan = rewind(STREAM, replace(GROUP, entries_read=None), here, here, Between(0, 0), even_if_moved=flag)
+        assert plan.commands == (("XGROUP", "SETID", "orders", "billing", "6-0", "ENTRIESREAD", 8),)
+        assert plan.notes[0].startswith("The group stays where it is")
+        assert (plan.undo.words, plan.undo.commands) == ((), (("XGROUP", "SETID", "orders", "billing", "6-0"),))
+        same = rewind(STREAM, GROUP, here, here, Between(0, 0), even_if_moved=flag)
+        assert (same.steps, same.notes) == ((), ())
 
 
 def test_an_old_server_and_a_long_stream_leave_the_entries_read_alone() -> None:
@@ -206,7 +219,7 @@ def test_a_preview_of_many_entries_counts_all_and_shows_the_first() -> None:
     where = PendingList("orders", "billing")
     plan = previewed(acknowledge(where, held), ("millstream",), Tally(Counter(web=1_000, other=5)))
     assert plan.question == "Acknowledge 1005 entries pending in 'billing' of 'orders'?"
-    assert plan.table[0] == BeforeAfter("held by web", 1_000, 0)
+    assert plan.table[0] == BeforeAfter("of these held by web", 1_000, 0)
     assert plan.table[-1] == BeforeAfter("acknowledged", 0, 1_005)
     assert (
         plan.digest == previewed(acknowledge(where, held), ("millstream",), Tally(Counter(web=1_000, other=5))).digest

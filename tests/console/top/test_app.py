@@ -1,10 +1,14 @@
 """``millstream top`` by its keys and its screen, over a real server: each view, a change, a server that goes."""
 
+import asyncio
 import re
+from pathlib import Path
 
 import pytest
 import redis
+from click.testing import CliRunner
 
+from millstream.cli.main import main
 from millstream.server.thread import ServerThread
 from support.ports import free_port
 from support.terminal import LARGE, SMALL, terminal
@@ -320,3 +324,16 @@ async def test_it_asks_nothing_once_it_has_ended(data: ServerThread, orders: red
         assert len(orders.client_list()) == 2
         await screen.press("q")
     await aeventually(lambda: len(orders.client_list()) == 1, what="its connection is closed")
+
+
+async def test_a_report_is_not_said_to_be_changed_by_an_option(
+    data: ServerThread, orders: redis.Redis, tmp_path: Path
+) -> None:
+    """--allow-changes is refused of it, so it is not what is asked for."""
+    path = tmp_path / "r.json"
+    done = await asyncio.to_thread(CliRunner().invoke, main, ["report", "-o", str(path), "--url", data.url])
+    assert done.exit_code == 0, done.output
+    async with terminal(f"report:{path}", "group orders billing", size=(200, 80)) as screen:
+        await screen.shows("PENDING ENTRIES")
+        await screen.press("a")
+        assert "--allow-changes" not in await screen.shows("group rewind", "not open: a report is only read")

@@ -288,7 +288,11 @@ def test_a_worker_is_ordered_and_set_to_work_again(changing: ConsoleThread, stre
     done = post(changing, "/change", form(page))
     assert stream.hgetall(protocol.CONTROL) == {b"worker:web-1": verb.encode()}
     changing.forget()
-    assert f"ordered to {verb}" in changing.ask("/workers").text
+    workers = changing.ask("/workers").text
+    assert f"ordered to {verb}" in workers
+    (row,) = re.findall(r'data-label="Order">(.*?)</td>', workers, re.DOTALL)
+    further = {"quiet": ["drain", "stop"], "drain": ["stop"], "stop": []}[verb]  # one that stands still does not drain
+    assert re.findall(r'value="worker (\w+)"', row) == ["resume", *further]
     back = re.search(r'href="([^"]*)">Look at what undoing', html.unescape(done.text))
     assert (back is None) == (verb == "stop")
     if back is not None:

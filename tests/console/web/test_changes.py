@@ -8,6 +8,7 @@ from urllib.parse import urlencode
 import pytest
 import redis
 
+from millstream.client.emulate import WAITING
 from millstream.console.changes.actions import BY_NAME
 from millstream.console.forms.makers import MAKERS
 from support.console import Answer, ConsoleThread
@@ -45,6 +46,14 @@ def confirm(console: ConsoleThread, words: dict[str, str], **headers: str) -> An
 
 def holders(client: redis.Redis) -> dict[bytes, int]:
     return {row["name"]: row["pending"] for row in client.xinfo_consumers("s", "g") if row["pending"]}
+
+
+def test_a_place_is_found_behind_names_that_look_like_its_option(changing: ConsoleThread, held: redis.Redis) -> None:
+    """A stream may be called --to: the place is the one that was typed, and not the name of the group."""
+    held.rename("s", "--to")
+    words = {"do": "group rewind", "key": "--to", "group": "g", "to": "-3", "even_if_moved": "1"}
+    facts = preview(changing, words).facts
+    assert facts["question"] == "Set group 'g' of '--to' from 4-0 to 1-0?"
 
 
 def test_a_change_is_previewed_confirmed_and_written_down(changing: ConsoleThread, held: redis.Redis) -> None:
@@ -163,6 +172,19 @@ def test_what_a_user_may_not_is_greyed_out_with_the_reason(data, client: redis.R
     client.acl_deluser("looker")
 
 
+def test_an_undo_is_offered_where_the_audit_stream_has_the_change(data, held: redis.Redis) -> None:
+    """What was not written down cannot be looked up by its name."""
+    held.acl_setuser("silent", enabled=True, passwords=["+pw"], keys=["s"], categories=["+@all"])
+    with ConsoleThread(data.url.replace("redis://", "redis://silent:pw@"), allow_changes=True) as limited:
+        digest = preview(limited, CLAIM).facts["digest"]
+        page = confirm(limited, CLAIM | {"digest": digest})
+    held.acl_deluser("silent")
+    assert (page.status, holders(held)) == (200, {b"c2": 4})
+    assert "It is not in the audit stream" in page.text
+    assert "audit undo" not in page.text
+    assert "audit+undo" not in page.text
+
+
 @pytest.mark.parametrize(
     ("words", "status", "said"),
     [
@@ -211,6 +233,15 @@ def test_who_was_refused_is_led_back_to_the_form(changing: ConsoleThread, held: 
     letters = changing.ask(f"/change?{urlencode({'do': 'dead rm', 'key': 's:dead'})}")
     assert '<a href="/dead?key=s%3Adead">Back</a>' in letters.text
     assert ">Back</a>" not in changing.ask("/nowhere").text
+
+
+def test_entries_are_offered_to_nobody_but_readers(changing: ConsoleThread, held: redis.Redis) -> None:
+    """Not to the name under which workers keep what waits for its next try, however lately it was seen."""
+    held.xgroup_createconsumer("s", "g", WAITING)
+    changing.forget()
+    page = changing.ask("/group?key=s&group=g").text
+    assert re.search(r'name="to"[^>]*retry', page) is None
+    assert "what waits for its next try" in page
 
 
 def test_a_form_has_an_end(changing: ConsoleThread) -> None:

@@ -1,13 +1,16 @@
 """Whose requests the console answers, and what every answer carries, whatever page made a browser ask."""
 
 import base64
+import socket
 from collections.abc import Iterator
+from ipaddress import ip_network
 
 import pytest
 
 from millstream.console.web.serving.guard import POLICY, host_name
 from millstream.console.web.settings import Access, digest
 from support.console import ConsoleThread
+from support.waiting import eventually
 
 
 @pytest.fixture(scope="module")
@@ -85,6 +88,8 @@ def test_another_sites_page_gets_nothing(console: ConsoleThread) -> None:
         {"origin": "{own}", "sec_fetch_site": "same-site"},
         {"origin": "ftp://{place}"},
         {"origin": "{own}.evil.example"},
+        {"origin": "{own}", "Origin": "http://evil.example"},
+        {"origin": "{own}", "sec_fetch_site": "same-origin", "Sec_Fetch_Site": "cross-site"},
     ],
 )
 def test_a_change_needs_to_come_from_the_console(console: ConsoleThread, headers: dict[str, str]) -> None:
@@ -138,6 +143,43 @@ def test_a_proxys_word_counts_from_its_address_alone(data) -> None:
         assert "berta" in trusted.ask("/", x_user="berta").text
         assert trusted.ask("/").status == 401
         assert trusted.ask("/", x_user=" ").status == 401
-    away = Access(user_header="x-user", proxies=frozenset({"10.0.0.1"}))
+    away = Access(user_header="x-user", proxies=(ip_network("10.0.0.1"),))
     with ConsoleThread(data.url, access=away) as distant:
         assert distant.ask("/", x_user="berta").status == 403
+
+
+def test_a_user_that_is_named_twice_is_nobody(data) -> None:
+    """A proxy that adds its header behind one that was sent to it does not lend somebody another's name."""
+    with ConsoleThread(data.url, access=Access(user_header="x-user")) as trusted:
+        answer = trusted.ask("/", x_user="mallory", X_User="anna")
+        assert (answer.status, "mallory" in answer.text, "replace it" in answer.text) == (401, False, True)
+
+
+@pytest.mark.parametrize(
+    ("peer", "counts"),
+    [
+        ("10.0.0.1", True),
+        ("::ffff:10.0.0.1", True),
+        ("::ffff:a00:1", True),
+        ("10.0.1.1", False),
+        ("10.0.0.1.evil.example", False),
+        ("2001:db8:0:0::7", True),
+        ("2001:db9::7", False),
+        ("::10.0.0.1", False),
+        ("", False),
+    ],
+)
+def test_a_proxy_is_known_however_its_address_is_written(peer: str, counts: bool) -> None:
+    """Where the console listens for IPv6 too, addresses of IPv4 come as ones of IPv6; networks are trusted whole."""
+    access = Access(proxies=(ip_network("10.0.0.0/24"), ip_network("2001:db8::/32")))
+    assert access.is_proxy(peer) == counts
+
+
+def test_a_form_that_is_cut_is_no_failure(console: ConsoleThread, caplog: pytest.LogCaptureFixture) -> None:
+    """Whoever hangs up amid a form leaves nothing in the log but that."""
+    head = f"POST /change HTTP/1.1\r\nHost: 127.0.0.1:{console.port}\r\nOrigin: {console.address}\r\n"
+    with socket.create_connection(("127.0.0.1", console.port)) as opened:
+        opened.sendall(f"{head}Expect: 100-continue\r\nContent-Length: 9\r\n\r\n".encode())
+        assert b"100" in opened.recv(100)  # it waits for the form
+    eventually(lambda: not console.process.server_state.tasks, what="it is done")
+    assert "Exception" not in caplog.text

@@ -178,9 +178,10 @@ def test_the_twins_keep_their_shape(console: ConsoleThread, client: redis.Redis)
     }
     hit = dict.fromkeys(["kind", "stream", "group", "consumer"])
     assert frame(console, "/search.json?q=shapes") == FRAME | {"query": None, "found": None, "hits": [hit]}
-    assert frame(console, "/dead.json") == FRAME | {"letters": None, "streams": None, "unknown": None}
-    lists = "workers vanished pauses strange unknown"
-    assert frame(console, "/workers.json") == FRAME | dict.fromkeys(lists.split())
+    assert frame(console, "/dead.json") == FRAME | dict.fromkeys(["letters", "streams", "streams_found", "unknown"])
+    lists = "workers vanished pauses strange"
+    found = {"found": dict.fromkeys(lists.split()), "unknown": None}
+    assert frame(console, "/workers.json") == FRAME | dict.fromkeys(lists.split()) | found
 
 
 def test_the_overview_does_not_call_good_what_it_marks(console: ConsoleThread, client: redis.Redis) -> None:

@@ -1,4 +1,4 @@
-"""What people read slowly, or not at all, costs the console a bounded amount of memory, and nobody else the page."""
+"""Who reads or asks slowly, or not at all, costs the console a bounded amount of memory, and nobody else the page."""
 
 import contextlib
 import socket
@@ -78,3 +78,35 @@ def test_no_more_pages_are_live_than_the_console_bears(
             return one.next()[0] == "page"
 
     eventually(is_live, what="there is room again")
+
+
+@pytest.mark.parametrize(
+    "begun",
+    [
+        b"",
+        b"GET / HTTP/1.1\r\nHost: 127.0.0.1\r\nX: ",
+        b"POST / HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 100\r\n\r\nkey=",
+        b"GET /static/icon.svg HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\nG",
+    ],
+    ids=["nothing", "head", "body", "second"],
+)
+def test_a_request_that_does_not_come_is_not_awaited_for_ever(
+    console: ConsoleThread, monkeypatch: pytest.MonkeyPatch, begun: bytes
+) -> None:
+    """Neither one that was never begun, nor one that stays unfinished, nor one behind another."""
+    monkeypatch.setattr(connections, "PATIENCE", 0.3)
+    with socket.create_connection(("127.0.0.1", console.port), DEADLINE) as opened:
+        opened.sendall(begun)
+        with contextlib.suppress(ConnectionResetError):
+            while opened.recv(1 << 16):
+                pass
+
+
+def test_who_only_waits_makes_room_for_who_asks(console: ConsoleThread, monkeypatch: pytest.MonkeyPatch) -> None:
+    """However many connections somebody opens and leaves so, whoever comes then has the page."""
+    monkeypatch.setattr(connections, "MOST", 4)
+    with contextlib.ExitStack() as opened:
+        for _ in range(20):
+            opened.enter_context(socket.create_connection(("127.0.0.1", console.port), DEADLINE))
+        assert console.ask("/static/icon.svg").status == 200
+        assert connected(console) <= 4

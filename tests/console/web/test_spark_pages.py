@@ -178,6 +178,30 @@ def test_a_stream_s_page_draws_how_far_it_is_archived(data: ServerThread, archiv
         assert "archive: " not in console.ask("/stream?key=other").text
 
 
+def test_the_archive_is_drawn_whatever_crowd_reads_the_stream(
+    data: ServerThread, client: redis.Redis, archived: Path
+) -> None:
+    """A drawing has room for twenty: the archive and the queries are among them, and how many are not is said."""
+    for number in range(25):
+        client.xgroup_create("orders", f"group{number}", id="0")
+    told(client, "q1", name="lake", places=[place("orders", "15-0", 15, 20)])
+    with ConsoleThread(data.url, archive=archived) as console:
+        page = console.ask("/stream?key=orders").text
+    drawn = page[page.index("<svg") : page.index("<table")]
+    assert "archive: 20 not archived" in drawn
+    assert "lake (Spark): " in drawn
+    assert ">and 8 more<" in drawn
+
+
+def test_a_stream_without_groups_draws_its_archive(data: ServerThread, client: redis.Redis, archived: Path) -> None:
+    """What reads it is drawn, be it no group."""
+    client.xgroup_destroy("orders", "billing")
+    with ConsoleThread(data.url, archive=archived) as console:
+        page = console.ask("/stream?key=orders").text
+    assert "archive: 20 not archived" in page
+    assert "No group reads it." in page
+
+
 def test_without_an_archive_the_page_says_how_to_have_one(console: ConsoleThread, client: redis.Redis) -> None:
     """And no page leads there."""
     answer = console.ask("/archive")

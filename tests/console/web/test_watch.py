@@ -84,7 +84,9 @@ async def test_an_answer_of_another_shape_is_said_so(data: ServerThread) -> None
         return (await line.call("PING"))["name"]
 
     for _ in range(2):
-        with pytest.raises(MillstreamError, match=r"cannot be read \(TypeError: .*neither Redis nor Millstream"):
+        with pytest.raises(
+            MillstreamError, match=r"cannot be read \(TypeError in test_watch.py:[0-9]+: .*neither Redis nor Millstream"
+        ):
             await watch.read("n", work)
     assert (await watch.read("m", lambda line: line.call("PING"))).value == b"PONG"
     await watch.close()

@@ -18,6 +18,8 @@ from millstream.spark.model.offsets import Id
 from millstream.spark.options.read import parse
 from millstream.spark.views import reader
 from millstream.spark.views.columns import COLUMNS, VIEWS, ViewPartition
+from support.answers import WRONG, same_answer
+from support.ports import free_port
 from support.servers import ServerProcess, millstream_server, redis_server
 from support.streams import fill
 
@@ -203,5 +205,38 @@ def test_sql_answers_as_a_table_and_as_json(server: ServerProcess, spark: "Spark
     assert "nope" in wrong.stderr
     assert '"logger"' not in wrong.stderr
     absent = CliRunner().invoke(main, ["sql", "SELECT * FROM groups", "--url", server.url, "--stream", "nope"])
-    assert absent.exit_code == 2
+    assert absent.exit_code == 4
     assert "option 'stream': 'nope' does not exist" in absent.stderr
+
+
+def test_sql_ends_with_the_exit_codes_of_its_help(server: ServerProcess, spark: "SparkSession") -> None:
+    """Errors come through Spark as texts; each ends as it does in other subcommands, with its own sentence."""
+    assert spark is not None  # as above
+    place = server.url.removeprefix("redis://")
+    with server.client() as client:
+        client.execute_command("ACL", "SETUSER", "guest", "reset", "on", ">pw", "~other", "+@all")
+        client.execute_command("ACL", "SETUSER", "blind", "reset", "on", ">pw", "~*", "+@all", "-xrange")
+        before = client.xlen("a")
+    ask = "SELECT * FROM entries"
+    with same_answer(WRONG["OK"]) as strange:
+        cases = [
+            (0, "DESCRIBE groups", server.url, "stream"),
+            (1, ask, strange, f"what {strange} answered cannot be read"),
+            (2, "", server.url, "empty statement"),
+            (2, "SELECT 1/0", server.url, "Division by zero"),
+            (2, "INSERT INTO entries SELECT * FROM entries", server.url, "only answers questions"),
+            (2, "FROM entries INSERT INTO entries SELECT *", server.url, "only answers questions"),
+            (2, "WITH b AS (SELECT 1) INSERT INTO entries SELECT * FROM b", server.url, "only answers questions"),
+            (2, "CREATE TABLE made AS SELECT 1", server.url, "only answers questions"),
+            (3, ask, f"redis://127.0.0.1:{free_port()}/0", "start the server or correct it"),
+            (5, ask, f"redis://nobody:pw@{place}", "refuses the user or the password"),
+            (5, ask, f"redis://guest:pw@{place}", "NOPERM"),
+            (5, ask, f"redis://blind:pw@{place}", "NOPERM"),
+        ]
+        for code, query, url, said in cases:
+            done = CliRunner().invoke(main, ["sql", query, "--url", url, "--stream-pattern", "a"])
+            assert (query, url, done.exit_code) == (query, url, code), done.output
+            assert said in done.output
+            assert code == 0 or done.stderr.startswith("millstream sql: ")
+    with server.client() as client:
+        assert client.xlen("a") == before

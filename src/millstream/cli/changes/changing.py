@@ -269,7 +269,7 @@ def _result(output: Output, plan: "ChangePlan", outcome: "ChangeOutcome") -> Non
         facts = {name: value for name, value in facts.items() if name in {"action", "stream", "group", "line"}}
     figures = _figures(outcome)
     facts |= {name: value for name, value in figures.items() if output.form != "table" or value}
-    undo = _undo(plan, outcome.change) if outcome.done else None
+    undo = _undo(plan, outcome.written) if outcome.done else None
     if undo is not None or output.form != "table":
         facts["undo"] = undo
     if plan.undo.note and output.form == "table":
@@ -289,7 +289,7 @@ def _figures(outcome: "ChangeOutcome") -> Mapping[str, object]:
         "gone": gone,
         "moved": len(outcome.of("moved")),
         "refused": len(outcome.of("refused")),
-        "change": outcome.change if outcome.audit else None,
+        "change": outcome.written or None,
     }
 
 

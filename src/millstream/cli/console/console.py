@@ -2,8 +2,10 @@
 
 import ipaddress
 import os
+import re
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 import click
@@ -15,6 +17,10 @@ from millstream.cli.shared.paths import LocalPath
 from millstream.cli.shared.secret_files import first_line
 from millstream.errors import UsageError
 
+if TYPE_CHECKING:
+    from millstream.console.web.settings import Network
+
+_HEADER = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")
 _PASSWORD = "MILLSTREAM_CONSOLE_PASSWORD"  # noqa: S105 - the name of a variable
 
 _FILE = click.Path(path_type=Path, dir_okay=False, exists=True)
@@ -28,7 +34,11 @@ _FILE = click.Path(path_type=Path, dir_okay=False, exists=True)
 @click.option("--password-file", type=_FILE, help=f"Ask for this file's first line. Also by {_PASSWORD}.")
 @click.option("--user-header", metavar="NAME", help="Header in which a proxy names the user it has let in.")
 @click.option(
-    "--proxy", "proxies", multiple=True, metavar="ADDRESS", help="Whose --user-header counts.  [default: this machine]"
+    "--proxy",
+    "proxies",
+    multiple=True,
+    metavar="ADDRESS",
+    help="Address or network whose --user-header counts.  [default: this machine]",
 )
 @click.option(
     "--allow-host", "names", multiple=True, metavar="NAME", help="Name the console may be opened by; repeatable."
@@ -87,8 +97,8 @@ def console(  # noqa: PLR0917 - click passes every option by name
         access = Access(
             hosts=frozenset(name.lower() for name in (*names, host)),
             password=None if password is None else digest(password),
-            user_header=None if user_header is None else user_header.lower(),
-            proxies=frozenset(proxies) or Access().proxies,
+            user_header=_header(user_header),
+            proxies=_networks(proxies, user_header) or Access().proxies,
         )
         found = servers_of(urls, reports)
         servers = tuple(map(ConsoleServer, found))
@@ -117,6 +127,35 @@ def _password(file: Path | None) -> str | None:
     if not found:
         raise UsageError(f"--password-file {file}: its first line is the password, and it is empty")
     return found
+
+
+def _header(name: str | None) -> str | None:
+    """A header's name, lower case; None for none.
+
+    Raises:
+        UsageError: no header has such a name, so that nobody could come in by it.
+    """
+    if name is not None and not _HEADER.fullmatch(name):
+        raise UsageError(f"--user-header {name!r}: a header's name consists of letters, digits and hyphens")
+    return None if name is None else name.lower()
+
+
+def _networks(proxies: tuple[str, ...], user_header: str | None) -> "tuple[Network, ...]":
+    """The networks of the proxies.
+
+    Args:
+        proxies: as they were given.
+        user_header: as it was given; without it they say nothing.
+
+    Raises:
+        UsageError: one is no address, or they would not count.
+    """
+    if proxies and user_header is None:
+        raise UsageError("--proxy says whose --user-header counts: give that one too")
+    try:
+        return tuple(map(ipaddress.ip_network, proxies))
+    except ValueError as error:
+        raise UsageError(f"--proxy takes an address or a network, as 10.0.0.1 or 10.0.0.0/8: {error}") from None
 
 
 def _check_bind(host: str, *, asks: bool) -> None:

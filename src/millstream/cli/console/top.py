@@ -47,13 +47,16 @@ def top(url: str | None, allow_changes: bool, view: str, snapshot: str | None) -
     name, 5 refused, 130 interrupted.
     """
     with exits("millstream top", extra="console"):
-        from millstream.console.top.settings import TopSettings  # noqa: PLC0415 - help does not need it
+        from millstream.client.url import without_password  # noqa: PLC0415 - help does not need it
+        from millstream.console.top.settings import TopSettings  # noqa: PLC0415 - as above
         from millstream.console.top.views.every import place_of_words  # noqa: PLC0415 - as above
         from millstream.console.watching.servers import ConsoleServer  # noqa: PLC0415 - as above
 
         found, *others = servers(() if url is None else (url,))
         if others:
-            raise UsageError(f"{url} names {len(others) + 1} servers, and a terminal shows one: name that")
+            raise UsageError(
+                f"{without_password(url or '')} names {len(others) + 1} servers, and a terminal shows one: name that"
+            )
         if allow_changes:
             check_changes([found])
         who = replace(actor(), via="top") if allow_changes else None

@@ -1,9 +1,12 @@
 """A question to a server by the subcommands that take ``--url``, or a dialogue: over one line, closed afterwards."""
 
 import asyncio
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, TypeVar, cast
 
-from millstream.errors import Disconnected
+import click
+
+from millstream.errors import Disconnected, MillstreamError
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator
@@ -12,12 +15,35 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
+_KNOWN = (MillstreamError, OSError, ImportError, click.ClickException, click.Abort, click.exceptions.Exit)
+
+
+@contextmanager
+def replies_of(*urls: str) -> "Iterator[None]":
+    """Around what reads the replies of servers: where they are of another shape, that is said, with their addresses.
+
+    Args:
+        urls: of the servers.
+
+    Raises:
+        WrongReplyError: an error came that is none of ours, nor of the system or the command line.
+    """
+    try:
+        yield
+    except _KNOWN:
+        raise
+    except Exception as error:
+        from millstream.client.line import wrong_reply  # noqa: PLC0415 - help does not need it
+
+        raise wrong_reply(error, *urls) from error
+
 
 def ask(url: str | None, work: "Callable[[Line], Awaitable[T]]") -> T:
     """Do something with a line to the server.
 
     Raises:
         Disconnected: it cannot be reached, or went away; the text names the server.
+        WrongReplyError: its replies cannot be read.
     """
     from millstream.client.open import open_line  # noqa: PLC0415 - help does not need it
     from millstream.client.url import (  # noqa: PLC0415 - as above
@@ -31,7 +57,8 @@ def ask(url: str | None, work: "Callable[[Line], Awaitable[T]]") -> T:
     async def main() -> T:
         line = open_line(found)
         try:
-            return await work(line)
+            with replies_of(found):
+                return await work(line)
         except Disconnected as error:
             raise Disconnected(unreached(found, error), sent=error.sent) from error
         finally:
@@ -49,6 +76,7 @@ def ask_repeatedly(url: str | None, work: "Callable[[Line], AsyncGenerator[T, No
 
     Raises:
         Disconnected: it cannot be reached, or went away; the text names the server.
+        WrongReplyError: its replies cannot be read.
     """
     from millstream.client.open import open_line  # noqa: PLC0415 - help does not need it
     from millstream.client.url import (  # noqa: PLC0415 - as above
@@ -62,7 +90,7 @@ def ask_repeatedly(url: str | None, work: "Callable[[Line], AsyncGenerator[T, No
         line = runner.run(_opened(lambda: open_line(found)))
         source = work(line)
         try:
-            while (item := runner.run(_next(source))) is not _END:
+            while (item := runner.run(_next(source, found))) is not _END:
                 yield cast("T", item)
         except Disconnected as error:
             raise Disconnected(unreached(found, error), sent=error.sent) from error
@@ -77,8 +105,9 @@ async def _opened(open_: "Callable[[], Line]") -> "Line":
     return open_()
 
 
-async def _next(source: "AsyncGenerator[T, None]") -> object:
-    return await anext(source, _END)
+async def _next(source: "AsyncGenerator[T, None]", url: str) -> object:
+    with replies_of(url):
+        return await anext(source, _END)
 
 
 async def _closed(source: "AsyncGenerator[T, None]", line: "Line") -> None:

@@ -107,7 +107,9 @@ class ZshWords(NotedWords, ZshComplete):
 
 
 class FishWords(NotedWords, FishComplete):
-    """For fish."""
+    """For fish; click's script would write what stands before a comma, which may be another's name."""
+
+    source_template = FishComplete.source_template.replace('string split ","', 'string split -m 1 ","')
 
 
 class BashWords(NotedWords, BashComplete):

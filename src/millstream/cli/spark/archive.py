@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from millstream.cli.shared.asking import replies_of
 from millstream.cli.shared.output import Column, Output, Table, context_option, exits, output_option
 from millstream.cli.shared.paths import LocalPath
 from millstream.cli.shared.servers import server_and_rest
@@ -138,7 +139,9 @@ def _check(streams: tuple[str, ...], pattern: str | None, every: float, batch: i
 def _look(settings: "ArchiveSettings", output: Output) -> None:
     from millstream.spark.archiving.job import look  # noqa: PLC0415 - help does not wait for Arrow
 
-    rows = [(one.stream, one.archive, one.trim, one.left, one.held_by or None) for one in look(settings)]
+    with replies_of(settings.url):
+        found = look(settings)
+    rows = [(one.stream, one.archive, one.trim, one.left, one.held_by or None) for one in found]
     output.table(Table("streams", _OUTLOOK, rows, empty="No streams."))
 
 

@@ -2,6 +2,7 @@
 
 import click
 
+from millstream.cli.shared.asking import replies_of
 from millstream.cli.shared.output import Column, Output, Table, exits, output_option, url_option
 from millstream.errors import UsageError
 
@@ -60,7 +61,7 @@ def spark() -> None:
 @url_option
 @click.option("--json", "as_json", is_flag=True, help="The same as -o json.")
 @output_option
-def ls(url: str | None, as_json: bool, form: str) -> None:
+def ls(url: str, as_json: bool, form: str) -> None:
     """List the queries that report to this server, those that reported last first.
 
     The pipelines of `millstream run` do, and any PySpark program after millstream.spark.watch(spark, url). A query is
@@ -82,7 +83,8 @@ def ls(url: str | None, as_json: bool, form: str) -> None:
         if as_json and form not in ("table", "json"):
             raise UsageError(f"--json and -o {form} are both given: leave one out")
         form = "json" if as_json else form
-        rows = look(url)
+        with replies_of(url):
+            rows = look(url)
         names = _FOR_PEOPLE if form == "table" else tuple(column.name for column in _QUERIES)
         columns = [column for column in _QUERIES if column.name in names]
         if form == "table":  # the beginning of an id is enough for the eye
@@ -101,7 +103,7 @@ def ls(url: str | None, as_json: bool, form: str) -> None:
 @click.argument("query")
 @url_option
 @output_option
-def show(query: str, url: str | None, form: str) -> None:
+def show(query: str, url: str, form: str) -> None:
     """Show QUERY: its rates, how long each phase of its last batch took, where it stands, its last batches.
 
     QUERY is a name, an id or the beginning of one, as `ls` shows them; of several of one name the last that reported.
@@ -116,7 +118,8 @@ def show(query: str, url: str | None, form: str) -> None:
     from millstream.spark.monitoring.store import find  # noqa: PLC0415 - help must not wait for it
 
     with exits("millstream spark show"):
-        facts = find(url, query)
+        with replies_of(url):
+            facts = find(url, query)
         phases = [*(facts["phases"] or {}).items()]
         places = [[place[column.name] for column in _PLACES] for place in facts["places"] or ()]
         recent = (facts["recent"] or [])[-_LAST if form == "table" else 0 :]

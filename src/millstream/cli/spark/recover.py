@@ -1,7 +1,10 @@
 """``millstream recover``: what crashed workers left pending, settled by one decision or by a function of the user's."""
 
+from contextlib import nullcontext
+
 import click
 
+from millstream.cli.shared.asking import replies_of
 from millstream.cli.shared.confirm import confirm
 from millstream.cli.shared.output import Output, exits, output_option, url_option
 from millstream.cli.shared.time_options import SPAN_HELP, span
@@ -79,7 +82,8 @@ def recover(  # noqa: PLR0917 - click passes every option by name
         # one decision for all entries needs no Java
         spark = None if called is None else session("millstream recover", quiet=True, spark__log__level="ERROR")
         output = Output(form)
-        with output.progress({"recover": "Settling"}, unit="entries") as tell:
+        own = replies_of(url) if called is None else nullcontext()  # of the user's function the traceback says more
+        with own, output.progress({"recover": "Settling"}, unit="entries") as tell:
             outcome = run(
                 spark, url, stream, group, idle_ms, called,
                 verdict=verdict, reason=reason, dead=key, slice_size=size,

@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from millstream.cli.shared.asking import replies_of
 from millstream.cli.shared.output import Column, Output, context_option, exits, output_option
 from millstream.cli.shared.servers import ServerUrl, server_and_rest
 from millstream.cli.shared.signals import ended_by_signal
@@ -117,7 +118,9 @@ def replay(  # noqa: PLR0917 - click passes every option by name
 def _run(what: "Replay", output: Output) -> "ReplayResult":
     from millstream.spark.archiving.replay import replay as run  # noqa: PLC0415 - help does not wait for Arrow
 
-    with ended_by_signal() as ended, output.progress({"replayed": "replaying"}, unit="entries") as tell:
+    asked = (what.source, what.target) if "://" in what.source else (what.target,)
+    bar = output.progress({"replayed": "replaying"}, unit="entries")
+    with replies_of(*asked), ended_by_signal() as ended, bar as tell:
         return run(what, ended, tell)
 
 

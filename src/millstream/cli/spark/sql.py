@@ -26,9 +26,9 @@ def sql(query: str, url: str, stream: str | None, stream_pattern: str | None, fo
       dead        stream, id, group, consumer, deliveries, reason, error, traceback, published, died, returned,
                   fields, letter_stream, letter_id
 
-    Reading changes nothing on the server. QUERY is Spark's SQL, which needs Java and takes some seconds to start. A
-    large answer is held in memory before it is shown: give it a LIMIT. `group` is a word of SQL, so write it in
-    backquotes.
+    Reading changes nothing on the server, and what would change something (INSERT, CREATE and so on) is refused. QUERY
+    is Spark's SQL, which needs Java and takes some seconds to start. A large answer is held in memory before it is
+    shown: give it a LIMIT. `group` is a word of SQL, so write it in backquotes.
 
     \b
     Examples:
@@ -36,7 +36,8 @@ def sql(query: str, url: str, stream: str | None, stream_pattern: str | None, fo
       millstream sql 'SELECT stream, `group`, lag FROM groups ORDER BY lag DESC LIMIT 10' --stream-pattern 'orders*'
       millstream sql "SELECT reason, count(*) FROM dead GROUP BY 1" --stream orders -o json
 
-    Exit code: 0 done, 2 the query or an option is invalid, 3 no server, 5 refused, 1 anything else, 130 interrupted.
+    Exit code: 0 done, 1 anything else, 2 the query or an option is invalid, 3 no server, 4 no stream of that name, 5
+    refused, 130 interrupted. A query that asks for no table needs no server.
     """
     with exits("millstream sql"):
         from millstream.spark.sessions.sql import run  # noqa: PLC0415 - as above

@@ -1,6 +1,7 @@
 """``millstream worker``: who works, at what, and telling them to be quiet, to end, or to leave a handler alone."""
 
 import asyncio
+import math
 import sys
 import time
 from collections.abc import Awaitable, Callable
@@ -12,7 +13,7 @@ from millstream.cli.changes.changing import Ask, actor, change_unasked
 from millstream.cli.shared.asking import ask
 from millstream.cli.shared.output import FAILED, Column, Output, Table, exits, output_option, url_option
 from millstream.cli.shared.time_options import SPAN_HELP, span
-from millstream.errors import MillstreamError
+from millstream.errors import MillstreamError, UsageError
 
 if TYPE_CHECKING:
     from millstream.client.line import Line
@@ -77,13 +78,18 @@ _TIMES = (
 
 
 def _waiting(command: Command) -> Command:
-    """The option of orders that end a worker."""
+    """The options of orders that end a worker."""
+    limit = click.option(
+        "--timeout",
+        metavar="SPAN",
+        help=f"With --wait: at most so long ({SPAN_HELP}); exit code 1 then, naming who is still there.",
+    )
     option = click.option(
         "--wait",
         is_flag=True,
         help="End when they have ended; exit code 1 if one is ordered to go on, or is gone without signing off.",
     )
-    return option(command)
+    return option(limit(command))
 
 
 def _chosen(command: Command) -> Command:
@@ -184,7 +190,19 @@ async def _one(line: "Line", wanted: str) -> dict[str, Any]:
     return known[lookup.pick(list(known), (wanted,))[0]]
 
 
-def _tell(action: str, ids: tuple[str, ...], options: Ask, *, everyone: bool, wait: bool = False) -> None:
+def _patience(timeout: str | None, *, wait: bool) -> float | None:
+    """Seconds to wait for the end of workers; None for not at all."""
+    if timeout is not None and not wait:
+        raise click.UsageError("--timeout says how long --wait waits; give both")
+    if timeout is None:
+        return math.inf if wait else None
+    try:
+        return span("--timeout", timeout) / 1000
+    except UsageError as error:
+        raise click.UsageError(str(error)) from None
+
+
+def _tell(action: str, ids: tuple[str, ...], options: Ask, *, everyone: bool, wait: float | None = None) -> None:
     """Leave an order for workers and say so, or what came of it."""
     from millstream.console.changes.workers import making  # noqa: PLC0415 - help does not need it
 
@@ -201,20 +219,31 @@ def _tell(action: str, ids: tuple[str, ...], options: Ask, *, everyone: bool, wa
         if not outcome.whole:
             sys.exit(FAILED)
         Output().say(f"Ordered {len(ordered)} to {verb}: {', '.join(ordered)}. They see it within five seconds.")
-        if wait:
-            ask(options.url, lambda line: _ended(line, ordered))
+        if blocked := cast("list[str]", plan.facts["blocked"]):
+            Output().say(
+                f"Not so {', '.join(blocked)}: the event loop stands still (`millstream worker show` says where), and "
+                "until it goes on only a kill ends the process."
+            )
+        if wait is not None:
+            ask(options.url, lambda line: _ended(line, ordered, wait))
             Output().say(f"Ended: {len(ordered)}.")
 
 
-async def _ended(line: "Line", ids: list[str]) -> None:
+async def _ended(line: "Line", ids: list[str], seconds: float) -> None:
     """Wait until these workers have ended.
 
+    Args:
+        line: to the server.
+        ids: of the workers.
+        seconds: to wait at most.
+
     Raises:
-        MillstreamError: some were ordered to go on, or are gone without signing off.
+        MillstreamError: some were ordered to go on, are gone without signing off, or are still there.
     """
     from millstream.worker.registry import protocol  # noqa: PLC0415 - help does not need it
 
     before: dict[str, protocol.EndState] = {}
+    until = time.monotonic() + seconds
     while True:
         states = await protocol.end_states(line, ids)
         # on a cluster to sign off is not one step: it is believed that one is missing when it still is at the next look
@@ -225,6 +254,11 @@ async def _ended(line: "Line", ids: list[str]) -> None:
         if all(states[worker] == "ended" or worker in missing for worker in ids):
             break
         before = states
+        if time.monotonic() >= until:
+            there = [worker for worker in ids if states[worker] != "ended"]
+            raise MillstreamError(
+                f"still there: {', '.join(there)}; the order stays (`millstream worker show` says more)"
+            )
         await asyncio.sleep(_LOOK)
     if missing:
         raise MillstreamError(
@@ -253,7 +287,7 @@ def quiet(ids: tuple[str, ...], everyone: bool, **options: Any) -> None:
 @_chosen
 @_waiting
 @_shown_first
-def drain(ids: tuple[str, ...], everyone: bool, wait: bool, **options: Any) -> None:
+def drain(ids: tuple[str, ...], everyone: bool, wait: bool, timeout: str | None, **options: Any) -> None:
     """Let workers finish what they have in hand, however long it takes, and then end.
 
     What they have not begun goes back at once. The process ends with exit code 0; `millstream run` does not start it
@@ -265,14 +299,14 @@ def drain(ids: tuple[str, ...], everyone: bool, wait: bool, **options: Any) -> N
       millstream worker drain web-1-4711
       millstream worker drain --all --wait && deploy    when nobody works any more
     """
-    _tell("worker drain", ids, _asked(options), everyone=everyone, wait=wait)
+    _tell("worker drain", ids, _asked(options), everyone=everyone, wait=_patience(timeout, wait=wait))
 
 
 @worker.command(context_settings=_WIDE)
 @_chosen
 @_waiting
 @_shown_first
-def stop(ids: tuple[str, ...], everyone: bool, wait: bool, **options: Any) -> None:
+def stop(ids: tuple[str, ...], everyone: bool, wait: bool, timeout: str | None, **options: Any) -> None:
     """Stop workers as SIGTERM does: what runs gets the grace time, then it is handed back.
 
     `millstream run` does not start them again.
@@ -282,7 +316,7 @@ def stop(ids: tuple[str, ...], everyone: bool, wait: bool, **options: Any) -> No
       millstream worker stop web-1-4711
       millstream worker stop --all --wait
     """
-    _tell("worker stop", ids, _asked(options), everyone=everyone, wait=wait)
+    _tell("worker stop", ids, _asked(options), everyone=everyone, wait=_patience(timeout, wait=wait))
 
 
 @worker.command(context_settings=_WIDE)

@@ -31,6 +31,9 @@ _READING = frozenset(
 )
 _RANGES = (b"XRANGE", b"XREVRANGE")
 _NUMBER = re.compile(rb"[0-9]{1,18}")
+ONLY_READ = "a report is only read"
+"""What begins the refusal of every command that would change something."""
+
 _SHOWN = 80  # letters of a command in a message
 
 Words = tuple[bytes, ...]
@@ -113,7 +116,7 @@ class RecordedReport:
     def _missing(self, words: Words) -> ResponseError:
         text = b" ".join(words)[:_SHOWN].decode(errors="backslashreplace")
         if words[0] not in _READING:
-            return ResponseError(f"NOPERM a report is only read, and takes no {text}")
+            return ResponseError(f"NOPERM {ONLY_READ}, and takes no {text}")
         return ResponseError(f"not in this report: {text}")
 
     def learn(self, node: int, words: Words, reply: Reply) -> None:

@@ -79,7 +79,7 @@ def _pending(value: Any) -> bool:
         and len(value) == 4
         and _id(value[0])
         and _text(value[1])
-        and _count(value[2])
+        and (_count(value[2]) or (value[1:3] == [b"", -1]))  # of what nobody holds no server knows since when
         and _count(value[3])
     )
 

@@ -14,8 +14,8 @@ from functools import cache, partial
 from millstream.commands.context.context import Context
 from millstream.commands.table.args import SYNTAX, keyword
 from millstream.commands.table.docs import document
-from millstream.commands.table.hints import FLAG_ORDER, KEY_NOTES, KEY_USES, MORE_FLAGS, TIPS
-from millstream.commands.table.keyspecs import MOVABLE, NO_KEYS, flags_of_keys, has_keys
+from millstream.commands.table.hints import FLAG_ORDER, KEY_NOTES, KEY_USES, MORE_FLAGS, TIPS, UNPLACED
+from millstream.commands.table.keyspecs import NO_KEYS, NUMBERED, flags_of_keys, has_keys
 from millstream.commands.table.spec import Command
 from millstream.commands.table.table import TABLE, command, every, find, help_for, named
 from millstream.commands.users.categories import categories
@@ -32,35 +32,40 @@ _describing = partial(command, flags="loading stale", group="server", acl="conne
 
 
 def _specs(row: Command) -> list[Reply]:
-    """The key specifications: one, or one for each key that is used in a way of its own.
+    """The key specifications: one, or one for each way in which keys are used.
 
-    Three forms: keys behind a word (STREAMS), keys behind their number (EVAL), keys at fixed places, which may count
-    from the end.
+    Four forms: keys behind a word (STREAMS), keys behind their number (EVAL), keys at fixed places, which may count
+    from the end, and keys that stand nowhere, or anywhere (SORT).
     """
-    uses = KEY_USES.get(row.name, (("RW", "access", "update"),))
+    uses = list(KEY_USES.get(row.name, (("RW", "access", "update"),)))
     first, last, step = row.keys
     if row.name in _AFTER_STREAMS:
         begin = _spec(b"keyword", (b"keyword", b"STREAMS"), (b"startfrom", _AFTER_STREAMS[row.name]))
         return [_described(row, uses[0], begin, _range(-1, 1, 2))]
-    if row.name in MOVABLE:  # EVAL and its like: a number, then so many keys
-        find = _spec(b"keynum", (b"keynumidx", 0), (b"firstkey", 1), (b"keystep", 1))
-        return [_described(row, uses[0], _spec(b"index", (b"index", 2)), find)]
+    found: list[Reply] = []
+    if row.name in NUMBERED:
+        if first:  # where the result goes
+            found.append(_described(row, uses.pop(0), _spec(b"index", (b"index", first)), _range(0, 1, 0)))
+        at, step = NUMBERED[row.name]
+        find = _spec(b"keynum", (b"keynumidx", 0), (b"firstkey", 1), (b"keystep", step))
+        return [*found, _described(row, uses[0], _spec(b"index", (b"index", at)), find)]
     if not first:
         return []
-    if len(uses) > 1:
-        return [
-            _described(row, use, _spec(b"index", (b"index", at)), _range(0, 1, 0)) for at, use in enumerate(uses, first)
-        ]
-    reach = last if last < 0 else last - first
-    return [_described(row, uses[0], _spec(b"index", (b"index", first)), _range(reach, step, 0))]
+    for at, use in enumerate(uses, first):
+        is_last = at == first + len(uses) - 1
+        reach = 0 if not is_last else last if last < 0 else last - at
+        begin = _spec(b"index", (b"index", at))
+        found.append(_described(row, use, begin, _range(reach, step, 0)))
+    unknown = _spec(b"unknown")
+    return [*found, *(_described(row, use, unknown, unknown, note) for note, use in UNPLACED.get(row.name, ()))]
 
 
-def _described(row: Command, use: tuple[str, ...], begin: Reply, find: Reply) -> Reply:
-    """One specification: what is done with the keys, where to begin looking, how to go on."""
+def _described(row: Command, use: tuple[str, ...], begin: Reply, find: Reply, note: bytes = b"") -> Reply:
+    """One specification: what is done with the keys, where to begin looking, how to go on; why, if that is told."""
     flags = Set([Simple(word.encode()) for word in use])
     pairs: list[tuple[Reply, Reply]] = [(b"flags", flags), (b"begin_search", begin), (b"find_keys", find)]
-    note = KEY_NOTES.get(row.name)
-    return Map(pairs if note is None else [(b"notes", note), *pairs])
+    note = note or KEY_NOTES.get(row.name, b"")
+    return Map([(b"notes", note), *pairs] if note else pairs)
 
 
 def _range(last: int, step: int, limit: int) -> Reply:

@@ -520,10 +520,7 @@ class Context:
         To a primary's command no key is expired: it says itself when one goes.
         """
         db = self.db if database is None else database
-        value = db.keys.get(key)
-        if value is not None and db.expires and db.is_expired(key, self.now.wall) and not self.obeys:
-            value = None
-            self._delete_expired(key, db)
+        value = self.find(key, db)
         row = self.row
         if row is not None and row.counts_lookups:
             if value is not None:
@@ -532,6 +529,15 @@ class Context:
                 self.host.lookups.misses += 1
                 if self.tells_misses:
                     self.missed(key, db)
+        return value
+
+    def find(self, key: bytes, database: Database | None = None) -> Value | None:
+        """As :meth:`lookup`, without counting a hit or a miss: for keys that a command only writes."""
+        db = self.db if database is None else database
+        value = db.keys.get(key)
+        if value is not None and db.expires and db.is_expired(key, self.now.wall) and not self.obeys:
+            self._delete_expired(key, db)
+            return None
         return value
 
     def _delete_expired(self, key: bytes, db: Database) -> None:

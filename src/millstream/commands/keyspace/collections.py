@@ -4,9 +4,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from millstream.commands.context.context import Context
+from millstream.commands.keyspace.expiry import delete_key
+from millstream.commands.table.args import read_integer
 from millstream.commands.table.spec import Handler
 from millstream.commands.table.table import command
 from millstream.engine.keyspace import Transition
+from millstream.errors import CommandError
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,9 +33,12 @@ class Family:
         syntax: str,
         summary: str,
         *,
+        keys: tuple[int, int, int] = (1, 1, 1),
+        history: tuple[tuple[str, str], ...] = (),
+        acl: str = "",
         limited: str = "",
     ) -> Callable[[Handler], Handler]:
-        """Register a command whose only key is its first argument.
+        """Register a command whose only key is its first argument, unless ``keys`` says otherwise.
 
         Args:
             name: as in the table.
@@ -41,6 +47,9 @@ class Family:
             since: the version that brought it.
             syntax: in the table's notation.
             summary: one line.
+            keys: positions of the first and last key and the step.
+            history: what later versions changed.
+            acl: further ACL categories.
             limited: what of Redis's command is not there.
 
         Returns:
@@ -50,11 +59,13 @@ class Family:
             name,
             arity,
             flags=flags,
-            keys=(1, 1, 1),
+            keys=keys,
             since=since,
             group=self.group,
             syntax=syntax,
             summary=summary,
+            history=history,
+            acl=acl,
             limited=limited,
         )
 
@@ -84,6 +95,44 @@ class Family:
         ctx.commit(step)
         self.changed(ctx, key, event, dirty)
         drop_if_empty(ctx, key)
+
+    def stored(self, ctx: Context, key: bytes, step: Transition | None, event: str, dirty: int = 1) -> None:
+        """Put the result of a command in place of whatever is at a key; without one the key goes.
+
+        Args:
+            ctx: the command's.
+            key: where to.
+            step: the transition that makes it afresh; None for an empty result.
+            event: its keyspace event.
+            dirty: as how many changes Redis counts it.
+        """
+        before = ctx.find(key)
+        if step is None:
+            if before is not None:
+                delete_key(ctx, key)
+            return
+        ctx.commit(step)
+        ctx.signal(key)
+        ctx.overwritten(key, before)
+        ctx.notify(self.letter, event, key)
+        ctx.dirty += dirty
+
+
+def key_count(argv: list[bytes], at: int, error: str = "ERR numkeys should be greater than 0") -> int:
+    """How many keys follow the word at a place, which says so.
+
+    Args:
+        argv: the command line.
+        at: the word's position.
+        error: what is said of a word that is no number above zero.
+
+    Raises:
+        CommandError: that.
+    """
+    count = read_integer(argv[at])
+    if count is None or count < 1:
+        raise CommandError(error)
+    return count
 
 
 def drop_if_empty(ctx: Context, key: bytes) -> None:

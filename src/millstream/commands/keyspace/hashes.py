@@ -1,4 +1,4 @@
-"""Commands on hashes: HSET HSETNX HGET HMGET HMSET HDEL HLEN HGETALL HKEYS HVALS HEXISTS HSTRLEN HINCRBY HSCAN.
+"""Commands on hashes: HSET HSETNX HGET HMGET HMSET HDEL HLEN HGETALL HKEYS HEXISTS HINCRBY HSETEX HGETDEL ....
 
 A hash answers its fields in the order in which they came, as Redis does while it is small (listpack). Fields' own times
 to live (Redis 7.4) are not there.
@@ -6,9 +6,12 @@ to live (Redis 7.4) are not there.
 Source: https://redis.io/docs/latest/commands/?group=hash
 """
 
+from fractions import Fraction
+
 from millstream.commands.context.context import Context
-from millstream.commands.keyspace.collections import Family
-from millstream.commands.table.args import LLONG_MAX, LLONG_MIN, SYNTAX, cursor, integer, keyword, read_integer
+from millstream.commands.keyspace import long_double
+from millstream.commands.keyspace.collections import Family, key_count
+from millstream.commands.table.args import LLONG_MAX, LLONG_MIN, SYNTAX, cursor, integer, keyword, read_integer, shown
 from millstream.engine.collections import HashValue
 from millstream.errors import CommandError
 from millstream.glob import matcher
@@ -140,6 +143,101 @@ def hincrby(ctx: Context, argv: list[bytes]) -> Reply:
     ctx.commit(("hset", ctx.db.index, argv[1], [argv[2], b"%d" % value]))
     HASH.changed(ctx, argv[1], "hincrby", 1)
     return value
+
+
+@HASH.command(
+    "hincrbyfloat",
+    4,
+    "write denyoom fast",
+    "2.6.0",
+    "key field increment:double",
+    "Adds to a number kept in a field, which may have a fraction.",
+)
+def hincrbyfloat(ctx: Context, argv: list[bytes]) -> Reply:
+    """The new value in decimal, as it is stored; see INCRBYFLOAT."""
+    step = long_double.read(argv[3])
+    if step is None:
+        raise CommandError("ERR value is not a valid float")
+    if isinstance(step, float):
+        raise CommandError("ERR value is NaN or Infinity")
+    before = _fields(ctx, argv[1]).get(argv[2])
+    value = Fraction(0) if before is None else long_double.read(before)
+    if value is None:
+        raise CommandError("ERR hash value is not a float")
+    total = None if isinstance(value, float) else long_double.add(value, step)
+    if total is None:
+        raise CommandError("ERR increment would produce NaN or Infinity")
+    data = long_double.text(total)
+    ctx.commit(("hset", ctx.db.index, argv[1], [argv[2], data]))
+    HASH.changed(ctx, argv[1], "hincrbyfloat", 1)
+    return data
+
+
+def _pairs_for(argv: list[bytes]) -> tuple[bytes, list[bytes]]:
+    """HSETEX's condition, or nothing, and its pairs."""
+    condition, keeps, at = b"", False, 2
+    while at < len(argv):
+        word = keyword(argv[at])
+        if word == b"FIELDS" and at + 1 < len(argv):
+            count = key_count(argv, at + 1, "ERR invalid number of fields")
+            if count > 2**31 - 1:
+                raise CommandError("ERR invalid number of fields")
+            if len(argv) - at - 2 != count * 2:
+                break
+            return condition, argv[at + 2 :]
+        if word in {b"FNX", b"FXX"}:
+            if condition:
+                raise CommandError("ERR Only one of FXX or FNX arguments can be specified")
+            condition = word
+        elif word == b"KEEPTTL":
+            if keeps:
+                raise CommandError("ERR Only one of EX, PX, EXAT, PXAT or KEEPTTL arguments can be specified")
+            keeps = True
+        else:
+            raise CommandError(f"ERR unknown argument: {shown(argv[at])}")
+        at += 1
+    raise CommandError("ERR wrong number of arguments for 'hsetex' command")
+
+
+@HASH.command(
+    "hsetex",
+    -6,
+    "write denyoom fast",
+    "8.0.0",
+    "key condition=[FNX | FXX] expiration=[KEEPTTL] FIELDS fields=(numfields:integer field value [field value ...])",
+    "Sets fields of a hash if all of them, or none, exist.",
+    limited="EX, PX, EXAT and PXAT are not there: fields have no times to live",
+)
+def hsetex(ctx: Context, argv: list[bytes]) -> Reply:
+    """1 if they were set; KEEPTTL says what is so anyway."""
+    condition, pairs = _pairs_for(argv)
+    before = _fields(ctx, argv[1])
+    if condition and any((field in before) != (condition == b"FXX") for field in pairs[::2]):
+        return 0
+    ctx.commit(("hset", ctx.db.index, argv[1], pairs))
+    HASH.changed(ctx, argv[1], "hset", len(pairs) // 2)
+    return 1
+
+
+@HASH.command(
+    "hgetdel",
+    -5,
+    "write fast",
+    "8.0.0",
+    "key FIELDS fields=(numfields:integer field [field ...])",
+    "Answers the values of fields and deletes these.",
+)
+def hgetdel(ctx: Context, argv: list[bytes]) -> Reply:
+    """Null for each field that is absent; the key goes with the last. The type is looked at before the words."""
+    found = _fields(ctx, argv[1])
+    if keyword(argv[2]) != b"FIELDS":
+        raise CommandError("ERR Mandatory argument FIELDS is missing or not at the right position")
+    if key_count(argv, 3, "ERR Number of fields must be a positive integer") != len(argv) - 4:
+        raise CommandError("ERR The `numfields` parameter must match the number of arguments")
+    going = {field: found[field] for field in argv[4:] if field in found}
+    if going:
+        HASH.removed(ctx, argv[1], ("hdel", ctx.db.index, argv[1], list(going)), "hdel", len(going))
+    return [going.pop(field, None) for field in argv[4:]]
 
 
 @HASH.command(

@@ -1,28 +1,44 @@
-"""Commands on lists: LPUSH RPUSH LPOP RPOP LRANGE LLEN, and BLPOP and BRPOP, which wait.
+"""Commands on lists: LPUSH RPUSH LPOP RPOP LRANGE LSET LREM LTRIM LINSERT LMOVE LMPOP ..., and those that wait.
 
 Source: https://redis.io/docs/latest/commands/?group=list
 """
 
 import math
+from itertools import islice
 
 from millstream.commands.context.context import Blocked, Context
-from millstream.commands.keyspace.collections import Family, drop_if_empty
-from millstream.commands.table.args import LLONG_MAX, integer, read_double
-from millstream.commands.table.table import command
+from millstream.commands.keyspace.collections import Family, drop_if_empty, key_count
+from millstream.commands.table.args import LLONG_MAX, LLONG_MIN, SYNTAX, integer, keyword, read_double
 from millstream.engine.collections import ListValue
 from millstream.errors import CommandError
-from millstream.replies import NIL_ARRAY, Reply
+from millstream.replies import NIL_ARRAY, OK, Reply
 
 LIST = Family("list", "l")
+DOUBLE = (("6.0.0", "The time may have a fraction."),)
 NOT_POSITIVE = "ERR value is out of range, must be positive"
 
 
-def positive(word: bytes) -> int:
+def positive(word: bytes, error: str = NOT_POSITIVE) -> int:
     """A count: a whole number, not below zero; one text for every bad one."""
-    value = integer(word, NOT_POSITIVE)
+    value = integer(word, error)
     if value < 0:
-        raise CommandError(NOT_POSITIVE)
+        raise CommandError(error)
     return value
+
+
+def _negatable(word: bytes) -> int:
+    """A count that may be negative; the smallest number has no opposite and is refused."""
+    value = integer(word)
+    if value == LLONG_MIN:
+        raise CommandError(f"ERR value is out of range, value must between {-LLONG_MAX} and {LLONG_MAX}")
+    return value
+
+
+def _is_left(word: bytes) -> bool:
+    """LEFT or RIGHT."""
+    if (end := keyword(word)) not in {b"LEFT", b"RIGHT"}:
+        raise SYNTAX
+    return end == b"LEFT"
 
 
 def rank_range(word_first: bytes, word_last: bytes, length: int) -> tuple[int, int]:
@@ -47,9 +63,11 @@ def rank_range(word_first: bytes, word_last: bytes, length: int) -> tuple[int, i
     return first, max(min(last + 1, length), first)
 
 
-def _push(ctx: Context, argv: list[bytes], event: str, *, left: bool) -> Reply:
+def _push(ctx: Context, argv: list[bytes], event: str, *, left: bool, makes: bool = True) -> Reply:
     """Add elements; the new length. Who waits is served when the command, or its transaction, is through."""
     value = ctx.lookup_as(argv[1], ListValue)
+    if value is None and not makes:
+        return 0
     items = argv[2:]
     length = len(items) + (0 if value is None else len(value))
     ctx.commit(("lpush", ctx.db.index, argv[1], items, left))
@@ -69,6 +87,37 @@ def lpush(ctx: Context, argv: list[bytes]) -> Reply:
 def rpush(ctx: Context, argv: list[bytes]) -> Reply:
     """The new length."""
     return _push(ctx, argv, "rpush", left=False)
+
+
+_MANY = (("4.0.0", "Several elements at once."),)
+
+
+@LIST.command(
+    "lpushx",
+    -3,
+    "write denyoom fast",
+    "2.2.0",
+    "key element [element ...]",
+    "Adds at the head of a list that exists.",
+    history=_MANY,
+)
+def lpushx(ctx: Context, argv: list[bytes]) -> Reply:
+    """The new length; 0 if the key does not exist."""
+    return _push(ctx, argv, "lpush", left=True, makes=False)
+
+
+@LIST.command(
+    "rpushx",
+    -3,
+    "write denyoom fast",
+    "2.2.0",
+    "key element [element ...]",
+    "Adds at the tail of a list that exists.",
+    history=_MANY,
+)
+def rpushx(ctx: Context, argv: list[bytes]) -> Reply:
+    """The new length; 0 if the key does not exist."""
+    return _push(ctx, argv, "rpush", left=False, makes=False)
 
 
 def _take(ctx: Context, key: bytes, count: int, *, left: bool) -> list[bytes]:
@@ -125,6 +174,196 @@ def llen(ctx: Context, argv: list[bytes]) -> Reply:
     return 0 if value is None else len(value)
 
 
+# ---------------------------------------------------------------------- in the middle
+
+
+@LIST.command("lindex", 3, "readonly", "1.0.0", "key index:integer", "Answers the element at a position.")
+def lindex(ctx: Context, argv: list[bytes]) -> Reply:
+    """Null if there is none; negative positions count from the tail. A missing key hides a bad position."""
+    value = ctx.lookup_as(argv[1], ListValue)
+    if value is None:
+        return None
+    at = integer(argv[2])
+    at = at + len(value) if at < 0 else at
+    return value[at] if 0 <= at < len(value) else None
+
+
+def _ranked(argv: list[bytes]) -> tuple[int, int | None, int]:
+    """LPOS's options: RANK, COUNT (None if not given), MAXLEN."""
+    rank, count, most = 1, None, 0
+    for at in range(3, len(argv), 2):
+        word = keyword(argv[at])
+        if at + 1 == len(argv) or word not in {b"RANK", b"COUNT", b"MAXLEN"}:
+            raise SYNTAX
+        if word == b"COUNT":
+            count = positive(argv[at + 1], "ERR COUNT can't be negative")
+        elif word == b"MAXLEN":
+            most = positive(argv[at + 1], "ERR MAXLEN can't be negative")
+        elif (rank := _negatable(argv[at + 1])) == 0:
+            raise CommandError(
+                "ERR RANK can't be zero: use 1 to start from the first match, 2 from the second ... or use negative to "
+                "start from the end of the list"
+            )
+    return rank, count, most
+
+
+@LIST.command(
+    "lpos",
+    -3,
+    "readonly",
+    "6.0.6",
+    "key element [RANK rank:integer] [COUNT num-matches:integer] [MAXLEN len:integer]",
+    "Answers the positions of an element.",
+)
+def lpos(ctx: Context, argv: list[bytes]) -> Reply:
+    """The first one, or null; with COUNT an array, of all for 0."""
+    rank, count, most = _ranked(argv)
+    value = ctx.lookup_as(argv[1], ListValue)
+    if value is None:
+        return None if count is None else []
+    found = value.find(argv[2], backwards=rank < 0, most=most)
+    first = abs(rank) - 1
+    places = list(islice(found, first, None if count == 0 else first + (count or 1)))
+    if count is None:
+        return places[0] if places else None
+    return list(places)
+
+
+@LIST.command("lset", 4, "write denyoom", "1.0.0", "key index:integer element", "Sets the element at a position.")
+def lset(ctx: Context, argv: list[bytes]) -> Reply:
+    """A key or position that is not there is an error."""
+    value = ctx.lookup_as(argv[1], ListValue)
+    if value is None:
+        raise CommandError("ERR no such key")
+    at = integer(argv[2])
+    at = at + len(value) if at < 0 else at
+    if not 0 <= at < len(value):
+        raise CommandError("ERR index out of range")
+    ctx.commit(("lset", ctx.db.index, argv[1], at, argv[3]))
+    LIST.changed(ctx, argv[1], "lset", 1)
+    return OK
+
+
+@LIST.command(
+    "linsert",
+    5,
+    "write denyoom",
+    "2.2.0",
+    "key where=<BEFORE | AFTER> pivot element",
+    "Adds an element before or after another.",
+)
+def linsert(ctx: Context, argv: list[bytes]) -> Reply:
+    """The new length, -1 if the other is not there, 0 if the key is not."""
+    where = keyword(argv[2])
+    if where not in {b"BEFORE", b"AFTER"}:
+        raise SYNTAX
+    value = ctx.lookup_as(argv[1], ListValue)
+    if value is None:
+        return 0
+    at = next(value.find(argv[3]), None)
+    if at is None:
+        return -1
+    length = len(value) + 1
+    ctx.commit(("linsert", ctx.db.index, argv[1], at + (where == b"AFTER"), argv[4]))
+    LIST.changed(ctx, argv[1], "linsert", 1)
+    return length
+
+
+@LIST.command("lrem", 4, "write", "1.0.0", "key count:integer element", "Deletes elements equal to one.")
+def lrem(ctx: Context, argv: list[bytes]) -> Reply:
+    """How many: at most ``count`` from the head, from the tail if it is negative; all for 0."""
+    count = _negatable(argv[2])
+    value = ctx.lookup_as(argv[1], ListValue)
+    if value is None:
+        return 0
+    going = sum(1 for _ in islice(value.find(argv[3]), abs(count) or None))
+    if going:
+        LIST.removed(ctx, argv[1], ("lrem", ctx.db.index, argv[1], count, argv[3]), "lrem", going)
+    return going
+
+
+@LIST.command(
+    "ltrim",
+    4,
+    "write",
+    "1.0.0",
+    "key start:integer stop:integer",
+    "Deletes all but the elements between two positions.",
+)
+def ltrim(ctx: Context, argv: list[bytes]) -> Reply:
+    """Always OK; it is told as an event, and breaks WATCHes, even where nothing went."""
+    rank_range(argv[2], argv[3], 0)  # the words are looked at before the key
+    value = ctx.lookup_as(argv[1], ListValue)
+    if value is None:
+        return OK
+    first, behind = rank_range(argv[2], argv[3], len(value))
+    if first == behind:
+        first = behind = len(value)
+    going = len(value) - (behind - first)
+    if going:
+        ctx.commit(("ltrim", ctx.db.index, argv[1], first, behind))
+    LIST.changed(ctx, argv[1], "ltrim", going)
+    drop_if_empty(ctx, argv[1])
+    return OK
+
+
+# ---------------------------------------------------------------------- from list to list
+
+
+def _move(ctx: Context, argv: list[bytes], *, left: bool, to_left: bool) -> bytes | None:
+    """Take an element of one list and add it to another, perhaps the same; None if there is none.
+
+    The event of the adding comes first, as in Redis.
+    """
+    source, target = argv[1], argv[2]
+    value = ctx.lookup_as(source, ListValue)
+    if value is None:
+        return None
+    ctx.lookup_as(target, ListValue)
+    ctx.host.weigh(len(value[0 if left else -1]))  # it is logged with the list that it comes to
+    (item,) = ctx.commit(("lpop", ctx.db.index, source, 1, left))
+    ctx.commit(("lpush", ctx.db.index, target, [item], to_left))
+    ctx.signal(target)
+    ctx.notify("l", "lpush" if to_left else "rpush", target)
+    LIST.changed(ctx, source, "lpop" if left else "rpop", 1)
+    drop_if_empty(ctx, source)
+    return bytes(item)
+
+
+_ENDS = "wherefrom=<LEFT | RIGHT> whereto=<LEFT | RIGHT>"
+
+
+@LIST.command(
+    "lmove",
+    5,
+    "write denyoom",
+    "6.2.0",
+    f"source:key destination:key {_ENDS}",
+    "Moves an element from one list to another.",
+    keys=(1, 2, 1),
+)
+def lmove(ctx: Context, argv: list[bytes]) -> Reply:
+    """The element, or null."""
+    return _move(ctx, argv, left=_is_left(argv[3]), to_left=_is_left(argv[4]))
+
+
+@LIST.command(
+    "rpoplpush",
+    3,
+    "write denyoom",
+    "1.2.0",
+    "source:key destination:key",
+    "Moves an element from the tail of one list to the head of another.",
+    keys=(1, 2, 1),
+)
+def rpoplpush(ctx: Context, argv: list[bytes]) -> Reply:
+    """The element, or null."""
+    return _move(ctx, argv, left=False, to_left=True)
+
+
+# ---------------------------------------------------------------------- waiting
+
+
 def timeout(word: bytes) -> int:
     """A time to wait from seconds, in milliseconds, 0 for ever; any part of a millisecond is a whole one.
 
@@ -159,31 +398,141 @@ def _blocking_pop(ctx: Context, argv: list[bytes], *, left: bool) -> Reply:
     raise Blocked(keys, wait, argv, kind=ListValue)
 
 
-@command(
+@LIST.command(
     "blpop",
     -3,
-    flags="write blocking",
+    "write blocking",
+    "2.0.0",
+    "key [key ...] timeout:double",
+    "Takes an element from the head of the first list that has one, waiting for one if none has.",
     keys=(1, -2, 1),
-    since="2.0.0",
-    group="list",
-    syntax="key [key ...] timeout:double",
-    summary="Takes an element from the head of the first list that has one, waiting for one if none has.",
+    history=DOUBLE,
 )
 def blpop(ctx: Context, argv: list[bytes]) -> Reply:
     """Key and element; a null array when the time is up."""
     return _blocking_pop(ctx, argv, left=True)
 
 
-@command(
+@LIST.command(
     "brpop",
     -3,
-    flags="write blocking",
+    "write blocking",
+    "2.0.0",
+    "key [key ...] timeout:double",
+    "Takes an element from the tail of the first list that has one, waiting for one if none has.",
     keys=(1, -2, 1),
-    since="2.0.0",
-    group="list",
-    syntax="key [key ...] timeout:double",
-    summary="Takes an element from the tail of the first list that has one, waiting for one if none has.",
+    history=DOUBLE,
 )
 def brpop(ctx: Context, argv: list[bytes]) -> Reply:
     """As BLPOP."""
     return _blocking_pop(ctx, argv, left=False)
+
+
+def _blocking_move(ctx: Context, argv: list[bytes], *, left: bool, to_left: bool) -> Reply:
+    """Move an element, or wait for one; null where nobody may wait, a null array when the time is up, as in Redis."""
+    wait = timeout(argv[-1])
+    item = _move(ctx, argv, left=left, to_left=to_left)
+    if item is not None or not ctx.may_block:
+        return item
+    raise Blocked([argv[1]], wait, argv, kind=ListValue)
+
+
+@LIST.command(
+    "blmove",
+    6,
+    "write denyoom blocking",
+    "6.2.0",
+    f"source:key destination:key {_ENDS} timeout:double",
+    "Moves an element from one list to another, waiting for one.",
+    keys=(1, 2, 1),
+)
+def blmove(ctx: Context, argv: list[bytes]) -> Reply:
+    """The element."""
+    return _blocking_move(ctx, argv, left=_is_left(argv[3]), to_left=_is_left(argv[4]))
+
+
+@LIST.command(
+    "brpoplpush",
+    4,
+    "write denyoom blocking",
+    "2.2.0",
+    "source:key destination:key timeout:double",
+    "Moves an element from the tail of one list to the head of another, waiting for one.",
+    keys=(1, 2, 1),
+    history=DOUBLE,
+)
+def brpoplpush(ctx: Context, argv: list[bytes]) -> Reply:
+    """The element."""
+    return _blocking_move(ctx, argv, left=False, to_left=True)
+
+
+def counted_pop(argv: list[bytes], at: int, ends: tuple[bytes, bytes]) -> tuple[list[bytes], bool, int]:
+    """The words of LMPOP, ZMPOP and those of them that wait.
+
+    Args:
+        argv: the command line.
+        at: the position of the number of keys.
+        ends: the words of which one follows the keys.
+
+    Returns:
+        The keys, whether the first of the words was given, and how many elements to take.
+
+    Raises:
+        CommandError: they are not such words.
+    """
+    behind = at + 1 + key_count(argv, at)
+    if behind >= len(argv) or (end := keyword(argv[behind])) not in ends:
+        raise SYNTAX
+    options = argv[behind + 1 :]
+    if options and (len(options) == 1 or keyword(options[0]) != b"COUNT"):
+        raise SYNTAX
+    count = key_count(options, 1, "ERR count should be greater than 0") if options else 1
+    if len(options) > 2:
+        raise SYNTAX
+    return argv[at + 1 : behind], end == ends[0], count
+
+
+def _pop_of_many(ctx: Context, keys: list[bytes], *, left: bool, count: int) -> Reply:
+    """The first key that has a list, with elements of it; a null array for none."""
+    for key in keys:
+        value = ctx.lookup_as(key, ListValue)
+        if value is not None:
+            return [key, list(_take(ctx, key, min(count, len(value)), left=left))]
+    return NIL_ARRAY
+
+
+_OF_MANY = "numkeys:integer key [key ...] where=<LEFT | RIGHT> [COUNT count:integer]"
+
+
+@LIST.command(
+    "lmpop",
+    -4,
+    "write movablekeys",
+    "7.0.0",
+    _OF_MANY,
+    "Takes elements of the first list that has any.",
+    keys=(0, 0, 0),
+)
+def lmpop(ctx: Context, argv: list[bytes]) -> Reply:
+    """The key and its elements."""
+    keys, left, count = counted_pop(argv, 1, (b"LEFT", b"RIGHT"))
+    return _pop_of_many(ctx, keys, left=left, count=count)
+
+
+@LIST.command(
+    "blmpop",
+    -5,
+    "write blocking movablekeys",
+    "7.0.0",
+    f"timeout:double {_OF_MANY}",
+    "Takes elements of the first list that has any, waiting for one.",
+    keys=(0, 0, 0),
+)
+def blmpop(ctx: Context, argv: list[bytes]) -> Reply:
+    """The key and its elements; a null array when the time is up. The time is read last."""
+    keys, left, count = counted_pop(argv, 2, (b"LEFT", b"RIGHT"))
+    wait = timeout(argv[1])
+    found = _pop_of_many(ctx, keys, left=left, count=count)
+    if found is not NIL_ARRAY or not ctx.may_block:
+        return found
+    raise Blocked(keys, wait, argv, kind=ListValue)

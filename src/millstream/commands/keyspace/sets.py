@@ -1,4 +1,4 @@
-"""Commands on sets: SADD SREM SMEMBERS SISMEMBER SCARD.
+"""Commands on sets: SADD SREM SMOVE SMEMBERS SISMEMBER SCARD, and SINTER, SUNION, SDIFF with what stores them.
 
 Only what scripts and tools beside streams use. The order of SMEMBERS is Redis's while a set is small: numbers
 ascending, others in the order in which they came.
@@ -6,9 +6,14 @@ ascending, others in the order in which they came.
 Source: https://redis.io/docs/latest/commands/?group=set
 """
 
+from collections.abc import Callable, Iterable
+
 from millstream.commands.context.context import Context
-from millstream.commands.keyspace.collections import Family
+from millstream.commands.keyspace.collections import Family, key_count
+from millstream.commands.keyspace.lists import positive
+from millstream.commands.table.args import SYNTAX, keyword
 from millstream.engine.collections import SetValue
+from millstream.errors import CommandError
 from millstream.replies import Reply, Set
 
 SET = Family("set", "s")
@@ -56,3 +61,147 @@ def sismember(ctx: Context, argv: list[bytes]) -> Reply:
 def scard(ctx: Context, argv: list[bytes]) -> Reply:
     """0 if the key does not exist."""
     return len(_members(ctx, argv[1]))
+
+
+@SET.command("smismember", -3, "readonly fast", "6.2.0", "key member [member ...]", "Tells which members a set has.")
+def smismember(ctx: Context, argv: list[bytes]) -> Reply:
+    """1 or 0 for each."""
+    present = _members(ctx, argv[1])
+    return [int(member in present) for member in argv[2:]]
+
+
+@SET.command(
+    "smove",
+    4,
+    "write fast",
+    "1.0.0",
+    "source:key destination:key member",
+    "Moves a member from one set to another.",
+    keys=(1, 2, 1),
+)
+def smove(ctx: Context, argv: list[bytes]) -> Reply:
+    """1, or 0 where it is not in the first."""
+    source, target, member = argv[1:]
+    present = ctx.lookup_as(source, SetValue)
+    if present is None:
+        return 0
+    there = _members(ctx, target)
+    if source == target or member not in present:
+        return int(member in present)
+    SET.removed(ctx, source, ("srem", ctx.db.index, source, [member]), "srem", 1)
+    if member not in there:
+        ctx.commit(("sadd", ctx.db.index, target, [member]))
+        SET.changed(ctx, target, "sadd", 1)
+    return 1
+
+
+# ---------------------------------------------------------------------- several sets
+
+Combining = Callable[[list[SetValue]], Iterable[bytes]]
+
+
+def _common(values: list[SetValue]) -> Iterable[bytes]:
+    """What is in all, in the order of the smallest, as Redis finds it."""
+    smallest, *others = sorted(values, key=len)
+    return (member for member in smallest if all(member in other for other in others))
+
+
+def _all(values: list[SetValue]) -> Iterable[bytes]:
+    return (member for value in values for member in value)
+
+
+def _only_first(values: list[SetValue]) -> Iterable[bytes]:
+    first, *others = values
+    return (member for member in first if not any(member in other for other in others))
+
+
+def _combined(ctx: Context, keys: list[bytes], combine: Combining) -> list[bytes]:
+    """What several sets give together, in the order of a set made of it; each key's type is looked at first."""
+    made = SetValue()
+    for member in combine([_members(ctx, key) for key in keys]):
+        if member not in made:
+            made.add(member)
+    return list(made)
+
+
+def _store(ctx: Context, argv: list[bytes], combine: Combining) -> Reply:
+    """The number of members stored; a result without any deletes the key."""
+    found = _combined(ctx, argv[2:], combine)
+    ctx.host.weigh(sum(map(len, found)))
+    step = ("sadd", ctx.db.index, argv[1], found, True) if found else None
+    SET.stored(ctx, argv[1], step, argv[0].decode().lower())
+    return len(found)
+
+
+_STORED = "destination:key key [key ...]"
+
+
+@SET.command("sinter", -2, "readonly", "1.0.0", "key [key ...]", "Answers what is in all sets.", keys=(1, -1, 1))
+def sinter(ctx: Context, argv: list[bytes]) -> Reply:
+    """No key is an empty set."""
+    return Set(list(_combined(ctx, argv[1:], _common)))
+
+
+@SET.command("sunion", -2, "readonly", "1.0.0", "key [key ...]", "Answers what is in any set.", keys=(1, -1, 1))
+def sunion(ctx: Context, argv: list[bytes]) -> Reply:
+    """Each member once."""
+    return Set(list(_combined(ctx, argv[1:], _all)))
+
+
+@SET.command(
+    "sdiff", -2, "readonly", "1.0.0", "key [key ...]", "Answers what is in the first set only.", keys=(1, -1, 1)
+)
+def sdiff(ctx: Context, argv: list[bytes]) -> Reply:
+    """Without the members of the others."""
+    return Set(list(_combined(ctx, argv[1:], _only_first)))
+
+
+@SET.command("sinterstore", -3, "write denyoom", "1.0.0", _STORED, "Stores what is in all sets.", keys=(1, -1, 1))
+def sinterstore(ctx: Context, argv: list[bytes]) -> Reply:
+    """How many members there are."""
+    return _store(ctx, argv, _common)
+
+
+@SET.command("sunionstore", -3, "write denyoom", "1.0.0", _STORED, "Stores what is in any set.", keys=(1, -1, 1))
+def sunionstore(ctx: Context, argv: list[bytes]) -> Reply:
+    """How many members there are."""
+    return _store(ctx, argv, _all)
+
+
+@SET.command("sdiffstore", -3, "write denyoom", "1.0.0", _STORED, "Stores what is in the first only.", keys=(1, -1, 1))
+def sdiffstore(ctx: Context, argv: list[bytes]) -> Reply:
+    """How many members there are."""
+    return _store(ctx, argv, _only_first)
+
+
+@SET.command(
+    "sintercard",
+    -3,
+    "readonly movablekeys",
+    "7.0.0",
+    "numkeys:integer key [key ...] [LIMIT limit:integer]",
+    "Counts what is in all sets.",
+    keys=(0, 0, 0),
+)
+def sintercard(ctx: Context, argv: list[bytes]) -> Reply:
+    """As many as the limit at most, 0 for no limit."""
+    count = key_count(argv, 1)
+    if count > len(argv) - 2:
+        raise CommandError("ERR Number of keys can't be greater than number of args")
+    limit = limited(argv[2 + count :])
+    found = len(_combined(ctx, argv[2 : 2 + count], _common))
+    return min(found, limit) if limit else found
+
+
+def limited(words: list[bytes]) -> int:
+    """LIMIT of SINTERCARD and ZINTERCARD, 0 for none; the last one counts.
+
+    Raises:
+        CommandError: the words are something else.
+    """
+    limit = 0
+    for at in range(0, len(words), 2):
+        if keyword(words[at]) != b"LIMIT" or at + 1 == len(words):
+            raise SYNTAX
+        limit = positive(words[at + 1], "ERR LIMIT can't be negative")
+    return limit

@@ -5,6 +5,7 @@ Strings are here because clients and tools need them beside streams (counters, l
 Source: https://redis.io/docs/latest/commands/?group=string
 """
 
+import math
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import partial
@@ -130,28 +131,35 @@ class _SetOptions:
     get: bool = False
     expires: tuple[bytes, int, bool] | None = None
 
+    def expiry(self, ctx: Context, name: str) -> int | None:
+        """When the key dies, in wall milliseconds, if that was given; ``name`` is the command's, for the error."""
+        if self.expires is None:
+            return None
+        word, unit, absolute = self.expires
+        return expiry(ctx, word, unit, name, absolute=absolute)
 
-def _set_options(argv: list[bytes]) -> _SetOptions:
-    """Read SET's options, in any order.
+
+def _set_options(words: list[bytes], *, gets: bool = True) -> _SetOptions:
+    """Read SET's options, in any order; those of MSETEX, which has no GET.
 
     Of those that say when the key dies one may be given, and once; NX and XX exclude each other. NX NX and KEEPTTL
     KEEPTTL are fine, as in Redis.
     """
     options = _SetOptions()
-    at = 3
-    while at < len(argv):
-        word = keyword(argv[at])
+    at = 0
+    while at < len(words):
+        word = keyword(words[at])
         free = options.expires is None and not options.keep_ttl
         if word == b"NX" and not options.only_old:
             options.only_new = True
         elif word == b"XX" and not options.only_new:
             options.only_old = True
-        elif word == b"GET":
+        elif word == b"GET" and gets:
             options.get = True
         elif word == b"KEEPTTL" and options.expires is None:
             options.keep_ttl = True
-        elif word in _TIME_WORDS and free and at + 1 < len(argv):
-            options.expires = (argv[at + 1], *_TIME_WORDS[word])
+        elif word in _TIME_WORDS and free and at + 1 < len(words):
+            options.expires = (words[at + 1], *_TIME_WORDS[word])
             at += 1
         else:
             raise SYNTAX
@@ -179,12 +187,9 @@ def set_(ctx: Context, argv: list[bytes]) -> Reply:
 
     KEEPTTL is read after the lookup: that may have deleted a key whose time was over.
     """
-    options = _set_options(argv)
+    options = _set_options(argv[3:])
     key, data = argv[1], argv[2]
-    expires_at = None
-    if options.expires is not None:
-        word, unit, absolute = options.expires
-        expires_at = expiry(ctx, word, unit, "set", absolute=absolute)
+    expires_at = options.expiry(ctx, "set")
     found = get_string(ctx, key) if options.get else ctx.lookup(key)
     if found is None and options.get:
         ctx.missed(key)
@@ -394,6 +399,69 @@ def mget(ctx: Context, argv: list[bytes]) -> Reply:
     return [value.data if isinstance(value, StringValue) else None for value in found]
 
 
+@command(
+    "msetex",
+    -4,
+    flags="write denyoom movablekeys",
+    since="8.4.0",
+    group="string",
+    syntax="numkeys:integer key value [key value ...] condition=[NX | XX] expiration=[EX seconds:integer | "
+    "PX milliseconds:integer | EXAT unix-time-seconds:unix-time | PXAT unix-time-milliseconds:unix-time | KEEPTTL]",
+    summary="Sets several keys to strings at once, and when they die.",
+)
+def msetex(ctx: Context, argv: list[bytes]) -> Reply:
+    """1 if all were set; 0 if NX or XX forbade it for one, and then none was."""
+    count = read_integer(argv[1])
+    if count is None or not 0 < count < 2**31:
+        raise CommandError("ERR invalid numkeys value")
+    if count * 2 > len(argv) - 2:
+        raise CommandError("ERR wrong number of key-value pairs")
+    pairs = argv[2 : 2 + count * 2]
+    options = _set_options(argv[2 + count * 2 :], gets=False)
+    expires_at = options.expiry(ctx, "msetex")
+    found = [ctx.lookup(key) is not None for key in pairs[::2]]
+    if (options.only_new and any(found)) or (options.only_old and not all(found)):
+        return 0
+    for key, data in zip(pairs[::2], pairs[1::2], strict=True):
+        put_string(ctx, key, data, ctx.db.expires.get(key) if options.keep_ttl else expires_at)
+        ctx.notify("$", "set", key)
+        if expires_at is not None:
+            ctx.notify("g", "expire", key)
+    return 1
+
+
+@_string(
+    "delex",
+    -2,
+    flags="write fast",
+    since="8.4.0",
+    syntax="key condition=[IFEQ ifeq-value | IFNE ifne-value]",
+    summary="Deletes a key if its string is, or is not, a given one.",
+    limited="IFDEQ and IFDNE, and DIGEST, are not there",
+)
+def delex(ctx: Context, argv: list[bytes]) -> Reply:
+    """1 if it was deleted. Without a condition a key of any type is."""
+    if len(argv) not in {2, 4}:
+        raise CommandError("ERR wrong number of arguments for 'delex' command")
+    there = ctx.lookup(argv[1])
+    if there is None:
+        return 0
+    if len(argv) == 4 and not _meets(there, argv):
+        return 0
+    delete_key(ctx, argv[1])
+    return 1
+
+
+def _meets(there: object, argv: list[bytes]) -> bool:
+    """Whether a key that is there meets the condition of a DELEX."""
+    condition = keyword(argv[2])
+    if condition not in {b"IFEQ", b"IFNE"}:
+        raise CommandError("ERR Invalid condition. Use IFEQ, IFNE, IFDEQ, or IFDNE")
+    if not isinstance(there, StringValue):
+        raise CommandError("ERR Key should be of string type if conditions are specified")
+    return (there.data == argv[3]) == (condition == b"IFEQ")
+
+
 @_string(
     "append",
     3,
@@ -564,3 +632,143 @@ def decrby(ctx: Context, argv: list[bytes]) -> Reply:
     if step == LLONG_MIN:
         raise CommandError("ERR decrement would overflow")
     return _add(ctx, argv[1], -step)
+
+
+@dataclass(slots=True)
+class _Increase:
+    """What INCREX was asked.
+
+    Attributes:
+        floats: BYFLOAT.
+        step: what is added.
+        low: LBOUND, None if not given.
+        high: UBOUND.
+        saturates: SATURATE.
+        enx: ENX.
+        persist: PERSIST.
+        expires: as of SET.
+    """
+
+    floats: bool = False
+    step: bytes = b"1"
+    low: bytes | None = None
+    high: bytes | None = None
+    saturates: bool = False
+    enx: bool = False
+    persist: bool = False
+    expires: tuple[bytes, int, bool] | None = None
+
+
+def _increase(words: list[bytes]) -> _Increase:
+    """Read INCREX's options, in any order, each once."""
+    asked, seen = _Increase(), set[str]()
+    valued = {b"BYINT": "step", b"BYFLOAT": "step", b"LBOUND": "low", b"UBOUND": "high"}
+    plain = {b"SATURATE": "saturates", b"ENX": "enx", b"PERSIST": "persist"}
+    at = 0
+    while at < len(words):
+        word, has_value = keyword(words[at]), at + 1 < len(words)
+        name = plain.get(word) or (has_value and (valued.get(word) or (word in _TIME_WORDS and "expires"))) or ""
+        if not name or name in seen:
+            raise SYNTAX
+        seen.add(name)
+        if word in plain:
+            setattr(asked, name, True)
+        else:
+            at += 1
+            setattr(asked, name, (words[at], *_TIME_WORDS[word]) if word in _TIME_WORDS else words[at])
+        asked.floats |= word == b"BYFLOAT"
+        at += 1
+    if asked.persist and (asked.enx or asked.expires):
+        raise SYNTAX
+    if asked.enx and not asked.expires:
+        raise CommandError("ERR ENX flag requires an expiration")
+    return asked
+
+
+_STEP = "Increment"
+_CROSSED = "ERR LBOUND can't be greater than UBOUND"
+
+
+def _whole(word: bytes, name: str = "value") -> Fraction:
+    return Fraction(integer(word, f"ERR {name} is not an integer or out of range"))
+
+
+def _real(word: bytes, name: str = "value") -> Fraction:
+    value = long_double.read(word)
+    if value == math.inf and name == _STEP:
+        raise CommandError("ERR BYFLOAT increment cannot be Infinity")
+    if not isinstance(value, Fraction):
+        raise CommandError(f"ERR {name} is not a valid float")
+    return value
+
+
+def _limit(asked: _Increase, word: bytes | None, name: str) -> Fraction | None:
+    """A bound; None for none, and for the infinite one that bounds nothing."""
+    if word is None:
+        return None
+    if asked.floats and long_double.read(word) == math.inf:
+        if word.startswith(b"-") != (name == "LBOUND"):
+            raise CommandError(_CROSSED)
+        return None
+    return (_real if asked.floats else _whole)(word, name)
+
+
+@_string(
+    "increx",
+    -2,
+    flags="write denyoom fast",
+    since="8.8.0",
+    syntax="key increment=[BYFLOAT float:double | BYINT integer:integer] [SATURATE] [LBOUND lowerbound] "
+    "[UBOUND upperbound] expiration=[EX seconds:integer | PX milliseconds:integer | EXAT unix-time-seconds:unix-time | "
+    "PXAT unix-time-milliseconds:unix-time | PERSIST] [ENX]",
+    summary="Adds to a number kept as a string, within bounds, and says when the key dies.",
+)
+def increx(ctx: Context, argv: list[bytes]) -> Reply:
+    """The new value and what was added; beyond a bound nothing is done, or with SATURATE the bound is put.
+
+    A key keeps its time to live unless another is given; with ENX that is set only where there is none.
+    """
+    asked = _increase(argv[2:])
+    read = _real if asked.floats else _whole
+    step = read(asked.step, _STEP)
+    low, high = _limit(asked, asked.low, "LBOUND"), _limit(asked, asked.high, "UBOUND")
+    if low is not None and high is not None and low > high:
+        raise CommandError(_CROSSED)
+    at = None
+    if asked.expires is not None:
+        at = expiry(ctx, asked.expires[0], asked.expires[1], "increx", absolute=asked.expires[2])
+    before = get_string(ctx, argv[1])
+    value = Fraction(0) if before is None else read(before)
+    total = _bounded(value, step, low, high, asked)
+    if total is None:
+        return _answer(ctx, [value, Fraction(0)], floats=asked.floats)
+    present = ctx.db.expires.get(argv[1])
+    keeps = at is None or (asked.enx and present is not None)
+    expires_at = None if asked.persist else present if keeps else at
+    data = long_double.text(total) if asked.floats else b"%d" % int(total)
+    change = ("set", ctx.db.index, argv[1], data, expires_at)
+    change_part(ctx, argv[1], change, "incrbyfloat" if asked.floats else "incrby")
+    if expires_at != present:
+        ctx.notify("g", "persist" if expires_at is None else "expire", argv[1])
+    return _answer(ctx, [total, total - value], floats=asked.floats)
+
+
+def _bounded(
+    value: Fraction, step: Fraction, low: Fraction | None, high: Fraction | None, asked: _Increase
+) -> Fraction | None:
+    """The sum, or a bound that it would pass; None if it may pass none, or is too large for a float."""
+    total = long_double.add(value, step) if asked.floats else value + step
+    if total is None:
+        raise CommandError("ERR increment would produce NaN or Infinity")
+    if not asked.floats:
+        low, high = Fraction(LLONG_MIN) if low is None else low, Fraction(LLONG_MAX) if high is None else high
+    nearest = total if low is None else max(total, low)
+    nearest = nearest if high is None else min(nearest, high)
+    return nearest if nearest == total or asked.saturates else None
+
+
+def _answer(ctx: Context, values: list[Fraction], *, floats: bool) -> Reply:
+    """Numbers as INCREX answers them: those with a fraction as text in RESP2, and as doubles in RESP3."""
+    if not floats:
+        return [int(value) for value in values]
+    return [float(value) if ctx.session.resp == 3 else long_double.text(value) for value in values]

@@ -1,21 +1,23 @@
-"""Commands on sorted sets: ZADD ZINCRBY ZREM ZSCORE ZMSCORE ZCARD ZCOUNT ZRANK ZRANGE and its kin, ZPOPMIN ZPOPMAX ....
+"""Commands on sorted sets: ZADD ZINCRBY ZREM ZSCORE ZCARD ZRANK ZPOPMIN ZMPOP ZUNION ..., and those that wait.
 
 Sorted sets are here for due times and leases beside streams. Scores are doubles, printed as Redis prints them (the
-shortest digits that read back as the same number); members of one score are in the order of their bytes. Ranges by
-member (BYLEX) and between sets are not there.
+shortest digits that read back as the same number); members of one score are in the order of their bytes. Ranges are in
+``zset_ranges``.
 
 Source: https://redis.io/docs/latest/commands/?group=sorted-set
 """
 
 import math
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 
-from millstream.commands.context.context import Context
+from millstream.commands.context.context import WRONGTYPE, Blocked, Context
 from millstream.commands.keyspace.collections import Family
-from millstream.commands.keyspace.lists import positive, rank_range
+from millstream.commands.keyspace.lists import DOUBLE, counted_pop, positive, timeout
 from millstream.commands.table.args import SYNTAX, integer, keyword, read_double
 from millstream.engine.collection_ops import pack_scores
-from millstream.engine.collections import ZSetValue
+from millstream.engine.collections import SetValue, ZSetValue
 from millstream.errors import CommandError
 from millstream.replies import NIL_ARRAY, Reply
 
@@ -26,16 +28,16 @@ NOT_A_NUMBER = "ERR resulting score is not a number (NaN)"
 Row = tuple[float, bytes]
 
 
-def _zset(ctx: Context, key: bytes) -> ZSetValue | None:
+def zset_at(ctx: Context, key: bytes) -> ZSetValue | None:
     """The sorted set at a key, None if there is no key."""
     return ctx.lookup_as(key, ZSetValue)
 
 
-def _score(word: bytes) -> float:
+def _score(word: bytes, error: str = NOT_A_FLOAT) -> float:
     """A score, which may be infinite and not NaN."""
     value = read_double(word)
     if value is None:
-        raise CommandError(NOT_A_FLOAT)
+        raise CommandError(error)
     return value
 
 
@@ -84,7 +86,7 @@ def _wanted(conditions: frozenset[bytes], before: float | None, score: float) ->
     return score
 
 
-def _add(ctx: Context, key: bytes, conditions: frozenset[bytes], pairs: list[tuple[bytes, float]]) -> Reply:
+def add_scores(ctx: Context, key: bytes, conditions: frozenset[bytes], pairs: list[tuple[bytes, float]]) -> Reply:
     """Set scores, or add to one; what ZADD or ZINCRBY replies.
 
     All scores are decided first, a member that is named twice going by its first change, and then set by one
@@ -96,7 +98,7 @@ def _add(ctx: Context, key: bytes, conditions: frozenset[bytes], pairs: list[tup
         conditions: ZADD's option words.
         pairs: member and score, in the order given.
     """
-    value = _zset(ctx, key)
+    value = zset_at(ctx, key)
     before = {} if value is None else value.scores
     changes: dict[bytes, float] = {}
     created = updated = 0
@@ -116,6 +118,7 @@ def _add(ctx: Context, key: bytes, conditions: frozenset[bytes], pairs: list[tup
         step = ("zadd", ctx.db.index, key, list(changes), pack_scores(list(changes.values())))
         ctx.commit(step)
         ZSET.changed(ctx, key, "zincr" if b"INCR" in conditions else "zadd", created + updated)
+        ctx.wake(key)
     if b"INCR" in conditions:
         return result
     return created + updated if b"CH" in conditions else created
@@ -137,7 +140,7 @@ def zadd(ctx: Context, argv: list[bytes]) -> Reply:
     """
     conditions, at = _conditions(argv)
     pairs = [(argv[here + 1], _score(argv[here])) for here in range(at, len(argv), 2)]
-    return _add(ctx, argv[1], conditions, pairs)
+    return add_scores(ctx, argv[1], conditions, pairs)
 
 
 @ZSET.command(
@@ -145,7 +148,7 @@ def zadd(ctx: Context, argv: list[bytes]) -> Reply:
 )
 def zincrby(ctx: Context, argv: list[bytes]) -> Reply:
     """The new score; a member that does not exist counts as 0."""
-    return _add(ctx, argv[1], frozenset({b"INCR"}), [(argv[3], _score(argv[2]))])
+    return add_scores(ctx, argv[1], frozenset({b"INCR"}), [(argv[3], _score(argv[2]))])
 
 
 # ---------------------------------------------------------------------- looking
@@ -154,21 +157,21 @@ def zincrby(ctx: Context, argv: list[bytes]) -> Reply:
 @ZSET.command("zscore", 3, "readonly fast", "1.2.0", "key member", "Answers the score of a member.")
 def zscore(ctx: Context, argv: list[bytes]) -> Reply:
     """The score, or null."""
-    value = _zset(ctx, argv[1])
+    value = zset_at(ctx, argv[1])
     return None if value is None else value.scores.get(argv[2])
 
 
 @ZSET.command("zmscore", -3, "readonly fast", "6.2.0", "key member [member ...]", "Answers the scores of members.")
 def zmscore(ctx: Context, argv: list[bytes]) -> Reply:
     """Null for each that is absent."""
-    value = _zset(ctx, argv[1])
+    value = zset_at(ctx, argv[1])
     return [None if value is None else value.scores.get(member) for member in argv[2:]]
 
 
 @ZSET.command("zcard", 2, "readonly fast", "1.2.0", "key", "Counts the members of a sorted set.")
 def zcard(ctx: Context, argv: list[bytes]) -> Reply:
     """0 if the key does not exist."""
-    value = _zset(ctx, argv[1])
+    value = zset_at(ctx, argv[1])
     return 0 if value is None else len(value)
 
 
@@ -178,7 +181,7 @@ def _rank(ctx: Context, argv: list[bytes], *, reverse: bool) -> Reply:
         raise CommandError(f"ERR wrong number of arguments for '{'zrevrank' if reverse else 'zrank'}' command")
     if len(argv) == 4 and keyword(argv[3]) != b"WITHSCORE":
         raise SYNTAX
-    value = _zset(ctx, argv[1])
+    value = zset_at(ctx, argv[1])
     if value is None or argv[2] not in value.scores:
         return NIL_ARRAY if len(argv) == 4 else None
     rank = value.rank(argv[2])
@@ -203,198 +206,49 @@ def zrevrank(ctx: Context, argv: list[bytes]) -> Reply:
     return _rank(ctx, argv, reverse=True)
 
 
-# ---------------------------------------------------------------------- ranges
-
-
-def _bound(word: bytes) -> tuple[float, bool]:
-    """A bound of scores, and whether it stands outside the range.
-
-    An empty word, also behind the parenthesis, is 0: Redis reads these by ``strtod``, which finds nothing and says 0.
-    """
-    exclusive = word[:1] == b"("
-    digits = word.partition(b"\0")[0][exclusive:]
-    value = read_double(digits) if digits else 0.0
-    if value is None:
-        raise CommandError("ERR min or max is not a float")
-    return value, exclusive
-
-
-@dataclass(frozen=True, slots=True)
-class _Scores:
-    """A range of scores."""
-
-    low: float
-    above_low: bool
-    high: float
-    below_high: bool
-
-    @classmethod
-    def read(cls, low: bytes, high: bytes) -> "_Scores":
-        """From two bounds, the lower first."""
-        return cls(*_bound(low), *_bound(high))
-
-    def ranks(self, value: ZSetValue) -> tuple[int, int]:
-        """The ranks in it: first, and the one behind the last."""
-        first = value.first_at(self.low, exclusive=self.above_low)
-        return first, max(value.first_at(self.high, exclusive=not self.below_high), first)
-
-
-@ZSET.command(
-    "zcount", 4, "readonly fast", "2.0.0", "key min:double max:double", "Counts the members in a range of scores."
-)
-def zcount(ctx: Context, argv: list[bytes]) -> Reply:
-    """Bounds are as in ZRANGEBYSCORE."""
-    scores = _Scores.read(argv[2], argv[3])
-    value = _zset(ctx, argv[1])
-    if value is None:
-        return 0
-    first, behind = scores.ranks(value)
-    return behind - first
-
-
-@dataclass(slots=True)
-class _RangeOptions:
-    """What a range command was asked.
-
-    Attributes:
-        by_score: bounds are scores, not ranks.
-        reverse: highest first; bounds of scores then stand the other way round.
-        with_scores: WITHSCORES.
-        limit: offset and count; None for all.
-    """
-
-    by_score: bool = False
-    reverse: bool = False
-    with_scores: bool = False
-    limit: tuple[int, int] | None = None
-
-
-def _range_options(
-    argv: list[bytes], *, by_score: bool = False, reverse: bool = False, free: bool = False
-) -> _RangeOptions:
-    """The words after the bounds; only ZRANGE (``free``) chooses its order and measure there."""
-    options = _RangeOptions(by_score, reverse)
-    at = 4
-    while at < len(argv):
-        word = keyword(argv[at])
-        if word == b"WITHSCORES":
-            options.with_scores = True
-        elif word == b"LIMIT" and at + 2 < len(argv):
-            options.limit = integer(argv[at + 1]), integer(argv[at + 2])
-            at += 2
-        elif free and word == b"BYSCORE":
-            options.by_score = True
-        elif free and word == b"REV":
-            options.reverse = True
-        else:
-            raise SYNTAX
-        at += 1
-    if not options.by_score and options.limit is not None and options.limit[1] != -1:
-        raise CommandError("ERR syntax error, LIMIT is only supported in combination with either BYSCORE or BYLEX")
-    return options
-
-
-def _limited(rows: list[Row], limit: tuple[int, int] | None) -> list[Row]:
-    """What LIMIT leaves; a negative count is no limit, a negative offset leaves nothing.
-
-    Redis walks to the offset; here it is a slice, so a large offset costs nothing but the rows before it.
-    """
-    if limit is None:
-        return rows
-    offset, count = limit
-    if offset < 0:
-        return []
-    return rows[offset:] if count < 0 else rows[offset : offset + count]
-
-
-def _rows(ctx: Context, rows: list[Row]) -> Reply:
+def shown_rows(ctx: Context, rows: list[Row]) -> Reply:
     """Members with scores: pairs in RESP3, one flat array in RESP2."""
     if ctx.session.resp == 3:
         return [[member, score] for score, member in rows]
     return [word for score, member in rows for word in (member, score)]
 
 
-def _range(ctx: Context, argv: list[bytes], options: _RangeOptions) -> Reply:
-    """A range by rank or score, as all five commands answer it.
+def store_rows(ctx: Context, key: bytes, rows: list[Row], event: str) -> int:
+    """Put a sorted set in place of whatever is at a key, or delete that if there is nothing to put.
 
-    Bounds are read before the key is looked at, so a bad bound is an error for a missing key too.
+    Args:
+        ctx: the command's.
+        key: where to.
+        rows: scores and members.
+        event: its keyspace event.
+
+    Returns:
+        How many members there are.
     """
-    scores = None
-    if options.by_score:
-        scores = _Scores.read(argv[3], argv[2]) if options.reverse else _Scores.read(argv[2], argv[3])
-    else:
-        rank_range(argv[2], argv[3], 0)  # the words are looked at before the key
-    value = _zset(ctx, argv[1])
-    if value is None:
-        return []
-    if scores is not None:
-        rows = value.between(*scores.ranks(value))
-    else:
-        first, behind = rank_range(argv[2], argv[3], len(value))
-        if options.reverse:
-            first, behind = len(value) - behind, len(value) - first
-        rows = value.between(max(first, 0), max(behind, 0))
-    if options.reverse:
-        rows.reverse()
-    if options.by_score:
-        rows = _limited(rows, options.limit)
-    return _rows(ctx, rows) if options.with_scores else [member for _, member in rows]
-
-
-@ZSET.command(
-    "zrange",
-    -4,
-    "readonly",
-    "1.2.0",
-    "key start stop [BYSCORE]@6.2.0 [REV]@6.2.0 [LIMIT limit=(offset:integer count:integer)]@6.2.0 [WITHSCORES]",
-    "Answers the members in a range of ranks or scores.",
-    limited="BYLEX is not there",
-)
-def zrange(ctx: Context, argv: list[bytes]) -> Reply:
-    """Lowest first, unless REV."""
-    return _range(ctx, argv, _range_options(argv, free=True))
-
-
-@ZSET.command("zrevrange", -4, "readonly", "1.2.0", "key start:integer stop:integer [WITHSCORES]", "ZRANGE with REV.")
-def zrevrange(ctx: Context, argv: list[bytes]) -> Reply:
-    """Ranks count from the highest score."""
-    return _range(ctx, argv, _range_options(argv, reverse=True))
-
-
-@ZSET.command(
-    "zrangebyscore",
-    -4,
-    "readonly",
-    "1.0.5",
-    "key min:double max:double [WITHSCORES]@2.0.0 [LIMIT limit=(offset:integer count:integer)]",
-    "Answers the members in a range of scores.",
-)
-def zrangebyscore(ctx: Context, argv: list[bytes]) -> Reply:
-    """``(`` before a bound leaves it out; ``-inf`` and ``+inf`` are bounds too."""
-    return _range(ctx, argv, _range_options(argv, by_score=True))
-
-
-@ZSET.command(
-    "zrevrangebyscore",
-    -4,
-    "readonly",
-    "2.2.0",
-    "key max:double min:double [WITHSCORES] [LIMIT limit=(offset:integer count:integer)]",
-    "Answers the members in a range of scores, highest first.",
-)
-def zrevrangebyscore(ctx: Context, argv: list[bytes]) -> Reply:
-    """As ZRANGEBYSCORE, the upper bound first."""
-    return _range(ctx, argv, _range_options(argv, by_score=True, reverse=True))
+    members = [member for _, member in rows]
+    ctx.host.weigh(sum(map(len, members)) + 8 * len(members))
+    scores = pack_scores([score for score, _ in rows])
+    ZSET.stored(ctx, key, ("zadd", ctx.db.index, key, members, scores, True) if rows else None, event)
+    return len(rows)
 
 
 # ---------------------------------------------------------------------- removing
 
 
-def _remove(ctx: Context, key: bytes, members: list[bytes], event: str) -> int:
+def remove_members(ctx: Context, key: bytes, members: list[bytes], event: str) -> int:
     """Remove members that exist, if any; the key goes with the last.
 
     They go into the log by name, however they were chosen. That may be much for few words on the line, so the log is
     asked whether it takes so many bytes in one record, before anything is removed.
+
+    Args:
+        ctx: the command's.
+        key: the key.
+        members: they.
+        event: the keyspace event.
+
+    Returns:
+        How many they are.
     """
     if members:
         ctx.host.weigh(sum(map(len, members)))
@@ -405,50 +259,33 @@ def _remove(ctx: Context, key: bytes, members: list[bytes], event: str) -> int:
 @ZSET.command("zrem", -3, "write fast", "1.2.0", "key member [member ...]", "Deletes members of a sorted set.")
 def zrem(ctx: Context, argv: list[bytes]) -> Reply:
     """How many there were."""
-    value = _zset(ctx, argv[1])
+    value = zset_at(ctx, argv[1])
     going = [] if value is None else [member for member in dict.fromkeys(argv[2:]) if member in value.scores]
-    return _remove(ctx, argv[1], going, "zrem")
+    return remove_members(ctx, argv[1], going, "zrem")
 
 
-@ZSET.command(
-    "zremrangebyscore", 4, "write", "1.2.0", "key min:double max:double", "Deletes the members in a range of scores."
-)
-def zremrangebyscore(ctx: Context, argv: list[bytes]) -> Reply:
-    """How many there were."""
-    scores = _Scores.read(argv[2], argv[3])
-    value = _zset(ctx, argv[1])
-    rows = [] if value is None else value.between(*scores.ranks(value))
-    return _remove(ctx, argv[1], [member for _, member in rows], "zremrangebyscore")
-
-
-@ZSET.command(
-    "zremrangebyrank", 4, "write", "2.0.0", "key start:integer stop:integer", "Deletes the members in a range of ranks."
-)
-def zremrangebyrank(ctx: Context, argv: list[bytes]) -> Reply:
-    """How many there were; ranks count from the lowest score, negative ones from the highest."""
-    rank_range(argv[2], argv[3], 0)
-    value = _zset(ctx, argv[1])
-    rows = [] if value is None else value.between(*rank_range(argv[2], argv[3], len(value)))
-    return _remove(ctx, argv[1], [member for _, member in rows], "zremrangebyrank")
-
-
-def _pop(ctx: Context, argv: list[bytes], *, highest: bool) -> Reply:
-    """ZPOPMIN and ZPOPMAX; without a count a flat pair even in RESP3, with one an array of pairs there."""
-    name = "zpopmax" if highest else "zpopmin"
-    if len(argv) > 3:
-        raise SYNTAX
-    count = positive(argv[2]) if len(argv) == 3 else 1
-    value = _zset(ctx, argv[1])
-    if value is None or not count:
-        return []
+def _take(ctx: Context, key: bytes, value: ZSetValue, count: int, *, highest: bool) -> list[Row]:
+    """Take the members with the lowest or highest scores, no more than there are."""
     count = min(count, len(value))
     rows = value.between(len(value) - count, len(value)) if highest else value.between(0, count)
     if highest:
         rows.reverse()
-    _remove(ctx, argv[1], [member for _, member in rows], name)
+    remove_members(ctx, key, [member for _, member in rows], "zpopmax" if highest else "zpopmin")
+    return rows
+
+
+def _pop(ctx: Context, argv: list[bytes], *, highest: bool) -> Reply:
+    """ZPOPMIN and ZPOPMAX; without a count a flat pair even in RESP3, with one an array of pairs there."""
+    if len(argv) > 3:
+        raise SYNTAX
+    count = positive(argv[2]) if len(argv) == 3 else 1
+    value = zset_at(ctx, argv[1])
+    if value is None or not count:
+        return []
+    rows = _take(ctx, argv[1], value, count, highest=highest)
     if len(argv) == 2:
         return [rows[0][1], rows[0][0]]
-    return _rows(ctx, rows)
+    return shown_rows(ctx, rows)
 
 
 @ZSET.command("zpopmin", -2, "write fast", "5.0.0", "key [count:integer]", "Takes the members with the lowest scores.")
@@ -461,3 +298,287 @@ def zpopmin(ctx: Context, argv: list[bytes]) -> Reply:
 def zpopmax(ctx: Context, argv: list[bytes]) -> Reply:
     """Members and scores, highest first."""
     return _pop(ctx, argv, highest=True)
+
+
+def _first_of(ctx: Context, keys: list[bytes], count: int, *, highest: bool) -> tuple[bytes, list[Row]] | None:
+    """Members taken from the first key that has a sorted set, and the key; None if none has."""
+    for key in keys:
+        value = zset_at(ctx, key)
+        if value is not None:
+            return key, _take(ctx, key, value, count, highest=highest)
+    return None
+
+
+def _blocking_pop(ctx: Context, argv: list[bytes], *, highest: bool) -> Reply:
+    """BZPOPMIN and BZPOPMAX: take one member of the first set that there is, or wait."""
+    wait = timeout(argv[-1])
+    found = _first_of(ctx, argv[1:-1], 1, highest=highest)
+    if found is not None:
+        key, ((score, member),) = found
+        return [key, member, score]
+    if not ctx.may_block:
+        return NIL_ARRAY
+    raise Blocked(argv[1:-1], wait, argv, kind=ZSetValue)
+
+
+@ZSET.command(
+    "bzpopmin",
+    -3,
+    "write blocking fast",
+    "5.0.0",
+    "key [key ...] timeout:double",
+    "Takes the member with the lowest score of the first sorted set that there is, waiting for one.",
+    keys=(1, -2, 1),
+    history=DOUBLE,
+)
+def bzpopmin(ctx: Context, argv: list[bytes]) -> Reply:
+    """Key, member and score; a null array when the time is up."""
+    return _blocking_pop(ctx, argv, highest=False)
+
+
+@ZSET.command(
+    "bzpopmax",
+    -3,
+    "write blocking fast",
+    "5.0.0",
+    "key [key ...] timeout:double",
+    "Takes the member with the highest score of the first sorted set that there is, waiting for one.",
+    keys=(1, -2, 1),
+    history=DOUBLE,
+)
+def bzpopmax(ctx: Context, argv: list[bytes]) -> Reply:
+    """As BZPOPMIN."""
+    return _blocking_pop(ctx, argv, highest=True)
+
+
+_OF_MANY = "numkeys:integer key [key ...] where=<MIN | MAX> [COUNT count:integer]"
+
+
+def _pop_of_many(ctx: Context, keys: list[bytes], *, highest: bool, count: int) -> Reply:
+    """The key with pairs of member and score, in both protocols; a null array for none."""
+    found = _first_of(ctx, keys, count, highest=highest)
+    return NIL_ARRAY if found is None else [found[0], [[member, score] for score, member in found[1]]]
+
+
+@ZSET.command(
+    "zmpop",
+    -4,
+    "write movablekeys",
+    "7.0.0",
+    _OF_MANY,
+    "Takes members of the first sorted set that there is.",
+    keys=(0, 0, 0),
+)
+def zmpop(ctx: Context, argv: list[bytes]) -> Reply:
+    """The key, and its members with scores."""
+    keys, lowest, count = counted_pop(argv, 1, (b"MIN", b"MAX"))
+    return _pop_of_many(ctx, keys, highest=not lowest, count=count)
+
+
+@ZSET.command(
+    "bzmpop",
+    -5,
+    "write blocking movablekeys",
+    "7.0.0",
+    f"timeout:double {_OF_MANY}",
+    "Takes members of the first sorted set that there is, waiting for one.",
+    keys=(0, 0, 0),
+)
+def bzmpop(ctx: Context, argv: list[bytes]) -> Reply:
+    """The key, and its members with scores; a null array when the time is up. The time is read last."""
+    keys, lowest, count = counted_pop(argv, 2, (b"MIN", b"MAX"))
+    wait = timeout(argv[1])
+    found = _pop_of_many(ctx, keys, highest=not lowest, count=count)
+    if found is not NIL_ARRAY or not ctx.may_block:
+        return found
+    raise Blocked(keys, wait, argv, kind=ZSetValue)
+
+
+# ---------------------------------------------------------------------- several sorted sets
+
+
+def _total(one: float, two: float) -> float:
+    """A sum; infinities of both signs make 0 here, as in Redis."""
+    total = one + two
+    return 0.0 if math.isnan(total) else total
+
+
+def _weighted(weight: float, score: float) -> float:
+    product = weight * score
+    return 0.0 if math.isnan(product) else product
+
+
+Scores = Mapping[bytes, float]
+_AGGREGATES: dict[bytes, Callable[[float, float], float]] = {b"SUM": _total, b"MIN": min, b"MAX": max}
+
+
+@dataclass(slots=True)
+class _Sources:
+    """What ZUNION and its kin were asked.
+
+    Attributes:
+        scores: of each key, by member; those of a set are 1.
+        weights: of each key.
+        aggregate: makes one score of two.
+        with_scores: WITHSCORES.
+        limit: of ZINTERCARD, 0 for none.
+    """
+
+    scores: list[Scores]
+    weights: list[float]
+    aggregate: Callable[[float, float], float] = _total
+    with_scores: bool = False
+    limit: int = 0
+
+    def by_size(self) -> list[tuple[float, Scores]]:
+        """Weights and scores, the smallest set first: the order decides how sums are rounded."""
+        return sorted(zip(self.weights, self.scores, strict=True), key=lambda source: len(source[1]))
+
+
+def _scores_at(ctx: Context, key: bytes) -> Scores:
+    value = ctx.lookup(key)
+    if isinstance(value, SetValue):
+        return dict.fromkeys(value, 1.0)
+    if value is not None and not isinstance(value, ZSetValue):
+        raise CommandError(WRONGTYPE)
+    return {} if value is None else value.scores
+
+
+def _read_sources(ctx: Context, argv: list[bytes], at: int, words: set[bytes]) -> _Sources:
+    """Read the number of keys and what follows it; types of keys are looked at before the options.
+
+    Args:
+        ctx: the command's.
+        argv: its words.
+        at: position of the number of keys.
+        words: the options that it takes.
+    """
+    count = integer(argv[at])
+    if count < 1:
+        raise CommandError(f"ERR at least 1 input key is needed for '{argv[0].decode().lower()}' command")
+    if count > len(argv) - at - 1:
+        raise SYNTAX
+    sources = _Sources([_scores_at(ctx, key) for key in argv[at + 1 : at + 1 + count]], [1.0] * count)
+    at += 1 + count
+    while at < len(argv):
+        word, left = keyword(argv[at]), len(argv) - at - 1
+        if word not in words:
+            raise SYNTAX
+        if word == b"WEIGHTS" and left >= count:
+            sources.weights = [
+                _score(each, "ERR weight value is not a float") for each in argv[at + 1 : at + 1 + count]
+            ]
+            at += count
+        elif word == b"AGGREGATE" and left and keyword(argv[at + 1]) in _AGGREGATES:
+            sources.aggregate = _AGGREGATES[keyword(argv[at + 1])]
+            at += 1
+        elif word == b"LIMIT" and left:
+            sources.limit = positive(argv[at + 1], "ERR LIMIT can't be negative")
+            at += 1
+        elif word == b"WITHSCORES":
+            sources.with_scores = True
+        else:
+            raise SYNTAX
+        at += 1
+    return sources
+
+
+def _union(sources: _Sources) -> list[Row]:
+    found: dict[bytes, float] = {}
+    for weight, scores in sources.by_size():
+        for member, score in scores.items():
+            one = _weighted(weight, score)
+            found[member] = sources.aggregate(found[member], one) if member in found else one
+    return sorted((score, member) for member, score in found.items())
+
+
+def _intersection(sources: _Sources) -> list[Row]:
+    (weight, smallest), *others = sources.by_size()
+    found: list[Row] = []
+    for member, score in smallest.items():
+        if all(member in scores for _, scores in others):
+            total = _weighted(weight, score)
+            for other, scores in others:
+                total = sources.aggregate(total, _weighted(other, scores[member]))
+            found.append((total, member))
+    return sorted(found)
+
+
+def _difference(sources: _Sources) -> list[Row]:
+    first, *others = sources.scores
+    return sorted((score, member) for member, score in first.items() if not any(member in each for each in others))
+
+
+_SCORING = {b"WEIGHTS", b"AGGREGATE"}
+_COMBINED = "numkeys:integer key [key ...]"
+_SCORED = f"{_COMBINED} [WEIGHTS weight:integer [weight ...]] [AGGREGATE aggregate=<SUM | MIN | MAX>]"
+
+
+def _shown(ctx: Context, argv: list[bytes], combine: Callable[[_Sources], list[Row]], words: set[bytes]) -> Reply:
+    """The members that several sets give together, by score."""
+    sources = _read_sources(ctx, argv, 1, words | {b"WITHSCORES"})
+    rows = combine(sources)
+    return shown_rows(ctx, rows) if sources.with_scores else [member for _, member in rows]
+
+
+def _stored(ctx: Context, argv: list[bytes], combine: Callable[[_Sources], list[Row]], words: set[bytes]) -> Reply:
+    """The number of members stored; a result without any deletes the key."""
+    return store_rows(ctx, argv[1], combine(_read_sources(ctx, argv, 2, words)), argv[0].decode().lower())
+
+
+_reading = partial(ZSET.command, arity=-3, flags="readonly movablekeys", since="6.2.0", keys=(0, 0, 0))
+_storing = partial(ZSET.command, arity=-4, flags="write denyoom movablekeys")
+
+
+@_reading("zunion", syntax=f"{_SCORED} [WITHSCORES]", summary="Answers what is in any of several sets.")
+def zunion(ctx: Context, argv: list[bytes]) -> Reply:
+    """Scores of a member that is in several are added up, unless AGGREGATE says otherwise."""
+    return _shown(ctx, argv, _union, _SCORING)
+
+
+@_reading("zinter", syntax=f"{_SCORED} [WITHSCORES]", summary="Answers what is in all of several sets.")
+def zinter(ctx: Context, argv: list[bytes]) -> Reply:
+    """As ZUNION."""
+    return _shown(ctx, argv, _intersection, _SCORING)
+
+
+@_reading("zdiff", syntax=f"{_COMBINED} [WITHSCORES]", summary="Answers what is in the first of several sets only.")
+def zdiff(ctx: Context, argv: list[bytes]) -> Reply:
+    """With the scores of the first."""
+    return _shown(ctx, argv, _difference, set())
+
+
+@_storing("zunionstore", since="2.0.0", syntax=f"destination:key {_SCORED}", summary="Stores what is in any set.")
+def zunionstore(ctx: Context, argv: list[bytes]) -> Reply:
+    """How many members there are."""
+    return _stored(ctx, argv, _union, _SCORING)
+
+
+@_storing("zinterstore", since="2.0.0", syntax=f"destination:key {_SCORED}", summary="Stores what is in all sets.")
+def zinterstore(ctx: Context, argv: list[bytes]) -> Reply:
+    """How many members there are."""
+    return _stored(ctx, argv, _intersection, _SCORING)
+
+
+@_storing(
+    "zdiffstore", since="6.2.0", syntax=f"destination:key {_COMBINED}", summary="Stores what is in the first set only."
+)
+def zdiffstore(ctx: Context, argv: list[bytes]) -> Reply:
+    """How many members there are."""
+    return _stored(ctx, argv, _difference, set())
+
+
+@ZSET.command(
+    "zintercard",
+    -3,
+    "readonly movablekeys",
+    "7.0.0",
+    f"{_COMBINED} [LIMIT limit:integer]",
+    "Counts what is in all of several sets.",
+    keys=(0, 0, 0),
+)
+def zintercard(ctx: Context, argv: list[bytes]) -> Reply:
+    """As many as the limit at most, 0 for no limit."""
+    sources = _read_sources(ctx, argv, 1, {b"LIMIT"})
+    found = len(_intersection(sources))
+    return min(found, sources.limit) if sources.limit else found

@@ -52,7 +52,12 @@ def _argument(argument: Argument, keys: "count[int]") -> Reply:
         pairs.append((b"token", argument.token.encode()))
     if argument.since and argument.tells_since:
         pairs.append((b"since", argument.since.encode()))
-    flags = [name for name, is_so in (("optional", argument.optional), ("multiple", argument.multiple)) if is_so]
+    marks = (
+        ("optional", argument.optional),
+        ("multiple", argument.multiple),
+        ("multiple_token", argument.repeats_token),
+    )
+    flags = [name for name, is_so in marks if is_so]
     if flags:
         pairs.append((b"flags", Set([Simple(flag.encode()) for flag in flags])))
     if argument.parts:

@@ -85,7 +85,10 @@ TIPS = _by_name(
         ("request_policy:all_shards response_policy:agg_min", "wait waitaof"),
         (
             "nondeterministic_output_order",
-            "hgetall hkeys hvals smembers function|list command command|info command|docs command|list",
+            (
+                "hgetall hkeys hvals smembers sinter sunion sdiff function|list command command|info command|docs "
+                "command|list"
+            ),
         ),
         ("request_policy:all_shards response_policy:agg_logical_and", "script|exists"),
         ("request_policy:all_shards response_policy:one_succeeded", "script|kill"),
@@ -109,47 +112,73 @@ _ONE_USE = _by_name(
                 "xrange xrevrange xread xreadgroup xpending xinfo|stream xinfo|groups xinfo|consumers get "
                 "mget getrange substr dump ttl pttl expiretime pexpiretime hget hmget hgetall hkeys hvals "
                 "hscan lrange smembers zscore zmscore zrank zrevrank zcount zlexcount zrange zrevrange "
-                "zrangebyscore zrevrangebyscore zrangebylex zrevrangebylex eval_ro evalsha_ro"
+                "zrangebyscore zrevrangebyscore zrangebylex zrevrangebylex eval_ro evalsha_ro lindex lpos smismember "
+                "sinter sunion sdiff sintercard zunion zinter zdiff zintercard getbit bitcount bitpos bitfield_ro "
+                "geopos geodist geohash sort sort_ro"
             ),
         ),
         (
             "RW update",
             (
                 "xadd xsetid xcfgset xidmprecord xack xnack xclaim xgroup|setid expire pexpire expireat "
-                "pexpireat persist setrange hset hmset zadd"
+                "pexpireat persist setrange hset hmset zadd lset hsetex geoadd"
             ),
         ),
-        ("RW insert", "xgroup|create xgroup|createconsumer append hsetnx lpush rpush sadd"),
+        ("RW insert", "xgroup|create xgroup|createconsumer append hsetnx lpush rpush sadd linsert lpushx rpushx"),
         (
             "RW delete",
             (
                 "xtrim xdel xdelex xautoclaim xgroup|destroy xgroup|delconsumer hdel zrem "
-                "zremrangebyscore zremrangebyrank zremrangebylex srem"
+                "zremrangebyscore zremrangebyrank zremrangebylex srem lrem ltrim"
             ),
         ),
         ("RW update delete", "xackdel"),
-        ("RW access update", "move getset getex incr decr incrby decrby incrbyfloat hincrby zincrby eval evalsha"),
-        ("RW access delete", "getdel lpop rpop blpop brpop zpopmin zpopmax"),
-        ("RW access update variable_flags", "set"),
+        (
+            "RW access update",
+            (
+                "move getset getex incr decr incrby decrby incrbyfloat hincrby hincrbyfloat zincrby eval evalsha "
+                "setbit increx"
+            ),
+        ),
+        (
+            "RW access delete",
+            "getdel lpop rpop blpop brpop zpopmin zpopmax lmpop blmpop bzpopmin bzpopmax zmpop bzmpop hgetdel",
+        ),
+        ("RW access update variable_flags", "set bitfield"),
+        ("RW delete variable_flags", "delex"),
         ("OW insert", "setnx msetnx"),
-        ("OW update", "restore setex psetex mset"),
+        ("OW update", "restore setex psetex mset msetex"),
         ("RM delete", "del unlink"),
     )
 )
 
+_MOVED = (("RW", "access", "delete"), ("RW", "insert"))
+_STORED = (("OW", "update"), ("RO", "access"))
+
 KEY_USES: dict[str, tuple[tuple[str, ...], ...]] = {
     **{name: (words,) for name, words in _ONE_USE.items()},
+    **dict.fromkeys(("lmove", "blmove", "rpoplpush", "brpoplpush", "smove"), _MOVED),
+    **dict.fromkeys(("sinterstore", "sunionstore", "sdiffstore", "zunionstore", "zinterstore", "zdiffstore"), _STORED),
+    **dict.fromkeys(("zrangestore", "bitop"), _STORED),
     "rename": (("RW", "access", "delete"), ("OW", "update")),
     "renamenx": (("RW", "access", "delete"), ("OW", "insert")),
     "copy": (("RO", "access"), ("OW", "update")),
 }
-"""What a command does with its keys; more than one entry: with each key in turn."""
+"""What a command does with its keys; more than one entry: with each key in turn, the last with all that follow."""
+
+_BY_GET = (b"Keys made by the patterns of BY and GET from what is sorted.", ("RO", "access"))
+UNPLACED: dict[str, tuple[tuple[bytes, tuple[str, ...]], ...]] = {
+    "sort": (_BY_GET, (b"The key of STORE, which may stand anywhere.", ("OW", "update"))),
+    "sort_ro": (_BY_GET,),
+}
+"""Keys of a command that no rule finds in its line, with what is done with them; the notes are ours."""
 
 _SCRIPT = b"A script may do anything its user may."
 KEY_NOTES = {
     "xadd": b"It may trim, so it updates.",
     "set": b"With GET it reads too.",
     "getex": b"It changes when the key dies.",
+    "bitfield": b"It may read and write.",
     "eval": _SCRIPT,
     "eval_ro": b"A script may read anything its user may.",
 }

@@ -6,8 +6,9 @@ handlers parse them: ``XREADGROUP GROUP streams c STREAMS key >`` has one key.
 Source: https://redis.io/docs/latest/develop/reference/key-specs/
 """
 
-from collections.abc import Callable
-from itertools import cycle
+from collections.abc import Callable, Sequence
+from functools import partial
+from itertools import chain, repeat
 from typing import NamedTuple
 
 from millstream.commands.table.args import keyword, read_integer
@@ -50,21 +51,55 @@ def _after_streams(argv: list[bytes]) -> range:
     return range(at + 1, at + 1 + half)
 
 
-def _counted(argv: list[bytes]) -> range:
-    """EVAL and its like: as many as the word behind the script says."""
-    count = read_integer(argv[2])
-    if count is None or not 0 <= count <= len(argv) - 3:
+def _counted(argv: list[bytes], at: int, step: int, least: int, first: int) -> list[int]:
+    """As many keys as a word says, behind it.
+
+    Args:
+        argv: the command line.
+        at: where the number stands.
+        step: words from key to key.
+        least: how many keys there must be.
+        first: position of a key before the number, 0 for none.
+    """
+    count = read_integer(argv[at])
+    if count is None or not least <= count <= (len(argv) - at - 1) // step:
         raise CommandError(INVALID)
-    return range(3, 3 + count)
+    return [*([first] if first else []), *range(at + 1, at + 1 + count * step, step)]
 
 
-MOVABLE: dict[str, Callable[[list[bytes]], range]] = {
+def _of_sort(argv: list[bytes]) -> list[int]:
+    """SORT: its key, and that of the last STORE."""
+    at, target = 2, 0
+    while at < len(argv):
+        word = keyword(argv[at])
+        if word == b"STORE" and at + 1 < len(argv):
+            target = at + 1
+        at += {b"LIMIT": 3, b"GET": 2, b"BY": 2, b"STORE": 2}.get(word, 1)
+    return [1, target] if target else [1]
+
+
+NUMBERED: dict[str, tuple[int, int]] = {
+    name: (at, step)
+    for at, step, names in (
+        (1, 1, "lmpop zmpop sintercard zintercard zunion zinter zdiff"),
+        (1, 2, "msetex"),
+        (2, 1, "eval evalsha eval_ro evalsha_ro blmpop bzmpop zunionstore zinterstore zdiffstore"),
+    )
+    for name in names.split()
+}
+"""Commands of which a word says how many keys follow it: where it stands, and the words from key to key."""
+
+
+def _finder(name: str, at: int, step: int) -> Callable[[list[bytes]], Sequence[int]]:
+    least, first = int(not name.startswith("eval")), int(name.endswith("store"))
+    return partial(_counted, at=at, step=step, least=least, first=first)
+
+
+MOVABLE: dict[str, Callable[[list[bytes]], Sequence[int]]] = {
     "xread": _after_streams,
     "xreadgroup": _after_streams,
-    "eval": _counted,
-    "evalsha": _counted,
-    "eval_ro": _counted,
-    "evalsha_ro": _counted,
+    "sort": _of_sort,
+    **{name: _finder(name, at, step) for name, (at, step) in NUMBERED.items()},
 }
 """Commands whose keys stand where a word says, not at a fixed place."""
 
@@ -74,7 +109,7 @@ def has_keys(row: Command) -> bool:
     return bool(row.keys[0]) or row.name in MOVABLE
 
 
-def places_of(row: Command, argv: list[bytes]) -> range:
+def places_of(row: Command, argv: list[bytes]) -> Sequence[int]:
     """The positions of a command line's keys.
 
     Raises:
@@ -119,11 +154,18 @@ def flags_of_keys(row: Command, argv: list[bytes]) -> list[tuple[bytes, tuple[st
     return [(argv[at], words) for at, words in _words_of(row, argv, places_of(row, argv))]
 
 
-def _words_of(row: Command, argv: list[bytes], places: range) -> list[tuple[int, tuple[str, ...]]]:
-    """The words for what is done with each key; SET's depend on whether GET is among its own."""
+def _words_of(row: Command, argv: list[bytes], places: Sequence[int]) -> list[tuple[int, tuple[str, ...]]]:
+    """The words for what is done with each key; those of a few depend on the line's other words."""
     # A command forgotten in the table needs both permissions: it is refused too often, never too seldom
     uses = KEY_USES.get(row.name, (("RW", "access", "update"),))
     if row.name == "set":
         reads = any(keyword(word) == b"GET" for word in argv[3:])
         uses = (("RW", "access", "update") if reads else ("OW", "update"),)
-    return list(zip(places, uses if len(uses) > 1 else cycle(uses), strict=False))
+    elif row.name == "bitfield":
+        writes = any(keyword(word) in {b"SET", b"INCRBY"} for word in argv[2:])
+        uses = (("RW", "access", "update") if writes else ("RO", "access"),)
+    elif row.name == "sort":
+        uses = (*uses, ("OW", "update"))  # of STORE
+    elif row.name == "delex" and len(argv) > 2:
+        uses = (("RW", "access", "delete"),)
+    return list(zip(places, chain(uses, repeat(uses[-1])), strict=False))

@@ -16,7 +16,12 @@ Handler = Callable[[Any, list[bytes]], Reply]
 """Called with the context and the whole argument list, the command's name first; its return value is the reply."""
 
 # Commands that write, and look keys up as those do that read, in Redis's source
-_READERS = frozenset({"getex", "getdel", "getset", "xreadgroup", "xack", "xackdel", "xclaim", "xautoclaim"})
+_READERS = frozenset(
+    {
+        *("getex", "getdel", "getset", "xreadgroup", "xack", "xackdel", "xclaim", "xautoclaim", "sort", "bitop"),
+        *("sinterstore", "sunionstore", "sdiffstore", "zunionstore", "zinterstore", "zdiffstore", "zrangestore"),
+    }
+)
 # Those that read, and come by their keys in another way
 _LOOKING_ELSEWHERE = frozenset({"keys", "scan", "randomkey", "memory|usage"})
 

@@ -1,13 +1,14 @@
 """The notation in which a row of the command table writes its arguments, and what is read out of it.
 
 It is what documentation shows (``key [NOMKSTREAM] <* | id> field value [field value ...]``) with what COMMAND DOCS
-tells beside it, in four marks that :func:`shown` takes out again:
+tells beside it, in marks that :func:`shown` takes out again, but for the last:
 
 * ``count:integer``: the type, where it is not ``string`` (a ``key`` is a key and a ``pattern`` a pattern anyway);
 * ``[LIMIT count]@6.2.0``: the version that brought it, where it is not that of the command, or of what it stands in;
   ``@!6.2.0`` where Redis tells clients of it in the command's history only, not beside the argument;
 * ``trim=[...]``, ``change=CH``: the name clients see, where it is not the word itself;
-* ``(group consumer)``: words that are one argument together, as behind ``GROUP``.
+* ``(group consumer)``: words that are one argument together, as behind ``GROUP``;
+* ``[GET pattern]...``: it may be given again, its token with it.
 
 A word without a lower-case letter is a token; what follows it in the same place, if not itself optional, is its value.
 Source: https://redis.io/docs/latest/commands/command-docs/
@@ -37,6 +38,7 @@ class Argument:
         tells_since: whether COMMAND DOCS has that version beside the argument too.
         optional: whether it may be left out.
         multiple: whether it may be repeated.
+        repeats_token: its token is repeated with it.
         parts: the alternatives of a ``oneof``, the members of a ``block``.
     """
 
@@ -49,6 +51,7 @@ class Argument:
     multiple: bool = False
     parts: tuple["Argument", ...] = field(default=())
     tells_since: bool = True
+    repeats_token: bool = False
 
 
 def shown(syntax: str) -> str:
@@ -117,6 +120,8 @@ class _Reader:
                 items[-1] = replace(items[-1], since=since.lstrip("@!"), tells_since="!" not in since)
             elif named:
                 name = named[:-1]
+            elif word == "...":
+                items[-1] = replace(items[-1], multiple=True, repeats_token=bool(items[-1].token))
             elif bracket == "[" and (again := self._repeats()):
                 items[-again:] = [_repeated(items[-again:])]
             else:

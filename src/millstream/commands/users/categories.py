@@ -38,6 +38,8 @@ _OF_GROUP = {
     "sorted-set": "sortedset",
     "list": "list",
     "set": "set",
+    "bitmap": "bitmap",
+    "geo": "geo",
     "scripting": "scripting",
     "generic": "keyspace",
     "connection": "connection",
@@ -55,7 +57,8 @@ def categories(row: Command) -> list[str]:
         found.add("write")
     if "readonly" in flags and row.group != "scripting":
         found.add("read")
-    if row.group in _OF_GROUP and not ("connection" in found and row.group == "generic"):  # WAIT looks at no key
+    # WAIT looks at no key, and SORT is of the types that it takes
+    if row.group in _OF_GROUP and not (row.group == "generic" and found & {"connection", "list"}):
         found.add(_OF_GROUP[row.group])
     if "admin" in flags:
         found |= {"admin", "dangerous"}

@@ -273,6 +273,11 @@ class Selector:
         """Whether there is nothing to check."""
         return self.all_commands and self.all_keys and self.all_channels
 
+    def reads_every_key(self, row: Command, argv: Sequence[bytes]) -> bool:
+        """Whether the command may run, and read any key there is."""
+        every = self.all_keys or any(pattern.reads and pattern.pattern == b"*" for pattern in self.keys)
+        return every and self._allows_command(row, argv)
+
     def refusal(self, row: Command, argv: Sequence[bytes], uses: Sequence[tuple[int, Use]]) -> Denial | None:
         """Why a command may not run, or None.
 
@@ -441,6 +446,10 @@ class User:
                 return None
             worst = max(worst, denial)
         return worst
+
+    def reads_every_key(self, row: Command, argv: Sequence[bytes]) -> bool:
+        """Whether one of the selectors lets a command read any key there is."""
+        return any(each.reads_every_key(row, argv) for each in (self.root, *self.selectors))
 
     def allows_channel(self, channel: bytes, *, by_pattern: bool) -> bool:
         """Whether one of the selectors allows a channel."""

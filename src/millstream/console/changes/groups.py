@@ -87,7 +87,7 @@ def readers(seen: GroupSeen, workers: WorkersSeen) -> GroupReaders:
         workers: everybody who works.
     """
     where = (seen.group.stream, seen.group.name)
-    names = [one.name for one in seen.consumers if one.name and one.idle_ms < READING_MS]
+    names = [one.name for one in seen.consumers if one.reads and one.idle_ms < READING_MS]
     ours = [name for name in names if workers.holder(*where, name) is not None]
     paused = workers.pause_of(*where) is not None
     return GroupReaders(() if paused else tuple(ours), tuple(name for name in names if name not in ours))
@@ -158,14 +158,13 @@ def rewind(
     steps = () if here.id == there.id and group.entries_read == read else (
         Step((_set(stream.key, name, there.id, read),), (check,)),
     )  # fmt: skip
-    notes = [] if here.id == there.id else [f"{between.text()} {'is' if _is_one(between) else 'are'} {moves}."]
+    notes = [f"{between.text()} {'is' if _is_one(between) else 'are'} {moves}."]
+    if here.id == there.id:
+        notes = [_COUNTED] if steps else []
     notes += _notes(stream, there, between, back=back, read=read)
-    notes += [_MOVES_ON[back]] if even_if_moved else _is_read(stream.key, name, read_by)
-    undo = Undo(
-        ("millstream", "group", "rewind", stream.key, name, "--to", here.id, *flag),
-        (_set(stream.key, name, here.id, group.entries_read),),
-        note="What is delivered meanwhile stays delivered." if back else "",
-    )
+    if steps:
+        notes += [_MOVES_ON[back]] if even_if_moved else _is_read(stream.key, name, read_by)
+    undo = _rewound_back(stream.key, group, here, there, flag)
     facts = {
         "again": between.entries if back else 0,
         "skipped": 0 if back else between.entries,
@@ -178,6 +177,26 @@ def rewind(
     helps = f"Pause the group's workers first ({_hold(stream.key, name)}), stop other programs that read it, or say "
     return replace(plan, if_moved=f"{helps}--even-if-moved.")
 
+
+def _rewound_back(stream: str, group: GroupStatus, here: Ahead, there: Ahead, flag: tuple[str, ...]) -> Undo:
+    """How a group is set back to where it stood.
+
+    Args:
+        stream: key of the stream.
+        group: as it is.
+        here: where it stands.
+        there: where it is to stand.
+        flag: the options that go with the line.
+    """
+    commands = (_set(stream, group.name, here.id, group.entries_read),)
+    if here.id == there.id:  # the same line again would count again, and take nothing back
+        return Undo(commands=commands, note="The group's place is as it was: nothing is to be undone.")
+    back = order(there.id) < order(here.id)
+    words = ("millstream", "group", "rewind", stream, group.name, "--to", here.id, *flag)
+    return Undo(words, commands, note="What is delivered meanwhile stays delivered." if back else "")
+
+
+_COUNTED = "The group stays where it is: only its entries read are set, by which the server knows the lag."
 
 _MOVES_ON = {
     True: "Where the group is read on until then, what it was delivered meanwhile is delivered again as well.",

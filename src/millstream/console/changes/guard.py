@@ -76,6 +76,11 @@ class ChangeOutcome:
     unguarded: bool = False
     stopped: bool = False
 
+    @property
+    def written(self) -> str:
+        """The name by which the audit stream has it, and an undo may find it; empty where it has nothing of it."""
+        return self.change if self.audit else ""
+
     def of(self, *became: Became) -> list[StepResult]:
         """The steps that ended so."""
         return [result for result in self.results if result.became in became]

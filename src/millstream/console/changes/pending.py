@@ -176,14 +176,14 @@ def previewed(first: ChangePlan, words: tuple[str, ...], tally: Tally, notes: tu
     verb, where = _VERBS[first.action], f" to {now!r}" if now else ""
     question = f"{verb} {counted(tally.entries)} pending in {first.group!r} of {first.stream!r}{where}?"
     rows = [
-        BeforeAfter(f"held by {name or 'nobody'}", count, tally.entries if name == now else 0)
+        BeforeAfter(f"of these held by {name or 'nobody'}", count, tally.entries if name == now else 0)
         for name, count in tally.held.most_common(_NAMED)
     ]
     if now is not None and not any(name == now for name, _ in tally.held.most_common(_NAMED)):
-        rows.append(BeforeAfter(f"held by {now or 'nobody'}", tally.held[now], tally.entries))
+        rows.append(BeforeAfter(f"of these held by {now or 'nobody'}", tally.held[now], tally.entries))
     if (rest := len(tally.held) - _NAMED) > 0:
         more = tally.entries - sum(count for _, count in tally.held.most_common(_NAMED))
-        rows.append(BeforeAfter(f"held by {rest} more", more, 0))
+        rows.append(BeforeAfter(f"of these held by {rest} more", more, 0))
     if first.action == "pending ack":
         rows.append(BeforeAfter("acknowledged", 0, tally.entries))
     if tally.entries > len(first.steps):

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 
 from millstream.client.capabilities import Capabilities, find
 from millstream.client.line import Command, Line
+from millstream.client.recorded.report import ONLY_READ
 from millstream.console.changes.actions import ACTIONS, Action
 from millstream.console.model.names import text_of
 
@@ -61,6 +62,8 @@ class Rights:
         """Why a command is not open to this user; None where it is, as far as is known."""
         if command not in self.refused:
             return None
+        if ONLY_READ in self.refused[command]:  # no user of a server, and nobody's rights
+            return f"{ONLY_READ}: name the server itself by --url to change something"
         name = f" {self.user!r}" if self.user else ""
         return f"the server does not let the user{name} run {command} here: {self.refused[command]}"
 

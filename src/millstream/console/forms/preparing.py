@@ -87,7 +87,7 @@ async def settled(line: Line, words: FormWords, who: str) -> dict[str, str]:
 async def _place_now(line: Line, words: FormWords) -> str:
     """The id that a place of a rewind stands for now: of a group that moves on, ``-100`` would be another one later."""
     plan = (await prepare(line, words)).plan
-    return plan.words[plan.words.index("--to") + 1]
+    return plan.words[plan.words.index("--to", 5) + 1]  # behind the names, which may be "--to" too
 
 
 async def _behind_newest(line: Line, key: str) -> int:

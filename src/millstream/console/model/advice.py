@@ -129,9 +129,10 @@ def _unknown_lag(case: Case) -> Iterable[Advice]:
     evidence |= {"max_deleted_id": case.seen.stream.max_deleted_id}
     evidence |= {"note": lag.repair_note} if lag.repair_note else {}
     says = f"the server does not know the lag: {lag.why}"
-    remedy = ("group", "show", group.stream, group.name, "--count", "1000000")
-    raw = () if lag.repair is None else (lag.repair,)
-    yield case.about("lag-unknown", "hint", says, evidence=evidence, remedy=None if raw else remedy, raw=raw)
+    where, raw = (group.stream, group.name), () if lag.repair is None else (lag.repair,)
+    # the same as the raw command, but for the preview, and that it is not made where the group has moved
+    remedy = ("group", "rewind", *where, "--to", "+0") if raw else ("group", "show", *where, "--count", "1000000")
+    yield case.about("lag-unknown", "hint", says, evidence=evidence, remedy=remedy, raw=raw)
 
 
 def _lost(case: Case) -> Iterable[Advice]:
@@ -177,16 +178,24 @@ def _nobody_reads(case: Case) -> Iterable[Advice]:
 def _who_reads(case: Case) -> tuple[str, ...]:
     """The command line that shows who reads a group: workers, where one of them says that it does."""
     where = (case.seen.group.stream, case.seen.group.name)
+    return ("worker", "ls") if _worker_reads(case) else ("consumer", "ls", *where)
+
+
+def _worker_reads(case: Case) -> bool:
+    """Whether a worker that is alive says that it reads the group."""
+    where = (case.seen.group.stream, case.seen.group.name)
     workers = () if case.workers is None else case.workers.workers
-    known = any((one.stream, one.group) == where for worker in workers for one in worker.subscribers)
-    return ("worker", "ls") if known else ("consumer", "ls", *where)
+    return any((one.stream, one.group) == where for worker in workers for one in worker.subscribers)
 
 
 def _stuck(case: Case) -> Iterable[Advice]:
     group = case.seen.group
-    lively = [one.name for one in case.seen.consumers if one.name and one.idle_ms < case.at.away_ms]
+    lively = [one.name for one in case.seen.consumers if one.reads and one.idle_ms < case.at.away_ms]
     for one in case.seen.consumers:
         if one.name == "" or not one.pending:
+            continue
+        if one.waits:
+            yield from _untried(case, one, lively)
             continue
         worker = None if case.workers is None else case.workers.holder(group.stream, group.name, one.name)
         if worker is not None and worker.blocked_at is not None:
@@ -197,6 +206,21 @@ def _stuck(case: Case) -> Iterable[Advice]:
             yield _idle(case, one, len(lively))
         elif worker is not None:
             yield from _long_jobs(case, one, worker)
+
+
+def _untried(case: Case, one: ConsumerStatus, lively: list[str]) -> Iterable[Advice]:
+    """What waits for its next try is held by nobody: somebody has to act only where nobody is there to try."""
+    group = case.seen.group
+    workers = case.workers
+    paused = workers is not None and workers.pause_of(group.stream, group.name) is not None
+    somebody = _worker_reads(case) or (bool(lively) and not _workers_known(case))
+    if somebody or paused or one.idle_ms < case.at.stuck_ms:
+        return
+    wait = "entry waits for its" if one.pending == 1 else "entries wait for their"
+    says = f"{one.pending} {wait} next try, and no worker reads the group: start its workers"
+    evidence = {"idle_ms": one.idle_ms, "pending": one.pending}
+    remedy = ("run", "MODULE:APP")
+    yield case.about("untried", "problem", says, evidence=evidence, remedy=remedy, consumer=one.name)
 
 
 def _blocked(case: Case, one: ConsumerStatus, worker: WorkerStatus) -> Advice:
@@ -330,5 +354,5 @@ def _safe(words: tuple[str, ...]) -> tuple[str, ...]:
     return (noun, verb, *options, "--", *names) if any(name.startswith("-") for name in names) else words
 
 
-_OPTIONS = frozenset({"--consumer", "--unowned", "--gone", "--sort", "--count"})
+_OPTIONS = frozenset({"--consumer", "--unowned", "--gone", "--sort", "--count", "--to"})
 """What options of a remedy begin with."""

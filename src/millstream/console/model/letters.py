@@ -54,4 +54,4 @@ _CLASS = 80  # letters of what an error is called
 def error_class(error: str) -> str:
     """What an error is called: its type, where its text begins with one."""
     kind, colon, _ = error.partition(":")
-    return kind if colon and kind.replace(".", "").isidentifier() else error.partition("\n")[0][:_CLASS]
+    return (kind if colon and kind.replace(".", "").isidentifier() else error.partition("\n")[0])[:_CLASS]

@@ -40,6 +40,10 @@ class OldestEntry:
 NOT_ASKED = OldestEntry(why="it was not asked for")
 
 
+WAITING = "(retry)"
+"""Under this name Millstream's workers keep what waits for its next try (``millstream.client.emulate``)."""
+
+
 @dataclass(frozen=True, slots=True)
 class ConsumerStatus:
     """What is known of one consumer.
@@ -62,6 +66,16 @@ class ConsumerStatus:
     idle_ms: int
     inactive_ms: int | None
     inactive_known: bool = True
+
+    @property
+    def reads(self) -> bool:
+        """Whether somebody can be behind the name: not where entries wait for anybody, or for their next try."""
+        return self.name not in {"", WAITING}
+
+    @property
+    def waits(self) -> bool:
+        """Whether what it holds waits for its next try, which the group's workers make when it is due."""
+        return self.name == WAITING
 
 
 @dataclass(frozen=True, slots=True)

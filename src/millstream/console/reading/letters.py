@@ -7,11 +7,14 @@ from millstream.client.dead_letter.put_back import StoredLetter, stored
 from millstream.client.line import Line
 from millstream.console.model.letters import error_class
 from millstream.console.payloads.entry import EntryPayload
-from millstream.console.payloads.shown import LIGHT, light_value
+from millstream.console.payloads.shown import light_value
 from millstream.console.reading.asking import calls, checked
 
 LETTERS = 200
 """Letters that are looked at, the newest; their classes are of these."""
+
+
+_ERROR, _TRACE = 2000, 4000  # letters: of an error the first, of a traceback the last, which say most
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +72,7 @@ def _light(one: StoredLetter) -> StoredLetter:
     """A letter without the rest of its long values."""
     if one.letter is None:
         return replace(one, flat=tuple(map(light_value, one.flat)))
-    error, trace = one.letter.error[:LIGHT], one.letter.traceback[:LIGHT]
+    error, trace = one.letter.error[:_ERROR], one.letter.traceback
+    trace = trace if len(trace) <= _TRACE else f"...\n{trace[-_TRACE:]}"
     fields = tuple(map(light_value, one.letter.fields))
     return replace(one, flat=(), letter=replace(one.letter, fields=fields, error=error, traceback=trace))

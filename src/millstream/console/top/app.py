@@ -15,6 +15,7 @@ from textual.theme import Theme
 from textual.widgets import Footer, Input, OptionList, Static
 from textual.widgets.option_list import Option
 
+from millstream.client.recorded.report import ONLY_READ
 from millstream.console import words as say
 from millstream.console.changes.actions import BY_NAME
 from millstream.console.forms.fields import FIELDS
@@ -183,7 +184,8 @@ class TopApp(App[None]):
         """Make the view, and show it; where that cannot be, say why."""
         visit = self.visit
         try:
-            view = await view_of(TopAsked(self.watch_server, visit.place, visit.sort))
+            with self.watch_server.replies():
+                view = await view_of(TopAsked(self.watch_server, visit.place, visit.sort))
         except Disconnected as error:
             view = TopView(visit.title, trouble=str(error))
         except MillstreamError as error:
@@ -385,7 +387,8 @@ class TopApp(App[None]):
         about = {**view.about, **(row.about if row is not None else {})}
         names = [name for name in _offered(view, about) if name in BY_NAME]
         try:
-            closed = await self._reasons(names, about)
+            with self.watch_server.replies():
+                closed = await self._reasons(names, about)
         except MillstreamError as error:
             closed = dict.fromkeys(names, str(error))
         said = ", ".join(f"{_ABOUT.get(name, name)} {say.brief(word, 40)}" for name, word in about.items())
@@ -402,7 +405,7 @@ class TopApp(App[None]):
     async def _reasons(self, names: list[str], about: dict[str, str]) -> dict[str, str]:
         """Action -> why it is not open."""
         if self._settings.actor is None:
-            return dict.fromkeys(names, READ_ONLY)
+            return dict.fromkeys(names, ONLY_READ if self.watch_server.recorded else READ_ONLY)
         return await refused_actions(self.watch_server, about["key"]) if "key" in about else {}
 
 

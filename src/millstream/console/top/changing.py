@@ -90,17 +90,18 @@ class ChangeDialog(ModalScreen[bool]):
 
     @property
     def _undoable(self) -> bool:
-        done = self._outcome is not None and self._outcome.done > 0
+        done = self._outcome is not None and self._outcome.done > 0 and bool(self._outcome.written)
         return done and self._prepared is not None and self._prepared.plan.undo.by_audit
 
     async def _plan(self) -> None:
         try:
             self._tell("Looking ...")
-            line = self._watch.line
-            self._words = await preparing.settled(line, self._words, self._actor.who)
-            self._prepared = await preparing.prepare(
-                line, self._words, lambda done: self._tell(f"Looking: {done:,} entries")
-            )
+            with self._watch.replies():
+                line = self._watch.line
+                self._words = await preparing.settled(line, self._words, self._actor.who)
+                self._prepared = await preparing.prepare(
+                    line, self._words, lambda done: self._tell(f"Looking: {done:,} entries")
+                )
         except MillstreamError as error:
             self._fail(error)
             return
@@ -109,7 +110,8 @@ class ChangeDialog(ModalScreen[bool]):
     async def _make(self, agreed: Prepared) -> None:
         """Have the change made, and show how far it is: it is the server's job, whatever becomes of this dialog."""
         try:
-            self._prepared = await preparing.prepare(self._watch.line, self._words)
+            with self._watch.replies():
+                self._prepared = await preparing.prepare(self._watch.line, self._words)
             if not preparing.is_agreed(self._prepared, agreed.plan.digest):
                 self._show(self._prepared, moved=True)
                 return
@@ -167,9 +169,9 @@ class ChangeDialog(ModalScreen[bool]):
         parts += [f"  ... and {len(left) - _SHOWN} more\n"] if len(left) > _SHOWN else []
         if outcome.unaudited:
             parts.append((f"It is not in the audit stream: {in_one_line(outcome.unaudited)}\n", "bold"))
-        else:
-            parts.append(f"In the audit stream as {outcome.change}.\n")
-        undo = undo_line(plan, outcome.change) if outcome.done else ""
+        elif outcome.written:
+            parts.append(f"In the audit stream as {outcome.written}.\n")
+        undo = undo_line(plan, outcome.written) if outcome.done else ""
         parts += [("\nTo undo it  ", "bold"), f"$ {in_one_line(undo)}\n"] if undo else []
         parts += [f"{in_one_line(plan.undo.note)}\n"] if plan.undo.note else []
         parts += ["\n", *_table(prepared)] if outcome.whole else []

@@ -24,9 +24,10 @@ async def snapshot(settings: TopSettings, width: int) -> str:
     watch = ServerWatch(settings.server)
     asked = TopAsked(watch, settings.start)
     try:
-        await view_of(asked)
-        await asyncio.sleep(watch.pause())
-        view = await view_of(asked)
+        with watch.replies():
+            await view_of(asked)
+            await asyncio.sleep(watch.pause())
+            view = await view_of(asked)
     finally:
         await watch.close()
     now_ms = time.time_ns() // 1_000_000

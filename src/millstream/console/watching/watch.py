@@ -7,13 +7,13 @@ answer, the last reading is shown with its age and the reason.
 """
 
 import asyncio
-import logging
 import time
-from collections.abc import Awaitable, Callable, Hashable
+from collections.abc import Awaitable, Callable, Hashable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any, Generic, TypeVar
 
-from millstream.client.line import AccessDenied, Command, Disconnected, Line
+from millstream.client.line import AccessDenied, Command, Disconnected, Line, wrong_reply
 from millstream.client.open import open_line
 from millstream.client.url import REPORT, without_password
 from millstream.console.reading.noted import NotedLine
@@ -21,8 +21,6 @@ from millstream.console.watching.history import History
 from millstream.console.watching.jobs import ChangeJobs
 from millstream.console.watching.servers import ConsoleServer
 from millstream.errors import MillstreamError
-
-logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
@@ -108,6 +106,20 @@ class ServerWatch:
             self._line = open_line(self.server.url, redial=True)
         return self._line
 
+    @contextmanager
+    def replies(self) -> Iterator[None]:
+        """Around what reads this server's replies: whoever looks must see that it failed, and go on with other pages.
+
+        Raises:
+            WrongReplyError: an error came that is none of ours.
+        """
+        try:
+            yield
+        except MillstreamError:
+            raise
+        except Exception as error:
+            raise wrong_reply(error, self.server.url) from error
+
     async def read(self, question: Hashable, work: Callable[[Line], Awaitable[T]]) -> Reading[T]:
         """A reading that is fresh enough.
 
@@ -118,7 +130,8 @@ class ServerWatch:
         Raises:
             Disconnected: the server does not answer, and never did.
             AccessDenied: it does not let us in.
-            MillstreamError: whatever ``work`` raises; of other errors, that the answer cannot be read.
+            WrongReplyError: it raises an error that is none of ours.
+            MillstreamError: whatever ``work`` raises.
         """
         now = time.monotonic()
         kept = self._kept.setdefault(question, _Kept())
@@ -172,7 +185,8 @@ class ServerWatch:
         noted: list[Command] = []
         began, changes = time.monotonic(), self._changes
         try:
-            value = await work(NotedLine(self.line, lambda _, commands, __: noted.extend(commands)))
+            with self.replies():
+                value = await work(NotedLine(self.line, lambda _, commands, __: noted.extend(commands)))
         except (Disconnected, AccessDenied) as error:
             words = unanswered(self.server, error)
             if kept.reading is None:
@@ -180,14 +194,6 @@ class ServerWatch:
             kept.made = time.monotonic()
             kept.reading = replace(kept.reading, trouble=words)
             return kept.reading
-        except MillstreamError:
-            raise
-        except Exception as error:  # whoever looks must see that it failed, and go on with other pages
-            logger.debug("a reading failed", exc_info=True)
-            raise MillstreamError(
-                f"what {self.server.address} answered cannot be read ({type(error).__name__}: {error}): either it is "
-                "neither Redis nor Millstream, or this is a mistake of ours"
-            ) from error
         finally:
             kept.under_way = None
         kept.made = time.monotonic()

@@ -1,10 +1,14 @@
 """What the console was started with: which servers, who may come in, what may be changed."""
 
 import hashlib
+import ipaddress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeAlias
 
 from millstream.console.watching.servers import ConsoleServer
+
+Network: TypeAlias = ipaddress.IPv4Network | ipaddress.IPv6Network
 
 
 @dataclass(frozen=True, slots=True)
@@ -15,18 +19,28 @@ class Access:
         hosts: names a browser may call the console by, beside numbers of addresses and ``localhost``; lower case.
         password: its digest (:func:`digest`); None for none.
         user_header: the header in which a proxy names the user it has let in, lower case; None for none.
-        proxies: addresses of the proxies whose word on that counts.
+        proxies: networks of the proxies whose word on that counts.
     """
 
     hosts: frozenset[str] = frozenset()
     password: bytes | None = None
     user_header: str | None = None
-    proxies: frozenset[str] = frozenset({"127.0.0.1", "::1"})
+    proxies: tuple[Network, ...] = (ipaddress.ip_network("127.0.0.1"), ipaddress.ip_network("::1"))
 
     @property
     def asks(self) -> bool:
         """Whether anybody has to say who they are."""
         return self.password is not None or self.user_header is not None
+
+    def is_proxy(self, peer: str) -> bool:
+        """Whether an address is that of a proxy whose word counts; an IPv4 address may be written as an IPv6 one."""
+        try:
+            found = ipaddress.ip_address(peer)
+        except ValueError:
+            return False
+        if isinstance(found, ipaddress.IPv6Address) and found.ipv4_mapped is not None:
+            found = found.ipv4_mapped
+        return any(found in network for network in self.proxies)
 
 
 @dataclass(frozen=True, slots=True)

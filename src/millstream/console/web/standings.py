@@ -12,7 +12,7 @@ from millstream.console.web.charts.ground import Standing, ground
 from millstream.console.words import count, name, plural, span
 
 MOST = 20
-"""Rows of a drawing."""
+"""Rows of a drawing; how many more there are stands below them."""
 
 
 def group_standing(group: GroupStatus, now_ms: int, *, stuck: bool) -> Standing:
@@ -61,7 +61,13 @@ def archive_standings(archived: Iterable[ArchivedStream], stream: str) -> list[S
 
 
 def standings_drawn(stream: StreamStatus, standings: Sequence[Standing]) -> Markup:
-    """The drawing; nothing for a stream without entries, or that nobody reads."""
+    """The drawing; nothing for a stream without entries, or that nobody reads.
+
+    Args:
+        stream: as it was read.
+        standings: those first that must be seen: of a crowd the last are not drawn.
+    """
     if not standings or stream.first_entry_id is None or stream.last_entry_id is None:
         return Markup("")
-    return ground(standings[:MOST], milliseconds(stream.first_entry_id), milliseconds(stream.last_entry_id))
+    first_ms, last_ms = milliseconds(stream.first_entry_id), milliseconds(stream.last_entry_id)
+    return ground(standings[:MOST], first_ms, last_ms, max(len(standings) - MOST, 0))

@@ -10,7 +10,8 @@ import redis
 from millstream import core
 from millstream.client.capabilities import Capabilities, find_sync
 from millstream.client.connect import sync_client
-from millstream.client.url import check_remote
+from millstream.client.line import wrong_reply
+from millstream.client.url import check_remote, without_password
 from millstream.maintenance.health.findings import Finding, Level
 
 _TIMEOUT = 10.0  # seconds for one reply
@@ -57,10 +58,13 @@ def diagnose_server(url: str, limits: Limits) -> Iterator[Finding]:
             yield Finding(
                 "problem",
                 "reachable",
-                f"{url}: {error}",
+                f"{without_password(url)}: {error}",
                 "nothing else can be looked at",
                 "check address, port and password, and whether the server runs",
             )
+            return
+        except Exception as error:  # noqa: BLE001 - what is no Redis may reply anything
+            yield _unread(error, url)
             return
         try:
             yield from _server(client, info)
@@ -70,6 +74,13 @@ def diagnose_server(url: str, limits: Limits) -> Iterator[Finding]:
             yield Finding(
                 "problem", "server", f"stopped looking: {error}", "the rest is not known", "mend this, then try again"
             )
+        except Exception as error:  # noqa: BLE001 - as above
+            yield _unread(error, url)
+
+
+def _unread(error: Exception, url: str) -> Finding:
+    advice = "look at what listens there; if it is a Redis, report this"
+    return Finding("problem", "replies", str(wrong_reply(error, url)), "the rest is not known", advice)
 
 
 def _server(client: Any, info: dict[str, Any]) -> Iterator[Finding]:

@@ -98,7 +98,7 @@ class Outage:
         """Whether a command that writes nothing may tell of held changes."""
         if row.group == "scripting":  # the script's own commands are looked at
             return False
-        if not has_keys(row):  # KEYS, SCAN, DBSIZE and RANDOMKEY look at all keys
+        if not has_keys(row) or row.name == "sort_ro":  # KEYS, SCAN, DBSIZE and RANDOMKEY look at all keys, BY at any
             return "readonly" in row.flags or row.name.startswith("debug")
         try:
             keys = keys_of(row, argv)

@@ -11,7 +11,6 @@ what a power cut here could take back.
 import asyncio
 import contextlib
 import logging
-import tempfile
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Protocol
 
@@ -33,7 +32,7 @@ from millstream.replication.handshake import (
 )
 from millstream.replication.received import ReceivedStream
 from millstream.replication.units import packed
-from millstream.server.following.taking import Taking
+from millstream.server.following.files import unnamed_file
 
 if TYPE_CHECKING:
     from millstream.clock import Clock
@@ -228,7 +227,7 @@ class _Connection:
                 log.info("%s:%d sends a copy, as of offset %d", host, port, event.offset)
                 self._begins = event
                 following.state, following.copy_size, following.copy_read = SYNC, None, 0
-                self._copy = tempfile.TemporaryFile(dir=self._directory)  # noqa: SIM115 - closed with the connection
+                self._copy = unnamed_file(self._directory)
             case CopySize(size):
                 following.copy_size = size
             case CopyEnds():
@@ -246,6 +245,9 @@ class _Connection:
         assert self._begins is not None
         try:
             self._copy.flush()
+            # Loaded when it is wanted: it makes snapshots, and most servers take no copy
+            from millstream.server.following.taking import Taking  # noqa: PLC0415
+
             taking = Taking(self._server, self._rewriter, self._copy)
             await taking.take(self._begins, host, port)
             self._go_on()

@@ -6,7 +6,6 @@ with their old history. Where none is kept, a log in a directory that goes again
 
 import asyncio
 import contextlib
-import tempfile
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from typing import IO, TYPE_CHECKING, Protocol
@@ -17,6 +16,7 @@ from millstream.node.log import codec
 from millstream.node.log.rewriting import GivenUpError, Rewriter, TakeOrder
 from millstream.node.log.taking import NOT_HELD
 from millstream.persistence.log import Log
+from millstream.server.following.files import passing_directory
 
 if TYPE_CHECKING:
     from millstream.clock import Clock
@@ -49,7 +49,7 @@ class _PassingLog:
     """A log of a server that keeps none, for as long as a copy is taken over."""
 
     def __init__(self, config: "Config") -> None:
-        self._directory = tempfile.TemporaryDirectory(prefix="millstream-copy-")
+        self._directory = passing_directory()
         self._log, _ = Log.open(self._directory.name)
         self._log.append(codec.pack(0, []))  # a snapshot stands for some record
         self.rewriter = Rewriter(self._log, config)

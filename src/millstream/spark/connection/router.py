@@ -4,7 +4,6 @@ import time
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from millstream.errors import UsageError
 from millstream.spark.connection import routing
 from millstream.spark.connection.connection import BlockingConnection, Command, ErrorReply, Reply
 from millstream.spark.connection.retry import RETRY_SECONDS, retrying
@@ -170,7 +169,7 @@ def checked(reply: Reply) -> Reply:
         UsageError: the server refused the command.
     """
     if isinstance(reply, ErrorReply):
-        raise routing.single_node_error(reply) or UsageError(f"the server refused a command: {reply}")
+        raise routing.refusal(reply, f"the server refused a command: {reply}")
     return reply
 
 

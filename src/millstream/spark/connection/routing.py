@@ -19,7 +19,7 @@ from millstream.client.discovery import cluster as cluster_urls
 from millstream.client.discovery import sentinel
 from millstream.client.slots import Address, Slots, key_of, shown_key, slot_of
 from millstream.client.url import CLUSTERS, SENTINELS
-from millstream.errors import ConfigError, UsageError
+from millstream.errors import ConfigError, NotLetInError, UsageError
 from millstream.spark.connection.connection import BlockingConnection, Command, ErrorReply, Reply
 
 MOVE_PAUSE = 0.05
@@ -206,10 +206,16 @@ def raise_if_redirected(url: str, replies: Iterable[Any]) -> None:
             raise Redirected(f"the server did not run it: {reply}")
 
 
-def single_node_error(reply: Reply) -> ConfigError | None:
-    """The error to raise where a plain URL turns out to name one node of a cluster."""
-    if str(reply).split(" ", 1)[0] not in ("MOVED", "ASK", "CROSSSLOT"):
-        return None
+def refusal(reply: Reply, said: str) -> UsageError:
+    """The error to raise where a server refused a command; a plain URL may turn out to name one node of a cluster.
+
+    Args:
+        reply: the server's error.
+        said: the text where it is none of a cluster's.
+    """
+    code = str(reply).split(" ", 1)[0]
+    if code not in ("MOVED", "ASK", "CROSSSLOT"):
+        return NotLetInError(said) if code == "NOPERM" else UsageError(said)
     return ConfigError(
         f"option 'url' names one node of a Redis Cluster ({reply}): write {CLUSTERS}host:port,host:port, some of its "
         "nodes"

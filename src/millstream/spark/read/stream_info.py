@@ -115,9 +115,7 @@ class StreamInfo:
                 raise ConfigError(
                     f"option 'stream': {key!r} holds no stream on {self._options.shown_url}: name another key"
                 )
-            raise routing.single_node_error(answer) or UsageError(
-                f"stream {key!r}: the server refused XINFO STREAM: {answer}"
-            )
+            raise routing.refusal(answer, f"stream {key!r}: the server refused XINFO STREAM: {answer}")
         info = pairs(answer)
         if b"entries-added" not in info:
             raise UsageError(

@@ -248,7 +248,7 @@ class Settler:
                 f"{dead}: the server refused {refused.failed} of {letters} letters, whose entries stay pending: "
                 f"{refused}"
             )
-        return routing.single_node_error(refused.reply) or UsageError(f"the server refused a command: {refused}")
+        return routing.refusal(refused.reply, f"the server refused a command: {refused}")
 
     def _letter(self, ident: bytes, flat: list[bytes], deliveries: int, reason: str) -> DeadLetter:
         fields, history = take_history(flat)

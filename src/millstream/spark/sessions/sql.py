@@ -6,9 +6,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
-from millstream.errors import UsageError
+from millstream import errors
+from millstream.client.line import wrong_reply
+from millstream.errors import MillstreamError, UsageError
 from millstream.spark.sessions.local import session
 from millstream.spark.views.columns import VIEWS
 
@@ -40,7 +42,11 @@ def run(query: str, options: Mapping[str, str]) -> Found:
         options: of ``format("millstream")``, for every table.
 
     Raises:
-        UsageError: the query or an option is invalid.
+        UsageError: the query or an option is invalid, or the query would change something.
+        NotReachedError: the server does not answer.
+        NotLetInError: it refuses the user, the password or a right.
+        NotFoundError: there is no stream of a name that was given.
+        WrongReplyError: what it answered cannot be read.
         ConfigError: there is no Java that Spark can use.
     """
     from pyspark.errors import PySparkException  # noqa: PLC0415 - slow, and only where a query runs
@@ -50,6 +56,7 @@ def run(query: str, options: Mapping[str, str]) -> Found:
     PySparkLogger.getLogger("SQLQueryContextLogger").setLevel(logging.CRITICAL + 1)
     spark = session("millstream sql", quick=True, quiet=True, spark__log__level="OFF")
     try:
+        _check_reads(spark, query)
         for table in ("entries", *VIEWS):
             if re.search(rf"\b{table}\b", query, re.IGNORECASE):
                 _frame(spark, table, options).createOrReplaceTempView(table)
@@ -57,7 +64,7 @@ def run(query: str, options: Mapping[str, str]) -> Found:
         columns = [(field.name, field.dataType.simpleString()) for field in frame.schema]
         return Found(columns, iter([[_plain(value) for value in row] for row in frame.collect()]))
     except PySparkException as error:
-        raise UsageError(_cause(error) + _advice(error.getCondition())) from None
+        raise _ours(error, options["url"]) or UsageError(_first(error) + _advice(error.getCondition())) from None
 
 
 def _frame(spark: "SparkSession", table: str, options: Mapping[str, str]) -> "DataFrame":
@@ -71,11 +78,51 @@ def _advice(condition: str | None) -> str:
     return f" The tables here are {', '.join(('entries', *VIEWS))}; --stream and --stream-pattern choose streams."
 
 
-def _cause(error: BaseException) -> str:
-    """The line of one of Spark's errors that says what to do: ours where it is ours, else its first."""
+def _check_reads(spark: "SparkSession", query: str) -> None:
+    """Refuse what changes something: an INSERT INTO entries would add to the stream, a CREATE TABLE leave files here.
+
+    Raises:
+        UsageError: it is no question.
+        PySparkException: it cannot be parsed.
+    """
+    jvm: Any = spark._jvm  # noqa: SLF001 - Spark's own way to its parser
+    plan: Any = spark._jsparkSession.sessionState().sqlParser().parsePlan(query)  # noqa: SLF001 - as above
+    command = jvm.java.lang.Class.forName("org.apache.spark.sql.catalyst.plans.logical.Command")
+    waiting = [plan]
+    while waiting:
+        one = waiting.pop()
+        kind = one.getClass().getSimpleName()
+        if kind.startswith("Insert") or (command.isInstance(one) and kind not in _HARMLESS):
+            raise UsageError(f"{query.split(maxsplit=1)[0].upper()}: `millstream sql` only answers questions (SELECT)")
+        children = one.children()
+        waiting += [children.apply(at) for at in range(children.size())]
+
+
+_HARMLESS = frozenset({"DescribeRelation", "DescribeQueryCommand", "ExplainCommand", "ShowTables", "ShowFunctions"})
+"""Spark's commands that only show something."""
+
+
+def _ours(error: BaseException, url: str) -> MillstreamError | None:
+    """The error of ours that one of Spark's carries as the text of a traceback; None where it is Spark's own.
+
+    Args:
+        error: Spark's.
+        url: of the server.
+    """
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    ours = [line for line in lines if line.startswith("millstream.errors.")]
-    return ours[-1].partition(": ")[2] if ours else lines[0]
+    found = [match for line in lines if (match := re.match(r"millstream(?:\.\w+)*\.(\w+): (.*)", line))]
+    if found:
+        kind = getattr(errors, found[-1][1], UsageError)
+        return cast("MillstreamError", kind(found[-1][2]))
+    raised = [
+        line for line in lines if re.match(r"(?:TypeError|ValueError|KeyError|IndexError|AttributeError): ", line)
+    ]
+    return wrong_reply(ValueError(raised[-1]), url) if raised and "Traceback" in str(error) else None
+
+
+def _first(error: BaseException) -> str:
+    """The line of one of Spark's own errors that says what to do."""
+    return next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
 
 
 def _plain(value: Any) -> object:

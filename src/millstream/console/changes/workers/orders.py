@@ -74,8 +74,13 @@ def order(action: str, targets: Sequence[OrderTarget], seen: WorkersSeen, contro
     steps = tuple(Step((_written(control, one, what),), (_unchanged(control, one),)) for one in changed)
     words = ("millstream", *action.split(), *names)
     notes, undo = _notes(action, targets, seen), _undo(action, changed, control)
-    facts: dict[str, object] = {"workers": list(names)}
+    facts: dict[str, object] = {"workers": list(names), "blocked": [one.status.id for one in _blocked(action, targets)]}
     return ChangePlan(action, "", "", words, question, tuple(rows), notes, steps, undo, facts, key=control)
+
+
+def _blocked(action: str, targets: Sequence[OrderTarget]) -> list[OrderTarget]:
+    """Those whose event loop stands still: they see no order until it goes on."""
+    return [] if action == "worker resume" else [one for one in targets if one.status.blocked_at is not None]
 
 
 def _written(control: str, one: OrderTarget, what: str | None) -> Words:
@@ -105,6 +110,12 @@ def _notes(action: str, targets: Sequence[OrderTarget], seen: WorkersSeen) -> tu
     if action == "worker resume":
         return ("They read again what they are subscribed to.", _SEEN)
     notes = [_DOES[action], _SEEN]
+    for one in _blocked(action, targets)[:_NAMED]:
+        status = one.status
+        notes.append(
+            f"{status.id} stands still at {status.blocked_at}, and sees the order only when it goes on; until then "
+            f"only a kill ends it: process {status.pid} on {status.host}."
+        )
     running = sum(sub.running for one in targets for sub in one.status.subscribers)
     waiting = sum(sub.buffered for one in targets for sub in one.status.subscribers)
     notes.append(f"At the last beat they had {counted(running)} in hand, and {waiting} read and not begun.")

@@ -136,7 +136,7 @@ def _result(asked: Asked, action: Action, job: ChangeJob, outcome: ChangeOutcome
         "done": outcome.done,
         "left": len(left),
         "stopped": outcome.stopped,
-        "change": outcome.change,
+        "change": outcome.written or None,
         "audit": list(outcome.audit),
         "unaudited": outcome.unaudited or None,
         **_facts(plan),
@@ -145,7 +145,7 @@ def _result(asked: Asked, action: Action, job: ChangeJob, outcome: ChangeOutcome
         **_view(asked, action, plan),
         "outcome": outcome,
         "left": left[:_SHOWN],
-        "undo": undo_line(plan, outcome.change) if outcome.done else "",
+        "undo": undo_line(plan, outcome.written) if outcome.done else "",
         "undo_form": _undo_form(asked, plan, outcome),
         "again": asked.link("/change", **job.words) if outcome.stopped else "",
         "entries": job.prepared.entries,
@@ -173,7 +173,8 @@ def _undo_form(asked: Asked, plan: ChangePlan, outcome: ChangeOutcome) -> str:
     """The address of the preview of undoing a change; empty where there is none."""
     if not outcome.done:
         return ""
-    line = plan.undo.words or (("millstream", "audit", "undo", outcome.change) if plan.undo.by_audit else ())
+    kept = plan.undo.by_audit and outcome.written
+    line = plan.undo.words or (("millstream", "audit", "undo", outcome.change) if kept else ())
     words = form_of(line)
     return asked.link("/change", **words) if words else ""
 

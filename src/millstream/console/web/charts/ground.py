@@ -34,19 +34,23 @@ class Standing:
     hot: bool = False
 
 
-def ground(standings: Sequence[Standing], first_ms: int, last_ms: int) -> Markup:
+def ground(standings: Sequence[Standing], first_ms: int, last_ms: int, more: int = 0) -> Markup:
     """The drawing.
 
     Args:
         standings: a row for each.
         first_ms: when the oldest entry was added.
         last_ms: when the newest was.
+        more: how many others read the stream, and have no row.
     """
     across = Scale(first_ms, max(last_ms, first_ms + 1), _LEFT, WIDTH - _RIGHT)
     body: list[str] = []
     for index, one in enumerate(standings):
         body += _row(one, TOP + index * ROW, across)
     bottom = TOP + len(standings) * ROW
+    if more:
+        body.append(words(_LEFT - 12, bottom + ROW / 2 + 4, f"and {more:,} more", "name", "end"))
+        bottom += ROW
     for at, text in time_ticks(across.low, across.high, 7):
         body.append(words(min(max(across(at), _LEFT + 20), WIDTH - 30), bottom + 16, text, anchor="middle"))
     label = "Where each group stands between the oldest and the newest entry: " + "; ".join(

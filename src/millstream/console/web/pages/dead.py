@@ -15,6 +15,7 @@ from millstream.console.web.pages.common import closed_actions, command_line
 from millstream.console.words import name
 
 _LISTED = 50
+_STREAMS = 500  # by key
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,11 +53,12 @@ async def dead_page(asked: Asked) -> WebPage:
                 "first_ms": one.first_ms,
                 "last_ms": one.last_ms,
             }
-            for one in seen.streams
+            for one in seen.streams[:_STREAMS]
         ],
+        "streams_found": len(seen.streams),
         "unknown": seen.why,
     }
-    view = {"seen": seen, "now": reading.at_ms}
+    view = {"seen": seen, "streams": seen.streams[:_STREAMS], "now": reading.at_ms}
     if len(seen.streams) == 1:  # who follows the link wants the letters, and need not choose the only stream
         return replace(await _letters_page(asked, seen.streams[0].key), facts={"page": "dead", **facts})
     return WebPage("dead", "Dead letters", facts, view, [command_line(asked, "dead", "ls")], **WebPage.source(reading))
@@ -66,8 +68,8 @@ async def _letters_page(asked: Asked, key: str) -> WebPage:
     """The letters of one stream."""
     reading = await asked.watch.read(("dead", key), lambda line: read_letters(line, key))
     letters, length = reading.value
-    classes = error_classes(letters)
-    listed = letters[:_LISTED]
+    every = error_classes(letters)
+    classes, listed = every[:_LISTED], letters[:_LISTED]
     facts: Facts = {
         "stream": key,
         "letters": length,
@@ -83,6 +85,7 @@ async def _letters_page(asked: Asked, key: str) -> WebPage:
             }
             for one in classes
         ],
+        "classes_found": len(every),
         "letter_list": [_letter_facts(one) for one in listed],
     }
     view = {
@@ -90,6 +93,7 @@ async def _letters_page(asked: Asked, key: str) -> WebPage:
         "length": length,
         "looked_at": len(letters),
         "classes": classes,
+        "more_classes": len(every) - len(classes),
         "letters": [LetterRow(one.id, one.letter, in_brief(letter_payload(one))) for one in listed],
         "now": reading.at_ms,
         "closed": await closed_actions(asked, key),

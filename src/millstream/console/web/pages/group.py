@@ -156,7 +156,7 @@ def _consumer_row(
         workers: everybody who works; None where nobody knows.
         every: all consumers of the group.
     """
-    others = [one for one in every if one.name not in {consumer.name, ""} and one.name.isprintable()]
+    others = [one for one in every if one.reads and one.name != consumer.name and one.name.isprintable()]
     other = min(others, key=lambda one: one.idle_ms).name if others else ""
     where = (consumer.stream, consumer.group)
     worker = None if workers is None else workers.holder(*where, consumer.name)

@@ -77,9 +77,9 @@ async def stream_page(asked: Asked) -> WebPage:
         "last_ms": _ms(stream.last_entry_id),
         "ground": standings_drawn(
             stream,
-            [group_standing(one.group, seen.at_ms, stuck=one.stuck) for one in groups]
+            [standing for one in archived for standing in archive_standings(one.value.streams, key)]
             + query_standings(queries.value, key)
-            + [standing for one in archived for standing in archive_standings(one.value.streams, key)],
+            + [group_standing(one.group, seen.at_ms, stuck=one.stuck) for one in groups],  # which a table has too
         ),
         "entries": [
             EntryRow(each.id, milliseconds(each.id), in_brief(payload))

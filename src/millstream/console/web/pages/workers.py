@@ -2,6 +2,7 @@
 
 from dataclasses import asdict
 
+from millstream.console.model.facts.fleet import within
 from millstream.console.model.facts.marks import LONG_JOB
 from millstream.console.reading import fleet
 from millstream.console.web.page import Asked, WebPage
@@ -16,15 +17,20 @@ async def workers_page(asked: Asked) -> WebPage:
         Disconnected: the server does not answer.
     """
     reading = await asked.watch.read("workers", fleet.workers)
-    seen = reading.value
+    every = reading.value
+    seen = within(every)
+    found = {name: len(getattr(every, name)) for name in ("workers", "vanished", "pauses", "strange")}
     facts = {
         "workers": [asdict(worker) for worker in seen.workers],
         "vanished": [asdict(worker) for worker in seen.vanished],
         "pauses": [asdict(pause) for pause in seen.pauses],
         "strange": list(seen.strange),
+        "found": found,
         "unknown": seen.why,
     }
-    view = {"seen": seen, "now": seen.at_ms, "jobs": [job for worker in seen.workers for job in worker.jobs]}
+    view = {"seen": seen, "found": found, "now": seen.at_ms, "in_hand": sum(len(each.jobs) for each in every.workers)}
+    view["jobs"] = [job for worker in seen.workers for job in worker.jobs]
+    view["still"] = sum(each.blocked_at is not None for each in every.workers)
     view["long_job"] = LONG_JOB
     view["closed"] = await closed_actions(asked, protocol.CONTROL)
     return WebPage("workers", "Workers", facts, view, [command_line(asked, "worker", "ls")], **WebPage.source(reading))

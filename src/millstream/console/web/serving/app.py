@@ -6,12 +6,12 @@ from contextlib import asynccontextmanager
 from typing import TypeAlias
 
 from starlette.applications import Starlette
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import PlainTextResponse, RedirectResponse, Response, StreamingResponse
 from starlette.routing import Route
 from starlette.types import ASGIApp
 
-from millstream.client.line import AccessDenied, Disconnected
+from millstream.client.line import AccessDenied, Disconnected, WrongReplyError, wrong_reply
 from millstream.console.changes.plan import ChangeRefusedError, TargetMissingError
 from millstream.console.reading.asking import NotReadableError
 from millstream.console.watching.watch import ServerWatch
@@ -31,7 +31,7 @@ from millstream.worker.registry.lookup import NotThereError
 Maker: TypeAlias = Callable[[Asked], Awaitable[WebPage]]
 
 _FORM = 1 << 20  # bytes of a form: an entry that was corrected is in one
-_AT_ONCE = 0.1  # seconds after which a page is begun before all of it is known; its status is 200 then
+AT_ONCE = 0.1  # seconds after which a page is begun before all of it is known; its status is 200 then
 _HTML = "text/html; charset=utf-8"
 _FOREVER = "public, max-age=31536000, immutable"
 
@@ -94,7 +94,7 @@ class _Form:
             return LiveResponse(self._live, lambda: self._made(asked), asked)
         headers = {"vary": "accept"}
         making = asyncio.create_task(self._made(asked))
-        done, _ = await asyncio.wait([making], timeout=_AT_ONCE)
+        done, _ = await asyncio.wait([making], timeout=AT_ONCE)
         if not done:
             return StreamingResponse(_in_two(making, asked), 200, headers, _HTML)
         page = await making
@@ -103,10 +103,13 @@ class _Form:
     async def posted(self, request: Request) -> Response:
         """What came of a form that changes something."""
         body = b""
-        async for piece in request.stream():
-            body += piece
-            if len(body) > _FORM:
-                return PlainTextResponse("The form is too long.\n", 413)
+        try:
+            async for piece in request.stream():
+                body += piece
+                if len(body) > _FORM:
+                    return PlainTextResponse("The form is too long.\n", 413)
+        except ClientDisconnect:
+            return PlainTextResponse("The form is cut.\n", 400)  # nobody is there to read it
         try:
             asked = self._asked(request, body)
         except AddressError as error:
@@ -132,10 +135,11 @@ class _Form:
         except AddressError as error:
             return PlainTextResponse(f"{error}\n", 400)
         try:
-            return await entries_file(asked, request.url.path.rpartition(".")[2])
+            with asked.watch.replies():
+                return await entries_file(asked, request.url.path.rpartition(".")[2])
         except MillstreamError as error:
             page = refusal(error, asked)
-            return Response(rendering.html(page, asked), page.status, media_type="text/html; charset=utf-8")
+            return Response(rendering.html(page, asked), page.status, media_type=_HTML)
 
     async def lost(self, request: Request, _: Exception) -> Response:
         """An address that no page has."""
@@ -161,7 +165,8 @@ class _Form:
     async def _made(self, asked: Asked) -> WebPage:
         """The page, or the one that says why there is none."""
         try:
-            return await self._maker(asked)
+            with asked.watch.replies():
+                return await self._maker(asked)
         except MillstreamError as error:
             return refusal(error, asked)
 
@@ -170,7 +175,7 @@ def refusal(error: MillstreamError, asked: Asked) -> WebPage:
     """The page for what somebody asked for and did not get."""
     if isinstance(error, NoPageError | NotReadableError | NotThereError | TargetMissingError):
         return trouble("Not here", str(error), 404)
-    if isinstance(error, Disconnected | AccessDenied):
+    if isinstance(error, Disconnected | AccessDenied | WrongReplyError):
         return trouble("No answer", str(error), 502)
     if isinstance(error, ChangeRefusedError):
         return trouble("Refused", str(error), 403, back=_back(asked))
@@ -185,7 +190,12 @@ async def _in_two(making: "asyncio.Task[WebPage]", asked: Asked) -> AsyncIterato
         asked: for whom.
     """
     yield rendering.beginning(asked)
-    yield rendering.rest(await making, asked)
+    page = await making
+    try:
+        whole = rendering.rest(page, asked)
+    except Exception as error:  # noqa: BLE001 - the half that was sent cannot be taken back, nor be all
+        whole = rendering.rest(refusal(wrong_reply(error, asked.watch.server.url), asked), asked)
+    yield whole
 
 
 def _back(asked: Asked) -> str | None:

@@ -1,18 +1,43 @@
-"""A browser's connection that does not wait for ever for somebody who reads nothing."""
+"""A browser's connection that does not wait for ever: neither for a request, nor for somebody who reads nothing."""
 
 import asyncio
+from collections.abc import Iterable
 
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 PATIENCE = 20.0
-"""Seconds in which somebody to whom something is to be sent takes some of it, or is hung up on."""
+"""Seconds in which a request that is awaited comes whole, and in which somebody to whom something is to be sent takes
+some of it; who does not is hung up on."""
+
+MOST = 512
+"""Connections at a time. Where there are so many, one that only waits for a request makes room for a new one; where
+none does, requests are answered 503."""
 
 
 class BrowserConnection(H11Protocol):
     """Uvicorn's connection: what it keeps for somebody who takes none of it is let go of, with the connection."""
 
+    _asking: asyncio.TimerHandle | None = None  # while a request is awaited, or is not whole
+    _unread = 0  # bytes of the answer before it that were to be sent then
     _watch: asyncio.TimerHandle | None = None
     _left = 0  # bytes to be sent, at the last look
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # uvicorn's own
+        """Somebody came, and is to say what they want."""
+        if len(self.connections) >= MOST:
+            _make_room(self.connections)
+        super().connection_made(transport)
+        self._await_request()
+
+    def data_received(self, data: bytes) -> None:
+        """A part of a request, or the whole."""
+        super().data_received(data)
+        self._await_request()
+
+    def on_response_complete(self) -> None:
+        """The next request may come."""
+        super().on_response_complete()
+        self._await_request()
 
     def pause_writing(self) -> None:
         """The other side reads more slowly than we write."""
@@ -28,7 +53,34 @@ class BrowserConnection(H11Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         """It is gone."""
         self._stop()
+        self._stop_asking()
         super().connection_lost(exc)
+
+    def hang_up(self) -> None:
+        """Let go of it, and of its place."""
+        self._stop_asking()
+        self.connections.discard(self)
+        self.transport.abort()  # to close it would be to wait for it
+
+    def _await_request(self) -> None:
+        if str(self.conn.their_state) not in {"IDLE", "SEND_BODY"}:
+            self._stop_asking()
+        elif self._asking is None:
+            self._unread = self.transport.get_write_buffer_size()
+            self._asking = self.loop.call_later(PATIENCE, self._no_request)
+
+    def _no_request(self) -> None:
+        """None came; but somebody may be reading the answer before it still."""
+        self._asking = None
+        if 0 < self.transport.get_write_buffer_size() < self._unread:
+            self._await_request()
+        else:
+            self.hang_up()
+
+    def _stop_asking(self) -> None:
+        if self._asking is not None:
+            self._asking.cancel()
+            self._asking = None
 
     def _wait(self) -> None:
         self._watch = self.loop.call_later(PATIENCE, self._look)
@@ -41,7 +93,22 @@ class BrowserConnection(H11Protocol):
     def _look(self) -> None:
         left = self.transport.get_write_buffer_size()
         if left >= self._left:
-            self.transport.abort()  # to close it would be to wait for it
+            self.hang_up()
             return
         self._left = left
         self._wait()
+
+    @property
+    def waits_since(self) -> float | None:
+        """What is smaller the longer a request is awaited; None where one is under way, or its answer."""
+        if self._asking is None or self.transport.get_write_buffer_size():
+            return None
+        return self._asking.when()
+
+
+def _make_room(connections: Iterable[object]) -> None:
+    """Hang up on whoever has been awaited longest: a new one is likelier to be somebody who asks for something."""
+    ours = (each for each in connections if isinstance(each, BrowserConnection))
+    waiting = {each: since for each in ours if (since := each.waits_since) is not None}
+    if waiting:
+        min(waiting, key=waiting.__getitem__).hang_up()

@@ -88,8 +88,11 @@ class WebGuard:
         scope["user"] = ""
         if not access.asks:
             return None
-        if access.user_header is not None and _peer(scope) in access.proxies:
-            user = headers.get(access.user_header, "").strip()
+        if access.user_header is not None and access.is_proxy(_peer(scope)):
+            given = headers.getlist(access.user_header)
+            if len(given) > 1:  # the proxy added its own behind one that was sent to it: which is whose nobody knows
+                return _refusal(401, f"More than one {access.user_header} header came: have the proxy replace it.")
+            user = "".join(given).strip()
             if user:
                 scope["user"] = in_one_line(user)[:200]
                 return None
@@ -97,11 +100,11 @@ class WebGuard:
                 return _refusal(401, f"The proxy in front of the console sent no {access.user_header} header.")
         if access.password is None:
             return _refusal(403, "This console is reached through its proxy only.")
-        user, given = _credentials(headers.get("authorization", ""))
-        if given is not None and hmac.compare_digest(digest(given), access.password):
+        user, password = _credentials(headers.get("authorization", ""))
+        if password is not None and hmac.compare_digest(digest(password), access.password):
             scope["user"] = in_one_line(user)[:200]
             return None
-        if given is not None:
+        if password is not None:
             return await self._guessed()
         return _ask("This console asks for its password; any user name will do.")
 
@@ -141,13 +144,13 @@ def wrong_site(method: str, headers: Headers) -> Response | None:
         method: of the request.
         headers: of the request.
     """
-    site = headers.get("sec-fetch-site")
+    site = _all_of(headers, "sec-fetch-site")
     if method in _SAFE:
         # a link that somebody followed is fine; what a page asks for by itself, be it an image, is not
         if site is None or site in _HERE or headers.get("sec-fetch-mode") == "navigate":
             return None
         return _refusal(403, "Another site's page asked for this; the console answers only its own.")
-    origin = headers.get("origin")
+    origin = _all_of(headers, "origin")
     if site is not None and site not in _HERE:
         return _refusal(403, "Another site's page asked for this change; nothing was done.")
     if origin is None or not _is_own(origin, headers.get("host", "")):
@@ -179,6 +182,11 @@ def _is_number(name: str) -> bool:
 def _is_own(origin: str, host: str) -> bool:
     scheme, mark, place = origin.partition("://")
     return bool(mark) and scheme in {"http", "https"} and place.lower() == host.lower()
+
+
+def _all_of(headers: Headers, name: str) -> str | None:
+    """A header; None where there is none. One that comes twice is nothing that is known."""
+    return ", ".join(headers.getlist(name)) or None
 
 
 def _peer(scope: Scope) -> str:

@@ -12,14 +12,14 @@ import uvicorn
 from millstream.console.watching.watch import ServerWatch
 from millstream.console.web import rendering
 from millstream.console.web.serving.app import console_app
-from millstream.console.web.serving.connections import BrowserConnection
+from millstream.console.web.serving.connections import MOST, BrowserConnection
 from millstream.console.web.settings import ConsoleSettings
 from millstream.errors import UsageError
 
 USUAL_PORT = 8379
 """The port that is tried first."""
 
-_CONNECTIONS = 512  # at a time; more are answered 503
+_BACKLOG = 128  # that are let in at a time: each has a file open before it can be hung up on
 _GRACE = 1  # seconds for answers under way when it ends; live pages never end by themselves
 
 
@@ -120,7 +120,9 @@ class ConsoleProcess(uvicorn.Server):
         config = uvicorn.Config(
             console_app(settings, self.watches),
             http=BrowserConnection,
-            limit_concurrency=_CONNECTIONS,
+            ws="none",
+            limit_concurrency=MOST + 1,  # the one that asks is among them
+            backlog=_BACKLOG,
             log_config=None,
             access_log=False,
             server_header=False,

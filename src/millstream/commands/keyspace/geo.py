@@ -1,0 +1,142 @@
+"""Places on earth in sorted sets: GEOADD GEOPOS GEODIST GEOHASH.
+
+A place is a score of 52 bits: its longitude and its latitude, 26 bits each, in turn. All other commands of sorted sets
+take it for the number that it is.
+
+Source: https://redis.io/docs/latest/commands/?group=geo
+"""
+
+import math
+
+from millstream.commands.context.context import Context
+from millstream.commands.keyspace.collections import Family
+from millstream.commands.keyspace.zsets import NOT_A_FLOAT, add_scores, zset_at
+from millstream.commands.table.args import SYNTAX, keyword, read_double
+from millstream.errors import CommandError
+from millstream.replies import NIL_ARRAY, Reply
+
+GEO = Family("geo", "z")
+_BITS = 26
+_CELLS = 1 << _BITS
+_LONGITUDES = (-180.0, 180.0)
+_LATITUDES = (-85.05112878, 85.05112878)  # those of the web's maps, which are squares
+_EARTH = 6372797.560856  # radius in metres
+_LETTERS = b"0123456789bcdefghjkmnpqrstuvwxyz"
+_UNITS = {b"M": 1.0, b"KM": 1000.0, b"FT": 0.3048, b"MI": 1609.34}
+
+Point = tuple[float, float]
+
+
+def _spread(number: int) -> int:
+    """The bits of a number with a gap behind each."""
+    return int(f"{number:b}", 4)
+
+
+def _gathered(bits: int) -> int:
+    """Every second bit, from the lowest on: what :func:`_spread` spread."""
+    return int(f"{bits:064b}"[1::2], 2)
+
+
+def _encoded(point: Point, latitudes: tuple[float, float]) -> int:
+    """The bits of a place."""
+    longitude, latitude = (
+        int((at - low) / (high - low) * _CELLS) for at, (low, high) in zip(point, (_LONGITUDES, latitudes), strict=True)
+    )
+    return _spread(latitude) | _spread(longitude) << 1
+
+
+def _middle(cell: int, limits: tuple[float, float]) -> float:
+    """Where the middle of a cell is."""
+    low, high = limits
+    ends = [low + at * 1.0 / _CELLS * (high - low) for at in (cell, cell + 1)]
+    return min(max((ends[0] + ends[1]) / 2, low), high)
+
+
+def _decoded(score: float) -> Point:
+    """The place that a score stands for; any score does for one, as processors make whole numbers of them."""
+    bits = int(score) % 2**64 if -(2.0**63) <= score < 2.0**64 else 2**63 * (score < 0)
+    return _middle(_gathered(bits >> 1), _LONGITUDES), _middle(_gathered(bits), _LATITUDES)
+
+
+def _point(words: list[bytes]) -> Point:
+    """Longitude and latitude as a client wrote them."""
+    longitude, latitude = (read_double(word) for word in words)
+    if longitude is None or latitude is None:
+        raise CommandError(NOT_A_FLOAT)
+    if abs(longitude) > _LONGITUDES[1] or abs(latitude) > _LATITUDES[1]:
+        raise CommandError(f"ERR invalid longitude,latitude pair {longitude:f},{latitude:f}")
+    return longitude, latitude
+
+
+@GEO.command(
+    "geoadd",
+    -5,
+    "write denyoom",
+    "3.2.0",
+    "key condition=[NX | XX]@6.2.0 [change=CH]@6.2.0 longitude:double latitude:double member "
+    "[longitude latitude member ...]",
+    "Adds members at places to a sorted set, or moves them.",
+)
+def geoadd(ctx: Context, argv: list[bytes]) -> Reply:
+    """As ZADD with the places' scores."""
+    at, chosen = 2, set()
+    while at < len(argv) and keyword(argv[at]) in {b"NX", b"XX", b"CH"}:
+        chosen.add(keyword(argv[at]))
+        at += 1
+    if (len(argv) - at) % 3 or at == len(argv) or {b"NX", b"XX"} <= chosen:
+        raise SYNTAX
+    pairs = [
+        (argv[here + 2], float(_encoded(_point(argv[here : here + 2]), _LATITUDES))) for here in range(at, len(argv), 3)
+    ]
+    return add_scores(ctx, argv[1], frozenset(chosen), pairs)
+
+
+def _places(ctx: Context, key: bytes, members: list[bytes]) -> list[Point | None]:
+    """Where members are; None for each that is absent."""
+    value = zset_at(ctx, key)
+    scores = {} if value is None else value.scores
+    return [_decoded(scores[member]) if member in scores else None for member in members]
+
+
+@GEO.command("geopos", -2, "readonly", "3.2.0", "key [member [member ...]]", "Answers where members are.")
+def geopos(ctx: Context, argv: list[bytes]) -> Reply:
+    """Longitude and latitude of each; a null array for one that is absent."""
+    return [NIL_ARRAY if place is None else list(place) for place in _places(ctx, argv[1], argv[2:])]
+
+
+@GEO.command("geohash", -2, "readonly", "3.2.0", "key [member [member ...]]", "Answers members' places as geohashes.")
+def geohash(ctx: Context, argv: list[bytes]) -> Reply:
+    """Eleven letters as others write them, whose latitudes go to the poles; the last is 0 for want of bits."""
+    found: list[Reply] = []
+    for place in _places(ctx, argv[1], argv[2:]):
+        bits = 0 if place is None else _encoded(place, (-90.0, 90.0)) >> 2
+        letters = bytes(_LETTERS[bits >> shift & 31] for shift in range(45, -1, -5)) + b"0"
+        found.append(None if place is None else letters)
+    return found
+
+
+@GEO.command(
+    "geodist",
+    -4,
+    "readonly",
+    "3.2.0",
+    "key member1 member2 unit=[M | KM | FT | MI]",
+    "Answers how far two members are from each other.",
+)
+def geodist(ctx: Context, argv: list[bytes]) -> Reply:
+    """With four places; null if one is absent. The earth is a ball."""
+    if len(argv) > 5:
+        raise SYNTAX
+    unit = _UNITS.get(keyword(argv[4])) if len(argv) == 5 else 1.0
+    if unit is None:
+        raise CommandError("ERR unsupported unit provided. please use M, KM, FT, MI")
+    one, two = _places(ctx, argv[1], argv[2:4])
+    return None if one is None or two is None else f"{_distance(one, two) / unit:.4f}".encode()
+
+
+def _distance(one: Point, two: Point) -> float:
+    """Metres between two places, by the haversine of the angle between them."""
+    (longitude1, latitude1), (longitude2, latitude2) = ((math.radians(x), math.radians(y)) for x, y in (one, two))
+    across, along = math.sin((longitude2 - longitude1) / 2), math.sin((latitude2 - latitude1) / 2)
+    haversine = along * along + math.cos(latitude1) * math.cos(latitude2) * across * across
+    return 2.0 * _EARTH * math.asin(math.sqrt(haversine))

@@ -1,0 +1,191 @@
+"""SORT and SORT_RO: the elements of a list, set or sorted set in order, or others found by them, perhaps stored.
+
+Texts are compared by their bytes; Redis compares those that it does not store as the locale of its process says.
+
+Source: https://redis.io/docs/latest/commands/sort/
+"""
+
+from dataclasses import dataclass, field
+from functools import partial
+
+from millstream.commands.context.context import WRONGTYPE, Context
+from millstream.commands.keyspace.lists import LIST
+from millstream.commands.table.args import SYNTAX, integer, keyword, read_double
+from millstream.commands.table.table import command
+from millstream.engine.collections import HashValue, ListValue, SetValue, ZSetValue
+from millstream.engine.keyspace import StringValue
+from millstream.errors import CommandError
+from millstream.replies import Reply
+
+
+@dataclass(slots=True)
+class _Sorting:
+    """What SORT was asked.
+
+    Attributes:
+        descending: DESC.
+        alpha: ALPHA.
+        limit: offset and count; a negative count is no limit.
+        by: the pattern of the last BY.
+        unsorted: a BY had no star, so that nothing is sorted, whatever a later one says.
+        gets: the patterns of GET.
+        store: the key of STORE.
+    """
+
+    descending: bool = False
+    alpha: bool = False
+    limit: tuple[int, int] = (0, -1)
+    by: bytes | None = None
+    unsorted: bool = False
+    gets: list[bytes] = field(default_factory=list)
+    store: bytes | None = None
+
+
+def _options(ctx: Context, argv: list[bytes], *, stores: bool) -> _Sorting:
+    """Read the words behind the key; a pattern needs the right to read all keys, since it may name any."""
+    asked, at = _Sorting(), 2
+    user = None if ctx.session.user is None else ctx.host.accounts.get(ctx.session.user)
+    reads_every_key = user is None or ctx.row is None or user.reads_every_key(ctx.row, argv)
+    while at < len(argv):
+        word, left = keyword(argv[at]), len(argv) - at - 1
+        if word in {b"ASC", b"DESC"}:
+            asked.descending = word == b"DESC"
+        elif word == b"ALPHA":
+            asked.alpha = True
+        elif word == b"LIMIT" and left >= 2:
+            asked.limit = integer(argv[at + 1]), integer(argv[at + 2])
+            at += 2
+        elif word == b"STORE" and stores and left:
+            asked.store = argv[at + 1]
+            at += 1
+        elif word in {b"BY", b"GET"} and left:
+            pattern = argv[at + 1]
+            names_nothing = word == b"BY" and b"*" not in pattern.partition(b"\0")[0]
+            if word == b"BY":
+                asked.by, asked.unsorted = pattern, asked.unsorted or names_nothing
+            else:
+                asked.gets.append(pattern)
+            if not reads_every_key and not names_nothing:
+                name = word.decode()
+                raise CommandError(f"ERR {name} option of SORT denied due to insufficient ACL permissions.")
+            at += 1
+        else:
+            raise SYNTAX
+        at += 1
+    return asked
+
+
+def _found(ctx: Context, pattern: bytes, element: bytes) -> bytes | None:
+    """What a pattern names for an element: the string, or the field of a hash (``key->field``), where its star was."""
+    if pattern.partition(b"\0")[0] == b"#":
+        return element
+    before, star, behind = pattern.partition(b"*")
+    if not star or b"\0" in before:
+        return None
+    name, arrow, hash_field = behind.partition(b"->")
+    if not hash_field:
+        name, arrow = behind, b""
+    value = ctx.lookup(before + element + name)
+    if arrow:
+        return value.fields.get(hash_field) if isinstance(value, HashValue) else None
+    return value.data if isinstance(value, StringValue) else None
+
+
+def _number(word: bytes) -> float:
+    """A score as Redis's C reads it: nothing is 0."""
+    digits = word.partition(b"\0")[0]
+    value = read_double(digits) if digits else 0.0
+    if value is None:
+        raise CommandError("ERR One or more scores can't be converted into double")
+    return value
+
+
+def _elements(ctx: Context, key: bytes) -> tuple[list[bytes], bool]:
+    """What is sorted, and whether it is a set, whose order means nothing."""
+    value = ctx.lookup(key)
+    if value is None:
+        return [], False
+    if isinstance(value, ListValue):
+        return value.between(0, len(value)), False
+    if isinstance(value, ZSetValue):
+        return [member for _, member in value.between(0, len(value))], False
+    if isinstance(value, SetValue):
+        return list(value), True
+    raise CommandError(WRONGTYPE)
+
+
+def _in_order(ctx: Context, elements: list[bytes], asked: _Sorting) -> list[bytes]:
+    """The elements, sorted by themselves or by what BY names for each; what it does not name is least, or 0."""
+
+    def by_text(element: bytes) -> tuple[bool, bytes]:
+        found = element if asked.by is None else _found(ctx, asked.by, element)
+        return found is not None, found or b""
+
+    def by_number(element: bytes) -> tuple[float, bytes]:
+        found = element if asked.by is None else _found(ctx, asked.by, element)
+        return 0.0 if found is None else _number(found), element
+
+    return sorted(elements, key=by_text if asked.alpha else by_number, reverse=asked.descending)
+
+
+def _limited(elements: list[bytes], limit: tuple[int, int]) -> list[bytes]:
+    """What LIMIT leaves; a negative offset is 0."""
+    start, count = max(limit[0], 0), limit[1]
+    return elements[start:] if count < 0 else elements[start : start + count]
+
+
+def _sort(ctx: Context, argv: list[bytes], *, stores: bool) -> Reply:
+    """SORT and SORT_RO; what nobody sorts keeps its order, but a set that is stored, or read by a script, is sorted."""
+    asked = _options(ctx, argv, stores=stores)
+    elements, is_set = _elements(ctx, argv[1])
+    if asked.unsorted and is_set and (asked.store is not None or ctx.in_script):
+        asked.by, asked.alpha, asked.unsorted = None, True, False
+    if not asked.unsorted:
+        elements = _in_order(ctx, elements, asked)
+    elif asked.descending and not is_set:
+        elements.reverse()
+    elements = _limited(elements, asked.limit)
+    if not asked.gets:
+        found: list[bytes | None] = list(elements)
+    else:
+        found = [_found(ctx, pattern, element) for element in elements for pattern in asked.gets]
+    if asked.store is None:
+        return list(found)
+    items = [item or b"" for item in found]
+    ctx.host.weigh(sum(map(len, items)))
+    step = ("lpush", ctx.db.index, asked.store, items, False, True) if items else None
+    LIST.stored(ctx, asked.store, step, "sortstore", len(items))
+    return len(items)
+
+
+_SYNTAX = (
+    "key [BY by-pattern=pattern] [LIMIT limit=(offset:integer count:integer)] [GET get-pattern=pattern]... "
+    "order=[ASC | DESC] [sorting=ALPHA]"
+)
+_sorting = partial(command, keys=(1, 1, 1), group="generic", acl="set sortedset list dangerous")
+
+
+@_sorting(
+    "sort",
+    -2,
+    flags="write denyoom movablekeys",
+    since="1.0.0",
+    syntax=f"{_SYNTAX} [STORE destination:key]",
+    summary="Sorts a list, a set or a sorted set, and perhaps stores the result.",
+)
+def sort(ctx: Context, argv: list[bytes]) -> Reply:
+    """The elements, or what GET names for each; with STORE how many."""
+    return _sort(ctx, argv, stores=True)
+
+
+@_sorting(
+    "sort_ro",
+    -2,
+    flags="readonly movablekeys",
+    since="7.0.0",
+    syntax=_SYNTAX,
+    summary="Sorts a list, a set or a sorted set.",
+)
+def sort_ro(ctx: Context, argv: list[bytes]) -> Reply:
+    """SORT without STORE."""
+    return _sort(ctx, argv, stores=False)

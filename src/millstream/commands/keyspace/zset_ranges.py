@@ -1,0 +1,305 @@
+"""Ranges of sorted sets, by rank, score or member: ZRANGE and its kin, ZRANGESTORE, ZCOUNT ZLEXCOUNT, ZREMRANGEBY....
+
+Bounds are read before the key is looked at, so a bad bound is an error for a missing key too. Ranges by member mean
+something only where all scores are one.
+
+Source: https://redis.io/docs/latest/commands/zrange/ and its siblings.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from millstream.commands.context.context import Context
+from millstream.commands.keyspace.lists import rank_range
+from millstream.commands.keyspace.zsets import ZSET, Row, remove_members, shown_rows, store_rows, zset_at
+from millstream.commands.table.args import SYNTAX, integer, is_sign, keyword, read_double
+from millstream.engine.collections import ZSetValue
+from millstream.errors import CommandError
+from millstream.replies import Reply
+
+Ranks = Callable[[ZSetValue], tuple[int, int]]
+"""What a range is in a set: the first rank, and the one behind the last."""
+
+# A bound of members that is below or above all
+_EVERY = {b"-": -1, b"+": 1}
+
+
+def _by_rank(low: bytes, high: bytes) -> Ranks:
+    rank_range(low, high, 0)  # the words are looked at before the key
+    return lambda value: rank_range(low, high, len(value))
+
+
+def _bound(word: bytes) -> tuple[float, bool]:
+    """A bound of scores, and whether it stands outside the range.
+
+    An empty word, also behind the parenthesis, is 0: Redis reads these by ``strtod``, which finds nothing and says 0.
+    """
+    exclusive = word[:1] == b"("
+    digits = word.partition(b"\0")[0][exclusive:]
+    value = read_double(digits) if digits else 0.0
+    if value is None:
+        raise CommandError("ERR min or max is not a float")
+    return value, exclusive
+
+
+def _by_score(low: bytes, high: bytes) -> Ranks:
+    (least, above), (most, below) = _bound(low), _bound(high)
+
+    def ranks(value: ZSetValue) -> tuple[int, int]:
+        first = value.first_at(least, exclusive=above)
+        return first, max(value.first_at(most, exclusive=not below), first)
+
+    return ranks
+
+
+def _member_bound(word: bytes) -> tuple[int, bytes, bool]:
+    """A bound of members: -1 or 1 for below or above all, else 0; the member; whether it stands outside the range."""
+    for sign, side in _EVERY.items():
+        if is_sign(word, sign):
+            return side, b"", False
+    if word[:1] not in {b"(", b"["}:
+        raise CommandError("ERR min or max not valid string range item")
+    return 0, word[1:], word[:1] == b"("
+
+
+def _by_member(low: bytes, high: bytes) -> Ranks:
+    (low_side, least, above), (high_side, most, below) = _member_bound(low), _member_bound(high)
+
+    def ranks(value: ZSetValue) -> tuple[int, int]:
+        places = len(value)
+        first = value.first_from(least, exclusive=above) if not low_side else 0 if low_side < 0 else places
+        behind = value.first_from(most, exclusive=not below) if not high_side else 0 if high_side < 0 else places
+        return first, max(behind, first)
+
+    return ranks
+
+
+_READERS = {b"": _by_rank, b"BYSCORE": _by_score, b"BYLEX": _by_member}
+
+
+def _count(ctx: Context, key: bytes, ranks: Ranks) -> Reply:
+    """How many members are in a range."""
+    value = zset_at(ctx, key)
+    if value is None:
+        return 0
+    first, behind = ranks(value)
+    return behind - first
+
+
+@ZSET.command(
+    "zcount", 4, "readonly fast", "2.0.0", "key min:double max:double", "Counts the members in a range of scores."
+)
+def zcount(ctx: Context, argv: list[bytes]) -> Reply:
+    """Bounds are as in ZRANGEBYSCORE."""
+    return _count(ctx, argv[1], _by_score(argv[2], argv[3]))
+
+
+@ZSET.command("zlexcount", 4, "readonly fast", "2.8.9", "key min max", "Counts the members in a range of members.")
+def zlexcount(ctx: Context, argv: list[bytes]) -> Reply:
+    """Bounds are as in ZRANGEBYLEX."""
+    return _count(ctx, argv[1], _by_member(argv[2], argv[3]))
+
+
+# ---------------------------------------------------------------------- ranges
+
+
+@dataclass(slots=True)
+class _RangeOptions:
+    """What a range command was asked.
+
+    Attributes:
+        by: what bounds are: ``BYSCORE``, ``BYLEX``, or ranks if empty.
+        reverse: highest first; bounds of scores and members then stand the other way round.
+        with_scores: WITHSCORES.
+        limit: offset and count; None for all.
+    """
+
+    by: bytes = b""
+    reverse: bool = False
+    with_scores: bool = False
+    limit: tuple[int, int] | None = None
+
+
+def _range_options(words: list[bytes], options: _RangeOptions, *, free: bool = False, stores: bool = False) -> None:
+    """Read the words after the bounds; only ZRANGE and ZRANGESTORE (``free``) choose order and measure there, and once.
+
+    Args:
+        words: they.
+        options: what the command's name says already; filled in.
+        free: see above.
+        stores: WITHSCORES is none.
+    """
+    may_reverse, at = free, 0
+    while at < len(words):
+        word = keyword(words[at])
+        if word == b"WITHSCORES" and not stores:
+            options.with_scores = True
+        elif word == b"LIMIT" and at + 2 < len(words):
+            options.limit = integer(words[at + 1]), integer(words[at + 2])
+            at += 2
+        elif free and not options.by and word in {b"BYSCORE", b"BYLEX"}:
+            options.by = word
+        elif may_reverse and word == b"REV":
+            options.reverse, may_reverse = True, False
+        else:
+            raise SYNTAX
+        at += 1
+    if not options.by and options.limit is not None and options.limit[1] != -1:
+        raise CommandError("ERR syntax error, LIMIT is only supported in combination with either BYSCORE or BYLEX")
+    if options.by == b"BYLEX" and options.with_scores:
+        raise CommandError("ERR syntax error, WITHSCORES not supported in combination with BYLEX")
+
+
+def _limited(rows: list[Row], limit: tuple[int, int] | None) -> list[Row]:
+    """What LIMIT leaves; a negative count is no limit, a negative offset leaves nothing.
+
+    Redis walks to the offset; here it is a slice, so a large offset costs nothing but the rows before it.
+    """
+    if limit is None:
+        return rows
+    offset, count = limit
+    if offset < 0:
+        return []
+    return rows[offset:] if count < 0 else rows[offset : offset + count]
+
+
+def _rows_of(ctx: Context, key: bytes, bounds: list[bytes], options: _RangeOptions) -> list[Row]:
+    """What is in a range; none if there is no key."""
+    low, high = reversed(bounds) if options.reverse and options.by else bounds
+    ranks = _READERS[options.by](low, high)
+    value = zset_at(ctx, key)
+    if value is None:
+        return []
+    first, behind = ranks(value)
+    if options.reverse and not options.by:
+        first, behind = len(value) - behind, len(value) - first
+    rows = value.between(max(first, 0), max(behind, 0))
+    if options.reverse:
+        rows.reverse()
+    return _limited(rows, options.limit) if options.by else rows
+
+
+def _range(ctx: Context, argv: list[bytes], by: bytes = b"", *, reverse: bool = False, free: bool = False) -> Reply:
+    """A range as all these commands answer it."""
+    options = _RangeOptions(by, reverse)
+    _range_options(argv[4:], options, free=free)
+    rows = _rows_of(ctx, argv[1], argv[2:4], options)
+    return shown_rows(ctx, rows) if options.with_scores else [member for _, member in rows]
+
+
+_LIMIT = "[LIMIT limit=(offset:integer count:integer)]"
+
+
+@ZSET.command(
+    "zrange",
+    -4,
+    "readonly",
+    "1.2.0",
+    "key start stop sortby=[BYSCORE | BYLEX]@6.2.0 [REV]@6.2.0 [LIMIT limit=(offset:integer count:integer)]@6.2.0 "
+    "[WITHSCORES]",
+    "Answers the members in a range of ranks, scores or members.",
+)
+def zrange(ctx: Context, argv: list[bytes]) -> Reply:
+    """Lowest first, unless REV."""
+    return _range(ctx, argv, free=True)
+
+
+@ZSET.command("zrevrange", -4, "readonly", "1.2.0", "key start:integer stop:integer [WITHSCORES]", "ZRANGE with REV.")
+def zrevrange(ctx: Context, argv: list[bytes]) -> Reply:
+    """Ranks count from the highest score."""
+    return _range(ctx, argv, reverse=True)
+
+
+@ZSET.command(
+    "zrangebyscore",
+    -4,
+    "readonly",
+    "1.0.5",
+    f"key min:double max:double [WITHSCORES]@2.0.0 {_LIMIT}",
+    "Answers the members in a range of scores.",
+)
+def zrangebyscore(ctx: Context, argv: list[bytes]) -> Reply:
+    """``(`` before a bound leaves it out; ``-inf`` and ``+inf`` are bounds too."""
+    return _range(ctx, argv, b"BYSCORE")
+
+
+@ZSET.command(
+    "zrevrangebyscore",
+    -4,
+    "readonly",
+    "2.2.0",
+    f"key max:double min:double [WITHSCORES] {_LIMIT}",
+    "Answers the members in a range of scores, highest first.",
+)
+def zrevrangebyscore(ctx: Context, argv: list[bytes]) -> Reply:
+    """As ZRANGEBYSCORE, the upper bound first."""
+    return _range(ctx, argv, b"BYSCORE", reverse=True)
+
+
+@ZSET.command(
+    "zrangebylex", -4, "readonly", "2.8.9", f"key min max {_LIMIT}", "Answers the members in a range of members."
+)
+def zrangebylex(ctx: Context, argv: list[bytes]) -> Reply:
+    """A bound begins with ``[``, or with ``(`` to be left out; ``-`` and ``+`` are below and above all."""
+    return _range(ctx, argv, b"BYLEX")
+
+
+@ZSET.command(
+    "zrevrangebylex",
+    -4,
+    "readonly",
+    "2.8.9",
+    f"key max min {_LIMIT}",
+    "Answers the members in a range of members, highest first.",
+)
+def zrevrangebylex(ctx: Context, argv: list[bytes]) -> Reply:
+    """As ZRANGEBYLEX, the upper bound first."""
+    return _range(ctx, argv, b"BYLEX", reverse=True)
+
+
+@ZSET.command(
+    "zrangestore",
+    -5,
+    "write denyoom",
+    "6.2.0",
+    f"dst:key src:key min max sortby=[BYSCORE | BYLEX] [REV] {_LIMIT}",
+    "Stores what is in a range of another sorted set.",
+    keys=(1, 2, 1),
+)
+def zrangestore(ctx: Context, argv: list[bytes]) -> Reply:
+    """How many members there are; none deletes the key."""
+    options = _RangeOptions()
+    _range_options(argv[5:], options, free=True, stores=True)
+    return store_rows(ctx, argv[1], _rows_of(ctx, argv[2], argv[3:5], options), "zrangestore")
+
+
+# ---------------------------------------------------------------------- removing
+
+
+def _remove_range(ctx: Context, argv: list[bytes], ranks: Ranks) -> Reply:
+    """Delete what is in a range; how many members there were."""
+    value = zset_at(ctx, argv[1])
+    rows = [] if value is None else value.between(*ranks(value))
+    return remove_members(ctx, argv[1], [member for _, member in rows], argv[0].decode().lower())
+
+
+@ZSET.command(
+    "zremrangebyscore", 4, "write", "1.2.0", "key min:double max:double", "Deletes the members in a range of scores."
+)
+def zremrangebyscore(ctx: Context, argv: list[bytes]) -> Reply:
+    """How many there were."""
+    return _remove_range(ctx, argv, _by_score(argv[2], argv[3]))
+
+
+@ZSET.command(
+    "zremrangebyrank", 4, "write", "2.0.0", "key start:integer stop:integer", "Deletes the members in a range of ranks."
+)
+def zremrangebyrank(ctx: Context, argv: list[bytes]) -> Reply:
+    """How many there were; ranks count from the lowest score, negative ones from the highest."""
+    return _remove_range(ctx, argv, _by_rank(argv[2], argv[3]))
+
+
+@ZSET.command("zremrangebylex", 4, "write", "2.8.9", "key min max", "Deletes the members in a range of members.")
+def zremrangebylex(ctx: Context, argv: list[bytes]) -> Reply:
+    """How many there were."""
+    return _remove_range(ctx, argv, _by_member(argv[2], argv[3]))

@@ -1,0 +1,35 @@
+"""Files that are gone with whoever uses them.
+
+``tempfile`` is loaded when the first is made: it brings the compressors along, and most servers make no copy.
+"""
+
+from typing import IO, TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pathlib import Path
+    from tempfile import TemporaryDirectory
+
+
+def unnamed_file(directory: "Path | None") -> IO[bytes]:
+    """A file without a name: when it is closed its space is free.
+
+    Args:
+        directory: on whose disk; None for the system's.
+
+    Raises:
+        OSError: none can be made there.
+    """
+    from tempfile import TemporaryFile  # noqa: PLC0415 - see above
+
+    return TemporaryFile(dir=directory)
+
+
+def passing_directory() -> "TemporaryDirectory[str]":
+    """A directory of the system's for temporary files.
+
+    Raises:
+        OSError: none can be made.
+    """
+    from tempfile import TemporaryDirectory  # noqa: PLC0415 - see above
+
+    return TemporaryDirectory(prefix="millstream-copy-")

@@ -1,0 +1,69 @@
+"""Servers that are neither Redis nor like it: one sentence and an exit code, whatever they reply."""
+
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from millstream.cli.main import main
+from support.answers import WRONG, same_answer
+from support.ports import free_port
+
+ASKED = """
+    stream ls; stream show s; stream get s 1-1; stream tail s; stream tail s -n 5; stream gaps s; stream add s n=1
+    stream trim s --minid 5 --yes; stream rm s --yes; group ls; group ls s; group show s g
+    group rewind s g --to end --yes; group create s g --yes; group rm s g --yes; pending ls s g
+    pending ack s g --all --yes; consumer ls s g; consumer rm s g c --yes; worker ls; worker show w
+    worker pause s g --reason r; worker reap s; dead ls; dead ls s; dead show s 1-1; dead retry s --all --yes
+    audit ls; audit undo x --yes; check; server show; report -o FILE; spark ls; spark show q
+    recover s --group g --min-idle 1h --verdict release
+"""
+"""With --url behind them."""
+
+NAMED = """
+    doctor URL; export URL FILE; import URL --to memory://; archive URL s --to DIR --dry-run
+    replay URL s --to URL --as copy; top URL --snapshot FILE
+"""
+
+
+def lines(text: str) -> list[list[str]]:
+    """The words of each command line."""
+    return [line.split() for line in text.replace("\n", ";").split(";") if line.strip()]
+
+
+@pytest.mark.parametrize("reply", WRONG.values(), ids=WRONG)
+def test_no_reply_is_a_traceback(tmp_path: Path, reply: bytes) -> None:
+    """Each subcommand ends with a code of its list, and with a sentence where it is not content."""
+    with same_answer(reply) as url:
+        for words in [[*each, "--url", url] for each in lines(ASKED)] + lines(NAMED):
+            files = {"URL": url, "FILE": str(tmp_path / "file"), "DIR": str(tmp_path / "dir")}
+            done = CliRunner().invoke(main, [files.get(word, word) for word in words])
+            assert not isinstance(done.exception, Exception), (words, done.exception)
+            assert done.exit_code in {0, 1, 2, 3, 4, 5}, (words, done.output)
+            if words[0] == "doctor":  # which says so among its findings
+                assert (done.exit_code, "problem" in done.stdout) == (3, True), done.output
+                continue
+            assert done.exit_code == 0 or done.output.lower().startswith("millstream "), (
+                words,
+                done.output,
+            )  # of check on stdout
+
+
+def test_the_doctor_and_a_backup_show_no_secret(tmp_path: Path) -> None:
+    """Of a server that cannot be reached the address is named, and not the password."""
+    url = f"redis://:secret@127.0.0.1:{free_port()}/0"
+    for words, code in ((("doctor", url), 3), (("backup", url, str(tmp_path / "b")), 1)):
+        done = CliRunner().invoke(main, words)
+        assert (done.exit_code, "secret" in done.output, "redis://:***@127.0.0.1" in done.output) == (code, False, True)
+
+
+def test_the_sentence_says_what_to_look_at() -> None:
+    """Which server, what came of it and where; a secret is not in it."""
+    with same_answer(WRONG["OK"]) as url:
+        place = url.removeprefix("redis://")
+        done = CliRunner().invoke(main, ["group", "ls", "--url", f"redis://:secret@{place}"])
+    assert done.exit_code == 1
+    assert done.stderr.startswith(
+        f"millstream group ls: what redis://:***@{place} answered cannot be read (TypeError in streams.py:"
+    )
+    assert "either it is neither Redis nor Millstream, or this is a mistake of ours" in done.stderr

@@ -1,0 +1,343 @@
+"""What clients of a Redis to be replaced send beside streams: events, waits, and what random comparison cannot show."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from millstream.replies import Error
+from support.inprocess import WAITING, Client, World
+from support.servers import ServerProcess
+from support.state import snapshot
+from support.wire import Wire
+
+
+@pytest.fixture
+def world() -> Iterator[World]:
+    """A node whose log, at the end, makes the same state again."""
+    world = World({"notify-keyspace-events": "KEA"})
+    yield world
+    assert snapshot(world.recovered()) == snapshot(world.node)
+
+
+@pytest.fixture
+def client(world: World) -> Client:
+    return world.client()
+
+
+def run(client: Client, *lines: str) -> list[object]:
+    """The replies to some command lines."""
+    return [client.call(*line.split()) for line in lines]
+
+
+# ---------------------------------------------------------------------- events, beside a living server
+
+SETUP = ("RPUSH l a b c a", "SADD s 1 2", "SADD s2 2", "ZADD z 1 a 2 b", "ZADD x 0 a 0 b", "SET b abc", "HSET h f 1")
+EVENTFUL = (
+    "LSET l 0 x",
+    "LREM l 1 a",
+    "LTRIM l 1 -1",
+    "LTRIM l 5 9",
+    "LTRIM l 0 -1",
+    "LINSERT l BEFORE b x",
+    "LINSERT l BEFORE none x",
+    "LPUSHX l x",
+    "RPUSHX none x",
+    "LMOVE l l LEFT RIGHT",
+    "LMOVE l new LEFT LEFT",
+    "RPOPLPUSH l new",
+    "LMPOP 2 none l LEFT COUNT 9",
+    "BLMOVE l new RIGHT LEFT 0",
+    "SMOVE s s2 1",
+    "SMOVE s s2 2",
+    "SMOVE s2 s 2",
+    "SMOVE s2 new 2",
+    "SINTERSTORE d s s2",
+    "SINTERSTORE l s none",
+    "SUNIONSTORE l s s2",
+    "SDIFFSTORE none s s",
+    "ZUNIONSTORE d 2 z s",
+    "ZINTERSTORE z 2 z none",
+    "ZDIFFSTORE z 1 z",
+    "ZRANGESTORE d z 0 0",
+    "ZRANGESTORE l z 5 6",
+    "ZREMRANGEBYLEX x - +",
+    "ZMPOP 1 z MIN COUNT 2",
+    "BZPOPMAX z 0",
+    "HINCRBYFLOAT h f 1.5",
+    "SETBIT b 1 1",
+    "SETBIT b 100 0",
+    "SETBIT new 7 0",
+    "BITOP NOT d b",
+    "BITOP AND b none none",
+    "BITFIELD b SET u8 0 7 SET u8 8 98 INCRBY u8 0 1",
+    "BITFIELD new OVERFLOW FAIL INCRBY u2 0 7",
+    "GEOADD g 1 1 a 2 2 b",
+    "GEOADD g CH 1 1 a",
+    "SORT l ALPHA STORE d",
+    "SORT none STORE l",
+    "SORT l BY nosort STORE l",
+    "SORT l BY w* GET b GET # GET *",
+    "SORT_RO s BY nosort",
+    "SINTER s none",
+    "SINTERCARD 2 s s2",
+    "ZUNION 2 z none",
+    "LINDEX l 0",
+    "LPOS none a",
+    "GETBIT b 1",
+    "BITFIELD_RO none GET u8 0",
+    "GEOPOS none a",
+    "ZLEXCOUNT x - +",
+    "SMISMEMBER s 1 2",
+)
+
+
+@pytest.mark.realserver
+def test_changes_are_told_and_counted_as_redis_does(each_redis: ServerProcess) -> None:
+    """Each command's keyspace events in their order, and by how much INFO's count of changes grows."""
+    real, listener = (Wire(f"redis://127.0.0.1:{each_redis.port}") for _ in range(2))
+    real.ask("CONFIG", "SET", "notify-keyspace-events", "EAn")
+    listener.ask("PSUBSCRIBE", "__keyevent@0__:*")
+    try:
+        for line in EVENTFUL:
+            world = World({"notify-keyspace-events": "EAn"})
+            client, hearer = world.client(), world.client()
+            for each in ("FLUSHALL", *SETUP):
+                client.call(*each.split())
+                real.ask(*each.split())
+            heard_until_now(listener)
+            hearer.call("PSUBSCRIBE", "__keyevent@0__:*")
+            before = counts(client.call("INFO")), counts(real.ask("INFO"))
+            reply, wanted = client.call(*line.split()), real.ask(*line.split())
+            assert isinstance(reply, Error) == isinstance(wanted, Exception), line
+            after = counts(client.call("INFO")), counts(real.ask("INFO"))
+            assert [message[2:] for message in hearer.inbox] == heard_until_now(listener), line
+            ours, theirs = (
+                [new - old for new, old in zip(*pair, strict=True)] for pair in zip(after, before, strict=True)
+            )
+            assert ours == theirs, line
+            assert snapshot(world.recovered()) == snapshot(world.node), line
+    finally:
+        real.close()
+        listener.close()
+
+
+def heard_until_now(listener: Wire) -> list[list[bytes]]:
+    """Channel and text of the messages that came."""
+    listener.send("PING")
+    found = []
+    while (message := listener.read()) != [b"pong", b""]:
+        found.append(message[2:])
+    return found
+
+
+def counts(info: object) -> list[int]:
+    """Changes, and keys that were looked up and found, or not."""
+    assert isinstance(info, bytes)
+    names = (b"rdb_changes_since_last_save:", b"keyspace_hits:", b"keyspace_misses:")
+    return [int(info.partition(name)[2].split()[0]) for name in names]
+
+
+# ---------------------------------------------------------------------- waiting
+
+
+def test_those_who_wait_for_lists_are_served_in_order(world: World, client: Client) -> None:
+    """Whatever command each waits in; what one moves on is there for the next, and for nobody twice."""
+    popper, mover, taker = world.client(), world.client(), world.client()
+    assert mover.send("BLMOVE", "l", "m", "LEFT", "RIGHT", "0") is WAITING
+    assert popper.send("BLPOP", "l", "0") is WAITING
+    assert taker.send("BLMPOP", "0", "2", "m", "l", "LEFT", "COUNT", "5") is WAITING
+    assert client.call("RPUSH", "l", "1", "2") == 2
+    assert (mover.inbox, popper.inbox, taker.inbox) == ([b"1"], [[b"l", b"2"]], [[b"m", [b"1"]]])
+    assert client.call("EXISTS", "l", "m") == 0
+
+
+@pytest.mark.parametrize(
+    "line", ["ZADD z 1 a", "ZINCRBY z 1 a", "GEOADD z 0 0 a", "ZUNIONSTORE z 1 other", "ZRANGESTORE z other 0 0"]
+)
+def test_whatever_makes_a_sorted_set_serves_those_who_wait_for_it(world: World, client: Client, line: str) -> None:
+    """BZPOPMIN, BZPOPMAX and BZMPOP, first come, first served; sets and lists at the key are no news."""
+    first, second = world.client(), world.client()
+    assert first.send("BZPOPMIN", "z", "0") is WAITING
+    assert second.send("BZMPOP", "0", "1", "z", "MAX") is WAITING
+    run(client, "RPUSH z x", "DEL z", "ZADD other 1 a", line)
+    score = client.call("ZSCORE", "other", "a") if "other" in line else None
+    assert first.inbox[0][:2] == [b"z", b"a"]
+    assert score is None or first.inbox[0][2] == score
+    assert second.waits
+    run(client, "ZADD z 3 b 4 c")
+    assert second.inbox == [[b"z", [[b"c", b"4"]]]]
+
+
+@pytest.mark.parametrize(
+    ("line", "late"),
+    [
+        ("BLMOVE l m LEFT LEFT 0.5", None),
+        ("BRPOPLPUSH l m 0.5", None),
+        ("BLMPOP 0.5 1 l LEFT", None),
+        ("BZPOPMIN z 0.5", None),
+        ("BZMPOP 0.5 1 z MIN", None),
+    ],
+)
+def test_waits_end_with_their_time_and_do_not_begin_in_a_transaction(world: World, line: str, late: object) -> None:
+    """Null after so many seconds and not sooner; null at once inside MULTI and in scripts."""
+    waiting, busy = world.client(), world.client()
+    assert waiting.send(*line.split()) is WAITING
+    world.advance(499)
+    assert waiting.inbox == []
+    world.advance(1)
+    assert waiting.inbox == [late]
+    run(busy, "MULTI", line)
+    assert busy.call("EXEC") == [None]
+    script = "return redis.call(unpack(ARGV))"
+    assert busy.call("EVAL", script, "0", *line.split()) is None
+
+
+def test_a_key_that_is_renamed_into_a_wait_serves_it(world: World, client: Client) -> None:
+    """RENAME, COPY and MOVE put a list or a sorted set where somebody waits."""
+    first, second, third = world.client(), world.client(), world.client()
+    assert first.send("BLMOVE", "l", "m", "LEFT", "LEFT", "0") is WAITING
+    assert second.send("BZPOPMIN", "z", "0") is WAITING
+    assert third.send("BRPOPLPUSH", "r", "r", "0") is WAITING
+    run(client, "RPUSH a 1", "RENAME a l", "ZADD b 1 x", "COPY b z", "SELECT 1", "RPUSH r 7", "MOVE r 0")
+    assert (first.inbox, second.inbox, third.inbox) == ([b"1"], [[b"z", b"x", b"1"]], [b"7"])
+
+
+def test_a_moved_element_breaks_watches_of_both_lists(world: World, client: Client) -> None:
+    """Of both ends, and where nothing moves of neither; LTRIM breaks them though nothing goes, as in Redis."""
+    for line, breaks in (("LMOVE l m LEFT LEFT", True), ("LMOVE none m LEFT LEFT", False), ("LTRIM l 0 -1", True)):
+        for key in ("l", "m") if breaks and "LMOVE" in line else ("l",):
+            run(client, "DEL l m", "RPUSH l a b", f"WATCH {key}", "MULTI", "PING")
+            world.client().call(*line.split())
+            assert (client.call("EXEC") is None) == breaks, (line, key)
+
+
+def test_a_target_of_another_type_ends_a_wait_with_an_error(world: World, client: Client) -> None:
+    """The element stays where it is."""
+    waiting = world.client()
+    assert waiting.send("BLMOVE", "l", "s", "LEFT", "LEFT", "0") is WAITING
+    run(client, "SADD s x", "RPUSH l 1")
+    assert waiting.inbox == [Error("WRONGTYPE Operation against a key holding the wrong kind of value")]
+    assert client.call("LRANGE", "l", "0", "-1") == [b"1"]
+
+
+# ---------------------------------------------------------------------- rights, sizes
+
+
+def test_patterns_of_sort_need_the_right_to_read_every_key(world: World, client: Client) -> None:
+    """GET and BY name keys that nobody sees in the command; a BY that sorts nothing names none."""
+    run(client, "ACL SETUSER u on nopass +@all ~l*", "RPUSH l 2 1")
+    other = world.client()
+    other.call("AUTH", "u", "x")
+    for word in ("BY", "GET"):
+        line = f"ERR {word} option of SORT denied due to insufficient ACL permissions."
+        assert other.call("SORT", "l", word, "w*") == Error(line)
+    assert other.call("SORT", "l") == [b"1", b"2"]
+    assert other.call("SORT", "l", "BY", "nosort") == [b"2", b"1"]
+    assert other.call("SORT", "l", "STORE", "m") == Error("NOPERM No permissions to access a key")
+    run(client, "ACL SETUSER u %R~*")
+    assert other.call("SORT", "l", "GET", "w*") == [None, None]
+
+
+def test_a_changed_list_keeps_its_place_between_the_encodings(client: Client) -> None:
+    """Setting, inserting, removing and trimming count the bytes as pushing and popping do."""
+
+    def encoding() -> object:
+        return client.call("OBJECT", "ENCODING", "l")
+
+    client.call("RPUSH", "l", *["x" * 1000] * 8)
+    assert encoding() == b"listpack"
+    client.call("LINSERT", "l", "BEFORE", "x" * 1000, "y" * 1000)
+    assert encoding() == b"quicklist"
+    client.call("LREM", "l", "4", "x" * 1000)
+    assert encoding() == b"quicklist"
+    client.call("LTRIM", "l", "0", "3")
+    assert encoding() == b"listpack"
+    client.call("LSET", "l", "0", "z" * 6000)
+    assert encoding() == b"quicklist"
+    client.call("LSET", "l", "0", "z")
+    assert encoding() == b"listpack"
+
+
+# ---------------------------------------------------------------------- newer than most servers
+
+HASH_LINES = """HSETEX h FIELDS 1 a 1|HSETEX h KEEPTTL FIELDS 1 b 1|HSETEX h FNX FIELDS 2 b 1 c 2|HGETALL h
+HSETEX h FXX FIELDS 2 b 3 a 2|HSETEX h FXX FIELDS 2 b 3 c 2|HGETALL h|HSETEX h FIELDS 2 a 1|HSETEX h FIELDS 0 a 1
+HSETEX h FIELDS x a 1|HSETEX h KEEPTTL KEEPTTL FIELDS 1 a 1|HSETEX h FNX FXX FIELDS 1 a 1|HSETEX h a b c d e
+HSETEX h FIELDS 1 a 1 b 2|HSETEX h FIELDS 9223372036854775807 a 1|HSETEX none FXX FIELDS 1 a 1|EXISTS none|SET s x
+HSETEX s FIELDS 1 a 1|HSETEX s FIELDS 2 a 1|HSETEX h FNX FIELDS 2 q 1 q 2|HSETEX h fields 3 a 1 b 2 FNX KEEPTTL
+HGETDEL h FIELDS 1 a|HGETDEL h FIELDS 2 a b|HGETDEL h FIELDS 2 a|HGETDEL h FIELDS 0 a|HGETDEL h BAD 1 a
+HGETDEL none FIELDS 2 a b|HGETDEL s FIELDS 1 a b|HGETDEL h fields 3 q q FNX|HGETDEL h FIELDS 1|EXISTS h"""
+
+
+@pytest.mark.realserver
+def test_fields_are_set_and_taken_as_redis_8_does(each_redis: ServerProcess) -> None:
+    """HSETEX and HGETDEL, which 7.0 lacks."""
+    if each_redis.release() < (8, 0):
+        pytest.skip("it has no HSETEX")
+    real, client = Wire(f"redis://127.0.0.1:{each_redis.port}"), World().client()
+    try:
+        real.ask("FLUSHALL")
+        for line in HASH_LINES.replace("\n", "|").split("|"):
+            ours, theirs = client.call(*line.split()), real.ask(*line.split())
+            told = ours.line if isinstance(ours, Error) else getattr(ours, "text", ours)
+            assert told == (str(theirs) if isinstance(theirs, Exception) else theirs), line
+    finally:
+        real.close()
+
+
+@pytest.mark.parametrize(
+    ("lines", "replies"),
+    [
+        ("HSETEX h KEEPTTL FIELDS 1 a 1|HGETDEL h FIELDS 2 a b|EXISTS h", [1, [b"1", None], 0]),
+        ("HSETEX h EX 10 FIELDS 1 a 1", [Error("ERR unknown argument: EX")]),
+        ("SET k a|DELEX k IFEQ b|DELEX k IFNE a|DELEX k IFEQ a|DELEX k IFNE x|EXISTS k", [b"OK", 0, 0, 1, 0, 0]),
+        ("RPUSH l a|DELEX l IFEQ a|DELEX l|DELEX l", [1, "ERR Key should be of string type", 1, 0]),
+        (
+            "DELEX k IFEQ|DELEX k IFDEQ 0|SET k a|DELEX k IFDEQ 0",
+            ["ERR wrong number", 0, b"OK", "ERR Invalid condition"],
+        ),
+        (
+            "INCREX k LBOUND x|INCREX k BYFLOAT 1 UBOUND x|INCREX k BYFLOAT inf|INCREX k BYFLOAT 1 LBOUND inf",
+            ["ERR LBOUND is not an integer", "ERR UBOUND is not a valid float", "ERR BYFLOAT", "ERR LBOUND can't"],
+        ),
+        ("INCREX k BYFLOAT 1 UBOUND inf LBOUND -inf", [[b"1", b"1"]]),
+        (
+            "MSETEX 2 a 1 b 2|MGET a b|MSETEX 2 b 3 c 3 NX|MSETEX 2 b 3 c 3 XX|MGET b c",
+            [1, [b"1", b"2"], 0, 0, [b"2", None]],
+        ),
+        ("MSETEX 1 a 1 EX 100|TTL a|MSETEX 1 a 2 KEEPTTL|TTL a|MSETEX 1 a 3|TTL a", [1, 100, 1, 100, 1, -1]),
+        (
+            "MSETEX 0 a 1|MSETEX 2 a 1|MSETEX 1 a 1 EX 0|MSETEX 1 a 1 GET",
+            ["ERR invalid numkeys", "ERR wrong", "ERR inv", "ERR s"],
+        ),
+        ("INCREX k|INCREX k BYINT 5|INCREX k BYINT -2 EX 100|TTL k|GET k", [[1, 1], [6, 5], [4, -2], 100, b"4"]),
+        (
+            "SET k 98|INCREX k BYINT 5 UBOUND 100|INCREX k BYINT 5 UBOUND 100 SATURATE|GET k",
+            [b"OK", [98, 0], [100, 2], b"100"],
+        ),
+        ("INCREX none BYINT 5 UBOUND 1|EXISTS none|INCREX none LBOUND 3 SATURATE", [[0, 0], 0, [3, 3]]),
+        (
+            "INCREX k BYFLOAT 0.1|INCREX k BYFLOAT 0.2|INCREX k",
+            [[b"0.1", b"0.1"], [b"0.3", b"0.2"], "ERR value is not an"],
+        ),
+        ("SET k 9223372036854775807|INCREX k|INCREX k SATURATE", [b"OK", [2**63 - 1, 0], [2**63 - 1, 0]]),
+        (
+            "SET k 1 EX 50|INCREX k|TTL k|INCREX k EX 9 ENX|TTL k|INCREX k PERSIST|TTL k",
+            [b"OK", [2, 1], 50, [3, 1], 50, [4, 1], -1],
+        ),
+        (
+            "INCREX k ENX|INCREX k PERSIST EX 1|INCREX k BYINT x|INCREX k BYINT 1 BYFLOAT 1",
+            ["ERR ENX flag", "ERR s", "ERR Increment is not an integer", "ERR s"],
+        ),
+        ("RPUSH l a|INCREX l|SET s a|INCREX s", [1, "WRONGTYPE", b"OK", "ERR value is not an integer"]),
+    ],
+)
+def test_newer_commands_do_as_published(client: Client, lines: str, replies: list[object]) -> None:
+    """HSETEX and HGETDEL of 8.0, DELEX and MSETEX of 8.4, INCREX of 8.8; of an error's text only its beginning."""
+    for line, wanted in zip(lines.split("|"), replies, strict=True):
+        found = client.call(*line.split())
+        if isinstance(wanted, str):
+            assert isinstance(found, Error), line
+            assert found.line.startswith(wanted), line
+        else:
+            assert getattr(found, "text", found) == wanted, line

@@ -1,0 +1,94 @@
+"""Pages and their JSON stay of a size that can be loaded, whatever somebody wrote where workers write."""
+
+import json
+from typing import Any
+
+import pytest
+import redis
+
+from millstream.client.dead_letter.letter import DeadLetter, pack
+from millstream.worker.registry import protocol
+from support.console import ConsoleThread
+
+LARGEST = 1 << 20
+
+FACTS = {
+    "host": "h", "pid": 1, "version": "1", "state": "running", "started_ms": 1_763_721_600_000,
+    "beat_ms": 1_763_721_600_000, "last_error": None, "subscribers": [],
+}  # fmt: skip
+
+
+def subscriber(number: int, jobs: int = 0) -> dict[str, Any]:
+    """A handler as a worker tells of it, with so many entries in hand."""
+    counts = dict.fromkeys(("slots", "running", "buffered", "handled", "failed", "dead"), 1)
+    in_hand = [{"id": f"{at}-0", "since_ms": 1, "deliveries": 1} for at in range(jobs)]
+    names = {"handler": "h", "stream": f"s{number}", "group": "g", "consumer": "c"}
+    return {**names, **counts, "paused": None, "jobs": in_hand}
+
+
+def tell(client: redis.Redis, count: int, **facts: object) -> None:
+    """So many workers with these facts."""
+    with client.pipeline(transaction=False) as pipe:
+        for number in range(count):
+            pipe.zadd(protocol.INDEX, {f"w{number}": 1})
+            pipe.set(protocol.worker_key(f"w{number}"), json.dumps({**FACTS, "id": f"w{number}", **facts}))
+        pipe.execute()
+
+
+FORGED = {
+    "a text": (1, {"host": "h" * 2 * LARGEST, "last_error": {"error": "e" * 2 * LARGEST, "at_ms": 1, "entry": "1"}}),
+    "entries": (1, {"subscribers": [subscriber(0, jobs=10_000)]}),
+    "handlers": (1, {"subscribers": [subscriber(number) for number in range(5000)]}),
+    "workers": (2000, {"subscribers": [subscriber(0, jobs=2)]}),
+}
+
+
+@pytest.mark.parametrize(("count", "facts"), FORGED.values(), ids=FORGED)
+def test_workers_of_any_size(console: ConsoleThread, client: redis.Redis, count: int, facts: dict[str, Any]) -> None:
+    """The first are shown, and how many there are."""
+    tell(client, count, **facts)
+    page, twin = console.ask("/workers"), console.ask("/workers.json")
+    assert [len(each.body) < LARGEST for each in (page, twin)] == [True, True]
+    assert twin.facts["found"]["workers"] == count
+    assert twin.facts["workers"][0]["id"] == "w0"
+    shown = len(twin.facts["workers"])
+    assert (f"{count - shown:,} more, which this page has no room for" in page.text) == (shown < count)
+
+
+def test_vanished_workers_and_pauses_in_thousands(console: ConsoleThread, client: redis.Redis) -> None:
+    """As of workers that are alive."""
+    client.zadd(protocol.INDEX, {f"w{number}": 1 for number in range(20_000)})
+    pause = json.dumps({"reason": "r" * 5000, "by": "b", "at_ms": 1})
+    client.hset(protocol.CONTROL, mapping={protocol.pause_field(f"s{number}", "g"): pause for number in range(1000)})
+    page, twin = console.ask("/workers"), console.ask("/workers.json")
+    assert [len(each.body) < LARGEST for each in (page, twin)] == [True, True]
+    assert (twin.facts["found"]["vanished"], twin.facts["found"]["pauses"]) == (20_000, 1000)
+    assert page.text.count("more, which this page has no room for") == 2
+
+
+def test_dead_letters_with_an_error_each(console: ConsoleThread, client: redis.Redis) -> None:
+    """Two hundred tracebacks of a hundred kilobytes: of each the end, of the classes the first."""
+    with client.pipeline(transaction=False) as pipe:
+        for number in range(200):
+            letter = DeadLetter(
+                (b"n", b"1"), "orders", "1-0", "g", "c", 1, "error", f"E{number}: " + "x" * 100_000,
+                "T" * 100_000 + "the end", 1, 1_763_721_600_000,
+            )  # fmt: skip
+            pipe.execute_command("XADD", "orders:dead", f"{number + 1}-0", *pack(letter))
+        pipe.execute()
+    page, twin = console.ask("/dead?key=orders:dead"), console.ask("/dead.json?key=orders:dead")
+    assert [len(each.body) < LARGEST for each in (page, twin)] == [True, True]
+    assert (len(twin.facts["classes"]), twin.facts["classes_found"]) == (50, 200)
+    assert "TTTthe end" in page.text
+    assert "And 150 more" in page.text
+
+
+def test_dead_letter_streams_in_thousands(console: ConsoleThread, client: redis.Redis) -> None:
+    """The first by their keys, and how many there are."""
+    with client.pipeline(transaction=False) as pipe:
+        for number in range(600):
+            pipe.xadd(f"s{number:04}:dead", {"n": 1})
+        pipe.execute()
+    page, twin = console.ask("/dead"), console.ask("/dead.json")
+    assert (len(twin.facts["streams"]), twin.facts["streams_found"]) == (500, 600)
+    assert "And 100 more" in page.text
