@@ -125,7 +125,8 @@ def test_a_line_without_an_end_is_given_up(lines: list[bytes]) -> None:
     list(handshake.feed(b"".join(line + b"\r\n" for line in lines)))
     found = [event for _ in range(50) for event in handshake.feed(b"$" * 4096)]
     assert len(found) == 1
-    assert "without an end" in found[0].reason  # type: ignore[union-attr]
+    assert isinstance(found[0], LinkRefused)
+    assert "without an end" in found[0].reason
 
 
 def test_empty_lines_cost_next_to_nothing() -> None:

@@ -246,7 +246,7 @@ class _Connection:
         try:
             self._copy.flush()
             # Loaded when it is wanted: it makes snapshots, and most servers take no copy
-            from millstream.server.following.taking import Taking  # noqa: PLC0415
+            from millstream.server.following.taking import Taking  # noqa: PLC0415 - a server that follows nobody loads nothing of it
 
             taking = Taking(self._server, self._rewriter, self._copy)
             await taking.take(self._begins, host, port)
