@@ -116,7 +116,8 @@ class Obedience:
                 unit = received.next()
                 if unit is None:
                     if received.cost > limits.CHANGE_MAX:  # no record of the log could hold it, however it ends
-                        raise self._diverged("a command or a transaction of the primary is too large to be run here")
+                        self._count_divergence()
+                        raise DivergedError("a command or a transaction of the primary is too large to be run here")
                     return False
                 data = received.take(unit.size)
                 self._run_unit(ctx, unit, size + unit.size)
@@ -138,16 +139,16 @@ class Obedience:
             if row is not None:
                 reply = self._node.run_unasked(ctx, row, words)
                 if isinstance(reply, Error):
-                    raise self._diverged(f"the primary's command {_text(words)} failed here: {reply.line}")
+                    self._count_divergence()
+                    raise DivergedError(f"the primary's command {_text(words)} failed here: {reply.line}")
             elif words[0].upper() == b"SELECT":
                 self.session.db = int(words[1])
             elif words[0].upper() == b"REPLCONF":
                 self.asked = self._following.offset + size
 
-    def _diverged(self, reason: str) -> DivergedError:
+    def _count_divergence(self) -> None:
         self._following.divergences += 1
         self._following.forget_history()
-        return DivergedError(reason)
 
 
 def _row(words: list[bytes]) -> "Command | None":
