@@ -33,6 +33,7 @@ LIMITS = {
     "test_acl.py: MOST_EFFORT": "the same",
     "test_large_changes.py: CHANGE_MAX": "a limit of the protocol, of which there is one list; 1 GiB takes minutes",
     "test_batch.py: CHANGE_MAX": "the same, and of the very command that passes it",
+    "test_obeying.py: CHANGE_MAX": "the same, of what a primary sends",
     "test_large_changes.py: LARGE_BYTES": "the same for a snapshot",
     "test_large_changes.py: NAMED": "the same for a round of expiry",
     "test_doctor.py: NAME": "which core runs is decided once, when a process begins",

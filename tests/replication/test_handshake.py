@@ -1,5 +1,7 @@
 """A replica's side of the handshake, the frame of a copy, and the stream cut into units."""
 
+import time
+
 import pytest
 
 from millstream.errors import ProtocolError
@@ -92,6 +94,47 @@ def test_what_the_primary_refuses_is_told_in_its_words(lines: list[bytes], reaso
     data = b"".join(line + b"\r\n" for line in lines)
     found = events(data + b"+OK\r\n", 7, Introduction(6400, password="secret"))
     assert found[-1] == LinkRefused(reason, is_passing)
+
+
+@pytest.mark.parametrize(
+    ("me", "answer"),
+    [
+        (Introduction(6400), b"+CONTINUE"),
+        (Introduction(6400), b"+CONTINUE " + b"b" * 40),
+        (Introduction(6400, ID, 99), b"+CONTINUE \xff\xfe"),
+        (Introduction(6400, ID, 99), b"+CONTINUE " + b"b" * 39),
+        (Introduction(6400, ID, 99), b" "),
+        (Introduction(6400, ID, 99), b"+FULLRESYNC " + b"b" * 41 + b" 1"),
+        (Introduction(6400, ID, 99), b"+FULLRESYNC " + b"b" * 40 + b" 9223372036854775808"),
+        (Introduction(6400, ID, 99), b"+FULLRESYNC " + b"b" * 40 + b" " + b"9" * 5000),
+        (Introduction(6400, ID, 99), b"+FULLRESYNC " + b"b" * 40 + b" 1\r\n$" + b"9" * 5000),
+    ],
+)
+def test_an_answer_that_is_none_is_refused(me: Introduction, answer: bytes) -> None:
+    """Nobody goes on who has nothing; a history has a name of 40 letters, and offsets and sizes are of 64 bits."""
+    data = b"".join(line + b"\r\n" for line in [*GREETING, answer, *GREETING])
+    found = events(data, 1000, me)
+    assert isinstance(found[-1], LinkRefused)
+    assert not any(isinstance(event, Continues | CopySize | StreamBytes) for event in found)
+
+
+@pytest.mark.parametrize("lines", [[], [b"+PONG"], [*GREETING, b"+FULLRESYNC " + ID.encode() + b" 1"]])
+def test_a_line_without_an_end_is_given_up(lines: list[bytes]) -> None:
+    """It costs no more than a piece of it, and what comes behind it nothing."""
+    handshake = Handshake(Introduction(6400))
+    list(handshake.feed(b"".join(line + b"\r\n" for line in lines)))
+    found = [event for _ in range(50) for event in handshake.feed(b"$" * 4096)]
+    assert len(found) == 1
+    assert isinstance(found[0], LinkRefused)
+    assert "without an end" in found[0].reason
+
+
+def test_empty_lines_cost_next_to_nothing() -> None:
+    """A million of them at once took seconds, in which nobody was served."""
+    handshake = Handshake(Introduction(6400))
+    began = time.process_time()
+    assert not list(handshake.feed(b"\n" * 1_000_000))
+    assert time.process_time() - began < 0.2
 
 
 def packed(*words: bytes) -> bytes:

@@ -2,6 +2,7 @@
 
 import contextlib
 import socket
+import tempfile
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -123,6 +124,34 @@ def test_a_damaged_copy_replaces_nothing_and_another_is_asked_for(ours: Wire) ->
         assert [words[1] for words in primary.asked] == [b"?"] * 3
     finally:
         primary.close()
+
+
+@pytest.fixture
+def full_disk(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The next file for a copy takes nothing; those behind it do."""
+    real, files = tempfile.TemporaryFile, [Path("/dev/full").open("w+b")]  # noqa: SIM115 - its user closes it
+    monkeypatch.setattr(tempfile, "TemporaryFile", lambda **options: files.pop() if files else real(**options))
+
+
+@pytest.mark.usefixtures("full_disk")
+def test_a_copy_that_finds_no_room_is_asked_for_again(ours: Wire) -> None:
+    """Closing its file fails as well, and that once ended the link for ever."""
+    primary = Primary(copy(k="large"), copy(k="theirs"))
+    try:
+        follow(ours, primary.port)
+        eventually(lambda: ours.ask("GET", "k") == b"theirs", what="the second copy is taken")
+    finally:
+        primary.close()
+
+
+@pytest.mark.usefixtures("full_disk")
+def test_no_room_for_a_copy_cuts_who_wants_it_alone() -> None:
+    """With no directory a copy is made at once; one that failed held up all replicas, and was tried for ever."""
+    with ServerThread(None) as server, Wire(server.url) as wire, Wire(server.url) as replica, Wire(server.url) as next_:
+        replica.send("PSYNC", "?", "-1")
+        eventually(lambda: info(wire)["connected_slaves"] == "0" and replica.is_closed, what="it is cut")
+        next_.send("PSYNC", "?", "-1")
+        eventually(lambda: "state=online" in info(wire).get("slave0", ""), what="the next one is served")
 
 
 def test_what_is_kept_is_told_and_a_cut_transaction_is_asked_for_again(ours: Wire) -> None:

@@ -12,6 +12,7 @@ from millstream.engine.streams.stream import Stream
 from millstream.node.following.obeying import DivergedError, NotHeldError, Obedience
 from millstream.node.node import Node
 from millstream.persistence.log import Log
+from millstream.protocol import limits
 from millstream.replication.received import ReceivedStream
 from millstream.replication.units import EXEC, MULTI, packed
 
@@ -136,6 +137,23 @@ def test_what_does_not_exist_here_is_not_run_nor_what_is_with_it(follower: Follo
         fresh.hear("SELECT 16")
 
 
+@pytest.mark.parametrize(
+    "line",
+    [
+        *("SHUTDOWN NOSAVE", "CONFIG SET maxmemory 1", "DEBUG SLEEP 0", "ACL SETUSER default off", "REPLICAOF NO ONE"),
+        *("SAVE", "SUBSCRIBE channel", "EVAL return 0", "CLIENT KILL TYPE normal", "WATCH k", "AUTH k", "GET k"),
+        *("EXEC", "QUIT", "MONITOR", "PSYNC ? -1", "XGROUP", "XGROUP NOPE s g", "CONFIG"),
+    ],
+)
+def test_a_primary_only_changes_data(follower: Follower, line: str) -> None:
+    """What clients may say besides is no part of a stream: nothing of it is run, alone or with others."""
+    with pytest.raises(NotHeldError, match=line.partition(" ")[0]):
+        follower.hear(line)
+    with pytest.raises(NotHeldError):
+        follower.hear("SET k v", line, whole=line != "EXEC")
+    assert follower.ask("ROLE").startswith(b"*5\r\n$5\r\nslave")
+
+
 def test_what_fails_here_asks_for_a_copy(follower: Follower) -> None:
     """The data differ: nothing more is run, it is counted, and the history is forgotten with the same record."""
     follower.node.keyspace.history = ReplicationState("a" * 40, 0)
@@ -143,6 +161,26 @@ def test_what_fails_here_asks_for_a_copy(follower: Follower) -> None:
         follower.hear("SET k v", "LPUSH k v", "SET k w")
     assert follower.ask("GET k") == b"$1\r\nv\r\n"
     assert follower.node.following.divergences == 1
+    assert follower.node.keyspace.history.replid == ""
+
+
+@pytest.mark.parametrize("data", [packed([b"PING"]) * 1000, b"*2\r\n$3\r\nSET\r\n$9999999999\r\n" + b"k" * 70_000])
+def test_a_transaction_without_an_end_is_given_up(
+    follower: Follower, data: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It would take all memory; a copy has what it made. Small words count as what they take."""
+    monkeypatch.setattr(limits, "CHANGE_MAX", 1 << 16)
+    follower.hear("SET k v")
+    follower.received.feed(MULTI)
+
+    def hear_more() -> None:
+        while follower.received.waiting < 1 << 18:
+            follower.received.feed(data)
+            follower.obedience.run(follower.received, follower.clock.now())
+
+    with pytest.raises(DivergedError, match="too large"):
+        hear_more()
+    assert follower.ask("GET k") == b"$1\r\nv\r\n"
     assert follower.node.keyspace.history.replid == ""
 
 

@@ -193,10 +193,14 @@ def test_a_node_in_another_program_has_no_replicas() -> None:
 
 
 @pytest.mark.parametrize(
-    "said_words", [["REPLCONF", "capa"], ["REPLCONF", "what", "1"], ["REPLCONF", "listening-port", "x"]]
+    "said_words",
+    [
+        *(["REPLCONF", "capa"], ["REPLCONF", "what", "1"], ["REPLCONF", "listening-port", "x"]),
+        *(["REPLCONF", "ip-address", address] for address in ("9" * 256, "1\r\nrole:slave", "here and there")),
+    ],
 )
 def test_what_a_replica_says_wrong(said_words: list[str]) -> None:
-    """An unknown option is an error, which replicas pass over."""
+    """An unknown option is an error, which replicas pass over; an address is shown to others in INFO."""
     said = fed(World()).client().raw(*said_words)
     assert said.startswith(b"-ERR ")
     assert b"another program" not in said
@@ -212,6 +216,20 @@ def test_what_a_replica_says_of_itself() -> None:
     known = client.world.node.primary.followers.get(client.session.id)
     assert known is not None
     assert (known.port, known.ip, known.stage) == (7, "there", None)
+
+
+def test_a_replica_does_not_have_what_it_was_not_sent() -> None:
+    """WAIT would believe one that says it has what is yet to be written, for ever."""
+    world = fed(World())
+    primary = world.node.primary
+    follower = next(iter(primary.followers))
+    primary.go_online(follower)
+    session = next(each for each in world.node.sessions if each.id == follower.id)
+    for offset in (follower.cursor + 1, 2**63 - 1, -(2**63)):
+        primary.acknowledge(session, offset, offset, world.clock.now())
+    assert (follower.acked, follower.durable) == (-1, -1)
+    primary.acknowledge(session, follower.cursor, follower.cursor, world.clock.now())
+    assert (follower.acked, follower.durable) == (follower.cursor, follower.cursor)
 
 
 def test_silent_replicas_are_named_and_pings_are_counted() -> None:

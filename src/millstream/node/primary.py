@@ -224,7 +224,7 @@ class Primary:
         self._look()
 
     def acknowledge(self, session: "Session", offset: int, durable: int | None, now: "Now") -> None:
-        """REPLCONF ACK: a replica says how far it is.
+        """REPLCONF ACK: a replica says how far it is. What it was not sent it does not have, whatever it says.
 
         Args:
             session: of the replica.
@@ -236,8 +236,10 @@ class Primary:
         if follower is None or follower.stage is None:
             return
         follower.heard_at = self._mono = now.mono
-        follower.acked = max(follower.acked, offset)
-        follower.durable = max(follower.durable, -1 if durable is None else durable)
+        if offset <= follower.cursor:
+            follower.acked = max(follower.acked, offset)
+        if durable is not None and durable <= follower.cursor:
+            follower.durable = max(follower.durable, durable)
         self._look()
         self._sessions.answer_fulfilled()
         self.heard(now)

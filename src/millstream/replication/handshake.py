@@ -7,6 +7,7 @@ it wants next. The primary goes on there (``+CONTINUE``), or sends a copy of all
 Source: https://redis.io/docs/latest/operate/oss_and_stack/management/replication/
 """
 
+import re
 from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -16,7 +17,13 @@ from millstream.replication.units import packed
 
 # Bytes of a line of the primary; a longer one is none
 _LINE_MAX = 64 * 1024
+# Bytes of what the primary says that are shown
+_SHOWN = 200
 _MARK = 40
+_CONTINUES = re.compile(rb"\+CONTINUE(?: +([0-9a-zA-Z]{40}))? *")
+_COPIES = re.compile(rb"\+FULLRESYNC +([0-9a-zA-Z]{40}) +([0-9]{1,19}) *")
+_SIZE = re.compile(rb"\$([0-9]{1,19})")
+_OFFSET_MAX = 2**63 - 1
 FAILOVER = b"FAILOVER"
 """The word of PSYNC that asks a replica to lead."""
 # What a primary may say to PING and is yet asked further: that it wants to know first who asks
@@ -139,6 +146,9 @@ class Handshake:
         while self._data and len(self._data) != before:
             before = len(self._data)
             yield from self._read()
+        if len(self._data) > _LINE_MAX and self._read in {self._answer, self._frame}:
+            self._read = self._nothing
+            yield LinkRefused("it has sent a line without an end: is this a Redis?")
 
     # ------------------------------------------------------------------ what is said
 
@@ -167,34 +177,32 @@ class Handshake:
         return iter(())
 
     def _asked(self, line: bytes) -> Iterator[Event]:
-        words = line.split()
-        if words[0] == b"+CONTINUE":
+        known = self._me.replid
+        if known and (found := _CONTINUES.fullmatch(line)):
             self._read = self._stream
-            yield Continues(words[1].decode() if len(words) > 1 else self._me.replid)
-        elif words[0] == b"+FULLRESYNC" and len(words) == 3 and words[2].isdigit():
+            yield Continues((found[1] or b"").decode() or known)
+        elif (found := _COPIES.fullmatch(line)) and int(found[2]) <= _OFFSET_MAX:
             self._read = self._frame
-            yield CopyBegins(words[1].decode("utf-8", "replace"), int(words[2]))
-        else:
+            yield CopyBegins(found[1].decode(), int(found[2]))
+        else:  # going on behind nothing would be going on wrong
             yield _refused(line)
 
     # ------------------------------------------------------------------ what comes
 
     def _line(self) -> bytes | None:
         """The next line that is not empty; None until it is whole. Empty ones keep the connection alive."""
-        while True:
-            end = self._data.find(b"\n")
-            if end < 0:
-                return None
-            line = bytes(self._data[:end]).removesuffix(b"\r")
-            del self._data[: end + 1]
-            if line:
-                return line
+        data = self._data
+        del data[: len(data) - len(data.lstrip(b"\r\n"))]
+        end = data.find(b"\n")
+        if end < 0:
+            return None
+        line = bytes(data[:end]).removesuffix(b"\r")
+        del data[: end + 1]
+        return line
 
     def _answer(self) -> Iterator[Event]:
         line = self._line()
         if line is None:
-            if len(self._data) > _LINE_MAX:
-                yield LinkRefused("it has sent a line without an end: is this a Redis?")
             return
         _, take = self._steps.popleft()
         for event in take(line):
@@ -212,11 +220,10 @@ class Handshake:
         line = self._line()
         if line is None:
             return
-        size = line[1:]
         if line.startswith(b"$EOF:") and len(line) == len(b"$EOF:") + _MARK:
             self._left, self._mark = None, line[5:]
-        elif line[:1] == b"$" and size.isdigit():
-            self._left = int(size)
+        elif found := _SIZE.fullmatch(line):
+            self._left = int(found[1])
         else:
             self._read = self._nothing
             yield _refused(line)
@@ -248,4 +255,4 @@ class Handshake:
 
 
 def _refused(line: bytes) -> LinkRefused:
-    return LinkRefused(line[1:].decode("utf-8", "replace"), is_passing=line.startswith(_LATER))
+    return LinkRefused(line[1:][:_SHOWN].decode("utf-8", "replace"), is_passing=line.startswith(_LATER))

@@ -14,6 +14,8 @@ _LINE_MAX = 32
 _STAR, _DOLLAR = b"*$"
 # Bytes that were taken before the rest is moved to the front
 _USED_MAX = 1 << 20
+# Bytes of memory that a word takes beside its own, about
+_WORD = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,11 +44,17 @@ class ReceivedStream:
         self._left = 0  # words that it still has
         self._length = -1  # of the word being read; -1 before that is known
         self._open: list[list[bytes]] | None = None  # commands behind a MULTI
+        self._open_words = 0  # and the words of these
 
     @property
     def waiting(self) -> int:
         """Bytes that came and are in no unit yet that was taken."""
         return len(self._data) - self._begin
+
+    @property
+    def cost(self) -> int:
+        """Bytes of memory that what waits takes, about: many small words take many times their own."""
+        return self.waiting + _WORD * (self._open_words + len(self._words))
 
     def feed(self, data: bytes) -> None:
         """Take bytes."""
@@ -65,10 +73,11 @@ class ReceivedStream:
             if name == b"MULTI" and self._open is None:
                 self._open = []
             elif name == b"EXEC" and self._open is not None:
-                commands, self._open = self._open, None
+                commands, self._open, self._open_words = self._open, None, 0
                 return ReceivedUnit(commands, self._taken(), in_multi=True)
             elif self._open is not None:
                 self._open.append(words)
+                self._open_words += len(words) + 1  # and the list of them
             else:
                 return ReceivedUnit([words], self._taken())
         return None

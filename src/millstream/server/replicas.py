@@ -239,9 +239,17 @@ class Replicas:
         feed, space = self._feed, NO_KEYS if keyless else self._server.node.keyspace
         assert feed is not None
         made = CopyMade(self._primary.replid, feed.offset, feed.db)
-        file = unnamed_file(self._directory)
-        file.writelines(pieces(space, made.replid, made.offset, made.db, self._server.clock.wall_time()))
-        file.flush()
+        file = None
+        try:
+            file = unnamed_file(self._directory)
+            file.writelines(pieces(space, made.replid, made.offset, made.db, self._server.clock.wall_time()))
+            file.flush()
+        except OSError as error:
+            if file is not None:
+                with contextlib.suppress(OSError):  # what is left is written before it is closed
+                    file.close()
+            self._give_up(f"no file can be made for its copy: {error}")
+            return
         self._hand_out(_Copy(file, made), waiting)
 
     def _order_copy(self, rewriter: "Rewriter | None") -> None:

@@ -6,6 +6,7 @@ but REPLCONF ACK; what it gets before that, and when, is the shell's business.
 Sources: https://redis.io/docs/latest/commands/psync/, sync/, replconf/, role/
 """
 
+import re
 from functools import partial
 
 from millstream.commands.context.context import LEADS_ALREADY, Context
@@ -15,6 +16,8 @@ from millstream.errors import CommandError
 from millstream.replies import OK, Many, Reply, Simple
 
 _LARGEST_PORT = 65535
+# Others see it in INFO
+_ADDRESS = re.compile(rb"[!-~]{0,255}")
 
 # What the rows below have in common
 _replica = partial(command, group="server", acl="admin dangerous")
@@ -94,6 +97,8 @@ def _announce(ctx: Context, name: bytes, value: bytes) -> None:
             raise CommandError("ERR value is not an integer or out of range")
         known.port = port
     elif name == b"ip-address":
+        if not _ADDRESS.fullmatch(value):
+            raise CommandError("ERR REPLCONF ip-address is no address")
         known.ip = value.decode("utf-8", "replace")
     elif name == b"rdb-only":
         known.copy_only = value == b"1"

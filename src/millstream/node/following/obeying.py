@@ -11,6 +11,7 @@ from millstream.commands.context.session import Session
 from millstream.commands.table.table import find
 from millstream.engine.keyspace import DATABASES
 from millstream.errors import MillstreamError
+from millstream.protocol import limits
 from millstream.replies import Error
 
 if TYPE_CHECKING:
@@ -103,7 +104,7 @@ class Obedience:
 
         Raises:
             NotHeldError: a unit cannot be run; those before it were.
-            DivergedError: a unit failed; those before it were run.
+            DivergedError: a unit failed, or is too large; those before it were run.
             ProtocolError: what has come are no commands.
             StorageError: the log takes nothing any more.
         """
@@ -114,6 +115,9 @@ class Obedience:
             while commands < PIECE_COMMANDS and size < PIECE_BYTES:
                 unit = received.next()
                 if unit is None:
+                    if received.cost > limits.CHANGE_MAX:  # no record of the log could hold it, however it ends
+                        self._count_divergence()
+                        raise DivergedError("a command or a transaction of the primary is too large to be run here")
                     return False
                 data = received.take(unit.size)
                 self._run_unit(ctx, unit, size + unit.size)
@@ -135,20 +139,24 @@ class Obedience:
             if row is not None:
                 reply = self._node.run_unasked(ctx, row, words)
                 if isinstance(reply, Error):
-                    self._following.divergences += 1
-                    self._following.forget_history()
+                    self._count_divergence()
                     raise DivergedError(f"the primary's command {_text(words)} failed here: {reply.line}")
             elif words[0].upper() == b"SELECT":
                 self.session.db = int(words[1])
             elif words[0].upper() == b"REPLCONF":
                 self.asked = self._following.offset + size
 
+    def _count_divergence(self) -> None:
+        self._following.divergences += 1
+        self._following.forget_history()
+
 
 def _row(words: list[bytes]) -> "Command | None":
     """The row of a command that is to be run; None for those that are of the stream itself.
 
     Raises:
-        NotHeldError: there is none, or not with so many words.
+        NotHeldError: there is none, or not with so many words, or it is for clients: whoever took a primary's place may
+            stop a replica, but not its server.
     """
     row = find(words)
     if row is None or row.name in _OF_STREAM:
@@ -157,8 +165,10 @@ def _row(words: list[bytes]) -> "Command | None":
             raise NotHeldError(f"the primary selects a database that does not exist here: {_text(words)}")
         if row is not None or name in _UNHEARD:
             return None
-    if row is None or not row.takes(len(words)):
+    if row is None or row.handler is None or not row.takes(len(words)):
         raise NotHeldError(f"the primary has sent a command that does not exist here: {_text(words)}")
+    if "write" not in row.flags and row.name != "publish":
+        raise NotHeldError(f"the primary has sent a command that is no change of data: {_text(words)}")
     return row
 
 

@@ -344,7 +344,8 @@ class _Connection:
             if task is not None:
                 task.cancel()
         if self._copy is not None:
-            self._copy.close()
+            with contextlib.suppress(OSError):  # the disk is full, and what is left is written before it is closed
+                self._copy.close()
         if self._writer is not None:
             with contextlib.suppress(OSError):
                 self._writer.transport.abort()
