@@ -36,7 +36,7 @@ T = TypeVar("T")
 EARLY = 0.1
 """So many seconds before a sync is due the loop asks for it; when it is due the thread syncs unasked."""
 
-_NO_MEMORY_SECONDS = 0.01
+_NO_MEMORY_SECONDS = 0.01  # until the thread tries again what there was no memory for; nothing tells when there is
 
 Job = Callable[[], object]
 """What somebody else does in the thread while nobody writes."""
