@@ -36,7 +36,7 @@ FAULTS = (
         "gone-on-though-data-differ",
         "A replica on which a command of its primary has failed goes on with a copy only.",
         "node/following/obeying.py",
-        "Obedience._run_unit",
+        "Obedience._count_divergence",
         "self._following.forget_history()",
         "pass",
         f"{OBEYING}::test_what_fails_here_asks_for_a_copy",

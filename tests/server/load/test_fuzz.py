@@ -29,10 +29,16 @@ LEFT_OUT = {
     "acl|deluser",
     "acl|load",
     "script|kill",
+    "failover",
+    "psync",
+    "replicaof",
+    "slaveof",
+    "sync",
 }
 # What makes a session stand still, or leads to it; TURNS has some of each
 STILL = {"subscribe", "psubscribe", "multi", "client|reply", "client|kill", "blpop", "auth", "flushall", "flushdb"}
-STILL |= {"swapdb", "select", "xread", "xreadgroup"}
+STILL |= {"swapdb", "select", "xread", "xreadgroup", "wait", "waitaof"}
+STILL |= {"blmove", "blmpop", "brpoplpush", "bzmpop", "bzpopmax", "bzpopmin"}
 WORDS = [b"s", b"s", b"t", b"u", b"g", b"g", b"h", b"a", b"b", b"", b"*", b">", b"$", b"-", b"+", b"0", b"0-0", b"1-1"]
 WORDS += [
     b"2",
@@ -100,6 +106,9 @@ TURNS = [
     b"FLUSHALL",
     b"SELECT 1",
     b"BLPOP k 0",
+    b"BLMOVE k l LEFT RIGHT 0",
+    b"BZPOPMIN k 0",
+    b"WAIT 1 1",
     b"SET s x",
 ]
 
