@@ -266,7 +266,7 @@ class Committer:
             try:
                 self._loop.call_soon_threadsafe(self._finished)
             except MemoryError:
-                time.sleep(_NO_MEMORY_SECONDS)
+                time.sleep(_NO_MEMORY_SECONDS)  # this thread has nothing else to do until it is told
             else:
                 return
 

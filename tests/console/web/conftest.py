@@ -23,6 +23,13 @@ def console(data: ServerThread) -> Iterator[ConsoleThread]:
         yield found
 
 
+@pytest.fixture(scope="module")
+def changing(data: ServerThread) -> Iterator[ConsoleThread]:
+    """A console that may change something."""
+    with ConsoleThread(data.url, allow_changes=True) as found:
+        yield found
+
+
 @pytest.fixture
 def client(data: ServerThread, console: ConsoleThread) -> Iterator[redis.Redis]:
     """A client of the server, which is empty, and of which the console knows nothing yet."""

@@ -4,7 +4,6 @@ import html
 import json
 import re
 import time
-from collections.abc import Iterator
 from typing import Any
 from urllib.parse import quote, urlencode, urlsplit
 
@@ -24,13 +23,6 @@ from support.console import Answer, ConsoleThread
 from support.waiting import eventually
 
 MARKUP = "<script>alert(1)</script><img src=x onerror=alert(2)>\"'\x1b[2J\N{RIGHT-TO-LEFT OVERRIDE}"
-
-
-@pytest.fixture(scope="module")
-def changing(data) -> Iterator[ConsoleThread]:
-    """A console that may change something."""
-    with ConsoleThread(data.url, allow_changes=True) as found:
-        yield found
 
 
 @pytest.fixture

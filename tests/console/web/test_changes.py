@@ -2,7 +2,6 @@
 
 import html
 import re
-from collections.abc import Iterator
 from urllib.parse import urlencode
 
 import pytest
@@ -12,13 +11,6 @@ from millstream.client.emulate import WAITING
 from millstream.console.changes.actions import BY_NAME
 from millstream.console.forms.makers import MAKERS
 from support.console import Answer, ConsoleThread
-
-
-@pytest.fixture(scope="module")
-def changing(data) -> Iterator[ConsoleThread]:
-    """A console that may change something."""
-    with ConsoleThread(data.url, allow_changes=True) as found:
-        yield found
 
 
 @pytest.fixture
