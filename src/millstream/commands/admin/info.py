@@ -40,6 +40,8 @@ class ShellFacts:
         output_buffer_closed: cut for not taking their replies.
         input_bytes: bytes received.
         output_bytes: bytes sent.
+        repl_input_bytes: of these, what a primary has sent.
+        repl_output_bytes: of these, what replicas were sent.
         output_waiting: bytes of replies clients have not taken, as last looked at.
         internal_errors: commands that failed by a fault of the server.
         rates: commands, bytes in and bytes out a second, of late; None where nobody measures.
@@ -58,6 +60,8 @@ class ShellFacts:
     output_buffer_closed: int = 0
     input_bytes: int = 0
     output_bytes: int = 0
+    repl_input_bytes: int = 0
+    repl_output_bytes: int = 0
     output_waiting: int = 0
     internal_errors: int = 0
     rates: tuple[float, float, float] | None = None
@@ -66,7 +70,7 @@ class ShellFacts:
         """CONFIG RESETSTAT: count anew."""
         self.rejected_connections = self.denied_connections = self.protocol_errors = self.cross_protocol = 0
         self.query_buffer_closed = self.output_buffer_closed = self.internal_errors = 0
-        self.input_bytes = self.output_bytes = 0
+        self.input_bytes = self.output_bytes = self.repl_input_bytes = self.repl_output_bytes = 0
 
 
 @dataclass(slots=True)
@@ -467,6 +471,8 @@ def _stats(facts: InfoFacts) -> Rows:
         yield "instantaneous_ops_per_sec", round(shell.rates[0])
     yield "total_net_input_bytes", shell.input_bytes
     yield "total_net_output_bytes", shell.output_bytes
+    yield "total_net_repl_input_bytes", shell.repl_input_bytes
+    yield "total_net_repl_output_bytes", shell.repl_output_bytes
     if shell.rates is not None:
         yield "instantaneous_input_kbps", f"{shell.rates[1] / 1024:.2f}"
         yield "instantaneous_output_kbps", f"{shell.rates[2] / 1024:.2f}"
