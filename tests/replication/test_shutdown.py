@@ -37,7 +37,9 @@ class Lagging:
 
     def __init__(self, server: ServerProcess) -> None:
         self._socket = socket.create_connection(("127.0.0.1", server.port), timeout=30)
-        self._socket.sendall(b"REPLCONF listening-port 1\r\nPSYNC ? -1\r\n")
+        self._socket.sendall(b"REPLCONF listening-port 1\r\n")
+        assert self._socket.recv(100) == b"+OK\r\n"
+        self._socket.sendall(b"PSYNC ? -1\r\n")
         data = b""
         while (found := re.search(rb"FULLRESYNC \w+ \d+\r\n\n*\$(\d+)\r\n", data)) is None:
             data += self._socket.recv(65536)
@@ -73,7 +75,7 @@ def ended(server: ServerProcess) -> str:
 
 
 def test_shutdown_waits_and_can_be_aborted(server: ServerProcess, lagging: Lagging) -> None:
-    """Who asked for the end waits, writers wait, readers do not; ABORT tells them so; a second one ends it."""
+    """Who asked for the end waits, writers wait, readers do not; ABORT tells them so; SIGTERM ends it."""
     with Wire(server.url) as one, Wire(server.url) as two, Wire(server.url) as wire, Wire(server.url) as writer:
         assert str(wire.ask("SHUTDOWN", "ABORT")) == "ERR No shutdown in progress."
         assert str(wire.ask("SHUTDOWN", "ABORT", "NOW")) == "ERR syntax error"
@@ -88,7 +90,8 @@ def test_shutdown_waits_and_can_be_aborted(server: ServerProcess, lagging: Laggi
         assert [str(each.read()) for each in (one, two)] == [NOT_ENDED] * 2
         assert writer.read() == 2
         assert not is_waiting(wire)
-        one.send("SHUTDOWN")
+        assert server.process is not None
+        server.process.terminate()  # a second SHUTDOWN crashes Redis 7.0.15
         eventually(lambda: is_waiting(wire), what="it waits for the replica")
         lagging.acknowledge(info(wire)["master_repl_offset"])
         assert one.is_closed()
