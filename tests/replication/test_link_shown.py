@@ -1,5 +1,6 @@
 """The link as clients see it (CLIENT LIST and KILL, INFO's bytes), and what a replica says of its disk."""
 
+import threading
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -7,9 +8,12 @@ from typing import cast
 
 import pytest
 
+from millstream.node.durability import group_commit
 from millstream.node.durability.group_commit import Fsync
+from millstream.persistence.log import Log
 from millstream.server.thread import ServerThread
 from replication.test_following_redis import follow, wait_level
+from replication.test_link import Primary, copy
 from replication.test_redis_follows import info, port_of
 from support.waiting import eventually
 from support.wire import Wire
@@ -74,3 +78,33 @@ def test_bytes_of_replication_are_counted(pair: list[Wire]) -> None:
     assert (sent["total_net_repl_input_bytes"], received["total_net_repl_output_bytes"]) == ("0", "0")
     assert 10_000 < int(sent["total_net_repl_output_bytes"]) <= int(sent["total_net_output_bytes"])
     assert 10_000 < int(received["total_net_repl_input_bytes"]) <= int(received["total_net_input_bytes"])
+
+
+def test_who_leads_while_a_question_of_its_primary_is_open(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """WAIT on the primary asks how far the replica is; it leads before its disk has that, and answers its clients."""
+    may_sync, sync = threading.Event(), Log.sync
+    may_sync.set()
+
+    def held(log: Log) -> int:
+        may_sync.wait(30)
+        return sync(log)
+
+    monkeypatch.setattr(Log, "sync", held)
+    monkeypatch.setattr(group_commit, "QUICK_SECONDS", 0.0)  # the thread syncs, and the loop goes on
+    primary = Primary(copy(k="v"))
+    try:
+        with ServerThread(tmp_path) as server, Wire(server.url) as wire:
+            follow(wire, primary.port)
+            eventually(lambda: wire.ask("GET", "k") == b"v", what="the copy is taken")
+            may_sync.clear()
+            primary.say("SET asked 1", "REPLCONF GETACK *")
+            keys = server.server.node.keyspace.databases[0].keys
+            eventually(lambda: b"asked" in keys, what="the question has come")
+            wire.send("REPLICAOF", "NO", "ONE")
+            eventually(lambda: not server.server.node.following.is_replica, what="it leads")
+            may_sync.set()
+            assert wire.read() == b"OK"
+            assert wire.ask("SET", "k", "w") == b"OK"
+    finally:
+        may_sync.set()
+        primary.close()

@@ -122,6 +122,8 @@ class ReplicaLink:
 
     def stop(self) -> None:
         """Follow nobody."""
+        if self._connection is not None:
+            self._connection.leave()
         if self._task is not None:
             self._task.cancel()
             self._task = None
@@ -396,10 +398,14 @@ class _Connection:
             elif self._taking is not None:
                 self._send(b"\n")
 
-    def close(self) -> None:
-        """The end."""
+    def leave(self) -> None:
+        """What is kept from here on may be of another role, and is no concern of this primary's."""
         self._server.gate.watchers.pop(self, None)
         self._node.sessions.close(self._obedience.session)
+
+    def close(self) -> None:
+        """The end."""
+        self.leave()
         for task in (self._taking, self._telling):
             if task is not None:
                 task.cancel()
