@@ -120,7 +120,12 @@ def promotions(folder: Path, seed: int, count: int) -> int:
     """So many promotions; how many units were confirmed, all of which were on each new primary."""
     chance = random.Random(seed)
     confirmation = tuple(CONFIRMING)[seed % len(CONFIRMING)]
-    options = ["--fsync", chance.choice(("always", "everysec")), "--set", f"sync-replicas={int(confirmation == 'sync')}"]
+    options = [
+        "--fsync",
+        chance.choice(("always", "everysec")),
+        "--set",
+        f"sync-replicas={int(confirmation == 'sync')}",
+    ]
     servers = [millstream_server(folder / name, *options) for name in ("a", "b")]
     writers = [Writer(f"s{at}", confirmation) for at in range(4)]
     try:
