@@ -1,6 +1,6 @@
 """``millstream serve`` under the command line, the file of parameters and the log of a redis-server, for test suites.
 
-Redis's harness starts ``src/redis-server FILE`` in its own tree; ``scripts/redis_suites.py`` puts a program of that name
+Its harness starts ``src/redis-server FILE`` in its own tree; ``scripts/redis_suites.py`` puts a program of that name
 there, in a copy, which runs this. It reads the file, starts the server in this very process, and says in the log what
 the harness waits for.
 
@@ -16,9 +16,11 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from millstream.cli.main import main
+from millstream.commands import load_all
 from millstream.commands.admin import debug
 from millstream.commands.context import config
 from millstream.commands.context.context import Context
+from millstream.commands.table.table import TABLE
 from millstream.engine.collections import HashValue
 from millstream.engine.keyspace import Value
 from millstream.engine.serialization.dump import dump
@@ -64,8 +66,8 @@ def assignments(words: list[str]) -> list[list[str]]:
     found: list[list[str]] = []
     if words and not words[0].startswith("--"):
         for line in Path(words.pop(0)).read_text().splitlines():
-            if line.strip() and not line.lstrip().startswith("#"):
-                found.append(shlex.split(line))
+            if each := shlex.split(line, comments=line.lstrip().startswith("#")):
+                found.append(each)  # noqa: PERF401 - an assignment in a comprehension reads worse
     for word in words:
         if word.startswith("--"):
             found.append([word.removeprefix("--")])
@@ -74,8 +76,8 @@ def assignments(words: list[str]) -> list[list[str]]:
     return [[each[0].lower(), *each[1:]] for each in found]
 
 
-def as_serve(found: list[list[str]], users: Path) -> tuple[list[str], dict[str, str]]:
-    """The command line of ``millstream serve``, and what else was given.
+def as_serve(found: list[list[str]], users: Path) -> list[str]:
+    """The command line of ``millstream serve``.
 
     Args:
         found: the parameters with their values.
@@ -98,14 +100,26 @@ def as_serve(found: list[list[str]], users: Path) -> tuple[list[str], dict[str, 
             words += [OPTIONS[name], value] if value else []
         elif known is not None and (known.mutable or known.is_given):
             words += ["--set", f"{name}={value}"]
-    return words, given
+    return words
 
 
-def take_inert() -> None:
-    """Have the parameters of the list taken, which do nothing."""
+def take_inert(fsync: str) -> None:
+    """Have the parameters of the list taken, which do nothing; and those of the log, which stay what they are."""
+    for name, value in (("appendonly", "yes"), ("appendfsync", fsync)):
+        config.PARAMETERS[name] = config.Parameter(name, value, lambda _, value=value: value, "taken for suites")
     for name, value in INERT.items():
         config.PARAMETERS.pop(name, None)
         config.PARAMETERS[name] = config.Parameter(name, value, config.text, "taken for suites")
+
+
+def rewrite(ctx: Context, argv: list[bytes]) -> Reply:
+    """CONFIG REWRITE: what can be changed goes to the end of the file, where it counts more than what is above."""
+    given, host = config.Config(), ctx.host
+    with Path(sys.argv[1]).open("a") as file:
+        for name, value in host.config.texts().items():
+            if config.PARAMETERS[name].mutable and value != given.texts()[name]:
+                file.write(f"{name} {shlex.quote(value)}\n")
+    return OK
 
 
 def digest_of(value: Value, expires: int | None) -> bytes:
@@ -164,24 +178,27 @@ def run() -> None:
     """Be a redis-server."""
     words = sys.argv[1:]
     if "--version" in words or "-v" in words:
-        print("Redis server v=8.8.0 sha=00000000:0 malloc=libc bits=64 build=0")
+        sys.stdout.write("Redis server v=8.8.0 sha=00000000:0 malloc=libc bits=64 build=0\n")
         return
     found = assignments(words)
     given = {name: values for name, *values in found}
+    sys.argv[1] = str(Path(sys.argv[1]).absolute())
     os.chdir(given.get("dir", ["."])[0])
     if given.get("logfile", [""])[0]:
         log = os.open(given["logfile"][0], os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
         os.dup2(log, 1)
     os.dup2(1, 2)  # the harness looks for lines of the log in standard output
-    take_inert()
+    load_all()
+    object.__setattr__(TABLE[b"config"].subcommands[b"rewrite"], "handler", rewrite)
     debug._SUBCOMMANDS.update({b"DIGEST": (0, digest), b"DIGEST-VALUE": (1, digest_value), b"POPULATE": (3, populate)})
-    line, _ = as_serve(found, Path("users.acl"))
+    line = as_serve(found, Path("users.acl"))
+    take_inert(line[line.index("--fsync") + 1])
     sys.stdout = Log(sys.stdout)  # type: ignore[assignment] # what print() needs of it
     try:
         main(line)
     except SystemExit as ended:
         if ended.code:
-            print("Failed listening on port, or else:", *line, flush=True)
+            sys.stdout.write("Failed listening on port, or else something that is above\n")
         raise
 
 
