@@ -5,8 +5,10 @@ and Sentinel stays the tree's own. Nothing of Redis is kept in this project.
 """
 
 import argparse
+import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -64,10 +66,12 @@ def run(copy: Path, suite: str, only: list[str], seconds: int) -> bool:
         words += [word for name in only for word in ("--only", name)]
     out = copy.parent / (suite.replace("/", "-") + ".out")
     with out.open("w") as file:
+        harness = subprocess.Popen(words, cwd=copy, stdout=file, stderr=file, start_new_session=True)
         try:
-            code = subprocess.run(words, cwd=copy, stdout=file, stderr=file, timeout=seconds, check=False).returncode
+            code = harness.wait(seconds)
         except subprocess.TimeoutExpired:
-            code = -1
+            os.killpg(harness.pid, signal.SIGKILL)  # its servers too
+            code = harness.wait()
     told = re.sub(r"\x1b\[[0-9;]*m", "", out.read_text(errors="replace"))
     passed = re.findall(r"^\[ok\]: " if not sentinel else r": OK$", told, flags=re.MULTILINE)
     failed = re.findall(r"^\[(?:err|exception|timeout)\]:? ?(.*)", told, flags=re.MULTILINE)
