@@ -262,7 +262,10 @@ class Server:
         return self.node.stats.processed, self.facts.input_bytes, self.facts.output_bytes
 
     def _read_machine(self) -> "MachineFacts":
-        self.facts.output_waiting = sum(connection.unsent for connection in self._connections.values())
+        waiting = {True: 0, False: 0}
+        for connection in self._connections.values():
+            waiting[connection.session.is_replica] += connection.unsent
+        self.facts.replica_output_waiting, self.facts.output_waiting = waiting[True], waiting[False]
         self.node.surroundings.max_clients = self.node.config.max_clients
         self.facts.rates = self._rates.per_second(int(self.loop.time() * 1000), self._done())
         return read_machine()
