@@ -46,7 +46,7 @@ from millstream.server.listener import ListenError, bind_tcp, bind_unix, show_ad
 from millstream.server.replicas import Replicas
 from millstream.server.settings import Settings
 from millstream.server.sockets import Sockets, native_calls
-from millstream.server.tls import make_context
+from millstream.server.tls import make_context, make_link_context
 
 if TYPE_CHECKING:
     from millstream.commands.admin.info import MachineFacts
@@ -86,6 +86,7 @@ class Server:
         gate: how far replies may go; the committer's where there is a log.
         stopping: set once the server should stop, or has begun to.
         tls_port: the port for TLS, 0 without.
+        link_tls: how a primary is followed over TLS; None for without.
         sample_at: seconds of the loop's clock from which :meth:`sample` is due when bytes come.
     """
 
@@ -99,6 +100,7 @@ class Server:
         self.disk_guard: DiskGuard | None = None
         self.gate = ReplyGate()
         self.tls_port = 0
+        self.link_tls: ssl.SSLContext | None = None
         self.node: Node
         self.loop: asyncio.AbstractEventLoop
         self.stopping: asyncio.Event
@@ -204,7 +206,9 @@ class Server:
         if settings.port is not None:
             sockets, self.facts.tcp_port = await bind_tcp(settings.host, settings.port)
             self._add_listener(sockets)
-        if settings.tls is not None:
+        if settings.tls is not None and settings.tls.replication:
+            self.link_tls = make_link_context(settings.tls)
+        if settings.tls is not None and settings.tls.port is not None:
             context = make_context(settings.tls)
             sockets, self.tls_port = await bind_tcp(settings.host, settings.tls.port, "--tls-port")
             self._add_listener(sockets, context)
@@ -258,7 +262,10 @@ class Server:
         return self.node.stats.processed, self.facts.input_bytes, self.facts.output_bytes
 
     def _read_machine(self) -> "MachineFacts":
-        self.facts.output_waiting = sum(connection.unsent for connection in self._connections.values())
+        waiting = {True: 0, False: 0}
+        for connection in self._connections.values():
+            waiting[connection.session.is_replica] += connection.unsent
+        self.facts.replica_output_waiting, self.facts.output_waiting = waiting[True], waiting[False]
         self.node.surroundings.max_clients = self.node.config.max_clients
         self.facts.rates = self._rates.per_second(int(self.loop.time() * 1000), self._done())
         return read_machine()
@@ -293,7 +300,8 @@ class Server:
     @property
     def own_port(self) -> int:
         """The port that a primary is told; 0 for none."""
-        return self.facts.tcp_port or self.tls_port
+        ports = self.facts.tcp_port, self.tls_port
+        return (ports[1] or ports[0]) if self.link_tls is not None else (ports[0] or ports[1])
 
     @property
     def url(self) -> str:

@@ -112,7 +112,7 @@ def reserve_descriptors(server: Server) -> None:
     Raises:
         UsageError: not even the server's own files may be opened.
     """
-    config, encrypted = server.node.config, server.settings.tls is not None
+    config, encrypted = server.node.config, bool(server.tls_port)
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if hard != resource.RLIM_INFINITY and hard <= _OWN_DESCRIPTORS:
         raise UsageError(

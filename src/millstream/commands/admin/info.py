@@ -41,6 +41,7 @@ class ShellFacts:
         input_bytes: bytes received.
         output_bytes: bytes sent.
         output_waiting: bytes of replies clients have not taken, as last looked at.
+        replica_output_waiting: bytes of the stream, or of a copy, that are on their way to replicas, as last looked at.
         internal_errors: commands that failed by a fault of the server.
         rates: commands, bytes in and bytes out a second, of late; None where nobody measures.
     """
@@ -59,6 +60,7 @@ class ShellFacts:
     input_bytes: int = 0
     output_bytes: int = 0
     output_waiting: int = 0
+    replica_output_waiting: int = 0
     internal_errors: int = 0
     rates: tuple[float, float, float] | None = None
 
@@ -412,6 +414,8 @@ def _memory(facts: InfoFacts) -> Rows:
     yield "maxmemory_policy", "noeviction"
     # The ratio of the two above, which monitoring alarms on
     yield "mem_fragmentation_ratio", "1.00"
+    yield "mem_total_replication_buffers", facts.replication.backlog_held + facts.shell.replica_output_waiting
+    yield "mem_clients_slaves", facts.shell.replica_output_waiting
     yield "mem_clients_normal", facts.shell.output_waiting
 
 

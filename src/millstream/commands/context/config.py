@@ -295,6 +295,13 @@ PARAMETERS: dict[str, Parameter] = {
             "whether clients must show a certificate",
             mutable=False,
         ),
+        Parameter(
+            "tls-replication",
+            "no",
+            yes_no,
+            "whether a primary is followed over TLS (`--tls-replication`)",
+            mutable=False,
+        ),
         Parameter("databases", "16", integer(16, 16), "how many there are", mutable=False),
         # where the data is
         Parameter("dir", "", text, "the data directory, an absolute path", mutable=False),

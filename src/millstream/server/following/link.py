@@ -36,6 +36,8 @@ from millstream.replication.units import packed
 from millstream.server.following.files import unnamed_file
 
 if TYPE_CHECKING:
+    import ssl
+
     from millstream.clock import Clock
     from millstream.node.durability.held_replies import ReplyGate
     from millstream.node.log.rewriting import Rewriter
@@ -65,12 +67,14 @@ class LinkHost(Protocol):
         gate: how far the log is.
         clock: where time comes from.
         loop: the event loop.
+        link_tls: for a link over TLS; None for one without.
     """
 
     node: "Node"
     gate: "ReplyGate"
     clock: "Clock"
     loop: asyncio.AbstractEventLoop
+    link_tls: "ssl.SSLContext | None"
 
     def after_commands(self) -> None:
         """Commands have run: see to what was logged, and to others' replies."""
@@ -191,7 +195,7 @@ class _Connection:
         timeout = config.repl_timeout
         # Not wait_for(), which in Python 3.11 forgets a cancellation that comes with the end of what it waits for
         async with asyncio.timeout(timeout):
-            reader, self._writer = await asyncio.open_connection(host, port)
+            reader, self._writer = await asyncio.open_connection(host, port, ssl=self._server.link_tls)
         following.state, following.heard_at = HANDSHAKE, self._server.clock.now().mono
         handshake = Handshake(self._introduction())
         self._send(handshake.begin())
