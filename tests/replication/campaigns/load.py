@@ -20,11 +20,12 @@ class Load(Changes):
         since: wall milliseconds of times that are given.
         of_redis: leave out what Redis does without telling its replicas: pending entries read again, and references
             dropped of entries that are gone.
+        spares: leave out what changes the keys of others.
     """
 
-    def __init__(self, seed: int, since: int, *, of_redis: bool = False) -> None:
+    def __init__(self, seed: int, since: int, *, of_redis: bool = False, spares: bool = False) -> None:
         super().__init__(seed, since)
-        self._of_redis = of_redis
+        self._of_redis, self._spares = of_redis, spares
         self._makers.append((8, self._short))
 
     def some(self, count: int) -> Iterator[Words]:
@@ -32,11 +33,12 @@ class Load(Changes):
         return filter(self._is_told, super().some(count))
 
     def _is_told(self, words: Words) -> bool:
+        if self._spares and words[0] in {b"FLUSHDB", b"SWAPDB"}:
+            return False
         if not self._of_redis:
             return True
-        return not (words[0] == b"XREADGROUP" and words[-1] != b">") and not (
-            words[0] == b"XDELEX" and words[2] == b"DELREF"
-        )
+        is_again = words[0] == b"XREADGROUP" and words[-1] != b">"
+        return not is_again and not (words[0] == b"XDELEX" and words[2] == b"DELREF")
 
     def _short(self) -> Words:
         key, soon = self._pick(b"k", b"s", b"t", b"hash", b"list"), b"%d" % self.random.randint(1, 60)
@@ -57,16 +59,16 @@ class Writers:
         url: of the server.
         seed: of the first; each has one of its own.
         count: how many.
-        of_redis: as :class:`Load` has it.
+        options: of :class:`Load`.
 
     Attributes:
         written: commands that were answered.
     """
 
-    def __init__(self, url: str, seed: int, *, count: int = WRITERS, of_redis: bool = False) -> None:
+    def __init__(self, url: str, seed: int, *, count: int = WRITERS, **options: bool) -> None:
         self.url = url
         self.written = 0
-        self._of_redis = of_redis
+        self._options = options
         self._stop = threading.Event()
         self._failures: list[BaseException] = []
         seeds = (seed * 1000 + number for number in range(count))
@@ -99,7 +101,7 @@ class Writers:
             try:
                 with Wire(self.url) as wire:
                     if load is None:
-                        load = Load(seed, 1000 * int(wire.ask("TIME")[0]), of_redis=self._of_redis)
+                        load = Load(seed, 1000 * int(wire.ask("TIME")[0]), **self._options)
                     self._write(wire, load)
             except (OSError, EOFError):
                 self._stop.wait(0.05)  # it is killed, and will be started
@@ -141,4 +143,9 @@ def assert_same(replica: Wire, primary: Wire, look: Look = all_of, *, seconds: f
 def _ends_soon(wire: Wire) -> bool:
     now = wire.ask("TIME")
     soon = 1000 * int(now[0]) + int(now[1]) // 1000 + 60_000
-    return any(0 <= ends < soon for ends, _ in all_of(wire).values())
+    ends = []
+    for db in (0, 1):
+        wire.ask("SELECT", db)
+        ends += wire.ask_together(["PEXPIRETIME", key] for key in wire.ask("KEYS", "*"))
+    wire.ask("SELECT", 0)
+    return any(0 <= each < soon for each in ends)
