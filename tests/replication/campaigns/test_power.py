@@ -116,6 +116,22 @@ def losses(seed: int, count: int = 40) -> tuple[int, Pair]:
     return pair.primary.losses + pair.replica.losses, pair
 
 
+def test_a_message_is_counted_before_it_is_sent() -> None:
+    """PUBLISH and PING change no data, but move the offset: a primary that lost power had less than its replica."""
+    clock = ManualClock()
+    primary, replica = (Machine(at, "always", clock) for at in range(2))
+    replica.follow()
+    link = Link(primary, replica, random.Random(0))
+    assert_level(primary, replica, link)
+    assert primary.ask("PUBLISH", "channel", "message") == 0
+    assert link.pump() == 0
+    primary.commit()
+    assert link.pump() > 0
+    primary.lose(Crash.DROPPED, 0)
+    assert primary.recovered == replica.offset
+    assert Link(primary, replica, random.Random(0)).went_on
+
+
 @pytest.mark.thorough
 def test_power_is_lost_on_either_side() -> None:
     """A replica is never ahead of a primary with `always`, and with other policies it is found out when it is."""
