@@ -90,7 +90,7 @@ class Journal:
         is_fed = self.feed is not None and self.feed.close()
         if not steps:
             if is_fed:
-                self._fed()
+                self._fed_alone(wall)
             return []
         self._steps = []
         hard, self._is_hard = self._is_hard, False
@@ -143,6 +143,21 @@ class Journal:
         step = None if self.feed is None else self.feed.count()
         return [] if step is None else [step]
 
+    def _fed_alone(self, wall: int) -> None:
+        """Replicas are told what changes no data: they get it once the log counts it, unless that takes no records.
+
+        A question how far they are is not to wait for the disk, so it is counted behind its back: whoever has it
+        needs a copy if the power goes before that.
+        """
+        assert self.feed is not None
+        if self.feed.is_prompt or self.outage is not None:
+            self._fed()
+        if self.outage is None:
+            if self.log is not None:
+                self.log.append(codec.join(wall, self._counted()))
+            if not self.feed.is_prompt:
+                self._fed()
+
     def _fed(self) -> None:
         assert self.feed is not None
         self.feed.appended(0 if self.log is None else self.log.appended)
@@ -165,9 +180,6 @@ class Journal:
         assert self.feed is not None
         self.feed.say(command)
         self.flush(wall)
-        if self.outage is None:
-            self.count_fed()
-            self.flush(wall)
 
     # ------------------------------------------------------------------ the log as a whole
 

@@ -2,7 +2,7 @@
 
 Words are made at once behind each transition, since they tell of the state at that moment; bytes at the end of the
 record, which then also says how many there are: so the offset is in the log with what it counts, and a primary that
-starts again knows how far its history went. What no record tells of (PUBLISH, PING) is counted by the next record.
+starts again knows how far its history went. What changes no data (PUBLISH, PING) has a record that only counts it.
 
 While no replica has ever asked, nothing of this is done: the journal has no feed.
 """
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from millstream.engine.history import NO_DATABASE, NO_OFFSET
 from millstream.node.log import codec
 from millstream.replication.backlog import Backlog
-from millstream.replication.units import Command, unit
+from millstream.replication.units import ASK, Command, unit
 from millstream.replication.words import words
 
 if TYPE_CHECKING:
@@ -38,10 +38,12 @@ class Feed:
         backlog: what was made, with the part that replicas may be sent.
         written: offset behind the last change of data.
         is_relay: it passes on what another server says, and says nothing of its own.
+        is_prompt: the last bytes change nothing, and may be sent before the log counts them.
         on_bytes: called when there are more bytes; the shell sends them once they are kept.
     """
 
     is_relay = False
+    is_prompt = False
 
     def __init__(self, space: "Keyspace", size: int) -> None:
         self._space = space
@@ -85,6 +87,7 @@ class Feed:
         self._commands = []
         data, self._db = unit(commands, self._db)
         self.extend(data)
+        self.is_prompt = all(command is ASK for _, command in commands)
         if any(db != NO_DATABASE for db, _ in commands):
             self.written = self.backlog.end
         return True
