@@ -22,7 +22,7 @@ from millstream.commands.streams.trimming import REFERENCE_POLICIES, Trim, parse
 from millstream.commands.table.args import SYNTAX, entry_id, entry_ids, integer, is_sign, keyword, read_integer
 from millstream.commands.table.table import command
 from millstream.engine import ids
-from millstream.engine.streams.idempotence import content_digest
+from millstream.engine.streams.idempotence import content_digest, earlier_digest
 from millstream.engine.streams.stream import Stream
 from millstream.errors import CommandError
 from millstream.replies import OK, Reply
@@ -191,6 +191,8 @@ def xadd(ctx: Context, argv: list[bytes]) -> Reply:
     idmp = _message(options, fields)
     if idmp is not None and stream is not None and (options.auto or not ctx.obeys):
         original = stream.idempotence.find(*idmp)
+        if original is None and options.idmpauto is not None and options.idmpauto in stream.idempotence.producers:
+            original = stream.idempotence.find(options.idmpauto, earlier_digest(fields))
         if original is not None:
             ctx.commit(("xidmpdup", ctx.db.index, key))
             ctx.dirty += 1
