@@ -1,4 +1,4 @@
-"""What two servers of ours hold, compared to the last byte: a node in this process that leads, and others that follow."""
+"""What two servers of ours hold, compared to the last byte: one in this process that leads, and those that follow."""
 
 from typing import Any
 
