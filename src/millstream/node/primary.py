@@ -105,7 +105,7 @@ class Primary:
             mono: monotonic milliseconds.
             past: what made it until now, whose bytes may still be asked for.
         """
-        feed = Feed(self._keyspace, self._config.backlog_size)
+        feed = Feed(self._keyspace, self._config)
         if past is not None:
             feed.backlog = past.backlog
         self.adopt(feed, mono)

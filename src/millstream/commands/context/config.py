@@ -211,6 +211,19 @@ PARAMETERS: dict[str, Parameter] = {
             "seconds of silence after which a replica does not count for that; 0: writes are always taken",
         ),
         Parameter("min-slaves-max-lag", "10", integer(0, 2**31 - 1), "the same parameter under its old name"),
+        Parameter(
+            "repl-dialect",
+            "7.0",
+            choice("7.0", "8.2", "8.6", "8.8"),
+            "version of the oldest Redis that may follow: what replicas are told has words of no later one",
+        ),
+        Parameter(
+            "repl-annotate",
+            "lossy",
+            choice("lossy", "always", "never"),
+            "replicas that are Millstream are told beside what these words lose: `always` also when consumers were "
+            "seen, `never` nothing",
+        ),
         Parameter("masteruser", "", text, "the user as whom a replica logs in at its primary; empty for the default"),
         Parameter("masterauth", "", text, "the password for that; empty for none"),
         Parameter(
@@ -375,6 +388,8 @@ class Config:
         rewrite_min_size: ``auto-aof-rewrite-min-size``.
         backlog_size: ``repl-backlog-size``.
         backlog_ttl: ``repl-backlog-ttl``.
+        dialect: ``repl-dialect``.
+        annotate: ``repl-annotate``.
         repl_timeout: ``repl-timeout``.
         ping_period: ``repl-ping-replica-period``.
         min_replicas: ``min-replicas-to-write``, 0 where ``min-replicas-max-lag`` is 0.
@@ -433,6 +448,8 @@ class Config:
         self.rewrite_min_size = self._int("auto-aof-rewrite-min-size")
         self.backlog_size = max(self._int("repl-backlog-size"), 16 * 1024)
         self.backlog_ttl = self._int("repl-backlog-ttl")
+        self.dialect = str(self.values["repl-dialect"])
+        self.annotate = str(self.values["repl-annotate"])
         self.repl_timeout = self._int("repl-timeout")
         self.ping_period = self._int("repl-ping-replica-period")
         self.most_lag = self._int("min-replicas-max-lag")
