@@ -29,7 +29,7 @@ from millstream.commands.admin.info import LogFacts, ShellFacts
 from millstream.commands.users.accounts import Accounts
 from millstream.errors import DiskFullError, StorageError
 from millstream.node.durability.disk_guard import DiskGuard, default_floor
-from millstream.node.durability.held_replies import ReplyGate
+from millstream.node.durability.held_replies import UNLIMITED, ReplyGate
 from millstream.node.facts import log_facts
 from millstream.node.log.rewriting import Rewriter
 from millstream.node.node import Node
@@ -38,7 +38,7 @@ from millstream.persistence.log import Log
 from millstream.protocol import limits
 from millstream.server.accepting import TOO_MANY, Listener
 from millstream.server.committer import Committer
-from millstream.server.connection import Connection
+from millstream.server.connection import VOID, Connection
 from millstream.server.figures.machine import read_machine
 from millstream.server.figures.rates import Rates
 from millstream.server.following.link import ReplicaLink
@@ -98,7 +98,7 @@ class Server:
         self.failure: StorageError | None = None
         self.committer: Committer | None = None
         self.disk_guard: DiskGuard | None = None
-        self.gate = ReplyGate()
+        self.gate = ReplyGate(UNLIMITED)
         self.tls_port = 0
         self.link_tls: ssl.SSLContext | None = None
         self.node: Node
@@ -117,6 +117,7 @@ class Server:
         self._link: ReplicaLink | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._rates = Rates()
+        self._is_void = False  # plain commands of the turn at work were run before this became a replica
         self.sample_at = 0.0  # loop time
         self._timer_at = 0
 
@@ -162,7 +163,9 @@ class Server:
         """Recover the data directory, if there is one, and make what looks after its log."""
         directory = self.settings.directory
         if directory is None:
-            return Node(config)
+            node = Node(config)
+            node.journal.unconfirmed.gate = self.gate
+            return node
         self._log, recovery = Log.open(directory, on_progress=self._on_progress)
         node = Node(config, self._log)
         node.recover(recovery.payloads(), tells_replicas=True)
@@ -177,7 +180,8 @@ class Server:
             config.set([("disk-free-floor", str(default_floor(self._log.total())))])
         guard = self.disk_guard = DiskGuard(self._log, _WriteSwitch(self, node), lambda: config.disk_floor, self.clock)
         self.committer = Committer(self._log, self.settings.fsync, guard, self.fail)
-        self.gate = self.committer.gate
+        self.gate = node.journal.unconfirmed.gate = self.committer.gate
+        self.committer.before_write = node.primary.ask_confirmation
         node.host.rewriter = self._rewriter = Rewriter(self._log, config, exclusively=self.committer.exclusively)
         return node
 
@@ -312,6 +316,11 @@ class Server:
     def open_connections(self) -> list[Connection]:
         """Every connection there is: the clients, and those that only have their last replies to take."""
         return list(self._transports)
+
+    def shut_down(self) -> None:
+        """As SHUTDOWN: :attr:`stopping` is set once replicas have all, or had their time for it."""
+        self.node.ending.begin(self.clock.now(), at_once=False)
+        self.after_commands()
 
     def request_stop(self) -> None:
         """Have :attr:`stopping` set; whoever started the server then calls :meth:`stop`."""
@@ -449,7 +458,7 @@ class Server:
         if self.node.outbox:
             self.empty_outbox()
         self.after_writes()
-        if self.node.host.stopping:
+        if self.node.ending.is_due:
             self.stopping.set()
         self._schedule_tick()
 
@@ -472,12 +481,20 @@ class Server:
         if self.loop.time() >= self.sample_at:
             self.sample()
         self.facts.input_bytes += size
-        barrier, gate = self.node.journal.position, self.gate
+        barrier, gate = self.node.journal.latest, self.gate
+        if self._is_void:
+            self._is_void, barrier = False, VOID
         if self.committer is not None:
             self.committer.end_turn()
         if self._rewriter is not None:
             self._rewriter.consider()
-        return barrier, barrier <= gate.released and not gate.holders and self.failure is None
+        return barrier, VOID < barrier <= gate.released and not gate.holders and self.failure is None
+
+    def refuse_held(self, line: str) -> None:
+        """Answer whoever has replies that wait with an error in their place, and close their connections."""
+        self._is_void = self._sockets is not None and self._sockets.in_turn
+        for connection in self.open_connections:
+            connection.refuse_held(line)
 
     def empty_outbox(self) -> None:
         """Hand the node's replies and messages to the connections they are for."""

@@ -236,6 +236,9 @@ class ReplicationFacts:
         partial_syncs: replicas that went on where they were.
         refused_syncs: those that wanted to, and could not.
         failover: how far handing over the role is.
+        confirming: how many must hold what is written before anybody is told of it; 0 for no such rule.
+        unconfirmed: changes that fewer hold.
+        held_clients: clients with replies that wait for the disk or for replicas.
     """
 
     replicas: list[ReplicaFacts] = field(default_factory=list)
@@ -252,6 +255,9 @@ class ReplicationFacts:
     partial_syncs: int = 0
     refused_syncs: int = 0
     failover: str = "no-failover"
+    confirming: int = 0
+    unconfirmed: int = 0
+    held_clients: int = 0
 
 
 @dataclass(slots=True)
@@ -308,6 +314,7 @@ class InfoFacts:
         scripts: of scripts.
         replication: of replicas.
         link: to the primary; None where nobody is followed.
+        shutdown_in: milliseconds for which SHUTDOWN still waits at most; None where it was not given.
     """
 
     now: int = 0
@@ -339,6 +346,7 @@ class InfoFacts:
     scripts: ScriptFacts = field(default_factory=ScriptFacts)
     replication: ReplicationFacts = field(default_factory=ReplicationFacts)
     link: LinkFacts | None = None
+    shutdown_in: int | None = None
 
 
 def _server(facts: InfoFacts) -> Rows:
@@ -363,6 +371,8 @@ def _server(facts: InfoFacts) -> Rows:
     yield "uptime_in_days", uptime // 86400
     yield "executable", ""
     yield "config_file", ""
+    if facts.shutdown_in is not None:
+        yield "shutdown_in_milliseconds", facts.shutdown_in
     if shell.unix_socket:
         yield "unix_socket", shell.unix_socket
 
@@ -502,6 +512,9 @@ def _replication(facts: InfoFacts) -> Rows:
     for at, each in enumerate(known.replicas):
         place = f"ip={each.ip},port={each.port},state={each.stage}"
         yield f"slave{at}", f"{place},offset={each.offset},lag={each.lag}"
+    if known.confirming:
+        yield "millstream_replicas_waiting", known.held_clients
+        yield "millstream_sync_held", known.unconfirmed
     yield "master_failover_state", known.failover
     yield "master_replid", known.replid
     yield "master_replid2", known.replid2 or "0" * 40

@@ -101,6 +101,11 @@ class Feed:
         self._unlogged += len(data)
         self.backlog.append(data)
 
+    @property
+    def is_counted(self) -> bool:
+        """Records tell of all bytes made until now."""
+        return not self._unlogged
+
     def count(self) -> "Transition | None":
         """What a record says of the bytes made until now, applied as of now; None where all are counted."""
         if not self._unlogged and self._db == self._space.history.db:
