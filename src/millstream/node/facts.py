@@ -119,6 +119,7 @@ class NodeFacts:
             scripts=self.scripts.facts(),
             replication=self.primary.facts(),
             link=self.following.facts(mono),
+            loading=self.journal.loading,
             log=replace(around.log(), last_save=self.last_save()),
         )
 

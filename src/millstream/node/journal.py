@@ -15,6 +15,7 @@ from millstream.node.log import codec
 from millstream.node.log.weight import Weight
 
 if TYPE_CHECKING:
+    from millstream.commands.admin.info import Loading
     from millstream.engine.keyspace import Transition
     from millstream.node.durability.outage import Outage
     from millstream.node.log.feeding import Feed
@@ -32,6 +33,7 @@ class Journal:
         position: of the last record that replies wait for; 0 for none.
         weight: of the record at work.
         outage: why nothing may be appended now, None while it may.
+        loading: how far reading the log is; None once that is through, and the data are there.
         saved_at: wall seconds of the last SAVE or its kin.
         feed: makes the stream for replicas; None while there is none.
     """
@@ -41,6 +43,7 @@ class Journal:
         self.position = 0
         self.weight = Weight()
         self.outage: Outage | None = None
+        self.loading: Loading | None = None
         self.saved_at = 0
         self.feed: Feed | None = None
         self._steps: list[Transition | bytes] = []  # bytes: the record of a run, a part of this one
