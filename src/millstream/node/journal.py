@@ -16,6 +16,7 @@ from millstream.node.log import codec
 from millstream.node.log.weight import Weight
 
 if TYPE_CHECKING:
+    from millstream.commands.admin.info import Loading
     from millstream.engine.keyspace import Transition
     from millstream.node.durability.outage import Outage
     from millstream.node.log.feeding import Feed
@@ -36,6 +37,7 @@ class Journal:
         shortage: why nothing may be written though the disk takes it: too few replicas.
         outage: the first of these two that there is, with the other.
         unconfirmed: what was written and too few replicas hold.
+        loading: how far reading the log is; None once that is through, and the data are there.
         saved_at: wall seconds of the last SAVE or its kin.
         feed: makes the stream for replicas; None while there is none.
     """
@@ -48,6 +50,7 @@ class Journal:
         self.shortage: Outage | None = None
         self.outage: Outage | None = None
         self.unconfirmed = Unconfirmed()
+        self.loading: Loading | None = None
         self.saved_at = 0
         self.feed: Feed | None = None
         self._steps: list[Transition | bytes] = []  # bytes: the record of a run, a part of this one

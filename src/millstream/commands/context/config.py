@@ -256,6 +256,12 @@ PARAMETERS: dict[str, Parameter] = {
             "a replica's copy is made in a file where there is a data directory",
             mutable=False,
         ),
+        Parameter(
+            "key-load-delay",
+            "0",
+            integer(0, 2**31 - 1),
+            "microseconds to wait before each record while the log is read; for tests of that",
+        ),
         # who may connect, and how much one connection may take
         Parameter("requirepass", "", text, "the default user's password, for connections made later"),
         Parameter("aclfile", "", text, "file of users (`--aclfile`)", mutable=False),
