@@ -123,6 +123,7 @@ class NodeFacts:
             replication=self.primary.facts(),
             link=self.following.facts(mono),
             shutdown_in=self.ending.left(mono),
+            loading=self.journal.loading,
             log=replace(around.log(), last_save=self.last_save()),
         )
 

@@ -16,6 +16,7 @@ from millstream.node.log import codec
 from millstream.node.log.weight import Weight
 
 if TYPE_CHECKING:
+    from millstream.commands.admin.info import Loading
     from millstream.engine.keyspace import Transition
     from millstream.node.durability.outage import Outage
     from millstream.node.log.feeding import Feed
@@ -36,6 +37,7 @@ class Journal:
         shortage: why nothing may be written though the disk takes it: too few replicas.
         outage: the first of these two that there is, with the other.
         unconfirmed: what was written and too few replicas hold.
+        loading: how far reading the log is; None once that is through, and the data are there.
         saved_at: wall seconds of the last SAVE or its kin.
         feed: makes the stream for replicas; None while there is none.
     """
@@ -48,6 +50,7 @@ class Journal:
         self.shortage: Outage | None = None
         self.outage: Outage | None = None
         self.unconfirmed = Unconfirmed()
+        self.loading: Loading | None = None
         self.saved_at = 0
         self.feed: Feed | None = None
         self._steps: list[Transition | bytes] = []  # bytes: the record of a run, a part of this one
@@ -99,7 +102,7 @@ class Journal:
         is_fed = self.feed is not None and self.feed.close()
         if not steps:
             if is_fed:
-                self._fed()
+                self._fed_alone(wall)
             return []
         self._steps = []
         hard, self._is_hard = self._is_hard, False
@@ -161,6 +164,21 @@ class Journal:
         step = None if self.feed is None else self.feed.count()
         return [] if step is None else [step]
 
+    def _fed_alone(self, wall: int) -> None:
+        """Replicas are told what changes no data: they get it once the log counts it, unless that takes no records.
+
+        A question how far they are is not to wait for the disk, so it is counted behind its back: whoever has it
+        needs a copy if the power goes before that.
+        """
+        assert self.feed is not None
+        if self.feed.is_prompt or self.disk_outage is not None:
+            self._fed()
+        if self.disk_outage is None:
+            if self.log is not None:
+                self.log.append(codec.join(wall, self._counted()))
+            if not self.feed.is_prompt:
+                self._fed()
+
     def _fed(self, record: bytes = b"") -> None:
         """There are more bytes for replicas, which tell of a record, or of none: a message, a question."""
         assert self.feed is not None
@@ -187,9 +205,6 @@ class Journal:
         assert self.feed is not None
         self.feed.say(command)
         self.flush(wall)
-        if self.disk_outage is None:
-            self.count_fed()
-            self.flush(wall)
 
     def ask_replicas(self) -> None:
         """The stream has a question in it that no record tells of."""

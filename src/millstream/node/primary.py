@@ -123,7 +123,7 @@ class Primary:
             mono: monotonic milliseconds.
             past: what made it until now, whose bytes may still be asked for.
         """
-        feed = Feed(self._keyspace, self._config.backlog_size)
+        feed = Feed(self._keyspace, self._config)
         if past is not None:
             feed.backlog = past.backlog
         self.adopt(feed, mono)
@@ -410,6 +410,8 @@ class Primary:
             return []
         if feed.is_relay:
             return self._silent(now.mono)
+        if not feed.is_counted:  # questions that were sent ahead of the log: a kill would cost their replicas a copy
+            self.stop(now.wall)
         if not self.followers:
             ttl = self._config.backlog_ttl * 1000
             if ttl and now.mono - self._alone_since >= ttl and not self._journal.unconfirmed:

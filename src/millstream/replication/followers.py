@@ -30,6 +30,7 @@ class Follower:
         is_old: it came by SYNC and says nothing.
         copy_only: it wants the copy and no stream behind it.
         keyless: the copy is to be without keys.
+        is_ours: it is Millstream, and reads the newest form of a copy.
     """
 
     id: int
@@ -43,6 +44,7 @@ class Follower:
     is_old: bool = False
     copy_only: bool = False
     keyless: bool = False
+    is_ours: bool = False
 
     def lag(self, mono: int) -> int:
         """Whole seconds since it was last heard of, as INFO shows them."""

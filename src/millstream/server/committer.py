@@ -27,6 +27,7 @@ from millstream.node.durability.group_commit import (
     Report,
     perform_safely,
 )
+from millstream.node.durability.held_replies import ReplyGate
 
 if TYPE_CHECKING:
     from millstream.persistence.log import Log
@@ -50,6 +51,7 @@ class Committer:
         policy: when to sync.
         guard: told of a full disk and of free space.
         on_failure: called once, in the loop, when the disk has failed.
+        gate: of connections that are there already; None for a new one.
         sync_seconds: the longest that ``everysec`` leaves something unsynced.
         early: so many seconds before that the loop asks for the sync.
 
@@ -65,6 +67,7 @@ class Committer:
         guard: DiskGuard,
         on_failure: Callable[[StorageError], None],
         *,
+        gate: ReplyGate | None = None,
         sync_seconds: float = SYNC_SECONDS,
         early: float = EARLY,
     ) -> None:
@@ -74,7 +77,7 @@ class Committer:
         self._sync_seconds = sync_seconds
         self._loop = asyncio.get_running_loop()
         late = max(sync_seconds - early, 0)
-        self._commit = GroupCommit(log, policy, guard, self._loop.time(), sync_seconds=late, may_wait=True)
+        self._commit = GroupCommit(log, policy, guard, self._loop.time(), sync_seconds=late, may_wait=True, gate=gate)
         self.gate = self._commit.gate
         self.before_write: Callable[[], None] = lambda: None
         self._turn_scheduled = False

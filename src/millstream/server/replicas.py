@@ -12,10 +12,12 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
+from millstream.engine.history import ReplicationState
 from millstream.errors import StorageError
 from millstream.node.following.role import FORCED
 from millstream.node.log.copying import NO_KEYS, pieces
 from millstream.node.log.rewriting import CopyMade, CopyOrder
+from millstream.replication.dialect import COPIES, DIALECTS
 from millstream.server.following.files import unnamed_file
 
 if TYPE_CHECKING:
@@ -242,28 +244,35 @@ class Replicas:
     def _waiting(self) -> "list[Follower]":
         return [each for each in self._primary.followers if each.stage == "wait_bgsave"]
 
+    def _version(self, follower: "Follower") -> int:
+        """Of the RDB file that a replica gets as its copy."""
+        return COPIES[DIALECTS[-1] if follower.is_ours else self._server.node.config.dialect]
+
     def _start_copies(self) -> None:
         """See to the copies for those that wait for one."""
         feed, waiting = self._feed, self._waiting()
         if feed is None or self._is_copying or not waiting:
             return
+        version = self._version(waiting[0])  # who reads another one is next
+        waiting = [each for each in waiting if self._version(each) == version]
         keyless = [each for each in waiting if each.keyless]
         if keyless:
-            self._copy_at_once(keyless, keyless=True)
+            self._copy_at_once(keyless, version, keyless=True)
             waiting = [each for each in waiting if not each.keyless]
         if waiting and self._rewriter is None:
-            self._copy_at_once(waiting)
+            self._copy_at_once(waiting, version)
         elif waiting:
-            self._order_copy(self._rewriter)
+            self._order_copy(self._rewriter, version)
 
-    def _copy_at_once(self, waiting: "list[Follower]", *, keyless: bool = False) -> None:
+    def _copy_at_once(self, waiting: "list[Follower]", version: int, *, keyless: bool = False) -> None:
         feed, space = self._feed, NO_KEYS if keyless else self._server.node.keyspace
         assert feed is not None
         made = CopyMade(self._primary.replid, feed.offset, feed.db)
+        past = ReplicationState(made.replid, made.offset, made.db)
         file = None
         try:
             file = unnamed_file(self._directory)
-            file.writelines(pieces(space, made.replid, made.offset, made.db, self._server.clock.wall_time()))
+            file.writelines(pieces(space, past, self._server.clock.wall_time(), version))
             file.flush()
         except OSError as error:
             if file is not None:
@@ -273,7 +282,7 @@ class Replicas:
             return
         self._hand_out(_Copy(file, made), waiting)
 
-    def _order_copy(self, rewriter: "Rewriter | None") -> None:
+    def _order_copy(self, rewriter: "Rewriter | None", version: int) -> None:
         assert rewriter is not None
         try:
             file = unnamed_file(self._directory)
@@ -284,21 +293,24 @@ class Replicas:
 
         def made(copy: CopyMade | None) -> None:
             with contextlib.suppress(RuntimeError):  # the loop has ended
-                call(self._copied, file, copy)
+                call(self._copied, file, copy, version)
 
-        if rewriter.start(priority=0, copy=CopyOrder(file, made)):
+        if rewriter.start(priority=0, copy=CopyOrder(file, version, made)):
             self._is_copying = True
         else:  # a rewriting is under way: the next look tries again
             file.close()
 
-    def _copied(self, file: "IO[bytes]", made: CopyMade | None) -> None:
+    def _copied(self, file: "IO[bytes]", made: CopyMade | None, version: int) -> None:
         self._is_copying = False
         feed = self._feed
         if made is None or feed is None or made.replid != self._primary.replid:
             file.close()
             self._give_up("its copy could not be made; see above")
         elif feed.backlog.has(made.offset):
-            self._hand_out(_Copy(file, made), [each for each in self._waiting() if not each.keyless])
+            self._hand_out(
+                _Copy(file, made),
+                [each for each in self._waiting() if not each.keyless and self._version(each) == version],
+            )
             self._run()
         else:  # who had ordered it is gone, and with it the bytes behind the copy: another one
             file.close()

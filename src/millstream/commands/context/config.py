@@ -223,6 +223,19 @@ PARAMETERS: dict[str, Parameter] = {
             "seconds that SHUTDOWN and SIGTERM wait at most for replicas that lag; 0 for no wait",
         ),
         Parameter("min-slaves-max-lag", "10", integer(0, 2**31 - 1), "the same parameter under its old name"),
+        Parameter(
+            "repl-dialect",
+            "7.0",
+            choice("7.0", "8.2", "8.6", "8.8"),
+            "version of the oldest Redis that may follow: what replicas are told has words of no later one",
+        ),
+        Parameter(
+            "repl-annotate",
+            "lossy",
+            choice("lossy", "always", "never"),
+            "replicas that are Millstream are told beside what these words lose: `always` also when consumers were "
+            "seen, `never` nothing",
+        ),
         Parameter("masteruser", "", text, "the user as whom a replica logs in at its primary; empty for the default"),
         Parameter("masterauth", "", text, "the password for that; empty for none"),
         Parameter(
@@ -242,6 +255,12 @@ PARAMETERS: dict[str, Parameter] = {
             choice("no"),
             "a replica's copy is made in a file where there is a data directory",
             mutable=False,
+        ),
+        Parameter(
+            "key-load-delay",
+            "0",
+            integer(0, 2**31 - 1),
+            "microseconds to wait before each record while the log is read; for tests of that",
         ),
         # who may connect, and how much one connection may take
         Parameter("requirepass", "", text, "the default user's password, for connections made later"),
@@ -305,6 +324,13 @@ PARAMETERS: dict[str, Parameter] = {
             "yes",
             choice("no", "optional", "yes"),
             "whether clients must show a certificate",
+            mutable=False,
+        ),
+        Parameter(
+            "tls-replication",
+            "no",
+            yes_no,
+            "whether a primary is followed over TLS (`--tls-replication`)",
             mutable=False,
         ),
         Parameter("databases", "16", integer(16, 16), "how many there are", mutable=False),
@@ -380,6 +406,8 @@ class Config:
         rewrite_min_size: ``auto-aof-rewrite-min-size``.
         backlog_size: ``repl-backlog-size``.
         backlog_ttl: ``repl-backlog-ttl``.
+        dialect: ``repl-dialect``.
+        annotate: ``repl-annotate``.
         repl_timeout: ``repl-timeout``.
         ping_period: ``repl-ping-replica-period``.
         min_replicas: ``min-replicas-to-write``, 0 where ``min-replicas-max-lag`` is 0.
@@ -444,6 +472,8 @@ class Config:
         self.rewrite_min_size = self._int("auto-aof-rewrite-min-size")
         self.backlog_size = max(self._int("repl-backlog-size"), 16 * 1024)
         self.backlog_ttl = self._int("repl-backlog-ttl")
+        self.dialect = str(self.values["repl-dialect"])
+        self.annotate = str(self.values["repl-annotate"])
         self.repl_timeout = self._int("repl-timeout")
         self.ping_period = self._int("repl-ping-replica-period")
         self.most_lag = self._int("min-replicas-max-lag")

@@ -113,12 +113,14 @@ class Announced(Protocol):
         port: at which it says that it listens.
         copy_only: it wants a copy of the data and no more.
         keyless: the copy is to be without keys.
+        is_ours: it is Millstream.
     """
 
     ip: str
     port: int
     copy_only: bool
     keyless: bool
+    is_ours: bool
 
 
 class ReplicationHost(Protocol):

@@ -152,6 +152,7 @@ class GroupCommit:
         now: the time.
         sync_seconds: under ``everysec`` a sync is due so long after a write.
         may_wait: the shell waits for the disk itself while that is quick.
+        gate: of connections that are there already; None for a new one.
 
     Attributes:
         gate: which replies may go out; the shell opens it when :meth:`done` says so.
@@ -171,6 +172,7 @@ class GroupCommit:
         *,
         sync_seconds: float = SYNC_SECONDS,
         may_wait: bool = False,
+        gate: ReplyGate | None = None,
     ) -> None:
         self._log = log
         self._policy = policy
@@ -182,7 +184,8 @@ class GroupCommit:
         self._retry_at: float | None = None  # when a disk that takes no writes is tried again; None while it takes them
         self._measure_at = now  # from when on free space is looked at behind a write
         self._is_measured = False  # since the last write
-        self.gate = ReplyGate(log.appended)
+        self.gate = gate or ReplyGate()
+        self.gate.begin(log.appended)
         self.failure: StorageError | None = None
         self.is_busy = False
         self.synced_at = now

@@ -44,6 +44,10 @@ class ReplyGate:
         self.holders: dict[ReplyHolder, None] = {}  # in the order in which they began to wait
         self.watchers: dict[ReplyHolder, None] = {}
 
+    def begin(self, position: int) -> None:
+        """A log was read as far as a position, which is kept."""
+        self.kept, self.released = position, min(position, self.limit)
+
     def keep(self, position: int) -> None:
         """The log has come as far as a position, or was there already."""
         self.kept = max(self.kept, position)

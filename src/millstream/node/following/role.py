@@ -173,7 +173,7 @@ class Following:
 
     def _start_relay(self, mono: int) -> None:
         past = self._journal.feed
-        relay = Relay(self._keyspace, self._config.backlog_size)
+        relay = Relay(self._keyspace, self._config)
         if past is not None:
             relay.backlog = past.backlog
         self._primary.adopt(relay, mono)

@@ -39,6 +39,8 @@ from millstream.server.following.files import unnamed_file
 from millstream.server.listener import show_address
 
 if TYPE_CHECKING:
+    import ssl
+
     from millstream.clock import Clock
     from millstream.commands.admin.info import ShellFacts
     from millstream.commands.context.session import Session
@@ -71,6 +73,7 @@ class LinkHost(Protocol):
         clock: where time comes from.
         loop: the event loop.
         facts: counters INFO shows.
+        link_tls: for a link over TLS; None for one without.
     """
 
     node: "Node"
@@ -78,6 +81,7 @@ class LinkHost(Protocol):
     clock: "Clock"
     loop: asyncio.AbstractEventLoop
     facts: "ShellFacts"
+    link_tls: "ssl.SSLContext | None"
 
     def after_commands(self) -> None:
         """Commands have run: see to what was logged, and to others' replies."""
@@ -210,7 +214,7 @@ class _Connection:
         timeout = config.repl_timeout
         # Not wait_for(), which in Python 3.11 forgets a cancellation that comes with the end of what it waits for
         async with asyncio.timeout(timeout):
-            reader, self._writer = await asyncio.open_connection(host, port)
+            reader, self._writer = await asyncio.open_connection(host, port, ssl=self._server.link_tls)
         following.state, following.heard_at = HANDSHAKE, self._server.clock.now().mono
         handshake = Handshake(self._introduction())
         self._send(handshake.begin())
