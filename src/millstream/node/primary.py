@@ -9,6 +9,7 @@ Source: https://redis.io/docs/latest/operate/oss_and_stack/management/replicatio
 from typing import TYPE_CHECKING, Protocol
 
 from millstream.commands.admin.info import ReplicaFacts, ReplicationFacts
+from millstream.engine.history import NO_OFFSET
 from millstream.errors import CommandError
 from millstream.node.log.feeding import Feed, begun, gone_on, new_replid
 from millstream.replication.followers import Follower, Followers
@@ -60,7 +61,10 @@ class Primary:
         on_feed: called when there is a feed.
         heard: called when a replica has told how far it is, and once a second.
         failover: how far handing over the role is, in the words of INFO.
+        furthest: the largest offset that a replica has told of the present history; -1 for none.
         good: replicas that were heard of in the last ``min-replicas-max-lag`` seconds, as of the last look.
+        diverged_records: those of this server that no other one took over, put into files since the start.
+        diverged_files: such files that are there.
         full_syncs: copies asked for.
         partial_syncs: replicas that went on where they were.
         refused_syncs: those that asked for that, and needed a copy.
@@ -72,6 +76,8 @@ class Primary:
         self.shell: Shell | None = None
         self.replid = new_replid()
         self.good = 0
+        self.furthest = NO_OFFSET
+        self.diverged_records = self.diverged_files = 0
         self.full_syncs = self.partial_syncs = self.refused_syncs = 0
         self.may_serve: Callable[[], bool] = lambda: True
         self.on_feed: Callable[[], None] = lambda: None
@@ -238,6 +244,7 @@ class Primary:
         follower.heard_at = self._mono = now.mono
         if offset <= follower.cursor:
             follower.acked = max(follower.acked, offset)
+            self.furthest = max(self.furthest, offset)
         if durable is not None and durable <= follower.cursor:
             follower.durable = max(follower.durable, durable)
         self._look()
@@ -306,6 +313,8 @@ class Primary:
             partial_syncs=self.partial_syncs,
             refused_syncs=self.refused_syncs,
             failover=self.failover,
+            diverged_records=self.diverged_records,
+            diverged_files=self.diverged_files,
         )
 
     def reset(self) -> None:

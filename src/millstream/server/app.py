@@ -43,6 +43,7 @@ from millstream.server.connection import Connection
 from millstream.server.figures.machine import read_machine
 from millstream.server.figures.rates import Rates
 from millstream.server.following.link import ReplicaLink
+from millstream.server.following.tail import count
 from millstream.server.listener import ListenError, bind_tcp, bind_unix, show_address, tcp_sentence, tcp_url
 from millstream.server.replicas import Replicas
 from millstream.server.settings import Settings
@@ -225,6 +226,7 @@ class Server:
         assert directory is not None
         assert self._log is not None
         node.loaded(space, self._log)
+        node.primary.diverged_files = count(directory)
         if exposure := exposed(directory):
             log.warning("%s", exposure)
         if report.fallback_reason:

@@ -249,6 +249,8 @@ class ReplicationFacts:
         partial_syncs: replicas that went on where they were.
         refused_syncs: those that wanted to, and could not.
         failover: how far handing over the role is.
+        diverged_records: those of this server that no other one took over, put into files since the start.
+        diverged_files: such files that are there.
     """
 
     replicas: list[ReplicaFacts] = field(default_factory=list)
@@ -265,6 +267,8 @@ class ReplicationFacts:
     partial_syncs: int = 0
     refused_syncs: int = 0
     failover: str = "no-failover"
+    diverged_records: int = 0
+    diverged_files: int = 0
 
 
 @dataclass(slots=True)
@@ -537,6 +541,8 @@ def _replication(facts: InfoFacts) -> Rows:
     yield "repl_backlog_size", known.backlog_size
     yield "repl_backlog_first_byte_offset", known.backlog_first or 0
     yield "repl_backlog_histlen", known.backlog_held
+    yield "millstream_diverged_records", known.diverged_records
+    yield "millstream_diverged_files", known.diverged_files
 
 
 def _link(link: LinkFacts) -> Rows:

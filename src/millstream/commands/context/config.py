@@ -232,6 +232,12 @@ PARAMETERS: dict[str, Parameter] = {
             mutable=False,
         ),
         Parameter(
+            "replica-keep-diverged",
+            "5",
+            integer(1, 2**31 - 1),
+            "files kept of what this server took as a primary and no other has (`diverged-...`), the latest",
+        ),
+        Parameter(
             "key-load-delay",
             "0",
             integer(0, 2**31 - 1),

@@ -28,6 +28,7 @@ from millstream.replication.handshake import (
     Handshake,
     Introduction,
     LinkRefused,
+    PrimaryPast,
     Send,
     StreamBytes,
 )
@@ -179,6 +180,7 @@ class _Connection:
         self._writer: asyncio.StreamWriter | None = None
         self._copy: IO[bytes] | None = None
         self._begins: CopyBegins | None = None
+        self._past: PrimaryPast | None = None
         self._taking: asyncio.Task[None] | None = None
         self._telling: asyncio.Task[None] | None = None
         self.asked_to_lead = False  # with the last word of PSYNC
@@ -217,6 +219,7 @@ class _Connection:
             user,
             password,
             hands_over=self._node.failover.is_asking,
+            asks_past=bool(history.replid),
         )
 
     async def _take_in(self, event: Event, host: str, port: int) -> None:
@@ -238,6 +241,8 @@ class _Connection:
             case LinkRefused(reason):
                 self.is_refused = True
                 raise LinkLostError(reason)
+            case PrimaryPast():
+                self._past = event
             case Continues(replid):
                 log.info("%s:%d goes on at offset %d", host, port, following.offset)
                 following.renamed(replid, self._server.clock.wall_time())
@@ -267,6 +272,11 @@ class _Connection:
             self._copy.flush()
             from millstream.server.following.taking import Taking  # noqa: PLC0415 - most servers never take a copy
 
+            upto = self._following.taken_up_to(self._begins, self._past)
+            if upto is not None:
+                from millstream.server.following.tail import keep  # noqa: PLC0415 - hardly a server ever needs it
+
+                await keep(self._server, self._directory, upto)
             taking = Taking(self._server, self._rewriter, self._copy)
             await taking.take(self._begins, host, port)
             self._go_on()
