@@ -42,6 +42,7 @@ from millstream.node.durability.outage import shows_times
 from millstream.node.facts import NodeFacts
 from millstream.node.following.failover import Failover
 from millstream.node.following.role import READ_ONLY, Following
+from millstream.node.following.shutdown import Shutdown
 from millstream.node.host import NodeHost
 from millstream.node.journal import Journal
 from millstream.node.log import rebuilding, replay
@@ -96,6 +97,7 @@ class Node:
         primary: the replicas.
         following: the server that is followed, if this is a replica.
         failover: handing the role to a replica.
+        ending: SHUTDOWN, and how far it is.
         admission: who may run what.
         batches: runs of plain commands.
         scripts: Lua.
@@ -121,6 +123,7 @@ class Node:
         self.following.scan = lambda: self._cron.scan(self.keyspace)
         self.primary.may_serve = lambda: self.following.is_up or not self.following.is_replica
         self.failover = Failover(self.sessions, self.journal, self.primary, self.following)
+        self.ending = Shutdown(config, self.sessions, self.primary)
         self.admission = Admission(self.accounts, config, self.journal, self.primary, self.following)
         self.scripts = Scripts(self, self.admission)
         self.facts = NodeFacts(
@@ -132,9 +135,10 @@ class Node:
             self.scripts,
             self.primary,
             self.following,
+            self.ending,
         )
         self.surroundings = self.facts.surroundings
-        self.host = NodeHost(config, self.facts, self.journal, self.admission, self.failover)
+        self.host = NodeHost(config, self.facts, self.journal, self.admission, self.failover, self.ending)
         self.batches = Batches(self.host, self.sessions, self.journal, self.stats)
         self.primary.on_feed = self.batches.make_records
         self._nobody = Session(0)  # in whose name is done what nobody asked for

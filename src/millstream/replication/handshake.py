@@ -26,6 +26,8 @@ _SIZE = re.compile(rb"\$([0-9]{1,19})")
 _OFFSET_MAX = 2**63 - 1
 _PAST = re.compile(rb"^master_replid2:([0-9a-zA-Z]{40})\r?$", re.MULTILINE)
 _SECOND = re.compile(rb"^second_repl_offset:(-?[0-9]{1,18})\r?$", re.MULTILINE)
+OURS = b"millstream"
+"""The capability by which a primary that is Millstream knows its like; others pass over it."""
 FAILOVER = b"FAILOVER"
 """The word of PSYNC that asks a replica to lead."""
 # What a primary may say to PING and is yet asked further: that it wants to know first who asks
@@ -178,7 +180,7 @@ class Handshake:
         yield [b"REPLCONF", b"listening-port", b"%d" % me.port], self._heard
         if me.ip:
             yield [b"REPLCONF", b"ip-address", me.ip.encode()], self._heard
-        yield [b"REPLCONF", b"capa", b"eof", b"capa", b"psync2"], self._heard
+        yield [b"REPLCONF", b"capa", b"eof", b"capa", b"psync2", b"capa", OURS], self._heard
         if me.asks_past:
             yield [b"INFO", b"replication"], self._told
         known = [me.replid.encode(), b"%d" % (me.offset + 1)] if me.replid else [b"?", b"-1"]

@@ -30,7 +30,7 @@ from millstream.commands.admin.info import Loading, LogFacts, ShellFacts
 from millstream.engine.keyspace import Keyspace
 from millstream.errors import DiskFullError, MillstreamError, StorageError
 from millstream.node.durability.disk_guard import DiskGuard, default_floor
-from millstream.node.durability.held_replies import ReplyGate
+from millstream.node.durability.held_replies import UNLIMITED, ReplyGate
 from millstream.node.facts import log_facts
 from millstream.node.log.rewriting import Rewriter
 from millstream.node.node import Node, read_back
@@ -39,7 +39,7 @@ from millstream.persistence.log import Log
 from millstream.protocol import limits
 from millstream.server.accepting import TOO_MANY, Listener
 from millstream.server.committer import Committer
-from millstream.server.connection import Connection
+from millstream.server.connection import VOID, Connection
 from millstream.server.figures.machine import read_machine
 from millstream.server.figures.rates import Rates
 from millstream.server.following.link import ReplicaLink
@@ -48,7 +48,7 @@ from millstream.server.listener import ListenError, bind_tcp, bind_unix, show_ad
 from millstream.server.replicas import Replicas
 from millstream.server.settings import Settings
 from millstream.server.sockets import Sockets, native_calls
-from millstream.server.tls import make_context
+from millstream.server.tls import make_context, make_link_context
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -97,6 +97,7 @@ class Server:
         gate: how far replies may go; the committer's where there is a log.
         stopping: set once the server should stop, or has begun to.
         tls_port: the port for TLS, 0 without.
+        link_tls: how a primary is followed over TLS; None for without.
         sample_at: seconds of the loop's clock from which :meth:`sample` is due when bytes come.
     """
 
@@ -108,8 +109,9 @@ class Server:
         self.failure: StorageError | None = None
         self.committer: Committer | None = None
         self.disk_guard: DiskGuard | None = None
-        self.gate = ReplyGate()
+        self.gate = ReplyGate(UNLIMITED)
         self.tls_port = 0
+        self.link_tls: ssl.SSLContext | None = None
         self.stopping = asyncio.Event()
         self._reading_ends = threading.Event()  # whatever is left of the data directory
         self.node: Node
@@ -127,6 +129,7 @@ class Server:
         self._link: ReplicaLink | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._rates = Rates()
+        self._is_void = False  # plain commands of the turn at work were run before this became a replica
         self.sample_at = 0.0  # loop time
         self._timer_at = 0
 
@@ -148,6 +151,7 @@ class Server:
         self._sockets = None if calls is None else Sockets(self.loop, self, calls)
         config = self.settings.config()
         node = self.node = Node(config)
+        node.journal.unconfirmed.gate = self.gate
         # The order is: what can be refused at once, then the addresses, then the recovery, which may take minutes. A
         # server that cannot be had at its address has not touched the data either. Whoever watches over the server
         # has to tell one that reads its log from one that is gone, so clients are answered meanwhile: LOADING
@@ -237,6 +241,7 @@ class Server:
             config.set([("disk-free-floor", str(default_floor(self._log.total())))])
         guard = self.disk_guard = DiskGuard(self._log, _WriteSwitch(self, node), lambda: config.disk_floor, self.clock)
         self.committer = Committer(self._log, self.settings.fsync, guard, self.fail, gate=self.gate)
+        self.committer.before_write = node.primary.ask_confirmation
         node.host.rewriter = self._rewriter = Rewriter(self._log, config, exclusively=self.committer.exclusively)
 
     def _resume_role(self) -> None:
@@ -264,7 +269,9 @@ class Server:
         if settings.port is not None:
             sockets, self.facts.tcp_port = await bind_tcp(settings.host, settings.port)
             self._add_listener(sockets)
-        if settings.tls is not None:
+        if settings.tls is not None and settings.tls.replication:
+            self.link_tls = make_link_context(settings.tls)
+        if settings.tls is not None and settings.tls.port is not None:
             context = make_context(settings.tls)
             sockets, self.tls_port = await bind_tcp(settings.host, settings.tls.port, "--tls-port")
             self._add_listener(sockets, context)
@@ -316,7 +323,10 @@ class Server:
         return self.node.stats.processed, self.facts.input_bytes, self.facts.output_bytes
 
     def _read_machine(self) -> "MachineFacts":
-        self.facts.output_waiting = sum(connection.unsent for connection in self._connections.values())
+        waiting = {True: 0, False: 0}
+        for connection in self._connections.values():
+            waiting[connection.session.is_replica] += connection.unsent
+        self.facts.replica_output_waiting, self.facts.output_waiting = waiting[True], waiting[False]
         self.node.surroundings.max_clients = self.node.config.max_clients
         self.facts.rates = self._rates.per_second(int(self.loop.time() * 1000), self._done())
         return read_machine()
@@ -351,7 +361,8 @@ class Server:
     @property
     def own_port(self) -> int:
         """The port that a primary is told; 0 for none."""
-        return self.facts.tcp_port or self.tls_port
+        ports = self.facts.tcp_port, self.tls_port
+        return (ports[1] or ports[0]) if self.link_tls is not None else (ports[0] or ports[1])
 
     @property
     def url(self) -> str:
@@ -362,6 +373,11 @@ class Server:
     def open_connections(self) -> list[Connection]:
         """Every connection there is: the clients, and those that only have their last replies to take."""
         return list(self._transports)
+
+    def shut_down(self) -> None:
+        """As SHUTDOWN: :attr:`stopping` is set once replicas have all, or had their time for it."""
+        self.node.ending.begin(self.clock.now(), at_once=False)
+        self.after_commands()
 
     def request_stop(self) -> None:
         """Have :attr:`stopping` set; whoever started the server then calls :meth:`stop`."""
@@ -499,7 +515,7 @@ class Server:
         if self.node.outbox:
             self.empty_outbox()
         self.after_writes()
-        if self.node.host.stopping:
+        if self.node.ending.is_due:
             self.stopping.set()
         self._schedule_tick()
 
@@ -522,12 +538,20 @@ class Server:
         if self.loop.time() >= self.sample_at:
             self.sample()
         self.facts.input_bytes += size
-        barrier, gate = self.node.journal.position, self.gate
+        barrier, gate = self.node.journal.latest, self.gate
+        if self._is_void:
+            self._is_void, barrier = False, VOID
         if self.committer is not None:
             self.committer.end_turn()
         if self._rewriter is not None:
             self._rewriter.consider()
-        return barrier, barrier <= gate.released and not gate.holders and self.failure is None
+        return barrier, VOID < barrier <= gate.released and not gate.holders and self.failure is None
+
+    def refuse_held(self, line: str) -> None:
+        """Answer whoever has replies that wait with an error in their place, and close their connections."""
+        self._is_void = self._sockets is not None and self._sockets.in_turn
+        for connection in self.open_connections:
+            connection.refuse_held(line)
 
     def empty_outbox(self) -> None:
         """Hand the node's replies and messages to the connections they are for."""

@@ -57,6 +57,7 @@ class Committer:
 
     Attributes:
         gate: how far replies may go, and who waits for more.
+        before_write: called in the loop before a group is written, when it may still get longer.
     """
 
     def __init__(
@@ -78,6 +79,7 @@ class Committer:
         late = max(sync_seconds - early, 0)
         self._commit = GroupCommit(log, policy, guard, self._loop.time(), sync_seconds=late, may_wait=True, gate=gate)
         self.gate = self._commit.gate
+        self.before_write: Callable[[], None] = lambda: None
         self._turn_scheduled = False
         self._closing = False  # close() does what is left to do
         self._ending = asyncio.Lock()
@@ -147,6 +149,8 @@ class Committer:
                 step = self._commit.next_step(now)
                 if step is None:
                     break
+                if step.writes:
+                    self.before_write()
                 if step.in_thread:
                     self._start(step)
                 else:
@@ -179,6 +183,8 @@ class Committer:
         had_failed, had_sync_due = commit.failure, commit.sync_at is not None
         if commit.done(report, self._loop.time()):
             self.gate.open()
+        elif report.step.syncs:
+            self.gate.tell_watchers()
         if commit.failure is not None and commit.failure is not had_failed:
             self._on_failure(commit.failure)
         if commit.sync_at is not None and not had_sync_due:

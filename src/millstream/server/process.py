@@ -90,6 +90,7 @@ async def _serve(settings: Settings, companion: Companion | None) -> int:
     if server.failure is not None:
         return 1
     log.info("stopped%s", "" if settings.directory is None else "; everything is on disk")
+    log.info("Millstream is now ready to exit, bye bye...")  # what tools made for Redis wait for
     return 0
 
 
@@ -106,7 +107,7 @@ def _on_signal(server: Server, ending: Ending, number: signal.Signals) -> None:
     if server.stopping.is_set():
         return
     log.info("%s: stopping; Ctrl-C ends at once", number.name)
-    server.request_stop()
+    server.shut_down()
 
 
 def reserve_descriptors(server: Server) -> None:
@@ -115,7 +116,7 @@ def reserve_descriptors(server: Server) -> None:
     Raises:
         UsageError: not even the server's own files may be opened.
     """
-    config, encrypted = server.node.config, server.settings.tls is not None
+    config, encrypted = server.node.config, bool(server.tls_port)
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if hard != resource.RLIM_INFINITY and hard <= _OWN_DESCRIPTORS:
         raise UsageError(

@@ -41,6 +41,7 @@ class ShellFacts:
         input_bytes: bytes received.
         output_bytes: bytes sent.
         output_waiting: bytes of replies clients have not taken, as last looked at.
+        replica_output_waiting: bytes of the stream, or of a copy, that are on their way to replicas, as last looked at.
         internal_errors: commands that failed by a fault of the server.
         rates: commands, bytes in and bytes out a second, of late; None where nobody measures.
     """
@@ -59,6 +60,7 @@ class ShellFacts:
     input_bytes: int = 0
     output_bytes: int = 0
     output_waiting: int = 0
+    replica_output_waiting: int = 0
     internal_errors: int = 0
     rates: tuple[float, float, float] | None = None
 
@@ -251,6 +253,9 @@ class ReplicationFacts:
         failover: how far handing over the role is.
         diverged_records: those of this server that no other one took over, put into files since the start.
         diverged_files: such files that are there.
+        confirming: how many must hold what is written before anybody is told of it; 0 for no such rule.
+        unconfirmed: changes that fewer hold.
+        held_clients: clients with replies that wait for the disk or for replicas.
     """
 
     replicas: list[ReplicaFacts] = field(default_factory=list)
@@ -269,6 +274,9 @@ class ReplicationFacts:
     failover: str = "no-failover"
     diverged_records: int = 0
     diverged_files: int = 0
+    confirming: int = 0
+    unconfirmed: int = 0
+    held_clients: int = 0
 
 
 @dataclass(slots=True)
@@ -325,6 +333,7 @@ class InfoFacts:
         scripts: of scripts.
         replication: of replicas.
         link: to the primary; None where nobody is followed.
+        shutdown_in: milliseconds for which SHUTDOWN still waits at most; None where it was not given.
         loading: of the log that is being read; None for none.
     """
 
@@ -357,6 +366,7 @@ class InfoFacts:
     scripts: ScriptFacts = field(default_factory=ScriptFacts)
     replication: ReplicationFacts = field(default_factory=ReplicationFacts)
     link: LinkFacts | None = None
+    shutdown_in: int | None = None
     loading: Loading | None = None
 
 
@@ -382,6 +392,8 @@ def _server(facts: InfoFacts) -> Rows:
     yield "uptime_in_days", uptime // 86400
     yield "executable", ""
     yield "config_file", ""
+    if facts.shutdown_in is not None:
+        yield "shutdown_in_milliseconds", facts.shutdown_in
     if shell.unix_socket:
         yield "unix_socket", shell.unix_socket
 
@@ -433,6 +445,8 @@ def _memory(facts: InfoFacts) -> Rows:
     yield "maxmemory_policy", "noeviction"
     # The ratio of the two above, which monitoring alarms on
     yield "mem_fragmentation_ratio", "1.00"
+    yield "mem_total_replication_buffers", facts.replication.backlog_held + facts.shell.replica_output_waiting
+    yield "mem_clients_slaves", facts.shell.replica_output_waiting
     yield "mem_clients_normal", facts.shell.output_waiting
 
 
@@ -532,6 +546,9 @@ def _replication(facts: InfoFacts) -> Rows:
     for at, each in enumerate(known.replicas):
         place = f"ip={each.ip},port={each.port},state={each.stage}"
         yield f"slave{at}", f"{place},offset={each.offset},lag={each.lag}"
+    if known.confirming:
+        yield "millstream_replicas_waiting", known.held_clients
+        yield "millstream_sync_held", known.unconfirmed
     yield "master_failover_state", known.failover
     yield "master_replid", known.replid
     yield "master_replid2", known.replid2 or "0" * 40
