@@ -182,7 +182,7 @@ class Handshake:
             yield [b"REPLCONF", b"ip-address", me.ip.encode()], self._heard
         yield [b"REPLCONF", b"capa", b"eof", b"capa", b"psync2", b"capa", OURS], self._heard
         if me.asks_past:
-            yield [b"INFO", b"replication"], self._told
+            yield [b"INFO", b"replication"], self._framed
         known = [me.replid.encode(), b"%d" % (me.offset + 1)] if me.replid else [b"?", b"-1"]
         yield [b"PSYNC", *known, *([FAILOVER] if me.hands_over else [])], self._asked
 
@@ -197,7 +197,7 @@ class Handshake:
     def _heard(self, line: bytes) -> Iterator[Event]:  # noqa: ARG002 - an old primary need not know these
         return iter(())
 
-    def _told(self, line: bytes) -> Iterator[Event]:
+    def _framed(self, line: bytes) -> Iterator[Event]:
         """INFO's frame; whoever may not ask, or asks what knows no INFO, goes on without."""
         found = _SIZE.fullmatch(line)
         if found and int(found[1]) <= _LINE_MAX:

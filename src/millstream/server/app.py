@@ -335,7 +335,8 @@ class Server:
         """What INFO shows of the log; with nothing to keep, the last save is the start."""
         committer, guard, rewriter = self.committer, self.disk_guard, self._rewriter
         if self._log is None or committer is None or self.report is None or guard is None or rewriter is None:
-            return LogFacts(last_save=self.facts.started // 1000)
+            is_read = self.settings.directory is not None  # and not read to its end yet
+            return LogFacts(enabled=is_read, policy=self.settings.fsync, last_save=self.facts.started // 1000)
         return log_facts(
             self._log,
             guard,

@@ -204,6 +204,7 @@ class LinkFacts:
         divergences: units that failed here.
         full_syncs: copies taken over.
         copied_for: seconds since the last of them; -1 for none since the start.
+        is_announced: Sentinel lists this replica.
     """
 
     host: str
@@ -219,6 +220,7 @@ class LinkFacts:
     divergences: int
     full_syncs: int
     copied_for: int
+    is_announced: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -582,7 +584,7 @@ def _link(link: LinkFacts) -> Rows:
         yield "master_link_down_since_seconds", link.down_for
     yield "slave_priority", link.priority
     yield "slave_read_only", 1
-    yield "replica_announced", 1
+    yield "replica_announced", int(link.is_announced)
     yield "millstream_link_state", link.state
     yield "millstream_link_error", link.error.replace("\r", " ").replace("\n", " ")
     yield "millstream_link_divergences", link.divergences

@@ -316,4 +316,5 @@ class Following:
             divergences=self.divergences,
             full_syncs=self.full_syncs,
             copied_for=-1 if self.copied_at is None else (mono - self.copied_at) // 1000,
+            is_announced=self._config.values["replica-announced"] == "yes",
         )

@@ -217,11 +217,12 @@ class _Connection:
         values, history = self._node.config.values, self._node.keyspace.history
         user, password = str(values["masteruser"]), str(values["masterauth"])
         return Introduction(
-            self._server.own_port,
+            int(str(values["replica-announce-port"])) or self._server.own_port,
             history.replid,
             self._following.offset,
             user,
             password,
+            str(values["replica-announce-ip"]),
             hands_over=self._node.failover.is_asking,
             asks_past=bool(history.replid),
         )

@@ -62,7 +62,8 @@ async def keep(server: TailHost, directory: Path | None, upto: int) -> None:
             upto,
         )
         return
-    while server.gate.released < node.journal.position:  # noqa: ASYNC110 - a disk has no event
+    assert node.journal.log is not None
+    while server.gate.kept < node.journal.log.appended:  # noqa: ASYNC110 - a disk has no event
         await asyncio.sleep(_HELD)
     path = directory / f"diverged-{past.replid[:8]}-{upto}.jsonl"
     words = [str(path.parent), str(upto), path.name, str(node.config.values["replica-keep-diverged"])]
