@@ -221,6 +221,7 @@ class Primary:
         if not goes_on and self._journal.disk_outage is not None:
             raise CommandError(_FULL_DISK)
         session.is_replica, follower.is_old = True, is_old
+        self._sessions.unsubscribe(session)  # a message among the bytes of the stream would be taken for one of its own
         follower.heard_at = self._mono = now.mono
         if goes_on:
             self.partial_syncs += 1
