@@ -250,6 +250,7 @@ class Server:
         said = node.keyspace.primary
         if node.following.is_replica:
             node.following.resume(now)
+            node.failover.resume()
         else:
             node.primary.resume(now)
         if wanted is None or said == wanted:

@@ -114,7 +114,7 @@ class Following:
 
     # ------------------------------------------------------------------ the role
 
-    def follow(self, host: str, port: int, now: "Now") -> bool:
+    def follow(self, host: str, port: int, now: "Now", *, hands_over: bool = False) -> bool:
         """REPLICAOF: follow a primary; False if that is the one already.
 
         What it holds stays until the primary has sent a copy; if the history is the same it goes on behind it.
@@ -123,6 +123,7 @@ class Following:
             host: its name or address.
             port: its port.
             now: both clocks.
+            hands_over: it is to be asked to lead, after a start of this one too.
 
         Raises:
             CommandError: a server that lives in another program cannot.
@@ -132,7 +133,7 @@ class Following:
         if self._keyspace.followed == (host, port) and not self.is_stuck:
             return False
         was_replica = self.is_replica
-        self._record(("role", NO_DATABASE, host, port))
+        self._record(("role", NO_DATABASE, host, port, *([True] if hands_over else [])))
         if not was_replica:
             self._has_led = True
             if self._journal.feed is not None:
@@ -144,6 +145,16 @@ class Following:
         self._begin_link(now.mono)
         self.shell.follow(host, port)
         return True
+
+    @property
+    def hands_over(self) -> bool:
+        """Whether the server that is followed has not answered yet whether it leads."""
+        return self._keyspace.hands_over
+
+    def led(self) -> None:
+        """It does."""
+        if self._keyspace.hands_over and self._keyspace.followed is not None:
+            self._record(("role", NO_DATABASE, *self._keyspace.followed))
 
     def resume(self, now: "Now") -> None:
         """A replica was started again: go on behind what the log holds."""

@@ -161,10 +161,13 @@ class ReplicaLink:
                 log.warning("the link to %s:%d is down: %s", host, port, reason)
             self._pause = _FIRST_PAUSE if following.is_up else min(self._pause * 2, _LONGEST_PAUSE)
             following.lost(reason, clock.now().mono)
-            if self._server.node.failover.is_asking:
+            failover = self._server.node.failover
+            if failover.is_asking:
                 try:
-                    self._server.node.failover.not_led(
-                        reason, clock.now(), may_lead=connection.asked_to_lead and not connection.is_refused
+                    failover.not_led(
+                        reason,
+                        clock.now(),
+                        may_lead=(connection.asked_to_lead or failover.is_resumed) and not connection.is_refused,
                     )
                 except StorageError as error:
                     self._server.fail(error)
