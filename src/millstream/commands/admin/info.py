@@ -208,6 +208,7 @@ class LinkFacts:
         divergences: units that failed here.
         full_syncs: copies taken over.
         copied_for: seconds since the last of them; -1 for none since the start.
+        is_announced: Sentinel lists this replica.
     """
 
     host: str
@@ -223,6 +224,7 @@ class LinkFacts:
     divergences: int
     full_syncs: int
     copied_for: int
+    is_announced: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -255,6 +257,8 @@ class ReplicationFacts:
         partial_syncs: replicas that went on where they were.
         refused_syncs: those that wanted to, and could not.
         failover: how far handing over the role is.
+        diverged_records: those of this server that no other one took over, put into files since the start.
+        diverged_files: such files that are there.
         confirming: how many must hold what is written before anybody is told of it; 0 for no such rule.
         unconfirmed: changes that fewer hold.
         held_clients: clients with replies that wait for the disk or for replicas.
@@ -274,6 +278,8 @@ class ReplicationFacts:
     partial_syncs: int = 0
     refused_syncs: int = 0
     failover: str = "no-failover"
+    diverged_records: int = 0
+    diverged_files: int = 0
     confirming: int = 0
     unconfirmed: int = 0
     held_clients: int = 0
@@ -560,6 +566,8 @@ def _replication(facts: InfoFacts) -> Rows:
     yield "repl_backlog_size", known.backlog_size
     yield "repl_backlog_first_byte_offset", known.backlog_first or 0
     yield "repl_backlog_histlen", known.backlog_held
+    yield "millstream_diverged_records", known.diverged_records
+    yield "millstream_diverged_files", known.diverged_files
 
 
 def _link(link: LinkFacts) -> Rows:
@@ -582,7 +590,7 @@ def _link(link: LinkFacts) -> Rows:
         yield "master_link_down_since_seconds", link.down_for
     yield "slave_priority", link.priority
     yield "slave_read_only", 1
-    yield "replica_announced", 1
+    yield "replica_announced", int(link.is_announced)
     yield "millstream_link_state", link.state
     yield "millstream_link_error", link.error.replace("\r", " ").replace("\n", " ")
     yield "millstream_link_divergences", link.divergences

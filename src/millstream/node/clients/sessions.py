@@ -105,11 +105,15 @@ class Sessions:
             self.waits.stop(waiter)
         self.watches.drop(session)
         self.pause.held.pop(session, None)
-        for name in session.channels:
-            self.channels.leave(session, name)
-        for name in session.patterns:
-            self.patterns.leave(session, name)
+        self.unsubscribe(session)
         self._by_id.pop(session.id, None)
+
+    def unsubscribe(self, session: Session) -> None:
+        """A client listens to nothing any more."""
+        for names, channels in ((session.channels, self.channels), (session.patterns, self.patterns)):
+            for name in names:
+                channels.leave(session, name)
+            names.clear()
 
     # ------------------------------------------------------------------ what is sent
 

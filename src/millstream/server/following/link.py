@@ -30,6 +30,7 @@ from millstream.replication.handshake import (
     Handshake,
     Introduction,
     LinkRefused,
+    PrimaryPast,
     Send,
     StreamBytes,
 )
@@ -175,10 +176,13 @@ class ReplicaLink:
                 log.warning("the link to %s:%d is down: %s", host, port, reason)
             self._pause = _FIRST_PAUSE if following.is_up else min(self._pause * 2, _LONGEST_PAUSE)
             following.lost(reason, clock.now().mono)
-            if self._server.node.failover.is_asking:
+            failover = self._server.node.failover
+            if failover.is_asking:
                 try:
-                    self._server.node.failover.not_led(
-                        reason, clock.now(), may_lead=connection.asked_to_lead and not connection.is_refused
+                    failover.not_led(
+                        reason,
+                        clock.now(),
+                        may_lead=(connection.asked_to_lead or failover.is_resumed) and not connection.is_refused,
                     )
                 except StorageError as error:
                     self._server.fail(error)
@@ -198,6 +202,7 @@ class _Connection:
         self._writer: asyncio.StreamWriter | None = None
         self._copy: IO[bytes] | None = None
         self._begins: CopyBegins | None = None
+        self._past: PrimaryPast | None = None
         self._taking: asyncio.Task[None] | None = None
         self._telling: asyncio.Task[None] | None = None
         self._received_bytes = 0
@@ -237,12 +242,14 @@ class _Connection:
         values, history = self._node.config.values, self._node.keyspace.history
         user, password = str(values["masteruser"]), str(values["masterauth"])
         return Introduction(
-            self._server.own_port,
+            int(str(values["replica-announce-port"])) or self._server.own_port,
             history.replid,
             self._following.offset,
             user,
             password,
+            str(values["replica-announce-ip"]),
             hands_over=self._node.failover.is_asking,
+            asks_past=bool(history.replid),
         )
 
     async def _take_in(self, event: Event, host: str, port: int) -> None:
@@ -264,6 +271,8 @@ class _Connection:
             case LinkRefused(reason):
                 self.is_refused = True
                 raise LinkLostError(reason)
+            case PrimaryPast():
+                self._past = event
             case Continues(replid):
                 log.info("%s:%d goes on at offset %d", host, port, following.offset)
                 following.renamed(replid, self._server.clock.wall_time())
@@ -293,6 +302,11 @@ class _Connection:
             self._copy.flush()
             from millstream.server.following.taking import Taking  # noqa: PLC0415 - most servers never take a copy
 
+            upto = self._following.taken_up_to(self._begins, self._past)
+            if upto is not None:
+                from millstream.server.following.tail import keep  # noqa: PLC0415 - hardly a server ever needs it
+
+                await keep(self._server, self._directory, upto)
             taking = Taking(self._server, self._rewriter, self._copy)
             await taking.take(self._begins, host, port)
             self._go_on()
