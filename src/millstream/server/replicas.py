@@ -233,7 +233,7 @@ class Replicas:
         if waiting and self._rewriter is None:
             self._copy_at_once(waiting)
         elif waiting:
-            self._order_copy(self._rewriter)
+            self._order_copy(self._rewriter, feed)
 
     def _copy_at_once(self, waiting: "list[Follower]", *, keyless: bool = False) -> None:
         feed, space = self._feed, NO_KEYS if keyless else self._server.node.keyspace
@@ -250,9 +250,10 @@ class Replicas:
                     file.close()
             self._give_up(f"no file can be made for its copy: {error}")
             return
+        feed.forget_database()
         self._hand_out(_Copy(file, made), waiting)
 
-    def _order_copy(self, rewriter: "Rewriter | None") -> None:
+    def _order_copy(self, rewriter: "Rewriter | None", feed: "Feed") -> None:
         assert rewriter is not None
         try:
             file = unnamed_file(self._directory)
@@ -266,13 +267,15 @@ class Replicas:
                 call(self._copied, file, copy)
 
         if rewriter.start(priority=0, copy=CopyOrder(file, made)):
-            self._is_copying = True
+            self._is_copying = feed.selects = True
         else:  # a rewriting is under way: the next look tries again
             file.close()
 
     def _copied(self, file: "IO[bytes]", made: CopyMade | None) -> None:
         self._is_copying = False
         feed = self._feed
+        if feed is not None:
+            feed.selects = False
         if made is None or feed is None or made.replid != self._primary.replid:
             file.close()
             self._give_up("its copy could not be made; see above")

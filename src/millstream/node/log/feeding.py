@@ -38,10 +38,13 @@ class Feed:
         backlog: what was made, with the part that replicas may be sent.
         written: offset behind the last change of data.
         is_relay: it passes on what another server says, and says nothing of its own.
+        selects: each record begins with SELECT. So while a copy is made, as of some moment: a tool that does not look
+            for the database that a copy names is told it by what comes first behind it, as Redis does.
         on_bytes: called when there are more bytes; the shell sends them once they are kept.
     """
 
     is_relay = False
+    selects = False
 
     def __init__(self, space: "Keyspace", size: int) -> None:
         self._space = space
@@ -61,6 +64,10 @@ class Feed:
     def db(self) -> int:
         """The database that is selected at that offset."""
         return self._db
+
+    def forget_database(self) -> None:
+        """A copy was made as of now: the next record begins with SELECT."""
+        self._db = NO_DATABASE
 
     def note(self, step: "Transition", soft: bool) -> None:
         """A transition was applied; nobody is told of a ``soft`` one."""
@@ -83,7 +90,7 @@ class Feed:
         if not commands:
             return False
         self._commands = []
-        data, self._db = unit(commands, self._db)
+        data, self._db = unit(commands, NO_DATABASE if self.selects else self._db)
         self.extend(data)
         if any(db != NO_DATABASE for db, _ in commands):
             self.written = self.backlog.end
