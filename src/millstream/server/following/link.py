@@ -313,7 +313,7 @@ class _Connection:
 
     def _kept(self) -> int:
         backlog = self._following.relay.backlog
-        backlog.kept(self._server.gate.released)
+        backlog.kept(self._server.gate.kept)
         return backlog.sendable
 
     def _tell_offset(self) -> None:
@@ -327,10 +327,10 @@ class _Connection:
         """The log has come further: answer a question how far, once all before it is kept."""
         if self._obedience.asked <= self._kept():
             self._obedience.asked = 0
-            self._server.gate.holders.pop(self, None)
+            self._server.gate.watchers.pop(self, None)
             self._tell_offset()
         else:
-            self._server.gate.holders[self] = None
+            self._server.gate.watchers[self] = None
 
     async def _tell(self) -> None:
         """Once a second say how far this is, or that it is still there."""
@@ -343,7 +343,7 @@ class _Connection:
 
     def close(self) -> None:
         """The end."""
-        self._server.gate.holders.pop(self, None)
+        self._server.gate.watchers.pop(self, None)
         for task in (self._taking, self._telling):
             if task is not None:
                 task.cancel()
