@@ -230,7 +230,8 @@ class Link:
         feed = node.primary.feed
         assert feed is not None
         replid, offset, wall = node.primary.replid, feed.offset, self._primary.now.wall
-        self._replica.take(b"".join(pieces(node.keyspace, replid, offset, feed.db, wall)), replid, offset)
+        copied = pieces(node.keyspace, ReplicationState(replid, offset, feed.db), wall, 10)
+        self._replica.take(b"".join(copied), replid, offset)
         self._follower.cursor = offset
         node.primary.go_online(self._follower)
 
