@@ -29,8 +29,7 @@ from millstream.persistence.log import Log
 from millstream.persistence.rewrite import contents, make
 from millstream.replication.followers import Follower
 from millstream.replication.received import ReceivedStream
-from replication.campaigns.load import Load
-from replication.replicated import state
+from replication.campaigns.load import Load, held
 from support.inprocess import Word, to_words
 from support.simdisk import Crash, SimDisk
 
@@ -277,9 +276,9 @@ class Link:
 def assert_level(primary: Machine, replica: Machine, link: Link) -> None:
     """Bring all over; both hold the same."""
     primary.node.tick(primary.now)
-    state(primary.ask)  # what is over goes when it is looked at
+    held(primary.ask)  # what is over goes when it is looked at
     primary.commit()
     while link.pump():
         primary.commit()
     assert replica.offset == primary.offset
-    assert state(replica.ask) == state(primary.ask)
+    assert held(replica.ask) == held(primary.ask)

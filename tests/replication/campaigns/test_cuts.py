@@ -76,10 +76,15 @@ def cuts(way: str, seed: int, count: int = 10) -> int:
             assert_same(replica, primary, seen if way[0] == "r" else all_of)
         for at, primary in enumerate(wires[:-1]):
             stats = info(primary, "stats")
-            assert (stats["sync_full"], stats["sync_partial_err"]) == ("1", refused[at])
+            assert (stats["sync_full"], stats["sync_partial_err"]) == ("1", refused[at]), told(servers)
             assert in_stream[at] <= int(stats["sync_partial_ok"]) <= links[at].cuts
         assert all(info(wire)["master_replid"] == info(wires[0])["master_replid"] for wire in wires)
         return sum(link.cuts for link in links)
+
+
+def told(servers: list[ServerProcess]) -> str:
+    """The last that each wrote of itself."""
+    return "\n\n".join(server.log.read_text(errors="replace")[-3000:] for server in servers)
 
 
 def wait_up(replica: Wire) -> None:
