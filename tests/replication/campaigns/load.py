@@ -6,6 +6,7 @@ from typing import Any
 
 from replication.replicated import Ask, Changes, Words, state
 from replication.test_following_redis import is_level
+from replication.test_redis_follows import info
 from support.waiting import eventually
 from support.wire import Wire
 
@@ -140,7 +141,7 @@ def held(ask: Ask) -> dict[tuple[int, bytes], Any]:
     return found
 
 
-def assert_same(replica: Wire, primary: Wire, look: Look = all_of, *, seconds: float = 60) -> None:
+def assert_same(replica: Wire, primary: Wire, look: Look = all_of, *, seconds: float = 180) -> None:
     """Both are at rest and hold the same.
 
     Keys that end within the next moments are gone first: only then are the two compared, and a difference stays one.
@@ -152,10 +153,15 @@ def assert_same(replica: Wire, primary: Wire, look: Look = all_of, *, seconds: f
         seconds: until the replica must be where the primary is.
     """
     eventually(lambda: not _ends_soon(primary), what="keys that end soon are gone")
-    eventually(lambda: is_level(replica, primary), seconds, what="the replica is where its primary is")
+    eventually(lambda: _is_level(replica, primary), seconds, what="the replica is where its primary is")
     mine, its = look(replica), look(primary)
     different = sorted(place for place in mine.keys() | its.keys() if mine.get(place) != its.get(place))
     assert not different, f"{different}: {mine.get(different[0])!r} != {its.get(different[0])!r}"
+
+
+def _is_level(replica: Wire, primary: Wire) -> bool:
+    assert is_level(replica, primary), (info(replica), info(primary))  # shown when time is up
+    return True
 
 
 def _ends_soon(wire: Wire) -> bool:
