@@ -5,6 +5,7 @@ import random
 import tempfile
 import threading
 from collections import Counter
+from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -31,13 +32,15 @@ class Producer:
     Args:
         url: of the server.
         number: the rest of all its numbers by :data:`PRODUCERS`.
+        is_ahead: whether the worker has enough to do for now.
 
     Attributes:
         confirmed: those whose reply came.
+        refused: the errors of others, and how often each came.
     """
 
-    def __init__(self, url: str, number: int) -> None:
-        self._url, self._next = url, number
+    def __init__(self, url: str, number: int, is_ahead: Callable[[], bool]) -> None:
+        self._url, self._next, self._is_ahead = url, number, is_ahead
         self.confirmed: list[int] = []
         self.refused: Counter[str] = Counter()
         self._stop = threading.Event()
@@ -49,7 +52,10 @@ class Producer:
             try:
                 with Wire(self._url) as wire:
                     while not self._stop.is_set():
-                        self._add(wire)
+                        if self._is_ahead():
+                            self._stop.wait(0.02)
+                        else:
+                            self._add(wire)
             except (OSError, EOFError):
                 self._stop.wait(0.02)
 
@@ -97,7 +103,12 @@ async def moves(seed: int, folder: Path) -> int:
             seen[x] += 1
 
         async with app.running():
-            producers = [Producer(url, number) for number in range(PRODUCERS)]
+            producers: list[Producer] = []
+
+            def is_ahead() -> bool:
+                return sum(len(each.confirmed) for each in producers) > len(seen) + 300
+
+            producers += [Producer(url, number, is_ahead) for number in range(PRODUCERS)]
             try:
                 for old, new in ((first, ours), (ours, last)):
                     await more(producers, chance.randint(50, 400))
