@@ -30,7 +30,8 @@ from millstream.persistence.rewrite import contents, make
 from millstream.replication.dialect import COPIES, DIALECTS
 from millstream.replication.followers import Follower
 from millstream.replication.received import ReceivedStream
-from replication.campaigns.load import Load, held
+from replication.campaigns.load import Load
+from replication.replicated import state
 from support.inprocess import Word, to_words
 from support.simdisk import Crash, SimDisk
 
@@ -54,7 +55,7 @@ class _Quiet:
     def confirmed(self) -> None:
         """Nobody waits for replicas."""
 
-    def refuse_held(self) -> None:
+    def refuse_state(self) -> None:
         """The same."""
 
     def follow(self, host: str, port: int) -> None:
@@ -284,9 +285,9 @@ class Link:
 def assert_level(primary: Machine, replica: Machine, link: Link) -> None:
     """Bring all over; both hold the same."""
     primary.node.tick(primary.now)
-    held(primary.ask)  # what is over goes when it is looked at
+    state(primary.ask)  # what is over goes when it is looked at
     primary.commit()
     while link.pump():
         primary.commit()
     assert replica.offset == primary.offset
-    assert held(replica.ask) == held(primary.ask)
+    assert state(replica.ask) == state(primary.ask)

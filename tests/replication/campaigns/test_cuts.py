@@ -84,7 +84,7 @@ def cuts(way: str, seed: int, count: int = 10) -> int:
 
 def told(servers: list[ServerProcess]) -> str:
     """The first that each wrote of itself: how the copy was made."""
-    return "\n\n".join(server.log.read_text(errors="replace")[:3000] for server in servers)
+    return "\n\n".join(server.log.read_text(errors="replace")[:20_000] for server in servers)
 
 
 def wait_up(replica: Wire) -> None:

@@ -5,8 +5,8 @@ import random
 import pytest
 
 from millstream.clock import ManualClock, Now
-from replication.campaigns.load import held
 from replication.campaigns.machines import CRASHES, Link, Machine, assert_level
+from replication.replicated import state
 from support.campaign import LIMIT, run
 
 HOUR = 3_600_000
@@ -62,13 +62,13 @@ def skews(seed: int, count: int = 60) -> int:
             assert link.went_on
     other.apart = 0  # keys are hidden by the clock of whoever is asked
     assert_level(primary, replica, link)
-    shown = held(primary.ask)
+    shown = state(primary.ask)
     other.apart = -HOUR
     replica.lead()
     added = replica.ask("XADD", "s-new", "*", "f", "v")
     assert int(added.partition(b"-")[0]) == replica.now.wall
     other.apart = 0
-    now = held(replica.ask)
+    now = state(replica.ask)
     assert {place: now[place] for place in shown} == shown
     return count
 
