@@ -26,6 +26,15 @@ FAULTS = (
         f"{PARTS}::test_a_record_counts_the_bytes_that_tell_of_it",
     ),
     Fault(
+        "message-sent-before-it-is-counted",
+        "What changes no data is in the log before replicas are sent it.",
+        "node/journal.py",
+        "Journal._fed_alone",
+        "if self.feed.is_prompt or self.disk_outage is not None: ...",
+        "self._fed()",
+        "tests/replication/campaigns/test_power.py::test_a_message_is_counted_before_it_is_sent",
+    ),
+    Fault(
         "selected-database-forgotten",
         "The database that is selected belongs to the place in the stream.",
         "engine/keyspace.py",
