@@ -1,0 +1,91 @@
+"""Each version that is found follows ours in its own dialect, and takes what is said to ours beside it."""
+
+import random
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from millstream.server.thread import ServerThread
+from replication.replicated import Changes, state
+from replication.test_redis_follows import follow, follows, info, port_of
+from support import needs
+from support.servers import ServerProcess, redis_server
+from support.waiting import eventually
+from support.wire import Wire
+
+pytestmark = [pytest.mark.process, pytest.mark.realserver]
+
+# What only their own clock forgets, and a setting of one server
+_OWN = (b"IDMP-DURATION", b"CONFIG")
+_MEMORY = (b"idmp-duration", b"idmp-maxsize", b"pids-tracked", b"iids-tracked", b"iids-added", b"iids-duplicates")
+
+
+def write(wire: Wire, seed: int, count: int, *, newest: bool) -> None:
+    """Random commands, some at a time."""
+    since, chance = 1000 * int(wire.ask("TIME")[0]), random.Random(seed)
+    commands = [
+        words for words in Changes(seed, since, newest=newest).some(count) if not any(own in words for own in _OWN)
+    ]
+    while commands:
+        wire.ask_together([commands.pop(0) for _ in range(min(len(commands), chance.choice([1, 7, 50])))])
+
+
+def dialect_of(wire: Wire) -> str:
+    """The newest dialect that a server understands."""
+    known = wire.ask("COMMAND", "INFO", "XDELEX", "XCFGSET", "XNACK")
+    return ["7.0", "8.2", "8.6", "8.8"][sum(each is not None for each in known)]
+
+
+@pytest.fixture(params=["redis", "redis8", "valkey"])
+def foreign(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[ServerProcess]:
+    """Each server that is found, ended behind the test: it then leads."""
+    path = "" if request.param == "redis" else needs.other(request.param)
+    with redis_server(tmp_path / request.param, path=path) as server:
+        yield server
+
+
+def shown(wire: Wire, dialect: str) -> Any:
+    """What the dialect lets a replica have of what random commands made."""
+    values = state(wire.ask)
+    if dialect == "7.0":  # it has no words for what of trimming was acknowledged, nor for messages
+        for value in values.values():
+            if isinstance(value[1], tuple):
+                value[1][0].pop(b"max-deleted-entry-id")
+    if dialect < "8.6":
+        return values
+    memory = {}
+    for db, key in values:
+        wire.ask("SELECT", str(db))
+        if wire.ask("TYPE", key) == b"stream":
+            flat = wire.ask("XINFO", "STREAM", key)
+            told = dict(zip(flat[::2], flat[1::2], strict=True))
+            memory[db, key] = {name: told[name] for name in _MEMORY}
+    wire.ask("SELECT", "0")
+    return values, memory
+
+
+@pytest.mark.parametrize("annotate", ["lossy", "always"])
+def test_a_foreign_replica_holds_what_its_dialect_can_say(
+    foreign: ServerProcess, annotate: str, tmp_path: Path
+) -> None:
+    """It has all that its words say, takes annotations in silence, and refuses nothing of the stream."""
+    with ExitStack() as stack:
+        server = stack.enter_context(ServerThread(tmp_path / "ours"))
+        ours, theirs = stack.enter_context(Wire(server.url)), stack.enter_context(Wire(foreign.url))
+        dialect = dialect_of(theirs)
+        ours.ask("CONFIG", "SET", "repl-dialect", dialect, "repl-annotate", annotate)
+        write(ours, 1, 100, newest=dialect == "8.8")
+        follow(theirs, port_of(server))
+        eventually(lambda: follows(theirs, ours), what="the replica has its copy")
+        for seed in (2, 3):
+            write(ours, seed, 250, newest=dialect == "8.8")
+            eventually(lambda: follows(theirs, ours), what="the replica has the rest")
+            eventually(
+                lambda: shown(theirs, dialect) == shown(ours, dialect), what="it has forgotten the same messages"
+            )
+        assert ours.ask("WAIT", 1, 30_000) == 1
+        assert info(theirs, "stats")["unexpected_error_replies"] == "0"
+        assert info(ours, "stats")["sync_full"] == "1"
