@@ -47,6 +47,13 @@ def foreign(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[ServerPr
         yield server
 
 
+@pytest.fixture
+def redis8(tmp_path: Path) -> Iterator[ServerProcess]:
+    """The newest Redis that is found, ended behind the test."""
+    with redis_server(tmp_path / "redis8", path=needs.other("redis8")) as server:
+        yield server
+
+
 def shown(wire: Wire, dialect: str) -> Any:
     """What the dialect lets a replica have of what random commands made."""
     values = state(wire.ask)
@@ -89,3 +96,56 @@ def test_a_foreign_replica_holds_what_its_dialect_can_say(
         assert ours.ask("WAIT", 1, 30_000) == 1
         assert info(theirs, "stats")["unexpected_error_replies"] == "0"
         assert info(ours, "stats")["sync_full"] == "1"
+
+
+def times(wire: Wire) -> list[Any]:
+    """When each consumer was seen and active."""
+    streams = [wire.ask("XINFO", "STREAM", key, "FULL") for key in wire.ask("KEYS", "[stu]")]
+    groups = [group for flat in streams for group in flat[flat.index(b"groups") + 1]]
+    return sorted((consumer[1], consumer[3], consumer[5]) for group in groups for consumer in group[-1])
+
+
+def test_messages_named_by_their_content_are_known_across_a_failover(redis8: ServerProcess, tmp_path: Path) -> None:
+    """From a Redis to ours and back: what a producer sends again is answered the first entry's id."""
+    words = ["XADD", "s", "IDMPAUTO", "p", "*", "a", "1", "b", "2"]
+    with ServerThread(tmp_path / "ours") as server, Wire(server.url) as ours, Wire(redis8.url) as theirs:
+        if dialect_of(theirs) < "8.8":
+            pytest.skip("it knows no messages")
+        first = theirs.ask(*words)
+        follow(ours, redis8.port)
+        eventually(lambda: info(ours)["master_link_status"] == "up", what="ours follows")
+        second = theirs.ask(*words[:-1], "3")
+        eventually(lambda: follows(ours, theirs), what="ours has the rest")
+        ours.ask("REPLICAOF", "NO", "ONE")
+        assert [ours.ask(*words), ours.ask(*words[:-1], "3")] == [first, second]
+        ours.ask("CONFIG", "SET", "repl-dialect", "8.8")
+        follow(theirs, port_of(server))
+        eventually(lambda: follows(theirs, ours), what="the Redis follows")
+        third = ours.ask(*words[:-1], "4")
+        eventually(lambda: follows(theirs, ours), what="the Redis has the rest")
+        theirs.ask("REPLICAOF", "NO", "ONE")
+        assert [theirs.ask(*words), theirs.ask(*words[:-1], "3"), theirs.ask(*words[:-1], "4")] == [
+            first,
+            second,
+            third,
+        ]
+
+
+def test_ours_hold_the_same_behind_a_copy(tmp_path: Path) -> None:
+    """A replica of ours gets the newest form of a copy beside one that reads the oldest, then annotations."""
+    with ExitStack() as stack:
+        servers = [stack.enter_context(ServerThread(tmp_path / name)) for name in ("one", "two")]
+        one, two = (stack.enter_context(Wire(server.url)) for server in servers)
+        redis = stack.enter_context(redis_server(tmp_path / "redis"))
+        one.ask("CONFIG", "SET", "repl-annotate", "always")
+        write(one, 5, 300, newest=True)
+        with Wire(redis.url) as theirs:
+            follow(theirs, port_of(servers[0]))
+            follow(two, port_of(servers[0]))
+            eventually(lambda: follows(two, one) and follows(theirs, one), what="both have their copies")
+            write(one, 6, 300, newest=True)
+            eventually(lambda: follows(two, one) and follows(theirs, one), what="both have the rest")
+            assert shown(theirs, "7.0").keys() == shown(one, "7.0").keys()
+        eventually(lambda: shown(two, "8.8") == shown(one, "8.8"), what="ours hold the same")
+        seen = [times(wire) for wire in (one, two)]
+        assert seen[0] == seen[1] != []

@@ -306,6 +306,8 @@ class Primary:
             partial_syncs=self.partial_syncs,
             refused_syncs=self.refused_syncs,
             failover=self.failover,
+            dialect=self._config.dialect,
+            annotate=self._config.annotate,
         )
 
     def reset(self) -> None:

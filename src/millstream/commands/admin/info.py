@@ -234,6 +234,8 @@ class ReplicationFacts:
         partial_syncs: replicas that went on where they were.
         refused_syncs: those that wanted to, and could not.
         failover: how far handing over the role is.
+        dialect: in which replicas are told.
+        annotate: what those that are ours are told beside.
     """
 
     replicas: list[ReplicaFacts] = field(default_factory=list)
@@ -250,6 +252,8 @@ class ReplicationFacts:
     partial_syncs: int = 0
     refused_syncs: int = 0
     failover: str = "no-failover"
+    dialect: str = ""
+    annotate: str = ""
 
 
 @dataclass(slots=True)
@@ -507,6 +511,8 @@ def _replication(facts: InfoFacts) -> Rows:
     yield "repl_backlog_size", known.backlog_size
     yield "repl_backlog_first_byte_offset", known.backlog_first or 0
     yield "repl_backlog_histlen", known.backlog_held
+    yield "millstream_dialect", known.dialect
+    yield "millstream_annotate", known.annotate
 
 
 def _link(link: LinkFacts) -> Rows:
