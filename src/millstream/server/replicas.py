@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from millstream.engine.history import ReplicationState
 from millstream.errors import StorageError
+from millstream.node.following.role import FORCED
 from millstream.node.log.copying import NO_KEYS, pieces
 from millstream.node.log.rewriting import CopyMade, CopyOrder
 from millstream.replication.dialect import COPIES, DIALECTS
@@ -58,6 +59,9 @@ class ReplicaHost(Protocol):
 
     def after_commands(self) -> None:
         """Something was done unasked: see to it that it is committed and sent."""
+
+    def refuse_held(self, line: str) -> None:
+        """Answer whoever has replies that wait with an error in their place, and close their connections."""
 
     def fail(self, error: StorageError) -> None:
         """The disk failed."""
@@ -105,7 +109,7 @@ class Replicas:
         self._copies: dict[int, _Copy] = {}  # on their way, by session
         self._is_copying = False
         self._slow: dict[int, int] = {}  # session: monotonic milliseconds since when the soft limit is passed
-        self._is_scheduled = False
+        self._is_scheduled = self._is_opening = False
         self._timer: asyncio.TimerHandle | None = None
 
     # ------------------------------------------------------------------ what the primary tells
@@ -128,12 +132,27 @@ class Replicas:
         if (copy := self._copies.pop(follower.id, None)) is not None:
             copy.drop(follower.id)
 
+    def confirmed(self) -> None:
+        """Replicas hold more: let out what waited for that, behind the command that is at work."""
+        if not self._is_opening:
+            self._is_opening = True
+            self._server.loop.call_soon(self._open)
+
+    def _open(self) -> None:
+        self._is_opening = False
+        self._server.gate.open()
+        self._server.after_commands()
+
+    def refuse_held(self) -> None:
+        """Nobody is told of what too few replicas hold."""
+        self._server.refuse_held(FORCED)
+
     def _fed(self) -> None:
         """There are more bytes: they go out with the replies that wait for the same position, or else soon."""
         assert self._feed is not None
         position, gate = self._feed.backlog.next_position(), self._server.gate
-        if position is not None and position > gate.released:
-            gate.holders[self] = None
+        if position is not None and position > gate.kept:  # kept, not released: who has not got it confirms nothing
+            gate.watchers[self] = None
         else:
             self._schedule()
 
@@ -141,7 +160,7 @@ class Replicas:
         """The log has come further."""
         self.pump()
         if self._feed is None or self._feed.backlog.next_position() is None:
-            self._server.gate.holders.pop(self, None)
+            self._server.gate.watchers.pop(self, None)
 
     def _schedule(self) -> None:
         if not self._is_scheduled:
@@ -150,6 +169,8 @@ class Replicas:
 
     def _run(self) -> None:
         self._is_scheduled = False
+        if self._directory is None:  # nothing is written, before which it would be done
+            self._primary.ask_confirmation()
         self._start_copies()
         self.pump()
 
@@ -160,7 +181,7 @@ class Replicas:
         feed = self._feed
         if feed is None:
             return
-        feed.backlog.kept(self._server.gate.released)
+        feed.backlog.kept(self._server.gate.kept)
         for follower in self._primary.followers:
             try:
                 self._serve(feed, follower)

@@ -210,6 +210,18 @@ PARAMETERS: dict[str, Parameter] = {
             integer(0, 2**31 - 1),
             "seconds of silence after which a replica does not count for that; 0: writes are always taken",
         ),
+        Parameter(
+            "sync-replicas",
+            "0",
+            integer(0, 2**31 - 1),
+            "replicas that must hold a write before anybody is told of it, or writes are refused (`NOREPLICAS`)",
+        ),
+        Parameter(
+            "shutdown-timeout",
+            "10",
+            integer(0, 2**31 - 1),
+            "seconds that SHUTDOWN and SIGTERM wait at most for replicas that lag; 0 for no wait",
+        ),
         Parameter("min-slaves-max-lag", "10", integer(0, 2**31 - 1), "the same parameter under its old name"),
         Parameter(
             "repl-dialect",
@@ -243,6 +255,12 @@ PARAMETERS: dict[str, Parameter] = {
             choice("no"),
             "a replica's copy is made in a file where there is a data directory",
             mutable=False,
+        ),
+        Parameter(
+            "key-load-delay",
+            "0",
+            integer(0, 2**31 - 1),
+            "microseconds to wait before each record while the log is read; for tests of that",
         ),
         # who may connect, and how much one connection may take
         Parameter("requirepass", "", text, "the default user's password, for connections made later"),
@@ -306,6 +324,13 @@ PARAMETERS: dict[str, Parameter] = {
             "yes",
             choice("no", "optional", "yes"),
             "whether clients must show a certificate",
+            mutable=False,
+        ),
+        Parameter(
+            "tls-replication",
+            "no",
+            yes_no,
+            "whether a primary is followed over TLS (`--tls-replication`)",
             mutable=False,
         ),
         Parameter("databases", "16", integer(16, 16), "how many there are", mutable=False),
@@ -387,6 +412,10 @@ class Config:
         ping_period: ``repl-ping-replica-period``.
         min_replicas: ``min-replicas-to-write``, 0 where ``min-replicas-max-lag`` is 0.
         most_lag: ``min-replicas-max-lag``.
+        sync_replicas: ``sync-replicas``.
+        shutdown_timeout: ``shutdown-timeout``.
+        no_replicas: why there can be none; empty where there can.
+        on_change: called when CONFIG SET has changed something.
         clients_possible: how many of so many clients the system has descriptors for; the shell provides it.
 
     Raises:
@@ -396,6 +425,8 @@ class Config:
     def __init__(self, given: dict[str, str] | None = None) -> None:
         self.expires_unasked = True
         self.clients_possible: Callable[[int], int] = lambda wanted: wanted
+        self.no_replicas = ""
+        self.on_change: Callable[[], None] = lambda: None
         self.values: dict[str, object] = {}
         for parameter in PARAMETERS.values():
             self._put(parameter.name, parameter.parse(parameter.default))
@@ -447,6 +478,8 @@ class Config:
         self.ping_period = self._int("repl-ping-replica-period")
         self.most_lag = self._int("min-replicas-max-lag")
         self.min_replicas = self._int("min-replicas-to-write") if self.most_lag else 0
+        self.sync_replicas = self._int("sync-replicas")
+        self.shutdown_timeout = self._int("shutdown-timeout")
 
     def _int(self, name: str) -> int:
         value = self.values[name]
@@ -491,9 +524,12 @@ class Config:
             except ValueError as reason:
                 raise _refused(name, str(reason)) from None
         self._check_clients(chosen, parsed)
+        if self.no_replicas and parsed.get("sync-replicas"):
+            raise _refused(chosen["sync-replicas"][0], self.no_replicas)
         for key, found in parsed.items():
             self._put(key, found)
         self._cache()
+        self.on_change()
 
     def _check_clients(self, chosen: dict[str, tuple[str, str]], parsed: dict[str, object]) -> None:
         """Refuse more clients than the system has descriptors for, with the number that it has."""

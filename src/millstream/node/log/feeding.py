@@ -2,7 +2,7 @@
 
 Words are made at once behind each transition, since they tell of the state at that moment; bytes at the end of the
 record, which then also says how many there are: so the offset is in the log with what it counts, and a primary that
-starts again knows how far its history went. What no record tells of (PUBLISH, PING) is counted by the next record.
+starts again knows how far its history went. What changes no data (PUBLISH, PING) has a record that only counts it.
 
 While no replica has ever asked, nothing of this is done: the journal has no feed.
 """
@@ -14,7 +14,7 @@ from millstream.engine.history import NO_DATABASE, NO_OFFSET
 from millstream.node.log import codec
 from millstream.replication.backlog import Backlog
 from millstream.replication.dialect import told
-from millstream.replication.units import Command, unit
+from millstream.replication.units import ASK, Command, unit
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -39,10 +39,12 @@ class Feed:
         backlog: what was made, with the part that replicas may be sent.
         written: offset behind the last change of data.
         is_relay: it passes on what another server says, and says nothing of its own.
+        is_prompt: the last bytes change nothing, and may be sent before the log counts them.
         on_bytes: called when there are more bytes; the shell sends them once they are kept.
     """
 
     is_relay = False
+    is_prompt = False
 
     def __init__(self, space: "Keyspace", config: "Config") -> None:
         self._space, self._config = space, config
@@ -89,6 +91,7 @@ class Feed:
         self._commands = []
         data, self._db = unit(commands, self._db)
         self.extend(data)
+        self.is_prompt = all(command is ASK for _, command in commands)
         if self._has_changes:
             self.written, self._has_changes = self.backlog.end, False
         return True
@@ -97,6 +100,11 @@ class Feed:
         """The next bytes, which no record counts yet."""
         self._unlogged += len(data)
         self.backlog.append(data)
+
+    @property
+    def is_counted(self) -> bool:
+        """Records tell of all bytes made until now."""
+        return not self._unlogged
 
     def count(self) -> "Transition | None":
         """What a record says of the bytes made until now, applied as of now; None where all are counted."""
