@@ -4,6 +4,7 @@ from faults.planting import Fault
 
 PARTS = "tests/replication/test_parts.py"
 SYNC = "tests/replication/test_sync_replicas.py"
+ANNOTATIONS = "tests/replication/test_annotations.py"
 WORDS = "tests/replication/test_words.py::test_what_replicas_are_told_makes_the_same_data"
 
 FAULTS = (
@@ -15,6 +16,25 @@ FAULTS = (
         "stop = min(begin + most, self.sendable - self._starts[at])",
         "stop = min(begin + most, self.end - self._starts[at])",
         f"{PARTS}::test_bytes_go_out_once_their_position_is_reached",
+    ),
+    Fault(
+        "lossy-step-not-annotated",
+        "What words lose, a replica of ours is told beside.",
+        "replication/dialect.py",
+        "_is_lossy",
+        'return op in {"xcfg", "xidmp", "xidmpdup", "xidmpexp", "gnack"}',
+        'return op in {"xcfg", "xidmp", "xidmpdup", "xidmpexp"}',
+        f"{ANNOTATIONS}::test_ours_hold_the_same_to_the_last_byte[7.0-lossy-0]",
+    ),
+    Fault(
+        "annotation-believed",
+        "An annotation is applied only where the data are as it says.",
+        "node/following/annotated.py",
+        "run",
+        "annotations.check(space, step)",
+        "pass",
+        f"{ANNOTATIONS}::test_what_cannot_be_stops_the_link[no stream]",
+        shows=("KeyError",),
     ),
     Fault(
         "record-without-its-bytes",

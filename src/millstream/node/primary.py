@@ -344,6 +344,8 @@ class Primary:
             failover=self.failover,
             diverged_records=self.diverged_records,
             diverged_files=self.diverged_files,
+            dialect=self._config.dialect,
+            annotate=self._config.annotate,
             confirming=self._config.sync_replicas,
             unconfirmed=len(self._journal.unconfirmed),
             held_clients=len(self._journal.unconfirmed.gate.holders),

@@ -259,6 +259,8 @@ class ReplicationFacts:
         failover: how far handing over the role is.
         diverged_records: those of this server that no other one took over, put into files since the start.
         diverged_files: such files that are there.
+        dialect: in which replicas are told.
+        annotate: what those that are ours are told beside.
         confirming: how many must hold what is written before anybody is told of it; 0 for no such rule.
         unconfirmed: changes that fewer hold.
         held_clients: clients with replies that wait for the disk or for replicas.
@@ -280,6 +282,8 @@ class ReplicationFacts:
     failover: str = "no-failover"
     diverged_records: int = 0
     diverged_files: int = 0
+    dialect: str = ""
+    annotate: str = ""
     confirming: int = 0
     unconfirmed: int = 0
     held_clients: int = 0
@@ -568,6 +572,8 @@ def _replication(facts: InfoFacts) -> Rows:
     yield "repl_backlog_histlen", known.backlog_held
     yield "millstream_diverged_records", known.diverged_records
     yield "millstream_diverged_files", known.diverged_files
+    yield "millstream_dialect", known.dialect
+    yield "millstream_annotate", known.annotate
 
 
 def _link(link: LinkFacts) -> Rows:
