@@ -140,6 +140,8 @@ class Obedience:
                     if received.cost > limits.CHANGE_MAX:  # no record of the log could hold it, however it ends
                         self._count_divergence()
                         raise DivergedError("a command or a transaction of the primary is too large to be run here")
+                    if received.waiting < _HEAD:
+                        received.give_back()
                     return False
                 self._run_unit(ctx, unit)
                 self._size += unit.size
@@ -159,7 +161,8 @@ class Obedience:
             while at < len(head):
                 run = self._node.run_plain_unasked(ctx, head, at, is_open=is_open)
                 self._commands += run.commands
-                whole = max(whole, run.whole)
+                if run.whole > at or not is_open:
+                    whole = run.whole
                 if is_open and run.at == at:
                     self._count_divergence()
                     raise DivergedError("there is no memory for a transaction of the primary")
