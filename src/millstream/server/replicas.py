@@ -2,13 +2,15 @@
 
 Bytes go out of the backlog as each replica takes them, once the log has kept them: never what a power cut could still
 take back. A copy is made by the process that rewrites the log, of the same sealed files, in a file without a name;
-replicas that come meanwhile share it. Without a data directory it is made in memory, at one go.
+replicas that come meanwhile share it. Without a data directory a child of this process makes it, of the memory as it is
+at that moment.
 """
 
 import asyncio
 import contextlib
 import logging
 import os
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
@@ -16,6 +18,7 @@ from millstream.errors import StorageError
 from millstream.node.log.copying import NO_KEYS, pieces
 from millstream.node.log.rewriting import CopyMade, CopyOrder
 from millstream.server.following.files import unnamed_file
+from millstream.server.forking import can_fork, write_in_child
 
 if TYPE_CHECKING:
     from typing import IO
@@ -30,8 +33,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("millstream.server")
 
-# Bytes passed on at a time
-_PIECE = 256 * 1024
+# Bytes passed on at a time, and those that a replica may leave untaken before it is passed no more
+_PIECE = 64 * 1024
 # Seconds between two looks
 _LOOK = 1.0
 
@@ -117,6 +120,8 @@ class Replicas:
     def join(self, follower: "Follower") -> None:
         """A replica has come."""
         log.info("replica %s:%d asks for the stream: %s", follower.ip, follower.port, follower.stage)
+        if (connection := self._server.connection_of(follower.id)) is not None:
+            connection.keep_little(_PIECE)
         self._schedule()
 
     def leave(self, follower: "Follower") -> None:
@@ -160,17 +165,31 @@ class Replicas:
             return
         feed.backlog.kept(self._server.gate.released)
         for follower in self._primary.followers:
-            try:
+            if not self._has_all(feed, follower):
                 self._serve(feed, follower)
-            except Exception:
-                log.exception("internal error; closing replica %s:%d", follower.ip, follower.port)
-                self._cut(follower, "of a defect")
         backlog = feed.backlog
         backlog.size = self._server.node.config.backlog_size
         needed = self._primary.followers.needed()
         backlog.trim(backlog.end if needed is None else needed)
 
+    def pump_one(self, session_id: int) -> None:
+        """A replica takes more again; the others are not looked at, since there may be a thousand."""
+        follower, feed = self._primary.followers.get(session_id), self._feed
+        if follower is not None and feed is not None:
+            self._serve(feed, follower)
+
+    def _has_all(self, feed: "Feed", follower: "Follower") -> bool:
+        is_even = follower.stage == "online" and follower.cursor == feed.backlog.end
+        return is_even and follower.id not in self._slow
+
     def _serve(self, feed: "Feed", follower: "Follower") -> None:
+        try:
+            self._send(feed, follower)
+        except Exception:
+            log.exception("internal error; closing replica %s:%d", follower.ip, follower.port)
+            self._cut(follower, "of a defect")
+
+    def _send(self, feed: "Feed", follower: "Follower") -> None:
         connection = self._server.connection_of(follower.id)
         if connection is None:
             return
@@ -223,8 +242,7 @@ class Replicas:
 
     def _start_copies(self) -> None:
         """See to the copies for those that wait for one."""
-        feed, waiting = self._feed, self._waiting()
-        if feed is None or self._is_copying or not waiting:
+        if self._feed is None or self._is_copying or not (waiting := self._waiting()):
             return
         keyless = [each for each in waiting if each.keyless]
         if keyless:
@@ -236,21 +254,39 @@ class Replicas:
             self._order_copy(self._rewriter)
 
     def _copy_at_once(self, waiting: "list[Follower]", *, keyless: bool = False) -> None:
+        """Make a copy of what is in memory: by a child, which has it as it is now, or here where there can be none."""
         feed, space = self._feed, NO_KEYS if keyless else self._server.node.keyspace
         assert feed is not None
         made = CopyMade(self._primary.replid, feed.offset, feed.db)
         file = None
         try:
             file = unnamed_file(self._directory)
-            file.writelines(pieces(space, made.replid, made.offset, made.db, self._server.clock.wall_time()))
+            data = pieces(space, made.replid, made.offset, made.db, self._server.clock.wall_time())
+            if not keyless and can_fork():
+                self._is_copying = True
+                write_in_child(self._server.loop, file, data, partial(self._written, file, made))
+                return
+            file.writelines(data)
             file.flush()
         except OSError as error:
-            if file is not None:
-                with contextlib.suppress(OSError):  # what is left is written before it is closed
-                    file.close()
-            self._give_up(f"no file can be made for its copy: {error}")
+            self._is_copying = False
+            self._no_file(file, str(error))
             return
         self._hand_out(_Copy(file, made), waiting)
+
+    def _written(self, file: "IO[bytes]", made: CopyMade, *, well: bool) -> None:
+        """The child has ended."""
+        if well:
+            self._copied(file, made)
+        else:
+            self._is_copying = False
+            self._no_file(file, "the process that wrote it has failed")
+
+    def _no_file(self, file: "IO[bytes] | None", reason: str) -> None:
+        if file is not None:
+            with contextlib.suppress(OSError):  # what is left is written before it is closed
+                file.close()
+        self._give_up(f"no file can be made for its copy: {reason}")
 
     def _order_copy(self, rewriter: "Rewriter | None") -> None:
         assert rewriter is not None
