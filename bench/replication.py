@@ -61,7 +61,15 @@ def running(kind: str, folder: str, *, follows: "Server | None" = None, memory: 
     """
     port = free_port()
     if kind == "redis":
-        words = [str(shutil.which("redis-server")), "--port", str(port), "--save", "", "--dir", folder]
+        words = [
+            str(shutil.which("redis-server")),
+            "--port",
+            str(port),
+            "--save",
+            "",
+            "--dir",
+            tempfile.mkdtemp(dir=folder),
+        ]
         for name, value in PATIENT.items():
             words += [f"--{name}", value]
         words += ["--replicaof", f"127.0.0.1 {follows.port}"] if follows else []

@@ -35,6 +35,8 @@ log = logging.getLogger("millstream.server")
 
 # Bytes passed on at a time, and those that a replica may leave untaken before it is passed no more
 _PIECE = 64 * 1024
+# Bytes passed on in one turn of the loop, to all replicas together; then clients have theirs
+_TURN = 4 * 1024 * 1024
 # Seconds between two looks
 _LOOK = 1.0
 
@@ -107,6 +109,8 @@ class Replicas:
         self._is_copying = False
         self._slow: dict[int, int] = {}  # session: monotonic milliseconds since when the soft limit is passed
         self._is_scheduled = False
+        self._left = 0  # bytes that may be passed on in this turn
+        self._first = 0  # place of the replica that is served first
         self._timer: asyncio.TimerHandle | None = None
 
     # ------------------------------------------------------------------ what the primary tells
@@ -164,9 +168,16 @@ class Replicas:
         if feed is None:
             return
         feed.backlog.kept(self._server.gate.released)
-        for follower in self._primary.followers:
+        self._left = _TURN
+        followers = list(self._primary.followers)
+        for place in range(len(followers)):
+            follower = followers[(self._first + place) % len(followers)]
             if not self._has_all(feed, follower):
                 self._serve(feed, follower)
+            if self._left <= 0:
+                self._first += place + 1
+                self._schedule()
+                break
         backlog = feed.backlog
         backlog.size = self._server.node.config.backlog_size
         needed = self._primary.followers.needed()
@@ -176,7 +187,10 @@ class Replicas:
         """A replica takes more again; the others are not looked at, since there may be a thousand."""
         follower, feed = self._primary.followers.get(session_id), self._feed
         if follower is not None and feed is not None:
+            self._left = _PIECE
             self._serve(feed, follower)
+            if self._left <= 0:
+                self._schedule()
 
     def _has_all(self, feed: "Feed", follower: "Follower") -> bool:
         is_even = follower.stage == "online" and follower.cursor == feed.backlog.end
@@ -196,15 +210,20 @@ class Replicas:
         if follower.stage == "send_bulk":
             self._send_copy(follower, connection)
         if follower.stage == "online":
-            while not connection.is_full and (data := feed.backlog.read(follower.cursor, _PIECE)):
+            while self._may_send(connection) and (data := feed.backlog.read(follower.cursor, _PIECE)):
                 follower.cursor += len(data)
+                self._left -= len(data)
                 connection.push(data)
         self._check_output(follower, feed.backlog.end - follower.cursor + connection.unsent)
 
+    def _may_send(self, connection: "Connection") -> bool:
+        return self._left > 0 and not connection.is_full
+
     def _send_copy(self, follower: "Follower", connection: "Connection") -> None:
         copy = self._copies[follower.id]
-        while not connection.is_full:
+        while self._may_send(connection):
             data = copy.read(follower.id)
+            self._left -= len(data)
             if data:
                 connection.push(data)
                 continue
@@ -264,29 +283,31 @@ class Replicas:
             data = pieces(space, made.replid, made.offset, made.db, self._server.clock.wall_time())
             if not keyless and can_fork():
                 self._is_copying = True
-                write_in_child(self._server.loop, file, data, partial(self._written, file, made))
+                write_in_child(self._server.loop, file, data, partial(self._written, file, made, waiting))
                 return
             file.writelines(data)
             file.flush()
         except OSError as error:
             self._is_copying = False
-            self._no_file(file, str(error))
+            self._no_file(file, str(error), waiting)
             return
         self._hand_out(_Copy(file, made), waiting)
 
-    def _written(self, file: "IO[bytes]", made: CopyMade, *, well: bool) -> None:
-        """The child has ended."""
+    def _written(self, file: "IO[bytes]", made: CopyMade, waiting: "list[Follower]", *, well: bool) -> None:
+        """The child begun for some has ended; who has come since then shares what it wrote, not its failure."""
         if well:
             self._copied(file, made)
         else:
             self._is_copying = False
-            self._no_file(file, "the process that wrote it has failed")
+            self._no_file(file, "the process that wrote it has failed", waiting)
+            self._schedule()
 
-    def _no_file(self, file: "IO[bytes] | None", reason: str) -> None:
+    def _no_file(self, file: "IO[bytes] | None", reason: str, waiting: "list[Follower]") -> None:
         if file is not None:
             with contextlib.suppress(OSError):  # what is left is written before it is closed
                 file.close()
-        self._give_up(f"no file can be made for its copy: {reason}")
+        for follower in waiting:
+            self._cut(follower, f"no file can be made for its copy: {reason}")
 
     def _order_copy(self, rewriter: "Rewriter | None") -> None:
         assert rewriter is not None
