@@ -8,6 +8,7 @@ from random import Random
 import msgpack
 import pytest
 
+from millstream.commands.context.config import Config
 from millstream.commands.context.session import Session
 from millstream.engine.keyspace import Keyspace
 from millstream.engine.streams.stream import Stream
@@ -168,7 +169,7 @@ def told(record: bytes, selected: int) -> tuple[bytes, int]:
     """What Python makes of a record, where ``selected`` is the database before it."""
     space = Keyspace()
     space.history.db = selected
-    feed = feeding.Feed(space, 1 << 20)
+    feed = feeding.Feed(space, Config({}))
     feed.note_run(record)
     feed.close()
     feed.appended(0)

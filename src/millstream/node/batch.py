@@ -603,7 +603,8 @@ class Batches:
         """Whether plain commands of this session may be run now, for as long as it runs nothing else.
 
         What may be in the way: the user's rights, subscriptions (RESP2 then takes few commands), CLIENT REPLY, a pause,
-        a full disk, too few replicas, being one; but for what a transaction queues, also keyspace events and WATCH.
+        a log being read, a full disk, too few replicas, being one; but for what a transaction queues, also keyspace
+        events and WATCH.
         """
         return (
             session.user in self._accounts.unrestricted
@@ -613,6 +614,7 @@ class Batches:
             and session.held is None
             and self._pause.ends is None
             and self._journal.outage is None
+            and self._journal.loading is None
             and (not self._config.min_replicas or self._host.replication.good >= self._config.min_replicas)
             and (session.queue is not None or not self._config.events)
             and (session.queue is not None or not self._watched)
@@ -684,7 +686,7 @@ class Batches:
         return run
 
     def obey(self, session: "Session", data: bytes, at: int, wall: int, *, is_open: bool) -> PlainRun:
-        """Run plain commands of a primary, as a part of the record at work.
+        """Run plain commands of a primary, as a part of the record at work; raises as :meth:`run`.
 
         Args:
             session: in whose name they are run.
@@ -692,9 +694,6 @@ class Batches:
             at: where to begin.
             wall: wall milliseconds.
             is_open: that is amid a transaction.
-
-        Raises:
-            StorageError: the log will never have what was changed.
         """
         if self._config.events or self._watched:
             return NOTHING._replace(at=at, whole=at)
