@@ -692,7 +692,7 @@ class Batches:
             session: in whose name they are run.
             data: bytes of the primary.
             at: where to begin.
-            wall: wall milliseconds.
+            wall: milliseconds.
             is_open: that is amid a transaction.
         """
         if self._config.events or self._watched:
@@ -702,7 +702,6 @@ class Batches:
         except Exception as error:  # as in _counted
             raise not_logged("commands of the primary were run", error) from error
         self._count(run)
-        self._stats.dirty += run.changes
         if self._slow:
             self._note_slow(session, wall)
         if run.record is not None:

@@ -327,6 +327,7 @@ class Node:
             is_open: that is amid a transaction.
         """
         run = self.batches.obey(ctx.session, data, at, ctx.now.wall, is_open=is_open)
+        ctx.dirty += run.changes
         if run.woken is not None:
             self.waits.wake(ctx.session.db, run.woken)
         return run
