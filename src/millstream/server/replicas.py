@@ -299,7 +299,7 @@ class Replicas:
         if waiting and self._rewriter is None:
             self._copy_at_once(waiting, version)
         elif waiting:
-            self._order_copy(self._rewriter, version)
+            self._order_copy(self._rewriter, self._feed, version)
 
     def _copy_at_once(self, waiting: "list[Follower]", version: int, *, keyless: bool = False) -> None:
         """Make a copy of what is in memory: by a child, which has it as it is now, or here where there can be none."""
@@ -315,6 +315,7 @@ class Replicas:
                 self._is_copying = True
                 written = partial(self._written, file, made, version, waiting)
                 write_in_child(self._server.loop, file, data, written)
+                feed.forget_database()
                 return
             file.writelines(data)
             file.flush()
@@ -322,6 +323,7 @@ class Replicas:
             self._is_copying = False
             self._no_file(file, str(error), waiting)
             return
+        feed.forget_database()
         self._hand_out(_Copy(file, made), waiting)
 
     def _written(
@@ -342,7 +344,7 @@ class Replicas:
         for follower in waiting:
             self._cut(follower, f"no file can be made for its copy: {reason}")
 
-    def _order_copy(self, rewriter: "Rewriter | None", version: int) -> None:
+    def _order_copy(self, rewriter: "Rewriter | None", feed: "Feed", version: int) -> None:
         assert rewriter is not None
         try:
             file = unnamed_file(self._directory)
@@ -356,13 +358,16 @@ class Replicas:
                 call(self._copied, file, copy, version)
 
         if rewriter.start(priority=0, copy=CopyOrder(file, version, made)):
-            self._is_copying = True
+            self._is_copying = feed.selects = True
         else:  # a rewriting is under way: the next look tries again
             file.close()
 
     def _copied(self, file: "IO[bytes]", made: CopyMade | None, version: int) -> None:
         self._is_copying = False
         feed = self._feed
+        if feed is not None:
+            feed.selects = False
+            feed.forget_database()
         if made is None or feed is None or made.replid != self._primary.replid:
             file.close()
             self._give_up("its copy could not be made; see above")
