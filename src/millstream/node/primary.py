@@ -261,13 +261,15 @@ class Primary:
         follower = self.followers.get(session.id)
         if follower is None or follower.stage is None:
             return
+        was_silent = follower.lag(now.mono) > self._config.most_lag
         follower.heard_at = self._mono = now.mono
         if offset <= follower.cursor:
             follower.acked = max(follower.acked, offset)
             self.furthest = max(self.furthest, offset)
         if durable is not None and durable <= follower.cursor:
             follower.durable = max(follower.durable, durable)
-        self._look()
+        if was_silent:
+            self._look()
         self._sessions.answer_fulfilled()
         self._tell(now)
 

@@ -507,10 +507,10 @@ class Server:
         """The connection of a session."""
         return self._connections.get(session_id)
 
-    def feed_replicas(self) -> None:
+    def feed_replica(self, session_id: int) -> None:
         """A replica can take more."""
         if self._replicas is not None:
-            self._replicas.pump()
+            self._replicas.pump_one(session_id)
 
     def after_commands(self) -> None:
         """Commands have run: see to everything but the reply to the one who asked."""

@@ -10,6 +10,7 @@ While no replica has ever asked, nothing of this is done: the journal has no fee
 import secrets
 from typing import TYPE_CHECKING
 
+from millstream import core
 from millstream.engine.history import NO_DATABASE, NO_OFFSET
 from millstream.node.log import codec
 from millstream.replication.backlog import Backlog
@@ -26,6 +27,25 @@ if TYPE_CHECKING:
 def new_replid() -> str:
     """A name that no other history has."""
     return secrets.token_hex(20)
+
+
+def py_tell_plain(payload: bytes, selected: int) -> tuple[bytes, int] | None:  # noqa: ARG001 - its double's
+    """The bytes of a record that does nothing but add entries, acknowledge and set strings, and its database.
+
+    Args:
+        payload: the record.
+        selected: the database that is selected before it, or ``NO_DATABASE``.
+
+    Returns:
+        None if it is none of these. Here that is so of every record: the double in C takes a short cut.
+    """
+    return None
+
+
+if TYPE_CHECKING:
+    tell_plain = py_tell_plain
+else:
+    tell_plain = core.choose(py_tell_plain)
 
 
 class Feed:
@@ -86,6 +106,20 @@ class Feed:
         """The changes of a run of plain commands were made."""
         for step in codec.unpack(record)[1]:
             self.note(tuple(step), soft=step[0] == "cseen")  # of a consumer that was there
+
+    def tell_run(self, record: bytes) -> bytes:
+        """A run of plain commands is a record: make bytes of its changes; the record that counts them too."""
+        is_short = not self._commands and self._config.annotate != "always"
+        short = tell_plain(record, self._db) if is_short else None  # in any dialect the words are the same
+        if short is None:
+            self.note_run(record)
+            self.close()
+        else:
+            data, self._db = short
+            self.extend(data)
+            self.written, self.is_prompt = self.backlog.end, False
+        step = self.count()
+        return record if step is None else codec.add(record, step)
 
     def say(self, command: list[bytes]) -> None:
         """A command that changes no data goes with what is told of the record at work."""
