@@ -120,6 +120,18 @@ def test_a_value_that_was_restored(redis: Wire) -> None:
     assert state(redis.ask) == ours
 
 
+def test_a_restored_group_that_has_read_more_than_was_added(redis: Wire) -> None:
+    """XSETID can set the additions back; a payload cannot say that of a group, and a replica is told it behind."""
+    redis.ask("FLUSHALL")
+    world = World()
+    told, client = fed(world), world.client()
+    for line in ("XADD s 1-1 f v", "XGROUP CREATE s g 1-1 ENTRIESREAD 9"):
+        client.raw(*line.split())
+    client.call("RESTORE", "s", 0, read(client.raw("DUMP", "s")), "REPLACE")
+    follow(redis, told.feed, told.feed.backlog.first)
+    assert state(redis.ask) == state(lambda *words: read(client.raw(*words)))
+
+
 def test_a_script_that_ran_before_the_first_replica_came(redis: Wire) -> None:
     """Without a log, plain commands made no records until then, those of scripts neither."""
     redis.ask("FLUSHALL")

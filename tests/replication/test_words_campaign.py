@@ -52,19 +52,14 @@ def asking(replica: Any) -> Any:
 
 
 def lasting(values: dict[tuple[int, bytes], Any]) -> dict[tuple[int, bytes], Any]:
-    """Without what 7.0's words lose: the largest deleted id, and records of entries that are gone.
-
-    A restored stream's groups have read no more than was added, since newer servers take no other payload.
-    """
+    """Without what 7.0's words lose: the largest deleted id, and records of entries that are gone."""
     for expires, value in values.values():
         del expires
         if isinstance(value, tuple):
             counters, entries, groups = value
             counters.pop(b"max-deleted-entry-id")
             there = {entry for entry, _ in entries}
-            for name, ((last, read), pending, consumers) in groups.items():
-                most = None if read is None else min(read, counters[b"entries-added"])
-                groups[name] = (last, most), pending, consumers
+            for _, pending, consumers in groups.values():
                 for rows in (pending, *consumers.values()):
                     rows[:] = [row for row in rows if row[0] in there]
     return values
