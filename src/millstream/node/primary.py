@@ -344,6 +344,8 @@ class Primary:
             failover=self.failover,
             diverged_records=self.diverged_records,
             diverged_files=self.diverged_files,
+            dialect=self._config.dialect,
+            annotate=self._config.annotate,
             confirming=self._config.sync_replicas,
             unconfirmed=len(self._journal.unconfirmed),
             held_clients=len(self._journal.unconfirmed.gate.holders),
@@ -373,7 +375,8 @@ class Primary:
             self._journal.lack_replicas(Shortage(unconfirmed.records()) if is_short else None)
             if is_short:
                 log.warning(
-                    "fewer than %d replicas confirm what is written (sync-replicas): writes are refused, %d changes wait",
+                    "fewer than %d replicas confirm what is written (sync-replicas): writes are refused, %d changes "
+                    "wait",
                     wanted,
                     len(unconfirmed),
                 )
@@ -404,7 +407,7 @@ class Primary:
         self._look()
 
     def step_down(self) -> None:
-        """This is a replica from here on: nobody is told of what too few replicas hold, since others may not have it."""
+        """This is a replica from here on: nobody is told of what too few hold, since others may not have it."""
         if self._journal.unconfirmed and self.shell is not None:
             self.shell.refuse_held()
         self._look()

@@ -561,6 +561,8 @@ class Server:
                 connection = self._connections.get(session.id)
                 if connection is not None:
                     connection.deliver(outcome)
+                elif session.is_primary and self._link is not None:  # CLIENT KILL
+                    self._link.cut(session)
 
     # ------------------------------------------------------------------ time
 

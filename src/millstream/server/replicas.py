@@ -262,7 +262,7 @@ class Replicas:
         if waiting and self._rewriter is None:
             self._copy_at_once(waiting, version)
         elif waiting:
-            self._order_copy(self._rewriter, version)
+            self._order_copy(self._rewriter, feed, version)
 
     def _copy_at_once(self, waiting: "list[Follower]", version: int, *, keyless: bool = False) -> None:
         feed, space = self._feed, NO_KEYS if keyless else self._server.node.keyspace
@@ -280,9 +280,10 @@ class Replicas:
                     file.close()
             self._give_up(f"no file can be made for its copy: {error}")
             return
+        feed.forget_database()
         self._hand_out(_Copy(file, made), waiting)
 
-    def _order_copy(self, rewriter: "Rewriter | None", version: int) -> None:
+    def _order_copy(self, rewriter: "Rewriter | None", feed: "Feed", version: int) -> None:
         assert rewriter is not None
         try:
             file = unnamed_file(self._directory)
@@ -296,13 +297,16 @@ class Replicas:
                 call(self._copied, file, copy, version)
 
         if rewriter.start(priority=0, copy=CopyOrder(file, version, made)):
-            self._is_copying = True
+            self._is_copying = feed.selects = True
         else:  # a rewriting is under way: the next look tries again
             file.close()
 
     def _copied(self, file: "IO[bytes]", made: CopyMade | None, version: int) -> None:
         self._is_copying = False
         feed = self._feed
+        if feed is not None:
+            feed.selects = False
+            feed.forget_database()
         if made is None or feed is None or made.replid != self._primary.replid:
             file.close()
             self._give_up("its copy could not be made; see above")

@@ -39,11 +39,14 @@ class Feed:
         backlog: what was made, with the part that replicas may be sent.
         written: offset behind the last change of data.
         is_relay: it passes on what another server says, and says nothing of its own.
+        selects: each record begins with SELECT. So while a copy is made, as of some moment: a tool that does not look
+            for the database that a copy names is told it by what comes first behind it, as Redis does.
         is_prompt: the last bytes change nothing, and may be sent before the log counts them.
         on_bytes: called when there are more bytes; the shell sends them once they are kept.
     """
 
     is_relay = False
+    selects = False
     is_prompt = False
 
     def __init__(self, space: "Keyspace", config: "Config") -> None:
@@ -65,6 +68,11 @@ class Feed:
     def db(self) -> int:
         """The database that is selected at that offset."""
         return self._db
+
+    def forget_database(self) -> None:
+        """A copy was made: the next record begins with SELECT, where this server says what comes."""
+        if not self.is_relay:
+            self._db = NO_DATABASE
 
     def note(self, step: "Transition", soft: bool) -> None:
         """A transition was applied; ``soft`` ones change only when a consumer was seen."""
@@ -89,7 +97,7 @@ class Feed:
         if not commands:
             return False
         self._commands = []
-        data, self._db = unit(commands, self._db)
+        data, self._db = unit(commands, NO_DATABASE if self.selects else self._db)
         self.extend(data)
         self.is_prompt = all(command is ASK for _, command in commands)
         if self._has_changes:
