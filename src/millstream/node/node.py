@@ -56,6 +56,8 @@ from millstream.protocol.encoder import encode, weight
 from millstream.replies import NIL_ARRAY, QUEUED, Error, Raw, Reply
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from millstream.persistence.log import Log
 
 load_all()
@@ -471,15 +473,20 @@ class Node:
             self.primary.recovered(wall)
         return records
 
-    def loaded(self, space: Keyspace, log: "Log") -> None:
-        """A log was read while clients were told to wait (``journal.loading``): its data are this node's from here on.
+    def prepared(self, payloads: Iterable[bytes]) -> "Callable[[Log], None]":
+        """Read a log, in any thread, while clients are told to wait (``journal.loading``).
 
-        Whoever asks will call :meth:`Primary.resume`.
+        What is returned makes its data this node's, and the log the one where records go; whoever calls that will call
+        :meth:`Primary.resume`.
 
-        Args:
-            space: what :func:`read_back` has filled.
-            log: where records go from here on.
+        Raises:
+            StorageError: as for :func:`read_back`.
         """
+        space = Keyspace()
+        read_back(space, payloads)
+        return lambda log: self._adopt(space, log)
+
+    def _adopt(self, space: Keyspace, log: "Log") -> None:
         rebuilding.adopt(self.keyspace, space)
         self.keyspace.history, self.keyspace.primary = space.history, space.primary
         self.keyspace.hands_over = space.hands_over

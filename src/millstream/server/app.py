@@ -27,13 +27,12 @@ from typing import TYPE_CHECKING
 from millstream.clock import Clock, SystemClock
 from millstream.commands.admin import aclfile
 from millstream.commands.admin.info import Loading, LogFacts, ShellFacts
-from millstream.engine.keyspace import Keyspace
 from millstream.errors import DiskFullError, MillstreamError, StorageError
 from millstream.node.durability.disk_guard import DiskGuard, default_floor
 from millstream.node.durability.held_replies import UNLIMITED, ReplyGate
 from millstream.node.facts import log_facts
 from millstream.node.log.rewriting import Rewriter
-from millstream.node.node import Node, read_back
+from millstream.node.node import Node
 from millstream.persistence.exposure import exposed
 from millstream.persistence.log import Log
 from millstream.protocol import limits
@@ -194,12 +193,12 @@ class Server:
             self._reading_ends.set()
             stopped.cancel()
             await asyncio.wait({reading})  # the data directory is in use until then
-        space, self.report = reading.result()
+        adopt, self.report = reading.result()
         if self.stopping.is_set():
             raise LoadingStoppedError(_STOPPED)
-        self._take_over(space, self.report)
+        self._take_over(adopt, self.report)
 
-    def _read(self, loading: "Loading") -> "tuple[Keyspace, RecoveryReport]":
+    def _read(self, loading: "Loading") -> "tuple[Callable[[Log], None], RecoveryReport]":
         """What the log holds, in a thread of its own."""
 
         def tell(doing: str, done: int, total: int) -> None:
@@ -211,9 +210,7 @@ class Server:
 
         assert self.settings.directory is not None
         self._log, recovery = Log.open(self.settings.directory, on_progress=tell)
-        space = Keyspace()
-        read_back(space, self._paced(recovery.payloads()))
-        return space, recovery.report
+        return self.node.prepared(self._paced(recovery.payloads())), recovery.report
 
     def _paced(self, payloads: "Iterator[bytes]") -> "Iterator[bytes]":
         """Records as they are read, until that is given up, no faster than ``key-load-delay`` says."""
@@ -224,12 +221,12 @@ class Server:
                 raise LoadingStoppedError(_STOPPED)
             yield payload
 
-    def _take_over(self, space: Keyspace, report: "RecoveryReport") -> None:
+    def _take_over(self, adopt: "Callable[[Log], None]", report: "RecoveryReport") -> None:
         """What was read is the node's from here on, and so is the log."""
         node, config, directory = self.node, self.node.config, self.settings.directory
         assert directory is not None
         assert self._log is not None
-        node.loaded(space, self._log)
+        adopt(self._log)
         node.primary.diverged_files = count(directory)
         if exposure := exposed(directory):
             log.warning("%s", exposure)
