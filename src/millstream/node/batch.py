@@ -628,14 +628,12 @@ class Batches:
         """Whether plain commands of this session may be run now, for as long as it runs nothing else.
 
         What may be in the way: the user's rights, subscriptions (RESP2 then takes few commands), CLIENT REPLY, a pause,
-        a log being read, a full disk, too few replicas, being one; but for what a transaction queues, also keyspace
-        events and WATCH.
+        a full disk, loading, too few replicas, being one; but for what a transaction queues, also events and WATCH.
         """
         return (
             session.user in self._accounts.unrestricted
             and session.reply_mode == "on"
-            and not session.channels
-            and not session.patterns
+            and not (session.channels or session.patterns)
             and session.held is None
             and self._pause.ends is None
             and self._journal.outage is None

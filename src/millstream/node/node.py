@@ -466,6 +466,7 @@ class Node:
         """
         rebuilding.adopt(self.keyspace, space)
         self.keyspace.history, self.keyspace.primary = space.history, space.primary
+        self.keyspace.hands_over = space.hands_over
         self.journal.log, self.journal.loading = log, None
         self.batches.make_records()
         self._begin()

@@ -472,6 +472,7 @@ class Connection(asyncio.Protocol):
 
     def push(self, data: bytes) -> None:
         """Send what no command has asked for, behind all replies so far."""
+        self._server.facts.repl_output_bytes += len(data)
         self._send([data], 0)
 
     def _send(self, buffers: "list[Buffer]", barrier: int) -> None:

@@ -84,6 +84,20 @@ class Sessions:
         self._stats.connections += 1
         return session
 
+    def admit(self, session: Session, now: "Now", addr: str, laddr: str) -> None:
+        """A connection that this server has made is listed as one.
+
+        Args:
+            session: in whose name runs what comes by it.
+            now: both clocks.
+            addr: where it goes to.
+            laddr: our end.
+        """
+        self._last_id += 1
+        session.id, session.addr, session.laddr = self._last_id, addr, laddr
+        session.created = session.last_used = now.wall
+        self._by_id[session.id] = session
+
     def close(self, session: Session) -> None:
         """A client is gone; whatever it waited for or watched is forgotten."""
         waiter = self.waits.by_session.get(session.id)
@@ -91,11 +105,15 @@ class Sessions:
             self.waits.stop(waiter)
         self.watches.drop(session)
         self.pause.held.pop(session, None)
-        for name in session.channels:
-            self.channels.leave(session, name)
-        for name in session.patterns:
-            self.patterns.leave(session, name)
+        self.unsubscribe(session)
         self._by_id.pop(session.id, None)
+
+    def unsubscribe(self, session: Session) -> None:
+        """A client listens to nothing any more."""
+        for names, channels in ((session.channels, self.channels), (session.patterns, self.patterns)):
+            for name in names:
+                channels.leave(session, name)
+            names.clear()
 
     # ------------------------------------------------------------------ what is sent
 

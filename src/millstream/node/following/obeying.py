@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 # What one record holds at most, but for a single unit
 PIECE_COMMANDS = 512
 PIECE_BYTES = 256 * 1024
+# Whom Redis shows as the user of the link
+_SUPERUSER = b"(superuser)"
 # Longest part of a command in an error's text
 _SHOWN = 200
 
@@ -89,7 +91,7 @@ class Obedience:
 
     def __init__(self, node: UnaskedRunner, following: "Following") -> None:
         self._node, self._following = node, following
-        self.session = Session(0, is_primary=True)
+        self.session = Session(0, is_primary=True, user=_SUPERUSER)
         self.asked = 0
 
     def begin(self) -> None:
