@@ -193,10 +193,6 @@ class PyPlainRunner(ScriptCalls):
             self._splitter = _EMPTY
         return PlainRun(at, words, commands, name, replies, record, dirty, hits, misses, woken, soft, at)
 
-    def obey(self, db: "Database", data: bytes, at: int, wall: int, is_open: bool) -> PlainRun:  # noqa: ARG002 - its double's
-        """See :class:`PlainRunner`; here nothing that a primary says is plain."""
-        return NOTHING._replace(at=at, whole=at)
-
     def drain(self) -> list[tuple[int, int]]:
         """See :class:`PlainRunner`."""
         drained = list(zip(self._calls, self._nanoseconds, strict=True))
