@@ -107,8 +107,11 @@ def _xcfg(_space: Keyspace, _db: int, key: bytes, duration: int, maxsize: int) -
 def _xadd(
     _space: Keyspace, _db: int, key: bytes, entry_id: bytes, fields: Words, _fresh: bool, idmp: Words | None
 ) -> Iterable[Words]:
-    message = [] if idmp is None else [b"IDMP", *idmp]
-    yield [b"XADD", key, *message, ids.text(ids.unpack(entry_id)), *fields]
+    """The message apart: a replica that has not forgotten an earlier one yet would take an XADD with it for that."""
+    entry = ids.text(ids.unpack(entry_id))
+    yield [b"XADD", key, entry, *fields]
+    if idmp is not None:
+        yield [b"XIDMPRECORD", key, *idmp, entry]
 
 
 @_since("8.6", "xidmp")

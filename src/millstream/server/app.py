@@ -43,6 +43,7 @@ from millstream.server.connection import VOID, Connection
 from millstream.server.figures.machine import read_machine
 from millstream.server.figures.rates import Rates
 from millstream.server.following.link import ReplicaLink
+from millstream.server.following.tail import count
 from millstream.server.listener import ListenError, bind_tcp, bind_unix, show_address, tcp_sentence, tcp_url
 from millstream.server.replicas import Replicas
 from millstream.server.settings import Settings
@@ -229,6 +230,7 @@ class Server:
         assert directory is not None
         assert self._log is not None
         node.loaded(space, self._log)
+        node.primary.diverged_files = count(directory)
         if exposure := exposed(directory):
             log.warning("%s", exposure)
         if report.fallback_reason:
@@ -248,6 +250,7 @@ class Server:
         said = node.keyspace.primary
         if node.following.is_replica:
             node.following.resume(now)
+            node.failover.resume()
         else:
             node.primary.resume(now)
         if wanted is None or said == wanted:
@@ -333,7 +336,8 @@ class Server:
         """What INFO shows of the log; with nothing to keep, the last save is the start."""
         committer, guard, rewriter = self.committer, self.disk_guard, self._rewriter
         if self._log is None or committer is None or self.report is None or guard is None or rewriter is None:
-            return LogFacts(last_save=self.facts.started // 1000)
+            is_read = self.settings.directory is not None  # and not read to its end yet
+            return LogFacts(enabled=is_read, policy=self.settings.fsync, last_save=self.facts.started // 1000)
         return log_facts(
             self._log,
             guard,
@@ -503,10 +507,10 @@ class Server:
         """The connection of a session."""
         return self._connections.get(session_id)
 
-    def feed_replicas(self) -> None:
+    def feed_replica(self, session_id: int) -> None:
         """A replica can take more."""
         if self._replicas is not None:
-            self._replicas.pump()
+            self._replicas.pump_one(session_id)
 
     def after_commands(self) -> None:
         """Commands have run: see to everything but the reply to the one who asked."""
@@ -560,6 +564,8 @@ class Server:
                 connection = self._connections.get(session.id)
                 if connection is not None:
                     connection.deliver(outcome)
+                elif session.is_primary and self._link is not None:  # CLIENT KILL
+                    self._link.cut(session)
 
     # ------------------------------------------------------------------ time
 
