@@ -15,8 +15,9 @@ from millstream.spark.archiving.tables.columns import (
     load_columns,
     parse_schema,
 )
+from millstream.spark.archiving.tables.folders import table_folder
 from millstream.spark.archiving.tables.rows import columns_of, entries_of, initial, shaped
-from millstream.spark.archiving.tables.shape import BEFORE, Shape, Wanted, choose, describe, part_of, table_folder
+from millstream.spark.archiving.tables.shape import BEFORE, Shape, Wanted, choose, describe, part_of
 from millstream.spark.arrow.page import LISTED
 
 Pairs = list[tuple[bytes, bytes]]
@@ -159,7 +160,7 @@ def test_an_archive_keeps_its_form() -> None:
 
 
 def test_folders_of_tables_are_names_that_all_tools_take() -> None:
-    """Neither a percent sign nor an equals sign, which the libraries take for more than a letter; none is taken twice."""
+    """Neither a percent sign nor an equals sign, which libraries take for more than a letter; none is taken twice."""
     names = ["orders", "orders:eu", "orders_eu", "ü/..", "_delta_log", "metadata", "x" * 500, "%41", "A", "t_1"]
     found = [table_folder(Shape("delta"), name) for name in names]
     assert found[0] == "orders"

@@ -17,6 +17,8 @@ EXTRAS = {
     "pyarrow": "spark",
     "pandas": "spark",
     "numpy": "spark",
+    "deltalake": "lake",
+    "pyiceberg": "lake",
     "starlette": "console",
     "uvicorn": "console",
     "jinja2": "console",

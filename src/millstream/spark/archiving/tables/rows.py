@@ -15,10 +15,6 @@ import pyarrow.compute as pc
 
 from millstream.client.jsontext import parse
 from millstream.errors import StorageError
-from millstream.spark.arrow import arrays
-from millstream.spark.arrow.format_values import texts
-from millstream.spark.arrow.page import LISTED, listed_array
-from millstream.spark.arrow.parse_values import convert
 from millstream.spark.archiving.tables.columns import (
     ColumnType,
     TableColumn,
@@ -26,6 +22,10 @@ from millstream.spark.archiving.tables.columns import (
     load_columns,
 )
 from millstream.spark.archiving.tables.shape import Shape
+from millstream.spark.arrow import arrays
+from millstream.spark.arrow.format_values import texts
+from millstream.spark.arrow.page import listed_array
+from millstream.spark.arrow.parse_values import convert
 
 MARK = b"millstream.columns"
 """The key of a file's metadata under which its columns are."""
@@ -104,9 +104,7 @@ def _numbered(field: pa.Field, number: int) -> pa.Field:
 # --- entries to rows -------------------------------------------------------------------------------------------------
 
 
-def shaped(
-    rows: pa.Table, shape: Shape, known: Sequence[TableColumn]
-) -> tuple[pa.Table, tuple[TableColumn, ...]]:
+def shaped(rows: pa.Table, shape: Shape, known: Sequence[TableColumn]) -> tuple[pa.Table, tuple[TableColumn, ...]]:
     """Entries as rows, and the columns that they have: those known, and others where values fit none of them.
 
     Args:
@@ -187,7 +185,7 @@ class _Fields:
             self.columns = extended(before, {field: kind})
             for column in self.columns[len(before) :]:
                 left, text = self._put(column, left, text)
-        same = pc.fill_null(pc.equal(text, source.view(pa.binary())), False)  # noqa: FBT003 - Arrow's own parameter
+        same = pc.fill_null(pc.equal(text, source.view(pa.binary())), False)
         self._exact &= pc.or_(same, pc.invert(given)).to_numpy(zero_copy_only=False)
         return any(column.field == field for column in self.columns)
 
@@ -244,7 +242,7 @@ def _mask(values: pa.Array, kind: str) -> pa.Array:
     """Which values are of a type that was inferred."""
     pattern = dict(_INFERRED).get(kind)
     if pattern is not None:
-        return pc.fill_null(pc.match_substring_regex(values.view(pa.binary()), pattern), False)  # noqa: FBT003 - as above
+        return pc.fill_null(pc.match_substring_regex(values.view(pa.binary()), pattern), False)
     if kind == "string":
         return _readable(values)
     return values.is_valid()
@@ -268,8 +266,8 @@ def _is_text(value: bytes) -> bool:
 
 
 def _type_of(values: pa.Array) -> ColumnType | None:
-    """The type that all these values have; None where nothing tells: Redis has no null, so an empty value may be one."""
-    told = values.filter(pc.fill_null(pc.greater(pc.binary_length(values), 0), False))  # noqa: FBT003 - as above
+    """The type that all these values have; None where nothing tells: an empty value may stand for none."""
+    told = values.filter(pc.fill_null(pc.greater(pc.binary_length(values), 0), False))
     if not len(told):
         return None
     for kind, pattern in _INFERRED:

@@ -3,13 +3,10 @@
 An archive keeps the form it was made with: a job that is run again need not name it, and may not change it.
 """
 
-import hashlib
-import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
-from urllib.parse import quote
 
 from millstream.errors import ConfigError
 from millstream.spark.archiving.tables.columns import ColumnType, parse_schema
@@ -17,7 +14,6 @@ from millstream.spark.archiving.tables.columns import ColumnType, parse_schema
 FORMATS = ("parquet", "delta", "iceberg")
 PARTITIONS = ("none", "month", "day", "hour")
 
-_LONGEST = 180
 _LAST_MS = 253_402_300_799_999
 _HOUR_MS = 3_600_000
 
@@ -129,8 +125,8 @@ def choose(there: Shape | None, wanted: Wanted) -> Shape:
     )
     if not same:
         raise ConfigError(
-            f"the archive is {describe(there)}, and an archive keeps its form: leave these options out, or archive into "
-            "a new directory"
+            f"the archive is {describe(there)}, and an archive keeps its form: leave these options out, or archive "
+            "into a new directory"
         )
     return there
 
@@ -179,7 +175,7 @@ def part_of(shape: Shape, ms: int) -> int:
 
 def moment(ms: int) -> datetime:
     """The time of an id, the last second of the year 9999 for all that come later."""
-    return datetime.fromtimestamp(min(ms, _LAST_MS) // 1000, UTC)
+    return datetime(1970, 1, 1, tzinfo=UTC) + timedelta(seconds=min(ms, _LAST_MS) // 1000)
 
 
 def partition_values(shape: Shape, ms: int) -> dict[str, str]:
@@ -196,38 +192,3 @@ def partition_values(shape: Shape, ms: int) -> dict[str, str]:
         "day": {"date": when.date().isoformat()},
         "hour": {"date": when.date().isoformat(), "hour": f"{when.hour:02d}"},
     }[shape.partition]
-
-
-def table_folder(shape: Shape, stream: str) -> str:
-    """The folder of a stream's table.
-
-    Plain files are in a folder in the words of Hive, its characters escaped as in a URL. The libraries of Delta take
-    ``%`` in a path for an escape, and Polars ``=`` for a column, so the folders of tables have neither.
-
-    Args:
-        shape: of the archive.
-        stream: its key.
-    """
-    digest = hashlib.sha256(stream.encode("utf-8", "surrogateescape")).hexdigest()
-    if shape.format == "parquet":
-        name = quote(stream, safe="")
-        return f"stream={name if len(name) <= _LONGEST else f'{name[:_LONGEST]}~{digest[:12]}'}"
-    name = re.sub(r"[^A-Za-z0-9_]", "_", stream)[:_LONGEST]
-    return name if name == stream and not name.startswith("_") else f"t{name}_{digest[:12]}"
-
-
-def file_folder(shape: Shape, stream: str, ms: int) -> str:
-    """The folder of the file for an entry.
-
-    Args:
-        shape: of the archive.
-        stream: its key.
-        ms: of the entry's id.
-    """
-    parts = [f"{name}={value}" for name, value in partition_values(shape, ms).items()]
-    return "/".join([table_folder(shape, stream), *parts])
-
-
-def named(names: Sequence[str]) -> tuple[str, ...]:
-    """Names from a text with commas, without blanks around them."""
-    return tuple(filter(None, (name.strip() for name in names)))

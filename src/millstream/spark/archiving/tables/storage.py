@@ -8,7 +8,7 @@ import contextlib
 import fcntl
 import os
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import BinaryIO
 
@@ -33,9 +33,9 @@ class LocalStorage:
         self.root = root
 
     @property
-    def uri(self) -> str:
+    def location(self) -> str:
         """The place as the libraries of table formats are told it."""
-        return self.root.absolute().as_uri()
+        return str(self.root.absolute())
 
     def read(self, path: str) -> bytes:
         """What is there.
@@ -53,7 +53,7 @@ class LocalStorage:
             FileNotFoundError: nothing is.
             StorageError: a link leads out of the archive.
         """
-        return open(inside(self.root, path), "rb", opener=_own)
+        return inside(self.root, path).open("rb")
 
     def create(self, path: str) -> "NewFile":
         """A file to write, which has its name when it is kept."""
@@ -73,15 +73,18 @@ class LocalStorage:
             raise ChangedMeanwhileError(f"{self.root / path} was written by another program meanwhile") from None
         finally:
             new.drop()
-        self.sync(path)
+        self.sync_names(path)
 
-    def replace_if_unchanged(self, path: str, old: bytes | None, data: bytes) -> None:
+    def replace_if_unchanged(
+        self, path: str, old: bytes | None, data: bytes, before: Callable[[], None] = lambda: None
+    ) -> None:
         """Put bytes in the place of others.
 
         Args:
             path: of them.
             old: what must be there; None for nothing.
             data: what is there then.
+            before: called when the new bytes are written and do not have the name yet.
 
         Raises:
             ChangedMeanwhileError: something else was there.
@@ -96,6 +99,7 @@ class LocalStorage:
             file.write(data)
             file.flush()
             os.fsync(file.fileno())
+        before()
         fresh.replace(target)
         sync_folder(target.parent)
 
@@ -112,10 +116,14 @@ class LocalStorage:
         (place / Path(path).name).unlink(missing_ok=True)
 
     def sync(self, *paths: str) -> None:
-        """Make files that a library wrote durable, and the names of all of these."""
+        """Make files that a library wrote durable, with their names."""
         for path in paths:
             with self.open(path) as file:
                 os.fsync(file.fileno())
+        self.sync_names(*paths)
+
+    def sync_names(self, *paths: str) -> None:
+        """Make the names of files durable, and those of the folders they are in."""
         folders = {folder for path in paths for folder in Path(path).parents}
         for folder in sorted(folders, key=lambda folder: -len(folder.parts)):
             sync_folder(inside(self.root, str(folder)))
@@ -132,7 +140,7 @@ class NewFile:
         target.parent.mkdir(parents=True, exist_ok=True)
         self._target = target
         self._hidden = target.with_name(f".{target.name}.{uuid.uuid4().hex[:8]}.writing")
-        self.file: BinaryIO = open(self._hidden, "xb", opener=_own)
+        self.file: BinaryIO = self._hidden.open("xb")
 
     def keep(self) -> int:
         """Give it its name, durable but for the name; its size in bytes.
