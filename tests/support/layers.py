@@ -227,6 +227,7 @@ THIRD_PARTY: dict[str, tuple[frozenset[str], str]] = {
     "numpy": (frozenset({"spark", "demo"}), "spark"),
     "deltalake": (frozenset({"spark"}), "lake"),
     "pyiceberg": (frozenset({"spark"}), "lake"),
+    "sqlalchemy": (frozenset({"spark"}), "lake"),
     "starlette": (frozenset({"console"}), "console"),
     "uvicorn": (frozenset({"console"}), "console"),
     "jinja2": (frozenset({"console"}), "console"),

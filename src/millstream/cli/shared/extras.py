@@ -19,6 +19,7 @@ EXTRAS = {
     "numpy": "spark",
     "deltalake": "lake",
     "pyiceberg": "lake",
+    "sqlalchemy": "lake",
     "starlette": "console",
     "uvicorn": "console",
     "jinja2": "console",

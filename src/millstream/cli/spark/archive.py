@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING
 import click
 
 from millstream.cli.shared.asking import replies_of
-from millstream.cli.shared.output import Column, Output, Table, context_option, exits, output_option
+from millstream.cli.shared.output import FORMATS as SHOWN
+from millstream.cli.shared.output import Column, Output, Table, context_option, exits
 from millstream.cli.shared.paths import LocalPath
 from millstream.cli.shared.servers import server_and_rest
 from millstream.cli.shared.signals import ended_by_signal
@@ -50,7 +51,10 @@ _OUTLOOK = (
     help="Streams like this (as SCAN MATCH) instead of named ones.",
 )
 @click.option(
-    "--format", "kind", type=click.Choice(FORMATS), help="Plain files, or tables with a log.  [default: parquet]"
+    "--format",
+    "kind",
+    type=click.Choice([*FORMATS, *SHOWN]),
+    help="Plain files, or tables with a log; the others are -o's.  [default: parquet]",
 )
 @click.option(
     "--partition", type=click.Choice(PARTITIONS), help="One folder for all, or one for each of these.  [default: none]"
@@ -66,11 +70,18 @@ _OUTLOOK = (
 @click.option("--keep-entries", type=click.IntRange(0), metavar="N", help="Leave so many of the newest in the stream.")
 @click.option("--trim/--no-trim", default=True, show_default=True, help="Remove from the streams what is archived.")
 @click.option("--skip-lost", is_flag=True, help="Go on when entries were trimmed by others before they were archived.")
-@click.option("--file-size", default=128, show_default=True, metavar="MB", help="Merge files up to about this.")
+@click.option("--file-size", default=128, show_default=True, metavar="MB", help="Merge files up to about this size.")
 @click.option("--dry-run", is_flag=True, help="Say what would be archived and trimmed, and what holds the rest.")
 @click.option("--master", default="local[2]", show_default=True, help="Where Spark runs.")
 @context_option
-@output_option
+@click.option(
+    "-o",
+    "form",
+    type=click.Choice(SHOWN),
+    default="table",
+    show_default=True,
+    help="How facts are shown on standard output; all but table are for programs.",
+)
 def archive(  # noqa: PLR0917 - click passes every option by name
     url: str | None,
     streams: tuple[str, ...],
@@ -132,7 +143,8 @@ def archive(  # noqa: PLR0917 - click passes every option by name
         from millstream.spark.archiving.trim import Keep  # noqa: PLC0415 - as above
 
         names = None if fields is None else tuple(name.strip() for name in fields.split(","))
-        wanted = Wanted(kind, partition, raw, names, schema, catalog)
+        shown = kind if kind in SHOWN else None  # what --format was for, before an archive had formats
+        wanted = Wanted(None if shown else kind, partition, raw, names, schema, catalog)
 
         keep_ms = None if keep is None else span("--keep", keep)
         settings = ArchiveSettings(
@@ -150,9 +162,9 @@ def archive(  # noqa: PLR0917 - click passes every option by name
             wanted=wanted,
         )
         if dry_run:
-            _look(settings, Output(form))
+            _look(settings, Output(shown or form))
         else:
-            _run(settings, master, Output(form))
+            _run(settings, master, Output(shown or form))
 
 
 def _check(streams: tuple[str, ...], pattern: str | None, every: float, batch: int, file_size: int) -> None:

@@ -16,7 +16,7 @@ from millstream.failpoints import reach
 from millstream.spark.archiving import manifest as manifests
 from millstream.spark.archiving.manifest import ArchiveManifest
 from millstream.spark.archiving.tables.shape import BEFORE, Shape
-from millstream.spark.archiving.tables.storage import ChangedMeanwhileError, LocalStorage, locked
+from millstream.spark.archiving.tables.storage import CATALOG, ChangedMeanwhileError, LocalStorage, locked
 
 MANIFEST = "_manifest.json"
 LOCK = "_lock"
@@ -75,7 +75,8 @@ class Folder:
 
     def _foreign(self) -> list[str]:
         begun = (LOCK, SCRATCH, f"{MANIFEST}.new")  # by a job that was killed before its first manifest
-        return [entry.name for entry in self.root.iterdir() if entry.name not in begun]
+        names = [entry.name for entry in self.root.iterdir()]
+        return [name for name in names if name not in begun and not name.startswith(CATALOG)]
 
     def read(self) -> ArchiveManifest:
         """The manifest as it is now.

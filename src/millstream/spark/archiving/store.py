@@ -19,7 +19,7 @@ from millstream.spark.archiving.files import WritePlan, merge
 from millstream.spark.archiving.manifest import ArchiveManifest, ArchivePosition, DataFile, mergeable
 from millstream.spark.archiving.tables.columns import TableColumn, agreed
 from millstream.spark.archiving.tables.folders import table_folder
-from millstream.spark.archiving.tables.publishing import RETAIN_MS, check_packages, expire, publish
+from millstream.spark.archiving.tables.publishing import RETAIN_MS, expire, prepare, publish
 from millstream.spark.archiving.tables.shape import Wanted, choose, part_of
 from millstream.spark.archiving.tables.table import TableFile, TablePlan
 from millstream.spark.archiving.trim import Keep, Trimmed, Trimmer
@@ -123,7 +123,7 @@ class ArchiveStore:
             there = self.folder.read().shape if (self.folder.root / MANIFEST).exists() else None
             wanted = self._settings.wanted
             shape = choose(there, wanted or (Wanted(partition="hour", raw=True) if there is None else Wanted()))
-            check_packages(shape)
+            prepare(shape, self.folder.storage)
             self.manifest = self.folder.begin(shape)
             self._publish(self.manifest.places)
             self.manifest = self.folder.sweep(self.manifest)

@@ -67,7 +67,7 @@ def publish(plan: TablePlan, storage: LocalStorage) -> None:
     if evolved:
         actions.append(_metadata(plan, table, fields, now))
     for path in removed:
-        gone = {"path": quote(path), "deletionTimestamp": now, "dataChange": False}
+        gone = {"path": _word_of(path), "deletionTimestamp": now, "dataChange": False}
         actions.append({"remove": gone})
     actions += [{"add": _add(plan, storage, file, now, changes=not removed)} for file in added]
     version = 0 if table is None else table.version() + 1
@@ -82,6 +82,11 @@ def publish(plan: TablePlan, storage: LocalStorage) -> None:
     plan.confirm(() if found is None else _files(found))
     if found is not None and version and version % CHECKPOINT_EVERY == 0:
         _checkpoint(found, plan, storage)
+
+
+def _word_of(path: str) -> str:
+    """A path as the log has it; ``=`` as it is, since other writers name the same file so, letter by letter."""
+    return quote(path, safe="/=")
 
 
 def _open(plan: TablePlan, storage: LocalStorage) -> "DeltaTable | None":
@@ -142,7 +147,7 @@ def _add(plan: TablePlan, storage: LocalStorage, file: TableFile, now: int, *, c
     with storage.open(f"{plan.folder}/{file.path}") as opened:
         statistics = _statistics(pq.read_metadata(opened))
     return {
-        "path": quote(file.path),
+        "path": _word_of(file.path),
         "partitionValues": partition_values(plan.shape, file.ms),
         "size": file.bytes,
         "modificationTime": now,

@@ -7,11 +7,12 @@ lies ``version-hint.text``, by which tools that have no catalog find the newest.
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
+from millstream.client.url import without_password
 from millstream.errors import ConfigError
 from millstream.failpoints import reach
 from millstream.spark.archiving.tables.columns import ColumnType
 from millstream.spark.archiving.tables.rows import first_number
-from millstream.spark.archiving.tables.storage import LocalStorage
+from millstream.spark.archiving.tables.storage import CATALOG, LocalStorage
 from millstream.spark.archiving.tables.table import TableChangedError, TablePlan
 
 if TYPE_CHECKING:
@@ -19,7 +20,6 @@ if TYPE_CHECKING:
     from pyiceberg.table import Table
     from pyiceberg.types import IcebergType
 
-CATALOG = "_catalog.db"
 NAMESPACE = "millstream"
 HINT = "metadata/version-hint.text"
 _OWN = 5
@@ -39,20 +39,25 @@ def open_catalog(name: str | None, storage: LocalStorage) -> "Catalog":
         ConfigError: there is no such catalog.
     """
     from pyiceberg.catalog import load_catalog  # noqa: PLC0415 - only who archives to Iceberg has it
+    from pyiceberg.exceptions import RESTError  # noqa: PLC0415 - as above
+    from sqlalchemy.exc import SQLAlchemyError  # noqa: PLC0415 - as above
 
-    if name is None:
-        if "?" in storage.location:
-            raise ConfigError("SQLite cannot have a file below a directory with a question mark: name a catalog")
-        return load_catalog(NAMESPACE, type="sql", uri=f"sqlite:///{storage.location}/{CATALOG}")
-    if "://" in name:
-        kind = "rest" if name.startswith("http") else "sql"
-        return load_catalog(NAMESPACE, type=kind, uri=name)
     try:
-        return load_catalog(name)
-    except (ValueError, KeyError) as reason:
+        if name is None:
+            if "?" in storage.location:
+                raise ConfigError("SQLite cannot have a file below a directory with a question mark: name a catalog")
+            made = load_catalog(NAMESPACE, type="sql", uri=f"sqlite:///{storage.location}/{CATALOG}")
+        elif "://" in name:
+            made = load_catalog(NAMESPACE, type="rest" if name.startswith("http") else "sql", uri=name)
+        else:
+            made = load_catalog(name)
+        made.create_namespace_if_not_exists(NAMESPACE)
+    except (ValueError, KeyError, OSError, RESTError, SQLAlchemyError) as reason:
         raise ConfigError(
-            f"catalog {name!r}: {reason}. Name one of pyiceberg's configuration (.pyiceberg.yaml), or a URI"
+            f"catalog {without_password(name or CATALOG)!r}: {reason}. Name one of pyiceberg's configuration "
+            "(.pyiceberg.yaml), or a URI"
         ) from None
+    return made
 
 
 def publish(plan: TablePlan, storage: LocalStorage) -> None:
@@ -126,7 +131,6 @@ def _made(catalog: "Catalog", name: tuple[str, str], plan: TablePlan, storage: L
     transforms: dict[str, Any] = {"hour": HourTransform(), "day": DayTransform(), "month": MonthTransform()}
     how = plan.shape.partition
     parted = [] if how == "none" else [PartitionField(_TIMESTAMP, 1000, transforms[how], how)]
-    catalog.create_namespace_if_not_exists(NAMESPACE)
     return catalog.create_table(
         name,
         Schema(*_own_fields(plan)),

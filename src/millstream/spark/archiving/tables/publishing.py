@@ -14,17 +14,22 @@ RETAIN_MS = 24 * 3_600_000
 """How long files that were merged into others stay, for readers of an older state of a table."""
 
 
-def check_packages(shape: Shape) -> None:
-    """See that what a format needs is installed, before anything is begun.
+def prepare(shape: Shape, storage: LocalStorage) -> None:
+    """See that what a format needs is there, before anything is begun.
 
     Raises:
-        UsageError: it is not; the text says what to install.
+        ConfigError: there is no such catalog.
+        UsageError: a package is not installed; the text says which.
     """
     for package in PACKAGES.get(shape.format, ()):
         if find_spec(package) is None:
             raise UsageError(
                 f"format {shape.format} needs {package}, which is not installed: pip install 'millstream[lake]'"
             )
+    if shape.format == "iceberg":
+        from millstream.spark.archiving.tables import iceberg  # noqa: PLC0415 - its package may not be there
+
+        iceberg.open_catalog(shape.catalog, storage).close()
 
 
 def publish(plan: TablePlan, storage: LocalStorage) -> None:

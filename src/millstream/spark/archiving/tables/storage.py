@@ -14,6 +14,9 @@ from typing import BinaryIO
 
 from millstream.errors import StorageError
 
+CATALOG = "_catalog.db"
+"""Iceberg's catalog, where the archive has its own."""
+
 
 class ChangedMeanwhileError(StorageError):
     """What was to be put in the place of something is no longer the next thing: another program wrote there.
