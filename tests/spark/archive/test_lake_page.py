@@ -62,4 +62,4 @@ def test_everything_on_the_page_runs(
             main, ["replay", str(tmp_path / root), "orders", "--to", real_redis.url, "--as", root]
         )
         assert (done.exit_code, client.xlen(root)) == (0, 40), done.output
-        assert client.xrange(root, count=1)[0][1] == {b"item": b"tea0", b"qty": b"0"}
+        assert client.xrange(root, count=1)[0][1] == {"item": "tea0", "qty": "0"}

@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -21,17 +22,22 @@ import pyarrow.parquet as pq
 import pytest
 import redis
 
+from millstream.demo.flights import data as flights
 from millstream.errors import ConfigError, StorageError
 from millstream.failpoints import ARCHIVE, TABLES
 from millstream.spark.archiving.directory import MANIFEST, Folder
-from millstream.spark.archiving.store import ArchiveSettings
+from millstream.spark.archiving.files import WritePlan, write_files
+from millstream.spark.archiving.manifest import ArchiveManifest, DataFile, dump, load
+from millstream.spark.archiving.store import ArchiveSettings, ArchiveStore
+from millstream.spark.archiving.tables.columns import ColumnType, extended
 from millstream.spark.archiving.tables.folders import table_folder
 from millstream.spark.archiving.tables.iceberg import open_catalog
-from millstream.spark.archiving.tables.shape import FORMATS, Wanted
+from millstream.spark.archiving.tables.shape import FORMATS, Shape, Wanted
 from millstream.spark.archiving.tables.storage import ChangedMeanwhileError, LocalStorage
+from millstream.spark.model.offsets import ZERO, Id, Position
 from millstream.spark.source import MillstreamSource
 from support import campaign
-from support.archives import Traffic, archive_once, data_files, held
+from support.archives import Traffic, archive_once, data_files, held, rows_of
 from support.lake import connected, scan
 from support.servers import ServerProcess, redis_server
 from support.waiting import eventually
@@ -246,6 +252,58 @@ def test_an_archive_of_another_form_is_refused(real_redis: ServerProcess, client
             archive_once(settings(real_redis.url, tmp_path / catalog[:3], Wanted("iceberg", catalog=catalog)))
         assert client.xlen("orders:eu") == 5
         client.delete("orders:eu")
+
+
+def test_tasks_that_infer_other_types_write_the_batch_again(tmp_path: Path) -> None:
+    """Two tasks of one batch, one of which saw whole numbers alone: one column for both, no file of the first try."""
+    store = ArchiveStore(settings("redis://127.0.0.1:1", tmp_path / "a", Wanted(), trim=False))
+    tries: list[int] = []
+
+    def write(plan: WritePlan, label: str) -> list[DataFile]:
+        tries.append(len(plan.columns))
+        tasks = [[("1-0", [(b"p", b"1")])], [("2-0", [(b"p", b"1.5")])]]
+        return [file for rows in tasks for file in write_files(plan, label, rows_of("s", rows))]
+
+    with store.open():
+        store.take("x", {"s": Position(ZERO, 0, Id(2, 0), 2)}, write)
+    manifest = Folder(tmp_path / "a").read()
+    assert tries == [0, 1]
+    assert [(one.name, str(one.type)) for one in manifest.columns["s"]] == [("p", "double")]
+    assert data_files(tmp_path / "a") == {file.path for file in manifest.files}
+    assert held(tmp_path / "a", "s") == [("1-0", ((b"p", b"1"),)), ("2-0", ((b"p", b"1.5"),))]
+
+
+def test_a_damaged_manifest_of_a_table_is_said_to_be_so(tmp_path: Path) -> None:
+    """Whatever stands in its form, columns and merged files."""
+    made = ArchiveManifest(1, shape=Shape("delta"), columns={"s": extended((), {"a": ColumnType("bigint")})})
+    made = replace(made, retired=(("s/x.parquet", 5),))
+    assert load(dump(made)) == made
+    for part, wrong in [
+        ('"delta"', '"csv"'), ('"none"', "[]"), ('"all"', '"some"'), ('"catalog": null', '"catalog": [1]'),
+        ('"catalog": null', '"no": 1'), ('"bigint"', '"money"'), ('"bigint"', "7"), ('["a", "a"', '["a", ""'),
+        ('["a", "a"', '["a", "ID"'), ('["a", "a"', '["a", "\\ud800"'), ('["a", "a"', '["a", 1'),
+        ("s/x.parquet", "../x"), ("5]", '"y"]'), ('"fields": []', '"fields": [["a", "money"]]'),
+    ]:  # fmt: skip
+        assert part in dump(made), part
+        with pytest.raises(StorageError, match="manifest is damaged"):
+            load(dump(made).replace(part, wrong, 1))
+
+
+def test_public_data_is_what_other_means_count(real_redis: ServerProcess, client: redis.Redis, tmp_path: Path) -> None:
+    """Flights out of New York, as the demo has them: DuckDB's sums over each table are those of the source's text."""
+    events = list(flights.events(3000))
+    pipeline = client.pipeline(transaction=False)
+    for event in events:
+        pipeline.xadd("flights", event.fields, id=event.id)  # type: ignore[arg-type]  # a dict of text is one
+    pipeline.execute()
+    expected = (3000, sum(int(event.fields["distance"]) for event in events), len({e.fields["dest"] for e in events}))
+    for form in FORMATS:
+        where = ArchiveSettings(real_redis.url, ("flights",), tmp_path / form, trim=False, wanted=Wanted(form))
+        archive_once(where)
+        sql = f"SELECT count(*), sum(distance), count(DISTINCT dest) FROM {scan(tmp_path / form, 'flights')}"
+        assert connected().sql(sql).fetchone() == expected
+        assert [ident for ident, _ in held(tmp_path / form, "flights")] == [event.id for event in events]
+        assert len(Folder(tmp_path / form).read().files) == 1
 
 
 def test_the_storage_puts_whole_things_under_free_names(tmp_path: Path) -> None:

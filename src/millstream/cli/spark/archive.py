@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 import click
 
 from millstream.cli.shared.asking import replies_of
+from millstream.cli.shared.extras import check_extra
 from millstream.cli.shared.output import FORMATS as SHOWN
 from millstream.cli.shared.output import Column, Output, Table, context_option, exits
 from millstream.cli.shared.paths import LocalPath
@@ -138,6 +139,8 @@ def archive(  # noqa: PLR0917 - click passes every option by name
         server, streams = server_and_rest(() if url is None else (url, *streams))
         seconds = span("--every", every, "s") / 1000
         _check(streams, pattern, seconds, batch, file_size)
+        if kind in FORMATS[1:]:
+            check_extra("lake", f"--format {kind}")
         from millstream.spark.archiving.store import ArchiveSettings  # noqa: PLC0415 - help does not wait for Arrow
         from millstream.spark.archiving.tables.shape import Wanted  # noqa: PLC0415 - as above
         from millstream.spark.archiving.trim import Keep  # noqa: PLC0415 - as above

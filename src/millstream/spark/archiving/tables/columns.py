@@ -73,9 +73,13 @@ def load_columns(raw: Iterable[Sequence[Any]]) -> tuple[TableColumn, ...]:
     """The inverse of :attr:`TableColumn.json`, for all columns of a table.
 
     Raises:
-        ValueError: it is something else, or two columns have one name.
+        ValueError: it is something else, or two columns have one name; TypeError and AttributeError mean the same.
     """
-    found = tuple(TableColumn(str(field), str(name), ColumnType(kind)) for field, name, kind in raw)
+    found = tuple(TableColumn(field, name, ColumnType(kind)) for field, name, kind in raw)
+    for column in found:
+        (column.field + column.name).encode()  # half of a surrogate pair is in no file
+        if not column.name:
+            raise ValueError("a column has no name")
     if len({column.name.lower() for column in found} | _TAKEN) != len(found) + len(_TAKEN):
         raise ValueError("two columns have one name")
     return found

@@ -293,7 +293,7 @@ def columns_of(schema: pa.Schema) -> tuple[TableColumn, ...]:
     """
     try:
         return load_columns(parse((schema.metadata or {})[MARK]))
-    except (KeyError, ValueError, TypeError) as reason:
+    except (KeyError, ValueError, TypeError, AttributeError) as reason:
         raise StorageError(f"a file of the archive does not say which columns it has ({reason!r})") from None
 
 

@@ -81,14 +81,17 @@ class Shape:
         """The inverse.
 
         Raises:
-            ValueError: it is something else.
+            ValueError: it is something else; TypeError means the same.
         """
         if raw["format"] not in FORMATS or raw["partition"] not in PARTITIONS:
             raise ValueError(f"format {raw['format']!r}, partition {raw['partition']!r}")
+        catalog = raw["catalog"]
+        if not isinstance(catalog, str | None):
+            raise TypeError(f"catalog {catalog!r}")
         fields = tuple((str(name), kind if kind is None else ColumnType(kind)) for name, kind in raw["fields"])
         if raw["columns"] not in ("none", "all", "fields", "schema"):
             raise ValueError(f"columns {raw['columns']!r}")
-        return cls(raw["format"], raw["partition"], bool(raw["raw"]), raw["columns"], fields, raw.get("catalog"))
+        return cls(raw["format"], raw["partition"], bool(raw["raw"]), raw["columns"], fields, catalog)
 
 
 BEFORE = Shape(partition="hour", raw=True, columns="none")
