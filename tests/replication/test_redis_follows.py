@@ -252,8 +252,11 @@ def test_a_replica_that_takes_nothing_is_cut(primary: ServerThread) -> None:
         slow.send("PSYNC", "?", "-1")
         eventually(lambda: "state=online" in info(ours).get("slave0", ""), what="it has its copy")
         value = "x" * 200_000
+        most = 0
         for _ in range(200):
             ours.ask("SET", "k", value)
+            most = max(most, int(info(ours, "memory")["mem_total_replication_buffers"]))
+        assert most > 500_000  # far above the backlog's size
         eventually(lambda: info(ours)["connected_slaves"] == "0", what="it is cut")
         assert slow.is_closed()
 

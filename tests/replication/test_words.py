@@ -10,32 +10,13 @@ from typing import Any
 import hiredis
 import pytest
 
-from millstream.replication.followers import Follower
+from replication.exactness import Told, fed
 from replication.replicated import SCRIPT, Changes, state
 from support.inprocess import Client, World
 from support.servers import redis_server
 from support.wire import Wire, pack
 
 pytestmark = [pytest.mark.process, pytest.mark.realserver]
-
-
-class Told:
-    """A shell without sockets: what replicas would be sent."""
-
-    def begin(self, feed: Any) -> None:
-        self.feed = feed
-
-    def join(self, follower: Follower) -> None: ...
-
-    def leave(self, follower: Follower) -> None: ...
-
-
-def fed(world: World) -> Told:
-    """The world's node has a replica from now on."""
-    told = world.node.primary.shell = Told()
-    client = world.client()
-    client.raw("PSYNC", "?", "-1")
-    return told
 
 
 @pytest.fixture(scope="module")

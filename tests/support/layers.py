@@ -207,6 +207,7 @@ THIRD_PARTY: dict[str, tuple[frozenset[str], str]] = {
     "hiredis": (frozenset({"protocol", "engine", "replication", "node", "embedded", "client", "spark", "migrate"}), ""),
     "lupa": (frozenset({"node"}), "server"),
     "msgpack": (frozenset({"persistence", "node", "maintenance", "console"}), ""),
+    "xxhash": (frozenset({"engine"}), ""),
     "redis": (
         frozenset({"embedded", "client", "worker", "compat", "spark", "demo", "testing", "migrate", "maintenance"}),
         "",

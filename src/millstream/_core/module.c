@@ -60,5 +60,9 @@ PyMODINIT_FUNC PyInit__native(void)
             return NULL;
         }
     }
+    if (PyModule_AddStringConstant(found, "MADE_FROM", MADE_FROM) < 0) {
+        Py_DECREF(found);
+        return NULL;
+    }
     return found;
 }

@@ -628,7 +628,8 @@ class Batches:
         """Whether plain commands of this session may be run now, for as long as it runs nothing else.
 
         What may be in the way: the user's rights, subscriptions (RESP2 then takes few commands), CLIENT REPLY, a pause,
-        a full disk, too few replicas, being one; but for what a transaction queues, also keyspace events and WATCH.
+        a log being read, a full disk, too few replicas, being one; but for what a transaction queues, also keyspace
+        events and WATCH.
         """
         return (
             session.user in self._accounts.unrestricted
@@ -638,6 +639,7 @@ class Batches:
             and session.held is None
             and self._pause.ends is None
             and self._journal.outage is None
+            and self._journal.loading is None
             and (not self._config.min_replicas or self._host.replication.good >= self._config.min_replicas)
             and (session.queue is not None or not self._config.events)
             and (session.queue is not None or not self._watched)

@@ -42,9 +42,10 @@ from millstream.node.durability.outage import shows_times
 from millstream.node.facts import NodeFacts
 from millstream.node.following.failover import Failover
 from millstream.node.following.role import READ_ONLY, Following
+from millstream.node.following.shutdown import Shutdown
 from millstream.node.host import NodeHost
 from millstream.node.journal import Journal
-from millstream.node.log import replay
+from millstream.node.log import rebuilding, replay
 from millstream.node.outcome import Outcome
 from millstream.node.primary import Primary
 from millstream.node.queued import Answers, PlainPiece
@@ -96,6 +97,7 @@ class Node:
         primary: the replicas.
         following: the server that is followed, if this is a replica.
         failover: handing the role to a replica.
+        ending: SHUTDOWN, and how far it is.
         admission: who may run what.
         batches: runs of plain commands.
         scripts: Lua.
@@ -121,6 +123,7 @@ class Node:
         self.following.scan = lambda: self._cron.scan(self.keyspace)
         self.primary.may_serve = lambda: self.following.is_up or not self.following.is_replica
         self.failover = Failover(self.sessions, self.journal, self.primary, self.following)
+        self.ending = Shutdown(config, self.sessions, self.primary)
         self.admission = Admission(self.accounts, config, self.journal, self.primary, self.following)
         self.scripts = Scripts(self, self.admission)
         self.facts = NodeFacts(
@@ -132,9 +135,10 @@ class Node:
             self.scripts,
             self.primary,
             self.following,
+            self.ending,
         )
         self.surroundings = self.facts.surroundings
-        self.host = NodeHost(config, self.facts, self.journal, self.admission, self.failover)
+        self.host = NodeHost(config, self.facts, self.journal, self.admission, self.failover, self.ending)
         self.batches = Batches(self.host, self.sessions, self.journal, self.stats)
         self.primary.on_feed = self.batches.make_records
         self._nobody = Session(0)  # in whose name is done what nobody asked for
@@ -445,33 +449,30 @@ class Node:
         Raises:
             StorageError: one cannot be applied, though it is as it was written, or there is no memory for it.
         """
-        records = wall = 0
-        collects = gc.isenabled()
-        gc.disable()  # all that is made here stays, and the collector would walk it again and again
-        try:
-            for payload in payloads:
-                wall = replay.apply(self.keyspace, payload)
-                records += 1
-        except MillstreamError:
-            raise
-        except MemoryError as error:
-            raise StorageError(
-                f"there is no memory for record {records + 1} of those read; nothing was changed: give it more memory, "
-                "and start again"
-            ) from error
-        except Exception as error:
-            raise StorageError(
-                f"record {records + 1} of those read is as it was written, but cannot be applied ({error!r}): if "
-                "a newer Millstream has written it, start that one; `millstream log dump` shows it"
-            ) from error
-        finally:
-            if collects:
-                gc.enable()
-        self._cron.scan(self.keyspace)
-        self.journal.recovered()
+        records, wall = read_back(self.keyspace, payloads)
+        self._begin()
         if not tells_replicas:
             self.primary.recovered(wall)
         return records
+
+    def loaded(self, space: Keyspace, log: "Log") -> None:
+        """A log was read while clients were told to wait (``journal.loading``): its data are this node's from here on.
+
+        Whoever asks will call :meth:`Primary.resume`.
+
+        Args:
+            space: what :func:`read_back` has filled.
+            log: where records go from here on.
+        """
+        rebuilding.adopt(self.keyspace, space)
+        self.keyspace.history, self.keyspace.primary = space.history, space.primary
+        self.journal.log, self.journal.loading = log, None
+        self.batches.make_records()
+        self._begin()
+
+    def _begin(self) -> None:
+        self._cron.scan(self.keyspace)
+        self.journal.recovered()
 
     # ------------------------------------------------------------------ waiting
 
@@ -589,3 +590,41 @@ class Node:
         known = (self.waits.next_alarm(), look, cron, self._pause.ends)
         moments = [moment for moment in known if moment is not None]
         return min(moments) if moments else None
+
+
+def read_back(space: Keyspace, payloads: Iterable[bytes]) -> tuple[int, int]:
+    """Apply logged records, in order, to an empty keyspace, in any thread.
+
+    Args:
+        space: gets the data.
+        payloads: the records.
+
+    Returns:
+        How many there were, and the wall milliseconds of the last.
+
+    Raises:
+        StorageError: one cannot be applied, though it is as it was written, or there is no memory for it.
+    """
+    records = wall = 0
+    collects = gc.isenabled()
+    gc.disable()  # all that is made here stays, and the collector would walk it again and again
+    try:
+        for payload in payloads:
+            wall = replay.apply(space, payload)
+            records += 1
+    except MillstreamError:
+        raise
+    except MemoryError as error:
+        raise StorageError(
+            f"there is no memory for record {records + 1} of those read; nothing was changed: give it more memory, "
+            "and start again"
+        ) from error
+    except Exception as error:
+        raise StorageError(
+            f"record {records + 1} of those read is as it was written, but cannot be applied ({error!r}): if "
+            "a newer Millstream has written it, start that one; `millstream log dump` shows it"
+        ) from error
+    finally:
+        if collects:
+            gc.enable()
+    return records, wall

@@ -24,6 +24,8 @@ _CONTINUES = re.compile(rb"\+CONTINUE(?: +([0-9a-zA-Z]{40}))? *")
 _COPIES = re.compile(rb"\+FULLRESYNC +([0-9a-zA-Z]{40}) +([0-9]{1,19}) *")
 _SIZE = re.compile(rb"\$([0-9]{1,19})")
 _OFFSET_MAX = 2**63 - 1
+OURS = b"millstream"
+"""The capability by which a primary that is Millstream knows its like; others pass over it."""
 FAILOVER = b"FAILOVER"
 """The word of PSYNC that asks a replica to lead."""
 # What a primary may say to PING and is yet asked further: that it wants to know first who asks
@@ -161,7 +163,7 @@ class Handshake:
         yield [b"REPLCONF", b"listening-port", b"%d" % me.port], self._heard
         if me.ip:
             yield [b"REPLCONF", b"ip-address", me.ip.encode()], self._heard
-        yield [b"REPLCONF", b"capa", b"eof", b"capa", b"psync2"], self._heard
+        yield [b"REPLCONF", b"capa", b"eof", b"capa", b"psync2", b"capa", OURS], self._heard
         known = [me.replid.encode(), b"%d" % (me.offset + 1)] if me.replid else [b"?", b"-1"]
         yield [b"PSYNC", *known, *([FAILOVER] if me.hands_over else [])], self._asked
 

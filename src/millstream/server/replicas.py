@@ -12,9 +12,12 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
+from millstream.engine.history import ReplicationState
 from millstream.errors import StorageError
+from millstream.node.following.role import FORCED
 from millstream.node.log.copying import NO_KEYS, pieces
 from millstream.node.log.rewriting import CopyMade, CopyOrder
+from millstream.replication.dialect import COPIES, DIALECTS
 from millstream.server.following.files import unnamed_file
 
 if TYPE_CHECKING:
@@ -56,6 +59,9 @@ class ReplicaHost(Protocol):
 
     def after_commands(self) -> None:
         """Something was done unasked: see to it that it is committed and sent."""
+
+    def refuse_held(self, line: str) -> None:
+        """Answer whoever has replies that wait with an error in their place, and close their connections."""
 
     def fail(self, error: StorageError) -> None:
         """The disk failed."""
@@ -103,7 +109,7 @@ class Replicas:
         self._copies: dict[int, _Copy] = {}  # on their way, by session
         self._is_copying = False
         self._slow: dict[int, int] = {}  # session: monotonic milliseconds since when the soft limit is passed
-        self._is_scheduled = False
+        self._is_scheduled = self._is_opening = False
         self._timer: asyncio.TimerHandle | None = None
 
     # ------------------------------------------------------------------ what the primary tells
@@ -126,12 +132,27 @@ class Replicas:
         if (copy := self._copies.pop(follower.id, None)) is not None:
             copy.drop(follower.id)
 
+    def confirmed(self) -> None:
+        """Replicas hold more: let out what waited for that, behind the command that is at work."""
+        if not self._is_opening:
+            self._is_opening = True
+            self._server.loop.call_soon(self._open)
+
+    def _open(self) -> None:
+        self._is_opening = False
+        self._server.gate.open()
+        self._server.after_commands()
+
+    def refuse_held(self) -> None:
+        """Nobody is told of what too few replicas hold."""
+        self._server.refuse_held(FORCED)
+
     def _fed(self) -> None:
         """There are more bytes: they go out with the replies that wait for the same position, or else soon."""
         assert self._feed is not None
         position, gate = self._feed.backlog.next_position(), self._server.gate
-        if position is not None and position > gate.released:
-            gate.holders[self] = None
+        if position is not None and position > gate.kept:  # kept, not released: who has not got it confirms nothing
+            gate.watchers[self] = None
         else:
             self._schedule()
 
@@ -139,7 +160,7 @@ class Replicas:
         """The log has come further."""
         self.pump()
         if self._feed is None or self._feed.backlog.next_position() is None:
-            self._server.gate.holders.pop(self, None)
+            self._server.gate.watchers.pop(self, None)
 
     def _schedule(self) -> None:
         if not self._is_scheduled:
@@ -148,6 +169,8 @@ class Replicas:
 
     def _run(self) -> None:
         self._is_scheduled = False
+        if self._directory is None:  # nothing is written, before which it would be done
+            self._primary.ask_confirmation()
         self._start_copies()
         self.pump()
 
@@ -158,7 +181,7 @@ class Replicas:
         feed = self._feed
         if feed is None:
             return
-        feed.backlog.kept(self._server.gate.released)
+        feed.backlog.kept(self._server.gate.kept)
         for follower in self._primary.followers:
             try:
                 self._serve(feed, follower)
@@ -221,28 +244,35 @@ class Replicas:
     def _waiting(self) -> "list[Follower]":
         return [each for each in self._primary.followers if each.stage == "wait_bgsave"]
 
+    def _version(self, follower: "Follower") -> int:
+        """Of the RDB file that a replica gets as its copy."""
+        return COPIES[DIALECTS[-1] if follower.is_ours else self._server.node.config.dialect]
+
     def _start_copies(self) -> None:
         """See to the copies for those that wait for one."""
         feed, waiting = self._feed, self._waiting()
         if feed is None or self._is_copying or not waiting:
             return
+        version = self._version(waiting[0])  # who reads another one is next
+        waiting = [each for each in waiting if self._version(each) == version]
         keyless = [each for each in waiting if each.keyless]
         if keyless:
-            self._copy_at_once(keyless, keyless=True)
+            self._copy_at_once(keyless, version, keyless=True)
             waiting = [each for each in waiting if not each.keyless]
         if waiting and self._rewriter is None:
-            self._copy_at_once(waiting)
+            self._copy_at_once(waiting, version)
         elif waiting:
-            self._order_copy(self._rewriter)
+            self._order_copy(self._rewriter, version)
 
-    def _copy_at_once(self, waiting: "list[Follower]", *, keyless: bool = False) -> None:
+    def _copy_at_once(self, waiting: "list[Follower]", version: int, *, keyless: bool = False) -> None:
         feed, space = self._feed, NO_KEYS if keyless else self._server.node.keyspace
         assert feed is not None
         made = CopyMade(self._primary.replid, feed.offset, feed.db)
+        past = ReplicationState(made.replid, made.offset, made.db)
         file = None
         try:
             file = unnamed_file(self._directory)
-            file.writelines(pieces(space, made.replid, made.offset, made.db, self._server.clock.wall_time()))
+            file.writelines(pieces(space, past, self._server.clock.wall_time(), version))
             file.flush()
         except OSError as error:
             if file is not None:
@@ -252,7 +282,7 @@ class Replicas:
             return
         self._hand_out(_Copy(file, made), waiting)
 
-    def _order_copy(self, rewriter: "Rewriter | None") -> None:
+    def _order_copy(self, rewriter: "Rewriter | None", version: int) -> None:
         assert rewriter is not None
         try:
             file = unnamed_file(self._directory)
@@ -263,21 +293,24 @@ class Replicas:
 
         def made(copy: CopyMade | None) -> None:
             with contextlib.suppress(RuntimeError):  # the loop has ended
-                call(self._copied, file, copy)
+                call(self._copied, file, copy, version)
 
-        if rewriter.start(priority=0, copy=CopyOrder(file, made)):
+        if rewriter.start(priority=0, copy=CopyOrder(file, version, made)):
             self._is_copying = True
         else:  # a rewriting is under way: the next look tries again
             file.close()
 
-    def _copied(self, file: "IO[bytes]", made: CopyMade | None) -> None:
+    def _copied(self, file: "IO[bytes]", made: CopyMade | None, version: int) -> None:
         self._is_copying = False
         feed = self._feed
         if made is None or feed is None or made.replid != self._primary.replid:
             file.close()
             self._give_up("its copy could not be made; see above")
         elif feed.backlog.has(made.offset):
-            self._hand_out(_Copy(file, made), [each for each in self._waiting() if not each.keyless])
+            self._hand_out(
+                _Copy(file, made),
+                [each for each in self._waiting() if not each.keyless and self._version(each) == version],
+            )
             self._run()
         else:  # who had ordered it is gone, and with it the bytes behind the copy: another one
             file.close()

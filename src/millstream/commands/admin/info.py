@@ -41,6 +41,7 @@ class ShellFacts:
         input_bytes: bytes received.
         output_bytes: bytes sent.
         output_waiting: bytes of replies clients have not taken, as last looked at.
+        replica_output_waiting: bytes of the stream, or of a copy, that are on their way to replicas, as last looked at.
         internal_errors: commands that failed by a fault of the server.
         rates: commands, bytes in and bytes out a second, of late; None where nobody measures.
     """
@@ -59,6 +60,7 @@ class ShellFacts:
     input_bytes: int = 0
     output_bytes: int = 0
     output_waiting: int = 0
+    replica_output_waiting: int = 0
     internal_errors: int = 0
     rates: tuple[float, float, float] | None = None
 
@@ -117,6 +119,21 @@ class RewriteFacts:
     current_seconds: int = -1
     started: int = 0
     failed_in_a_row: int = 0
+
+
+@dataclass(slots=True)
+class Loading:
+    """How far reading the log is.
+
+    Attributes:
+        started: wall milliseconds when it was begun.
+        total: bytes to read.
+        loaded: bytes read.
+    """
+
+    started: int
+    total: int = 0
+    loaded: int = 0
 
 
 @dataclass(slots=True)
@@ -234,6 +251,9 @@ class ReplicationFacts:
         partial_syncs: replicas that went on where they were.
         refused_syncs: those that wanted to, and could not.
         failover: how far handing over the role is.
+        confirming: how many must hold what is written before anybody is told of it; 0 for no such rule.
+        unconfirmed: changes that fewer hold.
+        held_clients: clients with replies that wait for the disk or for replicas.
     """
 
     replicas: list[ReplicaFacts] = field(default_factory=list)
@@ -250,6 +270,9 @@ class ReplicationFacts:
     partial_syncs: int = 0
     refused_syncs: int = 0
     failover: str = "no-failover"
+    confirming: int = 0
+    unconfirmed: int = 0
+    held_clients: int = 0
 
 
 @dataclass(slots=True)
@@ -306,6 +329,8 @@ class InfoFacts:
         scripts: of scripts.
         replication: of replicas.
         link: to the primary; None where nobody is followed.
+        shutdown_in: milliseconds for which SHUTDOWN still waits at most; None where it was not given.
+        loading: of the log that is being read; None for none.
     """
 
     now: int = 0
@@ -337,6 +362,8 @@ class InfoFacts:
     scripts: ScriptFacts = field(default_factory=ScriptFacts)
     replication: ReplicationFacts = field(default_factory=ReplicationFacts)
     link: LinkFacts | None = None
+    shutdown_in: int | None = None
+    loading: Loading | None = None
 
 
 def _server(facts: InfoFacts) -> Rows:
@@ -361,6 +388,8 @@ def _server(facts: InfoFacts) -> Rows:
     yield "uptime_in_days", uptime // 86400
     yield "executable", ""
     yield "config_file", ""
+    if facts.shutdown_in is not None:
+        yield "shutdown_in_milliseconds", facts.shutdown_in
     if shell.unix_socket:
         yield "unix_socket", shell.unix_socket
 
@@ -412,14 +441,16 @@ def _memory(facts: InfoFacts) -> Rows:
     yield "maxmemory_policy", "noeviction"
     # The ratio of the two above, which monitoring alarms on
     yield "mem_fragmentation_ratio", "1.00"
+    yield "mem_total_replication_buffers", facts.replication.backlog_held + facts.shell.replica_output_waiting
+    yield "mem_clients_slaves", facts.shell.replica_output_waiting
     yield "mem_clients_normal", facts.shell.output_waiting
 
 
 def _persistence(facts: InfoFacts) -> Rows:
     """The log under the names of Redis's files, for the tools that look for trouble there, and under its own."""
     log = facts.log
-    # The port is opened when recovery is through, so nobody ever sees another value
-    yield "loading", 0
+    yield "loading", int(facts.loading is not None)
+    yield "async_loading", 0
     yield "rdb_changes_since_last_save", facts.dirty
     yield "rdb_bgsave_in_progress", 0
     yield "rdb_last_save_time", log.last_save
@@ -446,6 +477,19 @@ def _persistence(facts: InfoFacts) -> Rows:
         yield "millstream_disk_state", log.disk_state
         yield "millstream_disk_state_since", log.disk_since
         yield "millstream_disk_free", log.disk_free
+    if facts.loading is not None:
+        yield from _loading(facts.loading, facts.now)
+
+
+def _loading(loading: Loading, now: int) -> Rows:
+    """Redis's fields of a server that reads its data."""
+    done, total = loading.loaded, loading.total
+    yield "loading_start_time", loading.started // 1000
+    yield "loading_total_bytes", total
+    yield "loading_rdb_used_mem", 0
+    yield "loading_loaded_bytes", done
+    yield "loading_loaded_perc", f"{100 * done / total if total else 0:.2f}"
+    yield "loading_eta_seconds", (now - loading.started) * (total - done) // (1000 * done) if done else 1
 
 
 def _stats(facts: InfoFacts) -> Rows:
@@ -498,6 +542,9 @@ def _replication(facts: InfoFacts) -> Rows:
     for at, each in enumerate(known.replicas):
         place = f"ip={each.ip},port={each.port},state={each.stage}"
         yield f"slave{at}", f"{place},offset={each.offset},lag={each.lag}"
+    if known.confirming:
+        yield "millstream_replicas_waiting", known.held_clients
+        yield "millstream_sync_held", known.unconfirmed
     yield "master_failover_state", known.failover
     yield "master_replid", known.replid
     yield "master_replid2", known.replid2 or "0" * 40

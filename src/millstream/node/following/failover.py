@@ -46,7 +46,7 @@ class Failover:
         self._target: tuple[str, int] | None = None
         self._ends: int | None = None
         self._by_force = False
-        primary.heard = self._look
+        primary.heard.append(self._look)
 
     @property
     def is_under_way(self) -> bool:

@@ -11,7 +11,9 @@ from millstream.commands.context.session import Session
 from millstream.commands.table.table import find
 from millstream.engine.keyspace import DATABASES
 from millstream.errors import MillstreamError
+from millstream.node.following import annotated
 from millstream.protocol import limits
+from millstream.replication.annotations import AnnotationError, is_annotation
 from millstream.replies import Error
 
 if TYPE_CHECKING:
@@ -135,8 +137,11 @@ class Obedience:
         """Run one; ``size`` bytes of the piece are behind it then."""
         rows = list(map(_row, unit.commands))
         self._node.journal.weight.bytes = 0  # a unit may be as large as a client's transaction
+        covered = 0  # of the commands to come, by an annotation
         for row, words in zip(rows, unit.commands, strict=True):
-            if row is not None:
+            if covered and row is not None:
+                covered -= 1
+            elif row is not None:
                 reply = self._node.run_unasked(ctx, row, words)
                 if isinstance(reply, Error):
                     self._count_divergence()
@@ -145,6 +150,18 @@ class Obedience:
                 self.session.db = int(words[1])
             elif words[0].upper() == b"REPLCONF":
                 self.asked = self._following.offset + size
+            elif is_annotation(words):
+                covered = self._run_annotation(ctx, words[1])
+        if covered:
+            self._count_divergence()
+            raise DivergedError("an annotation of the primary stands for more commands than came with it")
+
+    def _run_annotation(self, ctx: "Context", payload: bytes) -> int:
+        try:
+            return annotated.run(ctx, payload)
+        except AnnotationError as error:
+            self._count_divergence()
+            raise DivergedError(f"the primary has said what cannot be done here: {error}") from None
 
     def _count_divergence(self) -> None:
         self._following.divergences += 1

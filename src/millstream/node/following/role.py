@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from millstream.replies import Reply
 
 _EMBEDDED = "ERR this server lives in another program, and follows nobody"
-_FORCED = "UNBLOCKED force unblock from blocking operation, instance state changed (master -> replica?)"
+FORCED = "UNBLOCKED force unblock from blocking operation, instance state changed (master -> replica?)"
 READ_ONLY = "READONLY You can't write against a read only replica."
 LINK_DOWN = "MASTERDOWN Link with MASTER is down and replica-serve-stale-data is set to 'no'."
 
@@ -136,7 +136,8 @@ class Following:
                 self._journal.count_fed()
             self._start_relay(now.mono)
             self._primary.cut_all()
-            self._sessions.disconnect_waiting(_FORCED)
+            self._primary.step_down()
+            self._sessions.disconnect_waiting(FORCED)
         self._begin_link(now.mono)
         self.shell.follow(host, port)
         return True
@@ -164,6 +165,7 @@ class Following:
             self._primary.start_feed(now.mono, self._journal.feed)
         else:
             self._journal.feed = None
+        self._primary.step_up()
 
     def _record(self, step: "Transition") -> None:
         self._keyspace.apply(step)
@@ -171,7 +173,7 @@ class Following:
 
     def _start_relay(self, mono: int) -> None:
         past = self._journal.feed
-        relay = Relay(self._keyspace, self._config.backlog_size)
+        relay = Relay(self._keyspace, self._config)
         if past is not None:
             relay.backlog = past.backlog
         self._primary.adopt(relay, mono)

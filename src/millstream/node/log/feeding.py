@@ -2,7 +2,7 @@
 
 Words are made at once behind each transition, since they tell of the state at that moment; bytes at the end of the
 record, which then also says how many there are: so the offset is in the log with what it counts, and a primary that
-starts again knows how far its history went. What no record tells of (PUBLISH, PING) is counted by the next record.
+starts again knows how far its history went. What changes no data (PUBLISH, PING) has a record that only counts it.
 
 While no replica has ever asked, nothing of this is done: the journal has no feed.
 """
@@ -13,12 +13,13 @@ from typing import TYPE_CHECKING
 from millstream.engine.history import NO_DATABASE, NO_OFFSET
 from millstream.node.log import codec
 from millstream.replication.backlog import Backlog
-from millstream.replication.units import Command, unit
-from millstream.replication.words import words
+from millstream.replication.dialect import told
+from millstream.replication.units import ASK, Command, unit
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from millstream.commands.context.config import Config
     from millstream.engine.keyspace import Keyspace, Transition
 
 
@@ -32,23 +33,26 @@ class Feed:
 
     Args:
         space: the data, with the history's state.
-        size: bytes of the backlog.
+        config: bytes of the backlog, and in which words replicas are told.
 
     Attributes:
         backlog: what was made, with the part that replicas may be sent.
         written: offset behind the last change of data.
         is_relay: it passes on what another server says, and says nothing of its own.
+        is_prompt: the last bytes change nothing, and may be sent before the log counts them.
         on_bytes: called when there are more bytes; the shell sends them once they are kept.
     """
 
     is_relay = False
+    is_prompt = False
 
-    def __init__(self, space: "Keyspace", size: int) -> None:
-        self._space = space
+    def __init__(self, space: "Keyspace", config: "Config") -> None:
+        self._space, self._config = space, config
         self._db = space.history.db
         self._unlogged = 0  # bytes that no record counts yet
         self._commands: list[Command] = []
-        self.backlog = Backlog(space.history.offset, size)
+        self._has_changes = False  # they tell of one that clients may wait for
+        self.backlog = Backlog(space.history.offset, config.backlog_size)
         self.written = space.history.offset
         self.on_bytes: Callable[[], None] = lambda: None
 
@@ -63,15 +67,17 @@ class Feed:
         return self._db
 
     def note(self, step: "Transition", soft: bool) -> None:
-        """A transition was applied; nobody is told of a ``soft`` one."""
-        if not soft:
-            self._commands += [(step[1], each) for each in words(self._space, step)]
+        """A transition was applied; ``soft`` ones change only when a consumer was seen."""
+        config = self._config
+        commands = told(self._space, step, soft=soft, dialect=config.dialect, annotate=config.annotate)
+        if commands:
+            self._commands += commands
+            self._has_changes = self._has_changes or not soft
 
     def note_run(self, record: bytes) -> None:
         """The changes of a run of plain commands were made."""
         for step in codec.unpack(record)[1]:
-            if step[0] != "cseen":  # of a consumer that was there
-                self.note(tuple(step), soft=False)
+            self.note(tuple(step), soft=step[0] == "cseen")  # of a consumer that was there
 
     def say(self, command: list[bytes]) -> None:
         """A command that changes no data goes with what is told of the record at work."""
@@ -85,14 +91,20 @@ class Feed:
         self._commands = []
         data, self._db = unit(commands, self._db)
         self.extend(data)
-        if any(db != NO_DATABASE for db, _ in commands):
-            self.written = self.backlog.end
+        self.is_prompt = all(command is ASK for _, command in commands)
+        if self._has_changes:
+            self.written, self._has_changes = self.backlog.end, False
         return True
 
     def extend(self, data: bytes) -> None:
         """The next bytes, which no record counts yet."""
         self._unlogged += len(data)
         self.backlog.append(data)
+
+    @property
+    def is_counted(self) -> bool:
+        """Records tell of all bytes made until now."""
+        return not self._unlogged
 
     def count(self) -> "Transition | None":
         """What a record says of the bytes made until now, applied as of now; None where all are counted."""

@@ -36,6 +36,8 @@ from millstream.replication.units import packed
 from millstream.server.following.files import unnamed_file
 
 if TYPE_CHECKING:
+    import ssl
+
     from millstream.clock import Clock
     from millstream.node.durability.held_replies import ReplyGate
     from millstream.node.log.rewriting import Rewriter
@@ -65,12 +67,14 @@ class LinkHost(Protocol):
         gate: how far the log is.
         clock: where time comes from.
         loop: the event loop.
+        link_tls: for a link over TLS; None for one without.
     """
 
     node: "Node"
     gate: "ReplyGate"
     clock: "Clock"
     loop: asyncio.AbstractEventLoop
+    link_tls: "ssl.SSLContext | None"
 
     def after_commands(self) -> None:
         """Commands have run: see to what was logged, and to others' replies."""
@@ -191,7 +195,7 @@ class _Connection:
         timeout = config.repl_timeout
         # Not wait_for(), which in Python 3.11 forgets a cancellation that comes with the end of what it waits for
         async with asyncio.timeout(timeout):
-            reader, self._writer = await asyncio.open_connection(host, port)
+            reader, self._writer = await asyncio.open_connection(host, port, ssl=self._server.link_tls)
         following.state, following.heard_at = HANDSHAKE, self._server.clock.now().mono
         handshake = Handshake(self._introduction())
         self._send(handshake.begin())
@@ -309,7 +313,7 @@ class _Connection:
 
     def _kept(self) -> int:
         backlog = self._following.relay.backlog
-        backlog.kept(self._server.gate.released)
+        backlog.kept(self._server.gate.kept)
         return backlog.sendable
 
     def _tell_offset(self) -> None:
@@ -323,10 +327,10 @@ class _Connection:
         """The log has come further: answer a question how far, once all before it is kept."""
         if self._obedience.asked <= self._kept():
             self._obedience.asked = 0
-            self._server.gate.holders.pop(self, None)
+            self._server.gate.watchers.pop(self, None)
             self._tell_offset()
         else:
-            self._server.gate.holders[self] = None
+            self._server.gate.watchers[self] = None
 
     async def _tell(self) -> None:
         """Once a second say how far this is, or that it is still there."""
@@ -339,7 +343,7 @@ class _Connection:
 
     def close(self) -> None:
         """The end."""
-        self._server.gate.holders.pop(self, None)
+        self._server.gate.watchers.pop(self, None)
         for task in (self._taking, self._telling):
             if task is not None:
                 task.cancel()
