@@ -326,6 +326,22 @@ def test_the_storage_puts_whole_things_under_free_names(tmp_path: Path) -> None:
     assert list(storage.list()) == []
 
 
+def test_a_file_system_without_hard_links_will_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Archives lay on such ones before; a name that is taken is still not written over."""
+
+    def refused(*_: object) -> None:
+        raise PermissionError(1, "Operation not permitted")
+
+    monkeypatch.setattr("os.link", refused)
+    storage = LocalStorage(tmp_path)
+    storage.put_if_absent("a/b.json", b"1")
+    with pytest.raises(ChangedMeanwhileError):
+        storage.put_if_absent("a/b.json", b"2")
+    assert (storage.read("a/b.json"), list(storage.list())) == (b"1", ["a/b.json"])
+    storage.delete("a/b.json")
+    assert list(storage.list()) == []
+
+
 # --- killed ----------------------------------------------------------------------------------------------------------
 
 

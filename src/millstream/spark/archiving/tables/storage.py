@@ -5,6 +5,7 @@ returns, or not there at all. Paths are below the root, with slashes.
 """
 
 import contextlib
+import errno
 import fcntl
 import os
 import uuid
@@ -16,6 +17,10 @@ from millstream.errors import StorageError
 
 CATALOG = "_catalog.db"
 """Iceberg's catalog, where the archive has its own."""
+
+
+_NO_LINKS = (errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EACCES)
+"""What a file system without hard links says: some that are mounted over a network."""
 
 
 class ChangedMeanwhileError(StorageError):
@@ -155,8 +160,15 @@ class NewFile:
         os.fsync(self.file.fileno())
         size = self.file.tell()
         self.file.close()
-        os.link(self._hidden, self._target)  # unlike a rename it fails where the name is taken
-        self._hidden.unlink()
+        try:
+            os.link(self._hidden, self._target)  # unlike a rename it fails where the name is taken
+        except OSError as reason:
+            if reason.errno not in _NO_LINKS:
+                raise
+            if self._target.exists():
+                raise FileExistsError(str(self._target)) from None
+            self._hidden.rename(self._target)
+        self._hidden.unlink(missing_ok=True)
         return size
 
     def drop(self) -> None:
