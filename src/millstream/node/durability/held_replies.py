@@ -7,7 +7,6 @@ cut, or the death of this machine, could still take back, so it is held. Release
 """
 
 import sys
-
 from collections import deque
 from typing import Protocol
 

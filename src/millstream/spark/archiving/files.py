@@ -198,7 +198,7 @@ def _columns_text(file: DataFile) -> str:
     return json.dumps([column.json for column in file.columns])
 
 
-def told(row: Any) -> DataFile:
+def file_of(row: Any) -> DataFile:
     """The file that a row of :data:`MADE` tells of."""
     columns = load_columns(json.loads(row.columns))
     return DataFile(row.path, row.stream, parse_id(row.first), parse_id(row["last"]), row.rows, row.bytes, columns)

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 from millstream.errors import MillstreamError, NotFoundError, UsageError
 from millstream.paths import local_path
 from millstream.spark.archiving.directory import MANIFEST, SCRATCH
-from millstream.spark.archiving.files import MADE, SOURCE_SCHEMA, WritePlan, told, write_batches
+from millstream.spark.archiving.files import MADE, SOURCE_SCHEMA, WritePlan, file_of, write_batches
 from millstream.spark.archiving.manifest import ArchivePosition, DataFile
 from millstream.spark.archiving.store import ArchiveSettings, ArchiveStore, Progress
 from millstream.spark.archiving.tables.shape import Wanted
@@ -296,4 +296,4 @@ class _ArchiveRun:
 
 def _write(frame: "DataFrame", plan: WritePlan, label: str) -> Sequence[DataFile]:
     """Have Spark's tasks write a batch."""
-    return [told(row) for row in frame.mapInArrow(partial(write_batches, plan, label), MADE).collect()]
+    return [file_of(row) for row in frame.mapInArrow(partial(write_batches, plan, label), MADE).collect()]

@@ -267,14 +267,14 @@ def _is_text(value: bytes) -> bool:
 
 def _type_of(values: pa.Array) -> ColumnType | None:
     """The type that all these values have; None where nothing tells: an empty value may stand for none."""
-    told = values.filter(pc.fill_null(pc.greater(pc.binary_length(values), 0), False))
-    if not len(told):
+    present = values.filter(pc.fill_null(pc.greater(pc.binary_length(values), 0), False))
+    if not len(present):
         return None
     for kind, pattern in _INFERRED:
-        alike = pc.match_substring_regex(told.view(pa.binary()), pattern)
-        if pc.all(alike).as_py() and not convert(told, _FIXED[kind])[0].null_count:
+        alike = pc.match_substring_regex(present.view(pa.binary()), pattern)
+        if pc.all(alike).as_py() and not convert(present, _FIXED[kind])[0].null_count:
             return ColumnType(kind)
-    return ColumnType("string" if pc.all(_readable(told)).as_py() else "binary")
+    return ColumnType("string" if pc.all(_readable(present)).as_py() else "binary")
 
 
 def _word(part: bytes) -> str:
