@@ -2,6 +2,7 @@
 
 import contextlib
 import random
+import time
 from collections.abc import Iterator
 
 import pytest
@@ -23,6 +24,7 @@ from support.inprocess import World
 def words_of(seed: int, dialect: str, annotate: str, count: int = 300) -> Iterator[tuple[World, Replica]]:
     """A primary that runs random commands, and its replica, level after each few."""
     world = World({"repl-dialect": dialect, "repl-annotate": annotate}, logged=bool(seed % 2))
+    world.clock.wall = int(time.time() * 1000) - 300_000  # what is to expire does so on a real server's clock
     told = fed(world)
     replica, client, chance = Replica(told, world.clock), world.client(), random.Random(seed)
     changes = Changes(seed, world.clock.now().wall, newest=True)

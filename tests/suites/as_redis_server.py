@@ -51,7 +51,6 @@ INERT = {
     "replica-lazy-flush": "no",
     "save": "",
     "repl-diskless-sync": "no",
-    "shutdown-timeout": "10",
     "watchdog-period": "0",
 }
 # Options of the command line that are parameters in the file
@@ -109,7 +108,6 @@ def take_inert(fsync: str) -> None:
     for name, value in fixed.items():
         config.PARAMETERS[name] = config.Parameter(name, value, lambda _, value=value: value, "taken for suites")
     for name, value in INERT.items():
-        config.PARAMETERS.pop(name, None)
         config.PARAMETERS[name] = config.Parameter(name, value, config.text, "taken for suites")
 
 

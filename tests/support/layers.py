@@ -53,7 +53,7 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     "console": frozenset({"client", "worker", "spark"}),  # of these two only CONSOLE_READS
     "dashboards": frozenset(),  # text alone
     "maintenance": frozenset(
-        {"engine", "node", "persistence", "client"}
+        {"engine", "node", "persistence", "replication", "client"}
     ),  # reads a log; asks a server for its settings
     "migrate": frozenset({"client", "engine"}),  # of the engine RDB files and payloads, which it reads and writes
     "demo": frozenset({"client", "worker", "spark"}),

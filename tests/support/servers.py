@@ -116,6 +116,11 @@ class ServerProcess:
         self.process = None
         return code
 
+    def send(self, number: signal.Signals) -> None:
+        """Send it a signal that does not end it."""
+        assert self.process is not None
+        self.process.send_signal(number)
+
     def __enter__(self) -> "ServerProcess":
         return self.start()
 

@@ -138,7 +138,7 @@ class Journal:
         feed = self.feed
         if self.log is not None or feed is not None:
             try:
-                logged = record if feed is None else self._with_count(record)
+                logged = record if feed is None else feed.tell_run(record)
                 position = self._append(logged)
             except StorageError:
                 raise
@@ -150,14 +150,6 @@ class Journal:
                 self._fed(logged)
 
     # ------------------------------------------------------------------ replicas
-
-    def _with_count(self, record: bytes) -> bytes:
-        """The record, with how many bytes tell replicas of it."""
-        assert self.feed is not None
-        self.feed.note_run(record)
-        self.feed.close()
-        counted = self._counted()
-        return codec.add(record, *counted) if counted else record
 
     def _counted(self) -> "list[Transition]":
         """What the record says of the bytes for replicas."""

@@ -47,6 +47,7 @@ from millstream.node.host import NodeHost
 from millstream.node.journal import Journal
 from millstream.node.log import rebuilding, replay
 from millstream.node.outcome import Outcome
+from millstream.node.plain import PlainRun
 from millstream.node.primary import Primary
 from millstream.node.queued import Answers, PlainPiece
 from millstream.node.scripting.scripts import Scripts
@@ -55,6 +56,8 @@ from millstream.protocol.encoder import encode, weight
 from millstream.replies import NIL_ARRAY, QUEUED, Error, Raw, Reply
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from millstream.persistence.log import Log
 
 load_all()
@@ -316,6 +319,21 @@ class Node:
         ctx.db = self.keyspace.databases[ctx.session.db]
         return self._run(ctx, row, argv)
 
+    def run_plain_unasked(self, ctx: Context, data: bytes, at: int, *, is_open: bool) -> PlainRun:
+        """Run what is plain of the primary's bytes from a place on, as a part of the record at work.
+
+        Args:
+            ctx: from :meth:`context_of`.
+            data: the bytes.
+            at: where to begin.
+            is_open: that is amid a transaction.
+        """
+        run = self.batches.obey(ctx.session, data, at, ctx.now.wall, is_open=is_open)
+        ctx.dirty += run.changes
+        if run.woken is not None:
+            self.waits.wake(ctx.session.db, run.woken)
+        return run
+
     def end_unasked(self, ctx: Context, now: Now) -> None:
         """Commands of the primary were run: make a record of them, and serve those who waited for what has changed."""
         self.stats.dirty += ctx.dirty
@@ -455,17 +473,23 @@ class Node:
             self.primary.recovered(wall)
         return records
 
-    def loaded(self, space: Keyspace, log: "Log") -> None:
-        """A log was read while clients were told to wait (``journal.loading``): its data are this node's from here on.
+    def prepared(self, payloads: Iterable[bytes]) -> "Callable[[Log], None]":
+        """Read a log, in any thread, while clients are told to wait (``journal.loading``).
 
-        Whoever asks will call :meth:`Primary.resume`.
+        What is returned makes its data this node's, and the log the one where records go; whoever calls that will call
+        :meth:`Primary.resume`.
 
-        Args:
-            space: what :func:`read_back` has filled.
-            log: where records go from here on.
+        Raises:
+            StorageError: as for :func:`read_back`.
         """
+        space = Keyspace()
+        read_back(space, payloads)
+        return lambda log: self._adopt(space, log)
+
+    def _adopt(self, space: Keyspace, log: "Log") -> None:
         rebuilding.adopt(self.keyspace, space)
         self.keyspace.history, self.keyspace.primary = space.history, space.primary
+        self.keyspace.hands_over = space.hands_over
         self.journal.log, self.journal.loading = log, None
         self.batches.make_records()
         self._begin()

@@ -13,6 +13,7 @@ import logging
 from typing import TYPE_CHECKING, Protocol
 
 from millstream.commands.admin.info import ReplicaFacts, ReplicationFacts
+from millstream.engine.history import NO_OFFSET
 from millstream.errors import CommandError
 from millstream.node.durability.outage import Shortage
 from millstream.node.log.feeding import Feed, begun, gone_on, new_replid
@@ -76,7 +77,10 @@ class Primary:
         on_feed: called when there is a feed.
         heard: all are called when a replica has told how far it is, and once a second.
         failover: how far handing over the role is, in the words of INFO.
+        furthest: the largest offset that a replica has told of the present history; -1 for none.
         good: replicas that were heard of in the last ``min-replicas-max-lag`` seconds, as of the last look.
+        diverged_records: those of this server that no other one took over, put into files since the start.
+        diverged_files: such files that are there.
         full_syncs: copies asked for.
         partial_syncs: replicas that went on where they were.
         refused_syncs: those that asked for that, and needed a copy.
@@ -88,6 +92,8 @@ class Primary:
         self.shell: Shell | None = None
         self.replid = new_replid()
         self.good = 0
+        self.furthest = NO_OFFSET
+        self.diverged_records = self.diverged_files = 0
         self.full_syncs = self.partial_syncs = self.refused_syncs = 0
         self.may_serve: Callable[[], bool] = lambda: True
         self._moved_at = 0  # monotonic milliseconds when replicas confirmed something last, or nothing waited for that
@@ -215,6 +221,7 @@ class Primary:
         if not goes_on and self._journal.disk_outage is not None:
             raise CommandError(_FULL_DISK)
         session.is_replica, follower.is_old = True, is_old
+        self._sessions.unsubscribe(session)  # a message among the bytes of the stream would be taken for one of its own
         follower.heard_at = self._mono = now.mono
         if goes_on:
             self.partial_syncs += 1
@@ -254,12 +261,15 @@ class Primary:
         follower = self.followers.get(session.id)
         if follower is None or follower.stage is None:
             return
+        was_silent = follower.lag(now.mono) > self._config.most_lag
         follower.heard_at = self._mono = now.mono
         if offset <= follower.cursor:
             follower.acked = max(follower.acked, offset)
+            self.furthest = max(self.furthest, offset)
         if durable is not None and durable <= follower.cursor:
             follower.durable = max(follower.durable, durable)
-        self._look()
+        if was_silent:
+            self._look()
         self._sessions.answer_fulfilled()
         self._tell(now)
 
@@ -334,6 +344,10 @@ class Primary:
             partial_syncs=self.partial_syncs,
             refused_syncs=self.refused_syncs,
             failover=self.failover,
+            diverged_records=self.diverged_records,
+            diverged_files=self.diverged_files,
+            dialect=self._config.dialect,
+            annotate=self._config.annotate,
             confirming=self._config.sync_replicas,
             unconfirmed=len(self._journal.unconfirmed),
             held_clients=len(self._journal.unconfirmed.gate.holders),
@@ -363,7 +377,8 @@ class Primary:
             self._journal.lack_replicas(Shortage(unconfirmed.records()) if is_short else None)
             if is_short:
                 log.warning(
-                    "fewer than %d replicas confirm what is written (sync-replicas): writes are refused, %d changes wait",
+                    "fewer than %d replicas confirm what is written (sync-replicas): writes are refused, %d changes "
+                    "wait",
                     wanted,
                     len(unconfirmed),
                 )
@@ -394,7 +409,7 @@ class Primary:
         self._look()
 
     def step_down(self) -> None:
-        """This is a replica from here on: nobody is told of what too few replicas hold, since others may not have it."""
+        """This is a replica from here on: nobody is told of what too few hold, since others may not have it."""
         if self._journal.unconfirmed and self.shell is not None:
             self.shell.refuse_held()
         self._look()

@@ -13,11 +13,9 @@ from itertools import groupby
 from millstream.engine import ids
 from millstream.engine.history import NO_DATABASE
 from millstream.engine.keyspace import Keyspace, Transition
-from millstream.engine.serialization.rdb.writing import redis_payload
-from millstream.engine.streams.stream import Stream
 from millstream.replication.annotations import annotation
 from millstream.replication.units import Command
-from millstream.replication.words import Maker, Words, stream_at, words
+from millstream.replication.words import Maker, Words, restored, stream_at, words
 
 DIALECTS = ("7.0", "8.2", "8.6", "8.8")
 """In the order of the versions, which is that of the texts too."""
@@ -107,8 +105,11 @@ def _xcfg(_space: Keyspace, _db: int, key: bytes, duration: int, maxsize: int) -
 def _xadd(
     _space: Keyspace, _db: int, key: bytes, entry_id: bytes, fields: Words, _fresh: bool, idmp: Words | None
 ) -> Iterable[Words]:
-    message = [] if idmp is None else [b"IDMP", *idmp]
-    yield [b"XADD", key, *message, ids.text(ids.unpack(entry_id)), *fields]
+    """The message apart: a replica that has not forgotten an earlier one yet would take an XADD with it for that."""
+    entry = ids.text(ids.unpack(entry_id))
+    yield [b"XADD", key, entry, *fields]
+    if idmp is not None:
+        yield [b"XIDMPRECORD", key, *idmp, entry]
 
 
 @_since("8.6", "xidmp")
@@ -150,8 +151,4 @@ def _gnack(_space: Keyspace, _db: int, key: bytes, group: bytes, packed: bytes, 
 
 @_since("8.8", "restore")
 def _restore(space: Keyspace, db: int, key: bytes, _payload: bytes, expires_at: int | None) -> Iterable[Words]:
-    value = space.databases[db].keys.get(key)
-    if value is not None:
-        version = COPIES["8.8"] if isinstance(value, Stream) else COPIES["7.0"]
-        options = [b"REPLACE"] if expires_at is None else [b"REPLACE", b"ABSTTL"]
-        yield [b"RESTORE", key, b"%d" % (expires_at or 0), redis_payload(value, version), *options]
+    return restored(space, db, key, expires_at, COPIES["8.8"])

@@ -62,7 +62,13 @@ def _texts(packed: bytes) -> Words:
 
 
 def stream_at(space: Keyspace, db: int, key: bytes) -> Stream | None:
-    """The stream at a key; None where there is none."""
+    """The stream at a key; None where there is none.
+
+    Args:
+        space: the data.
+        db: its database.
+        key: its key.
+    """
     value = space.databases[db].keys.get(key)
     return value if isinstance(value, Stream) else None
 
@@ -122,11 +128,29 @@ def _swap(_space: Keyspace, db: int, other: int) -> Iterable[Words]:
 
 @_says("restore")
 def _restore(space: Keyspace, db: int, key: bytes, _payload: bytes, expires_at: int | None) -> Iterable[Words]:
-    """The value that came of it, since Redis reads no payload of ours."""
+    return restored(space, db, key, expires_at, version=10)
+
+
+def restored(space: Keyspace, db: int, key: bytes, expires_at: int | None, version: int) -> Iterable[Words]:
+    """The value that came of restoring, since Redis reads no payload of ours.
+
+    Args:
+        space: the data.
+        db: its database.
+        key: its key.
+        expires_at: wall milliseconds; None for never.
+        version: of the payload, for streams.
+    """
     value = space.databases[db].keys.get(key)
-    if value is not None:
-        options = [b"REPLACE"] if expires_at is None else [b"REPLACE", b"ABSTTL"]
-        yield [b"RESTORE", key, _number(expires_at or 0), redis_payload(value), *options]
+    if value is None:
+        return
+    options = [b"REPLACE"] if expires_at is None else [b"REPLACE", b"ABSTTL"]
+    payload = redis_payload(value, version if isinstance(value, Stream) else 10)
+    yield [b"RESTORE", key, _number(expires_at or 0), payload, *options]
+    if isinstance(value, Stream):
+        for name, group in value.groups.items():
+            if group.entries_read > value.entries_added:  # which a payload cannot say
+                yield _at(key, name, group.last_id, group.entries_read)
 
 
 # ---------------------------------------------------------------------- collections

@@ -27,13 +27,12 @@ from typing import TYPE_CHECKING
 from millstream.clock import Clock, SystemClock
 from millstream.commands.admin import aclfile
 from millstream.commands.admin.info import Loading, LogFacts, ShellFacts
-from millstream.engine.keyspace import Keyspace
 from millstream.errors import DiskFullError, MillstreamError, StorageError
 from millstream.node.durability.disk_guard import DiskGuard, default_floor
 from millstream.node.durability.held_replies import UNLIMITED, ReplyGate
 from millstream.node.facts import log_facts
 from millstream.node.log.rewriting import Rewriter
-from millstream.node.node import Node, read_back
+from millstream.node.node import Node
 from millstream.persistence.exposure import exposed
 from millstream.persistence.log import Log
 from millstream.protocol import limits
@@ -43,6 +42,7 @@ from millstream.server.connection import VOID, Connection
 from millstream.server.figures.machine import read_machine
 from millstream.server.figures.rates import Rates
 from millstream.server.following.link import ReplicaLink
+from millstream.server.following.tail import count
 from millstream.server.listener import ListenError, bind_tcp, bind_unix, show_address, tcp_sentence, tcp_url
 from millstream.server.replicas import Replicas
 from millstream.server.settings import Settings
@@ -193,12 +193,12 @@ class Server:
             self._reading_ends.set()
             stopped.cancel()
             await asyncio.wait({reading})  # the data directory is in use until then
-        space, self.report = reading.result()
+        adopt, self.report = reading.result()
         if self.stopping.is_set():
             raise LoadingStoppedError(_STOPPED)
-        self._take_over(space, self.report)
+        self._take_over(adopt, self.report)
 
-    def _read(self, loading: "Loading") -> "tuple[Keyspace, RecoveryReport]":
+    def _read(self, loading: "Loading") -> "tuple[Callable[[Log], None], RecoveryReport]":
         """What the log holds, in a thread of its own."""
 
         def tell(doing: str, done: int, total: int) -> None:
@@ -210,9 +210,7 @@ class Server:
 
         assert self.settings.directory is not None
         self._log, recovery = Log.open(self.settings.directory, on_progress=tell)
-        space = Keyspace()
-        read_back(space, self._paced(recovery.payloads()))
-        return space, recovery.report
+        return self.node.prepared(self._paced(recovery.payloads())), recovery.report
 
     def _paced(self, payloads: "Iterator[bytes]") -> "Iterator[bytes]":
         """Records as they are read, until that is given up, no faster than ``key-load-delay`` says."""
@@ -223,12 +221,13 @@ class Server:
                 raise LoadingStoppedError(_STOPPED)
             yield payload
 
-    def _take_over(self, space: Keyspace, report: "RecoveryReport") -> None:
+    def _take_over(self, adopt: "Callable[[Log], None]", report: "RecoveryReport") -> None:
         """What was read is the node's from here on, and so is the log."""
         node, config, directory = self.node, self.node.config, self.settings.directory
         assert directory is not None
         assert self._log is not None
-        node.loaded(space, self._log)
+        adopt(self._log)
+        node.primary.diverged_files = count(directory)
         if exposure := exposed(directory):
             log.warning("%s", exposure)
         if report.fallback_reason:
@@ -248,6 +247,7 @@ class Server:
         said = node.keyspace.primary
         if node.following.is_replica:
             node.following.resume(now)
+            node.failover.resume()
         else:
             node.primary.resume(now)
         if wanted is None or said == wanted:
@@ -333,7 +333,8 @@ class Server:
         """What INFO shows of the log; with nothing to keep, the last save is the start."""
         committer, guard, rewriter = self.committer, self.disk_guard, self._rewriter
         if self._log is None or committer is None or self.report is None or guard is None or rewriter is None:
-            return LogFacts(last_save=self.facts.started // 1000)
+            is_read = self.settings.directory is not None  # and not read to its end yet
+            return LogFacts(enabled=is_read, policy=self.settings.fsync, last_save=self.facts.started // 1000)
         return log_facts(
             self._log,
             guard,
@@ -503,10 +504,10 @@ class Server:
         """The connection of a session."""
         return self._connections.get(session_id)
 
-    def feed_replicas(self) -> None:
+    def feed_replica(self, session_id: int) -> None:
         """A replica can take more."""
         if self._replicas is not None:
-            self._replicas.pump()
+            self._replicas.pump_one(session_id)
 
     def after_commands(self) -> None:
         """Commands have run: see to everything but the reply to the one who asked."""
@@ -560,6 +561,8 @@ class Server:
                 connection = self._connections.get(session.id)
                 if connection is not None:
                     connection.deliver(outcome)
+                elif session.is_primary and self._link is not None:  # CLIENT KILL
+                    self._link.cut(session)
 
     # ------------------------------------------------------------------ time
 

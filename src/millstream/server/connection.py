@@ -105,7 +105,7 @@ class ConnectionHost(Protocol):
     def sample(self) -> None:
         """Keep what was done until now, for INFO's rates."""
 
-    def feed_replicas(self) -> None:
+    def feed_replica(self, session_id: int) -> None:
         """A replica can take more."""
 
     def watch_slow(self, connection: "Connection") -> None:
@@ -276,7 +276,7 @@ class Connection(asyncio.Protocol):
         self.slow_since = None
         self._relieved()
         if self.session.is_replica:
-            self._server.feed_replicas()
+            self._server.feed_replica(self.session.id)
 
     # ------------------------------------------------------------------ commands
 
@@ -470,8 +470,13 @@ class Connection(asyncio.Protocol):
         """The client takes what it is sent more slowly than it comes."""
         return self._full
 
+    def keep_little(self, size: int) -> None:
+        """It is a replica's, for which all is kept elsewhere: it counts as full from so many bytes on."""
+        self._transport.set_write_buffer_limits(high=size, low=size // 4)
+
     def push(self, data: bytes) -> None:
         """Send what no command has asked for, behind all replies so far."""
+        self._server.facts.repl_output_bytes += len(data)
         self._send([data], 0)
 
     def _send(self, buffers: "list[Buffer]", barrier: int) -> None:

@@ -2,13 +2,15 @@
 
 Bytes go out of the backlog as each replica takes them, once the log has kept them: never what a power cut could still
 take back. A copy is made by the process that rewrites the log, of the same sealed files, in a file without a name;
-replicas that come meanwhile share it. Without a data directory it is made in memory, at one go.
+replicas that come meanwhile share it. Without a data directory a child of this process makes it, of the memory as it is
+at that moment.
 """
 
 import asyncio
 import contextlib
 import logging
 import os
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
@@ -19,6 +21,7 @@ from millstream.node.log.copying import NO_KEYS, pieces
 from millstream.node.log.rewriting import CopyMade, CopyOrder
 from millstream.replication.dialect import COPIES, DIALECTS
 from millstream.server.following.files import unnamed_file
+from millstream.server.forking import can_fork, write_in_child
 
 if TYPE_CHECKING:
     from typing import IO
@@ -33,8 +36,10 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("millstream.server")
 
-# Bytes passed on at a time
-_PIECE = 256 * 1024
+# Bytes passed on at a time, and those that a replica may leave untaken before it is passed no more
+_PIECE = 64 * 1024
+# Bytes passed on in one turn of the loop, to all replicas together; then clients have theirs
+_TURN = 4 * 1024 * 1024
 # Seconds between two looks
 _LOOK = 1.0
 
@@ -110,6 +115,8 @@ class Replicas:
         self._is_copying = False
         self._slow: dict[int, int] = {}  # session: monotonic milliseconds since when the soft limit is passed
         self._is_scheduled = self._is_opening = False
+        self._left = 0  # bytes that may be passed on in this turn
+        self._first = 0  # place of the replica that is served first
         self._timer: asyncio.TimerHandle | None = None
 
     # ------------------------------------------------------------------ what the primary tells
@@ -123,6 +130,8 @@ class Replicas:
     def join(self, follower: "Follower") -> None:
         """A replica has come."""
         log.info("replica %s:%d asks for the stream: %s", follower.ip, follower.port, follower.stage)
+        if (connection := self._server.connection_of(follower.id)) is not None:
+            connection.keep_little(_PIECE)
         self._schedule()
 
     def leave(self, follower: "Follower") -> None:
@@ -182,33 +191,62 @@ class Replicas:
         if feed is None:
             return
         feed.backlog.kept(self._server.gate.kept)
-        for follower in self._primary.followers:
-            try:
+        self._left = _TURN
+        followers = list(self._primary.followers)
+        for place in range(len(followers)):
+            follower = followers[(self._first + place) % len(followers)]
+            if not self._has_all(feed, follower):
                 self._serve(feed, follower)
-            except Exception:
-                log.exception("internal error; closing replica %s:%d", follower.ip, follower.port)
-                self._cut(follower, "of a defect")
+            if self._left <= 0:
+                self._first += place + 1
+                self._schedule()
+                break
         backlog = feed.backlog
         backlog.size = self._server.node.config.backlog_size
         needed = self._primary.followers.needed()
         backlog.trim(backlog.end if needed is None else needed)
 
+    def pump_one(self, session_id: int) -> None:
+        """A replica takes more again; the others are not looked at, since there may be a thousand."""
+        follower, feed = self._primary.followers.get(session_id), self._feed
+        if follower is not None and feed is not None:
+            self._left = _PIECE
+            self._serve(feed, follower)
+            if self._left <= 0:
+                self._schedule()
+
+    def _has_all(self, feed: "Feed", follower: "Follower") -> bool:
+        is_even = follower.stage == "online" and follower.cursor == feed.backlog.end
+        return is_even and follower.id not in self._slow
+
     def _serve(self, feed: "Feed", follower: "Follower") -> None:
+        try:
+            self._send(feed, follower)
+        except Exception:
+            log.exception("internal error; closing replica %s:%d", follower.ip, follower.port)
+            self._cut(follower, "of a defect")
+
+    def _send(self, feed: "Feed", follower: "Follower") -> None:
         connection = self._server.connection_of(follower.id)
         if connection is None:
             return
         if follower.stage == "send_bulk":
             self._send_copy(follower, connection)
         if follower.stage == "online":
-            while not connection.is_full and (data := feed.backlog.read(follower.cursor, _PIECE)):
+            while self._may_send(connection) and (data := feed.backlog.read(follower.cursor, _PIECE)):
                 follower.cursor += len(data)
+                self._left -= len(data)
                 connection.push(data)
         self._check_output(follower, feed.backlog.end - follower.cursor + connection.unsent)
 
+    def _may_send(self, connection: "Connection") -> bool:
+        return self._left > 0 and not connection.is_full
+
     def _send_copy(self, follower: "Follower", connection: "Connection") -> None:
         copy = self._copies[follower.id]
-        while not connection.is_full:
+        while self._may_send(connection):
             data = copy.read(follower.id)
+            self._left -= len(data)
             if data:
                 connection.push(data)
                 continue
@@ -250,8 +288,7 @@ class Replicas:
 
     def _start_copies(self) -> None:
         """See to the copies for those that wait for one."""
-        feed, waiting = self._feed, self._waiting()
-        if feed is None or self._is_copying or not waiting:
+        if self._feed is None or self._is_copying or not (waiting := self._waiting()):
             return
         version = self._version(waiting[0])  # who reads another one is next
         waiting = [each for each in waiting if self._version(each) == version]
@@ -262,9 +299,10 @@ class Replicas:
         if waiting and self._rewriter is None:
             self._copy_at_once(waiting, version)
         elif waiting:
-            self._order_copy(self._rewriter, version)
+            self._order_copy(self._rewriter, self._feed, version)
 
     def _copy_at_once(self, waiting: "list[Follower]", version: int, *, keyless: bool = False) -> None:
+        """Make a copy of what is in memory: by a child, which has it as it is now, or here where there can be none."""
         feed, space = self._feed, NO_KEYS if keyless else self._server.node.keyspace
         assert feed is not None
         made = CopyMade(self._primary.replid, feed.offset, feed.db)
@@ -272,17 +310,41 @@ class Replicas:
         file = None
         try:
             file = unnamed_file(self._directory)
-            file.writelines(pieces(space, past, self._server.clock.wall_time(), version))
+            data = pieces(space, past, self._server.clock.wall_time(), version)
+            if not keyless and can_fork():
+                self._is_copying = True
+                written = partial(self._written, file, made, version, waiting)
+                write_in_child(self._server.loop, file, data, written)
+                feed.forget_database()
+                return
+            file.writelines(data)
             file.flush()
         except OSError as error:
-            if file is not None:
-                with contextlib.suppress(OSError):  # what is left is written before it is closed
-                    file.close()
-            self._give_up(f"no file can be made for its copy: {error}")
+            self._is_copying = False
+            self._no_file(file, str(error), waiting)
             return
+        feed.forget_database()
         self._hand_out(_Copy(file, made), waiting)
 
-    def _order_copy(self, rewriter: "Rewriter | None", version: int) -> None:
+    def _written(
+        self, file: "IO[bytes]", made: CopyMade, version: int, waiting: "list[Follower]", *, well: bool
+    ) -> None:
+        """The child begun for some has ended; who has come since then shares what it wrote, not its failure."""
+        if well:
+            self._copied(file, made, version)
+        else:
+            self._is_copying = False
+            self._no_file(file, "the process that wrote it has failed", waiting)
+            self._schedule()
+
+    def _no_file(self, file: "IO[bytes] | None", reason: str, waiting: "list[Follower]") -> None:
+        if file is not None:
+            with contextlib.suppress(OSError):  # what is left is written before it is closed
+                file.close()
+        for follower in waiting:
+            self._cut(follower, f"no file can be made for its copy: {reason}")
+
+    def _order_copy(self, rewriter: "Rewriter | None", feed: "Feed", version: int) -> None:
         assert rewriter is not None
         try:
             file = unnamed_file(self._directory)
@@ -296,13 +358,16 @@ class Replicas:
                 call(self._copied, file, copy, version)
 
         if rewriter.start(priority=0, copy=CopyOrder(file, version, made)):
-            self._is_copying = True
+            self._is_copying = feed.selects = True
         else:  # a rewriting is under way: the next look tries again
             file.close()
 
     def _copied(self, file: "IO[bytes]", made: CopyMade | None, version: int) -> None:
         self._is_copying = False
         feed = self._feed
+        if feed is not None:
+            feed.selects = False
+            feed.forget_database()
         if made is None or feed is None or made.replid != self._primary.replid:
             file.close()
             self._give_up("its copy could not be made; see above")

@@ -27,6 +27,7 @@ from millstream.node.log.taking import fill
 from millstream.node.node import Node
 from millstream.persistence.log import Log
 from millstream.persistence.rewrite import contents, make
+from millstream.replication.dialect import COPIES, DIALECTS
 from millstream.replication.followers import Follower
 from millstream.replication.received import ReceivedStream
 from replication.campaigns.load import Load
@@ -50,6 +51,12 @@ class _Quiet:
 
     def leave(self, follower: Follower) -> None:
         """The test has cut it."""
+
+    def confirmed(self) -> None:
+        """Nobody waits for replicas."""
+
+    def refuse_state(self) -> None:
+        """The same."""
 
     def follow(self, host: str, port: int) -> None:
         """The test connects."""
@@ -230,8 +237,8 @@ class Link:
         feed = node.primary.feed
         assert feed is not None
         replid, offset, wall = node.primary.replid, feed.offset, self._primary.now.wall
-        copied = pieces(node.keyspace, ReplicationState(replid, offset, feed.db), wall, 10)
-        self._replica.take(b"".join(copied), replid, offset)
+        past = ReplicationState(replid, offset, feed.db)
+        self._replica.take(b"".join(pieces(node.keyspace, past, wall, COPIES[DIALECTS[-1]])), replid, offset)
         self._follower.cursor = offset
         node.primary.go_online(self._follower)
 

@@ -96,6 +96,8 @@ def _address(ctx: click.Context, param: click.Parameter, value: str | None) -> t
     envvar="MILLSTREAM_MASTERAUTH",
     help="Password for that; better set by MILLSTREAM_MASTERAUTH, since others see the command line.",
 )
+@click.option("--replica-announce-ip", metavar="IP", help="Where a replica is reached, if others see other addresses.")
+@click.option("--replica-announce-port", type=click.IntRange(1, 65535), help="The port for that.")
 @click.option("--aclfile", type=_FILE, help="File of users, read at the start and by ACL LOAD, written by ACL SAVE.")
 @click.option(
     "--console",
@@ -130,6 +132,8 @@ def serve(  # noqa: PLR0917 - click passes every option by name
     replicaof: tuple[str, int] | None,
     masteruser: str | None,
     masterauth: str | None,
+    replica_announce_ip: str | None,
+    replica_announce_port: int | None,
     aclfile: Path | None,
     console_port: int | None,
     parameters: dict[str, str],
@@ -169,6 +173,10 @@ def serve(  # noqa: PLR0917 - click passes every option by name
     if maxclients is not None:
         parameters["maxclients"] = str(maxclients)
     given = {"requirepass": requirepass, "masteruser": masteruser, "masterauth": masterauth}
+    given |= {
+        "replica-announce-ip": replica_announce_ip,
+        "replica-announce-port": str(replica_announce_port or ""),
+    }
     parameters |= {name: word for name, word in given.items() if word}
     if not memory and directory is None:
         click.echo(f"No --dir given: the data is kept in ./{DEFAULT_DIR} (--memory keeps nothing).", err=True)

@@ -40,6 +40,8 @@ class ShellFacts:
         output_buffer_closed: cut for not taking their replies.
         input_bytes: bytes received.
         output_bytes: bytes sent.
+        repl_input_bytes: of these, what a primary has sent.
+        repl_output_bytes: of these, what replicas were sent.
         output_waiting: bytes of replies clients have not taken, as last looked at.
         replica_output_waiting: bytes of the stream, or of a copy, that are on their way to replicas, as last looked at.
         internal_errors: commands that failed by a fault of the server.
@@ -59,6 +61,8 @@ class ShellFacts:
     output_buffer_closed: int = 0
     input_bytes: int = 0
     output_bytes: int = 0
+    repl_input_bytes: int = 0
+    repl_output_bytes: int = 0
     output_waiting: int = 0
     replica_output_waiting: int = 0
     internal_errors: int = 0
@@ -68,7 +72,7 @@ class ShellFacts:
         """CONFIG RESETSTAT: count anew."""
         self.rejected_connections = self.denied_connections = self.protocol_errors = self.cross_protocol = 0
         self.query_buffer_closed = self.output_buffer_closed = self.internal_errors = 0
-        self.input_bytes = self.output_bytes = 0
+        self.input_bytes = self.output_bytes = self.repl_input_bytes = self.repl_output_bytes = 0
 
 
 @dataclass(slots=True)
@@ -204,6 +208,7 @@ class LinkFacts:
         divergences: units that failed here.
         full_syncs: copies taken over.
         copied_for: seconds since the last of them; -1 for none since the start.
+        is_announced: Sentinel lists this replica.
     """
 
     host: str
@@ -219,6 +224,7 @@ class LinkFacts:
     divergences: int
     full_syncs: int
     copied_for: int
+    is_announced: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -251,6 +257,10 @@ class ReplicationFacts:
         partial_syncs: replicas that went on where they were.
         refused_syncs: those that wanted to, and could not.
         failover: how far handing over the role is.
+        diverged_records: those of this server that no other one took over, put into files since the start.
+        diverged_files: such files that are there.
+        dialect: in which replicas are told.
+        annotate: what those that are ours are told beside.
         confirming: how many must hold what is written before anybody is told of it; 0 for no such rule.
         unconfirmed: changes that fewer hold.
         held_clients: clients with replies that wait for the disk or for replicas.
@@ -270,6 +280,10 @@ class ReplicationFacts:
     partial_syncs: int = 0
     refused_syncs: int = 0
     failover: str = "no-failover"
+    diverged_records: int = 0
+    diverged_files: int = 0
+    dialect: str = ""
+    annotate: str = ""
     confirming: int = 0
     unconfirmed: int = 0
     held_clients: int = 0
@@ -501,6 +515,8 @@ def _stats(facts: InfoFacts) -> Rows:
         yield "instantaneous_ops_per_sec", round(shell.rates[0])
     yield "total_net_input_bytes", shell.input_bytes
     yield "total_net_output_bytes", shell.output_bytes
+    yield "total_net_repl_input_bytes", shell.repl_input_bytes
+    yield "total_net_repl_output_bytes", shell.repl_output_bytes
     if shell.rates is not None:
         yield "instantaneous_input_kbps", f"{shell.rates[1] / 1024:.2f}"
         yield "instantaneous_output_kbps", f"{shell.rates[2] / 1024:.2f}"
@@ -554,6 +570,10 @@ def _replication(facts: InfoFacts) -> Rows:
     yield "repl_backlog_size", known.backlog_size
     yield "repl_backlog_first_byte_offset", known.backlog_first or 0
     yield "repl_backlog_histlen", known.backlog_held
+    yield "millstream_diverged_records", known.diverged_records
+    yield "millstream_diverged_files", known.diverged_files
+    yield "millstream_dialect", known.dialect
+    yield "millstream_annotate", known.annotate
 
 
 def _link(link: LinkFacts) -> Rows:
@@ -576,7 +596,7 @@ def _link(link: LinkFacts) -> Rows:
         yield "master_link_down_since_seconds", link.down_for
     yield "slave_priority", link.priority
     yield "slave_read_only", 1
-    yield "replica_announced", 1
+    yield "replica_announced", int(link.is_announced)
     yield "millstream_link_state", link.state
     yield "millstream_link_error", link.error.replace("\r", " ").replace("\n", " ")
     yield "millstream_link_divergences", link.divergences

@@ -250,11 +250,27 @@ PARAMETERS: dict[str, Parameter] = {
         Parameter("replica-priority", "100", integer(0, 2**31 - 1), "for Sentinel: the lowest is preferred, 0 never"),
         Parameter("slave-priority", "100", integer(0, 2**31 - 1), "the same parameter under its old name"),
         Parameter(
+            "replica-announce-ip",
+            "",
+            text,
+            "the address under which a replica is known to its primary and to Sentinel; empty for its connection's",
+        ),
+        Parameter("slave-announce-ip", "", text, "the same parameter under its old name"),
+        Parameter("replica-announce-port", "0", integer(0, 65535), "the port for that; 0 for the one it listens at"),
+        Parameter("slave-announce-port", "0", integer(0, 65535), "the same parameter under its old name"),
+        Parameter("replica-announced", "yes", yes_no, "whether Sentinel lists this replica"),
+        Parameter(
             "repl-diskless-sync",
             "no",
             choice("no"),
             "a replica's copy is made in a file where there is a data directory",
             mutable=False,
+        ),
+        Parameter(
+            "replica-keep-diverged",
+            "5",
+            integer(1, 2**31 - 1),
+            "files kept of what this server took as a primary and no other has (`diverged-...`), the latest",
         ),
         Parameter(
             "key-load-delay",
@@ -375,6 +391,8 @@ _PAIRS = (
     ("min-replicas-max-lag", "min-slaves-max-lag"),
     ("replica-serve-stale-data", "slave-serve-stale-data"),
     ("replica-priority", "slave-priority"),
+    ("replica-announce-ip", "slave-announce-ip"),
+    ("replica-announce-port", "slave-announce-port"),
 )
 _SAME = {name: pair for pair in _PAIRS for name in pair}
 

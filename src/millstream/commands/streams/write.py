@@ -575,7 +575,7 @@ def xcfgset(ctx: Context, argv: list[bytes]) -> Reply:
     summary="Records which entry a producer's message became.",
 )
 def xidmprecord(ctx: Context, argv: list[bytes]) -> Reply:
-    """Record one mapping; replies OK."""
+    """Record one mapping; replies OK. A primary has forgotten already what it names anew."""
     _, key, producer, message, word = argv
     entry = entry_id(word)
     if not producer:
@@ -586,10 +586,10 @@ def xidmprecord(ctx: Context, argv: list[bytes]) -> Reply:
     if entry not in stream.entries:
         raise CommandError("ERR No such message in stream")
     known = stream.idempotence.find(producer, message)
-    if known is not None:
-        if known != entry:
-            raise CommandError("ERR IID already exists for this producer with a different stream ID")
+    if known == entry:
         return OK
+    if known is not None and not ctx.obeys:
+        raise CommandError("ERR IID already exists for this producer with a different stream ID")
     ctx.commit(("xidmp", ctx.db.index, key, producer, message, ids.pack(entry)))
     ctx.dirty += 1
     return OK

@@ -52,6 +52,7 @@ class Idempotence:
             entry_id: the entry that it became.
         """
         messages = self.producers.setdefault(producer, {})
+        messages.pop(message, None)  # a replica may not have forgotten it yet: it is the newest again
         messages[message] = entry_id
         self.added += 1
         while len(messages) > self.maxsize:

@@ -1,10 +1,9 @@
 """What a node refuses while it takes no writes, so that nothing is told that a power cut could take back.
 
 Writes are refused as Redis refuses them when its AOF cannot be written (``MISCONF``, PING included), or when it has too
-few replicas (``NOREPLICAS``). If changes are held, made in memory and refused by the disk or not held by enough
-replicas, then nothing may tell of them: a read of a key that one of them touched is refused as well, and so is what
-looks at all keys. Every other command is answered at once, and its reply waits for nothing. Keys count by name, whatever
-their database.
+few replicas (``NOREPLICAS``). If changes are held, made in memory and not taken by the disk or by enough replicas, then
+nothing may tell of them: a read of a key that one of them touched is refused as well, and so is what looks at all keys.
+Every other command is answered at once, and its reply waits for nothing. Keys count by name, whatever their database.
 
 Source: https://redis.io/docs/latest/operate/oss_and_stack/management/persistence/ (errors writing the AOF)
 """
@@ -159,8 +158,8 @@ class Shortage(Outage):
     @property
     def _of_reads(self) -> str:
         return (
-            "NOREPLICAS What this command reads has changes that fewer replicas hold than sync-replicas asks for, so it "
-            "cannot be read before they do; what has none can be read"
+            "NOREPLICAS What this command reads has changes that fewer replicas hold than sync-replicas asks for, so "
+            "it cannot be read before they do; what has none can be read"
         )
 
     @property

@@ -1,8 +1,8 @@
 """Records that fewer replicas hold than ``sync-replicas`` asks for: their positions are not released yet.
 
-Each record that replicas are told of is noted with the offset behind its bytes. Once enough replicas have said that they
-are as far, its position may be released, if the log has kept it too. Nothing here says what replicas are *sent*: that is
-what the log has kept, or the two would wait for each other for ever.
+Each record that replicas are told of is noted with the offset behind its bytes. Once enough replicas have said that
+they are as far, its position may be released, if the log has kept it too. Nothing here says what replicas are *sent*:
+that is what the log has kept, or the two would wait for each other for ever.
 """
 
 from collections import deque

@@ -47,7 +47,7 @@ class Shutdown:
         return self._ends is not None
 
     def left(self, mono: int) -> int | None:
-        """Milliseconds that it still waits at most, at a monotonic time in milliseconds; None where it has not begun."""
+        """Milliseconds that it still waits at most, at a monotonic time in milliseconds; None where it does not."""
         return None if self._ends is None else max(self._ends - mono, 0)
 
     def begin(self, now: "Now", *, at_once: bool) -> bool:

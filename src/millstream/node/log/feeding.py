@@ -10,6 +10,7 @@ While no replica has ever asked, nothing of this is done: the journal has no fee
 import secrets
 from typing import TYPE_CHECKING
 
+from millstream import core
 from millstream.engine.history import NO_DATABASE, NO_OFFSET
 from millstream.node.log import codec
 from millstream.replication.backlog import Backlog
@@ -28,6 +29,25 @@ def new_replid() -> str:
     return secrets.token_hex(20)
 
 
+def py_tell_plain(payload: bytes, selected: int) -> tuple[bytes, int] | None:  # noqa: ARG001 - its double's
+    """The bytes of a record that does nothing but add entries, acknowledge and set strings, and its database.
+
+    Args:
+        payload: the record.
+        selected: the database that is selected before it, or ``NO_DATABASE``.
+
+    Returns:
+        None if it is none of these. Here that is so of every record: the double in C takes a short cut.
+    """
+    return None
+
+
+if TYPE_CHECKING:
+    tell_plain = py_tell_plain
+else:
+    tell_plain = core.choose(py_tell_plain)
+
+
 class Feed:
     """See the module's text. The journal calls it, once a history is recorded.
 
@@ -39,11 +59,14 @@ class Feed:
         backlog: what was made, with the part that replicas may be sent.
         written: offset behind the last change of data.
         is_relay: it passes on what another server says, and says nothing of its own.
+        selects: each record begins with SELECT. So while a copy is made, as of some moment: a tool that does not look
+            for the database that a copy names is told it by what comes first behind it, as Redis does.
         is_prompt: the last bytes change nothing, and may be sent before the log counts them.
         on_bytes: called when there are more bytes; the shell sends them once they are kept.
     """
 
     is_relay = False
+    selects = False
     is_prompt = False
 
     def __init__(self, space: "Keyspace", config: "Config") -> None:
@@ -66,6 +89,11 @@ class Feed:
         """The database that is selected at that offset."""
         return self._db
 
+    def forget_database(self) -> None:
+        """A copy was made: the next record begins with SELECT, where this server says what comes."""
+        if not self.is_relay:
+            self._db = NO_DATABASE
+
     def note(self, step: "Transition", soft: bool) -> None:
         """A transition was applied; ``soft`` ones change only when a consumer was seen."""
         config = self._config
@@ -79,6 +107,20 @@ class Feed:
         for step in codec.unpack(record)[1]:
             self.note(tuple(step), soft=step[0] == "cseen")  # of a consumer that was there
 
+    def tell_run(self, record: bytes) -> bytes:
+        """A run of plain commands is a record: make bytes of its changes; the record that counts them too."""
+        is_short = not self._commands and self._config.annotate != "always"
+        short = tell_plain(record, self._db) if is_short else None  # in any dialect the words are the same
+        if short is None:
+            self.note_run(record)
+            self.close()
+        else:
+            data, self._db = short
+            self.extend(data)
+            self.written, self.is_prompt = self.backlog.end, False
+        step = self.count()
+        return record if step is None else codec.add(record, step)
+
     def say(self, command: list[bytes]) -> None:
         """A command that changes no data goes with what is told of the record at work."""
         self._commands.append((NO_DATABASE, command))
@@ -89,7 +131,7 @@ class Feed:
         if not commands:
             return False
         self._commands = []
-        data, self._db = unit(commands, self._db)
+        data, self._db = unit(commands, NO_DATABASE if self.selects else self._db)
         self.extend(data)
         self.is_prompt = all(command is ASK for _, command in commands)
         if self._has_changes:
