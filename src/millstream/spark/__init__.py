@@ -12,13 +12,15 @@ if TYPE_CHECKING:
     from millstream.spark.monitoring.listener import watch
     from millstream.spark.recovery.recover import recover
     from millstream.spark.sessions.local import java_problem, session
+    from millstream.spark.sessions.register import register
 
-__all__ = ["archive", "java_problem", "recover", "session", "watch"]
+__all__ = ["archive", "java_problem", "recover", "register", "session", "watch"]
 
 _HOMES = {
     "archive": "archiving.job",
     "java_problem": "sessions.local",
     "recover": "recovery.recover",
+    "register": "sessions.register",
     "session": "sessions.local",
     "watch": "monitoring.listener",
 }
