@@ -244,7 +244,8 @@ def test_a_declarative_pipeline_fills_a_table(machine: Machine) -> None:
     """Its streaming table holds each entry, and a second run adds what is new."""
     package("grpc")
     environment(machine)
-    machine.environment["PYSPARK_PYTHON"] = machine.environment["PYSPARK_DRIVER_PYTHON"] = "./environment/bin/python"
+    python = str(machine.folder / "environment/bin/python")
+    machine.environment |= {"PYSPARK_PYTHON": python, "PYSPARK_DRIVER_PYTHON": python}
     machine.texts["/data/"] = f"{machine.folder}/data/"
     specification, table = block("yaml", "# spark-pipeline.yml", page=PAGE), block("python", "# tables", page=PAGE)
     (machine.folder / "tables").mkdir()
