@@ -5,6 +5,7 @@ without a network builds it too. The build backend (``scripts/build_hook.py``) c
 """
 
 import argparse
+import hashlib
 import os
 import shlex
 import shutil
@@ -45,6 +46,14 @@ def _words(variable: str) -> list[str]:
     return shlex.split(os.environ.get(variable) or sysconfig.get_config_var(variable) or "")
 
 
+def digest() -> str:
+    """Of all that is compiled: the module keeps it, so that one made from other sources is found out."""
+    found = hashlib.sha256()
+    for source in sorted(SOURCES.iterdir()):
+        found.update(source.name.encode() + b"\0" + source.read_bytes())
+    return found.hexdigest()
+
+
 def build(folder: Path, *, sanitize: bool = False) -> Path:
     """Compile the core into a folder.
 
@@ -69,9 +78,9 @@ def build(folder: Path, *, sanitize: bool = False) -> Path:
     new = target.with_suffix(".new")
     sources = sorted(map(str, SOURCES.glob("*.c")))
     flags = [*_words("CFLAGS"), *_words("CCSHARED"), *OURS, *(SANITIZERS if sanitize else []), *_words("ARCHFLAGS")]
-    include = f"-I{sysconfig.get_path('include')}"
+    include = (f"-I{sysconfig.get_path('include')}", f'-DMADE_FROM="{digest()}"')
     ran = subprocess.run(
-        [*linker, *flags, include, *sources, "-o", str(new)], capture_output=True, text=True, check=False
+        [*linker, *flags, *include, *sources, "-o", str(new)], capture_output=True, text=True, check=False
     )
     if ran.returncode:
         new.unlink(missing_ok=True)

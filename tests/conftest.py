@@ -20,6 +20,7 @@ def pytest_configure(config: pytest.Config) -> None:
     """The run says what is worth reading, Java starts fast rather than runs fast, and tests are compiled once."""
     os.environ.setdefault("SPARK_LAUNCHER_OPTS", JAVA)
     os.environ.setdefault("SPARK_SUBMIT_OPTS", JAVA)
+    needs.present_core()
     quiet.begin(config)
     fast.watch()
     if bytecode.is_wanted(config):

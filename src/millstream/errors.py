@@ -24,6 +24,7 @@
     ├── FailoverRefusedError  the server does not hand over its role (cli)
     ├── NotHeldError         the primary has sent what does not exist here; it is followed no more (node)
     ├── DivergedError        what the primary has run failed here; a copy is asked for (node)
+    ├── LoadingStoppedError  the server was told to stop before it had read its log (server)
     ├── Disconnected         no answer came; unless ``sent`` is False, the command may have run (nobody's fault)
     ├── StorageError         the data directory or its disk (nobody may write until it is mended)
     │   ├── LogCorruptError  valid records stand behind an invalid one: starting would lose them silently

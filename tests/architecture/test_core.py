@@ -5,11 +5,13 @@ import subprocess
 import sys
 import zipfile
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
 from millstream import core
 from millstream.server.process import core_note
+from support import needs
 
 ROOT = Path(__file__).parents[2]
 HOW = core.REMEDY
@@ -81,6 +83,14 @@ def test_the_start_says_how_to_get_the_native_core(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(core, "NAME", core.PYTHON)
     monkeypatch.setattr(core, "IS_CHOSEN", False)
     assert core.REMEDY in core_note()
+
+
+def test_a_core_of_other_sources_ends_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Functions that it lacks would be their Python doubles, and tests of the core would prove nothing."""
+    stale = ModuleType("millstream._native")
+    monkeypatch.setattr(core, "native", stale)
+    with pytest.raises(pytest.exit.Exception, match="make core"):
+        needs.present_core()
 
 
 def test_without_a_compiler_building_says_so(tmp_path: Path) -> None:

@@ -73,6 +73,7 @@ def test_who_follows_whom(pair: tuple[Wire, Wire, list[str]]) -> None:
     assert found[0]["id"] == found[1]["id"]
     assert (found[1]["copies"], found[1]["problem"]) == (1, None)
     assert found[1]["copied_ms"] is not None
+    assert [each["dialect"] for each in found] == ["7.0", "7.0"]
     lines = shown.stdout.splitlines()
     assert [line.startswith("  ") for line in lines if "127.0.0.1" in line] == [False, True]
     nobody = f"redis://127.0.0.1:{free_port()}"

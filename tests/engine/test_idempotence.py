@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from millstream.engine.streams.idempotence import Idempotence, content_digest
+from millstream.engine.streams.idempotence import Idempotence, content_digest, earlier_digest
 from millstream.replies import Simple
 from support.inprocess import Client, World
 from support.resp import fields
@@ -41,6 +41,28 @@ def test_other_content_is_another_message(one: list[tuple[bytes, bytes]], two: l
 def test_near_misses_are_other_messages(one: list[bytes], two: list[bytes]) -> None:
     """Repetition, and where one word ends and the next begins, count."""
     assert content_digest(one) != content_digest(two)
+
+
+@pytest.mark.parametrize(
+    ("words", "digest"),
+    [
+        (b"f v", "6e95729ee727f0814aedffba55730079"),
+        (b"a 1 b 2", "c5b282935f77a53123e1ff7a302a11f2"),
+        (b"b 2 a 1", "c5b282935f77a53123e1ff7a302a11f2"),
+        (b"a 1 a 1", "7cd8847868842eaf3c2706c3f301a55b"),
+    ],
+)
+def test_messages_have_the_names_that_redis_gives_them(words: bytes, digest: str) -> None:
+    """What a Redis has copied, or its replica, is known as the same message (8.8's files have these bytes)."""
+    assert content_digest(words.split()).hex() == digest
+
+
+def test_a_message_of_an_earlier_version_is_known_again(world: World) -> None:
+    """A log of before remembers it by another name: who sends it again over the upgrade adds nothing."""
+    client = world.client()
+    first = client.call("XADD", "s", "IDMP", "p", earlier_digest([b"a", b"1"]), "*", "a", "1")
+    assert client.call("XADD", "s", "IDMPAUTO", "p", "*", "a", "1") == first
+    assert client.call("XADD", "s", "IDMPAUTO", "q", "*", "a", "1") != first
 
 
 def test_the_oldest_goes_when_there_are_too_many() -> None:

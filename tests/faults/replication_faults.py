@@ -3,6 +3,8 @@
 from faults.planting import Fault
 
 PARTS = "tests/replication/test_parts.py"
+SYNC = "tests/replication/test_sync_replicas.py"
+ANNOTATIONS = "tests/replication/test_annotations.py"
 WORDS = "tests/replication/test_words.py::test_what_replicas_are_told_makes_the_same_data"
 
 FAULTS = (
@@ -16,6 +18,25 @@ FAULTS = (
         f"{PARTS}::test_bytes_go_out_once_their_position_is_reached",
     ),
     Fault(
+        "lossy-step-not-annotated",
+        "What words lose, a replica of ours is told beside.",
+        "replication/dialect.py",
+        "_is_lossy",
+        'return op in {"xcfg", "xidmp", "xidmpdup", "xidmpexp", "gnack"}',
+        'return op in {"xcfg", "xidmp", "xidmpdup", "xidmpexp"}',
+        f"{ANNOTATIONS}::test_one_that_leads_goes_on_as_the_former_would_have[lossy]",
+    ),
+    Fault(
+        "annotation-believed",
+        "An annotation is applied only where the data are as it says.",
+        "node/following/annotated.py",
+        "run",
+        "annotations.check(space, step)",
+        "pass",
+        f"{ANNOTATIONS}::test_what_cannot_be_stops_the_link[no stream]",
+        shows=("KeyError",),
+    ),
+    Fault(
         "record-without-its-bytes",
         "A record says how many bytes tell replicas of it.",
         "node/log/feeding.py",
@@ -23,6 +44,15 @@ FAULTS = (
         'step = ("off", self._db, self._unlogged)',
         'step = ("off", self._db, 0)',
         f"{PARTS}::test_a_record_counts_the_bytes_that_tell_of_it",
+    ),
+    Fault(
+        "message-sent-before-it-is-counted",
+        "What changes no data is in the log before replicas are sent it.",
+        "node/journal.py",
+        "Journal._fed_alone",
+        "if self.feed.is_prompt or self.disk_outage is not None: ...",
+        "self._fed()",
+        "tests/replication/campaigns/test_power.py::test_a_message_is_counted_before_it_is_sent",
     ),
     Fault(
         "selected-database-forgotten",
@@ -68,6 +98,33 @@ FAULTS = (
         "if not noack: ...",
         "",
         f"{WORDS}[1]",
+    ),
+    Fault(
+        "sent-when-released",
+        "Sending goes by what is kept: a replica that is sent only what is confirmed confirms nothing.",
+        "server/replicas.py",
+        "Replicas.pump",
+        "feed.backlog.kept(self._server.gate.kept)",
+        "feed.backlog.kept(self._server.gate.released)",
+        f"{SYNC}::test_a_redis_confirms_too",
+    ),
+    Fault(
+        "released-when-kept",
+        "Under sync-replicas nobody is told of a write before a replica has confirmed it.",
+        "node/durability/held_replies.py",
+        "ReplyGate.keep",
+        "self.released = min(self.kept, self.limit)",
+        "self.released = self.kept",
+        f"{SYNC}::test_nothing_is_told_before_a_replica_holds_it[log]",
+    ),
+    Fault(
+        "held-replies-confirmed-by-stepping-down",
+        "Who becomes a replica confirms nothing that too few replicas hold.",
+        "node/primary.py",
+        "Primary.step_down",
+        "if self._journal.unconfirmed and self.shell is not None: ...",
+        "",
+        f"{SYNC}::test_who_follows_another_tells_nobody_of_what_was_held[log]",
     ),
     Fault(
         "failover-before-all-is-there",

@@ -31,6 +31,15 @@ def replica(state: str = "online", lag: int = 0) -> dict[str, Any]:
             ],
         ),
         ({"role": "master", "slave0": replica(), "slave1": replica()}, [("ok", "2 replicas")]),
+        (
+            {"role": "master", "millstream_diverged_files": 2},
+            [
+                (
+                    "warning",
+                    "2 files in the data directory hold changes that this server took as a primary and no other has",
+                )
+            ],
+        ),
         ({"role": "master", "slave0": replica()}, [("note", "one replica only")]),
         (
             {"role": "master", "slave0": replica("wait_bgsave"), "slave1": replica(lag=60)},

@@ -388,10 +388,12 @@ def test_one_that_looked_in_vain_goes_to_the_end_of_the_line(world: World) -> No
     [((), None), (("TIMEOUT",), None), (("ERROR",), Error("UNBLOCKED client unblocked via CLIENT UNBLOCK"))],
 )
 def test_another_client_may_end_a_wait(world: World, words: tuple[str, ...], reply: object) -> None:
-    """CLIENT UNBLOCK ends it as a timeout or as an error, once."""
+    """CLIENT UNBLOCK ends it as a timeout or as an error, once; INFO counts the error as a command that failed."""
     client, other = worker(world), world.client()
     assert other.call("CLIENT", "UNBLOCK", client.session.id, *words) == 1
     assert client.inbox == [reply]
+    counted = other.call("INFO", "commandstats").partition(b"xreadgroup:")[2].partition(b"\r\n")[0]
+    assert counted.endswith(b"failed_calls=%d" % (reply is not None))
     assert other.call("CLIENT", "UNBLOCK", client.session.id) == 0
     add(world, "1-0")
     assert len(client.inbox) == 1

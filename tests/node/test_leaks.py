@@ -60,7 +60,10 @@ def runs(random: Random) -> None:
         at, data = 0, DATA[: random.choice([len(DATA), random.randrange(len(DATA))])]
         while at < len(data):
             run = runner.run(places[0].node.keyspace.databases[0], data, at, 1_700_000_000_000, random.choice([2, 3]))
-            if run.record is not None and native.apply_plain(places[1].node.keyspace.databases, Stream, run.record) < 0:
+            if (
+                run.record is not None
+                and native.apply_plain(places[1].node.keyspace.databases, Stream, run.record, None) < 0
+            ):
                 for step in codec.unpack(run.record)[1]:
                     places[1].node.keyspace.apply(tuple(step))
             if run.at == at:

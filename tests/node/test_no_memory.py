@@ -189,7 +189,7 @@ def test_a_record_that_finds_no_memory_is_applied_up_to_a_step() -> None:
         world, _ = made(native.PlainRunner)
         _testcapi.set_nomemory(allocation, allocation + 1)
         try:
-            wall = native.apply_plain(world.node.keyspace.databases, Stream, RECORD)
+            wall = native.apply_plain(world.node.keyspace.databases, Stream, RECORD, world.node.keyspace.history)
         except MemoryError:
             succeeded, wall = 0, None
         else:

@@ -9,6 +9,7 @@ import msgpack
 import pytest
 
 from millstream.engine import transitions
+from millstream.engine.history import ReplicationState
 from millstream.engine.ids import pack
 from millstream.engine.keyspace import Keyspace
 from millstream.engine.streams.stream import Stream
@@ -51,7 +52,7 @@ def facts(space: Keyspace) -> list[tuple[Any, ...]]:
 
 def short(payload: bytes, space: Keyspace) -> int:
     """Apply a record by the native core; -1 if it is left to the ordinary way."""
-    wall: int = native.apply_plain(space.databases, Stream, payload)
+    wall: int = native.apply_plain(space.databases, Stream, payload, space.history)
     return wall
 
 
@@ -72,11 +73,14 @@ def leave_the_same(seed: int) -> int:
     for wall in WALLS:
         steps = additions(random, last)
         last = int.from_bytes(steps[-1][3], "big")
+        if seed % 2:  # as while replicas follow
+            steps.append(("off", random.choice([0, 3, 200]), random.choice([0, 90, 70000, 1 << 40])))
         payload = codec.pack(wall, steps)
         assert short(payload, theirs) == wall, seed
         by_steps(payload, mine)
     assert rebuilding.differing(mine, theirs) == []
     assert facts(mine) == facts(theirs)
+    assert mine.history == theirs.history
     return len(WALLS)
 
 
@@ -112,6 +116,11 @@ ODD: list[list[Step]] = [
     [("xadd", 0, b"a", ID, [b"f", b"v"], 1, None)],
     [("xadd", 0, b"a", ID, [b"f", b"v"], False)],
     [("xadd", 0, b"a", ID, [b"f", b"v"], False, None), ("xdel", 0, b"a", ID)],
+    [("off", 0, 90)],
+    [("off", 0, 90), ("xadd", 0, b"a", ID, [b"f", b"v"], False, None)],
+    [("xadd", 0, b"a", ID, [b"f", b"v"], False, None), ("off", -1, 90)],
+    [("xadd", 0, b"a", ID, [b"f", b"v"], False, None), ("off", 0, 1 << 63)],
+    [("xadd", 0, b"a", ID, [b"f", b"v"], False, None), ("off", 0, 90, 1)],
 ]
 
 
@@ -122,6 +131,7 @@ def test_what_is_not_plain_is_left_to_the_ordinary_way(steps: list[Step]) -> Non
     space.apply(("set", 0, b"text", b"v", None))
     assert short(codec.pack(5, steps), space) == -1
     assert facts(space) == facts(streams(b"a"))
+    assert space.history == ReplicationState()
 
 
 def outcome(apply: Callable[[Keyspace], object]) -> tuple[object, list[tuple[Any, ...]], Keyspace]:

@@ -11,6 +11,7 @@ STREAMS = [b"s", b"s", b"t", b"u"]
 GROUPS = [b"g", b"g", b"h"]
 CONSUMERS = [b"a", b"b", b"c"]
 TEXTS = [b"", b"v", b"17", b"-5", b"x" * 70, b"\x00\xff\r\n"]
+COPIES = b"local d = redis.call('DUMP', KEYS[1]); if d then redis.call('RESTORE', KEYS[2], 0, d, 'REPLACE') end"
 SCRIPT = b"redis.call('XADD', KEYS[1], '*', 'f', 'lua'); redis.call('SET', KEYS[2], ARGV[1]); return 1"
 
 
@@ -20,9 +21,10 @@ class Changes:
     Args:
         seed: the same seed makes the same commands.
         since: wall milliseconds of times that are given.
+        newest: also what words of Redis 7.0 lose.
     """
 
-    def __init__(self, seed: int, since: int) -> None:
+    def __init__(self, seed: int, since: int, *, newest: bool = False) -> None:
         self.random = random.Random(seed)
         self._since = since
         self._makers: list[tuple[int, Callable[[], Words]]] = [
@@ -35,6 +37,7 @@ class Changes:
             (10, self._string),
             (12, self._collection),
             (4, self._key),
+            *([(14, self._newest)] if newest else []),
         ]
 
     def some(self, count: int) -> Iterator[Words]:
@@ -101,6 +104,22 @@ class Changes:
             [b"XTRIM", key, b"MAXLEN", self._number(9), self._pick(b"DELREF", b"KEEPREF")],
             [b"XSETID", key, b"9999999999999-1", b"ENTRIESADDED", b"500", b"MAXDELETEDID", b"3-1"],
             [b"DEL", key],
+        )
+
+    def _newest(self) -> Words:
+        key, producer, message = self._of(STREAMS), self._of(CONSUMERS), self._of(TEXTS[1:])
+        some = self._ids()
+        return self._pick(
+            [b"XADD", key, b"IDMP", producer, message, b"*", b"f", b"v"],
+            [b"XADD", key, b"NOMKSTREAM", b"IDMPAUTO", producer, b"*", b"f", message],
+            [b"XADD", key, self._pick(b"MAXLEN", b"MINID"), self._number(9), b"ACKED", b"*", b"f", b"v"],
+            [b"XTRIM", key, b"MAXLEN", self._pick(b"~", b"="), self._number(9), b"ACKED"],
+            [b"XCFGSET", key, b"IDMP-MAXSIZE", self._pick(b"2", b"100")],
+            [b"XCFGSET", key, b"IDMP-DURATION", self._pick(b"3", b"100")],
+            [b"XIDMPRECORD", key, producer, message, some[0]],
+            [b"XNACK", key, b"g", b"SILENT", b"IDS", b"%d" % len(some), *some[::-1], b"FORCE"],
+            [b"EVAL", COPIES, b"2", key, self._of(STREAMS)],
+            [b"CONFIG", b"SET", b"stream-idmp-maxsize", self._pick(b"3", b"100")],
         )
 
     def _group(self) -> Words:

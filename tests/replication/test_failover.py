@@ -1,5 +1,6 @@
 """FAILOVER: the role goes to a replica that holds all, under writers, and back; who refuses does not lead."""
 
+import signal
 import threading
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -12,7 +13,7 @@ from replication.replicated import state
 from replication.test_following_redis import AT_ONCE, follow, is_level, seen, wait_level, write
 from replication.test_redis_follows import info, port_of
 from support.ports import free_port
-from support.servers import redis_server
+from support.servers import millstream_server, redis_server
 from support.waiting import eventually
 from support.wire import Wire
 
@@ -147,3 +148,28 @@ def test_to_a_redis_and_back(tmp_path: Path) -> None:
                 wait_level(old, new)
                 assert seen(old) == seen(new)
         assert info(ours)["role"] == "master"
+
+
+def test_a_primary_that_is_killed_before_the_answer_asks_again(tmp_path: Path) -> None:
+    """Killed between its new role and the answer, it neither leads beside the other nor waits without asking."""
+    former, target = millstream_server(tmp_path / "a"), millstream_server(tmp_path / "b")
+    with former, target, Wire(target.url) as other:
+        with Wire(former.url) as one:
+            write(one, 1, 50)
+            follow(other, former.port)
+            wait_level(other, one)
+            assert target.process is not None
+            target.process.send_signal(signal.SIGSTOP)
+            assert one.ask("FAILOVER", "TO", "127.0.0.1", target.port, "FORCE", "TIMEOUT", "100") == b"OK"
+            eventually(lambda: info(one)["master_failover_state"] == "failover-in-progress", what="it asks")
+        former.kill()
+        former.start()
+        with Wire(former.url) as one:
+            assert info(one)["role"] == "slave"
+            target.process.send_signal(signal.SIGCONT)
+            eventually(lambda: over(one), what="the former primary follows")
+            assert info(other)["role"] == "master"
+            other.ask("SET", "after", "v")
+            wait_level(one, other)
+            assert seen(one) == seen(other)
+            assert info(one)["millstream_full_syncs_taken"] == "0"

@@ -146,7 +146,7 @@ def test_a_copy_that_finds_no_room_is_asked_for_again(ours: Wire) -> None:
 
 @pytest.mark.usefixtures("full_disk")
 def test_no_room_for_a_copy_cuts_who_wants_it_alone() -> None:
-    """With no directory a copy is made at once; one that failed held up all replicas, and was tried for ever."""
+    """With no directory a child writes a copy; one that failed held up all replicas, and was tried for ever."""
     with ServerThread(None) as server, Wire(server.url) as wire, Wire(server.url) as replica, Wire(server.url) as next_:
         replica.send("PSYNC", "?", "-1")
         eventually(lambda: info(wire)["connected_slaves"] == "0" and replica.is_closed, what="it is cut")

@@ -93,6 +93,15 @@ def test_words_that_only_a_primary_may_say(follower: Follower) -> None:
     assert [record.time for record in stream.groups[b"g"].order] == [ahead]
 
 
+def test_a_group_has_read_what_the_primary_says(follower: Follower) -> None:
+    """Also more than was added: XSETID may have set that back, and the primary's group keeps its count."""
+    follower.hear("XADD s 1-1 f v", "XGROUP CREATE s g 1-1 ENTRIESREAD 9", "XGROUP CREATE s h 0")
+    follower.hear("XGROUP SETID s h 1-1 ENTRIESREAD 8")
+    stream = follower.node.keyspace.databases[0].keys[b"s"]
+    assert isinstance(stream, Stream)
+    assert [stream.groups[name].entries_read for name in (b"g", b"h")] == [9, 8]
+
+
 def test_no_key_is_over_before_the_primary_says_so(follower: Follower) -> None:
     """Times that are over are kept, a key goes by DEL, and until then readers do not see it."""
     past = follower.clock.wall - 1000

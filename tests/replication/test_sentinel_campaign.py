@@ -2,37 +2,49 @@
 
 import asyncio
 import random
+import signal
 import tempfile
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 from redis.client import Pipeline
 from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import RedisError
 
+import millstream.spark
 from millstream import App, StreamSub
 from millstream.client.connect import sync_client
 from millstream.migrate.compare_keys import compare_servers
 from support.campaign import LIMIT, run
 from support.needs import program
 from support.sentinels import Watched
-from support.servers import millstream_server
+from support.servers import ServerProcess, millstream_server
 from support.waiting import aeventually
 
-FAILOVERS = 12
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+    from pyspark.sql.streaming.query import StreamingQuery
+
+FAILOVERS = 50
+FAULTS = ("killed", "stopped", "full disk")
 
 
 class Producer:
     """Adds numbers to the stream ``s``, a few at a time, until it is told to stop.
 
+    Args:
+        url: of the Sentinels.
+        waits: whether WAIT must have counted a replica; else the reply confirms, as with ``sync-replicas``.
+
     Attributes:
-        confirmed: numbers of which WAIT said that a replica holds them.
+        confirmed: numbers that a replica holds, by the server's word.
         sent: how many were added or tried.
         failed: how often the server did not take them.
     """
 
-    def __init__(self, url: str) -> None:
-        self._url = url
+    def __init__(self, url: str, *, waits: bool) -> None:
+        self._url, self._waits = url, waits
         self.confirmed: set[int] = set()
         self.sent = self.failed = 0
         self.stopped = False
@@ -52,44 +64,126 @@ class Producer:
         self.sent += 5
         for number in numbers:
             pipeline.xadd("s", {"x": number})
-        pipeline.execute_command("WAIT", 1, 1000)
-        if int(pipeline.execute()[-1]) >= 1:
+        if self._waits:
+            pipeline.execute_command("WAIT", 1, 1000)
+        if pipeline.execute()[-1] not in (0, None):
             self.confirmed |= set(numbers)
 
 
+class Query:
+    """A streaming query of Spark over the stream ``s``, that is started again from its checkpoint when it fails.
+
+    Args:
+        url: of the Sentinels.
+        folder: for its checkpoints.
+        may_go_back: whether the stream may lose what it had shown; then a new query reads it anew.
+
+    Attributes:
+        restarts: how often it was started again.
+    """
+
+    def __init__(self, url: str, folder: Path, *, may_go_back: bool) -> None:
+        self._url, self._folder, self._may_go_back = url, folder, may_go_back
+        self._checkpoints = 0
+        self._batches: dict[int, list[tuple[str, int]]] = {}  # a batch that is run again replaces what it was
+        self._query: StreamingQuery | None = None
+        self.restarts = 0
+
+    def start(self) -> None:
+        """Begin, or go on from the checkpoint."""
+        source = millstream.spark.session().readStream.format("millstream").option("url", self._url)
+        rows = source.option("stream", "s").option("startingOffsets", "earliest").load()
+        writer = rows.selectExpr("id", "int(fields['x']) x").writeStream.foreachBatch(self._keep)
+        self._query = writer.option("checkpointLocation", str(self._folder / f"c{self._checkpoints}")).start()
+
+    def _keep(self, rows: "DataFrame", batch: int) -> None:
+        self._batches[batch] = [(row.id, row.x) for row in rows.collect()]
+
+    def seen(self) -> set[int]:
+        """The numbers of all batches; starts a query that has failed again."""
+        assert self._query is not None
+        if failure := self._query.exception():
+            self.restarts += 1
+            if "went back" in str(failure) or "before it was" in str(failure):
+                assert self._may_go_back, failure
+                self._checkpoints += 1
+                self._batches.clear()
+            self.start()
+        return {number for batch in list(self._batches.values()) for _, number in batch}
+
+    def stop(self) -> None:
+        """End, and each entry was in one batch."""
+        assert self._query is not None
+        self._query.stop()
+        ids = [ident for batch in self._batches.values() for ident, _ in batch]
+        assert len(ids) == len(set(ids)), "an entry is in two batches"
+
+
 async def one_failover(seed: int, folder: Path) -> int:
-    """Kill the primary under load; how many entries were confirmed, all of which were handled."""
+    """Have the primary fail under load; how many entries were confirmed, all of which were handled."""
     chance = random.Random(seed)
+    fault, waits = FAULTS[seed % len(FAULTS)], chance.random() < 0.5
     with Watched(folder, millstream_server, replicas=2) as watched:
+        for each in watched.servers:
+            with each.client() as client:
+                client.config_set("sync-replicas", 0 if waits else 1)
         app, seen = App(watched.url), set()
 
         @app.subscriber(StreamSub("s", group="g", min_idle_time=1_000))
         async def handle(x: int) -> None:
             seen.add(x)
 
-        producer = Producer(watched.url)
+        producer = Producer(watched.url, waits=waits)
+        query = Query(watched.url, folder, may_go_back=waits)
         async with app.running():
             task = asyncio.create_task(asyncio.to_thread(producer.run))
             try:
-                await kill_and_return(watched, producer, chance.randrange(50, 500))
+                await aeventually(lambda: len(producer.confirmed) > 50, what="entries are added")
+                await asyncio.to_thread(query.start)
+                await fail_and_return(watched, producer, fault, chance.randrange(50, 500))
             finally:
                 producer.stopped = True
                 await task
             await aeventually(lambda: producer.confirmed <= seen, 60, what="all that was confirmed is handled")
             await aeventually(lambda: pending(watched.url) == 0, 60, what="nothing is pending")
+            await aeventually(lambda: producer.confirmed <= query.seen(), 90, what="Spark has all that was confirmed")
+        await asyncio.to_thread(query.stop)
         await asyncio.to_thread(compare_all, watched)
     return len(producer.confirmed)
 
 
-async def kill_and_return(watched: Watched, producer: Producer, count: int) -> None:
-    """Kill the primary once so many entries are confirmed; another leads, and the killed one follows it."""
-    await aeventually(lambda: len(producer.confirmed) > count, what="entries are added")
-    watched.master.kill()
-    before = len(producer.confirmed)
+async def fail_and_return(watched: Watched, producer: Producer, fault: str, count: int) -> None:
+    """The primary fails once so many more entries are confirmed; another leads, and the failed one follows it."""
+    begun = len(producer.confirmed)
+    await aeventually(lambda: len(producer.confirmed) > begun + count, what="entries are added")
+    begin_fault(watched.master, fault)
     await aeventually(lambda: watched.chosen() in watched.servers[1:], 60, what="another is the primary")
+    before = len(producer.confirmed)
     await aeventually(lambda: len(producer.confirmed) > before + 100, 60, what="it takes entries")
-    await asyncio.to_thread(watched.master.start)
+    await asyncio.to_thread(end_fault, watched.master, fault)
     await aeventually(lambda: follows(watched), 90, what="the former primary follows")
+
+
+def begin_fault(server: ServerProcess, fault: str) -> None:
+    """The primary fails."""
+    if fault == "stopped":
+        server.send(signal.SIGSTOP)
+    elif fault == "full disk":
+        with server.client() as client:
+            client.config_set("disk-free-floor", 2**60)
+    else:
+        server.kill()
+
+
+def end_fault(server: ServerProcess, fault: str) -> None:
+    """What had failed is mended."""
+    if fault == "stopped":
+        server.send(signal.SIGCONT)
+    elif fault == "full disk":
+        with server.client() as client:
+            client.config_set("disk-free-floor", 0)
+    else:
+        server.start()
 
 
 def follows(watched: Watched) -> bool:
@@ -137,4 +231,4 @@ def piece(seed: int) -> int:
 def test_failovers_by_sentinels_lose_nothing_confirmed() -> None:
     """What WAIT 1 confirmed is handled by workers that found the new primary, and the former one follows."""
     program("redis-server")
-    run("repl-sentinel", piece, range(FAILOVERS), unit="confirmed entries")
+    run("repl-sentinel", piece, range(FAILOVERS), version=2, unit="confirmed entries")

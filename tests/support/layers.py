@@ -53,7 +53,7 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     "console": frozenset({"client", "worker", "spark"}),  # of these two only CONSOLE_READS
     "dashboards": frozenset(),  # text alone
     "maintenance": frozenset(
-        {"engine", "node", "persistence", "client"}
+        {"engine", "node", "persistence", "replication", "client"}
     ),  # reads a log; asks a server for its settings
     "migrate": frozenset({"client", "engine"}),  # of the engine RDB files and payloads, which it reads and writes
     "demo": frozenset({"client", "worker", "spark"}),
@@ -204,6 +204,7 @@ THIRD_PARTY: dict[str, tuple[frozenset[str], str]] = {
     "hiredis": (frozenset({"protocol", "engine", "replication", "node", "embedded", "client", "spark", "migrate"}), ""),
     "lupa": (frozenset({"node"}), "server"),
     "msgpack": (frozenset({"persistence", "node", "maintenance", "console"}), ""),
+    "xxhash": (frozenset({"engine"}), ""),
     "redis": (
         frozenset({"embedded", "client", "worker", "compat", "spark", "demo", "testing", "migrate", "maintenance"}),
         "",

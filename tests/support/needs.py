@@ -4,6 +4,7 @@ import functools
 import importlib
 import os
 import re
+import runpy
 import shutil
 import subprocess
 from pathlib import Path
@@ -18,6 +19,16 @@ def lacking(reason: str) -> NoReturn:
     if os.environ.get("CI") == "true":
         pytest.fail(f"CI must have this: {reason}")
     pytest.skip(reason)
+
+
+def present_core() -> None:
+    """End the run where the native core is not that of the sources: what it lacks would silently be done in Python."""
+    from millstream import core
+
+    if core.native is not None:
+        digest = runpy.run_path(str(Path(__file__).parents[2] / "scripts/build_core.py"))["digest"]()
+        if getattr(core.native, "MADE_FROM", "") != digest:
+            pytest.exit("the native core was made from other sources: make core", returncode=3)
 
 
 def program(name: str) -> str:

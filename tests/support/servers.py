@@ -39,6 +39,16 @@ class ServerProcess:
         Args:
             seconds: it may take; loading a long log beside other work takes its time.
         """
+        self.launch()
+        try:
+            eventually(self._answers, seconds, what=f"{self.command[0]} answers on port {self.port}")
+        except AssertionError:
+            self.kill()
+            raise AssertionError(f"server did not start:\n{self.log.read_text(errors='replace')}") from None
+        return self
+
+    def launch(self) -> None:
+        """Start, and do not wait until it answers."""
         with self.log.open("ab") as out:
             self.process = subprocess.Popen(
                 self.command,
@@ -47,12 +57,6 @@ class ServerProcess:
                 stderr=subprocess.STDOUT,
                 cwd=self.log.parent,
             )
-        try:
-            eventually(self._answers, seconds, what=f"{self.command[0]} answers on port {self.port}")
-        except AssertionError:
-            self.kill()
-            raise AssertionError(f"server did not start:\n{self.log.read_text(errors='replace')}") from None
-        return self
 
     def _answers(self) -> bool:
         assert self.process is not None
@@ -111,6 +115,11 @@ class ServerProcess:
         code = self.process.wait(timeout=30)
         self.process = None
         return code
+
+    def send(self, number: signal.Signals) -> None:
+        """Send it a signal that does not end it."""
+        assert self.process is not None
+        self.process.send_signal(number)
 
     def __enter__(self) -> "ServerProcess":
         return self.start()

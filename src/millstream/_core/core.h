@@ -218,6 +218,7 @@ PyObject *queue_plain(PyObject *self, PyObject *const *args, Py_ssize_t nargs); 
 PyObject *encode_records(PyObject *self, PyObject *args);
 PyObject *decode_run(PyObject *self, PyObject *args);
 PyObject *apply_plain(PyObject *self, PyObject *args);
+PyObject *tell_plain(PyObject *self, PyObject *const *args, Py_ssize_t nargs);
 int frames_prepare(void);                           /* once, before the functions are used; -1 with an exception */
 int replay_prepare(void);
 

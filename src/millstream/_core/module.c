@@ -14,6 +14,7 @@ static PyMethodDef functions[] = {
     {"encode_records", encode_records, METH_VARARGS, NULL},
     {"decode_run", decode_run, METH_VARARGS, NULL},
     {"apply_plain", apply_plain, METH_VARARGS, NULL},
+    {"tell_plain", (PyCFunction)(void (*)(void))tell_plain, METH_FASTCALL, NULL},
     {"queue_plain", (PyCFunction)(void (*)(void))queue_plain, METH_FASTCALL, NULL},
 #ifdef __linux__
     {"read_ready", read_ready, METH_O, NULL},
@@ -59,6 +60,10 @@ PyMODINIT_FUNC PyInit__native(void)
             Py_DECREF(found);
             return NULL;
         }
+    }
+    if (PyModule_AddStringConstant(found, "MADE_FROM", MADE_FROM) < 0) {
+        Py_DECREF(found);
+        return NULL;
     }
     return found;
 }

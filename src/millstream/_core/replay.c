@@ -25,7 +25,7 @@ typedef struct {
     View words[WORDS_MAX];
 } Add;
 
-static PyObject *s_keys, *s_entries, *s_last_id, *s_entries_added;
+static PyObject *s_keys, *s_entries, *s_last_id, *s_entries_added, *s_offset, *s_db;
 
 int replay_prepare(void)
 {
@@ -33,6 +33,10 @@ int replay_prepare(void)
     s_entries = PyUnicode_InternFromString("entries");
     s_last_id = PyUnicode_InternFromString("last_id");
     s_entries_added = PyUnicode_InternFromString("entries_added");
+    s_offset = PyUnicode_InternFromString("offset");
+    s_db = PyUnicode_InternFromString("db");
+    if (s_offset == NULL || s_db == NULL)
+        return -1;
     return s_keys == NULL || s_entries == NULL || s_last_id == NULL || s_entries_added == NULL ? -1 : 0;
 }
 
@@ -122,6 +126,13 @@ static int get_add(Reader *reader, Add *add)
     return 1;
 }
 
+/* ["off", db, bytes] at the end of the record */
+static int get_count(Reader *reader, uint64_t *db, uint64_t *size)
+{
+    return get_text(reader, "\x93\xa3off", 5) && get_number(reader, db) && get_number(reader, size) && *size <= INT64_MAX
+           && reader->at == reader->end;
+}
+
 static int get_record(Reader *reader, uint64_t *wall, uint64_t *steps)
 {
     return get_text(reader, "\x93\x01", 2) && get_number(reader, wall) && *wall <= INT64_MAX && get_array(reader, steps);
@@ -180,28 +191,152 @@ end:
     return failed;
 }
 
+/* So many bytes more of a history tell of the record; a database is selected then */
+static int apply_count(PyObject *history, uint64_t db, uint64_t size)
+{
+    PyObject *old = PyObject_GetAttr(history, s_offset), *more = PyLong_FromUnsignedLongLong(size);
+    PyObject *new = old == NULL || more == NULL ? NULL : PyNumber_Add(old, more), *index = PyLong_FromUnsignedLongLong(db);
+    int failed = new == NULL || index == NULL || PyObject_SetAttr(history, s_offset, new) < 0
+                 || PyObject_SetAttr(history, s_db, index) < 0;
+    Py_XDECREF(old);
+    Py_XDECREF(more);
+    Py_XDECREF(new);
+    Py_XDECREF(index);
+    return failed ? -1 : 0;
+}
+
 PyObject *apply_plain(PyObject *self, PyObject *args)
 {
-    PyObject *databases, *payload, *stream = NULL;
+    PyObject *databases, *payload, *history, *stream = NULL;
     PyTypeObject *type;
-    uint64_t wall, steps;
-    if (!PyArg_ParseTuple(args, "O!O!S", &PyList_Type, &databases, &PyType_Type, &type, &payload))
+    uint64_t wall, steps, db, size = 0;
+    if (!PyArg_ParseTuple(args, "O!O!SO", &PyList_Type, &databases, &PyType_Type, &type, &payload, &history))
         return NULL;
     const unsigned char *data = (const unsigned char *)PyBytes_AS_STRING(payload);
     Reader reader = {data, data + PyBytes_GET_SIZE(payload)}, again;
     Add add;
-    if (!get_record(&reader, &wall, &steps))
+    if (!get_record(&reader, &wall, &steps) || steps == 0)
         return PyLong_FromLong(-1);
     again = reader;
-    for (uint64_t step = 0; step < steps; step++)
-        if (!get_add(&reader, &add) || (stream = find_stream(databases, type, &add)) == NULL)
-            return PyErr_Occurred() ? NULL : PyLong_FromLong(-1);
+    int is_counted = 0;
+    for (uint64_t step = 0; step < steps; step++) {
+        Reader before = reader;
+        if (get_add(&reader, &add) && (stream = find_stream(databases, type, &add)) != NULL)
+            continue;
+        if (PyErr_Occurred())
+            return NULL;
+        reader = before;
+        is_counted = step > 0 && step + 1 == steps && get_count(&reader, &db, &size);
+        if (!is_counted)
+            return PyLong_FromLong(-1);
+    }
     if (reader.at != reader.end)
         return PyLong_FromLong(-1);
     if (steps == 1) /* as most are: what was just read is still there */
         return apply_add(stream, &add) < 0 ? NULL : PyLong_FromUnsignedLongLong(wall);
-    for (uint64_t step = 0; step < steps; step++)
+    for (uint64_t step = 0; step < steps - (uint64_t)is_counted; step++)
         if (!get_add(&again, &add) || (stream = find_stream(databases, type, &add)) == NULL || apply_add(stream, &add) < 0)
             return NULL;
+    if (is_counted && apply_count(history, db, size) < 0)
+        return NULL;
     return PyLong_FromUnsignedLongLong(wall);
+}
+
+/* ---------------------------------------------------------------- what replicas are told */
+
+/* Begins a command of so many words in the stream for replicas */
+static int begin_command(Buf *out, uint64_t words, const char *name)
+{
+    return buf_head(out, '*', words) < 0 || buf_bulk(out, name, (Py_ssize_t)strlen(name)) < 0 ? -1 : 0;
+}
+
+static int tell_add(Buf *out, const Add *add)
+{
+    int failed = begin_command(out, (uint64_t)add->count + 3, "XADD") < 0 || buf_bulk(out, add->key.data, add->key.size) < 0
+                 || buf_id_bulk(out, add->id) < 0;
+    for (Py_ssize_t at = 0; at < add->count && !failed; at++)
+        failed = buf_bulk(out, add->words[at].data, add->words[at].size) < 0;
+    return failed ? -1 : 0;
+}
+
+/* ["set", db, key, data, nil] and ["gack", db, key, group, ids], as a command: whether it was one of these; -1 on an error */
+static int tell_other(Buf *out, Reader *reader, uint64_t *db)
+{
+    View words[3];
+    int is_set = get_text(reader, "\x95\xa3set", 5);
+    if (!is_set && !get_text(reader, "\x95\xa4gack", 6))
+        return 0;
+    if (!get_number(reader, db) || !get_binary(reader, &words[0]) || !get_binary(reader, &words[1]))
+        return 0;
+    if (is_set ? !get_text(reader, "\xc0", 1) : !get_binary(reader, &words[2]) || words[2].size % 16)
+        return 0;
+    Py_ssize_t ids = is_set ? 0 : words[2].size / 16;
+    if (begin_command(out, (uint64_t)ids + 3, is_set ? "SET" : "XACK") < 0 || buf_bulk(out, words[0].data, words[0].size) < 0
+        || buf_bulk(out, words[1].data, words[1].size) < 0)
+        return -1;
+    for (Py_ssize_t at = 0; at < ids; at++)
+        if (buf_id_bulk(out, id_from_bytes(words[2].data + 16 * at)) < 0)
+            return -1;
+    return 1;
+}
+
+static int tell_select(Buf *out, uint64_t db)
+{
+    char text[NUMBER_ROOM];
+    Py_ssize_t size = put_number(text, db) - text;
+    return begin_command(out, 2, "SELECT") < 0 || buf_bulk(out, text, size) < 0 ? -1 : 0;
+}
+
+/* tell_plain(payload, selected), see py_tell_plain of millstream.node.log.feeding */
+PyObject *tell_plain(PyObject *Py_UNUSED(self), PyObject *const *args, Py_ssize_t nargs)
+{
+    long selected = nargs == 2 && PyBytes_Check(args[0]) ? PyLong_AsLong(args[1]) : -2;
+    if (selected < -1)
+        return PyErr_Occurred() ? NULL : PyErr_Format(PyExc_TypeError, "tell_plain(payload, selected)");
+    const unsigned char *data = (const unsigned char *)PyBytes_AS_STRING(args[0]);
+    Reader reader = {data, data + PyBytes_GET_SIZE(args[0])};
+    Buf out = {0};
+    Add add;
+    uint64_t wall, steps, db = 0, first = 0;
+    PyObject *result = NULL;
+    int known = get_record(&reader, &wall, &steps) && steps > 0;
+    for (uint64_t step = 0; known > 0 && step < steps; step++) {
+        Reader before = reader;
+        Py_ssize_t begin = out.size;
+        if (step == 0 && buf_reserve(&out, 128) < 0) /* a selection and the begin of a transaction, which come first */
+            goto failed;
+        if (step == 0)
+            begin = out.size = 128;
+        if (get_add(&reader, &add)) {
+            db = add.db;
+            known = tell_add(&out, &add) < 0 ? -1 : 1;
+        } else {
+            reader = before;
+            known = tell_other(&out, &reader, &db);
+        }
+        if (step == 0)
+            first = db;
+        if (known > 0 && db != first)
+            known = 0;
+        if (known == 0)
+            out.size = begin;
+    }
+    if (known < 0)
+        goto failed;
+    if (!known || reader.at != reader.end) {
+        result = Py_NewRef(Py_None);
+    } else {
+        Buf head = {0};
+        if ((selected == (long)first || tell_select(&head, first) == 0)
+            && (steps == 1 || (buf_add(&head, "*1\r\n$5\r\nMULTI\r\n", 15) == 0 && buf_add(&out, "*1\r\n$4\r\nEXEC\r\n", 14) == 0))) {
+            Py_ssize_t begin = 128 - head.size;
+            if (head.size)
+                memcpy(out.data + begin, head.data, (size_t)head.size);
+            result = Py_BuildValue("(y#K)", out.data + begin, out.size - begin, (unsigned long long)first);
+        }
+        buf_free(&head);
+    }
+failed:
+    buf_free(&out);
+    return result;
 }

@@ -36,7 +36,7 @@ typedef struct {
     PyObject *keys, *expires; /* of the database, which outlives the run */
     PyObject *key;            /* the key last looked up; commands of one run are often about one */
     uint64_t db, wall;
-    int resp;
+    int resp, obeys; /* obeys: a primary says it; its replies go nowhere */
     int64_t max_bytes, max_entries, slow_from; /* slow_from: nanoseconds */
     Py_ssize_t changes, written, soft, hits, misses; /* written: steps of the record; one may be many changes */
     PyObject *woken;
@@ -341,8 +341,8 @@ static int run_set(Run *run)
     return buf_add(&run->of->replies, "+OK\r\n", 5) < 0 ? ORDINARY : DONE; /* there is room */
 }
 
-/* Adds the entry; its id, or 0 */
-static Id add_entry(Run *run, PyObject *stream, EntryStore *entries, int *fresh)
+/* Adds the entry under an id, or 0: the next one; its id, or 0 */
+static Id add_entry(Run *run, PyObject *stream, EntryStore *entries, Id wanted, int *fresh)
 {
     Id last = 0, id = 0;
     Py_ssize_t size = 0;
@@ -353,9 +353,12 @@ static Id add_entry(Run *run, PyObject *stream, EntryStore *entries, int *fresh)
         goto end;
     for (Py_ssize_t at = 3; at < run->count; at++)
         size += run->words[at].size;
-    Id next = ID_MAKE(run->wall, 0);
-    if (next <= last)
+    Id next = wanted ? wanted : ID_MAKE(run->wall, 0);
+    if (next <= last) {
+        if (wanted)
+            goto end;
         next = last + 1;
+    }
     new_last = id_to_int(next);
     new_added = PyLong_FromLongLong(added + 1);
     if (new_last == NULL || new_added == NULL)
@@ -378,13 +381,16 @@ end:
 static int run_xadd(Run *run)
 {
     PyObject *stream;
-    if (run->count < 5 || !(run->count & 1) || !is_sign(run->words[2], '*'))
+    Id wanted = 0;
+    if (run->count < 5 || !(run->count & 1))
+        return ORDINARY;
+    if (run->obeys ? !get_id(run->words[2], &wanted) || wanted == 0 : !is_sign(run->words[2], '*'))
         return ORDINARY;
     EntryStore *entries = get_entries(run, run->words[1], &stream);
     if (entries == NULL)
         return ORDINARY;
     int fresh = 0, waited_for = is_waited_for(run, run->of->waiting);
-    Id id = waited_for < 0 || reserve(run) ? 0 : add_entry(run, stream, entries, &fresh);
+    Id id = waited_for < 0 || reserve(run) ? 0 : add_entry(run, stream, entries, wanted, &fresh);
     Py_DECREF(entries);
     if (id == 0)
         return ORDINARY;
@@ -527,18 +533,26 @@ static int run_xread(Run *run)
 
 #include "run_groups.h"
 
-/* In the order of millstream.node.plain.NAMES; with the fewest words of one that writes, as the command table has it */
+/* Plain of a primary alone */
+static int leave(Run *Py_UNUSED(run)) { return ORDINARY; }
+
+/* In the order of millstream.node.plain.NAMES; with the fewest words of one that writes, as the command table has it, and
+ * what runs it for a primary, if that is plain */
 static const struct {
     const char *name;
     int (*handler)(Run *);
     int fewest;
+    int (*obeyed)(Run *);
 } commands[] = {
-    {"get", run_get, 0},       {"ping", run_ping, 0},   {"set", run_set, 3},
-    {"xack", run_xack, 4},     {"xadd", run_xadd, 5},   {"xautoclaim", run_xautoclaim, 6},
-    {"xclaim", run_xclaim, 6}, {"xlen", run_xlen, 0},   {"xpending", run_xpending, 0},
-    {"xrange", run_xrange, 0}, {"xread", run_xread, 0}, {"xreadgroup", run_xreadgroup, 7},
-    {"xrevrange", run_xrevrange, 0},
+    {"get", run_get, 0, NULL},          {"ping", run_ping, 0, NULL},
+    {"set", run_set, 3, run_set},       {"xack", run_xack, 4, run_xack},
+    {"xadd", run_xadd, 5, run_xadd},    {"xautoclaim", run_xautoclaim, 6, NULL},
+    {"xclaim", run_xclaim, 6, obey_xclaim}, {"xgroup|setid", leave, 0, obey_setid},
+    {"xlen", run_xlen, 0, NULL},        {"xpending", run_xpending, 0, NULL},
+    {"xrange", run_xrange, 0, NULL},    {"xread", run_xread, 0, NULL},
+    {"xreadgroup", run_xreadgroup, 7, NULL}, {"xrevrange", run_xrevrange, 0, NULL},
 };
+#define SETID 7 /* its place in the table */
 #define COMMANDS ((int)(sizeof commands / sizeof *commands))
 static PyObject *names[COMMANDS];
 
@@ -551,6 +565,15 @@ static int find_command(View word)
             if (is_word(word, commands[at].name))
                 return at;
     return -1;
+}
+
+/* The command in run->words, if what a primary says in it may be plain; -1: it is not */
+static int find_obeyed(Run *run)
+{
+    if (run->count == 7 && is_word(run->words[0], "XGROUP") && is_word(run->words[1], "SETID"))
+        return SETID;
+    int command = find_command(run->words[0]);
+    return command >= 0 && commands[command].obeyed != NULL && run->count >= commands[command].fewest ? command : -1;
 }
 
 /* ---------------------------------------------------------------- a run */
@@ -586,7 +609,7 @@ static void give_back(Buf *buf)
 }
 
 /* What came of it; changes that were made must be logged, so a lack of memory here is the caller's to end by */
-static PyObject *make_result(Run *run, Py_ssize_t at, PyObject *words, Py_ssize_t count, int last)
+static PyObject *make_result(Run *run, Py_ssize_t at, PyObject *words, Py_ssize_t count, int last, Py_ssize_t whole)
 {
     PyObject *result = PyStructSequence_New(&RunType);
     if (result == NULL) {
@@ -605,7 +628,8 @@ static PyObject *make_result(Run *run, Py_ssize_t at, PyObject *words, Py_ssize_
     PyStructSequence_SET_ITEM(result, 8, PyLong_FromSsize_t(run->misses));
     PyStructSequence_SET_ITEM(result, 9, run->woken == NULL ? Py_NewRef(Py_None) : run->woken);
     PyStructSequence_SET_ITEM(result, 10, PyBool_FromLong(run->written && run->written == run->soft));
-    for (int item = 0; item < 11; item++)
+    PyStructSequence_SET_ITEM(result, 11, PyLong_FromSsize_t(whole));
+    for (int item = 0; item < 12; item++)
         if (PyStructSequence_GET_ITEM(result, item) == NULL) {
             Py_DECREF(result);
             return NULL;
@@ -623,7 +647,18 @@ static void keep_slow(Runner *of, PyObject *command, uint64_t nanoseconds)
     Py_XDECREF(command);
 }
 
-/* Runs what is plain; where it ended, with the words of a command that is not in *other */
+/* A command was run since a time; what time it is now */
+static uint64_t count_command(Run *run, int command, uint64_t before, const char *at, const char *next)
+{
+    uint64_t after = nanoseconds();
+    run->of->calls[command]++;
+    run->of->nanoseconds[command] += after - before;
+    if (after - before >= (uint64_t)run->slow_from)
+        keep_slow(run->of, PyBytes_FromStringAndSize(at, next - at), after - before);
+    return after;
+}
+
+/* Runs what is plain of a client; where it ended, with the words of a command that is not in *other */
 static const char *run_commands(Run *run, const char *at, const char *end, PyObject **other, Py_ssize_t *count, int *last)
 {
     Runner *of = run->of;
@@ -642,18 +677,15 @@ static const char *run_commands(Run *run, const char *at, const char *end, PyObj
                 at = next;
             break;
         }
-        uint64_t after = nanoseconds();
-        of->calls[command]++;
-        of->nanoseconds[command] += after - before;
-        if (after - before >= (uint64_t)run->slow_from)
-            keep_slow(of, PyBytes_FromStringAndSize(at, next - at), after - before);
-        before = after;
+        before = count_command(run, command, before, at, next);
         at = next;
         *last = command;
         ++*count;
     }
     return at;
 }
+
+#include "run_obeyed.h"
 
 static int get_limit(PyObject *config, PyObject *name, int64_t *limit)
 {
@@ -689,13 +721,14 @@ static void close_run(Run *run)
     Py_CLEAR(run->expires);
 }
 
-static PyObject *runner_run(Runner *self, PyObject *const *args, Py_ssize_t nargs)
+/* run(db, data, at, wall, resp), and obey(db, data, at, wall, is_open) */
+static PyObject *run_or_obey(Runner *self, PyObject *const *args, Py_ssize_t nargs, int obeys)
 {
     if (nargs != 5 || !PyBytes_Check(args[1])) {
-        PyErr_SetString(PyExc_TypeError, "run(db, data, at, wall, resp)");
+        PyErr_SetString(PyExc_TypeError, "(db, data, at, wall, resp or is_open)");
         return NULL;
     }
-    Run run = {.of = self};
+    Run run = {.of = self, .obeys = obeys};
     PyObject *other = NULL, *result = NULL;
     Py_ssize_t size = PyBytes_GET_SIZE(args[1]), first = PyLong_AsSsize_t(args[2]), count = 0;
     run.wall = PyLong_AsUnsignedLongLong(args[3]);
@@ -709,11 +742,24 @@ static PyObject *runner_run(Runner *self, PyObject *const *args, Py_ssize_t narg
     if (open_run(&run, args[0]) == 0) {
         int last = -1;
         const char *data = PyBytes_AS_STRING(args[1]);
-        const char *at = run_commands(&run, data + first, data + size, &other, &count, &last);
-        result = make_result(&run, at - data, other, count, last);
+        const char *whole = data + first, *at = obeys ? obey_commands(&run, &whole, data + size, run.resp, &other, &count, &last)
+                                                      : run_commands(&run, whole, data + size, &other, &count, &last);
+        if (!obeys)
+            whole = at;
+        result = make_result(&run, at - data, other, count, last, whole - data);
     }
     close_run(&run);
     return result;
+}
+
+static PyObject *runner_run(Runner *self, PyObject *const *args, Py_ssize_t nargs)
+{
+    return run_or_obey(self, args, nargs, 0);
+}
+
+static PyObject *runner_obey(Runner *self, PyObject *const *args, Py_ssize_t nargs)
+{
+    return run_or_obey(self, args, nargs, 1);
 }
 
 PyObject *queue_plain(PyObject *Py_UNUSED(self), PyObject *const *args, Py_ssize_t nargs)
@@ -835,6 +881,7 @@ static void runner_dealloc(Runner *self)
 
 static PyMethodDef runner_methods[] = {
     {"run", (PyCFunction)(void (*)(void))runner_run, METH_FASTCALL, "See millstream.node.plain.PlainRunner."},
+    {"obey", (PyCFunction)(void (*)(void))runner_obey, METH_FASTCALL, "See millstream.node.plain.PlainRunner."},
     {"begin", (PyCFunction)(void (*)(void))runner_begin, METH_FASTCALL, "See millstream.node.plain.PlainRunner."},
     {"call", (PyCFunction)runner_call, METH_O, "See millstream.node.plain.PlainRunner."},
     {"end", (PyCFunction)runner_end, METH_NOARGS, "See millstream.node.plain.PlainRunner."},
@@ -865,9 +912,9 @@ PyTypeObject RunnerType = {
 static PyStructSequence_Field run_fields[] = {
     {"at", NULL},     {"words", NULL}, {"commands", NULL}, {"last", NULL},   {"replies", NULL}, {"record", NULL},
     {"changes", NULL}, {"hits", NULL},  {"misses", NULL}, {"woken", NULL}, {"soft", NULL},
-    {NULL, NULL},
+    {"whole", NULL},  {NULL, NULL},
 };
-static PyStructSequence_Desc run_description = {"millstream._native.PlainRun", "See millstream.node.plain.PlainRun.", run_fields, 11};
+static PyStructSequence_Desc run_description = {"millstream._native.PlainRun", "See millstream.node.plain.PlainRun.", run_fields, 12};
 
 int runner_prepare(void)
 {

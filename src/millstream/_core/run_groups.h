@@ -50,24 +50,31 @@ static int get_holder(Run *run, View key, View group, View consumer, Place *plac
     return 0;
 }
 
-/* Whether there is something new, in order and counted; see PyRunner._xreadgroup */
-static int reads_in_order(PyObject *stream, EntryStore *entries, const Group *group)
+/* Whether there are entries, and the group's count goes up by one with each further one; see Stream.counts_on */
+static int counts_on(PyObject *stream, EntryStore *entries, const Group *group)
 {
-    Id deleted, first = store_first_live(entries);
+    Id deleted;
     PyObject *number = PyObject_GetAttr(stream, s_max_deleted);
     int known = number != NULL && id_from_int(number, &deleted) == 0;
     Py_XDECREF(number);
+    return known && store_length(entries) && group->entries_read >= 0 && group->last_id >= store_first_live(entries)
+           && (deleted == 0 || group->last_id > deleted);
+}
+
+/* Whether there is something new, in order and counted; see PyRunner._xreadgroup */
+static int reads_in_order(PyObject *stream, EntryStore *entries, const Group *group)
+{
     Item *last = index_last(&group->records);
-    return known && store_length(entries) && store_last_live(entries) > group->last_id && group->entries_read >= 0
-           && group->last_id >= first && (deleted == 0 || group->last_id > deleted)
+    return counts_on(stream, entries, group) && store_last_live(entries) > group->last_id
            && (last == NULL || last->key <= group->last_id);
 }
 
-/* Gives a consumer the entries whose ids are there, none of which is pending; -1: nothing is changed */
-static int deliver(Group *group, Consumer *consumer, const Id *ids, Py_ssize_t count, int64_t now)
+/* Gives a consumer the entries whose ids are there, none of which is pending, as delivered so often; -1: nothing is
+ * changed */
+static int deliver(Group *group, Consumer *consumer, const Id *ids, Py_ssize_t count, int64_t now, int64_t deliveries)
 {
     for (Py_ssize_t at = 0; at < count; at++)
-        if (group_assign(group, ids[at], consumer, now, 1) < 0) {
+        if (group_assign(group, ids[at], consumer, now, deliveries) < 0) {
             while (at--)
                 group_forget(group, ids[at]);
             return -1;
@@ -103,7 +110,7 @@ static int read_new(Run *run, EntryStore *entries, Group *group, Consumer *consu
         number = ids.size / (Py_ssize_t)sizeof(Id);
     const Id *found = (const Id *)ids.data;
     Id after = group->last_id;
-    if (number < 1 || (!noack && deliver(group, consumer, found, number, (int64_t)run->wall) < 0)) {
+    if (number < 1 || (!noack && deliver(group, consumer, found, number, (int64_t)run->wall, 1) < 0)) {
         run->of->replies.size = before;
         buf_free(&ids);
         return ORDINARY;
@@ -457,4 +464,123 @@ static int run_xautoclaim(Run *run)
         return ORDINARY;
     int status = group_look(place.group, place.entries, start, min_idle, (int64_t)run->wall, count, count * ATTEMPTS, &found);
     return claim_found(run, &place, &found, &claim, status == 0 && found.gone.size == 0, 1);
+}
+
+/* ---------------------------------------------------------------- a primary's claims */
+
+/* The options of a primary's claim: TIME ms RETRYCOUNT n FORCE JUSTID [LASTID id]; 0 for any others */
+static int get_obeyed_claim(Run *run, Py_ssize_t at, Claim *claim, Id *position)
+{
+    int force = 0;
+    for (; at < run->count; at++) {
+        View word = run->words[at];
+        if (is_word(word, "FORCE") || is_word(word, "JUSTID")) {
+            *(is_word(word, "FORCE") ? &force : &claim->just_id) = 1;
+            continue;
+        }
+        if (++at == run->count)
+            return 0;
+        if (is_word(word, "LASTID") ? !get_id(run->words[at], position)
+            : is_word(word, "TIME") ? (claim->time = get_number(run->words[at])) < 0
+                                    : !is_word(word, "RETRYCOUNT") || (claim->retry_count = get_number(run->words[at])) < 0)
+            return 0;
+    }
+    return force && claim->just_id && claim->time >= 0 && claim->retry_count >= 0;
+}
+
+/* Moves a group to a position, with a count of entries read; the names are two words, and there is room for the step */
+static void move_group(Run *run, Group *group, const View *names, Id position, int64_t entries_read)
+{
+    Buf *steps = &run->of->steps;
+    char packed[16], *at = put_binary(put_op(steps->data + steps->size, run, 5, "gset"), names[0]);
+    id_to_bytes(position, packed);
+    at = put_unsigned(put_binary(put_binary(at, names[1]), (View){packed, 16}), (uint64_t)entries_read);
+    steps->size = run->of->records ? at - steps->data : steps->size;
+    group->last_id = position;
+    group->entries_read = entries_read;
+    run->written++;
+}
+
+/* Makes records of entries, none of which is pending, and moves the group to a position, 0 for none; ORDINARY leaves all as
+ * it was */
+static int claim_new(Run *run, Place *place, Py_ssize_t count, const Claim *claim, Id position)
+{
+    Group *group = place->group;
+    Walk walk = {0};
+    Entry entry;
+    Id *wanted = (Id *)run->of->replies.data; /* it is empty, and of the memory's alignment */
+    Buf *steps = &run->of->steps;
+    if (position && (!counts_on(place->stream, place->entries, group) || group->entries_read == LLONG_MAX))
+        return ORDINARY;
+    for (Py_ssize_t at = 0; at < count; at++)
+        if (!get_id(run->words[5 + at], &wanted[at]) || index_get(&group->records, wanted[at]) != NULL
+            || !find_on(&walk, place->entries, wanted[at], &entry))
+            return ORDINARY;
+    Py_ssize_t names = run->words[1].size + run->words[2].size + run->words[3].size;
+    if (buf_reserve(steps, 2 * names + 192 + 25 * count) < 0
+        || deliver(group, place->consumer, wanted, count, claim->time, claim->retry_count) < 0)
+        return ORDINARY;
+    if (position)
+        move_group(run, group, run->words + 1, position, group->entries_read + 1);
+    char *at = put_unsigned(put_consumer_op(run, 8, "gclaim", run->words[1]), (uint64_t)claim->time);
+    at = put_binary_head(at, (uint64_t)count * 16);
+    for (Py_ssize_t each = 0; each < count; each++, at += 16)
+        id_to_bytes(wanted[each], at);
+    at = put_array(at, (uint64_t)count);
+    for (Py_ssize_t each = 0; each < count; each++)
+        at = put_unsigned(at, (uint64_t)claim->retry_count);
+    steps->size = run->of->records ? at - steps->data : steps->size;
+    place->consumer->seen = place->consumer->active = (long long)run->wall;
+    run->written++;
+    run->changes += count;
+    run->hits++;
+    return DONE;
+}
+
+/* XCLAIM key group consumer 0 id [id ...] of ascending ids whose entries are there, either all pending or none, with the
+ * options in which a primary tells of what was read or claimed */
+static int obey_xclaim(Run *run)
+{
+    Place place;
+    Found found = {0};
+    Claim claim = {-1, -1, 0};
+    Py_ssize_t end = 5;
+    Id id, before = 0, position = 0;
+    for (; end < run->count && get_id(run->words[end], &id); end++, before = id)
+        if (end > 5 && id <= before)
+            return ORDINARY;
+    if (end == 5 || get_number(run->words[4]) != 0 || !get_obeyed_claim(run, end, &claim, &position)
+        || buf_reserve(&run->of->replies, (Py_ssize_t)sizeof(Id) * (end - 5)) < 0
+        || !get_holder(run, run->words[1], run->words[2], run->words[3], &place))
+        return ORDINARY;
+    if (position <= place.group->last_id)
+        position = 0;
+    if (position || !get_id(run->words[5], &id) || index_get(&place.group->records, id) == NULL) {
+        int result = claim_new(run, &place, end - 5, &claim, position);
+        Py_DECREF(place.entries);
+        return result;
+    }
+    int well = look_at(run, &place, end, 0, &found) == 0 && FOUND_COUNT(&found) == end - 5;
+    return claim_found(run, &place, &found, &claim, well, 0);
+}
+
+/* XGROUP SETID key group id ENTRIESREAD n */
+static int obey_setid(Run *run)
+{
+    PyObject *stream;
+    Id id;
+    int64_t entries_read = is_word(run->words[5], "ENTRIESREAD") ? get_number(run->words[6]) : -1;
+    if (entries_read < 0 || !get_id(run->words[4], &id) || reserve(run))
+        return ORDINARY;
+    EntryStore *entries = get_entries(run, run->words[2], &stream);
+    Group *group = entries == NULL ? NULL : get_group(stream, run->words[3]);
+    PyObject *added = group == NULL ? NULL : PyObject_GetAttr(stream, s_entries_added);
+    int is_known = added != NULL && entries_read <= PyLong_AsLongLong(added);
+    Py_XDECREF(entries);
+    Py_XDECREF(added);
+    if (!is_known)
+        return ORDINARY;
+    move_group(run, group, run->words + 2, id, entries_read);
+    run->changes++;
+    return DONE;
 }

@@ -197,7 +197,7 @@ static PyObject *runner_end(Runner *self, PyObject *Py_UNUSED(nothing))
     }
     self->replies.size = 0;
     Run *run = &self->script;
-    PyObject *result = make_result(run, 0, NULL, self->commands, self->last);
+    PyObject *result = make_result(run, 0, NULL, self->commands, self->last, 0);
     run->woken = NULL; /* the result's, or gone with it */
     end_script(self);
     return result;

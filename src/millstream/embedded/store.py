@@ -119,6 +119,7 @@ class Store:
         self._closing = False  # the background thread is being waited for: what it still does starts no other one
         self._alarm: float | None = None  # monotonic seconds at which the background thread wakes by itself
         self.node = self._open(place.directory, disk)
+        self.node.config.no_replicas = "this store lives in the caller's program, where no replica reaches it"
         self._describe()
         self._look_at_disk()
 
@@ -288,8 +289,8 @@ class Store:
             for channel in again:
                 channel.run()
             self.empty_outbox()
-        if self.node.host.stopping:
-            self.node.host.stopping = False
+        if self.node.ending.is_due:
+            self.node.ending.is_due = False
             self._cut_all("SHUTDOWN")
         if self._durable is not None:
             self._settle_writes(self._durable)

@@ -142,14 +142,16 @@ class Keyspace:
         databases: by number.
         history: see :class:`~millstream.engine.history.ReplicationState`.
         primary: host and port of the server that is followed, an empty host for none; None where that was never said.
+        hands_over: that server is to be asked to lead, or was and has not answered.
     """
 
-    __slots__ = ("databases", "history", "primary")
+    __slots__ = ("databases", "hands_over", "history", "primary")
 
     def __init__(self) -> None:
         self.databases = [Database(index) for index in range(DATABASES)]
         self.history = ReplicationState()
         self.primary: tuple[str, int] | None = None
+        self.hands_over = False
 
     @property
     def followed(self) -> tuple[str, int] | None:
@@ -250,9 +252,9 @@ def _history(space: Keyspace, db: int, replid: str, offset: int, replid2: str, s
 
 
 @transition("role")
-def _role(space: Keyspace, db: int, host: str, port: int) -> None:  # noqa: ARG001 - every op begins with one
+def _role(space: Keyspace, db: int, host: str, port: int, hands_over: bool = False) -> None:  # noqa: ARG001 - every op begins with one
     """Another server is followed from here on; none where ``host`` is empty. It is a matter of no database."""
-    space.primary = (host, port)
+    space.primary, space.hands_over = (host, port), hands_over
 
 
 @transition("off")

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 _NOT_IN_MULTI = "ERR Command not allowed inside a transaction"
 NO_REPLICAS = "NOREPLICAS Not enough good replicas to write."
+LOADING = "LOADING Redis is loading the dataset in memory"
 _NO_AUTH = "NOAUTH Authentication required."
 
 
@@ -90,6 +91,8 @@ class Admission:
             )
         if is_replica and self._following.is_stale and "stale" not in row.flags:
             raise CommandError(LINK_DOWN)
+        if self._journal.loading is not None and "loading" not in row.flags:
+            raise CommandError(LOADING)
         return row
 
     def is_read_only(self, session: "Session", row: "Command") -> bool:

@@ -13,12 +13,12 @@ record together. There are two runners with one interface: :class:`PyPlainRunner
 """
 
 import time
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from millstream import core
 from millstream.engine import ids
 from millstream.engine.keyspace import StringValue
-from millstream.engine.streams.group import ATTEMPTS, UNKNOWN, Group, next_count
+from millstream.engine.streams.group import ATTEMPTS, Group, next_count
 from millstream.engine.streams.nodes import bulk_ids
 from millstream.engine.streams.pending import Consumer, IdIndex
 from millstream.engine.streams.stream import Stream
@@ -101,8 +101,8 @@ class PyPlainRunner(ScriptCalls):
         self._before = 0, 0  # commands run before the one at hand, and bytes of their replies
         self._is_changing = False  # several changes are being made; a failure leaves some of them
         handlers: list[Callable[[list[bytes]], bytes | None]] = [
-            self._get, self._ping, self._set, self._xack, self._xadd, self._xautoclaim, self._xclaim, self._xlen,
-            self._xpending, self._xrange, self._xread, self._xreadgroup, self._xrevrange,
+            self._get, self._ping, self._set, self._xack, self._xadd, self._xautoclaim, self._xclaim, self._xgroup,
+            self._xlen, self._xpending, self._xrange, self._xread, self._xreadgroup, self._xrevrange,
         ]  # fmt: skip
         self._handlers = {
             word: (at, handler)
@@ -191,7 +191,7 @@ class PyPlainRunner(ScriptCalls):
         self._woken = None
         if at == len(splitter.data):
             self._splitter = _EMPTY
-        return PlainRun(at, words, commands, name, replies, record, dirty, hits, misses, woken, soft)
+        return PlainRun(at, words, commands, name, replies, record, dirty, hits, misses, woken, soft, at)
 
     def drain(self) -> list[tuple[int, int]]:
         """See :class:`PlainRunner`."""
@@ -276,6 +276,9 @@ class PyPlainRunner(ScriptCalls):
         if is_waited_for:
             self._woken = key
         return reply
+
+    def _xgroup(self, words: list[bytes]) -> bytes | None:  # noqa: ARG002 - plain of a primary alone
+        return None
 
     def _xlen(self, words: list[bytes]) -> bytes | None:
         stream = self._stream(words[1]) if len(words) == 2 else None
@@ -461,7 +464,7 @@ class PyPlainRunner(ScriptCalls):
             if wanted and entry <= wanted[-1]:
                 return None
             wanted.append(entry)
-        options = _claim_options(words[len(wanted) + 5 :], self._wall)
+        options = forms.claim_options(words[len(wanted) + 5 :], self._wall)
         if len(words) < 6 or options is None:
             return None
         holder, min_idle = self._holder(*words[1:4]), forms.number(words[4])
@@ -504,7 +507,7 @@ class PyPlainRunner(ScriptCalls):
         )
         if gone:
             return None
-        options = _ClaimOptions(self._wall, None, just_id)
+        options = forms.ClaimOptions(self._wall, None, just_id)
         form = b"*3\r\n%b%%b*0\r\n" % forms.bulk(ids.text(cursor))
         return self._claim(words, holder, options, ids.unpack_all(taken), counts, form)
 
@@ -512,7 +515,7 @@ class PyPlainRunner(ScriptCalls):
         self,
         words: list[bytes],
         holder: tuple[Stream, Group, Consumer],
-        options: "_ClaimOptions",
+        options: forms.ClaimOptions,
         found: list[int],
         counts: list[int],
         form: bytes = b"%b",
@@ -551,42 +554,10 @@ class PyPlainRunner(ScriptCalls):
         return reply
 
 
-class _ClaimOptions(NamedTuple):
-    """XCLAIM's options: the delivery time to set, the count to set, and whether only ids are asked for."""
-
-    time: int
-    retry_count: int | None
-    just_id: bool
-
-
-def _claim_options(words: list[bytes], wall: int) -> _ClaimOptions | None:
-    time, retry_count, just_id = wall, None, False
-    at = 0
-    while at < len(words):
-        word = words[at].upper()
-        at += 1
-        if word == b"JUSTID":
-            just_id = True
-            continue
-        value = forms.number(words[at]) if at < len(words) else None
-        at += 1
-        if value is None:
-            return None
-        if word == b"RETRYCOUNT":
-            retry_count = value
-        elif word in {b"IDLE", b"TIME"}:
-            time = value if word == b"TIME" else wall - value
-        else:
-            return None
-    return _ClaimOptions(time if 0 <= time <= wall else wall, retry_count, just_id)
-
-
 def _reads_in_order(stream: Stream, group: Group) -> bool:
     """Whether there is something new, whose count follows from the group's, and none of which is pending."""
     last, entries = group.last_id, stream.entries
-    if not entries.length or entries.last_live_id <= last or group.entries_read == UNKNOWN:
-        return False
-    if last < stream.first_id or stream.has_gap_after(last):
+    if not entries.length or entries.last_live_id <= last or not stream.counts_on(group):
         return False
     return not len(group.pending) or group.pending.last() <= last
 
@@ -628,16 +599,16 @@ class Batches:
         """Whether plain commands of this session may be run now, for as long as it runs nothing else.
 
         What may be in the way: the user's rights, subscriptions (RESP2 then takes few commands), CLIENT REPLY, a pause,
-        a full disk, too few replicas, being one; but for what a transaction queues, also keyspace events and WATCH.
+        a full disk, loading, too few replicas, being one; but for what a transaction queues, also events and WATCH.
         """
         return (
             session.user in self._accounts.unrestricted
             and session.reply_mode == "on"
-            and not session.channels
-            and not session.patterns
+            and not (session.channels or session.patterns)
             and session.held is None
             and self._pause.ends is None
             and self._journal.outage is None
+            and self._journal.loading is None
             and (not self._config.min_replicas or self._host.replication.good >= self._config.min_replicas)
             and (session.queue is not None or not self._config.events)
             and (session.queue is not None or not self._watched)
@@ -704,6 +675,29 @@ class Batches:
             StorageError: the log will never have what was changed.
         """
         run = self._counted(session, data, at, wall)
+        if run.record is not None:
+            self._journal.note_run(run.record, soft=run.soft)
+        return run
+
+    def obey(self, session: "Session", data: bytes, at: int, wall: int, *, is_open: bool) -> PlainRun:
+        """Run plain commands of a primary, as a part of the record at work; raises as :meth:`run`.
+
+        Args:
+            session: in whose name they are run.
+            data: bytes of the primary.
+            at: where to begin.
+            wall: milliseconds.
+            is_open: that is amid a transaction.
+        """
+        if self._config.events or self._watched:
+            return NOTHING._replace(at=at, whole=at)
+        try:
+            run = self._runner.obey(self._keyspace.databases[session.db], data, at, wall, is_open)
+        except Exception as error:  # as in _counted
+            raise not_logged("commands of the primary were run", error) from error
+        self._count(run)
+        if self._slow:
+            self._note_slow(session, wall)
         if run.record is not None:
             self._journal.note_run(run.record, soft=run.soft)
         return run

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from millstream.node.durability.disk_guard import DiskGuard
     from millstream.node.durability.group_commit import Fsync
     from millstream.node.following.role import Following
+    from millstream.node.following.shutdown import Shutdown
     from millstream.node.journal import Journal
     from millstream.node.log.rewriting import Rewriter
     from millstream.node.primary import Primary
@@ -51,6 +52,7 @@ class NodeFacts:
         scripts: what is kept of scripts.
         primary: the replicas.
         following: the link to this one's primary.
+        ending: SHUTDOWN.
         surroundings: of the shell around the node.
     """
 
@@ -62,6 +64,7 @@ class NodeFacts:
     scripts: "Scripts"
     primary: "Primary"
     following: "Following"
+    ending: "Shutdown"
     surroundings: Surroundings = field(default_factory=Surroundings)
 
     def last_save(self) -> int:
@@ -119,6 +122,8 @@ class NodeFacts:
             scripts=self.scripts.facts(),
             replication=self.primary.facts(),
             link=self.following.facts(mono),
+            shutdown_in=self.ending.left(mono),
+            loading=self.journal.loading,
             log=replace(around.log(), last_save=self.last_save()),
         )
 

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterable
+from typing import NamedTuple
 
 from millstream.engine import ids
 
@@ -66,6 +67,37 @@ def end(word: bytes) -> int | None:
         return bound(word, ids.MAX64)
     found = None if word[1:] in SIGNS else bound(word[1:], ids.MAX64)
     return found - 1 if found else None
+
+
+class ClaimOptions(NamedTuple):
+    """XCLAIM's options: the delivery time to set, the count to set, and whether only ids are asked for."""
+
+    time: int
+    retry_count: int | None
+    just_id: bool
+
+
+def claim_options(words: list[bytes], wall: int) -> ClaimOptions | None:
+    """XCLAIM's options in their usual forms, at a time in wall milliseconds."""
+    time, retry_count, just_id = wall, None, False
+    at = 0
+    while at < len(words):
+        word = words[at].upper()
+        at += 1
+        if word == b"JUSTID":
+            just_id = True
+            continue
+        value = number(words[at]) if at < len(words) else None
+        at += 1
+        if value is None:
+            return None
+        if word == b"RETRYCOUNT":
+            retry_count = value
+        elif word in {b"IDLE", b"TIME"}:
+            time = value if word == b"TIME" else wall - value
+        else:
+            return None
+    return ClaimOptions(time if 0 <= time <= wall else wall, retry_count, just_id)
 
 
 def packed(words: Iterable[bytes]) -> bytes:

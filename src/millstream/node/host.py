@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from millstream.node.facts import NodeFacts
     from millstream.node.following.failover import Failover
     from millstream.node.following.role import Following
+    from millstream.node.following.shutdown import Shutdown
     from millstream.node.journal import Journal
     from millstream.node.log.rewriting import Rewriter
     from millstream.node.primary import Primary
@@ -36,17 +37,23 @@ class NodeHost:
         journal: where changes are recorded.
         admission: who may run what.
         failover: handing the role to a replica.
+        ending: SHUTDOWN.
 
     Attributes:
         rewriter: makes the log smaller; the shell provides it where there is a log.
-        stopping: SHUTDOWN was asked for; the shell ends the process.
         wall: wall milliseconds of the command at work.
         mono: monotonic ones.
         slowlog: the commands that took long.
     """
 
     def __init__(
-        self, config: "Config", facts: "NodeFacts", journal: "Journal", admission: "Admission", failover: "Failover"
+        self,
+        config: "Config",
+        facts: "NodeFacts",
+        journal: "Journal",
+        admission: "Admission",
+        failover: "Failover",
+        ending: "Shutdown",
     ) -> None:
         sessions: Sessions = facts.sessions
         self._facts, self._journal, self._sessions = facts, journal, sessions
@@ -57,6 +64,7 @@ class NodeHost:
         self.replication: Primary = facts.primary
         self.following: Following = facts.following
         self.failover: Failover = failover
+        self.ending: Shutdown = ending
         self.lookups = facts.stats.lookups
         self.channels, self.patterns, self.watches = sessions.channels, sessions.patterns, sessions.watches
         self.publish, self.kill, self.unblock = sessions.publish, sessions.kill, sessions.unblock
@@ -65,7 +73,6 @@ class NodeHost:
         self.refusal, self.note_refusal = admission.refusal, admission.note_refusal
         self.slowlog = SlowLog(config)
         self.rewriter: Rewriter | None = None
-        self.stopping = False
         self.wall = self.mono = 0
 
     @property
@@ -102,8 +109,9 @@ class NodeHost:
             self._sessions.release_held()
 
     def unpause(self, now: "Now") -> None:
-        """CLIENT UNPAUSE."""
-        self._sessions.unpause(now)
+        """CLIENT UNPAUSE: it ends no pause for a failover or a shutdown."""
+        if not (self.failover.is_under_way or self.ending.is_waiting):
+            self._sessions.unpause(now)
 
     # ------------------------------------------------------------------ counters
 
@@ -146,7 +154,3 @@ class NodeHost:
             rebuilding.adopt(self.keyspace, fresh)
             self._sessions.waits.wake_all()
         return found
-
-    def shutdown(self) -> None:
-        """SHUTDOWN: ask the shell to end the process as on SIGTERM."""
-        self.stopping = True

@@ -11,10 +11,12 @@ see :func:`millstream.node.durability.outage.shows_times`.
 from typing import TYPE_CHECKING
 
 from millstream.errors import StorageError
+from millstream.node.durability.unconfirmed import Unconfirmed
 from millstream.node.log import codec
 from millstream.node.log.weight import Weight
 
 if TYPE_CHECKING:
+    from millstream.commands.admin.info import Loading
     from millstream.engine.keyspace import Transition
     from millstream.node.durability.outage import Outage
     from millstream.node.log.feeding import Feed
@@ -31,7 +33,11 @@ class Journal:
         log: as given.
         position: of the last record that replies wait for; 0 for none.
         weight: of the record at work.
-        outage: why nothing may be appended now, None while it may.
+        disk_outage: why nothing may be appended now, None while it may.
+        shortage: why nothing may be written though the disk takes it: too few replicas.
+        outage: the first of these two that there is, with the other.
+        unconfirmed: what was written and too few replicas hold.
+        loading: how far reading the log is; None once that is through, and the data are there.
         saved_at: wall seconds of the last SAVE or its kin.
         feed: makes the stream for replicas; None while there is none.
     """
@@ -40,11 +46,17 @@ class Journal:
         self.log = log
         self.position = 0
         self.weight = Weight()
+        self.disk_outage: Outage | None = None
+        self.shortage: Outage | None = None
         self.outage: Outage | None = None
+        self.unconfirmed = Unconfirmed()
+        self.loading: Loading | None = None
         self.saved_at = 0
         self.feed: Feed | None = None
         self._steps: list[Transition | bytes] = []  # bytes: the record of a run, a part of this one
         self._is_hard = False  # one of these is not soft
+        self._last = 0  # the position as it was before changes were held
+        self._unlogged = 0  # records made where no log is kept, for replicas to confirm
         self._lost: StorageError | None = None
 
     # ------------------------------------------------------------------ the record at work
@@ -90,14 +102,16 @@ class Journal:
         is_fed = self.feed is not None and self.feed.close()
         if not steps:
             if is_fed:
-                self._fed()
+                self._fed_alone(wall)
             return []
         self._steps = []
         hard, self._is_hard = self._is_hard, False
         logged = steps if self.feed is None else [*steps, *self._counted()]
-        if self.log is not None:
+        record = b""
+        if self.log is not None or self.unconfirmed.is_asked:
             try:
-                position = self.log.append(codec.join(wall, logged))
+                record = codec.join(wall, logged)
+                position = self._append(record)
             except StorageError:
                 raise
             except Exception as error:  # a record beyond its limit, no memory for it
@@ -105,8 +119,15 @@ class Journal:
             if hard:
                 self.position = position
         if is_fed:
-            self._fed()
+            self._fed(record)
         return [step for step in steps if not isinstance(step, bytes)]
+
+    def _append(self, record: bytes) -> int:
+        """The position of a record, in the log where one is kept."""
+        if self.log is not None:
+            return self.log.append(record)
+        self._unlogged += self.unconfirmed.is_asked
+        return self._unlogged
 
     def append_run(self, record: bytes, *, soft: bool) -> None:
         """Append the record of a run of plain commands, which replies wait for unless it is ``soft``.
@@ -117,8 +138,8 @@ class Journal:
         feed = self.feed
         if self.log is not None or feed is not None:
             try:
-                logged = record if feed is None else self._with_count(record)
-                position = 0 if self.log is None else self.log.append(logged)
+                logged = record if feed is None else feed.tell_run(record)
+                position = self._append(logged)
             except StorageError:
                 raise
             except Exception as error:  # as for flush
@@ -126,26 +147,37 @@ class Journal:
             if not soft:
                 self.position = position
             if feed is not None:
-                self._fed()
+                self._fed(logged)
 
     # ------------------------------------------------------------------ replicas
-
-    def _with_count(self, record: bytes) -> bytes:
-        """The record, with how many bytes tell replicas of it."""
-        assert self.feed is not None
-        self.feed.note_run(record)
-        self.feed.close()
-        counted = self._counted()
-        return codec.add(record, *counted) if counted else record
 
     def _counted(self) -> "list[Transition]":
         """What the record says of the bytes for replicas."""
         step = None if self.feed is None else self.feed.count()
         return [] if step is None else [step]
 
-    def _fed(self) -> None:
+    def _fed_alone(self, wall: int) -> None:
+        """Replicas are told what changes no data: they get it once the log counts it, unless that takes no records.
+
+        A question how far they are is not to wait for the disk, so it is counted behind its back: whoever has it
+        needs a copy if the power goes before that.
+        """
         assert self.feed is not None
-        self.feed.appended(0 if self.log is None else self.log.appended)
+        if self.feed.is_prompt or self.disk_outage is not None:
+            self._fed()
+        if self.disk_outage is None:
+            if self.log is not None:
+                self.log.append(codec.join(wall, self._counted()))
+            if not self.feed.is_prompt:
+                self._fed()
+
+    def _fed(self, record: bytes = b"") -> None:
+        """There are more bytes for replicas, which tell of a record, or of none: a message, a question."""
+        assert self.feed is not None
+        position = self._unlogged if self.log is None else self.log.appended
+        if record:
+            self.unconfirmed.note(position, self.feed.offset, record)
+        self.feed.appended(position)
 
     def count_fed(self) -> None:
         """The record at work says how far the stream for replicas is, and is made even if nothing else is in it."""
@@ -165,9 +197,11 @@ class Journal:
         assert self.feed is not None
         self.feed.say(command)
         self.flush(wall)
-        if self.outage is None:
-            self.count_fed()
-            self.flush(wall)
+
+    def ask_replicas(self) -> None:
+        """The stream has a question in it that no record tells of."""
+        if self.feed is not None and self.feed.close():
+            self._fed()
 
     # ------------------------------------------------------------------ the log as a whole
 
@@ -192,22 +226,42 @@ class Journal:
         self.saved_at = wall // 1000
         return True
 
-    # ------------------------------------------------------------------ a disk that takes no writes
+    # ------------------------------------------------------------------ a disk, or replicas, that take no writes
 
     @property
     def is_holding(self) -> bool:
-        """Changes are in memory that the disk has refused for now; no reply made meanwhile tells of them."""
-        return self.outage is not None and self.outage.held > 0
+        """Changes are in memory that the disk or replicas have not taken; no reply made meanwhile tells of them."""
+        return self.outage is not None and self.outage.is_holding
 
     def suspend(self, outage: "Outage") -> None:
-        """Refuse what the outage refuses, and change nothing unasked, until :meth:`resume`."""
-        self.outage = outage
-        if outage.held:
-            self.position = 0  # what is answered from here on rests on nothing that waits for the disk
+        """The disk: refuse what the outage refuses, and change nothing unasked, until :meth:`resume`."""
+        self.disk_outage = outage
+        self._settle()
 
     def resume(self) -> None:
         """Take writes again; what could not be done meanwhile is due at the node's next tick."""
-        self.outage = None
+        self.disk_outage = None
+        self._settle()
+
+    @property
+    def latest(self) -> int:
+        """As :attr:`position`, also while changes are held."""
+        return max(self._last, self.position)
+
+    def lack_replicas(self, shortage: "Outage | None") -> None:
+        """The same for replicas; None where there are enough again."""
+        self.shortage = shortage
+        self._settle()
+
+    def _settle(self) -> None:
+        self.outage = self.disk_outage or self.shortage
+        if self.outage is not None:
+            self.outage.other = self.shortage if self.outage is not self.shortage else None
+        if self.is_holding:
+            # What is answered from here on rests on nothing that waits
+            self._last, self.position = self.latest, 0
+        else:
+            self.position = self.latest
 
 
 def not_logged(what: str, error: Exception) -> StorageError:

@@ -42,10 +42,12 @@ from millstream.node.durability.outage import shows_times
 from millstream.node.facts import NodeFacts
 from millstream.node.following.failover import Failover
 from millstream.node.following.role import READ_ONLY, Following
+from millstream.node.following.shutdown import Shutdown
 from millstream.node.host import NodeHost
 from millstream.node.journal import Journal
-from millstream.node.log import replay
+from millstream.node.log import rebuilding, replay
 from millstream.node.outcome import Outcome
+from millstream.node.plain import PlainRun
 from millstream.node.primary import Primary
 from millstream.node.queued import Answers, PlainPiece
 from millstream.node.scripting.scripts import Scripts
@@ -54,6 +56,8 @@ from millstream.protocol.encoder import encode, weight
 from millstream.replies import NIL_ARRAY, QUEUED, Error, Raw, Reply
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from millstream.persistence.log import Log
 
 load_all()
@@ -96,6 +100,7 @@ class Node:
         primary: the replicas.
         following: the server that is followed, if this is a replica.
         failover: handing the role to a replica.
+        ending: SHUTDOWN, and how far it is.
         admission: who may run what.
         batches: runs of plain commands.
         scripts: Lua.
@@ -121,6 +126,7 @@ class Node:
         self.following.scan = lambda: self._cron.scan(self.keyspace)
         self.primary.may_serve = lambda: self.following.is_up or not self.following.is_replica
         self.failover = Failover(self.sessions, self.journal, self.primary, self.following)
+        self.ending = Shutdown(config, self.sessions, self.primary)
         self.admission = Admission(self.accounts, config, self.journal, self.primary, self.following)
         self.scripts = Scripts(self, self.admission)
         self.facts = NodeFacts(
@@ -132,9 +138,10 @@ class Node:
             self.scripts,
             self.primary,
             self.following,
+            self.ending,
         )
         self.surroundings = self.facts.surroundings
-        self.host = NodeHost(config, self.facts, self.journal, self.admission, self.failover)
+        self.host = NodeHost(config, self.facts, self.journal, self.admission, self.failover, self.ending)
         self.batches = Batches(self.host, self.sessions, self.journal, self.stats)
         self.primary.on_feed = self.batches.make_records
         self._nobody = Session(0)  # in whose name is done what nobody asked for
@@ -312,6 +319,21 @@ class Node:
         ctx.db = self.keyspace.databases[ctx.session.db]
         return self._run(ctx, row, argv)
 
+    def run_plain_unasked(self, ctx: Context, data: bytes, at: int, *, is_open: bool) -> PlainRun:
+        """Run what is plain of the primary's bytes from a place on, as a part of the record at work.
+
+        Args:
+            ctx: from :meth:`context_of`.
+            data: the bytes.
+            at: where to begin.
+            is_open: that is amid a transaction.
+        """
+        run = self.batches.obey(ctx.session, data, at, ctx.now.wall, is_open=is_open)
+        ctx.dirty += run.changes
+        if run.woken is not None:
+            self.waits.wake(ctx.session.db, run.woken)
+        return run
+
     def end_unasked(self, ctx: Context, now: Now) -> None:
         """Commands of the primary were run: make a record of them, and serve those who waited for what has changed."""
         self.stats.dirty += ctx.dirty
@@ -445,33 +467,36 @@ class Node:
         Raises:
             StorageError: one cannot be applied, though it is as it was written, or there is no memory for it.
         """
-        records = wall = 0
-        collects = gc.isenabled()
-        gc.disable()  # all that is made here stays, and the collector would walk it again and again
-        try:
-            for payload in payloads:
-                wall = replay.apply(self.keyspace, payload)
-                records += 1
-        except MillstreamError:
-            raise
-        except MemoryError as error:
-            raise StorageError(
-                f"there is no memory for record {records + 1} of those read; nothing was changed: give it more memory, "
-                "and start again"
-            ) from error
-        except Exception as error:
-            raise StorageError(
-                f"record {records + 1} of those read is as it was written, but cannot be applied ({error!r}): if "
-                "a newer Millstream has written it, start that one; `millstream log dump` shows it"
-            ) from error
-        finally:
-            if collects:
-                gc.enable()
-        self._cron.scan(self.keyspace)
-        self.journal.recovered()
+        records, wall = read_back(self.keyspace, payloads)
+        self._begin()
         if not tells_replicas:
             self.primary.recovered(wall)
         return records
+
+    def prepared(self, payloads: Iterable[bytes]) -> "Callable[[Log], None]":
+        """Read a log, in any thread, while clients are told to wait (``journal.loading``).
+
+        What is returned makes its data this node's, and the log the one where records go; whoever calls that will call
+        :meth:`Primary.resume`.
+
+        Raises:
+            StorageError: as for :func:`read_back`.
+        """
+        space = Keyspace()
+        read_back(space, payloads)
+        return lambda log: self._adopt(space, log)
+
+    def _adopt(self, space: Keyspace, log: "Log") -> None:
+        rebuilding.adopt(self.keyspace, space)
+        self.keyspace.history, self.keyspace.primary = space.history, space.primary
+        self.keyspace.hands_over = space.hands_over
+        self.journal.log, self.journal.loading = log, None
+        self.batches.make_records()
+        self._begin()
+
+    def _begin(self) -> None:
+        self._cron.scan(self.keyspace)
+        self.journal.recovered()
 
     # ------------------------------------------------------------------ waiting
 
@@ -589,3 +614,41 @@ class Node:
         known = (self.waits.next_alarm(), look, cron, self._pause.ends)
         moments = [moment for moment in known if moment is not None]
         return min(moments) if moments else None
+
+
+def read_back(space: Keyspace, payloads: Iterable[bytes]) -> tuple[int, int]:
+    """Apply logged records, in order, to an empty keyspace, in any thread.
+
+    Args:
+        space: gets the data.
+        payloads: the records.
+
+    Returns:
+        How many there were, and the wall milliseconds of the last.
+
+    Raises:
+        StorageError: one cannot be applied, though it is as it was written, or there is no memory for it.
+    """
+    records = wall = 0
+    collects = gc.isenabled()
+    gc.disable()  # all that is made here stays, and the collector would walk it again and again
+    try:
+        for payload in payloads:
+            wall = replay.apply(space, payload)
+            records += 1
+    except MillstreamError:
+        raise
+    except MemoryError as error:
+        raise StorageError(
+            f"there is no memory for record {records + 1} of those read; nothing was changed: give it more memory, "
+            "and start again"
+        ) from error
+    except Exception as error:
+        raise StorageError(
+            f"record {records + 1} of those read is as it was written, but cannot be applied ({error!r}): if "
+            "a newer Millstream has written it, start that one; `millstream log dump` shows it"
+        ) from error
+    finally:
+        if collects:
+            gc.enable()
+    return records, wall

@@ -9,7 +9,7 @@ if TYPE_CHECKING:
 
 
 NAMES = tuple(
-    "get ping set xack xadd xautoclaim xclaim xlen xpending xrange xread xreadgroup xrevrange".split()  # noqa: SIM905 - one on a line would take a line for each
+    "get ping set xack xadd xautoclaim xclaim xgroup|setid xlen xpending xrange xread xreadgroup xrevrange".split()  # noqa: SIM905 - one on a line would take a line for each
 )
 """The commands that have plain forms; the counters of a run stand in this order."""
 
@@ -36,6 +36,8 @@ class PlainRun(NamedTuple):
             anything else.
         soft: no reply waits for the record, which holds only when consumers tried to claim; see
             :func:`~millstream.commands.streams.read.note_seen`.
+        whole: of what a primary says, the position behind the last unit of which all was run: it is ``at``, unless a
+            transaction is open there.
     """
 
     at: int
@@ -49,9 +51,10 @@ class PlainRun(NamedTuple):
     misses: int
     woken: bytes | None
     soft: bool
+    whole: int
 
 
-NOTHING = PlainRun(0, None, 0, "", b"", None, 0, 0, 0, None, soft=False)
+NOTHING = PlainRun(0, None, 0, "", b"", None, 0, 0, 0, None, soft=False, whole=0)
 """A run of no commands."""
 
 
@@ -76,6 +79,21 @@ class PlainRunner(Protocol):
             at: where to begin.
             wall: wall milliseconds, for all of them.
             resp: the session's protocol, 2 or 3.
+        """
+        ...
+
+    def obey(self, db: "Database", data: bytes, at: int, wall: int, is_open: bool) -> PlainRun:
+        """Run plain commands of a primary, of ``data`` from ``at`` on; without replies.
+
+        A command that is not plain stays where it is, but of a transaction of which commands were run: there it is
+        taken, and in ``words``.
+
+        Args:
+            db: the database that the primary has selected.
+            data: bytes from the primary.
+            at: where to begin.
+            wall: wall milliseconds, for all of them.
+            is_open: that is amid a transaction, all of which is there and may be run.
         """
         ...
 

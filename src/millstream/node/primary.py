@@ -1,17 +1,23 @@
 """The primary's side of replication: who follows, who may go on where it was, how far each is, and who waits for that.
 
+With ``sync-replicas`` everybody waits for that. While too few replicas confirm what is written, writes are refused and
+what waits is held, as on a full disk: where fewer are there than asked for, or nothing was confirmed for some seconds.
+
 No bytes are sent here: a *shell* does that, which also makes the copies with which replicas begin. A replica is told
 bytes that the log has kept, never others, so it is not ahead of what a power cut leaves of its primary.
 
 Source: https://redis.io/docs/latest/operate/oss_and_stack/management/replication/
 """
 
+import logging
 from typing import TYPE_CHECKING, Protocol
 
 from millstream.commands.admin.info import ReplicaFacts, ReplicationFacts
+from millstream.engine.history import NO_OFFSET
 from millstream.errors import CommandError
+from millstream.node.durability.outage import Shortage
 from millstream.node.log.feeding import Feed, begun, gone_on, new_replid
-from millstream.replication.followers import Follower, Followers
+from millstream.replication.followers import FOREVER, Follower, Followers
 from millstream.replication.units import ASK, PING
 from millstream.replies import Many, Reply, Simple
 
@@ -24,6 +30,11 @@ if TYPE_CHECKING:
     from millstream.engine.keyspace import Keyspace, Transition
     from millstream.node.clients.sessions import Sessions
     from millstream.node.journal import Journal
+
+log = logging.getLogger("millstream.node")
+
+STALLED = 2000
+"""Milliseconds without a confirmation after which who waits keeps nobody else waiting; a look a second notices."""
 
 _EMBEDDED = "ERR this server lives in another program, where no replica reaches it"
 _NO_LINK = "NOMASTERLINK Can't SYNC while not connected with my master"
@@ -42,6 +53,12 @@ class Shell(Protocol):
     def leave(self, follower: Follower) -> None:
         """A replica is gone."""
 
+    def confirmed(self) -> None:
+        """Replicas hold more, or are not asked for any more: let out what may go."""
+
+    def refuse_held(self) -> None:
+        """Others are not going to hold what clients wait for: they are told nothing of it, and sent away."""
+
 
 class Primary:
     """See the module's text.
@@ -58,9 +75,12 @@ class Primary:
         replid: the history's name, or the one that the next history will have.
         may_serve: whether replicas are let in; not while this is one itself without a link.
         on_feed: called when there is a feed.
-        heard: called when a replica has told how far it is, and once a second.
+        heard: all are called when a replica has told how far it is, and once a second.
         failover: how far handing over the role is, in the words of INFO.
+        furthest: the largest offset that a replica has told of the present history; -1 for none.
         good: replicas that were heard of in the last ``min-replicas-max-lag`` seconds, as of the last look.
+        diverged_records: those of this server that no other one took over, put into files since the start.
+        diverged_files: such files that are there.
         full_syncs: copies asked for.
         partial_syncs: replicas that went on where they were.
         refused_syncs: those that asked for that, and needed a copy.
@@ -72,10 +92,14 @@ class Primary:
         self.shell: Shell | None = None
         self.replid = new_replid()
         self.good = 0
+        self.furthest = NO_OFFSET
+        self.diverged_records = self.diverged_files = 0
         self.full_syncs = self.partial_syncs = self.refused_syncs = 0
         self.may_serve: Callable[[], bool] = lambda: True
+        self._moved_at = 0  # monotonic milliseconds when replicas confirmed something last, or nothing waited for that
+        config.on_change = self._look
         self.on_feed: Callable[[], None] = lambda: None
-        self.heard: Callable[[Now], None] = lambda now: None  # noqa: ARG005 - nobody wants to know
+        self.heard: list[Callable[[Now], None]] = []
         self.failover = "no-failover"
         self._mono = 0  # of the last look
         self._pinged_at = 0
@@ -105,7 +129,7 @@ class Primary:
             mono: monotonic milliseconds.
             past: what made it until now, whose bytes may still be asked for.
         """
-        feed = Feed(self._keyspace, self._config.backlog_size)
+        feed = Feed(self._keyspace, self._config)
         if past is not None:
             feed.backlog = past.backlog
         self.adopt(feed, mono)
@@ -146,6 +170,7 @@ class Primary:
             self._record(gone_on(self._keyspace))
             self._journal.flush(now.wall)
             self.start_feed(now.mono)
+        self._look()
 
     def _end(self, wall: int) -> None:
         """Nobody has followed for long: forget the history, as nothing is kept of it from here on."""
@@ -156,7 +181,7 @@ class Primary:
 
     def stop(self, wall: int) -> None:
         """The server stops: have the log count all that replicas were told, so that they can go on there."""
-        if self.feed is not None and self._journal.outage is None:
+        if self.feed is not None and self._journal.disk_outage is None:
             self._journal.count_fed()
             self._journal.flush(wall)
 
@@ -193,13 +218,14 @@ class Primary:
             raise CommandError(_NO_LINK)
         feed = self.feed
         goes_on = feed is not None and self._keyspace.history.follows(replid, offset) and feed.backlog.has(offset - 1)
-        if not goes_on and self._journal.outage is not None:
+        if not goes_on and self._journal.disk_outage is not None:
             raise CommandError(_FULL_DISK)
         session.is_replica, follower.is_old = True, is_old
+        self._sessions.unsubscribe(session)  # a message among the bytes of the stream would be taken for one of its own
         follower.heard_at = self._mono = now.mono
         if goes_on:
             self.partial_syncs += 1
-            follower.cursor = follower.acked = offset - 1
+            follower.cursor = offset - 1  # that it has run; what it keeps it says when it confirms
             self.go_online(follower)
             shell.join(follower)
             return Simple(b"CONTINUE " + self.replid.encode())
@@ -235,14 +261,26 @@ class Primary:
         follower = self.followers.get(session.id)
         if follower is None or follower.stage is None:
             return
+        was_silent = follower.lag(now.mono) > self._config.most_lag
         follower.heard_at = self._mono = now.mono
         if offset <= follower.cursor:
             follower.acked = max(follower.acked, offset)
+            self.furthest = max(self.furthest, offset)
         if durable is not None and durable <= follower.cursor:
             follower.durable = max(follower.durable, durable)
-        self._look()
+        if was_silent:
+            self._look()
         self._sessions.answer_fulfilled()
-        self.heard(now)
+        self._tell(now)
+
+    def _tell(self, now: "Now") -> None:
+        for look in self.heard:
+            look(now)
+
+    @property
+    def mono(self) -> int:
+        """Monotonic milliseconds of the last look."""
+        return self._mono
 
     def leave(self, session: "Session") -> None:
         """A connection is gone."""
@@ -306,6 +344,13 @@ class Primary:
             partial_syncs=self.partial_syncs,
             refused_syncs=self.refused_syncs,
             failover=self.failover,
+            diverged_records=self.diverged_records,
+            diverged_files=self.diverged_files,
+            dialect=self._config.dialect,
+            annotate=self._config.annotate,
+            confirming=self._config.sync_replicas,
+            unconfirmed=len(self._journal.unconfirmed),
+            held_clients=len(self._journal.unconfirmed.gate.holders),
         )
 
     def reset(self) -> None:
@@ -316,20 +361,74 @@ class Primary:
 
     def _look(self) -> None:
         self.good = self.followers.good(self._mono, self._config.most_lag)
+        wanted = self._config.sync_replicas if self.shell is not None and self._keyspace.followed is None else 0
+        unconfirmed = self._journal.unconfirmed
+        if not (wanted or unconfirmed.is_asked):
+            return
+        if wanted:
+            unconfirmed.is_asked = True
+            has_moved = unconfirmed.confirm(self.followers.held_by(wanted))
+        else:
+            has_moved = unconfirmed.forget()
+        if has_moved or not unconfirmed:
+            self._moved_at = self._mono
+        was_short, is_short = self._journal.shortage is not None, self._is_short(wanted)
+        if is_short != was_short:
+            self._journal.lack_replicas(Shortage(unconfirmed.records()) if is_short else None)
+            if is_short:
+                log.warning(
+                    "fewer than %d replicas confirm what is written (sync-replicas): writes are refused, %d changes "
+                    "wait",
+                    wanted,
+                    len(unconfirmed),
+                )
+            else:
+                log.warning("writes are taken again: replicas confirm what is written, or are not asked to any more")
+        if self.shell is not None and (has_moved or is_short != was_short):
+            self.shell.confirmed()
+
+    def _is_short(self, wanted: int) -> bool:
+        """Whether too few replicas confirm; once so, until nothing waits for them any more."""
+        there = self.followers.good(self._mono, self._config.most_lag or FOREVER, confirming=True)
+        if there < wanted:
+            return True
+        waits = bool(self._journal.unconfirmed)
+        if self._journal.shortage is not None:
+            return waits
+        return waits and self._mono - self._moved_at >= STALLED
+
+    def ask_confirmation(self) -> None:
+        """What has been written so far is about to be kept: behind it, ask replicas to confirm it."""
+        feed = self.feed
+        if feed is not None and self._journal.unconfirmed and self._asked < feed.written:
+            self.ask(feed.written)
+            self._journal.ask_replicas()
+
+    def step_up(self) -> None:
+        """This leads from here on, and confirmation is asked for."""
+        self._look()
+
+    def step_down(self) -> None:
+        """This is a replica from here on: nobody is told of what too few hold, since others may not have it."""
+        if self._journal.unconfirmed and self.shell is not None:
+            self.shell.refuse_held()
+        self._look()
 
     def tick(self, now: "Now") -> list[Follower]:
         """Once a second while there is a feed: what is due; the replicas that were silent for too long."""
         self._mono = now.mono
-        self.heard(now)
+        self._tell(now)
         feed = self.feed
         self._look()
         if feed is None:
             return []
         if feed.is_relay:
             return self._silent(now.mono)
+        if not feed.is_counted:  # questions that were sent ahead of the log: a kill would cost their replicas a copy
+            self.stop(now.wall)
         if not self.followers:
             ttl = self._config.backlog_ttl * 1000
-            if ttl and now.mono - self._alone_since >= ttl:
+            if ttl and now.mono - self._alone_since >= ttl and not self._journal.unconfirmed:
                 self._end(now.wall)
             return []
         is_due = now.mono - self._pinged_at >= self._config.ping_period * 1000

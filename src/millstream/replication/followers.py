@@ -7,6 +7,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
 
+FOREVER = 2**63
+"""Seconds: any silence is short enough."""
+
 Stage = Literal["wait_bgsave", "send_bulk", "online"]
 """Where a replica is, in the words of INFO: its copy is being made, is on its way, or it follows."""
 
@@ -27,6 +30,7 @@ class Follower:
         is_old: it came by SYNC and says nothing.
         copy_only: it wants the copy and no stream behind it.
         keyless: the copy is to be without keys.
+        is_ours: it is Millstream, and reads the newest form of a copy.
     """
 
     id: int
@@ -40,6 +44,7 @@ class Follower:
     is_old: bool = False
     copy_only: bool = False
     keyless: bool = False
+    is_ours: bool = False
 
     def lag(self, mono: int) -> int:
         """Whole seconds since it was last heard of, as INFO shows them."""
@@ -90,9 +95,20 @@ class Followers:
         """
         return sum((each.durable if durable else each.acked) >= offset for each in self.online)
 
-    def good(self, mono: int, most_lag: int) -> int:
-        """How many were heard of in the last ``most_lag`` seconds, at a monotonic time in milliseconds."""
-        return sum(each.lag(mono) <= most_lag for each in self.online)
+    def held_by(self, wanted: int) -> int:
+        """The offset that so many of them hold; -1 where there are not so many. Those without a word hold nothing."""
+        offsets = sorted((each.acked for each in self.online), reverse=True)
+        return offsets[wanted - 1] if len(offsets) >= wanted else -1
+
+    def good(self, mono: int, most_lag: int, *, confirming: bool = False) -> int:
+        """How many were heard of lately.
+
+        Args:
+            mono: the time, in monotonic milliseconds.
+            most_lag: lately means in so many seconds.
+            confirming: only of those that say how far they are.
+        """
+        return sum(each.lag(mono) <= most_lag and (each.acked >= 0 or not confirming) for each in self.online)
 
     def needed(self) -> int | None:
         """Offset of the first byte that one of them is still to be sent; None where there is none."""

@@ -24,6 +24,10 @@ _CONTINUES = re.compile(rb"\+CONTINUE(?: +([0-9a-zA-Z]{40}))? *")
 _COPIES = re.compile(rb"\+FULLRESYNC +([0-9a-zA-Z]{40}) +([0-9]{1,19}) *")
 _SIZE = re.compile(rb"\$([0-9]{1,19})")
 _OFFSET_MAX = 2**63 - 1
+_PAST = re.compile(rb"^master_replid2:([0-9a-zA-Z]{40})\r?$", re.MULTILINE)
+_SECOND = re.compile(rb"^second_repl_offset:(-?[0-9]{1,18})\r?$", re.MULTILINE)
+OURS = b"millstream"
+"""The capability by which a primary that is Millstream knows its like; others pass over it."""
 FAILOVER = b"FAILOVER"
 """The word of PSYNC that asks a replica to lead."""
 # What a primary may say to PING and is yet asked further: that it wants to know first who asks
@@ -44,6 +48,7 @@ class Introduction:
         password: empty for none.
         ip: the address at which it is to be reached, if not that of the connection; empty if it is.
         hands_over: it was the primary of the one that it asks, which is to lead.
+        asks_past: ask first which history the primary's own goes on from.
     """
 
     port: int
@@ -53,6 +58,7 @@ class Introduction:
     password: str = ""
     ip: str = ""
     hands_over: bool = False
+    asks_past: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +87,19 @@ class CopyBegins:
 
     replid: str
     offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class PrimaryPast:
+    """Which history the primary's own goes on from.
+
+    Attributes:
+        replid: name of that; zeros for none.
+        second: offset up to which both are the same, plus 1.
+    """
+
+    replid: str
+    second: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +135,7 @@ class StreamBytes:
     data: bytes
 
 
-Event = Send | LinkRefused | CopyBegins | CopySize | CopyBytes | CopyEnds | Continues | StreamBytes
+Event = Send | LinkRefused | PrimaryPast | CopyBegins | CopySize | CopyBytes | CopyEnds | Continues | StreamBytes
 
 
 class Handshake:
@@ -161,7 +180,9 @@ class Handshake:
         yield [b"REPLCONF", b"listening-port", b"%d" % me.port], self._heard
         if me.ip:
             yield [b"REPLCONF", b"ip-address", me.ip.encode()], self._heard
-        yield [b"REPLCONF", b"capa", b"eof", b"capa", b"psync2"], self._heard
+        yield [b"REPLCONF", b"capa", b"eof", b"capa", b"psync2", b"capa", OURS], self._heard
+        if me.asks_past:
+            yield [b"INFO", b"replication"], self._framed
         known = [me.replid.encode(), b"%d" % (me.offset + 1)] if me.replid else [b"?", b"-1"]
         yield [b"PSYNC", *known, *([FAILOVER] if me.hands_over else [])], self._asked
 
@@ -175,6 +196,26 @@ class Handshake:
 
     def _heard(self, line: bytes) -> Iterator[Event]:  # noqa: ARG002 - an old primary need not know these
         return iter(())
+
+    def _framed(self, line: bytes) -> Iterator[Event]:
+        """INFO's frame; whoever may not ask, or asks what knows no INFO, goes on without."""
+        found = _SIZE.fullmatch(line)
+        if found and int(found[1]) <= _LINE_MAX:
+            self._left, self._read = int(found[1]) + 2, self._info
+        elif line[:1] != b"-":
+            yield _refused(line)
+
+    def _info(self) -> Iterator[Event]:
+        size = self._left or 0
+        if len(self._data) < size:
+            return
+        text = bytes(self._data[:size])
+        del self._data[:size]
+        replid, second = _PAST.search(text), _SECOND.search(text)
+        if replid and second:
+            yield PrimaryPast(replid[1].decode(), int(second[1]))
+        self._read = self._answer
+        yield Send(packed(self._steps[0][0]))
 
     def _asked(self, line: bytes) -> Iterator[Event]:
         known = self._me.replid

@@ -39,7 +39,9 @@ class ReceivedStream:
     def __init__(self) -> None:
         self._data = bytearray()
         self._at = 0  # behind what was read
-        self._begin = 0  # of the unit being read; below 0 where its first bytes were dropped
+        self._begin = 0  # of the unit being read
+        self._kept = 0  # of what was taken and not dropped yet
+        self._given_back = 0  # bytes that waited when the unit being read was last given back
         self._words: list[bytes] = []  # of the command being read
         self._left = 0  # words that it still has
         self._length = -1  # of the word being read; -1 before that is known
@@ -82,13 +84,35 @@ class ReceivedStream:
                 return ReceivedUnit([words], self._taken())
         return None
 
-    def take(self, size: int) -> bytes:
-        """The bytes of the units that were taken last, at most so many back."""
-        return bytes(self._data[self._begin - size : self._begin])
+    def head(self, most: int) -> bytes:
+        """Bytes from the next unit's first on, ``most`` at most; none while a unit is being read."""
+        if self._at != self._begin or self._left or self._open is not None:
+            return b""
+        return bytes(self._data[self._begin : self._begin + most])
+
+    def give_back(self) -> None:
+        """The unit being read is not whole: read it anew when more has come, so that it is in the head.
+
+        Each time twice as much must wait, or bytes that come one by one would be read again and again.
+        """
+        if self.waiting >= 2 * self._given_back:
+            self._given_back = self.waiting
+            self._at, self._words, self._left, self._length = self._begin, [], 0, -1
+            self._open, self._open_words = None, 0
+
+    def skip(self, size: int) -> None:
+        """So many bytes of :meth:`head`, which are whole units, are taken."""
+        self._at = self._begin = self._begin + size
+        self._given_back = 0
+
+    def taken(self, size: int) -> bytes:
+        """So many bytes of the units that were taken since :meth:`drop`, the first ones."""
+        return bytes(self._data[self._kept : self._kept + size])
 
     def _taken(self) -> int:
         size = self._at - self._begin
         self._begin = self._at
+        self._given_back = 0
         return size
 
     def drop(self) -> None:
@@ -97,6 +121,7 @@ class ReceivedStream:
             del self._data[: self._begin]
             self._at -= self._begin
             self._begin = 0
+        self._kept = self._begin
 
     def _command(self) -> list[bytes] | None:
         """The next command's words, none for an empty one; None until it is whole."""

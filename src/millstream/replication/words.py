@@ -4,11 +4,13 @@ PURE. Words are made right behind a transition: of the state as it is then they 
 such as how many entries a group has read. Behind a run of plain commands that is the state after all of the run, which
 removes no entry; where a later command of the run has put something else at the key, what came before has no words.
 
-What these words cannot say, a replica does not get: which messages of idempotent producers are remembered, the order in
-which released entries are offered, and, after trimming of acknowledged entries only, that none was ever deleted.
+What these words cannot say: which messages of idempotent producers are remembered, the order in which released entries
+are offered, and, after trimming of acknowledged entries only, that none was ever deleted. Those of newer versions, and
+what ours are told beside, are in :mod:`millstream.replication.dialect`.
 """
 
 from collections.abc import Callable, Iterable
+from itertools import groupby
 
 from millstream.engine import ids
 from millstream.engine.collection_ops import unpack_scores
@@ -59,13 +61,20 @@ def _texts(packed: bytes) -> Words:
     return [ids.text(entry) for entry in ids.unpack_all(packed)]
 
 
-def _stream(space: Keyspace, db: int, key: bytes) -> Stream | None:
+def stream_at(space: Keyspace, db: int, key: bytes) -> Stream | None:
+    """The stream at a key; None where there is none.
+
+    Args:
+        space: the data.
+        db: its database.
+        key: its key.
+    """
     value = space.databases[db].keys.get(key)
     return value if isinstance(value, Stream) else None
 
 
 def _group(space: Keyspace, db: int, key: bytes, group: bytes) -> Group | None:
-    stream = _stream(space, db, key)
+    stream = stream_at(space, db, key)
     return None if stream is None else stream.groups.get(group)
 
 
@@ -119,11 +128,29 @@ def _swap(_space: Keyspace, db: int, other: int) -> Iterable[Words]:
 
 @_says("restore")
 def _restore(space: Keyspace, db: int, key: bytes, _payload: bytes, expires_at: int | None) -> Iterable[Words]:
-    """The value that came of it, since Redis reads no payload of ours."""
+    return restored(space, db, key, expires_at, version=10)
+
+
+def restored(space: Keyspace, db: int, key: bytes, expires_at: int | None, version: int) -> Iterable[Words]:
+    """The value that came of restoring, since Redis reads no payload of ours.
+
+    Args:
+        space: the data.
+        db: its database.
+        key: its key.
+        expires_at: wall milliseconds; None for never.
+        version: of the payload, for streams.
+    """
     value = space.databases[db].keys.get(key)
-    if value is not None:
-        options = [b"REPLACE"] if expires_at is None else [b"REPLACE", b"ABSTTL"]
-        yield [b"RESTORE", key, _number(expires_at or 0), redis_payload(value), *options]
+    if value is None:
+        return
+    options = [b"REPLACE"] if expires_at is None else [b"REPLACE", b"ABSTTL"]
+    payload = redis_payload(value, version if isinstance(value, Stream) else 10)
+    yield [b"RESTORE", key, _number(expires_at or 0), payload, *options]
+    if isinstance(value, Stream):
+        for name, group in value.groups.items():
+            if group.entries_read > value.entries_added:  # which a payload cannot say
+                yield _at(key, name, group.last_id, group.entries_read)
 
 
 # ---------------------------------------------------------------------- collections
@@ -235,7 +262,7 @@ def _trimming(key: bytes, bound: int | None) -> Words:
 @_says("xdrop")
 def _xdrop(space: Keyspace, db: int, key: bytes, packed: bytes, _floor: bytes | None = None) -> Iterable[Words]:
     """From the front as trimming does; else one by one, which cannot leave the largest deleted id at none."""
-    gone, stream = ids.unpack_all(packed), _stream(space, db, key)
+    gone, stream = ids.unpack_all(packed), stream_at(space, db, key)
     if not gone or stream is None:
         return
     if not stream.length or stream.first_id > max(gone):
@@ -252,7 +279,7 @@ def _xdel(_space: Keyspace, _db: int, key: bytes, packed: bytes) -> Iterable[Wor
 
 @_says("xunref")
 def _xunref(space: Keyspace, db: int, key: bytes, packed: bytes) -> Iterable[Words]:
-    stream = _stream(space, db, key)
+    stream = stream_at(space, db, key)
     for group in () if stream is None else stream.groups:
         yield [b"XACK", key, group, *_texts(packed)]
 
@@ -319,7 +346,7 @@ def _gread(
     noack: bool,
     after: bytes,
 ) -> Iterable[Words]:
-    stream, found = _stream(space, db, key), _group(space, db, key, group)
+    stream, found = stream_at(space, db, key), _group(space, db, key, group)
     if stream is None or found is None:
         return
     last = ids.unpack(upto)
@@ -369,10 +396,8 @@ def _gnack(_space: Keyspace, _db: int, key: bytes, group: bytes, packed: bytes, 
 def _claims(
     key: bytes, group: bytes, consumer: bytes, time: int, entries: list[int], counts: Iterable[int]
 ) -> Iterable[Words]:
-    """XCLAIM of entries, those of one count together, with the time of their delivery."""
-    alike: dict[int, list[bytes]] = {}
-    for entry, count in zip(entries, counts, strict=True):
-        alike.setdefault(count, []).append(ids.text(entry))
-    for count, names in alike.items():
+    """XCLAIM of entries; those of one count that follow each other together, since groups keep the order of claims."""
+    for count, some in groupby(zip(entries, counts, strict=True), key=lambda each: each[1]):
+        names = [ids.text(entry) for entry, _ in some]
         options = [b"TIME", b"%d" % time, b"RETRYCOUNT", b"%d" % count, b"FORCE", b"JUSTID"]
         yield [b"XCLAIM", key, group, consumer, b"0", *names, *options]

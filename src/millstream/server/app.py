@@ -19,17 +19,17 @@ import logging
 import secrets
 import socket
 import ssl
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from millstream.clock import Clock, SystemClock
 from millstream.commands.admin import aclfile
-from millstream.commands.admin.info import LogFacts, ShellFacts
-from millstream.commands.users.accounts import Accounts
-from millstream.errors import DiskFullError, StorageError
+from millstream.commands.admin.info import Loading, LogFacts, ShellFacts
+from millstream.errors import DiskFullError, MillstreamError, StorageError
 from millstream.node.durability.disk_guard import DiskGuard, default_floor
-from millstream.node.durability.held_replies import ReplyGate
+from millstream.node.durability.held_replies import UNLIMITED, ReplyGate
 from millstream.node.facts import log_facts
 from millstream.node.log.rewriting import Rewriter
 from millstream.node.node import Node
@@ -38,19 +38,21 @@ from millstream.persistence.log import Log
 from millstream.protocol import limits
 from millstream.server.accepting import TOO_MANY, Listener
 from millstream.server.committer import Committer
-from millstream.server.connection import Connection
+from millstream.server.connection import VOID, Connection
 from millstream.server.figures.machine import read_machine
 from millstream.server.figures.rates import Rates
 from millstream.server.following.link import ReplicaLink
+from millstream.server.following.tail import count
 from millstream.server.listener import ListenError, bind_tcp, bind_unix, show_address, tcp_sentence, tcp_url
 from millstream.server.replicas import Replicas
 from millstream.server.settings import Settings
 from millstream.server.sockets import Sockets, native_calls
-from millstream.server.tls import make_context
+from millstream.server.tls import make_context, make_link_context
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from millstream.commands.admin.info import MachineFacts
-    from millstream.commands.context.config import Config
     from millstream.persistence.recovery import RecoveryReport
     from millstream.server.figures.rates import Counters
 
@@ -62,11 +64,19 @@ LOST = (
     "{error}; the last {held} records found no space and are lost, of which nobody was told that they were done; all "
     "that was acknowledged is on disk; then start again"
 )
+_STOPPED = "stopped while the log was read; nothing was changed"
 DENIED = (
     "DENIED Millstream is running in protected mode: no password is set, so only clients on the server's own machine "
     "are answered. To let others in, set a password (start with --requirepass, or CONFIG SET requirepass from a client "
     "on that machine), or, on a network where everybody may read and change all data, CONFIG SET protected-mode no."
 )
+
+
+class LoadingStoppedError(MillstreamError):
+    """The server was told to stop before it had read its data directory.
+
+    What to do: nothing; start again when it is wanted.
+    """
 
 
 class Server:
@@ -86,6 +96,7 @@ class Server:
         gate: how far replies may go; the committer's where there is a log.
         stopping: set once the server should stop, or has begun to.
         tls_port: the port for TLS, 0 without.
+        link_tls: how a primary is followed over TLS; None for without.
         sample_at: seconds of the loop's clock from which :meth:`sample` is due when bytes come.
     """
 
@@ -97,11 +108,13 @@ class Server:
         self.failure: StorageError | None = None
         self.committer: Committer | None = None
         self.disk_guard: DiskGuard | None = None
-        self.gate = ReplyGate()
+        self.gate = ReplyGate(UNLIMITED)
         self.tls_port = 0
+        self.link_tls: ssl.SSLContext | None = None
+        self.stopping = asyncio.Event()
+        self._reading_ends = threading.Event()  # whatever is left of the data directory
         self.node: Node
         self.loop: asyncio.AbstractEventLoop
-        self.stopping: asyncio.Event
         self._on_progress = on_progress
         self._log: Log | None = None
         self._rewriter: Rewriter | None = None
@@ -115,15 +128,17 @@ class Server:
         self._link: ReplicaLink | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._rates = Rates()
+        self._is_void = False  # plain commands of the turn at work were run before this became a replica
         self.sample_at = 0.0  # loop time
         self._timer_at = 0
 
     # ------------------------------------------------------------------ life
 
     async def start(self) -> None:
-        """Take the addresses, recover the data directory, then listen.
+        """Take the addresses, listen, and recover the data directory; clients are told to wait meanwhile.
 
         Raises:
+            LoadingStoppedError: it was told to stop before the data directory was read.
             ConfigError: a parameter is refused.
             AclFileError: the file of users cannot be read, or is wrong.
             StorageError: the data directory is locked, damaged or not usable.
@@ -131,53 +146,100 @@ class Server:
             TlsError: a certificate or key cannot be used.
         """
         self.loop = asyncio.get_running_loop()
-        self.stopping = asyncio.Event()
         calls = native_calls()
         self._sockets = None if calls is None else Sockets(self.loop, self, calls)
         config = self.settings.config()
-        # The order is: what can be refused at once, then the addresses, then the recovery, which may take minutes, and
-        # only then clients. A server that cannot be had at its address has not touched the data either
+        node = self.node = Node(config)
+        node.journal.unconfirmed.gate = self.gate
+        # The order is: what can be refused at once, then the addresses, then the recovery, which may take minutes. A
+        # server that cannot be had at its address has not touched the data either. Whoever watches over the server
+        # has to tell one that reads its log from one that is gone, so clients are answered meanwhile: LOADING
         if self.settings.aclfile is not None:
-            aclfile.load(Accounts(), self.settings.aclfile)  # tells what is wrong before a long recovery
+            aclfile.load(node.accounts, self.settings.aclfile)
         try:
             await self._bind()
-            self.node = self._open(config)
-            self._replicas = self.node.primary.shell = Replicas(self, self._rewriter, self.settings.directory)
-            self._link = self.node.following.shell = ReplicaLink(self, self._rewriter, self.settings.directory)
+            loading = None if self.settings.directory is None else Loading(self.clock.now().wall)
+            node.journal.loading = loading
+            self._listen()
+            if loading is not None:
+                await self._recover(loading)
+            self._replicas = node.primary.shell = Replicas(self, self._rewriter, self.settings.directory)
+            self._link = node.following.shell = ReplicaLink(self, self._rewriter, self.settings.directory)
             self._resume_role()
             if self.committer is not None:
                 self.committer.begin()
-            if self.settings.aclfile is not None:
-                aclfile.load(self.node.accounts, self.settings.aclfile)
-            await self._listen()
+            if self._log is not None:
+                self._log.announce(self.url)
         except BaseException:  # Ctrl-C during a recovery too: the lock of the data directory must not stay
             await self._close_listeners()
             await self._close_storage()
+            for connection in self.open_connections:
+                connection.abort()
             self._close_sockets()
             raise
 
-    def _open(self, config: "Config") -> Node:
-        """Recover the data directory, if there is one, and make what looks after its log."""
-        directory = self.settings.directory
-        if directory is None:
-            return Node(config)
-        self._log, recovery = Log.open(directory, on_progress=self._on_progress)
-        node = Node(config, self._log)
-        node.recover(recovery.payloads(), tells_replicas=True)
-        self.report = recovery.report
+    async def _recover(self, loading: "Loading") -> None:
+        """Read the data directory, beside the loop, and make what looks after its log.
+
+        Raises:
+            LoadingStoppedError: the server is to stop.
+            StorageError: as for :meth:`start`.
+        """
+        reading = self.loop.create_task(asyncio.to_thread(self._read, loading))
+        stopped = self.loop.create_task(self.stopping.wait())
+        try:
+            await asyncio.wait({reading, stopped}, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            self._reading_ends.set()
+            stopped.cancel()
+            await asyncio.wait({reading})  # the data directory is in use until then
+        adopt, self.report = reading.result()
+        if self.stopping.is_set():
+            raise LoadingStoppedError(_STOPPED)
+        self._take_over(adopt, self.report)
+
+    def _read(self, loading: "Loading") -> "tuple[Callable[[Log], None], RecoveryReport]":
+        """What the log holds, in a thread of its own."""
+
+        def tell(doing: str, done: int, total: int) -> None:
+            if self._reading_ends.is_set():
+                raise LoadingStoppedError(_STOPPED)
+            loading.loaded, loading.total = done, total
+            if self._on_progress is not None:
+                self._on_progress(doing, done, total)
+
+        assert self.settings.directory is not None
+        self._log, recovery = Log.open(self.settings.directory, on_progress=tell)
+        return self.node.prepared(self._paced(recovery.payloads())), recovery.report
+
+    def _paced(self, payloads: "Iterator[bytes]") -> "Iterator[bytes]":
+        """Records as they are read, until that is given up, no faster than ``key-load-delay`` says."""
+        values = self.node.config.values
+        for payload in payloads:
+            delay = values["key-load-delay"]
+            if self._reading_ends.is_set() or (delay and self._reading_ends.wait(int(str(delay)) / 1_000_000)):
+                raise LoadingStoppedError(_STOPPED)
+            yield payload
+
+    def _take_over(self, adopt: "Callable[[Log], None]", report: "RecoveryReport") -> None:
+        """What was read is the node's from here on, and so is the log."""
+        node, config, directory = self.node, self.node.config, self.settings.directory
+        assert directory is not None
+        assert self._log is not None
+        adopt(self._log)
+        node.primary.diverged_files = count(directory)
         if exposure := exposed(directory):
             log.warning("%s", exposure)
-        if self.report.fallback_reason:
+        if report.fallback_reason:
             log.warning(
-                "%s; the log files it was made from are whole and are used in its place", self.report.fallback_reason
+                "%s; the log files it was made from are whole and are used in its place", report.fallback_reason
             )
         if "disk-free-floor" not in self.settings.parameters:
             config.set([("disk-free-floor", str(default_floor(self._log.total())))])
         guard = self.disk_guard = DiskGuard(self._log, _WriteSwitch(self, node), lambda: config.disk_floor, self.clock)
-        self.committer = Committer(self._log, self.settings.fsync, guard, self.fail)
-        self.gate = self.committer.gate
+        self.committer = Committer(self._log, self.settings.fsync, guard, self.fail, gate=self.gate)
+        self.committer.before_write = node.primary.ask_confirmation
         node.host.rewriter = self._rewriter = Rewriter(self._log, config, exclusively=self.committer.exclusively)
-        return node
 
     def _resume_role(self) -> None:
         """Be what the data directory says, a primary or a replica; where it says nothing, what was asked for."""
@@ -185,6 +247,7 @@ class Server:
         said = node.keyspace.primary
         if node.following.is_replica:
             node.following.resume(now)
+            node.failover.resume()
         else:
             node.primary.resume(now)
         if wanted is None or said == wanted:
@@ -204,7 +267,9 @@ class Server:
         if settings.port is not None:
             sockets, self.facts.tcp_port = await bind_tcp(settings.host, settings.port)
             self._add_listener(sockets)
-        if settings.tls is not None:
+        if settings.tls is not None and settings.tls.replication:
+            self.link_tls = make_link_context(settings.tls)
+        if settings.tls is not None and settings.tls.port is not None:
             context = make_context(settings.tls)
             sockets, self.tls_port = await bind_tcp(settings.host, settings.tls.port, "--tls-port")
             self._add_listener(sockets, context)
@@ -223,8 +288,8 @@ class Server:
     def _count_refused(self) -> None:
         self.facts.rejected_connections += 1
 
-    async def _listen(self) -> None:
-        """Let clients in, and say in the data directory where: others find it by the lock file and attach."""
+    def _listen(self) -> None:
+        """Let clients in."""
         self.node.config.values["port"] = self.facts.tcp_port
         self.node.config.values["tls-port"] = self.tls_port
         self._describe()
@@ -234,8 +299,6 @@ class Server:
         except OSError as error:  # another program was quicker between our bind and this
             which = (self.facts.tcp_port, "--port") if self.facts.tcp_port else (self.tls_port, "--tls-port")
             raise ListenError(tcp_sentence(self.settings.host, which[0], error, which[1])) from None
-        if self._log is not None:
-            self._log.announce(self.url)
 
     def _describe(self) -> None:
         """Fill in what INFO shows."""
@@ -258,7 +321,10 @@ class Server:
         return self.node.stats.processed, self.facts.input_bytes, self.facts.output_bytes
 
     def _read_machine(self) -> "MachineFacts":
-        self.facts.output_waiting = sum(connection.unsent for connection in self._connections.values())
+        waiting = {True: 0, False: 0}
+        for connection in self._connections.values():
+            waiting[connection.session.is_replica] += connection.unsent
+        self.facts.replica_output_waiting, self.facts.output_waiting = waiting[True], waiting[False]
         self.node.surroundings.max_clients = self.node.config.max_clients
         self.facts.rates = self._rates.per_second(int(self.loop.time() * 1000), self._done())
         return read_machine()
@@ -267,7 +333,8 @@ class Server:
         """What INFO shows of the log; with nothing to keep, the last save is the start."""
         committer, guard, rewriter = self.committer, self.disk_guard, self._rewriter
         if self._log is None or committer is None or self.report is None or guard is None or rewriter is None:
-            return LogFacts(last_save=self.facts.started // 1000)
+            is_read = self.settings.directory is not None  # and not read to its end yet
+            return LogFacts(enabled=is_read, policy=self.settings.fsync, last_save=self.facts.started // 1000)
         return log_facts(
             self._log,
             guard,
@@ -293,7 +360,8 @@ class Server:
     @property
     def own_port(self) -> int:
         """The port that a primary is told; 0 for none."""
-        return self.facts.tcp_port or self.tls_port
+        ports = self.facts.tcp_port, self.tls_port
+        return (ports[1] or ports[0]) if self.link_tls is not None else (ports[0] or ports[1])
 
     @property
     def url(self) -> str:
@@ -304,6 +372,11 @@ class Server:
     def open_connections(self) -> list[Connection]:
         """Every connection there is: the clients, and those that only have their last replies to take."""
         return list(self._transports)
+
+    def shut_down(self) -> None:
+        """As SHUTDOWN: :attr:`stopping` is set once replicas have all, or had their time for it."""
+        self.node.ending.begin(self.clock.now(), at_once=False)
+        self.after_commands()
 
     def request_stop(self) -> None:
         """Have :attr:`stopping` set; whoever started the server then calls :meth:`stop`."""
@@ -431,17 +504,17 @@ class Server:
         """The connection of a session."""
         return self._connections.get(session_id)
 
-    def feed_replicas(self) -> None:
+    def feed_replica(self, session_id: int) -> None:
         """A replica can take more."""
         if self._replicas is not None:
-            self._replicas.pump()
+            self._replicas.pump_one(session_id)
 
     def after_commands(self) -> None:
         """Commands have run: see to everything but the reply to the one who asked."""
         if self.node.outbox:
             self.empty_outbox()
         self.after_writes()
-        if self.node.host.stopping:
+        if self.node.ending.is_due:
             self.stopping.set()
         self._schedule_tick()
 
@@ -464,12 +537,20 @@ class Server:
         if self.loop.time() >= self.sample_at:
             self.sample()
         self.facts.input_bytes += size
-        barrier, gate = self.node.journal.position, self.gate
+        barrier, gate = self.node.journal.latest, self.gate
+        if self._is_void:
+            self._is_void, barrier = False, VOID
         if self.committer is not None:
             self.committer.end_turn()
         if self._rewriter is not None:
             self._rewriter.consider()
-        return barrier, barrier <= gate.released and not gate.holders and self.failure is None
+        return barrier, VOID < barrier <= gate.released and not gate.holders and self.failure is None
+
+    def refuse_held(self, line: str) -> None:
+        """Answer whoever has replies that wait with an error in their place, and close their connections."""
+        self._is_void = self._sockets is not None and self._sockets.in_turn
+        for connection in self.open_connections:
+            connection.refuse_held(line)
 
     def empty_outbox(self) -> None:
         """Hand the node's replies and messages to the connections they are for."""
@@ -480,6 +561,8 @@ class Server:
                 connection = self._connections.get(session.id)
                 if connection is not None:
                     connection.deliver(outcome)
+                elif session.is_primary and self._link is not None:  # CLIENT KILL
+                    self._link.cut(session)
 
     # ------------------------------------------------------------------ time
 

@@ -27,6 +27,7 @@ from millstream.node.durability.group_commit import (
     Report,
     perform_safely,
 )
+from millstream.node.durability.held_replies import ReplyGate
 
 if TYPE_CHECKING:
     from millstream.persistence.log import Log
@@ -50,11 +51,13 @@ class Committer:
         policy: when to sync.
         guard: told of a full disk and of free space.
         on_failure: called once, in the loop, when the disk has failed.
+        gate: of connections that are there already; None for a new one.
         sync_seconds: the longest that ``everysec`` leaves something unsynced.
         early: so many seconds before that the loop asks for the sync.
 
     Attributes:
         gate: how far replies may go, and who waits for more.
+        before_write: called in the loop before a group is written, when it may still get longer.
     """
 
     def __init__(
@@ -64,6 +67,7 @@ class Committer:
         guard: DiskGuard,
         on_failure: Callable[[StorageError], None],
         *,
+        gate: ReplyGate | None = None,
         sync_seconds: float = SYNC_SECONDS,
         early: float = EARLY,
     ) -> None:
@@ -73,8 +77,9 @@ class Committer:
         self._sync_seconds = sync_seconds
         self._loop = asyncio.get_running_loop()
         late = max(sync_seconds - early, 0)
-        self._commit = GroupCommit(log, policy, guard, self._loop.time(), sync_seconds=late, may_wait=True)
+        self._commit = GroupCommit(log, policy, guard, self._loop.time(), sync_seconds=late, may_wait=True, gate=gate)
         self.gate = self._commit.gate
+        self.before_write: Callable[[], None] = lambda: None
         self._turn_scheduled = False
         self._closing = False  # close() does what is left to do
         self._ending = asyncio.Lock()
@@ -144,6 +149,8 @@ class Committer:
                 step = self._commit.next_step(now)
                 if step is None:
                     break
+                if step.writes:
+                    self.before_write()
                 if step.in_thread:
                     self._start(step)
                 else:
@@ -176,6 +183,8 @@ class Committer:
         had_failed, had_sync_due = commit.failure, commit.sync_at is not None
         if commit.done(report, self._loop.time()):
             self.gate.open()
+        elif report.step.syncs:
+            self.gate.tell_watchers()
         if commit.failure is not None and commit.failure is not had_failed:
             self._on_failure(commit.failure)
         if commit.sync_at is not None and not had_sync_due:

@@ -18,6 +18,7 @@ from millstream.commands.context.config import OutputLimit
 from millstream.commands.context.session import Traffic
 from millstream.errors import ProtocolError, StorageError
 from millstream.node.durability.held_replies import HeldReplies
+from millstream.node.following.role import FORCED
 from millstream.node.outcome import Outcome
 from millstream.node.plain import NOTHING
 from millstream.protocol import limits
@@ -25,6 +26,8 @@ from millstream.protocol.encoder import error_line
 from millstream.protocol.reader import CommandReader, QueryBufferError
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from millstream.clock import Clock, Now
     from millstream.commands.admin.info import ShellFacts
     from millstream.commands.context.session import Session
@@ -48,6 +51,9 @@ _HELD_MAX = 1024 * 1024
 
 # A replica is sent no more than it takes; what waits for it elsewhere is limited there.
 _NO_LIMIT = OutputLimit(0, 0, 0)
+
+VOID = -1
+"""The barrier of replies that are not to be sent."""
 
 # What a browser or a HTTP library would send first: somebody is being used to talk to us (Redis drops these too).
 _CROSS_PROTOCOL = frozenset({b"post", b"host:"})
@@ -99,7 +105,7 @@ class ConnectionHost(Protocol):
     def sample(self) -> None:
         """Keep what was done until now, for INFO's rates."""
 
-    def feed_replicas(self) -> None:
+    def feed_replica(self, session_id: int) -> None:
         """A replica can take more."""
 
     def watch_slow(self, connection: "Connection") -> None:
@@ -230,10 +236,12 @@ class Connection(asyncio.Protocol):
 
         Args:
             replies: from :meth:`run_at_once`.
-            barrier: what they wait for.
+            barrier: what they wait for; :data:`VOID` if they are not to be sent.
         """
         try:
-            if self._held.size or barrier > self._server.gate.released:
+            if barrier == VOID:
+                self.refuse_held(FORCED, [replies])
+            elif self._held.size or barrier > self._server.gate.released:
                 self._send([replies], barrier)
             elif not self._closed:
                 self._server.facts.output_bytes += len(replies)
@@ -268,7 +276,7 @@ class Connection(asyncio.Protocol):
         self.slow_since = None
         self._relieved()
         if self.session.is_replica:
-            self._server.feed_replicas()
+            self._server.feed_replica(self.session.id)
 
     # ------------------------------------------------------------------ commands
 
@@ -462,8 +470,13 @@ class Connection(asyncio.Protocol):
         """The client takes what it is sent more slowly than it comes."""
         return self._full
 
+    def keep_little(self, size: int) -> None:
+        """It is a replica's, for which all is kept elsewhere: it counts as full from so many bytes on."""
+        self._transport.set_write_buffer_limits(high=size, low=size // 4)
+
     def push(self, data: bytes) -> None:
         """Send what no command has asked for, behind all replies so far."""
+        self._server.facts.repl_output_bytes += len(data)
         self._send([data], 0)
 
     def _send(self, buffers: "list[Buffer]", barrier: int) -> None:
@@ -479,6 +492,19 @@ class Connection(asyncio.Protocol):
             self._relieved()
         except Exception as error:  # noqa: BLE001 - others are released behind it
             self._defect(error)
+
+    def refuse_held(self, line: str, more: "Sequence[Buffer]" = ()) -> None:
+        """What waits to be sent is not going to be: answer with an error in its place, and close.
+
+        Args:
+            line: of the error.
+            more: further replies that are not to be sent.
+        """
+        if more or self._held or self._out_barrier > self._server.gate.released:
+            self._held.end()
+            self._out, self._out_size, self._out_barrier = [], 0, 0
+            self._write([error_line(line)])
+            self.finish()
 
     def _write(self, buffers: "list[Buffer]") -> None:
         """Hand replies to the transport, unless many bytes would pass the hard limit: those are never held."""

@@ -25,7 +25,7 @@ from millstream.ending import Ending
 from millstream.errors import MillstreamError, UsageError
 from millstream.printable import printable
 from millstream.server.accepting import handshakes_at
-from millstream.server.app import Server
+from millstream.server.app import LoadingStoppedError, Server
 from millstream.server.beside import Beside, Companion
 from millstream.server.loops import loop_factory
 from millstream.server.settings import Settings
@@ -67,16 +67,19 @@ def run_server(settings: Settings, companion: Companion | None = None) -> int:
 async def _serve(settings: Settings, companion: Companion | None) -> int:
     with RecoveryProgress(sys.stderr) as progress:
         server = Server(settings, on_progress=progress.tell)
+        ending, loop = Ending(), asyncio.get_running_loop()
+        for number in _SIGNALS:
+            loop.add_signal_handler(number, _on_signal, server, ending, number)
         try:
             await server.start()
             gc.freeze()  # what was loaded stays: the collector need not walk it
             reserve_descriptors(server)
+        except LoadingStoppedError as error:
+            log.info("%s", error)
+            return 0
         except MillstreamError as error:
             _say(f"millstream: {error}")
             return 1
-    ending = Ending()
-    for number in _SIGNALS:
-        server.loop.add_signal_handler(number, _on_signal, server, ending, number)
     _say(banner(server))
     print("ready", *server.urls, flush=True)  # noqa: T201 - the line that programs wait for
     beside = None if companion is None else Beside(companion)
@@ -87,6 +90,7 @@ async def _serve(settings: Settings, companion: Companion | None) -> int:
     if server.failure is not None:
         return 1
     log.info("stopped%s", "" if settings.directory is None else "; everything is on disk")
+    log.info("Millstream is now ready to exit, bye bye...")  # what tools made for Redis wait for
     return 0
 
 
@@ -103,7 +107,7 @@ def _on_signal(server: Server, ending: Ending, number: signal.Signals) -> None:
     if server.stopping.is_set():
         return
     log.info("%s: stopping; Ctrl-C ends at once", number.name)
-    server.request_stop()
+    server.shut_down()
 
 
 def reserve_descriptors(server: Server) -> None:
@@ -112,7 +116,7 @@ def reserve_descriptors(server: Server) -> None:
     Raises:
         UsageError: not even the server's own files may be opened.
     """
-    config, encrypted = server.node.config, server.settings.tls is not None
+    config, encrypted = server.node.config, bool(server.tls_port)
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if hard != resource.RLIM_INFINITY and hard <= _OWN_DESCRIPTORS:
         raise UsageError(

@@ -2,20 +2,26 @@
 
 Bytes go out of the backlog as each replica takes them, once the log has kept them: never what a power cut could still
 take back. A copy is made by the process that rewrites the log, of the same sealed files, in a file without a name;
-replicas that come meanwhile share it. Without a data directory it is made in memory, at one go.
+replicas that come meanwhile share it. Without a data directory a child of this process makes it, of the memory as it is
+at that moment.
 """
 
 import asyncio
 import contextlib
 import logging
 import os
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
+from millstream.engine.history import ReplicationState
 from millstream.errors import StorageError
+from millstream.node.following.role import FORCED
 from millstream.node.log.copying import NO_KEYS, pieces
 from millstream.node.log.rewriting import CopyMade, CopyOrder
+from millstream.replication.dialect import COPIES, DIALECTS
 from millstream.server.following.files import unnamed_file
+from millstream.server.forking import can_fork, write_in_child
 
 if TYPE_CHECKING:
     from typing import IO
@@ -30,8 +36,10 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("millstream.server")
 
-# Bytes passed on at a time
-_PIECE = 256 * 1024
+# Bytes passed on at a time, and those that a replica may leave untaken before it is passed no more
+_PIECE = 64 * 1024
+# Bytes passed on in one turn of the loop, to all replicas together; then clients have theirs
+_TURN = 4 * 1024 * 1024
 # Seconds between two looks
 _LOOK = 1.0
 
@@ -56,6 +64,9 @@ class ReplicaHost(Protocol):
 
     def after_commands(self) -> None:
         """Something was done unasked: see to it that it is committed and sent."""
+
+    def refuse_held(self, line: str) -> None:
+        """Answer whoever has replies that wait with an error in their place, and close their connections."""
 
     def fail(self, error: StorageError) -> None:
         """The disk failed."""
@@ -103,7 +114,9 @@ class Replicas:
         self._copies: dict[int, _Copy] = {}  # on their way, by session
         self._is_copying = False
         self._slow: dict[int, int] = {}  # session: monotonic milliseconds since when the soft limit is passed
-        self._is_scheduled = False
+        self._is_scheduled = self._is_opening = False
+        self._left = 0  # bytes that may be passed on in this turn
+        self._first = 0  # place of the replica that is served first
         self._timer: asyncio.TimerHandle | None = None
 
     # ------------------------------------------------------------------ what the primary tells
@@ -117,6 +130,8 @@ class Replicas:
     def join(self, follower: "Follower") -> None:
         """A replica has come."""
         log.info("replica %s:%d asks for the stream: %s", follower.ip, follower.port, follower.stage)
+        if (connection := self._server.connection_of(follower.id)) is not None:
+            connection.keep_little(_PIECE)
         self._schedule()
 
     def leave(self, follower: "Follower") -> None:
@@ -126,12 +141,27 @@ class Replicas:
         if (copy := self._copies.pop(follower.id, None)) is not None:
             copy.drop(follower.id)
 
+    def confirmed(self) -> None:
+        """Replicas hold more: let out what waited for that, behind the command that is at work."""
+        if not self._is_opening:
+            self._is_opening = True
+            self._server.loop.call_soon(self._open)
+
+    def _open(self) -> None:
+        self._is_opening = False
+        self._server.gate.open()
+        self._server.after_commands()
+
+    def refuse_held(self) -> None:
+        """Nobody is told of what too few replicas hold."""
+        self._server.refuse_held(FORCED)
+
     def _fed(self) -> None:
         """There are more bytes: they go out with the replies that wait for the same position, or else soon."""
         assert self._feed is not None
         position, gate = self._feed.backlog.next_position(), self._server.gate
-        if position is not None and position > gate.released:
-            gate.holders[self] = None
+        if position is not None and position > gate.kept:  # kept, not released: who has not got it confirms nothing
+            gate.watchers[self] = None
         else:
             self._schedule()
 
@@ -139,7 +169,7 @@ class Replicas:
         """The log has come further."""
         self.pump()
         if self._feed is None or self._feed.backlog.next_position() is None:
-            self._server.gate.holders.pop(self, None)
+            self._server.gate.watchers.pop(self, None)
 
     def _schedule(self) -> None:
         if not self._is_scheduled:
@@ -148,6 +178,8 @@ class Replicas:
 
     def _run(self) -> None:
         self._is_scheduled = False
+        if self._directory is None:  # nothing is written, before which it would be done
+            self._primary.ask_confirmation()
         self._start_copies()
         self.pump()
 
@@ -158,34 +190,63 @@ class Replicas:
         feed = self._feed
         if feed is None:
             return
-        feed.backlog.kept(self._server.gate.released)
-        for follower in self._primary.followers:
-            try:
+        feed.backlog.kept(self._server.gate.kept)
+        self._left = _TURN
+        followers = list(self._primary.followers)
+        for place in range(len(followers)):
+            follower = followers[(self._first + place) % len(followers)]
+            if not self._has_all(feed, follower):
                 self._serve(feed, follower)
-            except Exception:
-                log.exception("internal error; closing replica %s:%d", follower.ip, follower.port)
-                self._cut(follower, "of a defect")
+            if self._left <= 0:
+                self._first += place + 1
+                self._schedule()
+                break
         backlog = feed.backlog
         backlog.size = self._server.node.config.backlog_size
         needed = self._primary.followers.needed()
         backlog.trim(backlog.end if needed is None else needed)
 
+    def pump_one(self, session_id: int) -> None:
+        """A replica takes more again; the others are not looked at, since there may be a thousand."""
+        follower, feed = self._primary.followers.get(session_id), self._feed
+        if follower is not None and feed is not None:
+            self._left = _PIECE
+            self._serve(feed, follower)
+            if self._left <= 0:
+                self._schedule()
+
+    def _has_all(self, feed: "Feed", follower: "Follower") -> bool:
+        is_even = follower.stage == "online" and follower.cursor == feed.backlog.end
+        return is_even and follower.id not in self._slow
+
     def _serve(self, feed: "Feed", follower: "Follower") -> None:
+        try:
+            self._send(feed, follower)
+        except Exception:
+            log.exception("internal error; closing replica %s:%d", follower.ip, follower.port)
+            self._cut(follower, "of a defect")
+
+    def _send(self, feed: "Feed", follower: "Follower") -> None:
         connection = self._server.connection_of(follower.id)
         if connection is None:
             return
         if follower.stage == "send_bulk":
             self._send_copy(follower, connection)
         if follower.stage == "online":
-            while not connection.is_full and (data := feed.backlog.read(follower.cursor, _PIECE)):
+            while self._may_send(connection) and (data := feed.backlog.read(follower.cursor, _PIECE)):
                 follower.cursor += len(data)
+                self._left -= len(data)
                 connection.push(data)
         self._check_output(follower, feed.backlog.end - follower.cursor + connection.unsent)
 
+    def _may_send(self, connection: "Connection") -> bool:
+        return self._left > 0 and not connection.is_full
+
     def _send_copy(self, follower: "Follower", connection: "Connection") -> None:
         copy = self._copies[follower.id]
-        while not connection.is_full:
+        while self._may_send(connection):
             data = copy.read(follower.id)
+            self._left -= len(data)
             if data:
                 connection.push(data)
                 continue
@@ -221,38 +282,69 @@ class Replicas:
     def _waiting(self) -> "list[Follower]":
         return [each for each in self._primary.followers if each.stage == "wait_bgsave"]
 
+    def _version(self, follower: "Follower") -> int:
+        """Of the RDB file that a replica gets as its copy."""
+        return COPIES[DIALECTS[-1] if follower.is_ours else self._server.node.config.dialect]
+
     def _start_copies(self) -> None:
         """See to the copies for those that wait for one."""
-        feed, waiting = self._feed, self._waiting()
-        if feed is None or self._is_copying or not waiting:
+        if self._feed is None or self._is_copying or not (waiting := self._waiting()):
             return
+        version = self._version(waiting[0])  # who reads another one is next
+        waiting = [each for each in waiting if self._version(each) == version]
         keyless = [each for each in waiting if each.keyless]
         if keyless:
-            self._copy_at_once(keyless, keyless=True)
+            self._copy_at_once(keyless, version, keyless=True)
             waiting = [each for each in waiting if not each.keyless]
         if waiting and self._rewriter is None:
-            self._copy_at_once(waiting)
+            self._copy_at_once(waiting, version)
         elif waiting:
-            self._order_copy(self._rewriter)
+            self._order_copy(self._rewriter, self._feed, version)
 
-    def _copy_at_once(self, waiting: "list[Follower]", *, keyless: bool = False) -> None:
+    def _copy_at_once(self, waiting: "list[Follower]", version: int, *, keyless: bool = False) -> None:
+        """Make a copy of what is in memory: by a child, which has it as it is now, or here where there can be none."""
         feed, space = self._feed, NO_KEYS if keyless else self._server.node.keyspace
         assert feed is not None
         made = CopyMade(self._primary.replid, feed.offset, feed.db)
+        past = ReplicationState(made.replid, made.offset, made.db)
         file = None
         try:
             file = unnamed_file(self._directory)
-            file.writelines(pieces(space, made.replid, made.offset, made.db, self._server.clock.wall_time()))
+            data = pieces(space, past, self._server.clock.wall_time(), version)
+            if not keyless and can_fork():
+                self._is_copying = True
+                written = partial(self._written, file, made, version, waiting)
+                write_in_child(self._server.loop, file, data, written)
+                feed.forget_database()
+                return
+            file.writelines(data)
             file.flush()
         except OSError as error:
-            if file is not None:
-                with contextlib.suppress(OSError):  # what is left is written before it is closed
-                    file.close()
-            self._give_up(f"no file can be made for its copy: {error}")
+            self._is_copying = False
+            self._no_file(file, str(error), waiting)
             return
+        feed.forget_database()
         self._hand_out(_Copy(file, made), waiting)
 
-    def _order_copy(self, rewriter: "Rewriter | None") -> None:
+    def _written(
+        self, file: "IO[bytes]", made: CopyMade, version: int, waiting: "list[Follower]", *, well: bool
+    ) -> None:
+        """The child begun for some has ended; who has come since then shares what it wrote, not its failure."""
+        if well:
+            self._copied(file, made, version)
+        else:
+            self._is_copying = False
+            self._no_file(file, "the process that wrote it has failed", waiting)
+            self._schedule()
+
+    def _no_file(self, file: "IO[bytes] | None", reason: str, waiting: "list[Follower]") -> None:
+        if file is not None:
+            with contextlib.suppress(OSError):  # what is left is written before it is closed
+                file.close()
+        for follower in waiting:
+            self._cut(follower, f"no file can be made for its copy: {reason}")
+
+    def _order_copy(self, rewriter: "Rewriter | None", feed: "Feed", version: int) -> None:
         assert rewriter is not None
         try:
             file = unnamed_file(self._directory)
@@ -263,21 +355,27 @@ class Replicas:
 
         def made(copy: CopyMade | None) -> None:
             with contextlib.suppress(RuntimeError):  # the loop has ended
-                call(self._copied, file, copy)
+                call(self._copied, file, copy, version)
 
-        if rewriter.start(priority=0, copy=CopyOrder(file, made)):
-            self._is_copying = True
+        if rewriter.start(priority=0, copy=CopyOrder(file, version, made)):
+            self._is_copying = feed.selects = True
         else:  # a rewriting is under way: the next look tries again
             file.close()
 
-    def _copied(self, file: "IO[bytes]", made: CopyMade | None) -> None:
+    def _copied(self, file: "IO[bytes]", made: CopyMade | None, version: int) -> None:
         self._is_copying = False
         feed = self._feed
+        if feed is not None:
+            feed.selects = False
+            feed.forget_database()
         if made is None or feed is None or made.replid != self._primary.replid:
             file.close()
             self._give_up("its copy could not be made; see above")
         elif feed.backlog.has(made.offset):
-            self._hand_out(_Copy(file, made), [each for each in self._waiting() if not each.keyless])
+            self._hand_out(
+                _Copy(file, made),
+                [each for each in self._waiting() if not each.keyless and self._version(each) == version],
+            )
             self._run()
         else:  # who had ordered it is gone, and with it the bytes behind the copy: another one
             file.close()

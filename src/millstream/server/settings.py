@@ -70,8 +70,9 @@ class Settings:
         Raises:
             ConfigError: a parameter is unknown or its value refused.
         """
+        serves_tls = self.tls is not None and self.tls.port is not None
         facts = {
-            "bind": self.host if self.port is not None or self.tls is not None else "",
+            "bind": self.host if self.port is not None or serves_tls else "",
             "port": str(self.port or 0),
             "unixsocket": str(self.unixsocket or ""),
             "dir": str(self.directory.absolute() if self.directory else ""),
@@ -81,10 +82,11 @@ class Settings:
         }
         if self.tls is not None:
             facts |= {
-                "tls-port": str(self.tls.port),
+                "tls-port": str(self.tls.port or 0),
                 "tls-cert-file": str(self.tls.cert_file or ""),
                 "tls-key-file": str(self.tls.key_file or ""),
                 "tls-ca-cert-file": str(self.tls.ca_cert_file or ""),
                 "tls-auth-clients": self.tls.auth_clients,
+                "tls-replication": "yes" if self.tls.replication else "no",
             }
         return Config({**self.parameters, **facts})

@@ -1,4 +1,4 @@
-"""TLS for the listener: from the names of files to a context, or one clear sentence for what is wrong with them."""
+"""TLS for the listener and the link to a primary: from names of files to contexts, or a sentence on what is wrong."""
 
 import ssl
 from dataclasses import dataclass
@@ -26,25 +26,27 @@ class TlsError(UsageError):
 
 @dataclass(frozen=True, slots=True)
 class Tls:
-    """How TLS is served; the names are those of the command line and of CONFIG, which are Redis's.
+    """How TLS is served, and used to follow; the names are those of the command line and of CONFIG, which are Redis's.
 
     Attributes:
-        port: TCP port for TLS, 0 for a free one.
+        port: TCP port for TLS, 0 for a free one, None to serve none.
         cert_file: the server's certificate in PEM, those that signed it behind it.
         key_file: its private key in PEM, without a passphrase.
         ca_cert_file: certificates in PEM of those whose clients are let in.
         auth_clients: whether clients must show a certificate; ``optional`` checks one that is shown.
         handshakes: connections that agree on keys at a time, where the limit of descriptors allows.
         grace: seconds after which a handshake gives way if others wait for its place.
+        replication: whether a primary is followed over TLS; its certificate is checked, the server's own is shown.
     """
 
-    port: int
+    port: int | None
     cert_file: Path | None = None
     key_file: Path | None = None
     ca_cert_file: Path | None = None
     auth_clients: AuthClients = "yes"
     handshakes: int = HANDSHAKES_MAX
     grace: float = 1.0
+    replication: bool = False
 
 
 _VERIFY = {"no": ssl.CERT_NONE, "optional": ssl.CERT_OPTIONAL, "yes": ssl.CERT_REQUIRED}
@@ -63,23 +65,50 @@ def make_context(tls: Tls) -> ssl.SSLContext:
             "client certificates are checked, but against nothing: name who signs them with --tls-ca-cert-file, or "
             "let clients in without a certificate by --tls-auth-clients no"
         )
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    _load(context, tls)
+    context.verify_mode = _VERIFY[tls.auth_clients]
+    return context
+
+
+def make_link_context(tls: Tls) -> ssl.SSLContext:
+    """The context for a link to a primary: its certificate must be of the authority; its name is not compared.
+
+    A primary has many names: what REPLICAOF, FAILOVER and Sentinel say of it is mostly an address. Redis compares none.
+
+    Raises:
+        TlsError: a file is missing, unreadable or not what it should be.
+    """
+    if tls.ca_cert_file is None:
+        raise TlsError(
+            "--tls-replication checks the primary's certificate, but against nothing: name who signs it with "
+            "--tls-ca-cert-file"
+        )
+    if (tls.cert_file is None) != (tls.key_file is None):
+        raise TlsError("a certificate goes with its key: name both, with --tls-cert-file and --tls-key-file")
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname = False
+    _load(context, tls)
+    return context
+
+
+def _load(context: ssl.SSLContext, tls: Tls) -> None:
+    """Take the files that are named."""
     for option, file in (("cert", tls.cert_file), ("key", tls.key_file), ("ca-cert", tls.ca_cert_file)):
         if file is not None:
             _check_readable(f"--tls-{option}-file", file)
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     context.options |= ssl.OP_NO_RENEGOTIATION
-    try:
-        context.load_cert_chain(tls.cert_file, tls.key_file, password=_no_passphrase)
-    except ssl.SSLError as error:
-        raise TlsError(_pair_sentence(tls.cert_file, tls.key_file, error)) from None
+    if tls.cert_file is not None and tls.key_file is not None:
+        try:
+            context.load_cert_chain(tls.cert_file, tls.key_file, password=_no_passphrase)
+        except ssl.SSLError as error:
+            raise TlsError(_pair_sentence(tls.cert_file, tls.key_file, error)) from None
     if tls.ca_cert_file is not None:
         try:
             context.load_verify_locations(tls.ca_cert_file)
         except ssl.SSLError:
             raise TlsError(f"{tls.ca_cert_file} (--tls-ca-cert-file) holds no certificate in PEM") from None
-    context.verify_mode = _VERIFY[tls.auth_clients]
-    return context
 
 
 def _check_readable(option: str, file: Path) -> None:

@@ -6,7 +6,6 @@ Streams are trimmed as they grow, so that a server in good order needs the same 
 import asyncio
 import contextlib
 import random
-import resource
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -16,6 +15,7 @@ import pytest
 
 from server.load.crowd import Gone, Line
 from support import campaign
+from support.resident import memory
 from support.servers import ServerProcess, millstream_server
 from support.waiting import pace
 from support.wire import pack
@@ -175,11 +175,6 @@ def fill(server: ServerProcess, chance: random.Random) -> None:
             line.xadd(f"soak:{number % STREAMS}", {"pad": "x" * chance.choice((10, 100, 3000))})
             if number % 1000 == 999:
                 line.execute()
-
-
-def memory(pid: int) -> int:
-    """What a process has resident, in bytes."""
-    return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * resource.getpagesize()
 
 
 def lives(folder: Path, seed: int, seconds: float) -> int:

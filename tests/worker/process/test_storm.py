@@ -7,7 +7,6 @@ whose effect met a connection that a crash of the server had cut (found out when
 
 import asyncio
 import itertools
-import os
 import random
 import signal
 import subprocess
@@ -23,6 +22,7 @@ import redis
 from millstream import App, Message, Retry, StreamSub, once
 from support import campaign
 from support.groups import consumers, pending
+from support.resident import memory
 from support.servers import ServerProcess, millstream_server, redis_server
 from support.waiting import aeventually, eventually, pace
 
@@ -348,8 +348,3 @@ async def test_a_slow_worker_holds_little_and_the_others_get_the_rest(
     assert most <= 4 + 128  # what runs, and the bound of reading ahead
     assert len(done) >= 8_000 - 200
     assert grown < 8_000_000
-
-
-def memory(pid: int) -> int:
-    """Bytes a process has in memory."""
-    return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")

@@ -25,6 +25,7 @@ _COLUMNS = (
     Column("id", title="history", rank=6),
     Column("copies", "count", rank=5),
     Column("copied_ms", "span", "last copy", rank=4),
+    Column("dialect", rank=8),
     Column("problem", "prose"),
 )
 _ID = 8  # digits of a history's name that people see
@@ -83,6 +84,7 @@ def _row(one: "ReplicationPlace", form: str) -> tuple[object, ...]:
         one.id[:_ID] if people and one.id else one.id,
         one.copies,
         _ms(one.copied_seconds),
+        one.dialect,
         one.problem or ("" if people else None),
     )
 

@@ -68,6 +68,7 @@ def _address(ctx: click.Context, param: click.Parameter, value: str | None) -> t
     show_default=True,
     help="Whether clients must show a certificate.",
 )
+@click.option("--tls-replication", is_flag=True, help="Follow over TLS, with these files.")
 @click.option("--dir", "directory", type=LocalPath(), help=f"Data directory.  [default: ./{DEFAULT_DIR}]")
 @click.option("--memory", is_flag=True, help="Keep nothing: the data is gone when the server ends.")
 @click.option(
@@ -95,6 +96,8 @@ def _address(ctx: click.Context, param: click.Parameter, value: str | None) -> t
     envvar="MILLSTREAM_MASTERAUTH",
     help="Password for that; better set by MILLSTREAM_MASTERAUTH, since others see the command line.",
 )
+@click.option("--replica-announce-ip", metavar="IP", help="Where a replica is reached, if others see other addresses.")
+@click.option("--replica-announce-port", type=click.IntRange(1, 65535), help="The port for that.")
 @click.option("--aclfile", type=_FILE, help="File of users, read at the start and by ACL LOAD, written by ACL SAVE.")
 @click.option(
     "--console",
@@ -120,6 +123,7 @@ def serve(  # noqa: PLR0917 - click passes every option by name
     tls_key_file: Path | None,
     tls_ca_cert_file: Path | None,
     tls_auth_clients: str,
+    tls_replication: bool,
     directory: Path | None,
     memory: bool,
     fsync: str,
@@ -128,6 +132,8 @@ def serve(  # noqa: PLR0917 - click passes every option by name
     replicaof: tuple[str, int] | None,
     masteruser: str | None,
     masterauth: str | None,
+    replica_announce_ip: str | None,
+    replica_announce_port: int | None,
     aclfile: Path | None,
     console_port: int | None,
     parameters: dict[str, str],
@@ -161,11 +167,16 @@ def serve(  # noqa: PLR0917 - click passes every option by name
         raise click.UsageError("--memory keeps nothing, so it cannot go with --dir: leave one of them out")
     if no_tcp and unixsocket is None and tls_port is None:
         raise click.UsageError("--no-tcp leaves no way in: name a unix socket with --unixsocket, or use --tls-port")
-    if tls_port is None and (tls_cert_file or tls_key_file or tls_ca_cert_file):
+    has_tls = tls_port is not None or tls_replication
+    if not has_tls and (tls_cert_file or tls_key_file or tls_ca_cert_file):
         raise click.UsageError("TLS files are named, but no port for TLS: add --tls-port")
     if maxclients is not None:
         parameters["maxclients"] = str(maxclients)
     given = {"requirepass": requirepass, "masteruser": masteruser, "masterauth": masterauth}
+    given |= {
+        "replica-announce-ip": replica_announce_ip,
+        "replica-announce-port": str(replica_announce_port or ""),
+    }
     parameters |= {name: word for name, word in given.items() if word}
     if not memory and directory is None:
         click.echo(f"No --dir given: the data is kept in ./{DEFAULT_DIR} (--memory keeps nothing).", err=True)
@@ -176,15 +187,16 @@ def serve(  # noqa: PLR0917 - click passes every option by name
         directory=None if memory else directory or DEFAULT_DIR,
         fsync=fsync,  # type: ignore[arg-type] # click.Choice has checked it
         parameters=parameters,
-        tls=None
-        if tls_port is None
-        else Tls(
+        tls=Tls(
             tls_port,
             tls_cert_file,
             tls_key_file,
             tls_ca_cert_file,
             tls_auth_clients,  # type: ignore[arg-type] # click.Choice has checked it
-        ),
+            replication=tls_replication,
+        )
+        if has_tls
+        else None,
         aclfile=aclfile,
         replicaof=replicaof,
     )

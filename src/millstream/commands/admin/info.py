@@ -40,7 +40,10 @@ class ShellFacts:
         output_buffer_closed: cut for not taking their replies.
         input_bytes: bytes received.
         output_bytes: bytes sent.
+        repl_input_bytes: of these, what a primary has sent.
+        repl_output_bytes: of these, what replicas were sent.
         output_waiting: bytes of replies clients have not taken, as last looked at.
+        replica_output_waiting: bytes of the stream, or of a copy, that are on their way to replicas, as last looked at.
         internal_errors: commands that failed by a fault of the server.
         rates: commands, bytes in and bytes out a second, of late; None where nobody measures.
     """
@@ -58,7 +61,10 @@ class ShellFacts:
     output_buffer_closed: int = 0
     input_bytes: int = 0
     output_bytes: int = 0
+    repl_input_bytes: int = 0
+    repl_output_bytes: int = 0
     output_waiting: int = 0
+    replica_output_waiting: int = 0
     internal_errors: int = 0
     rates: tuple[float, float, float] | None = None
 
@@ -66,7 +72,7 @@ class ShellFacts:
         """CONFIG RESETSTAT: count anew."""
         self.rejected_connections = self.denied_connections = self.protocol_errors = self.cross_protocol = 0
         self.query_buffer_closed = self.output_buffer_closed = self.internal_errors = 0
-        self.input_bytes = self.output_bytes = 0
+        self.input_bytes = self.output_bytes = self.repl_input_bytes = self.repl_output_bytes = 0
 
 
 @dataclass(slots=True)
@@ -117,6 +123,21 @@ class RewriteFacts:
     current_seconds: int = -1
     started: int = 0
     failed_in_a_row: int = 0
+
+
+@dataclass(slots=True)
+class Loading:
+    """How far reading the log is.
+
+    Attributes:
+        started: wall milliseconds when it was begun.
+        total: bytes to read.
+        loaded: bytes read.
+    """
+
+    started: int
+    total: int = 0
+    loaded: int = 0
 
 
 @dataclass(slots=True)
@@ -187,6 +208,7 @@ class LinkFacts:
         divergences: units that failed here.
         full_syncs: copies taken over.
         copied_for: seconds since the last of them; -1 for none since the start.
+        is_announced: Sentinel lists this replica.
     """
 
     host: str
@@ -202,6 +224,7 @@ class LinkFacts:
     divergences: int
     full_syncs: int
     copied_for: int
+    is_announced: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -234,6 +257,13 @@ class ReplicationFacts:
         partial_syncs: replicas that went on where they were.
         refused_syncs: those that wanted to, and could not.
         failover: how far handing over the role is.
+        diverged_records: those of this server that no other one took over, put into files since the start.
+        diverged_files: such files that are there.
+        dialect: in which replicas are told.
+        annotate: what those that are ours are told beside.
+        confirming: how many must hold what is written before anybody is told of it; 0 for no such rule.
+        unconfirmed: changes that fewer hold.
+        held_clients: clients with replies that wait for the disk or for replicas.
     """
 
     replicas: list[ReplicaFacts] = field(default_factory=list)
@@ -250,6 +280,13 @@ class ReplicationFacts:
     partial_syncs: int = 0
     refused_syncs: int = 0
     failover: str = "no-failover"
+    diverged_records: int = 0
+    diverged_files: int = 0
+    dialect: str = ""
+    annotate: str = ""
+    confirming: int = 0
+    unconfirmed: int = 0
+    held_clients: int = 0
 
 
 @dataclass(slots=True)
@@ -306,6 +343,8 @@ class InfoFacts:
         scripts: of scripts.
         replication: of replicas.
         link: to the primary; None where nobody is followed.
+        shutdown_in: milliseconds for which SHUTDOWN still waits at most; None where it was not given.
+        loading: of the log that is being read; None for none.
     """
 
     now: int = 0
@@ -337,6 +376,8 @@ class InfoFacts:
     scripts: ScriptFacts = field(default_factory=ScriptFacts)
     replication: ReplicationFacts = field(default_factory=ReplicationFacts)
     link: LinkFacts | None = None
+    shutdown_in: int | None = None
+    loading: Loading | None = None
 
 
 def _server(facts: InfoFacts) -> Rows:
@@ -361,6 +402,8 @@ def _server(facts: InfoFacts) -> Rows:
     yield "uptime_in_days", uptime // 86400
     yield "executable", ""
     yield "config_file", ""
+    if facts.shutdown_in is not None:
+        yield "shutdown_in_milliseconds", facts.shutdown_in
     if shell.unix_socket:
         yield "unix_socket", shell.unix_socket
 
@@ -412,14 +455,16 @@ def _memory(facts: InfoFacts) -> Rows:
     yield "maxmemory_policy", "noeviction"
     # The ratio of the two above, which monitoring alarms on
     yield "mem_fragmentation_ratio", "1.00"
+    yield "mem_total_replication_buffers", facts.replication.backlog_held + facts.shell.replica_output_waiting
+    yield "mem_clients_slaves", facts.shell.replica_output_waiting
     yield "mem_clients_normal", facts.shell.output_waiting
 
 
 def _persistence(facts: InfoFacts) -> Rows:
     """The log under the names of Redis's files, for the tools that look for trouble there, and under its own."""
     log = facts.log
-    # The port is opened when recovery is through, so nobody ever sees another value
-    yield "loading", 0
+    yield "loading", int(facts.loading is not None)
+    yield "async_loading", 0
     yield "rdb_changes_since_last_save", facts.dirty
     yield "rdb_bgsave_in_progress", 0
     yield "rdb_last_save_time", log.last_save
@@ -446,6 +491,19 @@ def _persistence(facts: InfoFacts) -> Rows:
         yield "millstream_disk_state", log.disk_state
         yield "millstream_disk_state_since", log.disk_since
         yield "millstream_disk_free", log.disk_free
+    if facts.loading is not None:
+        yield from _loading(facts.loading, facts.now)
+
+
+def _loading(loading: Loading, now: int) -> Rows:
+    """Redis's fields of a server that reads its data."""
+    done, total = loading.loaded, loading.total
+    yield "loading_start_time", loading.started // 1000
+    yield "loading_total_bytes", total
+    yield "loading_rdb_used_mem", 0
+    yield "loading_loaded_bytes", done
+    yield "loading_loaded_perc", f"{100 * done / total if total else 0:.2f}"
+    yield "loading_eta_seconds", (now - loading.started) * (total - done) // (1000 * done) if done else 1
 
 
 def _stats(facts: InfoFacts) -> Rows:
@@ -457,6 +515,8 @@ def _stats(facts: InfoFacts) -> Rows:
         yield "instantaneous_ops_per_sec", round(shell.rates[0])
     yield "total_net_input_bytes", shell.input_bytes
     yield "total_net_output_bytes", shell.output_bytes
+    yield "total_net_repl_input_bytes", shell.repl_input_bytes
+    yield "total_net_repl_output_bytes", shell.repl_output_bytes
     if shell.rates is not None:
         yield "instantaneous_input_kbps", f"{shell.rates[1] / 1024:.2f}"
         yield "instantaneous_output_kbps", f"{shell.rates[2] / 1024:.2f}"
@@ -498,6 +558,9 @@ def _replication(facts: InfoFacts) -> Rows:
     for at, each in enumerate(known.replicas):
         place = f"ip={each.ip},port={each.port},state={each.stage}"
         yield f"slave{at}", f"{place},offset={each.offset},lag={each.lag}"
+    if known.confirming:
+        yield "millstream_replicas_waiting", known.held_clients
+        yield "millstream_sync_held", known.unconfirmed
     yield "master_failover_state", known.failover
     yield "master_replid", known.replid
     yield "master_replid2", known.replid2 or "0" * 40
@@ -507,6 +570,10 @@ def _replication(facts: InfoFacts) -> Rows:
     yield "repl_backlog_size", known.backlog_size
     yield "repl_backlog_first_byte_offset", known.backlog_first or 0
     yield "repl_backlog_histlen", known.backlog_held
+    yield "millstream_diverged_records", known.diverged_records
+    yield "millstream_diverged_files", known.diverged_files
+    yield "millstream_dialect", known.dialect
+    yield "millstream_annotate", known.annotate
 
 
 def _link(link: LinkFacts) -> Rows:
@@ -529,7 +596,7 @@ def _link(link: LinkFacts) -> Rows:
         yield "master_link_down_since_seconds", link.down_for
     yield "slave_priority", link.priority
     yield "slave_read_only", 1
-    yield "replica_announced", 1
+    yield "replica_announced", int(link.is_announced)
     yield "millstream_link_state", link.state
     yield "millstream_link_error", link.error.replace("\r", " ").replace("\n", " ")
     yield "millstream_link_divergences", link.divergences

@@ -104,7 +104,9 @@ def _announce(ctx: Context, name: bytes, value: bytes) -> None:
         known.copy_only = value == b"1"
     elif name == b"rdb-filter-only":
         known.keyless = True  # it names what beside keys is to be there, and there is nothing else here
-    elif name not in {b"capa", b"version", b"rdb-no-compress", b"rdb-no-checksum"}:
+    elif name == b"capa":
+        known.is_ours = known.is_ours or value == b"millstream"
+    elif name not in {b"version", b"rdb-no-compress", b"rdb-no-checksum"}:
         raise CommandError(f"ERR Unrecognized REPLCONF option: {name.decode('utf-8', 'surrogateescape')}")
 
 

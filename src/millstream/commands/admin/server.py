@@ -5,7 +5,7 @@ Source: https://redis.io/docs/latest/commands/?group=server
 
 import sys
 
-from millstream.commands.context.context import Context
+from millstream.commands.context.context import Blocked, Context
 from millstream.commands.table.args import SYNTAX, integer, keyword
 from millstream.commands.table.table import command, container, help_for
 from millstream.engine.collections import Collection
@@ -13,7 +13,9 @@ from millstream.engine.keyspace import StringValue
 from millstream.engine.streams.stream import Stream
 from millstream.errors import CommandError
 from millstream.glob import Effort, Pattern
-from millstream.replies import OK, Map, Reply, Verbatim
+from millstream.replies import OK, Error, Map, Reply, Verbatim
+
+_NOT_ENDED = Error("ERR Errors trying to SHUTDOWN. Check logs.")
 
 # What a key costs beside its name and value: its places in the dictionaries, rounded (measured on CPython 3.11).
 _KEY_OVERHEAD = 120
@@ -77,17 +79,21 @@ def lastsave(ctx: Context, argv: list[bytes]) -> Reply:  # noqa: ARG001 - a hand
 def shutdown(ctx: Context, argv: list[bytes]) -> Reply:
     """No reply but the end of the connection; everything is on disk first, whatever the options say.
 
-    NOSAVE and SAVE may not both be given, and change nothing: the log is the data, and is synced. ABORT finds nothing
-    to abort: who could send it has lost the connection by then.
+    Replicas that lag are waited for, ``shutdown-timeout`` seconds at most (NOW: not at all), and who writes with them;
+    ABORT ends that wait, with an error to those who have asked for the end. NOSAVE and SAVE may not both be given, and
+    like FORCE change nothing: the log is the data, and is synced.
     """
-    words = {keyword(word) for word in argv[1:]}
+    words, ending = {keyword(word) for word in argv[1:]}, ctx.host.ending
     if words == {b"ABORT"}:
-        raise CommandError("ERR No shutdown in progress.")
+        if not ending.abort(ctx.now):
+            raise CommandError("ERR No shutdown in progress.")
+        return OK
     if not words <= {b"NOSAVE", b"SAVE", b"NOW", b"FORCE"} or words >= {b"NOSAVE", b"SAVE"}:
         raise SYNTAX
+    if not ending.begin(ctx.now, at_once=b"NOW" in words):
+        raise Blocked([], 0, argv, late=lambda: _NOT_ENDED, fulfilled=lambda: not ending.is_waiting)
     ctx.session.reply_mode = "off"
     ctx.session.closing = True
-    ctx.host.shutdown()
     return OK
 
 

@@ -22,7 +22,6 @@ from millstream.replies import OK, Reply, Verbatim
 # What a filter of CLIENT KILL or LIST asks of each session
 Test = Callable[[Session], bool]
 
-# Of a master there is none here.
 _KINDS = {b"normal", b"pubsub", b"master", b"replica", b"slave"}
 
 # What the rows below have in common
@@ -46,6 +45,7 @@ def flags_of(session: Session) -> str:
     """CLIENT LIST's letters, several without a blank; ``N`` for none of them."""
     letters = (
         ("S", session.is_replica),
+        ("M", session.is_primary),
         ("P", session.is_subscribed),
         ("b", session.blocked),
         ("x", session.queue is not None),
@@ -104,7 +104,7 @@ def _lines(sessions: Iterable[Session], wall: int) -> Verbatim:
 
 
 def _by_kind(word: bytes, wall: int = 0) -> Test:  # noqa: ARG001 - all filters share one signature
-    """Sessions of a kind. That of masters has no members here."""
+    """Sessions of a kind."""
     kind = keyword(word).lower()
     if kind not in _KINDS:
         raise CommandError(f"ERR Unknown client type '{_text(word)}'")
@@ -114,6 +114,8 @@ def _by_kind(word: bytes, wall: int = 0) -> Test:  # noqa: ARG001 - all filters 
 def _kind(session: Session) -> bytes:
     if session.is_replica:
         return b"replica"
+    if session.is_primary:
+        return b"master"
     return b"pubsub" if session.is_subscribed else b"normal"
 
 

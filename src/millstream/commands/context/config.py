@@ -210,7 +210,32 @@ PARAMETERS: dict[str, Parameter] = {
             integer(0, 2**31 - 1),
             "seconds of silence after which a replica does not count for that; 0: writes are always taken",
         ),
+        Parameter(
+            "sync-replicas",
+            "0",
+            integer(0, 2**31 - 1),
+            "replicas that must hold a write before anybody is told of it, or writes are refused (`NOREPLICAS`)",
+        ),
+        Parameter(
+            "shutdown-timeout",
+            "10",
+            integer(0, 2**31 - 1),
+            "seconds that SHUTDOWN and SIGTERM wait at most for replicas that lag; 0 for no wait",
+        ),
         Parameter("min-slaves-max-lag", "10", integer(0, 2**31 - 1), "the same parameter under its old name"),
+        Parameter(
+            "repl-dialect",
+            "7.0",
+            choice("7.0", "8.2", "8.6", "8.8"),
+            "version of the oldest Redis that may follow: what replicas are told has words of no later one",
+        ),
+        Parameter(
+            "repl-annotate",
+            "lossy",
+            choice("lossy", "always", "never"),
+            "replicas that are Millstream are told beside what these words lose: `always` also when consumers were "
+            "seen, `never` nothing",
+        ),
         Parameter("masteruser", "", text, "the user as whom a replica logs in at its primary; empty for the default"),
         Parameter("masterauth", "", text, "the password for that; empty for none"),
         Parameter(
@@ -225,11 +250,33 @@ PARAMETERS: dict[str, Parameter] = {
         Parameter("replica-priority", "100", integer(0, 2**31 - 1), "for Sentinel: the lowest is preferred, 0 never"),
         Parameter("slave-priority", "100", integer(0, 2**31 - 1), "the same parameter under its old name"),
         Parameter(
+            "replica-announce-ip",
+            "",
+            text,
+            "the address under which a replica is known to its primary and to Sentinel; empty for its connection's",
+        ),
+        Parameter("slave-announce-ip", "", text, "the same parameter under its old name"),
+        Parameter("replica-announce-port", "0", integer(0, 65535), "the port for that; 0 for the one it listens at"),
+        Parameter("slave-announce-port", "0", integer(0, 65535), "the same parameter under its old name"),
+        Parameter("replica-announced", "yes", yes_no, "whether Sentinel lists this replica"),
+        Parameter(
             "repl-diskless-sync",
             "no",
             choice("no"),
             "a replica's copy is made in a file where there is a data directory",
             mutable=False,
+        ),
+        Parameter(
+            "replica-keep-diverged",
+            "5",
+            integer(1, 2**31 - 1),
+            "files kept of what this server took as a primary and no other has (`diverged-...`), the latest",
+        ),
+        Parameter(
+            "key-load-delay",
+            "0",
+            integer(0, 2**31 - 1),
+            "microseconds to wait before each record while the log is read; for tests of that",
         ),
         # who may connect, and how much one connection may take
         Parameter("requirepass", "", text, "the default user's password, for connections made later"),
@@ -295,6 +342,13 @@ PARAMETERS: dict[str, Parameter] = {
             "whether clients must show a certificate",
             mutable=False,
         ),
+        Parameter(
+            "tls-replication",
+            "no",
+            yes_no,
+            "whether a primary is followed over TLS (`--tls-replication`)",
+            mutable=False,
+        ),
         Parameter("databases", "16", integer(16, 16), "how many there are", mutable=False),
         # where the data is
         Parameter("dir", "", text, "the data directory, an absolute path", mutable=False),
@@ -337,6 +391,8 @@ _PAIRS = (
     ("min-replicas-max-lag", "min-slaves-max-lag"),
     ("replica-serve-stale-data", "slave-serve-stale-data"),
     ("replica-priority", "slave-priority"),
+    ("replica-announce-ip", "slave-announce-ip"),
+    ("replica-announce-port", "slave-announce-port"),
 )
 _SAME = {name: pair for pair in _PAIRS for name in pair}
 
@@ -368,10 +424,16 @@ class Config:
         rewrite_min_size: ``auto-aof-rewrite-min-size``.
         backlog_size: ``repl-backlog-size``.
         backlog_ttl: ``repl-backlog-ttl``.
+        dialect: ``repl-dialect``.
+        annotate: ``repl-annotate``.
         repl_timeout: ``repl-timeout``.
         ping_period: ``repl-ping-replica-period``.
         min_replicas: ``min-replicas-to-write``, 0 where ``min-replicas-max-lag`` is 0.
         most_lag: ``min-replicas-max-lag``.
+        sync_replicas: ``sync-replicas``.
+        shutdown_timeout: ``shutdown-timeout``.
+        no_replicas: why there can be none; empty where there can.
+        on_change: called when CONFIG SET has changed something.
         clients_possible: how many of so many clients the system has descriptors for; the shell provides it.
 
     Raises:
@@ -381,6 +443,8 @@ class Config:
     def __init__(self, given: dict[str, str] | None = None) -> None:
         self.expires_unasked = True
         self.clients_possible: Callable[[int], int] = lambda wanted: wanted
+        self.no_replicas = ""
+        self.on_change: Callable[[], None] = lambda: None
         self.values: dict[str, object] = {}
         for parameter in PARAMETERS.values():
             self._put(parameter.name, parameter.parse(parameter.default))
@@ -426,10 +490,14 @@ class Config:
         self.rewrite_min_size = self._int("auto-aof-rewrite-min-size")
         self.backlog_size = max(self._int("repl-backlog-size"), 16 * 1024)
         self.backlog_ttl = self._int("repl-backlog-ttl")
+        self.dialect = str(self.values["repl-dialect"])
+        self.annotate = str(self.values["repl-annotate"])
         self.repl_timeout = self._int("repl-timeout")
         self.ping_period = self._int("repl-ping-replica-period")
         self.most_lag = self._int("min-replicas-max-lag")
         self.min_replicas = self._int("min-replicas-to-write") if self.most_lag else 0
+        self.sync_replicas = self._int("sync-replicas")
+        self.shutdown_timeout = self._int("shutdown-timeout")
 
     def _int(self, name: str) -> int:
         value = self.values[name]
@@ -474,9 +542,12 @@ class Config:
             except ValueError as reason:
                 raise _refused(name, str(reason)) from None
         self._check_clients(chosen, parsed)
+        if self.no_replicas and parsed.get("sync-replicas"):
+            raise _refused(chosen["sync-replicas"][0], self.no_replicas)
         for key, found in parsed.items():
             self._put(key, found)
         self._cache()
+        self.on_change()
 
     def _check_clients(self, chosen: dict[str, tuple[str, str]], parsed: dict[str, object]) -> None:
         """Refuse more clients than the system has descriptors for, with the number that it has."""

@@ -113,12 +113,14 @@ class Announced(Protocol):
         port: at which it says that it listens.
         copy_only: it wants a copy of the data and no more.
         keyless: the copy is to be without keys.
+        is_ours: it is Millstream.
     """
 
     ip: str
     port: int
     copy_only: bool
     keyless: bool
+    is_ours: bool
 
 
 class ReplicationHost(Protocol):
@@ -250,6 +252,28 @@ class FailoverHost(Protocol):
         ...
 
 
+class EndingHost(Protocol):
+    """What the node offers to SHUTDOWN."""
+
+    @property
+    def is_waiting(self) -> bool:
+        """Whether it waits for replicas."""
+        ...
+
+    def begin(self, now: Now, *, at_once: bool) -> bool:
+        """End the process as on SIGTERM; False if replicas are waited for first.
+
+        Args:
+            now: both clocks.
+            at_once: wait for nobody.
+        """
+        ...
+
+    def abort(self, now: Now) -> bool:
+        """Go on serving; False where there is nothing to abort."""
+        ...
+
+
 class CommandHost(Protocol):
     """What the node offers to commands that look at, or act on, the server itself."""
 
@@ -280,6 +304,11 @@ class CommandHost(Protocol):
     @property
     def failover(self) -> FailoverHost:
         """Handing over the role."""
+        ...
+
+    @property
+    def ending(self) -> EndingHost:
+        """SHUTDOWN."""
         ...
 
     @property
@@ -400,10 +429,6 @@ class CommandHost(Protocol):
         Raises:
             StorageError: the log cannot be read.
         """
-        ...
-
-    def shutdown(self) -> None:
-        """Ask the process to end as on SIGTERM."""
         ...
 
 

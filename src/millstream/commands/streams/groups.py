@@ -107,7 +107,8 @@ def xgroup_create(ctx: Context, argv: list[bytes]) -> Reply:
         ctx.signal(key)
     if name in stream.groups:
         raise CommandError("BUSYGROUP Consumer Group name already exists")
-    entries_read = min(entries_read, stream.entries_added)
+    if not ctx.obeys:  # a primary's is what it has, which may be more where XSETID has set that back
+        entries_read = min(entries_read, stream.entries_added)
     ctx.commit(("gnew", ctx.db.index, key, name, ids.pack(last), entries_read))
     ctx.notify("t", "xgroup-create", key)
     ctx.dirty += 1
@@ -144,7 +145,8 @@ def xgroup_setid(ctx: Context, argv: list[bytes]) -> Reply:
         if found is None:
             raise CommandError(ids.INVALID)
         last = found
-    entries_read = min(entries_read, stream.entries_added)
+    if not ctx.obeys:  # a primary's is what it has, which may be more where XSETID has set that back
+        entries_read = min(entries_read, stream.entries_added)
     ctx.commit(("gset", ctx.db.index, key, name, ids.pack(last), entries_read))
     ctx.notify("t", "xgroup-setid", key)
     ctx.dirty += 1

@@ -17,12 +17,14 @@ Adding an option to XADD takes four steps:
 Source: the command pages at https://redis.io/docs/latest/commands/ and, where they differ, the server's behaviour.
 """
 
+from collections.abc import Iterator
+
 from millstream.commands.context.context import Context
 from millstream.commands.streams.trimming import REFERENCE_POLICIES, Trim, parse_trim_options, run_trim
 from millstream.commands.table.args import SYNTAX, entry_id, entry_ids, integer, is_sign, keyword, read_integer
 from millstream.commands.table.table import command
 from millstream.engine import ids
-from millstream.engine.streams.idempotence import content_digest
+from millstream.engine.streams.idempotence import content_digest, earlier_digest
 from millstream.engine.streams.stream import Stream
 from millstream.errors import CommandError
 from millstream.replies import OK, Reply
@@ -189,14 +191,16 @@ def xadd(ctx: Context, argv: list[bytes]) -> Reply:
     if stream is None and options.no_create:
         return None
     idmp = _message(options, fields)
-    if idmp is not None and stream is not None and (options.auto or not ctx.obeys):
-        original = stream.idempotence.find(*idmp)
-        if original is not None:
-            ctx.commit(("xidmpdup", ctx.db.index, key))
-            ctx.dirty += 1
-            return ids.text(original)
-    if ctx.obeys and idmp is not None and options.auto:
-        return None  # so Redis tells of a duplicate, which is forgotten here already
+    told_again = ctx.obeys and idmp is not None and _is_taken(stream, options)
+    if idmp is not None and stream is not None and (told_again or not ctx.obeys):
+        for name in _names(stream, options, fields, idmp):
+            original = stream.idempotence.find(*name)
+            if original is not None:
+                ctx.commit(("xidmpdup", ctx.db.index, key, *name))
+                ctx.dirty += 1
+                return ids.text(original)
+    if told_again:
+        return None  # it is forgotten here already
     return _add(ctx, key, stream, options, fields, idmp)
 
 
@@ -205,6 +209,22 @@ def _message(options: _AddOptions, fields: list[bytes]) -> tuple[bytes, bytes] |
     if options.idmpauto is not None:
         return options.idmpauto, content_digest(fields)
     return options.idmp
+
+
+def _is_taken(stream: Stream | None, options: _AddOptions) -> bool:
+    """Whether a primary's message is one that came again: Redis tells of such with ``*``, ours with the id it has."""
+    if options.auto:
+        return True
+    return stream is not None and options.no_create and options.auto_ms is None and options.entry_id <= stream.last_id
+
+
+def _names(
+    stream: Stream, options: _AddOptions, fields: list[bytes], idmp: tuple[bytes, bytes]
+) -> Iterator[tuple[bytes, bytes]]:
+    """Producer and message as the stream may remember them: also by the name that version 0.1 made of the content."""
+    yield idmp
+    if options.idmpauto is not None and options.idmpauto in stream.idempotence.producers:
+        yield options.idmpauto, earlier_digest(fields)
 
 
 def _add(
@@ -555,7 +575,7 @@ def xcfgset(ctx: Context, argv: list[bytes]) -> Reply:
     summary="Records which entry a producer's message became.",
 )
 def xidmprecord(ctx: Context, argv: list[bytes]) -> Reply:
-    """Record one mapping; replies OK."""
+    """Record one mapping; replies OK. A primary has forgotten already what it names anew."""
     _, key, producer, message, word = argv
     entry = entry_id(word)
     if not producer:
@@ -566,10 +586,10 @@ def xidmprecord(ctx: Context, argv: list[bytes]) -> Reply:
     if entry not in stream.entries:
         raise CommandError("ERR No such message in stream")
     known = stream.idempotence.find(producer, message)
-    if known is not None:
-        if known != entry:
-            raise CommandError("ERR IID already exists for this producer with a different stream ID")
+    if known == entry:
         return OK
+    if known is not None and not ctx.obeys:
+        raise CommandError("ERR IID already exists for this producer with a different stream ID")
     ctx.commit(("xidmp", ctx.db.index, key, producer, message, ids.pack(entry)))
     ctx.dirty += 1
     return OK

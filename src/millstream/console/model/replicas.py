@@ -42,6 +42,7 @@ class ReplicationPlace:
         offset: how far.
         copies: whole copies that it has taken over since it started; None where it does not tell.
         copied_seconds: since the last of these; None for none.
+        dialect: in which it tells its replicas, or will; None where it does not tell.
         problem: what is wrong, in words; empty for nothing.
     """
 
@@ -57,6 +58,7 @@ class ReplicationPlace:
     offset: int | None = None
     copies: int | None = None
     copied_seconds: int | None = None
+    dialect: str | None = None
     problem: str = ""
 
 
@@ -170,6 +172,7 @@ def _standing(place: _Place, above: _Place | None, depth: int) -> ReplicationPla
         offset=None if state is None else state.offset,
         copies=None if link is None else link.copies,
         copied_seconds=None if link is None else link.copied_seconds,
+        dialect=None if state is None else state.dialect,
         problem=_problem(asked.status, seen, above),
     )
 

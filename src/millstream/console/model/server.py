@@ -66,6 +66,7 @@ class Replication:
         backlog_bytes: of it that are kept for replicas that come back; None where none are.
         failover: ``no-failover``, or how far one is; None before Redis 6.2.
         primary: the link to the primary; None for a primary itself.
+        dialect: version of the oldest Redis that may follow, by its setting; None where the server does not tell.
     """
 
     id: str | None
@@ -73,6 +74,7 @@ class Replication:
     backlog_bytes: int | None
     failover: str | None
     primary: PrimaryLink | None
+    dialect: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -235,7 +237,12 @@ def _replication(info: Mapping[str, str]) -> Replication:
     offset = "slave_repl_offset" if primary is not None else "master_repl_offset"
     kept = _count(info, "repl_backlog_size") if info.get("repl_backlog_active") == "1" else None
     return Replication(
-        info.get("master_replid"), _count(info, offset), kept, info.get("master_failover_state"), primary
+        info.get("master_replid"),
+        _count(info, offset),
+        kept,
+        info.get("master_failover_state"),
+        primary,
+        info.get("millstream_dialect"),
     )
 
 

@@ -31,7 +31,7 @@ T = TypeVar("T")
 def transitions(space: Keyspace) -> Iterator[Transition]:
     """What makes this keyspace out of an empty one; it must not change meanwhile."""
     if space.primary is not None:
-        yield ("role", NO_DATABASE, *space.primary)
+        yield ("role", NO_DATABASE, *space.primary, *([True] if space.hands_over else []))
     past = space.history
     if past.replid:
         yield ("hist", past.db, past.replid, past.offset, past.replid2, past.second)

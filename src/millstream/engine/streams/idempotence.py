@@ -13,6 +13,10 @@ Source: https://redis.io/docs/latest/commands/xadd/ (IDMP, IDMPAUTO) and the ser
 
 from hashlib import blake2b
 
+import xxhash
+
+_MASK = 2**64 - 1
+
 
 class Idempotence:
     """One stream's memory of producers.
@@ -48,6 +52,7 @@ class Idempotence:
             entry_id: the entry that it became.
         """
         messages = self.producers.setdefault(producer, {})
+        messages.pop(message, None)  # a replica may not have forgotten it yet: it is the newest again
         messages[message] = entry_id
         self.added += 1
         while len(messages) > self.maxsize:
@@ -89,11 +94,28 @@ class Idempotence:
 
 
 def content_digest(fields: list[bytes]) -> bytes:
-    """A message id from the content (IDMPAUTO): the order of the pairs does not matter, how often one occurs does.
+    """A message id from the content (IDMPAUTO), the very bytes that Redis makes: replicas know a message by them.
 
-    Each word is hashed with its length, or ``a bc`` and ``ab c`` would be one message. 128 bits: two messages of a
-    producer that are taken for one would lose the second.
+    Each pair is hashed with the length of its name, or ``a bc`` and ``ab c`` would be one message; what comes of the
+    pairs is added up, and combined by exclusive or, so that their order does not matter and how often one occurs does.
     """
+    sums = [0, 0]
+    mixed = [0, 0]
+    for name, value in zip(fields[::2], fields[1::2], strict=True):
+        pair = xxhash.xxh3_128_intdigest(name + len(name).to_bytes(8, "little") + value)
+        for at, half in enumerate((pair & _MASK, pair >> 64)):
+            sums[at] = sums[at] + half & _MASK
+            mixed[at] ^= half
+    low, high = sums[0] ^ _rotated(mixed[1]), sums[1] ^ _rotated(mixed[0])
+    return low.to_bytes(8, "little") + high.to_bytes(8, "little")
+
+
+def _rotated(half: int) -> int:
+    return (half << 1 | half >> 63) & _MASK
+
+
+def earlier_digest(fields: list[bytes]) -> bytes:
+    """The message id that version 0.1 made of the content; its logs and dumps remember messages by it."""
     pairs = sorted(zip(fields[::2], fields[1::2], strict=True))
     digest = blake2b(digest_size=16)
     for name, value in pairs:

@@ -127,7 +127,7 @@ class Stream:
     def _advance(self, group: Group, ids: list[int]) -> None:
         """Move the group's position over delivered ids, counting where counting is possible."""
         for at, entry_id in enumerate(ids):
-            if self._counts_on(group):
+            if self.counts_on(group):
                 # What holds here holds for the rest: ids ascend, and no deletion lies ahead
                 group.entries_read = min(group.entries_read + len(ids) - at, LLONG_MAX)
                 break
@@ -137,7 +137,7 @@ class Stream:
             group.last_id = entry_id
         group.last_id = ids[-1]
 
-    def _counts_on(self, group: Group) -> bool:
+    def counts_on(self, group: Group) -> bool:
         """Whether the group's count goes up by one with each further entry."""
         return (
             group.entries_read != UNKNOWN and group.last_id >= self.first_id and not self.has_gap_after(group.last_id)
@@ -152,7 +152,7 @@ class Stream:
             group: a group of this stream.
             entry_id: the next entry.
         """
-        if self._counts_on(group):
+        if self.counts_on(group):
             return min(group.entries_read + 1, LLONG_MAX)
         distance = self.distance(entry_id) if self.entries_added else group.entries_read
         return UNKNOWN if distance is None else distance

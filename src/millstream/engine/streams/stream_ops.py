@@ -121,7 +121,13 @@ def _remember(space: Keyspace, db: int, key: bytes, producer: bytes, message: by
 
 
 @transition("xidmpdup")
-def _duplicate(space: Keyspace, db: int, key: bytes) -> None:
+def _duplicate(
+    space: Keyspace,
+    db: int,
+    key: bytes,
+    producer: bytes | None = None,  # noqa: ARG001 - for replicas, which are told which message it was
+    message: bytes | None = None,  # noqa: ARG001 - the same
+) -> None:
     """A message came again: only the count of such changes."""
     _stream(space, db, key).idempotence.duplicates += 1
 

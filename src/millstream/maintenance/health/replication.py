@@ -18,6 +18,15 @@ def diagnose_replication(info: Mapping[str, Any]) -> Iterator[Finding]:
     """
     if info.get("role") == "slave":
         yield from _link(info)
+    kept = int(info.get("millstream_diverged_files", 0))
+    if kept:
+        yield Finding(
+            "warning",
+            _CHECK,
+            f"{kept} files in the data directory hold changes that this server took as a primary and no other has",
+            "another server led already, and its data have taken their place here",
+            "read them, put back what is wanted as docs/replication.md says, then remove the files (diverged-*)",
+        )
     yield from _replicas(info)
 
 

@@ -60,7 +60,7 @@ class Replies:
             reply = Many(pushes)
         journal = self._journal
         if journal.log is None:
-            barrier = 0
+            barrier = journal.position
         else:
             # What is logged softly delays nobody but those who look at it
             shows_soft = row is not None and shows_times(row) and not journal.is_holding

@@ -13,7 +13,7 @@ from millstream.commands.context.watches import Watches
 from millstream.commands.table.events import messages
 from millstream.engine.channels import Channels, Patterns
 from millstream.glob import PatternTooCostlyError
-from millstream.node.clients.blocking import Waits
+from millstream.node.clients.blocking import Waiter, Waits
 from millstream.node.clients.pausing import Pause
 from millstream.node.outcome import Outcome
 from millstream.protocol.encoder import encode
@@ -84,6 +84,20 @@ class Sessions:
         self._stats.connections += 1
         return session
 
+    def admit(self, session: Session, now: "Now", addr: str, laddr: str) -> None:
+        """A connection that this server has made is listed as one.
+
+        Args:
+            session: in whose name runs what comes by it.
+            now: both clocks.
+            addr: where it goes to.
+            laddr: our end.
+        """
+        self._last_id += 1
+        session.id, session.addr, session.laddr = self._last_id, addr, laddr
+        session.created = session.last_used = now.wall
+        self._by_id[session.id] = session
+
     def close(self, session: Session) -> None:
         """A client is gone; whatever it waited for or watched is forgotten."""
         waiter = self.waits.by_session.get(session.id)
@@ -91,11 +105,15 @@ class Sessions:
             self.waits.stop(waiter)
         self.watches.drop(session)
         self.pause.held.pop(session, None)
-        for name in session.channels:
-            self.channels.leave(session, name)
-        for name in session.patterns:
-            self.patterns.leave(session, name)
+        self.unsubscribe(session)
         self._by_id.pop(session.id, None)
+
+    def unsubscribe(self, session: Session) -> None:
+        """A client listens to nothing any more."""
+        for names, channels in ((session.channels, self.channels), (session.patterns, self.patterns)):
+            for name in names:
+                channels.leave(session, name)
+            names.clear()
 
     # ------------------------------------------------------------------ what is sent
 
@@ -128,7 +146,7 @@ class Sessions:
         """Answer everybody who waits with an error, and close their connections."""
         for waiter in list(self.waits.by_session.values()):
             self.waits.stop(waiter)
-            self._stats.error(line)
+            self._count_failed(waiter, line)
             waiter.session.closing = True
             self.send(waiter.session, Error(line))
 
@@ -140,9 +158,14 @@ class Sessions:
         self.waits.stop(waiter)
         line = "UNBLOCKED client unblocked via CLIENT UNBLOCK"
         if error:
-            self._stats.error(line)
+            self._count_failed(waiter, line)
         self.send(waiter.session, Error(line) if error else waiter.late())
         return True
+
+    def _count_failed(self, waiter: Waiter, line: str) -> None:
+        """A command that waited ends with an error: INFO counts it as failed, as Redis does."""
+        self._stats.error(line)
+        self._stats.command(waiter.argv[0].decode("latin-1").lower()).failed += 1
 
     def answer_fulfilled(self) -> None:
         """Replicas have said how far they are: answer those who waited for no more than that."""

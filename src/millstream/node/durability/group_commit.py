@@ -152,6 +152,7 @@ class GroupCommit:
         now: the time.
         sync_seconds: under ``everysec`` a sync is due so long after a write.
         may_wait: the shell waits for the disk itself while that is quick.
+        gate: of connections that are there already; None for a new one.
 
     Attributes:
         gate: which replies may go out; the shell opens it when :meth:`done` says so.
@@ -171,6 +172,7 @@ class GroupCommit:
         *,
         sync_seconds: float = SYNC_SECONDS,
         may_wait: bool = False,
+        gate: ReplyGate | None = None,
     ) -> None:
         self._log = log
         self._policy = policy
@@ -182,7 +184,8 @@ class GroupCommit:
         self._retry_at: float | None = None  # when a disk that takes no writes is tried again; None while it takes them
         self._measure_at = now  # from when on free space is looked at behind a write
         self._is_measured = False  # since the last write
-        self.gate = ReplyGate(log.appended)
+        self.gate = gate or ReplyGate()
+        self.gate.begin(log.appended)
         self.failure: StorageError | None = None
         self.is_busy = False
         self.synced_at = now
@@ -194,7 +197,7 @@ class GroupCommit:
     def has_group(self) -> bool:
         """Commands have appended something that may be written now: the quick question behind each command."""
         return (
-            self._log.appended > self.gate.released
+            self._log.appended > self.gate.kept
             and not self.is_busy
             and self.failure is None
             and not self._guard.is_full
@@ -248,13 +251,13 @@ class GroupCommit:
             self._retry_at = None
 
     def done(self, report: Report, now: float) -> bool:
-        """Take in what became of a step; whether more replies may go out, which is to :meth:`ReplyGate.open`."""
+        """Take in what became of a step; whether more is kept, which :meth:`ReplyGate.open` lets out."""
         self.is_busy = False
-        before = self.gate.released
+        before = self.gate.kept
         if report.error is not None:
             self.fail(report.error, now)
-            return self.gate.released > before
-        self.gate.released = max(before, report.position)  # a sync stores no more than what was released when written
+            return self.gate.kept > before
+        self.gate.keep(report.position)  # a sync stores no more than what was released when written
         if report.step is CommitStep.WRITE and self._policy == "everysec" and self.sync_at is None:
             self.sync_at = now + self._sync_seconds
         if report.step.measures:
@@ -265,7 +268,7 @@ class GroupCommit:
             self._pace += (min(report.seconds, _STALL * QUICK_SECONDS) - self._pace) / _LOOKS_BACK
             self.slow_syncs += report.seconds > SLOW_SECONDS
             self.synced_at, self.sync_at = now, None
-        return self.gate.released > before
+        return self.gate.kept > before
 
     def _measured(self, free: int | None, now: float) -> None:
         """Everything that was due is written, and so much is free."""
@@ -285,7 +288,7 @@ class GroupCommit:
         """
         if isinstance(error, DiskFullError):
             # SAVE may have stored what was released by nobody yet; nothing of the refused group is in the file
-            self.gate.released = max(self.gate.released, self._log.durable)
+            self.gate.keep(self._log.durable)
             self._guard.refused(error)
             if self._retry_at is None:
                 self._retry_at = now + self._guard.delay()

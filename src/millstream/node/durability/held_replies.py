@@ -1,10 +1,12 @@
 """Replies that wait for the log: none leaves before its barrier is reached, nor before an earlier one of its client.
 
 A *barrier* is a log position. A reply whose barrier lies above the released position tells of something that a power
-cut could still take back, so it is held. Which position is released, :class:`~millstream.node.durability.group_commit.
-GroupCommit` says; where no log is kept every barrier is 0, and nothing is ever held.
+cut, or the death of this machine, could still take back, so it is held. Released is what the log has *kept*, as
+:class:`~millstream.node.durability.group_commit.GroupCommit` says, up to a *limit*: what enough replicas hold, as
+:class:`~millstream.node.durability.unconfirmed.Unconfirmed` says. Where no log is kept all counts as kept.
 """
 
+import sys
 from collections import deque
 from typing import Protocol
 
@@ -15,25 +17,58 @@ class ReplyHolder(Protocol):
     """A connection with replies that wait for a position."""
 
     def release(self) -> None:
-        """The released position has moved on: send what waited for it."""
+        """The position has moved on: send what waited for it."""
+
+
+UNLIMITED = sys.maxsize
+"""Above every position."""
 
 
 class ReplyGate:
     """How far replies may go, for all connections of a node.
 
+    Args:
+        kept: as the attribute; :data:`UNLIMITED` where no log is kept.
+
     Attributes:
+        kept: the log has this position, as the fsync policy asks.
+        limit: no reply may go out that waits for a later position, kept or not.
         released: replies may go out that wait for this log position or an earlier one.
         holders: connections with replies that wait for more; each leaves when it has none.
+        watchers: what sends as far as is kept, and not as far as is released.
     """
 
-    def __init__(self, released: int = 0) -> None:
-        self.released = released
+    def __init__(self, kept: int = 0) -> None:
+        self.kept = self.released = kept
+        self.limit = UNLIMITED
         self.holders: dict[ReplyHolder, None] = {}  # in the order in which they began to wait
+        self.watchers: dict[ReplyHolder, None] = {}
+
+    def begin(self, position: int) -> None:
+        """A log was read as far as a position, which is kept."""
+        self.kept, self.released = position, min(position, self.limit)
+
+    def keep(self, position: int) -> None:
+        """The log has come as far as a position, or was there already."""
+        self.kept = max(self.kept, position)
+        self.released = min(self.kept, self.limit)
+
+    def limit_to(self, position: int) -> bool:
+        """Release no more than this; whether that is more than before."""
+        before, self.limit = self.released, position
+        self.released = min(self.kept, position)
+        return self.released > before
 
     def open(self) -> None:
         """The position has moved on: let everybody send what may be sent now."""
+        self.tell_watchers()
         for holder in list(self.holders):
             holder.release()
+
+    def tell_watchers(self) -> None:
+        """The log has kept or synced more."""
+        for watcher in list(self.watchers):
+            watcher.release()
 
 
 class HeldReplies:

@@ -1,9 +1,9 @@
-"""What a node refuses while its disk takes no writes, so that nothing is told that a power cut could take back.
+"""What a node refuses while it takes no writes, so that nothing is told that a power cut could take back.
 
-Writes are refused as Redis refuses them when its AOF cannot be written (``MISCONF``, PING included). If changes are
-held, made in memory and refused by the disk, then nothing may tell of them: a read of a key that one of them touched is
-refused as well, and so is what looks at all keys. Every other command is answered at once, and its reply waits for
-nothing. Keys count by name, whatever their database.
+Writes are refused as Redis refuses them when its AOF cannot be written (``MISCONF``, PING included), or when it has too
+few replicas (``NOREPLICAS``). If changes are held, made in memory and not taken by the disk or by enough replicas, then
+nothing may tell of them: a read of a key that one of them touched is refused as well, and so is what looks at all keys.
+Every other command is answered at once, and its reply waits for nothing. Keys count by name, whatever their database.
 
 Source: https://redis.io/docs/latest/operate/oss_and_stack/management/persistence/ (errors writing the AOF)
 """
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 _REDIS = "MISCONF Errors writing to the AOF file: "  # what clients made for Redis look for
 _WRITES = "Writes are turned away and reads go on; when there is space again writes are taken, without a restart"
+NO_REPLICAS = "NOREPLICAS Not enough good replicas to write."
 _HELD = (
     "What this command reads has changes that wait for space on the disk, so it cannot be read before they are "
     "written; what has none can be read"
@@ -38,23 +39,29 @@ class Outage:
 
     Args:
         why: what is wrong with the disk, without a full stop.
-        held: records that were refused by the disk, and are to be written when there is space.
+        held: records that were refused by the disk, and are to be written when there is space; None for one whose keys
+            are not known.
 
     Attributes:
         why: as given.
         held: how many records wait.
+        other: a second reason at the same time.
     """
 
-    __slots__ = ("_everything", "_seen", "_touched", "held", "why")
+    __slots__ = ("_everything", "_seen", "_touched", "held", "other", "why")
 
-    def __init__(self, why: str, held: Iterable[bytes] = ()) -> None:
+    def __init__(self, why: str, held: Iterable[bytes | None] = ()) -> None:
         self.why = why
         self.held = 0
+        self.other: Outage | None = None
         self._everything = False  # a whole database was changed
         self._touched: set[bytes] = set()
         self._seen: set[bytes] = set()  # only a consumer came or looked, which few commands show
         for payload in held:
             self.held += 1
+            if payload is None:
+                self._everything = True
+                continue
             for step in codec.unpack(payload)[1]:
                 self._note(step)
 
@@ -69,13 +76,31 @@ class Outage:
         if step[0] in {"move", "copy"}:
             names.add(step[4])
 
+    @property
+    def is_holding(self) -> bool:
+        """Whether changes are held, for one reason or the other."""
+        return self.held > 0 or (self.other is not None and self.other.is_holding)
+
+    @property
+    def _of_writes(self) -> str:
+        return f"{_REDIS}{self.why}. {_WRITES}"
+
+    @property
+    def _of_reads(self) -> str:
+        return f"{_REDIS}{self.why}. {_HELD}"
+
+    @property
+    def _of_ping(self) -> str | None:
+        """Redis's way to tell those who watch it."""
+        return self._of_writes
+
     def refusal(self, row: Command, argv: list[bytes]) -> str | None:
         """The error line for a command of a script or a transaction, None if it may run."""
         if "write" in row.flags:
-            return f"{_REDIS}{self.why}. {_WRITES}"
+            return self._of_writes
         if self.held and self._tells(row, argv):
-            return f"{_REDIS}{self.why}. {_HELD}"
-        return None
+            return self._of_reads
+        return None if self.other is None else self.other.refusal(row, argv)
 
     def refusal_of(self, session: "Session", row: Command, argv: list[bytes]) -> str | None:
         """The error line for a client's command, None if it may run.
@@ -85,14 +110,16 @@ class Outage:
             row: the command.
             argv: its words.
         """
-        if row.name == "ping":  # Redis's way to tell those who watch it
-            return f"{_REDIS}{self.why}. {_WRITES}"
+        if row.name == "ping":
+            return self._of_ping
         if row.name != "exec":
             return self.refusal(row, argv)
         if any(self._is_touched(key) for _, key in session.watched):  # whether it was broken may rest on a held change
-            return f"{_REDIS}{self.why}. {_HELD}"
+            return self._of_reads
         lines = (self.refusal(resolve(words), words) for words in session.queue or ())
-        return next(filter(None, lines), None)
+        if line := next(filter(None, lines), None):
+            return line
+        return None if self.other is None else self.other.refusal_of(session, row, argv)
 
     def _tells(self, row: Command, argv: list[bytes]) -> bool:
         """Whether a command that writes nothing may tell of held changes."""
@@ -110,3 +137,32 @@ class Outage:
 
     def _is_touched(self, key: bytes) -> bool:
         return self._everything or key in self._touched
+
+
+class Shortage(Outage):
+    """Fewer replicas than ``sync-replicas`` asks for hold what is written.
+
+    Args:
+        held: records that too few of them hold.
+    """
+
+    __slots__ = ()
+
+    def __init__(self, held: Iterable[bytes | None] = ()) -> None:
+        super().__init__("too few replicas", held)
+
+    @property
+    def _of_writes(self) -> str:
+        return NO_REPLICAS
+
+    @property
+    def _of_reads(self) -> str:
+        return (
+            "NOREPLICAS What this command reads has changes that fewer replicas hold than sync-replicas asks for, so "
+            "it cannot be read before they do; what has none can be read"
+        )
+
+    @property
+    def _of_ping(self) -> str | None:
+        """Who watches this server finds it at work: its replicas are what is missing."""
+        return None

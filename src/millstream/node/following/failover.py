@@ -39,6 +39,9 @@ class Failover:
         journal: of the roles' records.
         primary: whose replicas are chosen from.
         following: becomes a replica, or leads again.
+
+    Attributes:
+        is_resumed: this server was started since it asked, so the other may have been asked before.
     """
 
     def __init__(self, sessions: "Sessions", journal: "Journal", primary: "Primary", following: "Following") -> None:
@@ -46,7 +49,8 @@ class Failover:
         self._target: tuple[str, int] | None = None
         self._ends: int | None = None
         self._by_force = False
-        primary.heard = self._look
+        self.is_resumed = False
+        primary.heard.append(self._look)
 
     @property
     def is_under_way(self) -> bool:
@@ -132,13 +136,21 @@ class Failover:
         elif not may_lead:
             self.give_up(reason, now)
 
+    def resume(self) -> None:
+        """A server was started again that had begun to ask another to lead: ask again, since that may lead by now."""
+        if self._following.hands_over:
+            self._primary.failover, self.is_resumed = ASKING, True
+
     def done(self, now: "Now") -> None:
         """Another leads; who writes is told that this is a replica."""
         if self.is_under_way:
+            self._following.led()
+            self._journal.flush(now.wall)
             self._end(now)
 
     def _end(self, now: "Now") -> None:
         self._primary.failover, self._target, self._ends = NONE, None, None
+        self.is_resumed = False
         self._sessions.unpause(now)
 
     def _look(self, now: "Now") -> None:
@@ -160,5 +172,5 @@ class Failover:
     def _switch(self, place: tuple[str, int], now: "Now") -> None:
         log.info("failover: %s:%d is to lead from offset %d on", *place, self._primary.offset)
         self._primary.failover = ASKING
-        self._following.follow(*place, now)
+        self._following.follow(*place, now, hands_over=True)
         self._journal.flush(now.wall)

@@ -11,7 +11,9 @@ from millstream.commands.context.session import Session
 from millstream.commands.table.table import find
 from millstream.engine.keyspace import DATABASES
 from millstream.errors import MillstreamError
+from millstream.node.following import annotated
 from millstream.protocol import limits
+from millstream.replication.annotations import AnnotationError, is_annotation
 from millstream.replies import Error
 
 if TYPE_CHECKING:
@@ -21,12 +23,17 @@ if TYPE_CHECKING:
     from millstream.engine.keyspace import Keyspace
     from millstream.node.following.role import Following
     from millstream.node.journal import Journal
+    from millstream.node.plain import PlainRun
     from millstream.replication.received import ReceivedStream, ReceivedUnit
     from millstream.replies import Reply
 
+# Bytes that are looked through for plain commands at a time; a unit that is larger is not plain
+_HEAD = 64 * 1024
 # What one record holds at most, but for a single unit
 PIECE_COMMANDS = 512
 PIECE_BYTES = 256 * 1024
+# Whom Redis shows as the user of the link
+_SUPERUSER = b"(superuser)"
 # Longest part of a command in an error's text
 _SHOWN = 200
 
@@ -69,6 +76,16 @@ class UnaskedRunner(Protocol):
             argv: its words, as many as it takes.
         """
 
+    def run_plain_unasked(self, ctx: "Context", data: bytes, at: int, *, is_open: bool) -> "PlainRun":
+        """Run what is plain of the primary's bytes from a place on, as a part of the record at work.
+
+        Args:
+            ctx: from :meth:`context_of`.
+            data: the bytes.
+            at: where to begin.
+            is_open: that is amid a transaction.
+        """
+
     def end_unasked(self, ctx: "Context", now: "Now") -> None:
         """Make a record of them, and serve those who waited for what has changed."""
 
@@ -87,8 +104,9 @@ class Obedience:
 
     def __init__(self, node: UnaskedRunner, following: "Following") -> None:
         self._node, self._following = node, following
-        self.session = Session(0, is_primary=True)
+        self.session = Session(0, is_primary=True, user=_SUPERUSER)
         self.asked = 0
+        self._commands = self._size = 0  # of the piece at work: what was run
 
     def begin(self) -> None:
         """The stream goes on where the history stands."""
@@ -108,43 +126,93 @@ class Obedience:
             ProtocolError: what has come are no commands.
             StorageError: the log takes nothing any more.
         """
-        parts: list[bytes] = []
-        commands = size = 0
+        self._commands = self._size = 0
         ctx = self._node.context_of(self.session, now)
+        head, at = b"", 0
         try:
-            while commands < PIECE_COMMANDS and size < PIECE_BYTES:
+            while self._commands < PIECE_COMMANDS and self._size < PIECE_BYTES:
+                if at >= len(head):
+                    head, at = received.head(_HEAD), 0
+                before = self._size
+                if at < len(head):
+                    self._run_plain(ctx, received, head, at)
+                at += self._size - before
+                if self._commands >= PIECE_COMMANDS:
+                    break
                 unit = received.next()
                 if unit is None:
                     if received.cost > limits.CHANGE_MAX:  # no record of the log could hold it, however it ends
                         self._count_divergence()
                         raise DivergedError("a command or a transaction of the primary is too large to be run here")
+                    if received.waiting < _HEAD:
+                        received.give_back()
                     return False
-                data = received.take(unit.size)
-                self._run_unit(ctx, unit, size + unit.size)
-                parts.append(data)
-                size += unit.size
-                commands += len(unit.commands)
+                self._run_unit(ctx, unit)
+                self._size += unit.size
+                self._commands += len(unit.commands)
+                at += unit.size
             return True
         finally:
+            if self._size:
+                self._following.relay.take_in(received.taken(self._size), self.session.db)
             received.drop()
-            if parts:
-                self._following.relay.take_in(b"".join(parts), self.session.db)
             self._node.end_unasked(ctx, now)
 
-    def _run_unit(self, ctx: "Context", unit: "ReceivedUnit", size: int) -> None:
-        """Run one; ``size`` bytes of the piece are behind it then."""
+    def _run_plain(self, ctx: "Context", received: "ReceivedStream", head: bytes, at: int) -> None:
+        """Run what is plain of the units from a place on, as far as all of a unit is there."""
+        is_open, first, whole = False, at, at  # behind the last unit of which all was run
+        try:
+            while at < len(head):
+                run = self._node.run_plain_unasked(ctx, head, at, is_open=is_open)
+                self._commands += run.commands
+                if run.whole > at or not is_open:
+                    whole = run.whole
+                if is_open and run.at == at:
+                    self._count_divergence()
+                    raise DivergedError("there is no memory for a transaction of the primary")
+                is_open, at = run.at > whole, run.at
+                if not is_open:
+                    return
+                if run.words is not None and (row := _row(run.words)) is not None:
+                    self._node.journal.weight.bytes = 0
+                    self._run_words(ctx, row, run.words)
+                    self._commands += 1
+        finally:
+            if whole > first:
+                self._size += whole - first
+                received.skip(whole - first)
+
+    def _run_unit(self, ctx: "Context", unit: "ReceivedUnit") -> None:
         rows = list(map(_row, unit.commands))
         self._node.journal.weight.bytes = 0  # a unit may be as large as a client's transaction
+        covered = 0  # of the commands to come, by an annotation
         for row, words in zip(rows, unit.commands, strict=True):
-            if row is not None:
-                reply = self._node.run_unasked(ctx, row, words)
-                if isinstance(reply, Error):
-                    self._count_divergence()
-                    raise DivergedError(f"the primary's command {_text(words)} failed here: {reply.line}")
+            if covered and row is not None:
+                covered -= 1
+            elif row is not None:
+                self._run_words(ctx, row, words)
             elif words[0].upper() == b"SELECT":
                 self.session.db = int(words[1])
             elif words[0].upper() == b"REPLCONF":
-                self.asked = self._following.offset + size
+                self.asked = self._following.offset + self._size + unit.size
+            elif is_annotation(words):
+                covered = self._run_annotation(ctx, words[1])
+        if covered:
+            self._count_divergence()
+            raise DivergedError("an annotation of the primary stands for more commands than came with it")
+
+    def _run_words(self, ctx: "Context", row: "Command", words: list[bytes]) -> None:
+        reply = self._node.run_unasked(ctx, row, words)
+        if isinstance(reply, Error):
+            self._count_divergence()
+            raise DivergedError(f"the primary's command {_text(words)} failed here: {reply.line}")
+
+    def _run_annotation(self, ctx: "Context", payload: bytes) -> int:
+        try:
+            return annotated.run(ctx, payload)
+        except AnnotationError as error:
+            self._count_divergence()
+            raise DivergedError(f"the primary has said what cannot be done here: {error}") from None
 
     def _count_divergence(self) -> None:
         self._following.divergences += 1

@@ -15,6 +15,7 @@ class Relay(Feed):
     """
 
     is_relay = True
+    is_prompt = True  # the primary's log counts it, and it is there if this server comes back without it
     _has_more = False  # bytes came since the last record
 
     def note(self, step: "Transition", soft: bool) -> None:

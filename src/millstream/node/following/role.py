@@ -25,10 +25,11 @@ if TYPE_CHECKING:
     from millstream.node.clients.sessions import Sessions
     from millstream.node.journal import Journal
     from millstream.node.primary import Primary
+    from millstream.replication.handshake import CopyBegins, PrimaryPast
     from millstream.replies import Reply
 
 _EMBEDDED = "ERR this server lives in another program, and follows nobody"
-_FORCED = "UNBLOCKED force unblock from blocking operation, instance state changed (master -> replica?)"
+FORCED = "UNBLOCKED force unblock from blocking operation, instance state changed (master -> replica?)"
 READ_ONLY = "READONLY You can't write against a read only replica."
 LINK_DOWN = "MASTERDOWN Link with MASTER is down and replica-serve-stale-data is set to 'no'."
 
@@ -87,6 +88,7 @@ class Following:
         self.heard_at = self.down_since = 0
         self.copy_size: int | None = None
         self.copy_read = 0
+        self._has_led = False  # since the last copy, or the start
 
     @property
     def is_replica(self) -> bool:
@@ -112,7 +114,7 @@ class Following:
 
     # ------------------------------------------------------------------ the role
 
-    def follow(self, host: str, port: int, now: "Now") -> bool:
+    def follow(self, host: str, port: int, now: "Now", *, hands_over: bool = False) -> bool:
         """REPLICAOF: follow a primary; False if that is the one already.
 
         What it holds stays until the primary has sent a copy; if the history is the same it goes on behind it.
@@ -121,6 +123,7 @@ class Following:
             host: its name or address.
             port: its port.
             now: both clocks.
+            hands_over: it is to be asked to lead, after a start of this one too.
 
         Raises:
             CommandError: a server that lives in another program cannot.
@@ -130,16 +133,28 @@ class Following:
         if self._keyspace.followed == (host, port) and not self.is_stuck:
             return False
         was_replica = self.is_replica
-        self._record(("role", NO_DATABASE, host, port))
+        self._record(("role", NO_DATABASE, host, port, *([True] if hands_over else [])))
         if not was_replica:
+            self._has_led = True
             if self._journal.feed is not None:
                 self._journal.count_fed()
             self._start_relay(now.mono)
             self._primary.cut_all()
-            self._sessions.disconnect_waiting(_FORCED)
+            self._primary.step_down()
+            self._sessions.disconnect_waiting(FORCED)
         self._begin_link(now.mono)
         self.shell.follow(host, port)
         return True
+
+    @property
+    def hands_over(self) -> bool:
+        """Whether the server that is followed has not answered yet whether it leads."""
+        return self._keyspace.hands_over
+
+    def led(self) -> None:
+        """It does."""
+        if self._keyspace.hands_over and self._keyspace.followed is not None:
+            self._record(("role", NO_DATABASE, *self._keyspace.followed))
 
     def resume(self, now: "Now") -> None:
         """A replica was started again: go on behind what the log holds."""
@@ -164,6 +179,7 @@ class Following:
             self._primary.start_feed(now.mono, self._journal.feed)
         else:
             self._journal.feed = None
+        self._primary.step_up()
 
     def _record(self, step: "Transition") -> None:
         self._keyspace.apply(step)
@@ -171,7 +187,7 @@ class Following:
 
     def _start_relay(self, mono: int) -> None:
         past = self._journal.feed
-        relay = Relay(self._keyspace, self._config.backlog_size)
+        relay = Relay(self._keyspace, self._config)
         if past is not None:
             relay.backlog = past.backlog
         self._primary.adopt(relay, mono)
@@ -226,6 +242,30 @@ class Following:
         self._journal.count_fed()
         self._journal.flush(wall)
 
+    def taken_up_to(self, begins: "CopyBegins", past: "PrimaryPast | None") -> int | None:
+        """Offset up to which the primary, of which a copy begins, has the present history; None if it has all of it.
+
+        Where it does not tell, and this server has led, that is what replicas told last, and after a start what was
+        recovered then. Without such knowledge all is taken to be there, as where an unrelated server is followed.
+
+        Args:
+            begins: of which history the copy is, and as of which offset.
+            past: which history that goes on from; None if the primary has not told.
+        """
+        mine = self._keyspace.history
+        known = NO_OFFSET
+        if not mine.replid:
+            return None
+        theirs = [(begins.replid, begins.offset)] + ([] if past is None else [(past.replid, past.second - 1)])
+        for name, offset in theirs:
+            if name == mine.replid:
+                known = max(known, offset)
+            elif name == mine.replid2:
+                known = max(known, min(offset, mine.second - 1))
+        if known == NO_OFFSET and self._has_led:
+            known = self._primary.furthest if self._primary.furthest != NO_OFFSET else max(mine.second - 1, 0)
+        return known if NO_OFFSET < known < mine.offset else None
+
     def prepared(self, payloads: "Iterator[bytes]") -> "Callable[[int], None]":
         """Read a copy, in any thread; what is returned makes it the data, at a time in monotonic milliseconds.
 
@@ -244,6 +284,7 @@ class Following:
         self._journal.feed = None  # its bytes are of the history before
         self._start_relay(mono)
         self._primary.cut_all()
+        self._primary.furthest, self._has_led = NO_OFFSET, False
         for db, key in list(self._sessions.watches):
             self._sessions.watches.breaks(db, key)
         self._sessions.waits.wake_all()
@@ -286,4 +327,5 @@ class Following:
             divergences=self.divergences,
             full_syncs=self.full_syncs,
             copied_for=-1 if self.copied_at is None else (mono - self.copied_at) // 1000,
+            is_announced=self._config.values["replica-announced"] == "yes",
         )

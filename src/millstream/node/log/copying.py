@@ -1,26 +1,25 @@
-"""The copy of all data with which a replica begins: an RDB file that every Redis from 7.0 on and Valkey read."""
+"""The copy of all data with which a replica begins: an RDB file, of a version that it reads."""
 
 from collections.abc import Iterator
 
 from millstream.commands.admin.info import REDIS_VERSION
-from millstream.engine.history import NO_DATABASE
+from millstream.engine.history import NO_DATABASE, ReplicationState
 from millstream.engine.keyspace import Keyspace
 from millstream.engine.serialization.rdb.writing import write_file
 
 NO_KEYS = Keyspace()
 
 
-def pieces(space: Keyspace, replid: str, offset: int, db: int, wall: int) -> Iterator[bytes]:
+def pieces(space: Keyspace, past: ReplicationState, wall: int, version: int) -> Iterator[bytes]:
     """The bytes of a copy, in pieces.
 
     Args:
         space: all data; must not change meanwhile.
-        replid: the history in which they were this.
-        offset: how far that was.
-        db: the database that is selected then, which the replica goes on with.
+        past: the history in which they were this, how far that was, and the database that is selected then.
         wall: wall milliseconds.
+        version: of the file, as :func:`~millstream.engine.serialization.rdb.writing.write_file` has them.
     """
     aux = {"redis-ver": REDIS_VERSION, "redis-bits": "64", "ctime": str(wall // 1000)}
-    if db != NO_DATABASE:
-        aux["repl-stream-db"] = str(db)
-    return write_file(space, aux={**aux, "repl-id": replid, "repl-offset": str(offset)})
+    if past.db != NO_DATABASE:
+        aux["repl-stream-db"] = str(past.db)
+    return write_file(space, aux={**aux, "repl-id": past.replid, "repl-offset": str(past.offset)}, version=version)

@@ -2,7 +2,7 @@
 
 Words are made at once behind each transition, since they tell of the state at that moment; bytes at the end of the
 record, which then also says how many there are: so the offset is in the log with what it counts, and a primary that
-starts again knows how far its history went. What no record tells of (PUBLISH, PING) is counted by the next record.
+starts again knows how far its history went. What changes no data (PUBLISH, PING) has a record that only counts it.
 
 While no replica has ever asked, nothing of this is done: the journal has no feed.
 """
@@ -10,15 +10,17 @@ While no replica has ever asked, nothing of this is done: the journal has no fee
 import secrets
 from typing import TYPE_CHECKING
 
+from millstream import core
 from millstream.engine.history import NO_DATABASE, NO_OFFSET
 from millstream.node.log import codec
 from millstream.replication.backlog import Backlog
-from millstream.replication.units import Command, unit
-from millstream.replication.words import words
+from millstream.replication.dialect import told
+from millstream.replication.units import ASK, Command, unit
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from millstream.commands.context.config import Config
     from millstream.engine.keyspace import Keyspace, Transition
 
 
@@ -27,28 +29,53 @@ def new_replid() -> str:
     return secrets.token_hex(20)
 
 
+def py_tell_plain(payload: bytes, selected: int) -> tuple[bytes, int] | None:  # noqa: ARG001 - its double's
+    """The bytes of a record that does nothing but add entries, acknowledge and set strings, and its database.
+
+    Args:
+        payload: the record.
+        selected: the database that is selected before it, or ``NO_DATABASE``.
+
+    Returns:
+        None if it is none of these. Here that is so of every record: the double in C takes a short cut.
+    """
+    return None
+
+
+if TYPE_CHECKING:
+    tell_plain = py_tell_plain
+else:
+    tell_plain = core.choose(py_tell_plain)
+
+
 class Feed:
     """See the module's text. The journal calls it, once a history is recorded.
 
     Args:
         space: the data, with the history's state.
-        size: bytes of the backlog.
+        config: bytes of the backlog, and in which words replicas are told.
 
     Attributes:
         backlog: what was made, with the part that replicas may be sent.
         written: offset behind the last change of data.
         is_relay: it passes on what another server says, and says nothing of its own.
+        selects: each record begins with SELECT. So while a copy is made, as of some moment: a tool that does not look
+            for the database that a copy names is told it by what comes first behind it, as Redis does.
+        is_prompt: the last bytes change nothing, and may be sent before the log counts them.
         on_bytes: called when there are more bytes; the shell sends them once they are kept.
     """
 
     is_relay = False
+    selects = False
+    is_prompt = False
 
-    def __init__(self, space: "Keyspace", size: int) -> None:
-        self._space = space
+    def __init__(self, space: "Keyspace", config: "Config") -> None:
+        self._space, self._config = space, config
         self._db = space.history.db
         self._unlogged = 0  # bytes that no record counts yet
         self._commands: list[Command] = []
-        self.backlog = Backlog(space.history.offset, size)
+        self._has_changes = False  # they tell of one that clients may wait for
+        self.backlog = Backlog(space.history.offset, config.backlog_size)
         self.written = space.history.offset
         self.on_bytes: Callable[[], None] = lambda: None
 
@@ -62,16 +89,37 @@ class Feed:
         """The database that is selected at that offset."""
         return self._db
 
+    def forget_database(self) -> None:
+        """A copy was made: the next record begins with SELECT, where this server says what comes."""
+        if not self.is_relay:
+            self._db = NO_DATABASE
+
     def note(self, step: "Transition", soft: bool) -> None:
-        """A transition was applied; nobody is told of a ``soft`` one."""
-        if not soft:
-            self._commands += [(step[1], each) for each in words(self._space, step)]
+        """A transition was applied; ``soft`` ones change only when a consumer was seen."""
+        config = self._config
+        commands = told(self._space, step, soft=soft, dialect=config.dialect, annotate=config.annotate)
+        if commands:
+            self._commands += commands
+            self._has_changes = self._has_changes or not soft
 
     def note_run(self, record: bytes) -> None:
         """The changes of a run of plain commands were made."""
         for step in codec.unpack(record)[1]:
-            if step[0] != "cseen":  # of a consumer that was there
-                self.note(tuple(step), soft=False)
+            self.note(tuple(step), soft=step[0] == "cseen")  # of a consumer that was there
+
+    def tell_run(self, record: bytes) -> bytes:
+        """A run of plain commands is a record: make bytes of its changes; the record that counts them too."""
+        is_short = not self._commands and self._config.annotate != "always"
+        short = tell_plain(record, self._db) if is_short else None  # in any dialect the words are the same
+        if short is None:
+            self.note_run(record)
+            self.close()
+        else:
+            data, self._db = short
+            self.extend(data)
+            self.written, self.is_prompt = self.backlog.end, False
+        step = self.count()
+        return record if step is None else codec.add(record, step)
 
     def say(self, command: list[bytes]) -> None:
         """A command that changes no data goes with what is told of the record at work."""
@@ -83,16 +131,22 @@ class Feed:
         if not commands:
             return False
         self._commands = []
-        data, self._db = unit(commands, self._db)
+        data, self._db = unit(commands, NO_DATABASE if self.selects else self._db)
         self.extend(data)
-        if any(db != NO_DATABASE for db, _ in commands):
-            self.written = self.backlog.end
+        self.is_prompt = all(command is ASK for _, command in commands)
+        if self._has_changes:
+            self.written, self._has_changes = self.backlog.end, False
         return True
 
     def extend(self, data: bytes) -> None:
         """The next bytes, which no record counts yet."""
         self._unlogged += len(data)
         self.backlog.append(data)
+
+    @property
+    def is_counted(self) -> bool:
+        """Records tell of all bytes made until now."""
+        return not self._unlogged
 
     def count(self) -> "Transition | None":
         """What a record says of the bytes made until now, applied as of now; None where all are counted."""

@@ -7,18 +7,22 @@ is one; any other is unpacked, and its transitions are applied by the engine. Bo
 from typing import TYPE_CHECKING
 
 from millstream import core
+from millstream.engine.history import ReplicationState
 from millstream.engine.keyspace import Database, Keyspace
 from millstream.engine.streams.stream import Stream
 from millstream.node.log import codec
 
 
-def py_apply_plain(databases: list[Database], stream: type[Stream], payload: bytes) -> int:  # noqa: ARG001 - its double's
+def py_apply_plain(databases: list[Database], stream: type[Stream], payload: bytes, history: ReplicationState) -> int:  # noqa: ARG001 - its double's
     """Apply a record that does nothing but add entries to streams that are there, and says nothing of idempotence.
+
+    At its end it may say how far the stream for replicas is.
 
     Args:
         databases: of the keyspace.
         stream: the class of streams.
         payload: the record.
+        history: of the keyspace.
 
     Returns:
         Its wall milliseconds; -1 if it is none of these, so nothing was changed. Here that is so of every record: the
@@ -33,7 +37,7 @@ def apply(space: Keyspace, payload: bytes) -> int:
     Raises:
         StorageError: it is of a later version than this program knows.
     """
-    wall = apply_plain(space.databases, Stream, payload)
+    wall = apply_plain(space.databases, Stream, payload, space.history)
     if wall < 0:
         wall, steps = codec.unpack(payload)
         for step in steps:

@@ -77,10 +77,12 @@ class CopyOrder:
 
     Attributes:
         file: to write; this process closes it.
+        version: of RDB files, as which it is written.
         made: called once, in another thread, with what came of it; None if nothing did.
     """
 
     file: IO[bytes]
+    version: int
     made: Callable[[CopyMade | None], None]
 
 
@@ -330,7 +332,11 @@ class Rewriter:
             files = [] if order is None else [order.file.fileno()]
             if self._take is not None:
                 program = TAKING
-            words += [*map(str, files), *(() if self._take is None else self._take.words)]
+            words += map(str, files)
+            if self._take is not None:
+                words += self._take.words
+            elif self._copy is not None:
+                words.append(str(self._copy.version))
             self._child = _Child(
                 subprocess.Popen(
                     [*program, *words],

@@ -14,6 +14,8 @@ import logging
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Protocol
 
+from millstream.commands.context.session import Traffic
+from millstream.engine.history import NO_OFFSET
 from millstream.errors import MillstreamError, ProtocolError, StorageError
 from millstream.node.following.obeying import DivergedError, NotHeldError, Obedience
 from millstream.node.following.role import CONNECTING, HANDSHAKE, SYNC
@@ -28,15 +30,21 @@ from millstream.replication.handshake import (
     Handshake,
     Introduction,
     LinkRefused,
+    PrimaryPast,
     Send,
     StreamBytes,
 )
 from millstream.replication.received import ReceivedStream
 from millstream.replication.units import packed
 from millstream.server.following.files import unnamed_file
+from millstream.server.listener import show_address
 
 if TYPE_CHECKING:
+    import ssl
+
     from millstream.clock import Clock
+    from millstream.commands.admin.info import ShellFacts
+    from millstream.commands.context.session import Session
     from millstream.node.durability.held_replies import ReplyGate
     from millstream.node.log.rewriting import Rewriter
     from millstream.node.node import Node
@@ -65,12 +73,16 @@ class LinkHost(Protocol):
         gate: how far the log is.
         clock: where time comes from.
         loop: the event loop.
+        facts: counters INFO shows.
+        link_tls: for a link over TLS; None for one without.
     """
 
     node: "Node"
     gate: "ReplyGate"
     clock: "Clock"
     loop: asyncio.AbstractEventLoop
+    facts: "ShellFacts"
+    link_tls: "ssl.SSLContext | None"
 
     def after_commands(self) -> None:
         """Commands have run: see to what was logged, and to others' replies."""
@@ -103,6 +115,7 @@ class ReplicaLink:
         self._server, self._rewriter, self._directory = server, rewriter, directory
         self._following = server.node.following
         self._task: asyncio.Task[None] | None = None
+        self._connection: _Connection | None = None
         self._diverged_at: float | None = None  # loop time
         self._pause = _FIRST_PAUSE
 
@@ -114,9 +127,16 @@ class ReplicaLink:
 
     def stop(self) -> None:
         """Follow nobody."""
+        if self._connection is not None:
+            self._connection.leave()
         if self._task is not None:
             self._task.cancel()
             self._task = None
+
+    def cut(self, session: "Session") -> None:
+        """CLIENT KILL of the link, which is made anew; not of one that is gone."""
+        if self._connection is not None:
+            self._connection.cut(session)
 
     async def close(self) -> None:
         """The server stops."""
@@ -131,7 +151,7 @@ class ReplicaLink:
         while not following.is_stuck:
             reason = ""
             wait: float | None = None
-            connection = _Connection(self._server, self._rewriter, self._directory)
+            connection = self._connection = _Connection(self._server, self._rewriter, self._directory)
             try:
                 await connection.follow(host, port)
             except NotHeldError as error:
@@ -156,10 +176,13 @@ class ReplicaLink:
                 log.warning("the link to %s:%d is down: %s", host, port, reason)
             self._pause = _FIRST_PAUSE if following.is_up else min(self._pause * 2, _LONGEST_PAUSE)
             following.lost(reason, clock.now().mono)
-            if self._server.node.failover.is_asking:
+            failover = self._server.node.failover
+            if failover.is_asking:
                 try:
-                    self._server.node.failover.not_led(
-                        reason, clock.now(), may_lead=connection.asked_to_lead and not connection.is_refused
+                    failover.not_led(
+                        reason,
+                        clock.now(),
+                        may_lead=(connection.asked_to_lead or failover.is_resumed) and not connection.is_refused,
                     )
                 except StorageError as error:
                     self._server.fail(error)
@@ -179,8 +202,13 @@ class _Connection:
         self._writer: asyncio.StreamWriter | None = None
         self._copy: IO[bytes] | None = None
         self._begins: CopyBegins | None = None
+        self._past: PrimaryPast | None = None
         self._taking: asyncio.Task[None] | None = None
         self._telling: asyncio.Task[None] | None = None
+        self._received_bytes = 0
+        self._unsynced: tuple[int, int] | None = None  # a position of the log, and the offset that is durable with it
+        self._durable = NO_OFFSET
+        self._told_durable = NO_OFFSET
         self.asked_to_lead = False  # with the last word of PSYNC
         self.is_refused = False
 
@@ -191,7 +219,7 @@ class _Connection:
         timeout = config.repl_timeout
         # Not wait_for(), which in Python 3.11 forgets a cancellation that comes with the end of what it waits for
         async with asyncio.timeout(timeout):
-            reader, self._writer = await asyncio.open_connection(host, port)
+            reader, self._writer = await asyncio.open_connection(host, port, ssl=self._server.link_tls)
         following.state, following.heard_at = HANDSHAKE, self._server.clock.now().mono
         handshake = Handshake(self._introduction())
         self._send(handshake.begin())
@@ -204,6 +232,9 @@ class _Connection:
             if not data:
                 raise LinkLostError("the primary has closed the connection")
             following.heard_at = self._server.clock.now().mono
+            self._received_bytes += len(data)
+            self._server.facts.input_bytes += len(data)
+            self._server.facts.repl_input_bytes += len(data)
             for event in handshake.feed(data):
                 await self._take_in(event, host, port)
 
@@ -211,12 +242,14 @@ class _Connection:
         values, history = self._node.config.values, self._node.keyspace.history
         user, password = str(values["masteruser"]), str(values["masterauth"])
         return Introduction(
-            self._server.own_port,
+            int(str(values["replica-announce-port"])) or self._server.own_port,
             history.replid,
             self._following.offset,
             user,
             password,
+            str(values["replica-announce-ip"]),
             hands_over=self._node.failover.is_asking,
+            asks_past=bool(history.replid),
         )
 
     async def _take_in(self, event: Event, host: str, port: int) -> None:
@@ -238,6 +271,8 @@ class _Connection:
             case LinkRefused(reason):
                 self.is_refused = True
                 raise LinkLostError(reason)
+            case PrimaryPast():
+                self._past = event
             case Continues(replid):
                 log.info("%s:%d goes on at offset %d", host, port, following.offset)
                 following.renamed(replid, self._server.clock.wall_time())
@@ -267,6 +302,11 @@ class _Connection:
             self._copy.flush()
             from millstream.server.following.taking import Taking  # noqa: PLC0415 - most servers never take a copy
 
+            upto = self._following.taken_up_to(self._begins, self._past)
+            if upto is not None:
+                from millstream.server.following.tail import keep  # noqa: PLC0415 - hardly a server ever needs it
+
+                await keep(self._server, self._directory, upto)
             taking = Taking(self._server, self._rewriter, self._copy)
             await taking.take(self._begins, host, port)
             self._go_on()
@@ -280,9 +320,30 @@ class _Connection:
 
     def _go_on(self) -> None:
         self._node.failover.done(self._server.clock.now())
-        self._following.connected(self._server.clock.now().mono)
+        now = self._server.clock.now()
+        self._following.connected(now.mono)
         self._obedience.begin()
+        session = self._obedience.session
+        if not session.id and self._writer is not None:
+            peer, own = (self._writer.get_extra_info(name) for name in ("peername", "sockname"))
+            self._node.sessions.admit(session, now, show_address(peer, None), show_address(own, None))
+            session.traffic = self._traffic
+        self._unsynced, self._durable = None, NO_OFFSET
+        self._server.gate.watchers[self] = None
         self._tell_offset()
+
+    def _traffic(self) -> Traffic:
+        found = None if self._writer is None else self._writer.get_extra_info("socket")
+        return Traffic(
+            descriptor=-1 if found is None else found.fileno(),
+            received=self._received_bytes,
+            unread=self._received.waiting,
+        )
+
+    def cut(self, session: "Session") -> None:
+        """End the connection if it is that of a session; the link tries again."""
+        if session is self._obedience.session and self._writer is not None:
+            self._writer.transport.abort()
 
     async def _run(self) -> None:
         """Run what has come."""
@@ -309,24 +370,42 @@ class _Connection:
 
     def _kept(self) -> int:
         backlog = self._following.relay.backlog
-        backlog.kept(self._server.gate.released)
+        backlog.kept(self._server.gate.kept)
         return backlog.sendable
 
+    @property
+    def _keeps_durably(self) -> bool:
+        return self._node.config.values["appendfsync"] == "always"
+
+    def _synced(self) -> int:
+        """How far what was run is on the disk; what was written since the last look counts from the next sync on."""
+        log = self._node.journal.log
+        if log is None:
+            return NO_OFFSET
+        if self._keeps_durably:
+            return self._kept()
+        for _ in range(2):
+            if self._unsynced is None:
+                self._unsynced = log.appended, self._following.offset
+            if self._unsynced[0] > log.durable:
+                break
+            self._durable, self._unsynced = self._unsynced[1], None
+        return self._durable
+
     def _tell_offset(self) -> None:
-        kept = self._kept()
-        words = [b"REPLCONF", b"ACK", b"%d" % kept]
-        if self._node.config.values["appendonly"] == "yes" and self._node.config.values["appendfsync"] == "always":
-            words += [b"FACK", b"%d" % kept]
+        words = [b"REPLCONF", b"ACK", b"%d" % self._kept()]
+        self._told_durable = self._synced()
+        if self._told_durable != NO_OFFSET:
+            words += [b"FACK", b"%d" % self._told_durable]
         self._send(packed(words))
 
     def release(self) -> None:
-        """The log has come further: answer a question how far, once all before it is kept."""
-        if self._obedience.asked <= self._kept():
+        """The log has come further: answer a question how far, once all before it is kept; tell what is synced now."""
+        if 0 < self._obedience.asked <= self._kept():
             self._obedience.asked = 0
-            self._server.gate.holders.pop(self, None)
             self._tell_offset()
-        else:
-            self._server.gate.holders[self] = None
+        elif self._following.is_up and not self._keeps_durably and self._synced() > self._told_durable:
+            self._tell_offset()
 
     async def _tell(self) -> None:
         """Once a second say how far this is, or that it is still there."""
@@ -337,9 +416,14 @@ class _Connection:
             elif self._taking is not None:
                 self._send(b"\n")
 
+    def leave(self) -> None:
+        """What is kept from here on may be of another role, and is no concern of this primary's."""
+        self._server.gate.watchers.pop(self, None)
+        self._node.sessions.close(self._obedience.session)
+
     def close(self) -> None:
         """The end."""
-        self._server.gate.holders.pop(self, None)
+        self.leave()
         for task in (self._taking, self._telling):
             if task is not None:
                 task.cancel()

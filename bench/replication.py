@@ -1,0 +1,224 @@
+"""What replication costs and how fast it is: Millstream and Redis as primaries and replicas, in one run.
+
+    python bench/replication.py feed [--commands N]      a primary with 0 and 1 replica: processor time of each XADD
+    python bench/replication.py apply [--commands N]     how fast a replica applies what a primary takes at full rate
+    python bench/replication.py copy [--entries N]       a full copy beside a restart, and PING meanwhile
+
+The load is redis-benchmark's, with ``-P 16`` and 50 clients or with one command at a time. What counts is processor
+time, since the machine is shared: of the primary for each command, of the replica for each that it applies.
+"""
+
+import argparse
+import contextlib
+import shutil
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import redis
+
+from millstream.demo.running.ports import free_port
+
+KINDS = ("redis", "millstream")
+ADD = ("XADD", "s", "*", "field", "value-of-some-length")
+TICKS = 100
+# A primary that cuts nobody: what is measured is how fast the replica is
+PATIENT = {"client-output-buffer-limit": "replica 0 0 0", "repl-backlog-size": "64mb"}
+
+
+@dataclass
+class Server:
+    """A server that runs."""
+
+    kind: str
+    port: int
+    process: "subprocess.Popen[bytes]"
+
+    def ask(self) -> redis.Redis:
+        """A client."""
+        return redis.Redis(port=self.port)
+
+    def seconds(self) -> float:
+        """Processor time so far."""
+        words = Path(f"/proc/{self.process.pid}/stat").read_text(encoding="ascii").rpartition(")")[2].split()
+        return (int(words[11]) + int(words[12])) / TICKS
+
+
+@contextlib.contextmanager
+def running(kind: str, folder: str, *, follows: "Server | None" = None, memory: bool = False) -> Iterator[Server]:
+    """A server for the length of the block.
+
+    Args:
+        kind: one of :data:`KINDS`.
+        folder: where it keeps its data.
+        follows: its primary.
+        memory: Millstream keeps nothing; Redis never does.
+    """
+    port = free_port()
+    if kind == "redis":
+        words = [
+            str(shutil.which("redis-server")),
+            "--port",
+            str(port),
+            "--save",
+            "",
+            "--dir",
+            tempfile.mkdtemp(dir=folder),
+        ]
+        for name, value in PATIENT.items():
+            words += [f"--{name}", value]
+        words += ["--replicaof", f"127.0.0.1 {follows.port}"] if follows else []
+    else:
+        place = ["--memory"] if memory else ["--dir", tempfile.mkdtemp(dir=folder)]
+        words = [str(Path(sys.executable).with_name("millstream")), "serve", "--port", str(port), *place]
+        for name, value in PATIENT.items():
+            words += ["--set", f"{name}={value}"]
+        words += ["--replicaof", f"127.0.0.1:{follows.port}"] if follows else []
+    process = subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    server = Server(kind, port, process)
+    try:
+        wait(lambda: bool(server.ask().ping()))
+        yield server
+    finally:
+        process.kill()
+        process.wait()
+
+
+def wait(condition: "object", seconds: float = 120) -> None:
+    """Until a condition holds; errors of a server that does not answer yet count as no."""
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        with contextlib.suppress(redis.RedisError):
+            if condition():  # type: ignore[operator]  # a function
+                return
+        time.sleep(0.02)
+    sys.exit("it took too long")
+
+
+def is_even(primary: Server, replica: Server) -> bool:
+    """Whether the replica has applied all."""
+    told = replica.ask().info("replication")
+    return (
+        told.get("master_link_status") == "up"
+        and told["slave_repl_offset"] >= primary.ask().info("replication")["master_repl_offset"]
+    )
+
+
+def load(port: int, count: int, *, pipeline: int = 16) -> None:
+    """So many XADD of redis-benchmark, of 50 clients."""
+    program = str(shutil.which("redis-benchmark"))
+    words = [program, "-p", str(port), "-q", "-c", "50", "-P", str(pipeline), "-n", str(count), *ADD]
+    subprocess.run(words, stdout=subprocess.DEVNULL, check=True)
+
+
+def feed(folder: str, rounds: int, count: int) -> None:
+    """Print what one replica costs its primary."""
+    for kind in KINDS:
+        for pipeline in (16, 1):
+            found: list[list[float]] = [[], []]
+            for _ in range(rounds):
+                for replicas in (0, 1):
+                    with running(kind, folder) as primary, contextlib.ExitStack() as stack:
+                        load(primary.port, 1000)
+                        if replicas:
+                            # a Redis replica, which takes what comes faster than both make it
+                            replica = stack.enter_context(running("redis", folder, follows=primary))
+                            wait(lambda p=primary, r=replica: is_even(p, r))  # type: ignore[misc]  # a default
+                        begun = primary.seconds()
+                        load(primary.port, count, pipeline=pipeline)
+                        found[replicas].append((primary.seconds() - begun) / count * 1e6)
+            without, with_one = (min(each) for each in found)
+            print(
+                f"{kind:10} -P {pipeline:2}: {without:.2f} us an XADD without a replica, {with_one:.2f} with one: "
+                f"{with_one / without - 1:+.0%}"
+            )
+
+
+def apply(folder: str, count: int) -> None:
+    """Print how fast a replica applies what its primary takes."""
+    for kind in KINDS:
+        for follower in KINDS if kind == "redis" else KINDS[1:]:
+            with running(kind, folder) as primary, running(follower, folder, follows=primary) as replica:
+                load(primary.port, 1000)
+                wait(lambda p=primary, r=replica: is_even(p, r))  # type: ignore[misc]  # a default
+                used, begun = replica.seconds(), time.monotonic()
+                load(primary.port, count)
+                written = time.monotonic() - begun
+                wait(lambda p=primary, r=replica: is_even(p, r))  # type: ignore[misc]  # a default
+                took, spent = time.monotonic() - begun, replica.seconds() - used
+                print(
+                    f"{follower:10} behind {kind:10}: written at {count / written:,.0f}/s, applied at "
+                    f"{count / took:,.0f}/s; {spent / count * 1e6:.2f} us of its processor each"
+                )
+
+
+def filled(server: Server, entries: int) -> None:
+    """A stream of so many entries, of which a tenth are pending."""
+    client = server.ask()
+    load(server.port, entries)
+    client.xgroup_create("s", "g", "0")
+    for _ in range(entries // 10_000):
+        client.xreadgroup("g", "c", {"s": ">"}, count=1000)
+
+
+def copy(folder: str, entries: int) -> None:
+    """Print how long a full copy takes, and the longest PING of the primary meanwhile."""
+    for kind, follower, memory in (
+        ("millstream", "millstream", False),
+        ("millstream", "redis", False),
+        ("redis", "millstream", False),
+        ("millstream", "millstream", True),
+    ):
+        with running(kind, folder, memory=memory) as primary:
+            filled(primary, entries)
+            times: list[float] = []
+            over = threading.Event()
+            probe = threading.Thread(target=_probe, args=(primary, times, over))
+            probe.start()
+            begun = time.monotonic()
+            with running(follower, folder, follows=primary) as replica:
+                wait(lambda p=primary, r=replica: is_even(p, r))  # type: ignore[misc]  # a default
+                took = time.monotonic() - begun
+                over.set()
+                probe.join()
+                times.sort()
+                name = f"{kind}{' --memory' if memory else ''} to {follower}"
+                print(
+                    f"{name}: {took:.1f} s, PING p99 {times[len(times) * 99 // 100] * 1000:.1f} ms, longest "
+                    f"{times[-1] * 1000:.1f}; {replica.ask().xlen('s')} entries"
+                )
+
+
+def _probe(server: Server, times: list[float], over: threading.Event) -> None:
+    client = server.ask()
+    while not over.is_set():
+        begun = time.perf_counter()
+        client.ping()
+        times.append(time.perf_counter() - begun)
+        time.sleep(0.001)
+
+
+def main() -> None:
+    """Print the figures."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("what", choices=["feed", "apply", "copy"])
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--commands", type=int, default=500_000)
+    parser.add_argument("--entries", type=int, default=1_000_000)
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        if options.what == "feed":
+            feed(folder, options.rounds, options.commands // 5)
+        elif options.what == "apply":
+            apply(folder, options.commands)
+        else:
+            copy(folder, options.entries)
+
+
+if __name__ == "__main__":
+    main()

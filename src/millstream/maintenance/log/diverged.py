@@ -1,0 +1,168 @@
+"""What a former primary took and nobody else has, as files: a process of its own, beside the server.
+
+``python -m millstream.maintenance.log.diverged DIRECTORY UPTO NAME KEEP`` writes what the history in the log holds
+behind offset ``UPTO`` to ``NAME`` (``.jsonl``) as ``millstream log dump -o jsonl`` shows it, and to a file beside it
+(``.resp``) as commands for ``redis-cli --pipe``. Both are on the disk under their names when it ends well; of the files
+of earlier times the ``KEEP`` latest stay. It ends at once when its standard input does, as compaction does. It prints
+how many records there were, the offset up to which the log was rewritten where that is behind ``UPTO`` (else 0: what
+was changed up to there cannot be told apart any more), and how many such files there are now.
+
+=========  ==================================================
+exit code  meaning
+=========  ==================================================
+0          as above; without a record there is no file
+1          it failed, for the reason given on standard error
+=========  ==================================================
+"""
+
+import os
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from millstream.engine.history import NO_DATABASE
+from millstream.engine.keyspace import Keyspace
+from millstream.errors import MillstreamError
+from millstream.maintenance.log.records import LogRecord, read_record
+from millstream.maintenance.log.walk import manifest_of, records
+from millstream.node.log import codec, replay
+from millstream.node.log.compaction import end_with_parent
+from millstream.persistence.disk import Disk, RealDisk
+from millstream.persistence.frozen_view import FrozenView
+from millstream.persistence.snapshot import snapshot_payloads
+from millstream.replication.units import unit
+from millstream.replication.words import words
+from millstream.texts import json_text
+
+if TYPE_CHECKING:
+    from millstream.engine.keyspace import Transition
+    from millstream.replication.units import Command
+
+
+class Tail:
+    """The records of a log that are behind an offset of its history.
+
+    Args:
+        disk: to read.
+        directory: the data directory.
+        upto: the offset.
+
+    Attributes:
+        rewritten: offset up to which the log was rewritten, if that is behind ``upto``; else 0.
+    """
+
+    def __init__(self, disk: Disk, directory: Path, upto: int) -> None:
+        self._disk, self._directory, self._upto = disk, directory, upto
+        self.rewritten = 0
+
+    def __iter__(self) -> Iterator[tuple[LogRecord, bytes]]:
+        """Each record that changed data, and the commands that change them so, as bytes."""
+        space, selected = Keyspace(), NO_DATABASE
+        with FrozenView(self._disk, self._directory) as view:
+            manifest = manifest_of(view, self._directory)
+            if manifest is not None and manifest.snapshot is not None:
+                for payload in snapshot_payloads(view, self._directory, manifest.snapshot):
+                    replay.apply(space, payload)
+            if space.history.offset > self._upto:
+                self.rewritten = space.history.offset
+            for position, payload in records(view, self._directory):
+                steps = [tuple(step) for step in codec.unpack(payload)[1]]
+                if _behind(space.history.offset, steps) <= self._upto:
+                    replay.apply(space, payload)
+                    continue
+                commands: list[Command] = []
+                for step in steps:
+                    space.apply(step)
+                    commands += [(step[1], each) for each in words(space, step)]
+                if commands:
+                    data, selected = unit(commands, selected)
+                    yield read_record(position, payload), data
+
+
+def _behind(offset: int, steps: "list[Transition]") -> int:
+    """Offset of the history behind a record."""
+    for step in steps:
+        if step[0] == "off":
+            offset += step[2]
+        elif step[0] == "hist":
+            offset = step[3]
+    return offset
+
+
+def write(disk: Disk, path: Path, upto: int) -> tuple[int, int]:
+    """Write both files; how many records there were, and the offset up to which the log was rewritten.
+
+    Args:
+        disk: to read the log.
+        path: of the first; in the data directory.
+        upto: the offset behind which it begins.
+
+    Raises:
+        StorageError: the log cannot be read.
+        OSError: they cannot be written.
+    """
+    tail, count = Tail(disk, path.parent, upto), 0
+    places = path, path.with_suffix(".resp")
+    parts = [each.with_name(each.name + ".part") for each in places]
+    try:
+        with parts[0].open("w", encoding="utf-8") as shown, parts[1].open("wb") as commands:
+            for record, data in tail:
+                shown.write(json_text(_line(record)) + "\n")
+                commands.write(data)
+                count += 1
+            for file in (shown, commands):
+                file.flush()
+                os.fsync(file.fileno())
+        if count:
+            for part, place in zip(reversed(parts), reversed(places), strict=True):
+                part.replace(place)
+            _sync(path.parent)
+    finally:
+        for part in parts:
+            part.unlink(missing_ok=True)
+    return count, tail.rewritten
+
+
+def _line(record: LogRecord) -> dict[str, object]:
+    changes = [{"op": c.op, "db": c.db, "key": c.key, "arguments": c.arguments} for c in record.changes]
+    return {"position": record.position, "wall_ms": record.wall, "bytes": record.size, "changes": changes}
+
+
+def _sync(directory: Path) -> None:
+    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def drop_older(directory: Path, keep: int) -> int:
+    """Remove all but the latest files of tails, each with its commands; how many are left."""
+    found = sorted(directory.glob("diverged-*.jsonl"), key=lambda each: each.stat().st_mtime_ns)
+    for each in found[:-keep]:
+        each.with_suffix(".resp").unlink(missing_ok=True)
+        each.unlink()
+    return min(len(found), keep)
+
+
+def main(argv: list[str]) -> int:
+    """Do it; the exit code. ``argv`` as in the module's text."""
+    directory, upto, name, keep = argv
+    threading.Thread(target=end_with_parent, daemon=True).start()
+    try:
+        count, rewritten = write(RealDisk(), Path(directory) / name, int(upto))
+        left = drop_older(Path(directory), int(keep))
+    except (MillstreamError, OSError, MemoryError) as error:
+        print(str(error) or repr(error), file=sys.stderr)  # noqa: T201 - this is a program
+        return 1
+    print(count, rewritten, left)  # noqa: T201 - as above
+    return 0
+
+
+if __name__ == "__main__":
+    code = main(sys.argv[1:])
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)  # as compaction does

@@ -1,0 +1,104 @@
+"""SHUTDOWN and SIGTERM: the end waits for replicas that lag, up to ``shutdown-timeout``.
+
+Who writes is held back meanwhile, so that there is an end to wait for. What a replica lacks then it gets as far as the
+connection takes it; the log says which ones lagged, in Redis's words.
+
+Source: https://redis.io/docs/latest/commands/shutdown/
+"""
+
+import logging
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from millstream.clock import Now
+    from millstream.commands.context.config import Config
+    from millstream.node.clients.sessions import Sessions
+    from millstream.node.primary import Primary
+    from millstream.replication.followers import Follower
+
+log = logging.getLogger("millstream.node")
+
+# Milliseconds for which writers are held back: until they are let go
+_LONG = 365 * 24 * 3600 * 1000
+
+
+class Shutdown:
+    """See the module's text.
+
+    Args:
+        config: ``shutdown-timeout`` is looked at.
+        sessions: who writes is held back.
+        primary: whose replicas are waited for.
+
+    Attributes:
+        is_due: the shell is to end the process now.
+    """
+
+    def __init__(self, config: "Config", sessions: "Sessions", primary: "Primary") -> None:
+        self._config, self._sessions, self._primary = config, sessions, primary
+        self._ends: int | None = None
+        self._needed = 0  # offset of all that replicas were told before
+        self.is_due = False
+        primary.heard.append(self._look)
+
+    @property
+    def is_waiting(self) -> bool:
+        """Whether it has begun and was not aborted."""
+        return self._ends is not None
+
+    def left(self, mono: int) -> int | None:
+        """Milliseconds that it still waits at most, at a monotonic time in milliseconds; None where it does not."""
+        return None if self._ends is None else max(self._ends - mono, 0)
+
+    def begin(self, now: "Now", *, at_once: bool) -> bool:
+        """End the process, or wait for replicas first; whether it ends at once.
+
+        Args:
+            now: both clocks.
+            at_once: wait for nobody.
+        """
+        if self.is_waiting:
+            return False
+        log.info("User requested shutdown...")
+        self._needed = self._primary.offset
+        if at_once or not self._config.shutdown_timeout or not self._lagging():
+            self._finish()
+            return True
+        self._ends = now.mono + self._config.shutdown_timeout * 1000
+        self._primary.ask(self._needed)
+        self._sessions.pause.begin(_LONG, now, writes_only=True)
+        log.info("Waiting for replicas before shutting down.")
+        return False
+
+    def abort(self, now: "Now") -> bool:
+        """Go on serving; False where there is nothing to abort."""
+        if not self.is_waiting:
+            return False
+        self._ends = None
+        self._sessions.answer_fulfilled()
+        self._sessions.unpause(now)
+        log.info("Shutdown manually aborted.")
+        return True
+
+    def _lagging(self) -> "list[Follower]":
+        return [each for each in self._primary.followers if each.acked < self._needed]
+
+    def _look(self, now: "Now") -> None:
+        """A replica has told how far it is, or time has passed."""
+        if self._ends is not None and not self.is_due and (now.mono >= self._ends or not self._lagging()):
+            self._finish()
+
+    def _finish(self) -> None:
+        count, lagging = len(list(self._primary.followers)), self._lagging()
+        for each in lagging:
+            log.warning(
+                "Lagging replica %s:%d reported offset %d behind master, lag=%d, state=%s.",
+                each.ip,
+                each.port,
+                self._needed - max(each.acked, 0),
+                each.lag(self._primary.mono) if each.stage == "online" else 0,
+                each.stage,
+            )
+        if count:
+            log.info("%d of %d replicas are in sync when shutting down.", count - len(lagging), count)
+        self.is_due = True

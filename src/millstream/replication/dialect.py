@@ -1,0 +1,154 @@
+"""What replicas are told of a transition: words of the newest Redis that may follow, and what words do not say. PURE.
+
+``repl-dialect`` is the oldest Redis that may follow. What :mod:`millstream.replication.words` says, 7.0 understands;
+here are the words of newer ones for the same, where those say more. Whatever a step loses in the words that it has, an
+annotation beside them says to replicas that are Millstream, see :mod:`millstream.replication.annotations`:
+``repl-annotate`` is whether they get one for such steps (``lossy``), for all that set times of consumers too
+(``always``), or for none (``never``).
+"""
+
+from collections.abc import Callable, Iterable
+from itertools import groupby
+
+from millstream.engine import ids
+from millstream.engine.history import NO_DATABASE
+from millstream.engine.keyspace import Keyspace, Transition
+from millstream.replication.annotations import annotation
+from millstream.replication.units import Command
+from millstream.replication.words import Maker, Words, restored, stream_at, words
+
+DIALECTS = ("7.0", "8.2", "8.6", "8.8")
+"""In the order of the versions, which is that of the texts too."""
+COPIES = {"7.0": 10, "8.2": 11, "8.6": 13, "8.8": 14}
+"""Version of the file that replicas of a dialect get as their copy."""
+NEVER, LOSSY, ALWAYS = "never", "lossy", "always"
+
+# Messages a producer's stream remembers, and seconds, unless it is told: the defaults of Redis
+_BOUNDS = (100, 100)
+# A group that is made and deleted at once, so that there is a stream without an entry
+_GUARD = b"millstream"
+_TIMES = frozenset({"cseen", "gread", "gagain", "gclaim"})
+"""They set when a consumer was last seen or active, which no words do."""
+
+_NEWER: dict[str, tuple[str, Maker]] = {}
+"""The version from which on a step has other words, and what makes them."""
+
+
+def told(space: Keyspace, step: Transition, *, soft: bool, dialect: str, annotate: str) -> list[Command]:
+    """The commands for a transition that was just applied, annotations among them.
+
+    Args:
+        space: the data, with the transition.
+        step: the transition.
+        soft: it changes only when a consumer was last seen.
+        dialect: one of :data:`DIALECTS`.
+        annotate: :data:`NEVER`, :data:`LOSSY` or :data:`ALWAYS`.
+    """
+    op, db = step[:2]
+    if soft:
+        return [(NO_DATABASE, annotation(0, step))] if annotate == ALWAYS and op in _TIMES else []
+    since, newer = _NEWER.get(op, ("", None))
+    if newer is not None and since > dialect:
+        newer = None
+    said = words(space, step) if newer is None else list(newer(space, *step[1:]))
+    commands: list[Command] = [(db, each) for each in said]
+    if annotate == NEVER:
+        return commands
+    if op == "xadd":
+        if step[6] is not None and newer is None:  # short, beside words that say all else
+            commands.append((NO_DATABASE, annotation(0, ("xidmp", db, step[2], *step[6], step[3]))))
+    elif (annotate == ALWAYS and op in _TIMES) or _is_lossy(space, step, said, is_newer=newer is not None):
+        commands.insert(0, (NO_DATABASE, annotation(len(said), step)))
+    return commands
+
+
+def _is_lossy(space: Keyspace, step: Transition, said: list[Words], *, is_newer: bool) -> bool:
+    """Whether a step changes what its words, of the oldest dialect or newer, do not."""
+    op = step[0]
+    if op == "restore":  # which of the records of one time is first, no payload of Redis says
+        return stream_at(space, step[1], step[2]) is not None
+    if is_newer:
+        return op == "xidmpdup" and not said
+    if op == "xnew":
+        return step[3:] != _BOUNDS
+    if op == "xdrop":
+        return len(said) != 1  # by one it is trimming, as it is here
+    return op in {"xcfg", "xidmp", "xidmpdup", "xidmpexp", "gnack"}
+
+
+def _since(version: str, op: str) -> Callable[[Maker], Maker]:
+    def register(maker: Maker) -> Maker:
+        _NEWER[op] = version, maker
+        return maker
+
+    return register
+
+
+def _bounds(key: bytes, duration: int, maxsize: int) -> Words:
+    return [b"XCFGSET", key, b"IDMP-DURATION", b"%d" % duration, b"IDMP-MAXSIZE", b"%d" % maxsize]
+
+
+@_since("8.6", "xnew")
+def _xnew(_space: Keyspace, _db: int, key: bytes, duration: int, maxsize: int) -> Iterable[Words]:
+    if (duration, maxsize) != _BOUNDS:
+        yield [b"XGROUP", b"CREATE", key, _GUARD, b"0", b"MKSTREAM"]
+        yield _bounds(key, duration, maxsize)
+        yield [b"XGROUP", b"DESTROY", key, _GUARD]
+
+
+@_since("8.6", "xcfg")
+def _xcfg(_space: Keyspace, _db: int, key: bytes, duration: int, maxsize: int) -> Iterable[Words]:
+    yield _bounds(key, duration, maxsize)
+
+
+@_since("8.6", "xadd")
+def _xadd(
+    _space: Keyspace, _db: int, key: bytes, entry_id: bytes, fields: Words, _fresh: bool, idmp: Words | None
+) -> Iterable[Words]:
+    """The message apart: a replica that has not forgotten an earlier one yet would take an XADD with it for that."""
+    entry = ids.text(ids.unpack(entry_id))
+    yield [b"XADD", key, entry, *fields]
+    if idmp is not None:
+        yield [b"XIDMPRECORD", key, *idmp, entry]
+
+
+@_since("8.6", "xidmp")
+def _xidmp(_space: Keyspace, _db: int, key: bytes, producer: bytes, message: bytes, entry_id: bytes) -> Iterable[Words]:
+    yield [b"XIDMPRECORD", key, producer, message, ids.text(ids.unpack(entry_id))]
+
+
+@_since("8.8", "xidmpdup")
+def _xidmpdup(
+    space: Keyspace, db: int, key: bytes, producer: bytes | None = None, message: bytes | None = None
+) -> Iterable[Words]:
+    """With the id that is taken already: a replica that has forgotten the message refuses it, and adds nothing."""
+    stream = stream_at(space, db, key)
+    if stream is None or producer is None or message is None:
+        return
+    first = stream.idempotence.find(producer, message)
+    if first is not None and first <= stream.last_id:  # else it would be taken for a new one
+        yield [b"XADD", key, b"NOMKSTREAM", b"IDMP", producer, message, ids.text(first), b"f", b"v"]
+
+
+@_since("8.2", "xdrop")
+def _xdrop(_space: Keyspace, _db: int, key: bytes, packed: bytes, _floor: bytes | None = None) -> Iterable[Words]:
+    """All that nobody needs up to the last that went, for those are what went."""
+    gone = ids.unpack_all(packed)
+    if gone:
+        last = max(gone)
+        bound = [b"MAXLEN", b"=", b"0"] if last == ids.MAX_ID else [b"MINID", b"=", ids.text(last + 1)]
+        yield [b"XTRIM", key, *bound, b"ACKED"]
+
+
+@_since("8.8", "gnack")
+def _gnack(_space: Keyspace, _db: int, key: bytes, group: bytes, packed: bytes, counts: list[int]) -> Iterable[Words]:
+    """Those of one count that follow each other together, since their order is that in which they may be claimed."""
+    for count, some in groupby(zip(ids.unpack_all(packed), counts, strict=True), key=lambda each: each[1]):
+        names = [ids.text(entry) for entry, _ in some]
+        head = [b"XNACK", key, group, b"FAIL", b"IDS", b"%d" % len(names)]
+        yield [*head, *names, b"RETRYCOUNT", b"%d" % count, b"FORCE"]
+
+
+@_since("8.8", "restore")
+def _restore(space: Keyspace, db: int, key: bytes, _payload: bytes, expires_at: int | None) -> Iterable[Words]:
+    return restored(space, db, key, expires_at, COPIES["8.8"])

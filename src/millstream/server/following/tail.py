@@ -1,0 +1,96 @@
+"""What a former primary took and nobody else has is put into files, before the new primary's data take its place.
+
+Another process does it, from the log: see :mod:`millstream.maintenance.log.diverged`. Nothing is replaced before the
+files are on the disk, so whenever this server ends, what they hold is there or still in the log.
+"""
+
+import asyncio
+import logging
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
+
+from millstream.errors import StorageError
+
+if TYPE_CHECKING:
+    from millstream.node.durability.held_replies import ReplyGate
+    from millstream.node.node import Node
+
+log = logging.getLogger("millstream.server")
+
+_PROGRAM = "millstream.maintenance.log.diverged"
+# Seconds between two looks whether the log has all
+_HELD = 0.05
+
+
+class TailHost(Protocol):
+    """What is needed of the server.
+
+    Attributes:
+        node: the replica.
+        gate: how far the log is.
+    """
+
+    node: "Node"
+    gate: "ReplyGate"
+
+
+def count(directory: Path) -> int:
+    """How many files there are in a data directory, of this server's earlier times too."""
+    return sum(1 for _ in directory.glob("diverged-*.jsonl"))
+
+
+async def keep(server: TailHost, directory: Path | None, upto: int) -> None:
+    """Put what the history holds behind an offset into files, and wait until they are on the disk.
+
+    Args:
+        server: the replica's.
+        directory: the data directory; None where no log is kept, so that nothing can be done but to say so.
+        upto: the offset.
+
+    Raises:
+        StorageError: they cannot be written.
+    """
+    node = server.node
+    past = node.keyspace.history
+    if directory is None:
+        log.warning(
+            "%d bytes of the history %s, from offset %d on, were taken by nobody else and are replaced; no log is kept "
+            "(--memory), so there is no file of them",
+            past.offset - upto,
+            past.replid,
+            upto,
+        )
+        return
+    assert node.journal.log is not None
+    while server.gate.kept < node.journal.log.appended:  # noqa: ASYNC110 - a disk has no event
+        await asyncio.sleep(_HELD)
+    path = directory / f"diverged-{past.replid[:8]}-{upto}.jsonl"
+    words = [str(path.parent), str(upto), path.name, str(node.config.values["replica-keep-diverged"])]
+    pipe = asyncio.subprocess.PIPE
+    program = await asyncio.create_subprocess_exec(
+        sys.executable, "-m", _PROGRAM, *words, stdin=pipe, stdout=pipe, stderr=pipe
+    )
+    try:
+        assert program.stdout is not None
+        assert program.stderr is not None
+        said, why = await asyncio.gather(program.stdout.read(), program.stderr.read())
+        await program.wait()
+    finally:
+        if program.returncode is None:
+            program.kill()
+            await program.wait()
+    if program.returncode:
+        reason = why.decode(errors="replace").strip().rpartition("\n")[2]
+        raise StorageError(f"what no other server has taken over cannot be put into {path}: {reason}")
+    records, lost, files = map(int, said.split())
+    node.primary.diverged_records += records
+    node.primary.diverged_files = files
+    if records:
+        log.warning("%d records that no other server has taken over are in %s, as commands beside it", records, path)
+    if lost:
+        log.warning(
+            "the log was rewritten since the other server led: of offsets %d to %d nobody can tell what was changed",
+            upto,
+            lost,
+        )

@@ -1,0 +1,77 @@
+"""Writing a file of what is in memory, by a child process that has the memory as it was when it was begun.
+
+The child shares all pages with the server until one of them changes one, so beginning it takes as long as copying the
+tables of pages does. It does nothing but make bytes and write them: it takes no lock that a thread of the server may
+have held, logs nothing, and ends without cleaning up, since all that it has is the server's.
+"""
+
+import asyncio
+import gc
+import os
+import sys
+import warnings
+from collections.abc import Callable, Iterable
+from typing import IO
+
+# Where children are made by copying and threads of the system's own libraries do not stand in the way
+_FORKS = sys.platform == "linux"
+
+
+def can_fork() -> bool:
+    """Whether :func:`write_in_child` works here."""
+    return _FORKS
+
+
+def write_in_child(
+    loop: asyncio.AbstractEventLoop, file: "IO[bytes]", data: Iterable[bytes], done: Callable[..., None]
+) -> None:
+    """Have a child write a file.
+
+    Args:
+        loop: the event loop that is at work.
+        file: where to; it is to be empty.
+        data: what; iterated in the child.
+        done: called in the loop at the end of the child, with ``well``: whether all was written.
+
+    Raises:
+        OSError: no process can be made.
+    """
+    reading, writing = os.pipe()
+    try:
+        with warnings.catch_warnings():
+            # Python 3.12 and later warn of threads; see the module's text
+            warnings.simplefilter("ignore", DeprecationWarning)
+            child = os.fork()
+    except OSError:
+        os.close(reading)
+        os.close(writing)
+        raise
+    if child == 0:
+        _write(file.fileno(), writing, data)
+    os.close(writing)
+
+    def ended() -> None:
+        loop.remove_reader(reading)
+        os.close(reading)
+        _, status = os.waitpid(child, 0)
+        done(well=status == 0)
+
+    loop.add_reader(reading, ended)  # it can be read when the child, which has the other end, is gone
+
+
+def _write(fd: int, told: int, data: Iterable[bytes]) -> None:
+    """The child's whole life; ``told`` is open for as long."""
+    status = 1
+    try:
+        gc.disable()
+        # Or whoever is disconnected meanwhile would not learn it, and a server started anew would find its port taken
+        first, second = sorted((fd, told))
+        for begin, end in ((3, first), (first + 1, second), (second + 1, os.sysconf("SC_OPEN_MAX"))):
+            os.closerange(begin, end)
+        for piece in data:
+            rest = memoryview(piece)
+            while rest:
+                rest = rest[os.write(fd, rest) :]
+        status = 0
+    finally:
+        os._exit(status)

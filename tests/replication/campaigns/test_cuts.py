@@ -1,0 +1,107 @@
+"""The link is cut at random bytes under eight writers: the replica goes on where it was, and ends the same."""
+
+import random
+import tempfile
+from collections.abc import Callable
+from contextlib import ExitStack
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from replication.campaigns.load import Writers, all_of, assert_same
+from replication.test_following_redis import AT_ONCE, follow, seen
+from replication.test_redis_follows import info
+from support import needs
+from support.between import Between
+from support.campaign import LIMIT, run
+from support.servers import ServerProcess, millstream_server, redis_server
+from support.waiting import eventually
+from support.wire import Wire
+
+pytestmark = [pytest.mark.process, pytest.mark.realserver]
+
+WAYS = {"mm": "ours follows ours", "mr": "Redis follows ours", "rm": "ours follows Redis", "mmm": "a chain of ours"}
+STORES = (("--fsync", "always"), ("--fsync", "everysec"), ("--fsync", "no"), ("--memory",))
+# The farthest a cut is from where the link was up, in bytes of the stream
+FARTHEST = 200_000
+
+
+def ours(folder: Path, seed: int) -> ServerProcess:
+    """A server of ours, with another way to keep its data for each seed."""
+    return millstream_server(folder, *STORES[seed % len(STORES)], "--set", "repl-backlog-size=256mb")
+
+
+def theirs(folder: Path, seed: int) -> ServerProcess:
+    """A Redis: by turns the one on PATH, and a newer one where there is one."""
+    path = needs.found("redis8") if seed % 2 else None
+    return redis_server(folder, *AT_ONCE, "--repl-backlog-size", "256mb", path=path or "")
+
+
+def made(way: str, folder: Path, seed: int) -> list[ServerProcess]:
+    """The servers, each of which follows the one before it."""
+    makers: dict[str, Callable[[Path, int], ServerProcess]] = {"m": ours, "r": theirs}
+    return [makers[kind](folder / str(at), seed + at) for at, kind in enumerate(way)]
+
+
+def cuts(way: str, seed: int, count: int = 10) -> int:
+    """Cut links so often under load, a third of the times while the link is being made again; how often it was."""
+    chance = random.Random(f"{way} {seed}")
+    with ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        servers = [stack.enter_context(server) for server in made(way, folder, seed)]
+        wires = [stack.enter_context(Wire(server.url)) for server in servers]
+        links = [stack.enter_context(Between(server.port, seed)) for server in servers[:-1]]
+        # Redis 8 empties a database beside its other work, and a replica that is cut meanwhile forgets where it was
+        options = {"of_redis": way[0] == "r", "spares": way[1] == "r"}
+        writers = stack.enter_context(Writers(servers[0].url, seed, **options))
+        writers.more(200)
+        for link, replica in zip(links, wires[1:], strict=True):
+            follow(replica, link.port)
+            wait_up(replica)
+        in_stream = [0] * len(links)
+        refused = [info(wire, "stats")["sync_partial_err"] for wire in wires]  # Redis asks for its own history at first
+        for number in range(count):
+            at = chance.randrange(len(links))
+            wanted = links[at].cuts + 1
+            links[at].cut_after(chance.randint(1, FARTHEST))
+            in_stream[at] += 1
+            eventually(lambda at=at, wanted=wanted: links[at].cuts >= wanted, what=f"cut {number} is made")
+            if chance.random() < 0.3:
+                links[at].cut_after(chance.randint(1, 120))  # in the handshake, or soon behind it
+            wait_up(wires[at + 1])
+            writers.more(100)
+        writers.stop()
+        for link in links:
+            link.cut_after(1 << 60)
+        for replica, primary in zip(wires[1:], wires, strict=False):
+            assert_same(replica, primary, seen if way[0] == "r" else all_of)
+        for at, primary in enumerate(wires[:-1]):
+            stats = info(primary, "stats")
+            assert (stats["sync_full"], stats["sync_partial_err"]) == ("1", refused[at]), told(servers)
+            assert in_stream[at] <= int(stats["sync_partial_ok"]) <= links[at].cuts
+        assert all(info(wire)["master_replid"] == info(wires[0])["master_replid"] for wire in wires)
+        return sum(link.cuts for link in links)
+
+
+def told(servers: list[ServerProcess]) -> str:
+    """The first that each wrote of itself: how the copy was made."""
+    return "\n\n".join(server.log.read_text(errors="replace")[:20_000] for server in servers)
+
+
+def wait_up(replica: Wire) -> None:
+    eventually(lambda: info(replica)["master_link_status"] == "up", what="the link is up")
+
+
+@pytest.mark.parametrize("way", ["mm", "rm"])
+def test_some_cuts_under_writers(way: str) -> None:
+    """The replica goes on where it was, needs no second copy, and ends the same; 200 of each way in the campaigns."""
+    assert cuts(way, 0, 3) >= 3
+
+
+@pytest.mark.long
+@pytest.mark.timeout(LIMIT)
+@pytest.mark.parametrize("way", WAYS)
+def test_two_hundred_cuts_under_writers(way: str) -> None:
+    """Every cut costs what was missed, and no copy; all ends the same, on whatever store, in a chain too."""
+    run(f"repl-cuts-{way}", partial(cuts, way), range(20), unit="cuts")

@@ -1,0 +1,140 @@
+"""Primary and replica are killed under load and started again: nothing acknowledged is missing, both end the same."""
+
+import asyncio
+import random
+import tempfile
+from pathlib import Path
+
+import pytest
+
+from replication.campaigns.load import Writers, assert_same
+from replication.test_following_redis import follow
+from replication.test_redis_follows import info
+from server.load.crowd import all_work, crowd
+from support.campaign import LIMIT, run
+from support.servers import ServerProcess, millstream_server
+from support.waiting import aeventually, eventually
+from support.wire import Wire
+
+pytestmark = pytest.mark.process
+
+POLICIES = ("always", "everysec", "no")
+
+
+class Pair:
+    """A primary and its replica, each of which is killed and started again.
+
+    Args:
+        folder: for the data of both.
+        seed: of all chance; it also chooses the fsync policies.
+
+    Attributes:
+        kills: how many there were.
+        partial: starts of the primary behind which the replica went on without a copy.
+    """
+
+    def __init__(self, folder: Path, seed: int) -> None:
+        self.kills = self.partial = 0
+        self._chance = random.Random(seed)
+        self._clients = crowd(20)
+        options = "--set", "repl-backlog-size=256mb", "--fsync"
+        self.primary = millstream_server(folder / "primary", *options, POLICIES[seed % 3])
+        self.replica = millstream_server(folder / "replica", *options, POLICIES[seed // 3 % 3])
+        self._seed = seed
+
+    def run(self, count: int) -> None:
+        """So many lives of the primary, with kills of the replica in them; then both are compared."""
+        with self.primary, self.replica:
+            with Wire(self.replica.url) as replica:
+                follow(replica, self.primary.port)
+            self._wait_up()
+            with Writers(self.primary.url, self._seed, count=3, spares=True) as writers:
+                for _ in range(count):
+                    asyncio.run(self._a_life())
+                    self._come_back()
+                writers.more(100)
+            with Wire(self.primary.url) as primary, Wire(self.replica.url) as replica:
+                assert_same(replica, primary)
+                assert info(primary)["connected_slaves"] == "1"
+            for server in (self.primary, self.replica):
+                text = server.log.read_text(errors="replace")
+                assert "Traceback" not in text, text[-3000:]
+
+    async def _a_life(self) -> None:
+        """Everybody writes; the replica is killed some times, and at the end the primary."""
+        working = asyncio.create_task(all_work(self._clients, self.primary.port, self._chance))
+        for _ in range(self._chance.choice((0, 1, 1, 2))):
+            await self._more()
+            before = await asyncio.to_thread(self._stats)
+            await self._kill(self.replica)
+            await self._more()
+            await asyncio.to_thread(self.replica.start)
+            if self._chance.random() < 0.2:
+                continue  # it is killed again, wherever it is
+            await asyncio.to_thread(self._wait_up)
+            after = await asyncio.to_thread(self._stats)
+            assert after == (before[0], before[1] + 1, before[2]), (
+                "full, partial and refused syncs of the replica's start"
+            )
+        await asyncio.to_thread(self._wait_up)
+        await self._more()
+        await self._kill(self.primary)
+        await working
+
+    async def _kill(self, server: ServerProcess) -> None:
+        self.kills += 1
+        await asyncio.to_thread(server.kill)
+
+    async def _more(self) -> None:
+        wanted = self._acknowledged() + self._chance.choice((1, 30, 200))
+        await aeventually(lambda: self._acknowledged() >= wanted, what="more is acknowledged")
+
+    def _acknowledged(self) -> int:
+        return sum(len(client.acknowledged) for client in self._clients)
+
+    def _stats(self) -> tuple[str, int, str]:
+        with Wire(self.primary.url) as primary:
+            found = info(primary, "stats")
+        return found["sync_full"], int(found["sync_partial_ok"]), found["sync_partial_err"]
+
+    def _come_back(self) -> None:
+        """The primary starts again, with all it had acknowledged and at least what its replica has."""
+        with Wire(self.replica.url) as replica:
+            eventually(lambda: info(replica)["master_link_status"] == "down", what="the link is down")
+            there = int(info(replica)["slave_repl_offset"])
+        self.primary.start()
+        with Wire(self.primary.url) as primary:
+            recovered = int(info(primary)["second_repl_offset"]) - 1
+        with self.primary.client() as client:
+            assert sum(one.check(client) for one in self._clients) > 0
+        assert there <= recovered, "the replica had what its primary did not"
+        self._wait_up()
+        full, partial, _ = self._stats()
+        if there == recovered:
+            assert (full, partial) == ("0", 1), "it had all, and goes on"
+        assert partial + int(full) == 1
+        self.partial += partial
+
+    def _wait_up(self) -> None:
+        with Wire(self.replica.url) as replica:
+            eventually(lambda: info(replica)["master_link_status"] == "up", 60, what="the link is up")
+
+
+def kills(seed: int, count: int = 5) -> int:
+    """So many lives of a primary; how many kills there were."""
+    with tempfile.TemporaryDirectory() as folder:
+        pair = Pair(Path(folder), seed)
+        pair.run(count)
+        return pair.kills
+
+
+def test_some_kills_of_both() -> None:
+    """Nothing acknowledged is missing, the replica never had more, and goes on wherever it had all."""
+    assert kills(0, 1) >= 1
+
+
+@pytest.mark.long
+@pytest.mark.timeout(LIMIT)
+def test_two_hundred_kills_of_both() -> None:
+    """All nine pairs of fsync policies, twice: a killed replica costs no copy."""
+    run("repl-kills", kills, range(18), unit="kills")

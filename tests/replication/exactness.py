@@ -1,0 +1,97 @@
+"""What two servers of ours hold, compared to the last byte: one in this process that leads, and those that follow."""
+
+from typing import Any
+
+from millstream.clock import ManualClock
+from millstream.commands.context.config import Config
+from millstream.engine.keyspace import Keyspace
+from millstream.engine.serialization.dump import dump
+from millstream.engine.streams.stream import Stream
+from millstream.node.following.obeying import Obedience
+from millstream.node.node import Node
+from millstream.replication.followers import Follower
+from millstream.replication.received import ReceivedStream
+from support.inprocess import World
+
+Held = dict[tuple[int, bytes], Any]
+
+
+class Told:
+    """A shell without sockets: what replicas would be sent."""
+
+    def begin(self, feed: Any) -> None:
+        self.feed = feed
+
+    def join(self, follower: Follower) -> None: ...
+
+    def leave(self, follower: Follower) -> None: ...
+
+    def follow(self, host: str, port: int) -> None: ...
+
+    def stop(self) -> None: ...
+
+
+def fed(world: World) -> Told:
+    """The world's node has a replica from now on."""
+    told = world.node.primary.shell = Told()
+    world.client().raw("PSYNC", "?", "-1")
+    return told
+
+
+class Replica:
+    """A node of ours that runs what a primary sends, given to it as bytes.
+
+    Args:
+        told: of the primary.
+        clock: its own.
+    """
+
+    def __init__(self, told: Told, clock: ManualClock) -> None:
+        self.clock, self._told = clock, told
+        self.node = Node(Config({}), None)
+        self.node.primary.shell = self.node.following.shell = Told()
+        self.node.following.follow("primary", 6379, clock.now())
+        self.obedience = Obedience(self.node, self.node.following)
+        self.obedience.begin()
+        self.received = ReceivedStream()
+        self._offset = told.feed.backlog.first
+
+    def catch_up(self) -> bytes:
+        """Run what came since the last time; these bytes."""
+        backlog, parts = self._told.feed.backlog, []
+        backlog.sendable = backlog.end
+        while data := backlog.read(self._offset, 1 << 20):
+            parts.append(data)
+            self._offset += len(data)
+        data = b"".join(parts)
+        self.hear(data)
+        return data
+
+    def hear(self, data: bytes) -> None:
+        """Run bytes of a primary."""
+        self.received.feed(data)
+        while self.obedience.run(self.received, self.clock.now()):
+            pass
+
+
+def held(space: Keyspace, *, times: bool) -> Held:
+    """All keys as what they would be dumped to, with their times to live.
+
+    Args:
+        space: the data.
+        times: also when consumers were last seen and active.
+    """
+    return {
+        (db.index, key): (_bytes(value, times=times), db.expires.get(key))
+        for db in space.databases
+        for key, value in db.keys.items()
+    }
+
+
+def _bytes(value: Any, *, times: bool) -> bytes:
+    if isinstance(value, Stream) and not times:
+        value = value.copy()
+        for group in value.groups.values():
+            for consumer in group.consumers.values():
+                consumer.seen, consumer.active = 0, -1
+    return dump(value)

@@ -1,0 +1,258 @@
+"""``sync-replicas``: nobody is told of a write before so many replicas hold it, and without them none is taken."""
+
+import threading
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+from redis.exceptions import ResponseError
+
+import millstream
+from millstream.node import primary
+from millstream.server.thread import ServerThread
+from replication.test_following_redis import AT_ONCE, follow, wait_level
+from replication.test_redis_follows import info, port_of
+from support.ports import free_port
+from support.servers import redis_server
+from support.waiting import eventually
+from support.wire import Wire
+
+pytestmark = pytest.mark.process
+
+NO_REPLICAS = "NOREPLICAS Not enough good replicas to write."
+HELD = "NOREPLICAS What this command reads has changes that fewer replicas hold"
+FORCED = "UNBLOCKED force unblock from blocking operation, instance state changed (master -> replica?)"
+
+
+class Pair:
+    """A primary with ``sync-replicas 1``, and a replica of it.
+
+    Args:
+        servers: the two.
+        stack: closes what is opened.
+    """
+
+    def __init__(self, servers: list[ServerThread], stack: ExitStack) -> None:
+        self._stack = stack
+        self.primary, self.replica = servers
+        self.one, self.other = self.client(), self.client(self.replica)
+
+    def client(self, server: ServerThread | None = None) -> Wire:
+        """A further client, of the primary unless another server is named."""
+        return self._stack.enter_context(Wire((server or self.primary).url))
+
+    def begin(self) -> None:
+        """The replica follows, and writes are taken."""
+        follow(self.other, int(port_of(self.primary)))
+        eventually(lambda: self.one.ask("SET", "plain", "1") == b"OK", what="writes are taken")
+
+    def freeze(self) -> None:
+        """From here on the replica runs nothing; it still says that it is there."""
+        self.other.ask("CLIENT", "PAUSE", "1000000", "WRITE")
+
+    def thaw(self) -> None:
+        self.other.ask("CLIENT", "UNPAUSE")
+
+    def waits(self, count: int) -> bool:
+        """Whether so many clients of the primary have replies that wait."""
+        return len(self.primary.server.gate.holders) == count
+
+
+@pytest.fixture(params=["log", "memory"])
+def pair(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Pair]:
+    """Both with a data directory, or both without."""
+    with ExitStack() as stack:
+        servers = [
+            stack.enter_context(
+                ServerThread(tmp_path / name if request.param == "log" else None, parameters={"sync-replicas": "1"})
+            )
+            for name in ("a", "b")
+        ]
+        yield Pair(servers, stack)
+
+
+def nothing_yet(*wires: Wire) -> bool:
+    """Whether none of them was sent anything."""
+    for wire in wires:
+        wire.socket.setblocking(False)
+        try:
+            with pytest.raises(BlockingIOError):
+                wire.socket.recv(1)
+        finally:
+            wire.socket.settimeout(30)
+    return True
+
+
+def short(pair: Pair) -> None:
+    """Wait until the primary refuses writes."""
+    eventually(lambda: pair.primary.server.node.journal.shortage is not None, what="writes are refused")
+    assert str(pair.client().ask("SET", "plain", "2")) == NO_REPLICAS
+
+
+def test_nothing_is_told_before_a_replica_holds_it(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not the writer, a reader, a transaction, a script, one who waits, nor who listens; then all, in order."""
+    monkeypatch.setattr(primary, "STALLED", 10**9)
+    pair.begin()
+    pair.one.ask("XGROUP", "CREATE", "s", "g", "$", "MKSTREAM")
+    pair.one.ask("CONFIG", "SET", "notify-keyspace-events", "KEA")
+    waiting, reading, listening, events = (pair.client() for _ in range(4))
+    waiting.send("XREADGROUP", "GROUP", "g", "c", "BLOCK", "0", "STREAMS", "s", ">")
+    reading.send("XREAD", "BLOCK", "0", "STREAMS", "s", "$")
+    listening.ask("SUBSCRIBE", "channel")
+    events.ask("SUBSCRIBE", "__keyevent@0__:xadd")
+    eventually(lambda: "blocked_clients:2" in pair.one.ask("INFO", "clients").decode(), what="they wait")
+    pair.freeze()
+    writer, getter, transaction, script = (pair.client() for _ in range(4))
+    writer.send("XADD", "s", "1-1", "f", "v")
+    eventually(lambda: pair.waits(4), what="four replies are held")
+    getter.send("XLEN", "s")
+    transaction.send("MULTI")
+    transaction.send("XADD", "s", "1-2", "f", "v")
+    transaction.send("PUBLISH", "channel", "message")
+    transaction.send("EXEC")
+    script.send("EVAL", "return redis.call('XADD', KEYS[1], '1-3', 'f', 'v')", "1", "s")
+    wires = (waiting, reading, listening, events, writer, getter, script)
+    eventually(lambda: pair.waits(8), what="all of them wait")
+    assert nothing_yet(*wires)
+    pair.thaw()
+    assert writer.read() == b"1-1"
+    assert getter.read() == 1
+    assert waiting.read() == [[b"s", [[b"1-1", [b"f", b"v"]]]]]
+    assert reading.read() == [[b"s", [[b"1-1", [b"f", b"v"]]]]]
+    assert [transaction.read() for _ in range(4)] == [b"OK", b"QUEUED", b"QUEUED", [b"1-2", 1]]
+    assert script.read() == b"1-3"
+    assert listening.read() == [b"message", b"channel", b"message"]
+    assert [events.read()[2] for _ in range(3)] == [b"s"] * 3
+    wait_level(pair.other, pair.one)
+    assert pair.other.ask("XLEN", "s") == 3
+
+
+def test_without_replicas_no_write_is_taken(pair: Pair) -> None:
+    """From the start on, in Redis's words, in transactions and scripts too; reads are answered, and so is PING."""
+    one = pair.one
+    for words in (["SET", "k", "v"], ["XADD", "s", "*", "f", "v"]):
+        assert str(one.ask(*words)) == NO_REPLICAS
+    assert "NOREPLICAS" in str(one.ask("EVAL", "return redis.call('SET', KEYS[1], '1')", "1", "k"))
+    assert one.ask("MULTI") == b"OK"
+    assert str(one.ask("SET", "k", "v")) == NO_REPLICAS
+    assert str(one.ask("EXEC")) == "EXECABORT Transaction discarded because of previous errors."
+    assert (one.ask("PING"), one.ask("GET", "k"), one.ask("DBSIZE")) == (b"PONG", None, 0)
+    pair.begin()
+    pair.other.ask("REPLICAOF", "NO", "ONE")
+    short(pair)
+    assert str(pair.other.ask("SET", "k", "v")) == NO_REPLICAS  # who leads from here on asks for replicas as well
+    assert one.ask("CONFIG", "SET", "sync-replicas", "0") == b"OK"
+    assert one.ask("SET", "k", "v") == b"OK"
+
+
+def test_what_is_in_flight_when_no_replica_confirms(pair: Pair) -> None:
+    """It is held; reads of what it touched are refused, others and PING answered; n lowered lets it out."""
+    pair.begin()
+    pair.freeze()
+    writer = pair.client()
+    writer.send("SET", "touched", "v")
+    eventually(lambda: pair.waits(1), what="the reply is held")
+    short(pair)
+    one = pair.client()
+    assert str(one.ask("GET", "touched")).startswith(HELD)
+    assert str(one.ask("DBSIZE")).startswith(HELD)
+    assert (one.ask("GET", "plain"), one.ask("PING")) == (b"1", b"PONG")
+    found = info(one)
+    assert (found["millstream_replicas_waiting"], found["millstream_sync_held"]) == ("1", "1")
+    assert nothing_yet(writer)
+    assert one.ask("CONFIG", "SET", "sync-replicas", "0") == b"OK"
+    assert writer.read() == b"OK"
+    assert one.ask("GET", "touched") == b"v"
+    pair.thaw()
+    wait_level(pair.other, one)
+
+
+def test_a_replica_that_comes_back_lets_out_what_is_held(pair: Pair) -> None:
+    """Its acknowledgement releases what waited, and writes are taken again."""
+    pair.begin()
+    pair.freeze()
+    writer = pair.client()
+    writer.send("SET", "k", "v")
+    eventually(lambda: pair.waits(1), what="the reply is held")
+    assert pair.other.ask("REPLICAOF", "NO", "ONE") == b"OK"
+    short(pair)
+    assert nothing_yet(writer)
+    pair.thaw()
+    pair.begin()
+    assert writer.read() == b"OK"
+    wait_level(pair.other, pair.client())
+    assert pair.other.ask("GET", "k") == b"v"
+
+
+def test_who_follows_another_tells_nobody_of_what_was_held(pair: Pair) -> None:
+    """An error in its place and the end of the connection, also for plain commands of the same turn."""
+    pair.begin()
+    pair.freeze()
+    writers = [pair.client() for _ in range(3)]
+    for at, writer in enumerate(writers):
+        writer.send("XADD", "s", "*", "at", str(at))
+    eventually(lambda: pair.waits(3), what="the replies are held")
+    short(pair)
+    one = pair.client()
+    assert one.ask("REPLICAOF", "127.0.0.1", str(free_port())) == b"OK"
+    for writer in writers:
+        assert str(writer.read()) == FORCED
+        assert writer.is_closed()
+    assert info(one)["role"] == "slave"
+
+
+def test_becoming_a_replica_amid_a_pipeline(pair: Pair) -> None:
+    """What one client wrote before its own REPLICAOF is not confirmed by that."""
+    pair.begin()
+    pair.freeze()
+    one = pair.client()
+    one.socket.sendall(
+        b"*3\r\n$3\r\nSET\r\n$1\r\nk\r\n$1\r\nv\r\n*3\r\n$9\r\nREPLICAOF\r\n$9\r\n127.0.0.1\r\n$1\r\n1\r\n"
+    )
+    assert str(one.read()) == FORCED
+    assert one.is_closed()
+
+
+def test_failover_with_confirmation(pair: Pair) -> None:
+    """Under writers: all that was confirmed is on the new primary, and who was not told has an error, never an OK."""
+    pair.begin()
+    confirmed: list[bytes] = []
+
+    def write() -> None:
+        with Wire(pair.primary.url) as wire:
+            while isinstance(reply := answer(wire), bytes):
+                confirmed.append(reply)
+
+    writer = threading.Thread(target=write)
+    writer.start()
+    eventually(lambda: len(confirmed) > 50, what="it writes")
+    pair.client().ask("FAILOVER", "TIMEOUT", "20000")
+    writer.join(30)
+    eventually(lambda: info(pair.other)["role"] == "master", what="the other leads")
+    assert set(confirmed) <= {entry[0] for entry in pair.other.ask("XRANGE", "s", "-", "+")}
+
+
+def answer(wire: Wire) -> Any:
+    """The reply to one more entry; None where the connection ends."""
+    try:
+        return wire.ask("XADD", "s", "*", "f", "v")
+    except (EOFError, ConnectionError):
+        return None
+
+
+def test_a_redis_confirms_too(tmp_path: Path) -> None:
+    """Any replica's word counts."""
+    with (
+        ServerThread(tmp_path / "a", parameters={"sync-replicas": "1"}) as server,
+        Wire(server.url) as one,
+        redis_server(tmp_path / "b", *AT_ONCE, "--replicaof", "127.0.0.1", port_of(server)),
+    ):
+        eventually(lambda: one.ask("SET", "k", "v") == b"OK", 20, what="writes are taken")
+
+
+def test_a_store_in_process_refuses_it() -> None:
+    """No replica reaches it, so no write could ever be confirmed: that is said at once."""
+    with millstream.connect("memory://") as client, pytest.raises(ResponseError, match="no replica reaches it"):
+        client.config_set("sync-replicas", 1)

@@ -1,0 +1,147 @@
+"""What a former primary took and nobody else has is in files before the new primary's data take its place."""
+
+import json
+import logging
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from millstream.server.thread import ServerThread
+from replication.test_following_redis import follow, wait_level, write
+from replication.test_redis_follows import info, port_of
+from support.servers import millstream_server
+from support.waiting import eventually
+from support.wire import Wire
+
+pytestmark = pytest.mark.process
+
+
+def files(folder: Path) -> list[Path]:
+    return sorted(folder.glob("diverged-*.jsonl"))
+
+
+def lines(path: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+def take_alone(wire: Wire, name: str) -> None:
+    """Four records: a string, an entry, a transaction, a read of a group."""
+    wire.ask("SET", f"alone:{name}", name)
+    wire.ask("XADD", "orders", "*", "from", name)
+    wire.ask_together([["MULTI"], ["SELECT", 3], ["LPUSH", "list", name], ["SELECT", 0], ["INCR", "number"], ["EXEC"]])
+    wire.ask("XREADGROUP", "GROUP", "g", "c", "STREAMS", "orders", ">")
+
+
+@pytest.mark.parametrize("starts_again", [False, True])
+def test_what_was_taken_alone_is_in_files_and_can_be_put_back(tmp_path: Path, starts_again: bool) -> None:
+    """Every record that only the former primary has, whether it was started again meanwhile or not, and no other."""
+    former = millstream_server(tmp_path / "former")
+    data = tmp_path / "former" / "data"
+    with former, ServerThread(tmp_path / "next") as server, Wire(server.url) as leader:
+        with Wire(former.url) as first:
+            write(first, 1, 200)
+            first.ask("XGROUP", "CREATE", "orders", "g", "0", "MKSTREAM")
+            follow(leader, former.port)
+            wait_level(leader, first)
+            first.ask("SET", "shared", "v")
+            wait_level(leader, first)
+            leader.ask("REPLICAOF", "NO", "ONE")
+            leader.ask("SET", "newer", "v")
+            take_alone(first, "one")
+        if starts_again:
+            former.kill()
+            former.start()
+        with Wire(former.url) as first:
+            take_alone(first, "two")
+            follow(first, int(port_of(server)))
+            wait_level(first, leader)
+            assert first.ask("GET", "alone:one") is None
+            assert (info(first)["millstream_diverged_records"], info(first)["millstream_diverged_files"]) == ("8", "1")
+        (kept,) = files(data)
+        held = [[change["key"] for change in line["changes"] if change["key"]] for line in lines(kept)]
+        assert [keys[0] for keys in held if keys[0].startswith("alone")] == ["alone:one", "alone:two"]
+        assert {key for keys in held for key in keys} == {"alone:one", "alone:two", "orders", "list", "number"}
+        leader.socket.sendall(kept.with_suffix(".resp").read_bytes())
+        leader.socket.sendall(b"SELECT 0\r\nECHO end\r\n")
+        replies = iter(leader.read, b"end")
+        assert not [each for each in replies if isinstance(each, Exception)]
+        assert (leader.ask("GET", "alone:two"), leader.ask("XLEN", "orders")) == (b"two", 2)
+        assert leader.ask("XPENDING", "orders", "g")[0] == 2
+        leader.ask("SELECT", 3)
+        assert leader.ask("LRANGE", "list", 0, -1) == [b"two", b"one"]
+
+
+def test_nothing_is_written_where_nothing_is_lost(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Neither by one that goes on without a copy, nor by one that follows a server it never knew."""
+    with ExitStack() as stack:
+        names = ("a", "b", "c")
+        servers = {name: stack.enter_context(ServerThread(tmp_path / name)) for name in names}
+        wires = {name: stack.enter_context(Wire(server.url)) for name, server in servers.items()}
+        for wire in wires.values():
+            write(wire, 1, 50)
+        for follower, leader in (("b", "a"), ("b", "c"), ("c", "a")):
+            follow(wires[follower], int(port_of(servers[leader])))
+            wait_level(wires[follower], wires[leader])
+        wait_level(wires["b"], wires["a"])
+        assert [files(tmp_path / name) for name in names] == [[], [], []]
+    assert "taken over" not in caplog.text
+
+
+def test_without_a_log_it_is_said_that_there_is_no_file(caplog: pytest.LogCaptureFixture) -> None:
+    """A server with --memory cannot keep it, and says how much it was."""
+    with ServerThread() as former, ServerThread() as server, Wire(former.url) as first, Wire(server.url) as leader:
+        write(first, 1, 50)
+        follow(leader, int(port_of(former)))
+        wait_level(leader, first)
+        leader.ask("REPLICAOF", "NO", "ONE")
+        first.ask("SET", "alone", "v")
+        with caplog.at_level(logging.WARNING):
+            follow(first, int(port_of(server)))
+            wait_level(first, leader)
+    assert "no log is kept (--memory), so there is no file of them" in caplog.text
+
+
+def test_only_the_latest_files_are_kept(tmp_path: Path) -> None:
+    """`replica-keep-diverged` says how many; each has its commands beside it."""
+    folder = tmp_path / "a"
+    with ServerThread(folder) as former, ServerThread(tmp_path / "b") as server:
+        with Wire(former.url) as first, Wire(server.url) as leader:
+            first.ask("CONFIG", "SET", "replica-keep-diverged", "1")
+            first.ask("SET", "k", "v")
+            for turn in range(2):
+                follow(leader, int(port_of(former)))
+                wait_level(leader, first)
+                leader.ask("REPLICAOF", "NO", "ONE")
+                take_alone(first, str(turn))
+                follow(first, int(port_of(server)))
+                wait_level(first, leader)
+                first.ask("REPLICAOF", "NO", "ONE")
+            assert info(first)["millstream_diverged_files"] == "1"
+        (kept,) = files(folder)
+        assert lines(kept)[0]["changes"][0]["key"] == "alone:1"
+        assert sorted(each.name for each in folder.glob("diverged-*")) == [kept.name, kept.stem + ".resp"]
+
+
+@pytest.mark.parametrize("seen", ["*.part", "*.jsonl"])
+def test_killed_while_it_is_written_it_is_there_or_still_in_the_log(tmp_path: Path, seen: str) -> None:
+    """A former primary that is killed while it writes the file, or right behind it, loses nothing of it."""
+    former = millstream_server(tmp_path / "former")
+    data = tmp_path / "former" / "data"
+    with former, ServerThread(tmp_path / "next") as server, Wire(server.url) as leader:
+        with Wire(former.url) as first:
+            first.ask("SET", "k", "v")
+            follow(leader, former.port)
+            wait_level(leader, first)
+            leader.ask("REPLICAOF", "NO", "ONE")
+            first.ask_together(["SET", f"alone:{at}", "v"] for at in range(3000))
+            follow(first, int(port_of(server)))
+            eventually(lambda: list(data.glob(f"diverged-{seen}")), what="it is being written")
+        former.kill()
+        former.start()
+        with Wire(former.url) as first:
+            wait_level(first, leader)
+        keys = {change["key"] for line in lines(files(data)[0]) for change in line["changes"]}
+        assert keys >= {f"alone:{at}" for at in range(3000)}
+        assert not list(data.glob("*.part"))

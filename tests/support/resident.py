@@ -1,0 +1,20 @@
+"""What processes have in memory, as the system counts it."""
+
+import os
+from pathlib import Path
+
+
+def memory(pid: int) -> int:
+    """Bytes that a process has in memory."""
+    return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+
+def most_memory(pid: int) -> int:
+    """The most that a process had since it began, or since :func:`forget_most`."""
+    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("VmHWM:"))
+
+
+def forget_most(pid: int) -> None:
+    """Count the most of a process from here on."""
+    Path(f"/proc/{pid}/clear_refs").write_text("5")
