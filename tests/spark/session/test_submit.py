@@ -192,7 +192,8 @@ def environment(machine: Machine) -> str:
     machine.run(f"{make} --without-pip")
     (packages,) = machine.folder.glob("environment/lib/python*/site-packages")
     machine.run(f"python3 -m zipfile -e millstream-*.whl {packages}")
-    (packages / "others.pth").write_text(f"{machine.installed}\n")
+    compiled = "import sys; sys.path[:] = [place for place in sys.path if not place.endswith('pyspark.zip')]"
+    (packages / "others.pth").write_text(f"{machine.installed}\n{compiled}\n")  # PySpark as it is installed, as above
     del machine.environment["PYSPARK_PYTHON"], machine.environment["PYTHONPATH"]
     return pack
 
