@@ -18,9 +18,9 @@ import redis
 
 import millstream
 from millstream.errors import ConfigError
+from millstream.spark.oldest import spark_problem
+from millstream.spark.register import packed
 from millstream.spark.sessions.local import java_options
-from millstream.spark.sessions.oldest import spark_problem
-from millstream.spark.sessions.register import packed
 from support.needs import package
 from support.ports import free_port
 from support.readme import block

@@ -29,8 +29,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from millstream.errors import ConfigError
+from millstream.spark.oldest import spark_problem
 from millstream.spark.sessions.java_output import held_back
-from millstream.spark.sessions.oldest import spark_problem
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

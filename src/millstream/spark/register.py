@@ -6,6 +6,7 @@ file on the path of the others only if its name ends in .zip, .egg or .jar, whic
 """
 
 import atexit
+import importlib.util
 import os
 import shutil
 import tempfile
@@ -14,8 +15,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import millstream
-import pyspark_millstream
 from millstream.errors import ConfigError
+from millstream.spark.found import DefaultSource
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -46,7 +47,7 @@ def register(spark: "SparkSession") -> None:
     # Streams are planned beside the driver by a worker that gets no files, only the environment
     paths = [archive, context.environment.get("PYTHONPATH", "")]
     context.environment["PYTHONPATH"] = os.pathsep.join(filter(None, paths))
-    spark.dataSource.register(pyspark_millstream.DefaultSource)
+    spark.dataSource.register(DefaultSource)
 
 
 def packed() -> Path:
@@ -59,8 +60,10 @@ def packed() -> Path:
         shutil.copyfile(from_zip, archive)
         return archive
     with zipfile.ZipFile(archive, "w", zipfile.ZIP_DEFLATED) as out:
-        for package in (millstream, pyspark_millstream):
-            place = Path(str(package.__file__)).parent
+        for package in ("millstream", "pyspark_millstream"):
+            spec = importlib.util.find_spec(package)
+            assert spec is not None
+            place = Path(str(spec.origin)).parent
             for file in sorted(place.rglob("*")):
                 inside = file.relative_to(place.parent)
                 if file.is_file() and file.suffix != ".so" and not _LEFT_OUT & set(inside.parts):
