@@ -220,4 +220,4 @@ def test_what_was_confirmed_is_on_the_new_primary(tmp_path: Path, seed: int) -> 
 @pytest.mark.timeout(LIMIT)
 def test_two_hundred_promotions_lose_nothing_confirmed() -> None:
     """Whether the primary is killed, loses its replica to REPLICAOF NO ONE, or hands over."""
-    run("repl-promote", piece, range(20), unit="confirmed units")
+    run("repl-promote", piece, range(20), processes=2, unit="confirmed units")
