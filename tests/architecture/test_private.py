@@ -48,6 +48,8 @@ LIMITS = {
     "test_scripts.py: MEMORY": "the same",
     "test_takeover.py: MEMORY": "the same",
     "test_wrong_replies.py: AT_ONCE": "a page that begins before all of it is known would take a server that is slow",
+    "test_link_shown.py: QUICK_SECONDS": "so that the thread syncs, and the loop goes on meanwhile",
+    "test_sync_replicas.py: STALLED": "never, where all must come in before; at once, where seconds would be waited",
     "test_slow_readers.py: MOST": "as many pages as a console keeps live are more than a test should open",
     "test_slow_readers.py: PATIENCE": DEEP,
     "test_reader.py: FIRST_COUNT": DEEP,

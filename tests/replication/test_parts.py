@@ -27,6 +27,8 @@ class Shell:
 
     def leave(self, follower: Any) -> None: ...
 
+    def confirmed(self) -> None: ...
+
 
 def fed(world: World) -> World:
     """A replica has come to its node."""
@@ -230,6 +232,34 @@ def test_a_replica_does_not_have_what_it_was_not_sent() -> None:
     assert (follower.acked, follower.durable) == (-1, -1)
     primary.acknowledge(session, follower.cursor, follower.cursor, world.clock.now())
     assert (follower.acked, follower.durable) == (follower.cursor, follower.cursor)
+
+
+def test_who_goes_on_where_it_was_has_confirmed_nothing() -> None:
+    """It names what it has run, which a power cut may still take from it: what its disk has it says afterwards."""
+    world = fed(World())
+    primary = world.node.primary
+    feed = primary.feed
+    assert feed is not None
+    assert world.client().raw("PSYNC", primary.replid, feed.offset + 1).startswith(b"+CONTINUE")
+    (follower,) = primary.followers.online
+    assert (follower.cursor, follower.acked, follower.durable) == (feed.offset, -1, -1)
+    assert primary.count(0) == 0
+
+
+def test_an_acknowledgement_lets_out_what_waits_for_it() -> None:
+    """At once, and not with the look of each second: replies under ``sync-replicas`` would take that long."""
+    world = fed(World({"sync-replicas": "1"}))
+    client, primary = world.client(), world.node.primary
+    assert world.client().raw("PSYNC", primary.replid, primary.offset + 1).startswith(b"+CONTINUE")
+    (follower,) = primary.followers.online
+    session = next(each for each in world.node.sessions if each.id == follower.id)
+    primary.acknowledge(session, follower.cursor, None, world.clock.now())
+    client.call("SET", "k", "v")
+    unconfirmed = world.node.journal.unconfirmed
+    assert len(unconfirmed) == 1
+    follower.cursor = primary.offset
+    primary.acknowledge(session, primary.offset, None, world.clock.now())
+    assert len(unconfirmed) == 0
 
 
 def test_silent_replicas_are_named_and_pings_are_counted() -> None:

@@ -17,7 +17,7 @@ from replication.test_redis_follows import info, port_of
 from support.ports import free_port
 from support.servers import redis_server
 from support.waiting import eventually
-from support.wire import Wire
+from support.wire import Wire, pack
 
 pytestmark = pytest.mark.process
 
@@ -36,6 +36,7 @@ class Pair:
 
     def __init__(self, servers: list[ServerThread], stack: ExitStack) -> None:
         self._stack = stack
+        self.patch = stack.enter_context(pytest.MonkeyPatch.context())
         self.primary, self.replica = servers
         self.one, self.other = self.client(), self.client(self.replica)
 
@@ -60,17 +61,21 @@ class Pair:
         return len(self.primary.server.gate.holders) == count
 
 
-@pytest.fixture(params=["log", "memory"])
+@pytest.fixture
 def pair(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Pair]:
     """Both with a data directory, or both without."""
+    folder = None if getattr(request, "param", "log") == "memory" else tmp_path
     with ExitStack() as stack:
         servers = [
-            stack.enter_context(
-                ServerThread(tmp_path / name if request.param == "log" else None, parameters={"sync-replicas": "1"})
-            )
+            stack.enter_context(ServerThread(folder and folder / name, parameters={"sync-replicas": "1"}))
             for name in ("a", "b")
         ]
         yield Pair(servers, stack)
+
+
+def each_way(*marks: pytest.MarkDecorator) -> pytest.MarkDecorator:
+    """Both with a data directory, and both without: with these marks."""
+    return pytest.mark.parametrize("pair", ["log", pytest.param("memory", marks=marks)], indirect=True)
 
 
 def nothing_yet(*wires: Wire) -> bool:
@@ -85,15 +90,17 @@ def nothing_yet(*wires: Wire) -> bool:
     return True
 
 
-def short(pair: Pair) -> None:
-    """Wait until the primary refuses writes."""
+def short(pair: Pair, stalled: int = 0) -> None:
+    """Wait until the primary refuses writes, so many milliseconds after the last confirmation."""
+    pair.patch.setattr(primary, "STALLED", stalled)
     eventually(lambda: pair.primary.server.node.journal.shortage is not None, what="writes are refused")
     assert str(pair.client().ask("SET", "plain", "2")) == NO_REPLICAS
 
 
-def test_nothing_is_told_before_a_replica_holds_it(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
+@each_way()
+def test_nothing_is_told_before_a_replica_holds_it(pair: Pair) -> None:
     """Not the writer, a reader, a transaction, a script, one who waits, nor who listens; then all, in order."""
-    monkeypatch.setattr(primary, "STALLED", 10**9)
+    pair.patch.setattr(primary, "STALLED", 10**9)
     pair.begin()
     pair.one.ask("XGROUP", "CREATE", "s", "g", "$", "MKSTREAM")
     pair.one.ask("CONFIG", "SET", "notify-keyspace-events", "KEA")
@@ -104,7 +111,7 @@ def test_nothing_is_told_before_a_replica_holds_it(pair: Pair, monkeypatch: pyte
     events.ask("SUBSCRIBE", "__keyevent@0__:xadd")
     eventually(lambda: "blocked_clients:2" in pair.one.ask("INFO", "clients").decode(), what="they wait")
     pair.freeze()
-    writer, getter, transaction, script = (pair.client() for _ in range(4))
+    writer, getter, transaction, script, plain, telling, looking = (pair.client() for _ in range(7))
     writer.send("XADD", "s", "1-1", "f", "v")
     eventually(lambda: pair.waits(4), what="four replies are held")
     getter.send("XLEN", "s")
@@ -113,9 +120,14 @@ def test_nothing_is_told_before_a_replica_holds_it(pair: Pair, monkeypatch: pyte
     transaction.send("PUBLISH", "channel", "message")
     transaction.send("EXEC")
     script.send("EVAL", "return redis.call('XADD', KEYS[1], '1-3', 'f', 'v')", "1", "s")
-    wires = (waiting, reading, listening, events, writer, getter, script)
     eventually(lambda: pair.waits(8), what="all of them wait")
-    assert nothing_yet(*wires)
+    words = [["MULTI"], ["XADD", "s", "1-4", "f", "v"], ["XACK", "s", "g", "1-1"], ["EXEC"]]
+    plain.socket.sendall(b"".join(pack(*each) for each in words))
+    eventually(lambda: pair.waits(9), what="the plain transaction waits")
+    telling.send("EVAL", "return redis.call('PUBLISH', 'channel', redis.call('XLEN', KEYS[1]))", "1", "s")
+    looking.send("OBJECT", "ENCODING", "s")
+    eventually(lambda: pair.waits(11), what="who looked waits, and who told others what it saw")
+    assert nothing_yet(waiting, reading, listening, events, writer, getter, script, plain, telling, looking)
     pair.thaw()
     assert writer.read() == b"1-1"
     assert getter.read() == 1
@@ -123,10 +135,12 @@ def test_nothing_is_told_before_a_replica_holds_it(pair: Pair, monkeypatch: pyte
     assert reading.read() == [[b"s", [[b"1-1", [b"f", b"v"]]]]]
     assert [transaction.read() for _ in range(4)] == [b"OK", b"QUEUED", b"QUEUED", [b"1-2", 1]]
     assert script.read() == b"1-3"
-    assert listening.read() == [b"message", b"channel", b"message"]
-    assert [events.read()[2] for _ in range(3)] == [b"s"] * 3
+    assert [plain.read() for _ in range(4)] == [b"OK", b"QUEUED", b"QUEUED", [b"1-4", 1]]
+    assert [telling.read(), looking.read()] == [1, b"stream"]
+    assert [listening.read()[2] for _ in range(2)] == [b"message", b"4"]
+    assert [events.read()[2] for _ in range(4)] == [b"s"] * 4
     wait_level(pair.other, pair.one)
-    assert pair.other.ask("XLEN", "s") == 3
+    assert pair.other.ask("XLEN", "s") == 4
 
 
 def test_without_replicas_no_write_is_taken(pair: Pair) -> None:
@@ -147,6 +161,7 @@ def test_without_replicas_no_write_is_taken(pair: Pair) -> None:
     assert one.ask("SET", "k", "v") == b"OK"
 
 
+@each_way(pytest.mark.long)
 def test_what_is_in_flight_when_no_replica_confirms(pair: Pair) -> None:
     """It is held; reads of what it touched are refused, others and PING answered; n lowered lets it out."""
     pair.begin()
@@ -154,7 +169,7 @@ def test_what_is_in_flight_when_no_replica_confirms(pair: Pair) -> None:
     writer = pair.client()
     writer.send("SET", "touched", "v")
     eventually(lambda: pair.waits(1), what="the reply is held")
-    short(pair)
+    short(pair, primary.STALLED)
     one = pair.client()
     assert str(one.ask("GET", "touched")).startswith(HELD)
     assert str(one.ask("DBSIZE")).startswith(HELD)
@@ -186,6 +201,7 @@ def test_a_replica_that_comes_back_lets_out_what_is_held(pair: Pair) -> None:
     assert pair.other.ask("GET", "k") == b"v"
 
 
+@each_way(pytest.mark.long)
 def test_who_follows_another_tells_nobody_of_what_was_held(pair: Pair) -> None:
     """An error in its place and the end of the connection, also for plain commands of the same turn."""
     pair.begin()
@@ -203,18 +219,18 @@ def test_who_follows_another_tells_nobody_of_what_was_held(pair: Pair) -> None:
     assert info(one)["role"] == "slave"
 
 
+@each_way()
 def test_becoming_a_replica_amid_a_pipeline(pair: Pair) -> None:
     """What one client wrote before its own REPLICAOF is not confirmed by that."""
     pair.begin()
     pair.freeze()
     one = pair.client()
-    one.socket.sendall(
-        b"*3\r\n$3\r\nSET\r\n$1\r\nk\r\n$1\r\nv\r\n*3\r\n$9\r\nREPLICAOF\r\n$9\r\n127.0.0.1\r\n$1\r\n1\r\n"
-    )
+    one.socket.sendall(pack("SET", "k", "v") + pack("REPLICAOF", "127.0.0.1", "1"))
     assert str(one.read()) == FORCED
     assert one.is_closed()
 
 
+@each_way(pytest.mark.long)
 def test_failover_with_confirmation(pair: Pair) -> None:
     """Under writers: all that was confirmed is on the new primary, and who was not told has an error, never an OK."""
     pair.begin()

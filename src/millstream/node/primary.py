@@ -263,12 +263,18 @@ class Primary:
             return
         was_silent = follower.lag(now.mono) > self._config.most_lag
         follower.heard_at = self._mono = now.mono
+        before = follower.acked
         if offset <= follower.cursor:
-            follower.acked = max(follower.acked, offset)
+            follower.acked = max(before, offset)
             self.furthest = max(self.furthest, offset)
         if durable is not None and durable <= follower.cursor:
             follower.durable = max(follower.durable, durable)
-        if was_silent:
+        # A look goes over all replicas, of which there may be a thousand: only where it may find something else
+        if (
+            was_silent
+            or self._journal.shortage is not None
+            or self._journal.unconfirmed.is_between(before, follower.acked)
+        ):
             self._look()
         self._sessions.answer_fulfilled()
         self._tell(now)

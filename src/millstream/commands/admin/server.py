@@ -91,7 +91,7 @@ def shutdown(ctx: Context, argv: list[bytes]) -> Reply:
     if not words <= {b"NOSAVE", b"SAVE", b"NOW", b"FORCE"} or words >= {b"NOSAVE", b"SAVE"}:
         raise SYNTAX
     if not ending.begin(ctx.now, at_once=b"NOW" in words):
-        raise Blocked([], 0, argv, late=lambda: _NOT_ENDED, fulfilled=lambda: not ending.is_waiting)
+        raise Blocked([], 0, argv, late=lambda: _NOT_ENDED, fulfilled=lambda: not ending.is_waiting, may_unblock=False)
     ctx.session.reply_mode = "off"
     ctx.session.closing = True
     return OK

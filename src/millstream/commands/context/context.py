@@ -451,6 +451,7 @@ class Blocked(Exception):  # noqa: N818 - control flow, not an error
             makes the reply.
         glance: tells, of the session's database at a time, what running the command again would change where it would
             find nothing; None where that has to be tried.
+        may_unblock: CLIENT UNBLOCK ends the wait.
     """
 
     def __init__(
@@ -465,8 +466,10 @@ class Blocked(Exception):  # noqa: N818 - control flow, not an error
         late: "Callable[[], Reply]" = lambda: NIL_ARRAY,
         fulfilled: Callable[[], bool] | None = None,
         glance: "Glance | None" = None,
+        may_unblock: bool = True,
     ) -> None:
         super().__init__()
+        self.may_unblock = may_unblock
         self.glance = glance
         self.late = late
         self.fulfilled = fulfilled

@@ -40,6 +40,7 @@ class Waiter:
         over: the wait has ended.
         glance: what it would change to run where it finds nothing; see
             :class:`~millstream.commands.context.context.Blocked`.
+        may_unblock: CLIENT UNBLOCK ends the wait.
     """
 
     session: Session
@@ -55,6 +56,7 @@ class Waiter:
     over: bool = False
     glance: Glance | None = None
     fulfilled: Callable[[], bool] | None = None
+    may_unblock: bool = True
     _packed: bytes = b""
 
     @property
@@ -106,7 +108,7 @@ class Waits:
             deadline = now.mono + wait.timeout
         places = [(session.db, key) for key in dict.fromkeys(wait.keys)]
         waiter = Waiter(session, wait.argv, places, deadline, wait.group_wait, wait.kind, given, wait.late, wait.due)
-        waiter.glance, waiter.fulfilled = wait.glance, wait.fulfilled
+        waiter.glance, waiter.fulfilled, waiter.may_unblock = wait.glance, wait.fulfilled, wait.may_unblock
         self.lines.join(waiter, places)
         self.by_session[session.id] = waiter
         session.blocked = True

@@ -151,9 +151,9 @@ class Sessions:
             self.send(waiter.session, Error(line))
 
     def unblock(self, session_id: int, error: bool) -> bool:
-        """CLIENT UNBLOCK: end a session's wait with null or an error; False if it does not wait."""
+        """CLIENT UNBLOCK: end a session's wait with null or an error; False if it does not wait, or for the end."""
         waiter = self.waits.by_session.get(session_id)
-        if waiter is None:
+        if waiter is None or not waiter.may_unblock:
             return False
         self.waits.stop(waiter)
         line = "UNBLOCKED client unblocked via CLIENT UNBLOCK"

@@ -49,6 +49,10 @@ class Unconfirmed:
             self._bytes += len(record)
             self._waiting.append((position, offset, record))
 
+    def is_between(self, before: int, offset: int) -> bool:
+        """Whether what waits longest is behind one offset, and not behind a later one that a replica has come to."""
+        return bool(self._waiting) and before < self._waiting[0][1] <= offset
+
     def confirm(self, offset: int) -> bool:
         """Enough replicas are at an offset; whether more is released."""
         waiting = self._waiting
