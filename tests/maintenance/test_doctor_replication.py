@@ -8,7 +8,7 @@ import pytest
 from click.testing import CliRunner
 
 from millstream.cli.main import main
-from millstream.maintenance.health.pairs import Told, diagnose_pairs
+from millstream.maintenance.health.pairs import ServerWords, diagnose_pairs
 from millstream.maintenance.health.replication import diagnose_replication, diagnose_stream
 from support.servers import millstream_server
 from support.waiting import eventually
@@ -89,51 +89,51 @@ def test_what_a_primary_keeps(
     assert found == expected
 
 
-def one(place: str, clock: float = 0, settings: dict[str, str | None] | None = None, **more: Any) -> Told:
+def one(place: str, clock: float = 0, settings: dict[str, str | None] | None = None, **more: Any) -> ServerWords:
     """A replica's words, a Redis 7.0's unless they say otherwise."""
     info = {"role": "slave", "redis_version": "7.0.15", "slave_priority": 100, **more}
-    return Told(place, info, settings or {}, clock, 100)
+    return ServerWords(place, info, settings or {}, clock, 100)
 
 
 @pytest.mark.parametrize(
     ("primary", "others", "expected"),
     [
-        (Told("p", PRIMARY, {"repl-dialect": "7.0", "sync-replicas": "1"}), [one("a"), one("b", clock=-1099)], []),
-        (Told("p", PRIMARY), [one("a", role="master")], [("warning", "a is no replica")]),
+        (ServerWords("p", PRIMARY, {"repl-dialect": "7.0", "sync-replicas": "1"}), [one("a"), one("b", clock=-1099)], []),
+        (ServerWords("p", PRIMARY), [one("a", role="master")], [("warning", "a is no replica")]),
         (
-            Told("p", PRIMARY, {"repl-dialect": "8.2"}),
+            ServerWords("p", PRIMARY, {"repl-dialect": "8.2"}),
             [one("a"), one("b", redis_version="8.2.1"), one("c", millstream_version="1")],
             [("problem", "a is of version 7.0.15, and replicas are told in words of 8.2")],
         ),
         (
-            Told("p", PRIMARY),
+            ServerWords("p", PRIMARY),
             [one("a", unexpected_error_replies=3)],
             [("problem", "a failed to run 3 commands of its primary or of its own log")],
         ),
         (
-            Told("p", PRIMARY, clock=-500),
+            ServerWords("p", PRIMARY, clock=-500),
             [one("a", clock=2000)],
             [("warning", "the clocks of p and a are 2.5 s apart")],
         ),
         (
-            Told("p", PRIMARY, {"stream-node-max-entries": "100"}),
+            ServerWords("p", PRIMARY, {"stream-node-max-entries": "100"}),
             [one("a", settings={"stream-node-max-entries": "50"})],
             [("note", "stream-node-max-entries is 100 on p and 50 on a")],
         ),
-        (Told("p", PRIMARY), [one("a"), one("b", slave_priority=10)], []),
+        (ServerWords("p", PRIMARY), [one("a"), one("b", slave_priority=10)], []),
         (
-            Told("p", PRIMARY, {"sync-replicas": "1"}),
+            ServerWords("p", PRIMARY, {"sync-replicas": "1"}),
             [one("a"), one("b", slave_priority=10)],
             [("warning", "replicas have different priorities: a 100, b 10")],
         ),
         (
-            Told("p", PRIMARY | {"cmdstat_wait": {"calls": 1}}),
+            ServerWords("p", PRIMARY | {"cmdstat_wait": {"calls": 1}}),
             [one("a"), one("b", slave_priority=0)],
             [("warning", "replicas have different priorities: a 100, b 0")],
         ),
     ],
 )
-def test_a_primary_beside_its_replicas(primary: Told, others: list[Told], expected: list[tuple[str, str]]) -> None:
+def test_a_primary_beside_its_replicas(primary: ServerWords, others: list[ServerWords], expected: list[tuple[str, str]]) -> None:
     """What a replica cannot run, what differs, and whom Sentinel would choose; a round trip is no skew."""
     assert [(each.level, each.what) for each in diagnose_pairs(primary, others)] == expected
 

@@ -1,37 +1,35 @@
-"""A job that is submitted with this package as a file, to a Spark whose Python does not have it."""
+"""docs/deploy-spark.md, block by block: a job with this package as a file, on a Spark whose Python does not have it.
 
+The tests whose programs start several Java machines are run by ``make test-long``.
+"""
+
+import contextlib
 import os
+import re
+import socket
 import subprocess
 import sys
-import zipfile
+from collections.abc import Iterator
 from pathlib import Path
 
+import pyarrow.parquet as parquet
 import pytest
-
-from millstream.spark.sessions.local import java_options
-from support.servers import ServerProcess
-from support.streams import fill
-
-pytestmark = [pytest.mark.spark, pytest.mark.realserver]
-
-SOURCE = Path(__file__).parents[3] / "src"
-
-JOB = """
-import sys
-
-from pyspark.sql import SparkSession
+import redis
 
 import millstream
+from millstream.errors import ConfigError
+from millstream.spark.oldest import spark_problem
+from millstream.spark.register import packed
+from millstream.spark.sessions.local import java_options
+from support.needs import package
+from support.ports import free_port
+from support.readme import block
+from support.servers import ServerProcess
+from support.source import ROOT
+from support.waiting import eventually
 
-url, work = sys.argv[1:]
-spark = SparkSession.builder.getOrCreate()
-assert ".zip/" in millstream.__file__
-assert spark.read.format("millstream").option("url", url).option("stream", "s").load().count() == 20
-stream = spark.readStream.format("millstream").option("url", url).option("stream", "s")
-rows = stream.option("startingOffsets", "earliest").load().select("fields")
-written = rows.writeStream.format("millstream").option("url", url).option("stream", "streamed")
-written.option("checkpointLocation", work + "/checkpoint").trigger(availableNow=True).start().awaitTermination()
-"""
+PAGE = "docs/deploy-spark.md"
+LARGE = [str(amount) for amount in range(110, 210, 10)]
 
 
 def without_us(folder: Path) -> Path:
@@ -46,58 +44,255 @@ def without_us(folder: Path) -> Path:
     return folder
 
 
-def packed(path: Path) -> Path:
-    """This package as a wheel has it."""
-    with zipfile.ZipFile(path, "w") as out:
-        for file in [*SOURCE.rglob("*.py"), *SOURCE.rglob("*.lua")]:
-            out.write(file, file.relative_to(SOURCE))
-    return path
+class Machine:
+    """A folder, a Python without this package, a Spark, and the page's files.
+
+    Args:
+        folder: where commands are run.
+        client: of the server with the stream ``orders``.
+        url: of that server.
+    """
+
+    def __init__(self, folder: Path, client: redis.Redis, url: str) -> None:
+        self.folder = folder
+        self.client = client
+        self.installed = without_us(folder / "installed")
+        self.texts = {"redis://127.0.0.1:6400/0": url, "7077": str(free_port()), "15002": str(free_port())}
+        (folder / "job.py").write_text(block("python", "# job.py", page=PAGE))
+        python = folder / "python"
+        base = getattr(sys, "_base_executable", sys.executable)
+        # PySpark as it is installed, which is compiled, and not from the zip that Spark puts in front of it: on a
+        # machine with much to do a worker that compiles it anew comes too late for Spark.
+        python.write_text(
+            f"#!/bin/sh\nPYTHONPATH=$(echo $PYTHONPATH | sed 's#[^:]*pyspark.zip:##') exec {base} \"$@\"\n"
+        )
+        python.chmod(0o755)
+        settings = {
+            "spark.ui.enabled": "false",
+            "spark.log.level": "ERROR",
+            "spark.driver.extraJavaOptions": java_options(quick=True),
+        }
+        (folder / "spark-defaults.conf").write_text("".join(f"{name} {value}\n" for name, value in settings.items()))
+        kept = {
+            name: value
+            for name, value in os.environ.items()
+            if not name.startswith(("PYTHON", "PYSPARK", "SPARK", "MILLSTREAM", "VIRTUAL_ENV"))
+        }
+        kept |= {name: os.environ[name] for name in ("SPARK_SUBMIT_OPTS", "SPARK_LAUNCHER_OPTS") if name in os.environ}
+        home = (self.installed / "pyspark").resolve()  # the archive of Java's classes is for this very path
+        self.environment = kept | {
+            "PYSPARK_PYTHON": str(python),
+            "PYTHONPATH": str(self.installed),
+            "SPARK_CONF_DIR": str(folder),
+            "SPARK_HOME": str(home),
+            "SPARK_LOCAL_IP": "127.0.0.1",
+            "PATH": f"{home / 'bin'}{os.pathsep}{kept['PATH']}",
+        }
+
+    def build_wheel(self) -> None:
+        """The wheel for every machine."""
+        words = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(self.folder)]
+        made = {"MILLSTREAM_CORE": "python"}
+        subprocess.run(words, cwd=ROOT, env=os.environ | made, check=True, capture_output=True, timeout=240)
+
+    def line(self, holding: str) -> str:
+        """The page's block of shell that holds these words, its addresses those of this machine."""
+        return self.here(block("sh", holding, page=PAGE))
+
+    def here(self, text: str) -> str:
+        """A text of the page, its addresses those of this machine."""
+        for printed, own in self.texts.items():
+            text = text.replace(printed, own)
+        return text
+
+    def run(self, text: str) -> str:
+        """Run a command that must succeed; what it said."""
+        ended = subprocess.run(
+            ["sh", "-c", text],
+            cwd=self.folder,
+            env=self.environment,
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=1700,
+        )
+        assert ended.returncode == 0, ended.stdout + ended.stderr
+        return ended.stdout + ended.stderr
+
+    @staticmethod
+    def answers(port: int) -> bool:
+        """Whether somebody listens there."""
+        with socket.socket() as line:
+            return line.connect_ex(("127.0.0.1", port)) == 0
+
+    @contextlib.contextmanager
+    def running(self, text: str, port: str | None = None) -> Iterator[None]:
+        """A command that goes on until the end of the block.
+
+        Args:
+            text: the command.
+            port: that it listens on, as the page has it, where something must be there first.
+        """
+        with (self.folder / "log").open("ab") as out:
+            words = ["sh", "-c", f"exec {text.replace('PYSPARK_PYTHON', 'env PYSPARK_PYTHON')}"]
+            started = subprocess.Popen(words, cwd=self.folder, env=self.environment, stdout=out, stderr=out)
+        try:
+            if port is not None:
+                eventually(lambda: self.answers(int(self.texts[port])), 600, what=f"{text} listens")
+            yield
+        finally:
+            started.terminate()
+            started.wait(120)
+
+    def amounts(self, stream: str = "large") -> list[str]:
+        """What the job has written."""
+        return sorted(fields["amount"].removesuffix(".0") for _, fields in self.client.xrange(stream))
 
 
-def submitted(folder: Path, package: Path, *words: str) -> "subprocess.CompletedProcess[str]":
-    """A job's end."""
-    (folder / "job.py").write_text(JOB)
-    installed = without_us(folder / "installed")
-    python = str(folder / "python")
-    base = getattr(sys, "_base_executable", sys.executable)
-    # PySpark as it is installed, which is compiled, and not from the zip that Spark puts in front of it: on a machine
-    # with much to do a worker that compiles it anew comes too late for Spark.
-    Path(python).write_text(
-        f"#!/bin/sh\nPYTHONPATH=$(echo $PYTHONPATH | sed 's#[^:]*pyspark.zip:##') exec {base} \"$@\"\n"
-    )
-    Path(python).chmod(0o755)
-    given = {
-        name: value
-        for name, value in os.environ.items()
-        if not name.startswith(("PYTHON", "PYSPARK", "SPARK", "MILLSTREAM", "VIRTUAL_ENV"))
-    }
-    given |= {
-        "PYSPARK_PYTHON": python,
-        "PYSPARK_DRIVER_PYTHON": python,
-        "SPARK_HOME": str((installed / "pyspark").resolve()),  # the archive of Java's classes is for this very path
-        "SPARK_LOCAL_IP": "127.0.0.1",
-        "PYTHONPATH": f"{installed}{os.pathsep}{package}",  # as docs/spark/how-to.md says
-    }
-    given |= {name: os.environ[name] for name in ("SPARK_SUBMIT_OPTS", "SPARK_LAUNCHER_OPTS")}
-    settings = ("--master", "local[1]", "--conf", "spark.ui.enabled=false", "--conf", "spark.log.level=ERROR")
-    settings += ("--driver-java-options", java_options(quick=True))
-    return subprocess.run(
-        [given["SPARK_HOME"] + "/bin/spark-submit", *settings, "--py-files", str(package), "job.py", *words],
-        cwd=folder,
-        env=given,
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=380,
-    )
-
-
-@pytest.mark.timeout(400)
-def test_a_zip_of_this_package_is_enough(real_redis: ServerProcess, tmp_path: Path) -> None:
-    """Read as a batch, read and written as a stream: in tasks, and in the workers beside the driver."""
-    with real_redis.client() as client:
+@pytest.fixture
+def machine(real_redis: ServerProcess, tmp_path: Path) -> Iterator[Machine]:
+    """With twenty orders, ten of them large."""
+    with real_redis.client(decode_responses=True) as client:
         client.flushall()
-        fill(client, "s", 20)
-        ended = submitted(tmp_path, packed(tmp_path / "millstream.zip"), real_redis.url, str(tmp_path))
-        assert ended.returncode == 0, ended.stderr
-        assert client.xlen("streamed") == 20
+        for amount in range(10, 210, 10):
+            client.xadd("orders", {"item": "tea", "amount": str(amount)})
+        yield Machine(tmp_path, client, real_redis.url)
+
+
+@pytest.mark.spark
+@pytest.mark.realserver
+@pytest.mark.timeout(400)
+def test_a_wheel_is_enough(machine: Machine) -> None:
+    """Read and written as a stream: in tasks, and in the workers beside the driver, none of which has the package."""
+    machine.build_wheel()
+    machine.run(machine.line("'local[2]'"))
+    assert machine.amounts() == LARGE
+
+
+@pytest.mark.long
+@pytest.mark.spark
+@pytest.mark.realserver
+@pytest.mark.timeout(1800)
+def test_a_wheel_is_enough_for_executors_in_processes_of_their_own(machine: Machine) -> None:
+    """They get it from the driver."""
+    machine.build_wheel()
+    machine.run(machine.line("local-cluster"))
+    assert machine.amounts() == LARGE
+
+
+def environment(machine: Machine) -> str:
+    """Make the page's environment, only that pip has the wheel from here and other packages are those of this machine.
+
+    Returns:
+        The page's command that packs it.
+    """
+    machine.build_wheel()
+    make, install, pack = machine.line("tar -czf").splitlines()
+    assert install.startswith("environment/bin/pip install millstream ")
+    machine.run(f"{make} --without-pip")
+    (packages,) = machine.folder.glob("environment/lib/python*/site-packages")
+    machine.run(f"python3 -m zipfile -e millstream-*.whl {packages}")
+    compiled = "import sys; sys.path[:] = [place for place in sys.path if not place.endswith('pyspark.zip')]"
+    (packages / "others.pth").write_text(f"{machine.installed}\n{compiled}\n")  # PySpark as it is installed, as above
+    del machine.environment["PYSPARK_PYTHON"], machine.environment["PYTHONPATH"]
+    return pack
+
+
+@pytest.mark.long
+@pytest.mark.spark
+@pytest.mark.realserver
+@pytest.mark.timeout(1800)
+def test_an_environment_goes_along_to_a_cluster(machine: Machine) -> None:
+    """A master, a worker, and an executor that unpacks it."""
+    machine.run(environment(machine))
+    with (
+        machine.running(machine.line("master.Master"), "7077"),
+        machine.running(machine.line("worker.Worker")),
+    ):
+        machine.run(machine.line("--archives"))
+    assert machine.amounts() == LARGE
+    assert [*machine.folder.glob("work/app-*/*/environment/bin/python")], "the executor has unpacked it"
+
+
+@pytest.mark.long
+@pytest.mark.spark
+@pytest.mark.realserver
+@pytest.mark.timeout(1800)
+def test_a_client_of_spark_connect_needs_no_package(machine: Machine) -> None:
+    """As printed, and a query by the page's job, without the line that such a session refuses."""
+    package("grpc")
+    environment(machine)
+    job = (machine.folder / "job.py").read_text()
+    (register,) = re.findall(r".*register\(spark\)\n", job)
+    place = f'.remote("sc://127.0.0.1:{machine.texts["15002"]}")'
+    remote = (
+        job.replace(register, "").replace("import millstream.spark\n", "").replace(".appName(", f"{place}.appName(")
+    )
+    (machine.folder / "remote.py").write_text(remote)
+    (machine.folder / "client.py").write_text(machine.here(block("python", "# client.py", page=PAGE)))
+    with machine.running(machine.line("SparkConnectServer"), "15002"):
+        machine.environment["PYTHONPATH"] = str(machine.installed)
+        assert "20 orders" in machine.run(f"{sys.executable} -S client.py")
+        machine.run(f"{sys.executable} -S remote.py {machine.texts['redis://127.0.0.1:6400/0']} checkpoint")
+    assert machine.amounts() == LARGE
+
+
+@pytest.mark.long
+@pytest.mark.spark
+@pytest.mark.realserver
+@pytest.mark.timeout(1800)
+def test_a_declarative_pipeline_fills_a_table(machine: Machine) -> None:
+    """Its streaming table holds each entry, and a second run adds what is new."""
+    package("grpc")
+    environment(machine)
+    python = str(machine.folder / "environment/bin/python")
+    machine.environment |= {"PYSPARK_PYTHON": python, "PYSPARK_DRIVER_PYTHON": python}
+    machine.texts["/data/"] = f"{machine.folder}/data/"
+    specification, table = block("yaml", "# spark-pipeline.yml", page=PAGE), block("python", "# tables", page=PAGE)
+    (machine.folder / "tables").mkdir()
+    (machine.folder / "spark-pipeline.yml").write_text(machine.here(specification))
+    (machine.folder / "tables" / "orders.py").write_text(machine.here(table))
+    for count in (20, 21):
+        machine.run(machine.line("spark-pipelines"))
+        files = machine.folder.glob("spark-warehouse/orders/*.parquet")
+        assert sum(parquet.read_metadata(file).num_rows for file in files) == count
+        machine.client.xadd("orders", {"item": "tea", "amount": "1"})
+
+
+@pytest.mark.process
+def test_what_is_sent_to_workers_is_whole(tmp_path: Path) -> None:
+    """The package that is installed here, as a zip from which Spark's part can be imported."""
+    code = (
+        f"import sys; sys.path[:0] = [{str(packed())!r}]\n"
+        "import pyspark_millstream, millstream.spark.read.reader, millstream.spark.write.sink\n"
+        "import millstream.spark.recovery.settle, millstream.worker.settlement.fence\n"
+        "print(millstream.__file__, millstream.__version__)"
+    )
+    installed = without_us(tmp_path / "installed")
+    words = [sys.executable, "-S", "-c", f"import sys; sys.path.append({str(installed)!r})\n{code}"]
+    printed = subprocess.run(words, capture_output=True, text=True, check=True, timeout=120, cwd=tmp_path).stdout
+    assert re.fullmatch(rf"\S+\.zip/millstream/__init__\.py {re.escape(millstream.__version__)}\n", printed)
+
+
+@pytest.mark.parametrize(
+    ("version", "is_old"),
+    [("3.5.8", True), ("4.0.5", True), ("4.1.4", True), ("4.2.0", False), ("4.10.0.dev1", False), ("5.0.0", False)],
+)
+def test_a_spark_that_is_too_old_is_named(version: str, is_old: bool) -> None:
+    """One sentence, with both versions."""
+    problem = spark_problem(version)
+    assert (problem is not None) == is_old
+    assert problem is None or (f"this is {version}" in problem and "Spark 4.2 or newer" in problem)
+
+
+@pytest.mark.process
+def test_on_an_old_spark_only_this_format_is_an_error() -> None:
+    """Spark imports the package when it looks for any source written in Python: that must not fail."""
+    code = (
+        "import pyspark; pyspark.__version__ = '4.1.4'; from pyspark_millstream import DefaultSource as found\n"
+        "from pyspark.sql.datasource import DataSource; assert issubclass(found, DataSource); print(found.name())\n"
+        "found({})"
+    )
+    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=120)
+    assert ended.stdout == "millstream\n"
+    assert ended.stderr.splitlines()[-1] == f"{ConfigError.__module__}.ConfigError: {spark_problem('4.1.4')}"

@@ -17,7 +17,7 @@ PAIR_SETTINGS = ("sync-replicas", "repl-dialect", *_SHAPES)
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class ServerWords:
     """What one server has told.
 
     Attributes:
@@ -35,7 +35,7 @@ class Told:
     doubt: float = 0.0
 
 
-def diagnose_pairs(primary: Told, replicas: Sequence[Told]) -> Iterator[Finding]:
+def diagnose_pairs(primary: ServerWords, replicas: Sequence[ServerWords]) -> Iterator[Finding]:
     """Findings about a primary and the replicas that were named beside it.
 
     Args:
@@ -58,7 +58,7 @@ def diagnose_pairs(primary: Told, replicas: Sequence[Told]) -> Iterator[Finding]
     yield from _priorities(primary, [each for each in replicas if each.info.get("role") == "slave"])
 
 
-def _commands(primary: Told, replica: Told) -> Iterator[Finding]:
+def _commands(primary: ServerWords, replica: ServerWords) -> Iterator[Finding]:
     """What the replica could not run: counted by it, or to be expected of its version."""
     failed = int(replica.info.get("unexpected_error_replies", 0))
     if failed:
@@ -81,7 +81,7 @@ def _commands(primary: Told, replica: Told) -> Iterator[Finding]:
         )
 
 
-def _clocks(primary: Told, replica: Told) -> Iterator[Finding]:
+def _clocks(primary: ServerWords, replica: ServerWords) -> Iterator[Finding]:
     apart = abs(primary.clock - replica.clock)
     if apart - primary.doubt - replica.doubt >= _SKEW:
         yield Finding(
@@ -93,7 +93,7 @@ def _clocks(primary: Told, replica: Told) -> Iterator[Finding]:
         )
 
 
-def _shapes(primary: Told, replica: Told) -> Iterator[Finding]:
+def _shapes(primary: ServerWords, replica: ServerWords) -> Iterator[Finding]:
     for name in _SHAPES:
         here, there = primary.settings.get(name), replica.settings.get(name)
         if here is not None and there is not None and here != there:
@@ -106,7 +106,7 @@ def _shapes(primary: Told, replica: Told) -> Iterator[Finding]:
             )
 
 
-def _priorities(primary: Told, replicas: Sequence[Told]) -> Iterator[Finding]:
+def _priorities(primary: ServerWords, replicas: Sequence[ServerWords]) -> Iterator[Finding]:
     """Sentinel goes by priority first, and by what a replica holds only among equals."""
     asked = int(primary.settings.get("sync-replicas") or 0) or "cmdstat_wait" in primary.info
     both = pairwise((each.place, each.info.get("slave_priority")) for each in replicas)

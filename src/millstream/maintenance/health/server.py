@@ -14,7 +14,7 @@ from millstream.client.connect import sync_client
 from millstream.client.line import wrong_reply
 from millstream.client.url import check_remote, without_password
 from millstream.maintenance.health.findings import Finding, Level
-from millstream.maintenance.health.pairs import PAIR_SETTINGS, Told, diagnose_pairs
+from millstream.maintenance.health.pairs import PAIR_SETTINGS, ServerWords, diagnose_pairs
 from millstream.maintenance.health.replication import (
     STREAM_SETTINGS,
     diagnose_replication,
@@ -71,10 +71,10 @@ def diagnose_server(url: str, limits: Limits, replicas: tuple[str, ...] = ()) ->
             yield from diagnose_replication(info)
             yield from _streams(client, limits)
             if has_replicas(info):
-                yield from diagnose_stream(info, _known(client, STREAM_SETTINGS), _rate(client, info, begun))
+                yield from diagnose_stream(info, _settings_of(client, STREAM_SETTINGS), _rate(client, info, begun))
             if replicas:
                 unseen: list[Finding] = []
-                yield from diagnose_pairs(_told(client, url), list(_others(replicas, unseen)))
+                yield from diagnose_pairs(_words_of(client, url), list(_others(replicas, unseen)))
                 yield from unseen
         except redis.RedisError as error:
             yield Finding(
@@ -101,7 +101,7 @@ def _rate(client: Any, before: Mapping[str, Any], begun: float) -> float:
     return max(grown, 0) / (time.monotonic() - begun)
 
 
-def _known(client: Any, names: tuple[str, ...]) -> dict[str, str | None]:
+def _settings_of(client: Any, names: tuple[str, ...]) -> dict[str, str | None]:
     """Settings, as far as the server tells them."""
     try:
         return {name: client.config_get(name).get(name) for name in names}
@@ -109,20 +109,20 @@ def _known(client: Any, names: tuple[str, ...]) -> dict[str, str | None]:
         return {}
 
 
-def _told(client: Any, url: str) -> Told:
+def _words_of(client: Any, url: str) -> ServerWords:
     info = {**client.info(), **client.info("commandstats")}
     begun = time.time()
     seconds, micros = client.time()
     ended = time.time()
     clock = (seconds + micros / 1e6 - (begun + ended) / 2) * 1000
-    return Told(without_password(url), info, _known(client, PAIR_SETTINGS), clock, (ended - begun) * 500)
+    return ServerWords(without_password(url), info, _settings_of(client, PAIR_SETTINGS), clock, (ended - begun) * 500)
 
 
-def _others(urls: tuple[str, ...], unseen: list[Finding]) -> Iterator[Told]:
+def _others(urls: tuple[str, ...], unseen: list[Finding]) -> Iterator[ServerWords]:
     for url in urls:
         try:
             with _client(url) as client:
-                yield _told(client, url)
+                yield _words_of(client, url)
         except redis.RedisError as error:
             unseen.append(_unreachable(error, url))
         except Exception as error:  # noqa: BLE001 - what is no Redis may reply anything

@@ -29,6 +29,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from millstream.errors import ConfigError
+from millstream.spark.oldest import spark_problem
 from millstream.spark.sessions.java_output import held_back
 
 if TYPE_CHECKING:
@@ -193,9 +194,15 @@ def session(app_name: str = "millstream", *, quick: bool = False, quiet: bool = 
             win over the ones chosen here. ``master`` is short for ``spark__master``.
 
     Raises:
-        ConfigError: there is no Java that Spark can use, or Spark did not start; the text says what to mend.
+        ConfigError: there is no Java that Spark can use, PySpark is too old, or Spark did not start; the text says what
+            to mend.
     """
     problem = java_problem()
+    if problem is not None:
+        raise ConfigError(problem)
+    import pyspark  # noqa: PLC0415 - only where a session is made
+
+    problem = spark_problem(pyspark.__version__)
     if problem is not None:
         raise ConfigError(problem)
     from pyspark.errors import PySparkException  # noqa: PLC0415 - as the next

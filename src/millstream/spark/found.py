@@ -1,0 +1,34 @@
+"""The source that Spark finds: ours, or one that says that this Spark is too old for it.
+
+An error here would end every program's search for a Python source, also those that want another one. So a Spark that is
+too old gets a source too, which says so when it is used.
+"""
+
+from collections.abc import MutableMapping
+from typing import TYPE_CHECKING
+
+import pyspark
+from pyspark.sql.datasource import DataSource
+
+from millstream.errors import ConfigError
+from millstream.spark.oldest import spark_problem
+
+_PROBLEM = spark_problem(pyspark.__version__)
+
+if TYPE_CHECKING or _PROBLEM is None:
+    from millstream.spark.source import MillstreamSource as DefaultSource
+else:
+
+    class DefaultSource(DataSource):
+        """Stands for the source where Spark is too old for it."""
+
+        def __init__(self, options: MutableMapping[str, str]) -> None:  # noqa: ARG002 - Spark's
+            raise ConfigError(_PROBLEM)
+
+        @classmethod
+        def name(cls) -> str:
+            """What ``format(...)`` takes."""
+            return "millstream"
+
+
+__all__ = ["DefaultSource"]

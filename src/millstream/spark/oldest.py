@@ -1,0 +1,21 @@
+"""Which PySpark is too old, in one sentence.
+
+Imported wherever Spark looks for a Python source, whoever's it is, so it imports nothing.
+"""
+
+OLDEST = (4, 2)
+"""The first that tells a Python source where a batch begins and how large it may be: ``latestOffset(start, limit)``."""
+
+
+def spark_problem(version: str) -> str | None:
+    """What is wrong with this PySpark; None where it is new enough.
+
+    Args:
+        version: as in ``pyspark.__version__``.
+    """
+    if tuple(int(part) for part in version.split(".")[:2]) >= OLDEST:
+        return None
+    return (
+        f"format('millstream') needs Spark {OLDEST[0]}.{OLDEST[1]} or newer and this is {version}, which does not tell "
+        "a source written in Python where a batch begins: install a newer pyspark, or take a platform that has one"
+    )
