@@ -98,7 +98,11 @@ def one(place: str, clock: float = 0, settings: dict[str, str | None] | None = N
 @pytest.mark.parametrize(
     ("primary", "others", "expected"),
     [
-        (ServerWords("p", PRIMARY, {"repl-dialect": "7.0", "sync-replicas": "1"}), [one("a"), one("b", clock=-1099)], []),
+        (
+            ServerWords("p", PRIMARY, {"repl-dialect": "7.0", "sync-replicas": "1"}),
+            [one("a"), one("b", clock=-1099)],
+            [],
+        ),
         (ServerWords("p", PRIMARY), [one("a", role="master")], [("warning", "a is no replica")]),
         (
             ServerWords("p", PRIMARY, {"repl-dialect": "8.2"}),
@@ -133,7 +137,9 @@ def one(place: str, clock: float = 0, settings: dict[str, str | None] | None = N
         ),
     ],
 )
-def test_a_primary_beside_its_replicas(primary: ServerWords, others: list[ServerWords], expected: list[tuple[str, str]]) -> None:
+def test_a_primary_beside_its_replicas(
+    primary: ServerWords, others: list[ServerWords], expected: list[tuple[str, str]]
+) -> None:
     """What a replica cannot run, what differs, and whom Sentinel would choose; a round trip is no skew."""
     assert [(each.level, each.what) for each in diagnose_pairs(primary, others)] == expected
 
