@@ -1,10 +1,17 @@
 """What the doctor says of primaries and replicas."""
 
+import json
+from pathlib import Path
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 
-from millstream.maintenance.health.replication import diagnose_replication
+from millstream.cli.main import main
+from millstream.maintenance.health.pairs import ServerWords, diagnose_pairs
+from millstream.maintenance.health.replication import diagnose_replication, diagnose_stream
+from support.servers import millstream_server
+from support.waiting import eventually
 
 LINK = {"role": "slave", "master_host": "a", "master_port": 1}
 
@@ -53,3 +60,100 @@ def replica(state: str = "online", lag: int = 0) -> dict[str, Any]:
 def test_what_is_found(info: dict[str, Any], expected: list[tuple[str, str]]) -> None:
     """A server that stands alone is passed over; a link that is down says since when and why."""
     assert [(one.level, one.what) for one in diagnose_replication(info)] == expected
+
+
+PRIMARY = {"role": "master", "slave0": replica(), "slave1": replica(), "repl_backlog_size": 1 << 20}
+AMPLE = {"repl-timeout": "60", "client-output-buffer-limit": "normal 0 0 0 slave 0 8388608 60 pubsub 1 1 1"}
+
+
+@pytest.mark.parametrize(
+    ("info", "settings", "rate", "expected"),
+    [
+        (PRIMARY, AMPLE, 10_000, []),
+        (PRIMARY, {}, 1e9, []),
+        ({"role": "master"}, AMPLE, 1e9, []),
+        (PRIMARY, AMPLE, 1 << 18, [("warning", "the backlog holds 4.0 s of what is written now")]),
+        (
+            PRIMARY,
+            {"client-output-buffer-limit": "normal 0 0 0 slave 1000 900 60 pubsub 1 1 1"},
+            0,
+            [("note", "client-output-buffer-limit replica is 1000, below repl-backlog-size, 1048576")],
+        ),
+    ],
+)
+def test_what_a_primary_keeps(
+    info: dict[str, Any], settings: dict[str, str | None], rate: float, expected: list[tuple[str, str]]
+) -> None:
+    """A backlog too short for what is written, and a limit without effect; what is not known is no finding."""
+    found = [(one.level, one.what.partition(", and repl-timeout")[0]) for one in diagnose_stream(info, settings, rate)]
+    assert found == expected
+
+
+def one(place: str, clock: float = 0, settings: dict[str, str | None] | None = None, **more: Any) -> ServerWords:
+    """A replica's words, a Redis 7.0's unless they say otherwise."""
+    info = {"role": "slave", "redis_version": "7.0.15", "slave_priority": 100, **more}
+    return ServerWords(place, info, settings or {}, clock, 100)
+
+
+@pytest.mark.parametrize(
+    ("primary", "others", "expected"),
+    [
+        (
+            ServerWords("p", PRIMARY, {"repl-dialect": "7.0", "sync-replicas": "1"}),
+            [one("a"), one("b", clock=-1099)],
+            [],
+        ),
+        (ServerWords("p", PRIMARY), [one("a", role="master")], [("warning", "a is no replica")]),
+        (
+            ServerWords("p", PRIMARY, {"repl-dialect": "8.2"}),
+            [one("a"), one("b", redis_version="8.2.1"), one("c", millstream_version="1")],
+            [("problem", "a is of version 7.0.15, and replicas are told in words of 8.2")],
+        ),
+        (
+            ServerWords("p", PRIMARY),
+            [one("a", unexpected_error_replies=3)],
+            [("problem", "a failed to run 3 commands of its primary or of its own log")],
+        ),
+        (
+            ServerWords("p", PRIMARY, clock=-500),
+            [one("a", clock=2000)],
+            [("warning", "the clocks of p and a are 2.5 s apart")],
+        ),
+        (
+            ServerWords("p", PRIMARY, {"stream-node-max-entries": "100"}),
+            [one("a", settings={"stream-node-max-entries": "50"})],
+            [("note", "stream-node-max-entries is 100 on p and 50 on a")],
+        ),
+        (ServerWords("p", PRIMARY), [one("a"), one("b", slave_priority=10)], []),
+        (
+            ServerWords("p", PRIMARY, {"sync-replicas": "1"}),
+            [one("a"), one("b", slave_priority=10)],
+            [("warning", "replicas have different priorities: a 100, b 10")],
+        ),
+        (
+            ServerWords("p", PRIMARY | {"cmdstat_wait": {"calls": 1}}),
+            [one("a"), one("b", slave_priority=0)],
+            [("warning", "replicas have different priorities: a 100, b 0")],
+        ),
+    ],
+)
+def test_a_primary_beside_its_replicas(
+    primary: ServerWords, others: list[ServerWords], expected: list[tuple[str, str]]
+) -> None:
+    """What a replica cannot run, what differs, and whom Sentinel would choose; a round trip is no skew."""
+    assert [(each.level, each.what) for each in diagnose_pairs(primary, others)] == expected
+
+
+def test_a_real_pair(tmp_path: Path) -> None:
+    """The command asks both servers, and says so of one that does not answer."""
+    with (
+        millstream_server(tmp_path / "a", "--set", "stream-node-max-entries=50") as first,
+        millstream_server(tmp_path / "b", "--replicaof", f"127.0.0.1:{first.port}") as second,
+    ):
+        eventually(lambda: "slave0" in first.client().info("replication"))
+        words = ["doctor", first.url, "--replica", second.url, "--replica", "redis://127.0.0.1:1", "-o", "json"]
+        done = CliRunner().invoke(main, words)
+        found = {each["what"]: each["level"] for each in json.loads(done.output)}
+        assert found[f"stream-node-max-entries is 50 on {first.url} and 100 on {second.url}"] == "note"
+        assert [level for what, level in found.items() if what.startswith("redis://127.0.0.1:1:")] == ["problem"]
+    assert CliRunner().invoke(main, ["doctor", str(tmp_path), "--replica", "redis://x"]).exit_code == 2

@@ -165,8 +165,8 @@ def test_a_client_that_waits_is_served_by_what_comes_in() -> None:
     assert follower.ask("XLEN s") == b":3\r\n"
 
 
-def told(record: bytes, selected: int) -> tuple[bytes, int]:
-    """What Python makes of a record, where ``selected`` is the database before it."""
+def told(record: bytes, selected: int, uncounted: int) -> tuple[bytes, int, bytes]:
+    """What Python makes of a record, where ``selected`` is the database before it, and the record with its count."""
     space = Keyspace()
     space.history.db = selected
     feed = feeding.Feed(space, Config({}))
@@ -174,7 +174,8 @@ def told(record: bytes, selected: int) -> tuple[bytes, int]:
     feed.close()
     feed.appended(0)
     feed.backlog.kept(0)
-    return feed.backlog.read(0, 1 << 20), feed.db
+    data = feed.backlog.read(0, 1 << 20)
+    return data, feed.db, codec.add(record, ("off", feed.db, len(data) + uncounted))
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -193,18 +194,32 @@ def test_the_native_core_tells_replicas_what_python_tells(seed: int) -> None:
             ]
         )
 
-    for count in (1, 1, 2, 40):
-        record = codec.pack(5, [step() for _ in range(count)])
-        for selected in (-1, 0, 3):
-            assert native.tell_plain(record, selected) == told(record, selected)
+    for count in (1, 1, 2, 15, 40):
+        record = codec.pack(random.choice([5, 2**41]), [step() for _ in range(count)])
+        for selected, uncounted in ((-1, 0), (0, 14), (3, 1 << 40)):
+            assert native.tell_plain(record, selected, uncounted) == told(record, selected, uncounted)
         for cut in range(0, len(record), 1 + len(record) // 200):
-            assert native.tell_plain(record[:cut], 0) is None
+            assert native.tell_plain(record[:cut], 0, 0) is None
     for other in (
         ("set", 0, b"k", b"v", 5),
         ("xadd", 0, b"s", bytes(16), [b"f", b"v"], False, [b"p", b"m"]),
         ("cseen", 0, b"s", b"g", b"c", 5),
         ("gack", 0, b"s", b"g", bytes(17)),
     ):
-        assert native.tell_plain(codec.pack(5, [("set", 0, b"k", b"v", None), other]), 0) is None
+        assert native.tell_plain(codec.pack(5, [("set", 0, b"k", b"v", None), other]), 0, 0) is None
     two = [("set", 0, b"k", b"v", None), ("set", 1, b"k", b"v", None)]
-    assert native.tell_plain(msgpack.packb((1, 5, two)), 0) is None
+    assert native.tell_plain(msgpack.packb((1, 5, two)), 0, 0) is None
+
+
+@pytest.mark.parametrize("tell", [feeding.py_tell_plain, native.tell_plain])
+def test_each_record_selects_while_a_copy_is_made(monkeypatch: pytest.MonkeyPatch, tell: object) -> None:
+    """A tool that takes a copy is told the database by whatever record comes first behind it, a run's too."""
+    monkeypatch.setattr(feeding, "tell_plain", tell)
+    feed = feeding.Feed(Keyspace(), Config({}))
+    feed.selects = True
+    for _ in range(2):
+        begun = feed.offset
+        feed.tell_run(codec.pack(5, [("set", 0, b"k", b"v", None)]))
+        feed.appended(1)
+        feed.backlog.kept(1)
+        assert feed.backlog.read(begun, 100).startswith(packed([b"SELECT", b"0"]))

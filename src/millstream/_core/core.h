@@ -87,6 +87,31 @@ static inline char *put_id(char *at, Id id)
     return put_number(at, ID_SEQ(id));
 }
 
+/* Numbers and heads of MessagePack, the smallest that fit; at most nine and five bytes */
+static inline char *put_integer(char *at, int bytes, uint64_t number)
+{
+    while (bytes--)
+        *at++ = (char)(unsigned char)(number >> (8 * bytes));
+    return at;
+}
+
+static inline char *put_unsigned(char *at, uint64_t number)
+{
+    if (number < 128)
+        return put_integer(at, 1, number);
+    int power = number < 1 << 8 ? 0 : number < 1 << 16 ? 1 : number < 1LL << 32 ? 2 : 3;
+    *at++ = (char)(0xcc + power);
+    return put_integer(at, 1 << power, number);
+}
+
+static inline char *put_array(char *at, uint64_t size)
+{
+    if (size < 16)
+        return put_integer(at, 1, 0x90 | size);
+    *at++ = (char)(size < 1 << 16 ? 0xdc : 0xdd);
+    return put_integer(at, size < 1 << 16 ? 2 : 4, size);
+}
+
 /* "*3", "$5", ":7" with its line's end */
 static inline char *put_head(char *at, char mark, uint64_t number)
 {

@@ -287,12 +287,37 @@ static int tell_select(Buf *out, uint64_t db)
     return begin_command(out, 2, "SELECT") < 0 || buf_bulk(out, text, size) < 0 ? -1 : 0;
 }
 
-/* tell_plain(payload, selected), see py_tell_plain of millstream.node.log.feeding */
+/* The record with one step more, ["off", db, bytes]: how many bytes tell of it */
+static PyObject *with_count(PyObject *payload, uint64_t db, uint64_t size)
+{
+    const char *data = PyBytes_AS_STRING(payload), *end = data + PyBytes_GET_SIZE(payload);
+    Reader reader = {(const unsigned char *)data, (const unsigned char *)end};
+    uint64_t wall, steps;
+    char head[5], count[5 + 9 + 9];
+    if (!get_text(&reader, "\x93\x01", 2) || !get_number(&reader, &wall))
+        return PyErr_Format(PyExc_ValueError, "no record");
+    Py_ssize_t before = (const char *)reader.at - data;
+    if (!get_array(&reader, &steps))
+        return PyErr_Format(PyExc_ValueError, "no record");
+    Py_ssize_t rest = end - (const char *)reader.at, heads = put_array(head, steps + 1) - head;
+    Py_ssize_t counts = put_unsigned(put_unsigned(put_bytes(count, "\x93\xa3off", 5), db), size) - count;
+    PyObject *result = PyBytes_FromStringAndSize(NULL, before + heads + rest + counts);
+    if (result != NULL) {
+        char *at = put_bytes(put_bytes(PyBytes_AS_STRING(result), data, before), head, heads);
+        put_bytes(put_bytes(at, (const char *)reader.at, rest), count, counts);
+    }
+    return result;
+}
+
+/* tell_plain(payload, selected, uncounted), see py_tell_plain of millstream.node.log.feeding */
 PyObject *tell_plain(PyObject *Py_UNUSED(self), PyObject *const *args, Py_ssize_t nargs)
 {
-    long selected = nargs == 2 && PyBytes_Check(args[0]) ? PyLong_AsLong(args[1]) : -2;
+    long selected = nargs == 3 && PyBytes_Check(args[0]) ? PyLong_AsLong(args[1]) : -2;
     if (selected < -1)
-        return PyErr_Occurred() ? NULL : PyErr_Format(PyExc_TypeError, "tell_plain(payload, selected)");
+        return PyErr_Occurred() ? NULL : PyErr_Format(PyExc_TypeError, "tell_plain(payload, selected, uncounted)");
+    unsigned long long uncounted = PyLong_AsUnsignedLongLong(args[2]);
+    if (PyErr_Occurred())
+        return NULL;
     const unsigned char *data = (const unsigned char *)PyBytes_AS_STRING(args[0]);
     Reader reader = {data, data + PyBytes_GET_SIZE(args[0])};
     Buf out = {0};
@@ -332,7 +357,9 @@ PyObject *tell_plain(PyObject *Py_UNUSED(self), PyObject *const *args, Py_ssize_
             Py_ssize_t begin = 128 - head.size;
             if (head.size)
                 memcpy(out.data + begin, head.data, (size_t)head.size);
-            result = Py_BuildValue("(y#K)", out.data + begin, out.size - begin, (unsigned long long)first);
+            PyObject *counted = with_count(args[0], first, uncounted + (uint64_t)(out.size - begin));
+            if (counted != NULL)
+                result = Py_BuildValue("(y#KN)", out.data + begin, out.size - begin, (unsigned long long)first, counted);
         }
         buf_free(&head);
     }

@@ -163,31 +163,6 @@ static int get_edge(View word, int is_end, Id *id)
 
 /* ---------------------------------------------------------------- steps of the record */
 
-static char *put_integer(char *at, int bytes, uint64_t number)
-{
-    while (bytes--)
-        *at++ = (char)(unsigned char)(number >> (8 * bytes));
-    return at;
-}
-
-static char *put_unsigned(char *at, uint64_t number)
-{
-    if (number < 128)
-        return put_integer(at, 1, number);
-    int power = number < 1 << 8 ? 0 : number < 1 << 16 ? 1 : number < 1LL << 32 ? 2 : 3;
-    *at++ = (char)(0xcc + power);
-    return put_integer(at, 1 << power, number);
-}
-
-/* An array's head; at most five bytes */
-static char *put_array(char *at, uint64_t size)
-{
-    if (size < 16)
-        return put_integer(at, 1, 0x90 | size);
-    *at++ = (char)(size < 1 << 16 ? 0xdc : 0xdd);
-    return put_integer(at, size < 1 << 16 ? 2 : 4, size);
-}
-
 static char *put_binary_head(char *at, uint64_t size)
 {
     int power = size < 1 << 8 ? 0 : size < 1 << 16 ? 1 : 2;

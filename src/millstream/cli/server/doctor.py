@@ -38,14 +38,23 @@ _CODES = {"ok": OK, "note": OK, "warning": FAILED, "problem": PROBLEM}
     help=f"Idle time ({SPAN_HELP}) from which pending entries, and consumers that hold some, count as left behind.",
 )
 @click.option("--streams", type=click.IntRange(1), default=1000, show_default=True, help="How many are looked at.")
+@click.option(
+    "--replica",
+    "replicas",
+    multiple=True,
+    type=ServerUrl(),
+    metavar="URL",
+    help="A replica of the server, to be compared with it: versions, clocks, priorities, settings. May be repeated.",
+)
 @output_option
-def doctor(target: str | None, pending_older: str, streams: int, form: str) -> None:
+def doctor(target: str | None, pending_older: str, streams: int, replicas: tuple[str, ...], form: str) -> None:
     """Find what is wrong, why it matters, and what to do next.
 
     Without an argument: this machine (versions, libraries, limits). With a data directory: also its disk (file system,
     space, measured speed of fsync), who uses it, and whether its log is whole. With the URL of a server (redis://,
     rediss://, unix://), Millstream or Redis: whether it answers, what it can do, settings that lose events (eviction,
-    no append-only file, fsync), replicas and the link to a primary, pending entries and consumers that nobody looks
+    no append-only file, fsync), replicas and the link to a primary (where
+    there are replicas it looks for a second how much is written), pending entries and consumers that nobody looks
     after, groups whose lag is not known, streams that nobody trims. Nothing is changed, but for a small file that is
     written to DIR and removed to measure its disk.
 
@@ -61,6 +70,7 @@ def doctor(target: str | None, pending_older: str, streams: int, form: str) -> N
       millstream doctor
       millstream doctor /var/lib/millstream
       millstream doctor redis://127.0.0.1:6379 --pending-older 10m
+      millstream doctor redis://10.0.0.1:6379 --replica redis://10.0.0.2:6379
       millstream doctor redis://127.0.0.1:6379 -o json | jq '.[] | select(.level != "ok")'
 
     Exit code: 0 nothing worse than notes, 1 warnings, 3 problems, 2 usage.
@@ -70,7 +80,7 @@ def doctor(target: str | None, pending_older: str, streams: int, form: str) -> N
 
         output = Output(form)
         with output.progress({"check": "Checking the log", "read": "Reading the records"}) as tell:
-            findings = list(_findings(target, span("--pending-older", pending_older), streams, tell))
+            findings = list(_findings(target, span("--pending-older", pending_older), streams, replicas, tell))
         # sentences with names of any bytes in them, which are not to become base64 as a whole
         rows = [tuple(map(printable, (f.level, f.check, f.what, f.why, f.advice))) for f in findings]
         if form == "table":
@@ -81,12 +91,16 @@ def doctor(target: str | None, pending_older: str, streams: int, form: str) -> N
         sys.exit(_CODES[worst(findings)])
 
 
-def _findings(target: str | None, pending_ms: int, streams: int, tell: "Tell") -> Iterator["Finding"]:
+def _findings(
+    target: str | None, pending_ms: int, streams: int, replicas: tuple[str, ...], tell: "Tell"
+) -> Iterator["Finding"]:
     if target is not None and "://" in target:
         from millstream.maintenance.health.server import Limits, diagnose_server  # noqa: PLC0415 - only a URL needs a client
 
-        yield from diagnose_server(target, Limits(pending_ms, streams))
+        yield from diagnose_server(target, Limits(pending_ms, streams), replicas)
         return
+    if replicas:
+        raise UsageError("--replica goes with the URL of a primary")
     from millstream.maintenance.health.machine import diagnose_machine  # noqa: PLC0415 - help does not need it
 
     yield from diagnose_machine()

@@ -87,5 +87,46 @@ def _replicas(info: Mapping[str, Any]) -> Iterator[Finding]:
         yield Finding("ok", _CHECK, f"{len(replicas)} replicas")
 
 
+def diagnose_stream(info: Mapping[str, Any], settings: Mapping[str, str | None], rate: float) -> Iterator[Finding]:
+    """Findings about what a primary keeps for its replicas; nothing where it has none.
+
+    Args:
+        info: INFO as redis-py reads it.
+        settings: :data:`STREAM_SETTINGS`, as far as they are known.
+        rate: bytes that it now adds to the stream in a second.
+    """
+    if not has_replicas(info):
+        return
+    size, silence = int(info.get("repl_backlog_size", 0)), settings.get("repl-timeout")
+    if size and silence is not None and rate * int(silence) > size:
+        yield Finding(
+            "warning",
+            _CHECK,
+            f"the backlog holds {size / rate:.1f} s of what is written now, and repl-timeout is {silence} s",
+            "a replica that is cut off needs a copy of all data before it is known to be gone",
+            f"CONFIG SET repl-backlog-size {int(rate * int(silence) * 2)}",
+        )
+    limits = (settings.get("client-output-buffer-limit") or "").split()
+    for name, hard, soft, _seconds in zip(*[iter(limits)] * 4, strict=False):
+        below = [int(limit) for limit in (hard, soft) if 0 < int(limit) < size]
+        if name in {"slave", "replica"} and below:
+            yield Finding(
+                "note",
+                _CHECK,
+                f"client-output-buffer-limit replica is {below[0]}, below repl-backlog-size, {size}",
+                "a limit below the backlog counts as that: a replica may leave more untaken than the limit says",
+                "raise the limit, or take a smaller backlog",
+            )
+
+
+STREAM_SETTINGS = ("repl-timeout", "client-output-buffer-limit")
+"""What :func:`diagnose_stream` goes by."""
+
+
+def has_replicas(info: Mapping[str, Any]) -> bool:
+    """Whether it is a primary that replicas follow."""
+    return info.get("role") == "master" and any(map(_is_replica, info))
+
+
 def _is_replica(name: str) -> bool:
     return name.startswith("slave") and name[5:].isdecimal()

@@ -1,6 +1,7 @@
 """A running server, ours or another of Redis Streams: reachable, settings that lose events, streams in trouble."""
 
-from collections.abc import Iterator
+import time
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, fields
 from itertools import islice
 from typing import Any
@@ -13,10 +14,17 @@ from millstream.client.connect import sync_client
 from millstream.client.line import wrong_reply
 from millstream.client.url import check_remote, without_password
 from millstream.maintenance.health.findings import Finding, Level
-from millstream.maintenance.health.replication import diagnose_replication
+from millstream.maintenance.health.pairs import PAIR_SETTINGS, ServerWords, diagnose_pairs
+from millstream.maintenance.health.replication import (
+    STREAM_SETTINGS,
+    diagnose_replication,
+    diagnose_stream,
+    has_replicas,
+)
 
 _TIMEOUT = 10.0  # seconds for one reply
 _VERY_LARGE = 1_000_000  # entries from which such a stream is worth a warning
+_SAMPLE = 1.0  # seconds in which is counted how much is written, where somebody follows
 _SHOWN = 20  # findings of one kind; the rest is counted
 
 
@@ -35,34 +43,24 @@ class Limits:
     large: int = 100_000
 
 
-def diagnose_server(url: str, limits: Limits) -> Iterator[Finding]:
+def diagnose_server(url: str, limits: Limits, replicas: tuple[str, ...] = ()) -> Iterator[Finding]:
     """Everything about a server; only reads, so that it can be run on one that is in trouble.
 
     Args:
         url: of the server.
         limits: what is too much.
+        replicas: URLs of its replicas, to be compared with it. Nobody else is asked: an address that a server tells is
+            not one to send a password to.
 
     Raises:
         ConfigError: the URL is not one we can reach.
     """
-    client: Any = sync_client(
-        check_remote(url),
-        socket_timeout=_TIMEOUT,
-        socket_connect_timeout=_TIMEOUT,
-        decode_responses=True,
-        encoding_errors="surrogateescape",  # whatever bytes names are; see _raw
-    )
+    client = _client(url)
     with client:
         try:
-            info = client.info()
+            begun, info = time.monotonic(), client.info()
         except redis.RedisError as error:
-            yield Finding(
-                "problem",
-                "reachable",
-                f"{without_password(url)}: {error}",
-                "nothing else can be looked at",
-                "check address, port and password, and whether the server runs",
-            )
+            yield _unreachable(error, url)
             return
         except Exception as error:  # noqa: BLE001 - what is no Redis may reply anything
             yield _unread(error, url)
@@ -72,12 +70,73 @@ def diagnose_server(url: str, limits: Limits) -> Iterator[Finding]:
             yield from _settings(client, info)
             yield from diagnose_replication(info)
             yield from _streams(client, limits)
+            if has_replicas(info):
+                yield from diagnose_stream(info, _settings_of(client, STREAM_SETTINGS), _rate(client, info, begun))
+            if replicas:
+                unseen: list[Finding] = []
+                yield from diagnose_pairs(_words_of(client, url), list(_others(replicas, unseen)))
+                yield from unseen
         except redis.RedisError as error:
             yield Finding(
                 "problem", "server", f"stopped looking: {error}", "the rest is not known", "mend this, then try again"
             )
         except Exception as error:  # noqa: BLE001 - as above
             yield _unread(error, url)
+
+
+def _client(url: str) -> Any:
+    return sync_client(
+        check_remote(url),
+        socket_timeout=_TIMEOUT,
+        socket_connect_timeout=_TIMEOUT,
+        decode_responses=True,
+        encoding_errors="surrogateescape",  # whatever bytes names are; see _raw
+    )
+
+
+def _rate(client: Any, before: Mapping[str, Any], begun: float) -> float:
+    """Bytes a second that the stream for replicas grows by, seen for a second at least."""
+    time.sleep(max(begun + _SAMPLE - time.monotonic(), 0))
+    grown = int(client.info("replication").get("master_repl_offset", 0)) - int(before.get("master_repl_offset", 0))
+    return max(grown, 0) / (time.monotonic() - begun)
+
+
+def _settings_of(client: Any, names: tuple[str, ...]) -> dict[str, str | None]:
+    """Settings, as far as the server tells them."""
+    try:
+        return {name: client.config_get(name).get(name) for name in names}
+    except redis.ResponseError:  # :func:`_settings` has said so
+        return {}
+
+
+def _words_of(client: Any, url: str) -> ServerWords:
+    info = {**client.info(), **client.info("commandstats")}
+    begun = time.time()
+    seconds, micros = client.time()
+    ended = time.time()
+    clock = (seconds + micros / 1e6 - (begun + ended) / 2) * 1000
+    return ServerWords(without_password(url), info, _settings_of(client, PAIR_SETTINGS), clock, (ended - begun) * 500)
+
+
+def _others(urls: tuple[str, ...], unseen: list[Finding]) -> Iterator[ServerWords]:
+    for url in urls:
+        try:
+            with _client(url) as client:
+                yield _words_of(client, url)
+        except redis.RedisError as error:
+            unseen.append(_unreachable(error, url))
+        except Exception as error:  # noqa: BLE001 - what is no Redis may reply anything
+            unseen.append(_unread(error, url))
+
+
+def _unreachable(error: Exception, url: str) -> Finding:
+    return Finding(
+        "problem",
+        "reachable",
+        f"{without_password(url)}: {error}",
+        "nothing else of it can be looked at",
+        "check address, port and password, and whether the server runs",
+    )
 
 
 def _unread(error: Exception, url: str) -> Finding:

@@ -18,6 +18,11 @@ VERSION = 1
 _HEAD_MAX = 20
 
 
+def _head_reader() -> msgpack.Unpacker:
+    """Reads the begin of a record; without a bound it takes a megabyte of memory each time."""
+    return msgpack.Unpacker(max_buffer_size=_HEAD_MAX)
+
+
 def pack(wall: int, steps: Sequence[Transition | bytes]) -> bytes:
     """A record of these transitions, made at this wall time."""
     packed: bytes = msgpack.packb((VERSION, wall, steps), use_bin_type=True)
@@ -28,10 +33,10 @@ def join(wall: int, steps: Sequence[Transition | bytes]) -> bytes:
     """A record of transitions, and of those of other records made at the same wall time, which are bytes."""
     if bytes not in map(type, steps):
         return pack(wall, steps)
-    packer, count, parts = msgpack.Packer(use_bin_type=True, autoreset=False), 0, []
+    packer, count, parts = msgpack.Packer(use_bin_type=True, autoreset=False, buf_size=_HEAD_MAX), 0, []
     for step in steps:
         if isinstance(step, bytes):
-            unpacker = msgpack.Unpacker()
+            unpacker = _head_reader()
             unpacker.feed(step[:_HEAD_MAX])
             unpacker.read_array_header()
             unpacker.skip()
@@ -49,7 +54,7 @@ def join(wall: int, steps: Sequence[Transition | bytes]) -> bytes:
 
 def add(payload: bytes, *steps: Transition) -> bytes:
     """The record with more transitions behind its own."""
-    unpacker = msgpack.Unpacker()
+    unpacker = _head_reader()
     unpacker.feed(payload[:_HEAD_MAX])
     unpacker.read_array_header()
     unpacker.skip()

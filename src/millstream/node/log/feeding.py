@@ -29,15 +29,21 @@ def new_replid() -> str:
     return secrets.token_hex(20)
 
 
-def py_tell_plain(payload: bytes, selected: int) -> tuple[bytes, int] | None:  # noqa: ARG001 - its double's
-    """The bytes of a record that does nothing but add entries, acknowledge and set strings, and its database.
+def py_tell_plain(
+    payload: bytes,  # noqa: ARG001 - its double's
+    selected: int,  # noqa: ARG001 - its double's
+    uncounted: int,  # noqa: ARG001 - its double's
+) -> tuple[bytes, int, bytes] | None:
+    """What replicas are told of a record that does nothing but add entries, acknowledge and set strings.
 
     Args:
         payload: the record.
         selected: the database that is selected before it, or ``NO_DATABASE``.
+        uncounted: bytes before these that no record counts yet; this one does.
 
     Returns:
-        None if it is none of these. Here that is so of every record: the double in C takes a short cut.
+        The bytes, its database, and the record with how many bytes tell of it. None if it is none of these. Here that
+        is so of every record: the double in C takes a short cut.
     """
     return None
 
@@ -110,16 +116,20 @@ class Feed:
     def tell_run(self, record: bytes) -> bytes:
         """A run of plain commands is a record: make bytes of its changes; the record that counts them too."""
         is_short = not self._commands and self._config.annotate != "always"
-        short = tell_plain(record, self._db) if is_short else None  # in any dialect the words are the same
+        selected = NO_DATABASE if self.selects else self._db
+        short = (
+            tell_plain(record, selected, self._unlogged) if is_short else None
+        )  # in any dialect the words are the same
         if short is None:
             self.note_run(record)
             self.close()
-        else:
-            data, self._db = short
-            self.extend(data)
-            self.written, self.is_prompt = self.backlog.end, False
-        step = self.count()
-        return record if step is None else codec.add(record, step)
+            step = self.count()
+            return record if step is None else codec.add(record, step)
+        data, self._db, counted = short
+        self.extend(data)
+        self.written, self.is_prompt = self.backlog.end, False
+        self.count()  # as the record says
+        return counted
 
     def say(self, command: list[bytes]) -> None:
         """A command that changes no data goes with what is told of the record at work."""

@@ -1,0 +1,126 @@
+"""A primary beside its replicas, as a doctor sees them: what each of them tells is compared. PURE."""
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import Any
+
+from millstream.maintenance.health.findings import Finding
+
+_CHECK = "replication"
+_SKEW = 1000.0
+"""Milliseconds between two clocks from which idle times would be told wrongly enough to matter."""
+_SHAPES = ("stream-node-max-bytes", "stream-node-max-entries")
+PAIR_SETTINGS = ("sync-replicas", "repl-dialect", *_SHAPES)
+"""What is to be known of each server by CONFIG GET."""
+
+
+@dataclass(frozen=True, slots=True)
+class ServerWords:
+    """What one server has told.
+
+    Attributes:
+        place: of the server, without a password.
+        info: INFO as redis-py reads it, ``cmdstat_wait`` included.
+        settings: CONFIG parameters; empty where it does not say.
+        clock: its wall clock minus ours, in milliseconds.
+        doubt: by how many milliseconds that may be wrong.
+    """
+
+    place: str
+    info: Mapping[str, Any]
+    settings: Mapping[str, str | None] = field(default_factory=dict)
+    clock: float = 0.0
+    doubt: float = 0.0
+
+
+def diagnose_pairs(primary: ServerWords, replicas: Sequence[ServerWords]) -> Iterator[Finding]:
+    """Findings about a primary and the replicas that were named beside it.
+
+    Args:
+        primary: the server.
+        replicas: the others.
+    """
+    for each in replicas:
+        if each.info.get("role") != "slave":
+            yield Finding(
+                "warning",
+                _CHECK,
+                f"{each.place} is no replica",
+                "it was named as one, and holds none of what is written here",
+                "name the replicas of this server, or have it follow (REPLICAOF)",
+            )
+            continue
+        yield from _commands(primary, each)
+        yield from _clocks(primary, each)
+        yield from _shapes(primary, each)
+    yield from _priorities(primary, [each for each in replicas if each.info.get("role") == "slave"])
+
+
+def _commands(primary: ServerWords, replica: ServerWords) -> Iterator[Finding]:
+    """What the replica could not run: counted by it, or to be expected of its version."""
+    failed = int(replica.info.get("unexpected_error_replies", 0))
+    if failed:
+        yield Finding(
+            "problem",
+            _CHECK,
+            f"{replica.place} failed to run {failed} commands of its primary or of its own log",
+            "what they changed is not there, and nobody else says so",
+            "have it take a new copy (REPLICAOF NO ONE, then REPLICAOF again), and set repl-dialect to its version",
+        )
+    dialect, version = primary.settings.get("repl-dialect"), str(replica.info.get("redis_version", ""))
+    is_ours = "millstream_version" in replica.info
+    if dialect and not is_ours and _version(version) and _version(version) < _version(dialect):
+        yield Finding(
+            "problem",
+            _CHECK,
+            f"{replica.place} is of version {version}, and replicas are told in words of {dialect}",
+            "it refuses the newer ones without stopping, and differs from then on",
+            f"CONFIG SET repl-dialect to {version} or less here, then have it take a new copy",
+        )
+
+
+def _clocks(primary: ServerWords, replica: ServerWords) -> Iterator[Finding]:
+    apart = abs(primary.clock - replica.clock)
+    if apart - primary.doubt - replica.doubt >= _SKEW:
+        yield Finding(
+            "warning",
+            _CHECK,
+            f"the clocks of {primary.place} and {replica.place} are {apart / 1000:.1f} s apart",
+            "idle times, times to live and new ids change by that when the replica leads",
+            "have both set their clocks by the same source (NTP)",
+        )
+
+
+def _shapes(primary: ServerWords, replica: ServerWords) -> Iterator[Finding]:
+    for name in _SHAPES:
+        here, there = primary.settings.get(name), replica.settings.get(name)
+        if here is not None and there is not None and here != there:
+            yield Finding(
+                "note",
+                _CHECK,
+                f"{name} is {here} on {primary.place} and {there} on {replica.place}",
+                "trimming with ~ will leave other numbers of entries when the replica leads",
+                "set the same on both",
+            )
+
+
+def _priorities(primary: ServerWords, replicas: Sequence[ServerWords]) -> Iterator[Finding]:
+    """Sentinel goes by priority first, and by what a replica holds only among equals."""
+    asked = int(primary.settings.get("sync-replicas") or 0) or "cmdstat_wait" in primary.info
+    both = pairwise((each.place, each.info.get("slave_priority")) for each in replicas)
+    differing = [f"{one[0]} {one[1]}, {other[0]} {other[1]}" for one, other in both if one[1] != other[1]]
+    if asked and differing:
+        yield Finding(
+            "warning",
+            _CHECK,
+            f"replicas have different priorities: {differing[0]}",
+            "Sentinel has the one with the lowest number lead, even if it lacks what WAIT or sync-replicas confirmed",
+            "set the same replica-priority on all",
+        )
+
+
+def _version(text: str) -> tuple[int, ...]:
+    found = re.match(r"(\d{1,9})\.(\d{1,9})", text)
+    return tuple(map(int, found.groups())) if found else ()
