@@ -680,7 +680,7 @@ class Batches:
         return run
 
     def obey(self, session: "Session", data: bytes, at: int, wall: int, *, is_open: bool) -> PlainRun:
-        """Run plain commands of a primary, as a part of the record at work; raises as :meth:`run`.
+        """Run plain commands of a primary, as a part of the record at work.
 
         Args:
             session: in whose name they are run.
@@ -688,6 +688,9 @@ class Batches:
             at: where to begin.
             wall: milliseconds.
             is_open: that is amid a transaction.
+
+        Raises:
+            StorageError: as :meth:`run`.
         """
         if self._config.events or self._watched:
             return NOTHING._replace(at=at, whole=at)
