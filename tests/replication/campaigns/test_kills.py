@@ -27,16 +27,17 @@ class Pair:
     Args:
         folder: for the data of both.
         seed: of all chance; it also chooses the fsync policies.
+        clients: how many of those who know what they were told.
 
     Attributes:
         kills: how many there were.
         partial: starts of the primary behind which the replica went on without a copy.
     """
 
-    def __init__(self, folder: Path, seed: int) -> None:
+    def __init__(self, folder: Path, seed: int, clients: int) -> None:
         self.kills = self.partial = 0
         self._chance = random.Random(seed)
-        self._clients = crowd(20)
+        self._clients = crowd(clients)
         options = "--set", "repl-backlog-size=256mb", "--fsync"
         self.primary = millstream_server(folder / "primary", *options, POLICIES[seed % 3])
         self.replica = millstream_server(folder / "replica", *options, POLICIES[seed // 3 % 3])
@@ -120,17 +121,17 @@ class Pair:
             eventually(lambda: info(replica)["master_link_status"] == "up", 60, what="the link is up")
 
 
-def kills(seed: int, count: int = 5) -> int:
+def kills(seed: int, count: int = 5, clients: int = 20) -> int:
     """So many lives of a primary; how many kills there were."""
     with tempfile.TemporaryDirectory() as folder:
-        pair = Pair(Path(folder), seed)
+        pair = Pair(Path(folder), seed, clients)
         pair.run(count)
         return pair.kills
 
 
 def test_some_kills_of_both() -> None:
     """Nothing acknowledged is missing, the replica never had more, and goes on wherever it had all."""
-    assert kills(0, 1) >= 1
+    assert kills(0, 1, 5) >= 1
 
 
 @pytest.mark.long

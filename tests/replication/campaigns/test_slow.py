@@ -141,12 +141,6 @@ def loops(seed: int) -> int:
         return made
 
 
-@pytest.mark.parametrize("seed", [0, 1], ids=["hard", "soft"])
-def test_a_replica_that_takes_nothing_is_cut_and_comes_back(seed: int) -> None:
-    """By the hard limit and by the soft one; more sizes of backlog and limit are in the campaigns."""
-    assert stalls(seed, 1) == 1
-
-
 @pytest.mark.long
 @pytest.mark.timeout(LIMIT)
 def test_many_replicas_that_take_nothing() -> None:

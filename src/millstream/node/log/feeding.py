@@ -95,6 +95,11 @@ class Feed:
         """The database that is selected at that offset."""
         return self._db
 
+    @property
+    def _selected(self) -> int:
+        """The database that what comes next need not select."""
+        return NO_DATABASE if self.selects else self._db
+
     def forget_database(self) -> None:
         """A copy was made: the next record begins with SELECT, where this server says what comes."""
         if not self.is_relay:
@@ -116,10 +121,8 @@ class Feed:
     def tell_run(self, record: bytes) -> bytes:
         """A run of plain commands is a record: make bytes of its changes; the record that counts them too."""
         is_short = not self._commands and self._config.annotate != "always"
-        selected = NO_DATABASE if self.selects else self._db
-        short = (
-            tell_plain(record, selected, self._unlogged) if is_short else None
-        )  # in any dialect the words are the same
+        # In any dialect the words are the same
+        short = tell_plain(record, self._selected, self._unlogged) if is_short else None
         if short is None:
             self.note_run(record)
             self.close()
@@ -141,7 +144,7 @@ class Feed:
         if not commands:
             return False
         self._commands = []
-        data, self._db = unit(commands, NO_DATABASE if self.selects else self._db)
+        data, self._db = unit(commands, self._selected)
         self.extend(data)
         self.is_prompt = all(command is ASK for _, command in commands)
         if self._has_changes:
