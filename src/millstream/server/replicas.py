@@ -14,7 +14,6 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
-from millstream.engine.history import ReplicationState
 from millstream.errors import StorageError
 from millstream.node.following.role import FORCED
 from millstream.node.log.copying import NO_KEYS, pieces
@@ -306,11 +305,10 @@ class Replicas:
         feed, space = self._feed, NO_KEYS if keyless else self._server.node.keyspace
         assert feed is not None
         made = CopyMade(self._primary.replid, feed.offset, feed.db)
-        past = ReplicationState(made.replid, made.offset, made.db)
         file = None
         try:
             file = unnamed_file(self._directory)
-            data = pieces(space, past, self._server.clock.wall_time(), version)
+            data = pieces(space, made, self._server.clock.wall_time(), version)
             if not keyless and can_fork():
                 self._is_copying = True
                 written = partial(self._written, file, made, version, waiting)
