@@ -68,6 +68,17 @@ def test_the_link_is_a_client(pair: list[Wire]) -> None:
     eventually(lambda: not listed(other, "master"), what="there is no link")
 
 
+def test_a_change_of_users_leaves_the_link_alone(pair: list[Wire]) -> None:
+    """What the primary sends is run in nobody's name, so no user's end cuts it."""
+    one, other = pair
+    (before,) = listed(other, "master")
+    other.ask("ACL", "SETUSER", "somebody", "on")
+    other.ask("ACL", "DELUSER", "somebody")
+    one.ask("SET", "k", "v")
+    wait_level(other, one)
+    assert [each["id"] for each in listed(other, "master")] == [before["id"]]
+
+
 def test_bytes_of_replication_are_counted(pair: list[Wire]) -> None:
     """In INFO, beside those of all clients, on either side the same."""
     one, other = pair

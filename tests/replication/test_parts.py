@@ -278,6 +278,20 @@ def test_an_acknowledgement_lets_out_what_waits_for_it() -> None:
     assert len(unconfirmed) == 0
 
 
+def test_the_first_ping_is_a_period_after_the_stream_began() -> None:
+    """A stream, and one gone on with by a start, does not move by itself: what was read of it is still so."""
+    world = World()
+    world.clock.advance(3_600_000)
+    primary = fed(world).node.primary
+    primary.go_online(next(iter(primary.followers)))
+    before = primary.offset
+    assert primary.tick(world.clock.now()) == []
+    assert primary.offset == before
+    world.clock.advance(10_000)
+    primary.tick(world.clock.now())
+    assert primary.offset > before
+
+
 def test_silent_replicas_are_named_and_pings_are_counted() -> None:
     """A PING every period, in the log's count; who is silent for the timeout is to be cut."""
     world = fed(World({"repl-timeout": "15"}))

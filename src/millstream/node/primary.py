@@ -143,7 +143,8 @@ class Primary:
             mono: monotonic milliseconds.
         """
         self._journal.feed = feed
-        self.replid, self._alone_since, self._mono, self._asked = self._keyspace.history.replid, mono, mono, -1
+        self.replid, self._asked = self._keyspace.history.replid, -1
+        self._alone_since = self._mono = self._pinged_at = mono
         self.on_feed()
         assert self.shell is not None
         self.shell.begin(feed)

@@ -55,7 +55,8 @@ def _enforce(ctx: Context, before: dict[bytes, User]) -> None:
     """Close the sessions of users that are gone, and those that listen to what they may not listen to any more.
 
     All others are asked anew at their next command. A pattern must be allowed as it stands, a channel by fitting. Only
-    listeners of a user that was changed are looked at: others may have begun to listen as somebody else.
+    listeners of a user that was changed are looked at: others may have begun to listen as somebody else. The link to a
+    primary has no user here.
 
     Args:
         ctx: of the command that changed the users.
@@ -68,7 +69,7 @@ def _enforce(ctx: Context, before: dict[bytes, User]) -> None:
         if old is not None and old is not user and user.may_lose_listeners(old):
             looked_at.add(user.name)
     for session in list(ctx.host.sessions()):
-        if session.user is None:
+        if session.user is None or session.is_primary:
             continue
         now = accounts.get(session.user)
         if now is None or (now.name in looked_at and not _may_listen_on(now, session)):

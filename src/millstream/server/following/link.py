@@ -54,8 +54,8 @@ log = logging.getLogger("millstream.server")
 _PIECE = 256 * 1024
 # Bytes of the stream that may wait until the copy before them is taken over; what comes then waits at the primary
 _WAITING_MAX = 256 * 1024 * 1024
-# Seconds between two tries, from the first to the longest
-_FIRST_PAUSE, _LONGEST_PAUSE = 0.1, 5.0
+# Seconds between two tries, from the first to the longest, as Redis has it: in a chain the one above needs a copy first
+_FIRST_PAUSE, _LONGEST_PAUSE = 0.1, 1.0
 # Seconds between two copies that are asked for because the data differed
 _DIVERGED_PAUSE = 600.0
 # Seconds between two words to the primary
