@@ -151,6 +151,9 @@ class Obedience:
                 self._size += unit.size
                 self._commands += len(unit.commands)
                 at += unit.size
+        except NotHeldError as error:
+            raise NotHeldError(f"{error}, at offset {self._following.offset + self._size}") from None
+        else:
             return True
         finally:
             if self._size:

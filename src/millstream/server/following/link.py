@@ -208,7 +208,6 @@ class _Connection:
         self._received_bytes = 0
         self._unsynced: tuple[int, int] | None = None  # a position of the log, and the offset that is durable with it
         self._durable = NO_OFFSET
-        self._told_durable = NO_OFFSET
         self.asked_to_lead = False  # with the last word of PSYNC
         self.is_refused = False
 
@@ -282,6 +281,7 @@ class _Connection:
                 log.info("%s:%d sends a copy, as of offset %d", host, port, event.offset)
                 self._begins = event
                 following.state, following.copy_size, following.copy_read = SYNC, None, 0
+                following.begun_at = self._server.clock.now().mono
                 self._copy = unnamed_file(self._directory)
             case CopySize(size):
                 following.copy_size = size
@@ -393,10 +393,11 @@ class _Connection:
         return self._durable
 
     def _tell_offset(self) -> None:
-        words = [b"REPLCONF", b"ACK", b"%d" % self._kept()]
-        self._told_durable = self._synced()
-        if self._told_durable != NO_OFFSET:
-            words += [b"FACK", b"%d" % self._told_durable]
+        following = self._following
+        following.told_kept, following.told_durable = self._kept(), self._synced()
+        words = [b"REPLCONF", b"ACK", b"%d" % following.told_kept]
+        if following.told_durable != NO_OFFSET:
+            words += [b"FACK", b"%d" % following.told_durable]
         self._send(packed(words))
 
     def release(self) -> None:
@@ -404,7 +405,7 @@ class _Connection:
         if 0 < self._obedience.asked <= self._kept():
             self._obedience.asked = 0
             self._tell_offset()
-        elif self._following.is_up and not self._keeps_durably and self._synced() > self._told_durable:
+        elif self._following.is_up and not self._keeps_durably and self._synced() > self._following.told_durable:
             self._tell_offset()
 
     async def _tell(self) -> None:
