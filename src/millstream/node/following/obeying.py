@@ -41,8 +41,8 @@ _SHOWN = 200
 class NotHeldError(MillstreamError):
     """The primary has sent what does not exist here.
 
-    What to do: take the keys that the command is for away from the primary, or follow another server; then REPLICAOF
-    again.
+    What to do: take the keys that are named away from the primary, or follow another server; then REPLICAOF NO ONE and
+    REPLICAOF again, which begins with a copy.
     """
 
 
