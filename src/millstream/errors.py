@@ -35,7 +35,9 @@
     │   ├── NewerRecordError        only a newer version reads this record (maintenance)
     │   ├── GivenUpError            rewriting the log ended without a snapshot; the log is as it was (node)
     │   ├── ArchiveLockedError      another job writes to this archive (spark)
-    │   └── ManifestError           an archive's list of files is not one, or a change would break it (spark)
+    │   ├── ChangedMeanwhileError   another program wrote to an archive (spark)
+    │   ├── ManifestError           an archive's list of files is not one, or a change would break it (spark)
+    │   └── TableChangedError       another program changed a table of an archive (spark)
     │
     │   What a user's handler raises, or finds raised; the worker settles the entry by it:
     ├── Nack                 this delivery did not work out; give the entry to anybody

@@ -79,8 +79,14 @@ ARCHIVE = (
     "sweeping",  # before a file that nobody needs is removed
 )
 
+#: An archive's whose form is that of a table.
+TABLES = (
+    "committing",  # the manifest is in place, the table's log is about to be written
+    "committed",  # it is, and was not looked at again
+)
+
 #: Every failpoint there is. A name outside it is a mistake of the test, which would wait for ever.
-POINTS = frozenset({*WORKER, *GROUP_MODE, *RECOVERY, *SINK, *ARCHIVE})
+POINTS = frozenset({*WORKER, *GROUP_MODE, *RECOVERY, *SINK, *ARCHIVE, *TABLES})
 
 _actions: dict[str, Callable[[], None]] = {}
 

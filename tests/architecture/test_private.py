@@ -19,6 +19,7 @@ PRIVATE = {
     "test_pending.py: _records": "that ids which left are forgotten shows in nothing but the memory taken",
     "state.py: _blocks": "the store of the Python core, whose nodes' insides are checked after every step",
     "state.py: _firsts": "an index beside the blocks, whose drift would show in wrong entries much later",
+    "test_plain.py: _runner": "the runner in Python, which obeys the ordinary way, beside the native one",
     "crowded.py: _disk": "the way to the two below",
     "crowded.py: _held": "the way to the one below",
     "crowded.py: _spare": "a process that has used up its reserve of descriptors too",

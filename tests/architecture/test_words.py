@@ -12,7 +12,10 @@ from support.source import ROOT
 
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
 # What running makes; it is not in a fresh clone.
-MADE = ("demo-out/", "grafana/", "prometheus/")
+ELSEWHERE = (
+    *("demo-out/", "grafana/", "prometheus/"),  # made by running
+    *("integration/", "sentinel/", "unit/", "src/redis-server"),  # of a checkout of Redis
+)
 # Where a short path in backticks may begin: ``engine/ids.py`` is src/millstream/engine/ids.py.
 BASES = ("", "src", "src/millstream", "src/millstream/engine", "src/millstream/client")
 
@@ -46,7 +49,7 @@ def missing_files(page: Path) -> list[str]:
     named = re.findall(r"`((?:\w[\w.-]*/)+(?:[\w.-]+)?|[\w-]+\.py)`", page.read_text())
     # A page may have its reader write a file first
     written = re.findall(r"^```python\n# (\S+)$", page.read_text(), flags=re.MULTILINE)
-    named = [name for name in named if not name.startswith(MADE) and name not in written]
+    named = [name for name in named if not name.startswith(ELSEWHERE) and name not in written]
     missing, beside = [], ROOT
     for name in named:
         found = [ROOT / base / name for base in BASES if (ROOT / base / name).exists()]

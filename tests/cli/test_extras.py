@@ -56,6 +56,15 @@ def test_what_is_missing_is_named_with_its_line(command: str, tmp_path: Path) ->
     assert f"pip install 'millstream[{'demo' if command == 'demo' else 'spark'}]'" in said
 
 
+@pytest.mark.parametrize(("package", "form"), [("deltalake", "delta"), ("pyiceberg", "iceberg")])
+def test_a_format_without_its_package(package: str, form: str, tmp_path: Path) -> None:
+    """Said before Spark is started, and before anything is written."""
+    code, said = without([package], [*NEEDY["archive"], "--format", form], tmp_path)
+    assert (code, said.count("\n")) == (2, 1), said
+    assert f"--format {form} needs {package}, which is not installed: pip install 'millstream[lake]'" in said
+    assert not (tmp_path / "a").exists()
+
+
 @pytest.mark.parametrize(("package", "command"), [("pyspark", "sql"), ("pyarrow", "replay"), ("pandas", "demo")])
 def test_one_missing_package_is_named(package: str, command: str, tmp_path: Path) -> None:
     """The others being there: the same sentence, wherever the import stands."""

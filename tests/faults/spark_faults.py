@@ -112,6 +112,15 @@ FAULTS = (
         "tests/spark/archive/test_manifest.py::test_batches_join_without_gap_or_overlap",
     ),
     Fault(
+        "order-of-fields-not-kept",
+        "An archive's typed columns lose nothing: an entry whose fields come in another order stands beside them.",
+        "spark/archiving/tables/rows.py",
+        "_Fields.__init__",
+        "self._exact[rows[1:][unordered]] = False",
+        "self._exact[rows[1:][unordered]] = True",
+        "tests/spark/archive/test_rows.py::test_entries_come_back_to_the_byte",
+    ),
+    Fault(
         "tail-not-after-the-archive",
         "Archive and stream share no entry.",
         "spark/archiving/reader.py",
@@ -318,7 +327,7 @@ FAULTS = (
     Fault(
         "links-out-of-the-archive-followed",
         "An archive job reads, writes and removes nothing outside of its directory.",
-        "spark/archiving/directory.py",
+        "spark/archiving/tables/storage.py",
         "inside",
         "if not found.resolve().is_relative_to(root.resolve()): ...",
         "if not found.is_relative_to(root): ...",

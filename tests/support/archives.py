@@ -1,6 +1,6 @@
 """Archives in tests: one job without Spark, what an archive holds, and a program that a test may kill.
 
-``python -m support.archives URL DIR STREAM...`` archives and trims until it has passed over what was there, as
+``python -m support.archives URL DIR FORMAT STREAM...`` archives and trims until it has passed over what was there, as
 ``millstream archive --once`` does, with Spark's part done in place: the reader plans and reads as in Spark, and the
 store takes the batches.
 """
@@ -17,8 +17,9 @@ import redis
 from pyspark.sql.types import ArrayType, BinaryType, StringType, StructField, StructType
 
 from millstream.spark.archiving.directory import Folder
-from millstream.spark.archiving.files import read_pages, write_files
+from millstream.spark.archiving.files import WritePlan, read_pages, write_files
 from millstream.spark.archiving.store import ArchiveSettings, ArchiveStore
+from millstream.spark.archiving.tables.shape import Wanted
 from millstream.spark.arrow.page import Want
 from millstream.spark.model.offsets import MAX_PART, ZERO, Id, load
 from millstream.spark.source import MillstreamSource, StreamReader
@@ -57,8 +58,8 @@ def archive_once(settings: ArchiveSettings, *, label: str = "x") -> ArchiveStore
         while (end := reader.latestOffset(at, reader.getDefaultReadLimit())) != at:
             parts = reader.partitions(at, end)
 
-            def write(root: Path, name: str, parts: Any = parts) -> Any:
-                return [file for part in parts for file in write_files(root, name, reader.read(part))]
+            def write(plan: WritePlan, name: str, parts: Any = parts) -> Any:
+                return [file for part in parts for file in write_files(plan, name, reader.read(part))]
 
             store.take(f"{label}-{number:06d}", load(end), write)
             store.trim()
@@ -84,7 +85,8 @@ def _fields(row: list[dict[str, bytes]]) -> tuple[tuple[bytes, bytes], ...]:
 
 def data_files(root: Path) -> set[str]:
     """The data files in an archive's directory, those of nobody too."""
-    return {path.relative_to(root).as_posix() for path in root.glob("stream=*/**/*") if path.is_file()}
+    every = (path for path in root.rglob("*") if path.is_file() and path.suffix in (".parquet", ".writing"))
+    return {path.relative_to(root).as_posix() for path in every if "_delta_log" not in path.parts}
 
 
 def rows_of(stream: str, entries: list[tuple[str, list[tuple[bytes, bytes]]]]) -> Iterator[pa.RecordBatch]:
@@ -179,5 +181,6 @@ class Traffic:
 
 
 if __name__ == "__main__":
-    url, root, *streams = sys.argv[1:]
-    archive_once(ArchiveSettings(url, tuple(streams), Path(root), per_batch=60, target_bytes=1 << 20))
+    url, root, form, *streams = sys.argv[1:]
+    wanted = None if form == "before" else Wanted(form)
+    archive_once(ArchiveSettings(url, tuple(streams), Path(root), per_batch=60, target_bytes=1 << 20, wanted=wanted))

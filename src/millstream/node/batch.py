@@ -193,10 +193,6 @@ class PyPlainRunner(ScriptCalls):
             self._splitter = _EMPTY
         return PlainRun(at, words, commands, name, replies, record, dirty, hits, misses, woken, soft, at)
 
-    def obey(self, db: "Database", data: bytes, at: int, wall: int, is_open: bool) -> PlainRun:  # noqa: ARG002 - its double's
-        """See :class:`PlainRunner`; here nothing that a primary says is plain."""
-        return NOTHING._replace(at=at, whole=at)
-
     def drain(self) -> list[tuple[int, int]]:
         """See :class:`PlainRunner`."""
         drained = list(zip(self._calls, self._nanoseconds, strict=True))
@@ -684,7 +680,7 @@ class Batches:
         return run
 
     def obey(self, session: "Session", data: bytes, at: int, wall: int, *, is_open: bool) -> PlainRun:
-        """Run plain commands of a primary, as a part of the record at work; raises as :meth:`run`.
+        """Run plain commands of a primary, as a part of the record at work.
 
         Args:
             session: in whose name they are run.
@@ -692,6 +688,9 @@ class Batches:
             at: where to begin.
             wall: milliseconds.
             is_open: that is amid a transaction.
+
+        Raises:
+            StorageError: as :meth:`run`.
         """
         if self._config.events or self._watched:
             return NOTHING._replace(at=at, whole=at)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import hiredis
 
-from millstream.node.plain import SLOW_MAX, PlainRun
+from millstream.node.plain import NOTHING, SLOW_MAX, PlainRun
 from millstream.protocol.split import Splitter
 
 if TYPE_CHECKING:
@@ -51,6 +51,18 @@ class ScriptCalls:
         self._ends: int | None = None
         self._commands = self._size = 0
         self._last = -1
+
+    def obey(self, db: "Database", data: bytes, at: int, wall: int, is_open: bool) -> PlainRun:  # noqa: ARG002 - its double's
+        """See :class:`~millstream.node.plain.PlainRunner`; here nothing that a primary says is plain.
+
+        Args:
+            db: the database that the primary has selected.
+            data: bytes from the primary.
+            at: where to begin.
+            wall: wall milliseconds.
+            is_open: that is amid a transaction.
+        """
+        return NOTHING._replace(at=at, whole=at)
 
     def begin(
         self, db: "Database", wall: int, left: int, table: "Callable[..., Any]", faults: list[BaseException]

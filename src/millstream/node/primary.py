@@ -358,6 +358,11 @@ class Primary:
             held_clients=len(self._journal.unconfirmed.gate.holders),
         )
 
+    def count_copy(self, took: int, size: int) -> None:
+        """A copy of all data was made: it took so many milliseconds, and has so many bytes."""
+        self.copies_made += 1
+        self.last_copy = CopyFacts(took, size)
+
     def reset(self) -> None:
         """CONFIG RESETSTAT."""
         self.full_syncs = self.partial_syncs = self.refused_syncs = 0

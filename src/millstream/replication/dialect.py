@@ -34,7 +34,7 @@ _NEWER: dict[str, tuple[str, Maker]] = {}
 """The version from which on a step has other words, and what makes them."""
 
 
-def told(space: Keyspace, step: Transition, *, soft: bool, dialect: str, annotate: str) -> list[Command]:
+def commands_of(space: Keyspace, step: Transition, *, soft: bool, dialect: str, annotate: str) -> list[Command]:
     """The commands for a transition that was just applied, annotations among them.
 
     Args:

@@ -62,7 +62,13 @@ def _texts(packed: bytes) -> Words:
 
 
 def stream_at(space: Keyspace, db: int, key: bytes) -> Stream | None:
-    """The stream at a key; None where there is none."""
+    """The stream at a key; None where there is none.
+
+    Args:
+        space: the data.
+        db: its database.
+        key: its key.
+    """
     value = space.databases[db].keys.get(key)
     return value if isinstance(value, Stream) else None
 

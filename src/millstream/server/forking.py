@@ -59,13 +59,13 @@ def write_in_child(
     loop.add_reader(reading, ended)  # it can be read when the child, which has the other end, is gone
 
 
-def _write(fd: int, told: int, data: Iterable[bytes]) -> None:
-    """The child's whole life; ``told`` is open for as long."""
+def _write(fd: int, heard: int, data: Iterable[bytes]) -> None:
+    """The child's whole life; ``heard`` is open for as long."""
     status = 1
     try:
         gc.disable()
         # Or whoever is disconnected meanwhile would not learn it, and a server started anew would find its port taken
-        first, second = sorted((fd, told))
+        first, second = sorted((fd, heard))
         for begin, end in ((3, first), (first + 1, second), (second + 1, os.sysconf("SC_OPEN_MAX"))):
             os.closerange(begin, end)
         for piece in data:

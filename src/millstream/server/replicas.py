@@ -14,8 +14,6 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
-from millstream.commands.admin.info import CopyFacts
-from millstream.engine.history import ReplicationState
 from millstream.errors import StorageError
 from millstream.node.following.role import FORCED
 from millstream.node.log.copying import NO_KEYS, pieces
@@ -309,11 +307,10 @@ class Replicas:
         feed, space = self._feed, NO_KEYS if keyless else self._server.node.keyspace
         assert feed is not None
         made = CopyMade(self._primary.replid, feed.offset, feed.db)
-        past = ReplicationState(made.replid, made.offset, made.db)
         file = None
         try:
             file = unnamed_file(self._directory)
-            data = pieces(space, past, self._server.clock.wall_time(), version)
+            data = pieces(space, made, self._server.clock.wall_time(), version)
             if not keyless and can_fork():
                 self._is_copying = True
                 written = partial(self._written, file, made, version, waiting)
@@ -385,8 +382,7 @@ class Replicas:
             self._schedule()
 
     def _hand_out(self, copy: _Copy, waiting: "list[Follower]") -> None:
-        self._primary.copies_made += 1
-        self._primary.last_copy = CopyFacts(self._server.clock.now().mono - self._ordered_at, copy.size)
+        self._primary.count_copy(self._server.clock.now().mono - self._ordered_at, copy.size)
         for follower in waiting:
             copy.add(follower.id)
             self._copies[follower.id] = copy

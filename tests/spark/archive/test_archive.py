@@ -26,7 +26,7 @@ from hypothesis import strategies as st
 from millstream.errors import ConfigError, StorageError, UsageError
 from millstream.failpoints import ARCHIVE as POINTS
 from millstream.spark.archiving.directory import LOCK, MANIFEST, ArchiveLockedError, Folder
-from millstream.spark.archiving.files import archived, merge, read_pages, write_batches, write_files
+from millstream.spark.archiving.files import WritePlan, archived, merge, read_pages, write_batches, write_files
 from millstream.spark.archiving.job import look
 from millstream.spark.archiving.manifest import ArchiveManifest, ArchivePosition, DataFile
 from millstream.spark.archiving.store import ArchiveSettings, ArchiveStore
@@ -301,8 +301,9 @@ def test_a_job_that_no_lock_keeps_out_takes_nothing_from_the_other(tmp_path: Pat
     first, second = ArchiveStore(where), ArchiveStore(where)
     rows = [(f"{ms}-0", [(b"n", b"1")]) for ms in range(1, 6)]
 
-    def write(root: Path, label: str) -> list[DataFile]:
-        files = write_files(root, label, rows_of("s", rows))
+    def write(plan: WritePlan, label: str) -> list[DataFile]:
+        root = plan.root
+        files = write_files(plan, label, rows_of("s", rows))
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr("fcntl.flock", lambda *_: None)
             with second.open():
@@ -398,14 +399,14 @@ def test_files_are_read_as_the_stream_was(tmp_path_factory: pytest.TempPathFacto
     root = tmp_path_factory.mktemp("files")
     told = [(f"{ms}-{seq}", fields) for ms, seq, fields in rows]
     raw = [[ident.encode(), [part for pair in fields for part in pair]] for ident, fields in told]
-    made = write_files(root, "x", rows_of("s", told))
+    made = write_files(WritePlan(root), "x", rows_of("s", told))
     assert sum(file.rows for file in made) == len(rows)
     assert {file.path for file in made} == data_files(root)
     by_hour: dict[int, list] = {}
     for file in made:
         by_hour.setdefault(file.first.ms // 3_600_000, []).append(file)
     assert all(len(files) == 1 for files in by_hour.values())
-    merged = merge(root, [made[0]], "y")
+    merged = merge(WritePlan(root), [made[0]], "y")
     assert (merged[0].rows, merged[0].first, merged[0].last) == (made[0].rows, made[0].first, made[0].last)
     after, until = sorted(data.draw(st.tuples(*[st.sampled_from([ZERO, LAST, *(Id(*row[:2]) for row in rows)])] * 2)))
     want = data.draw(st.builds(Want, st.sampled_from([(), (b"a",), (b"\xff", b"")]), st.booleans(), st.booleans()))
@@ -443,16 +444,16 @@ def test_a_task_that_fails_leaves_no_file_under_a_name(tmp_path: Path) -> None:
         raise RuntimeError("the server went away")
 
     with pytest.raises(RuntimeError, match="went away"):
-        list(write_batches(str(tmp_path), "x", rows()))
+        list(write_batches(WritePlan(tmp_path), "x", rows()))
     assert [path.split("/")[1:3] for path in data_files(tmp_path)] == [["date=1970-01-01", "hour=00"]]
     assert all(path.endswith(".parquet") for path in data_files(tmp_path))
-    made = next(iter(write_batches(str(tmp_path), "x", iter(()))))
+    made = next(iter(write_batches(WritePlan(tmp_path), "x", iter(()))))
     assert made.num_rows == 0
 
 
 def test_other_tools_read_the_files(tmp_path: Path) -> None:
     """Plain Parquet with unsigned numbers and bytes."""
-    made = write_files(tmp_path, "x", rows_of("s", NASTY[:2]))
+    made = write_files(WritePlan(tmp_path), "x", rows_of("s", NASTY[:2]))
     table = pq.read_table(tmp_path / made[0].path, partitioning=None)
     assert table.column_names == ["id_ms", "id_seq", "fields"]
     assert table["id_seq"].to_pylist() == [0, MAX_PART]
@@ -463,7 +464,7 @@ def test_other_tools_read_the_files(tmp_path: Path) -> None:
 
 def child(server: ServerProcess, root: Path, hook: str) -> int:
     """An archive job as a process of its own; its exit code."""
-    words = [sys.executable, "-m", "support.archives", server.url, str(root), "s"]
+    words = [sys.executable, "-m", "support.archives", server.url, str(root), "before", "s"]
     environment = os.environ | {
         "MILLSTREAM_FAILPOINTS": hook and f"{hook}=kill",
         "PYTHONPATH": os.pathsep.join(sys.path),

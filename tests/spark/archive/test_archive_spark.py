@@ -71,6 +71,7 @@ def test_the_command_archives_and_trims(
     client.xreadgroup("g", "web-1", {"s": ">"}, count=500)
     client.xack("s", "g", *ids[:400])
     words = ["archive", real_redis.url, "s", "--to", str(tmp_path / "a"), "--once", "--batch", "300", "-o", "json"]
+    words += ["--raw", "--partition", "hour"]
     done = CliRunner().invoke(main, words)
     assert done.exit_code == 0, done.stderr
     assert json.loads(done.stdout) == [

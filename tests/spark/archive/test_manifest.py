@@ -85,8 +85,8 @@ def test_the_manifest_survives_its_file() -> None:
     for wrong in ("", "{}", "[]", dump(made)[:-20], dump(made).replace('"n": 7', '"n": null')):
         with pytest.raises(StorageError, match=r"the archive's manifest is damaged.*restore it from a backup"):
             load(wrong)
-    with pytest.raises(StorageError, match="format 2, and this version reads 1: upgrade"):
-        load(dump(made).replace('"format": 1', '"format": 2'))
+    with pytest.raises(StorageError, match="format 3, and this version reads 2: upgrade"):
+        load(dump(made).replace('"format": 1', '"format": 3'))
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""``millstream archive``: streams moved to Parquet, and trimmed of what is safe there and needed by nobody."""
+"""``millstream archive``: streams moved to files or tables, trimmed of what is safe there and needed by nobody."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -6,12 +6,18 @@ from typing import TYPE_CHECKING
 import click
 
 from millstream.cli.shared.asking import replies_of
-from millstream.cli.shared.output import Column, Output, Table, context_option, exits, output_option
+from millstream.cli.shared.extras import check_extra
+from millstream.cli.shared.output import FORMATS as SHOWN
+from millstream.cli.shared.output import Column, Output, Table, context_option, exits
 from millstream.cli.shared.paths import LocalPath
 from millstream.cli.shared.servers import server_and_rest
 from millstream.cli.shared.signals import ended_by_signal
 from millstream.cli.shared.time_options import span
 from millstream.errors import UsageError
+
+FORMATS = ("parquet", "delta", "iceberg")
+PARTITIONS = ("none", "month", "day", "hour")
+"""As in ``spark.archiving.tables.shape``, which help does not wait for."""
 
 if TYPE_CHECKING:
     from millstream.spark.archiving.store import ArchiveSettings
@@ -45,6 +51,19 @@ _OUTLOOK = (
     metavar="GLOB",
     help="Streams like this (as SCAN MATCH) instead of named ones.",
 )
+@click.option(
+    "--format",
+    "kind",
+    type=click.Choice([*FORMATS, *SHOWN]),
+    help="Plain files, or tables with a log; the others are -o's.  [default: parquet]",
+)
+@click.option(
+    "--partition", type=click.Choice(PARTITIONS), help="One folder for all, or one for each of these.  [default: none]"
+)
+@click.option("--schema", metavar="COLUMNS", help="Columns of the entries' fields: 'item string, price double'.")
+@click.option("--fields", metavar="NAMES", help="Fields that get columns, with commas; '*' for all, as without --raw.")
+@click.option("--raw", is_flag=True, default=None, help="Keep fields as a list of bytes; alone, make no columns.")
+@click.option("--catalog", metavar="NAME|URI", help="Iceberg's catalog; one in the archive unless given.")
 @click.option("--once", is_flag=True, help="Archive what is there now, trim, and end.")
 @click.option("--every", default="10s", show_default=True, metavar="SPAN", help="Time between batches.")
 @click.option("--batch", default=200_000, show_default=True, metavar="N", help="Entries of a batch, at most.")
@@ -56,12 +75,25 @@ _OUTLOOK = (
 @click.option("--dry-run", is_flag=True, help="Say what would be archived and trimmed, and what holds the rest.")
 @click.option("--master", default="local[2]", show_default=True, help="Where Spark runs.")
 @context_option
-@output_option
+@click.option(
+    "-o",
+    "form",
+    type=click.Choice(SHOWN),
+    default="table",
+    show_default=True,
+    help="How facts are shown on standard output; all but table are for programs.",
+)
 def archive(  # noqa: PLR0917 - click passes every option by name
     url: str | None,
     streams: tuple[str, ...],
     to: Path,
     pattern: str | None,
+    kind: str | None,
+    partition: str | None,
+    schema: str | None,
+    fields: str | None,
+    raw: bool | None,
+    catalog: str | None,
     once: bool,
     every: str,
     batch: int,
@@ -74,11 +106,12 @@ def archive(  # noqa: PLR0917 - click passes every option by name
     master: str,
     form: str,
 ) -> None:
-    """Move streams to Parquet files, and trim them of what is archived and no group still needs.
+    """Move streams to Parquet, Delta or Iceberg, and trim them of what is archived and no group still needs.
 
     URL is a server's (redis://, rediss://, unix://, or context:NAME), for which --context may stand; STREAMS are keys
-    there. Entries are archived as they are: both halves of the id, every field in its order, bytes as stored. A file
-    holds one stream and one hour; small ones are merged. Only when the archive has them on disk are entries removed
+    there. Each stream becomes a table with typed columns, made of --schema or of what its entries hold; what columns do
+    not give back to the byte is kept beside them, so nothing is lost. Small files are merged. An archive keeps the form
+    that it was made with: a later run need not name it. Only when the archive has them on disk are entries removed
     from the stream, and only those that every consumer group has read and acknowledged: the oldest pending entry of
     any group, or the last one it read, is the limit. A group that has read nothing holds everything. Readers without a
     group (XREAD, most Spark queries) cannot be seen: give them time with --keep.
@@ -90,6 +123,8 @@ def archive(  # noqa: PLR0917 - click passes every option by name
       millstream archive redis://127.0.0.1:6400/0 orders --to /data/archive --dry-run  what would go
       millstream archive redis://127.0.0.1:6400/0 orders refunds --to /data/archive      until SIGTERM or Ctrl-C
       millstream archive --context prod orders --to /data/archive --once --keep 7d
+      millstream archive redis://127.0.0.1:6400/0 orders --to /data/lake --format delta --partition day
+      millstream archive redis://127.0.0.1:6400/0 orders --to /data/ice --format iceberg --schema 'item string, qty int'
       millstream archive redis://127.0.0.1:6400/0 --stream-pattern 'orders:*' --to /data/archive --keep-entries 10000
 
     \b
@@ -98,14 +133,21 @@ def archive(  # noqa: PLR0917 - click passes every option by name
 
     Exit code: 0 done or stopped as asked, 1 it could not go on (mend that and run it again), 2 the command line is
     invalid, 3 no server, 4 nothing of that name, 5 refused. Needs a Java 17+ runtime and: pip install
-    'millstream[spark]'. docs/archive.md says what is promised.
+    'millstream[spark]', with Delta and Iceberg 'millstream[lake]'. docs/archive.md says what is promised.
     """
     with exits("millstream archive"):
         server, streams = server_and_rest(() if url is None else (url, *streams))
         seconds = span("--every", every, "s") / 1000
         _check(streams, pattern, seconds, batch, file_size)
+        if kind in FORMATS[1:]:
+            check_extra("lake", f"--format {kind}")
         from millstream.spark.archiving.store import ArchiveSettings  # noqa: PLC0415 - help does not wait for Arrow
+        from millstream.spark.archiving.tables.shape import Wanted  # noqa: PLC0415 - as above
         from millstream.spark.archiving.trim import Keep  # noqa: PLC0415 - as above
+
+        names = None if fields is None else tuple(name.strip() for name in fields.split(","))
+        shown = kind if kind in SHOWN else None  # what --format was for, before an archive had formats
+        wanted = Wanted(None if shown else kind, partition, raw, names, schema, catalog)
 
         keep_ms = None if keep is None else span("--keep", keep)
         settings = ArchiveSettings(
@@ -120,11 +162,12 @@ def archive(  # noqa: PLR0917 - click passes every option by name
             keep=Keep(keep_ms, keep_entries),
             skip_lost=skip_lost,
             target_bytes=file_size << 20,
+            wanted=wanted,
         )
         if dry_run:
-            _look(settings, Output(form))
+            _look(settings, Output(shown or form))
         else:
-            _run(settings, master, Output(form))
+            _run(settings, master, Output(shown or form))
 
 
 def _check(streams: tuple[str, ...], pattern: str | None, every: float, batch: int, file_size: int) -> None:
@@ -157,3 +200,5 @@ def _run(settings: "ArchiveSettings", master: str, output: Output) -> None:
         (one.stream, one.archived, one.upto, one.total, one.trimmed, one.left, one.held_by or None) for one in report
     ]
     output.table(Table("streams", _PROGRESS, rows, empty="No streams."))
+    for news in [text for one in report for text in one.news]:
+        click.echo(news, err=True)

@@ -191,15 +191,15 @@ def xadd(ctx: Context, argv: list[bytes]) -> Reply:
     if stream is None and options.no_create:
         return None
     idmp = _message(options, fields)
-    told_again = ctx.obeys and idmp is not None and _is_taken(stream, options)
-    if idmp is not None and stream is not None and (told_again or not ctx.obeys):
+    is_repetition = ctx.obeys and idmp is not None and _is_taken(stream, options)
+    if idmp is not None and stream is not None and (is_repetition or not ctx.obeys):
         for name in _names(stream, options, fields, idmp):
             original = stream.idempotence.find(*name)
             if original is not None:
                 ctx.commit(("xidmpdup", ctx.db.index, key, *name))
                 ctx.dirty += 1
                 return ids.text(original)
-    if told_again:
+    if is_repetition:
         return None  # it is forgotten here already
     return _add(ctx, key, stream, options, fields, idmp)
 

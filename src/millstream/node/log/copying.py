@@ -1,16 +1,21 @@
 """The copy of all data with which a replica begins: an RDB file, of a version that it reads."""
 
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from millstream.commands.admin.info import REDIS_VERSION
-from millstream.engine.history import NO_DATABASE, ReplicationState
+from millstream.engine.history import NO_DATABASE
 from millstream.engine.keyspace import Keyspace
 from millstream.engine.serialization.rdb.writing import write_file
+
+if TYPE_CHECKING:
+    from millstream.engine.history import ReplicationState
+    from millstream.node.log.rewriting import CopyMade
 
 NO_KEYS = Keyspace()
 
 
-def pieces(space: Keyspace, past: ReplicationState, wall: int, version: int) -> Iterator[bytes]:
+def pieces(space: Keyspace, past: "ReplicationState | CopyMade", wall: int, version: int) -> Iterator[bytes]:
     """The bytes of a copy, in pieces.
 
     Args:

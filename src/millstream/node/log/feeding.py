@@ -14,7 +14,7 @@ from millstream import core
 from millstream.engine.history import NO_DATABASE, NO_OFFSET
 from millstream.node.log import codec
 from millstream.replication.backlog import Backlog
-from millstream.replication.dialect import told
+from millstream.replication.dialect import commands_of
 from millstream.replication.units import ASK, Command, unit
 
 if TYPE_CHECKING:
@@ -97,7 +97,7 @@ class Feed:
     def note(self, step: "Transition", soft: bool) -> None:
         """A transition was applied; ``soft`` ones change only when a consumer was seen."""
         config = self._config
-        commands = told(self._space, step, soft=soft, dialect=config.dialect, annotate=config.annotate)
+        commands = commands_of(self._space, step, soft=soft, dialect=config.dialect, annotate=config.annotate)
         if commands:
             self._commands += commands
             self._has_changes = self._has_changes or not soft

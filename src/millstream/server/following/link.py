@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Protocol
 
 from millstream.commands.context.session import Traffic
-from millstream.engine.history import NO_OFFSET
 from millstream.errors import MillstreamError, ProtocolError, StorageError
 from millstream.node.following.obeying import DivergedError, NotHeldError, Obedience
 from millstream.node.following.role import CONNECTING, HANDSHAKE, SYNC
@@ -63,6 +62,8 @@ _DIVERGED_PAUSE = 600.0
 _TELL = 1.0
 # Seconds between two looks whether units may be run
 _HELD = 0.05
+
+_NOT_SYNCED = -1  # in place of an offset: the disk has nothing that was run since the link is up
 
 
 class LinkHost(Protocol):
@@ -207,7 +208,7 @@ class _Connection:
         self._telling: asyncio.Task[None] | None = None
         self._received_bytes = 0
         self._unsynced: tuple[int, int] | None = None  # a position of the log, and the offset that is durable with it
-        self._durable = NO_OFFSET
+        self._durable = _NOT_SYNCED
         self.asked_to_lead = False  # with the last word of PSYNC
         self.is_refused = False
 
@@ -328,7 +329,7 @@ class _Connection:
             peer, own = (self._writer.get_extra_info(name) for name in ("peername", "sockname"))
             self._node.sessions.admit(session, now, show_address(peer, None), show_address(own, None))
             session.traffic = self._traffic
-        self._unsynced, self._durable = None, NO_OFFSET
+        self._unsynced, self._durable = None, _NOT_SYNCED
         self._server.gate.watchers[self] = None
         self._tell_offset()
 
@@ -381,7 +382,7 @@ class _Connection:
         """How far what was run is on the disk; what was written since the last look counts from the next sync on."""
         log = self._node.journal.log
         if log is None:
-            return NO_OFFSET
+            return _NOT_SYNCED
         if self._keeps_durably:
             return self._kept()
         for _ in range(2):
@@ -396,7 +397,7 @@ class _Connection:
         following = self._following
         following.told_kept, following.told_durable = self._kept(), self._synced()
         words = [b"REPLCONF", b"ACK", b"%d" % following.told_kept]
-        if following.told_durable != NO_OFFSET:
+        if following.told_durable != _NOT_SYNCED:
             words += [b"FACK", b"%d" % following.told_durable]
         self._send(packed(words))
 

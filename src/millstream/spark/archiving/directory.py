@@ -6,27 +6,25 @@ manifest's generation does: a job that finds another's stops.
 """
 
 import contextlib
-import fcntl
-import hashlib
-import os
+import re
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
-from datetime import UTC, datetime
 from pathlib import Path
-from urllib.parse import quote
 
 from millstream.errors import ConfigError, NotFoundError, StorageError
 from millstream.failpoints import reach
 from millstream.spark.archiving import manifest as manifests
 from millstream.spark.archiving.manifest import ArchiveManifest
+from millstream.spark.archiving.tables.shape import BEFORE, Shape
+from millstream.spark.archiving.tables.storage import CATALOG, ChangedMeanwhileError, LocalStorage, locked
 
 MANIFEST = "_manifest.json"
 LOCK = "_lock"
 SCRATCH = "_run"
 """Underscores in front: readers of Parquet directories pass over such names."""
 
-_LONGEST = 180
-_LAST_MS = 253_402_300_799_999
+_OURS = re.compile(r"(?:.*/)?(?:\.[^/]+\.writing|[^/]+-[0-9a-f]{16}\.parquet)")
+"""What a job names its files, and what they are named while they are written."""
 
 
 class ArchiveLockedError(StorageError):
@@ -52,6 +50,7 @@ class Folder:
 
     def __init__(self, root: Path) -> None:
         self.root = root
+        self.storage = LocalStorage(root)
 
     @contextlib.contextmanager
     def locked(self) -> Iterator[None]:
@@ -66,24 +65,18 @@ class Folder:
                 f"{self.root} is not empty and no archive (it has no {MANIFEST}): give a directory of its own"
             )
         self.root.mkdir(parents=True, exist_ok=True)
-        with open(self.root / LOCK, "a+", opener=_own) as file:
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                file.seek(0)
-                holder = file.read().strip() or "unknown"
+        with locked(self.root / LOCK) as holder:
+            if holder is not None:
                 raise ArchiveLockedError(
                     f"the archive {self.root} is being written by process {holder}: one job an archive; wait for it or "
                     "stop it"
-                ) from None
-            file.truncate(0)
-            file.write(f"{os.getpid()}\n")
-            file.flush()
+                )
             yield
 
     def _foreign(self) -> list[str]:
         begun = (LOCK, SCRATCH, f"{MANIFEST}.new")  # by a job that was killed before its first manifest
-        return [entry.name for entry in self.root.iterdir() if entry.name not in begun]
+        names = [entry.name for entry in self.root.iterdir()]
+        return [name for name in names if name not in begun and not name.startswith(CATALOG)]
 
     def read(self) -> ArchiveManifest:
         """The manifest as it is now.
@@ -93,16 +86,16 @@ class Folder:
             ManifestError: it is damaged.
         """
         try:
-            return manifests.load((self.root / MANIFEST).read_bytes())
+            return manifests.load(self.storage.read(MANIFEST))
         except (FileNotFoundError, NotADirectoryError):
             raise NoArchiveError(
                 f"{self.root} is no archive (it has no {MANIFEST}): name what `millstream archive --to` wrote"
             ) from None
 
-    def begin(self) -> ArchiveManifest:
+    def begin(self, shape: Shape = BEFORE) -> ArchiveManifest:
         """The manifest, made if this is a new archive; only under the lock."""
         if not (self.root / MANIFEST).exists():
-            self._replace(ArchiveManifest(1))
+            self._replace(None, ArchiveManifest(1, shape=shape))
         return self.read()
 
     def switch(self, old: ArchiveManifest, new: ArchiveManifest) -> None:
@@ -111,30 +104,25 @@ class Folder:
         Raises:
             StorageError: the manifest on disk is not the old one.
         """
-        there = self.read().generation
+        data = self.storage.read(MANIFEST)
+        there = manifests.load(data).generation
         if there != old.generation:
             raise StorageError(
                 f"the archive {self.root} was written by another job meanwhile (generation {there}, not "
                 f"{old.generation}): this job stops; run one job an archive"
             )
-        self._replace(new)
+        self._replace(data, new)
 
-    def _replace(self, new: ArchiveManifest) -> None:
-        fresh = self.root / f"{MANIFEST}.new"
-        with open(fresh, "w", encoding="utf-8", opener=_own) as file:
-            file.write(manifests.dump(new))
-            file.flush()
-            os.fsync(file.fileno())
-        reach("switching")
-        fresh.replace(self.root / MANIFEST)
-        sync_folder(self.root)
+    def _replace(self, old: bytes | None, new: ArchiveManifest) -> None:
+        try:
+            self.storage.replace_if_unchanged(
+                MANIFEST, old, manifests.dump(new).encode("utf-8"), lambda: reach("switching")
+            )
+        except ChangedMeanwhileError:
+            raise StorageError(
+                f"the archive {self.root} was written by another job meanwhile: this job stops; run one job an archive"
+            ) from None
         reach("switched")
-
-    def sync_parents(self, paths: Iterable[str]) -> None:
-        """Make the names of new files durable, and those of the folders they are in."""
-        folders = {folder for path in paths for folder in Path(path).parents}
-        for folder in sorted(folders, key=lambda folder: -len(folder.parts)):
-            sync_folder(inside(self.root, str(folder)))
 
     def sweep(self, manifest: ArchiveManifest) -> ArchiveManifest:
         """Remove the data files that the manifest does not name; the manifest that is true then.
@@ -142,58 +130,25 @@ class Folder:
         Only under the lock: they are what a job that was killed had begun. Where locks do not reach they may be what
         another job is at, so the generation changes first: that job stops before it names files that are gone.
         """
-        needed = {file.path for file in manifest.files}
-        found = [path for path in self.root.glob("stream=*/**/*") if path.is_file()]
-        gone = [path for path in found if path.relative_to(self.root).as_posix() not in needed]
+        needed = {file.path for file in manifest.files} | {path for path, _ in manifest.retired}
+        gone = [path for path in self.storage.list() if path not in needed and _is_data(path)]
         if not gone:
             return manifest
         fresh = replace(manifest, generation=manifest.generation + 1)
         self.switch(manifest, fresh)
-        for path in gone:
-            reach("sweeping")
-            inside(self.root, path.relative_to(self.root).parent.as_posix())
-            path.unlink(missing_ok=True)
+        self.remove(gone)
         return fresh
 
-
-def inside(root: Path, path: str) -> Path:
-    """A file or folder of the archive in ``root``.
-
-    Raises:
-        StorageError: a link leads out of the archive: what is written or removed there would be somebody else's.
-    """
-    found = root / path
-    if not found.resolve().is_relative_to(root.resolve()):
-        raise StorageError(
-            f"{found} leads out of the archive {root}, to {found.resolve()}: a link was put there; remove it, or mount "
-            "what it leads to"
-        )
-    return found
+    def remove(self, paths: Iterable[str]) -> None:
+        """Remove data files that no manifest names any more."""
+        for path in paths:
+            reach("sweeping")
+            self.storage.delete(path)
 
 
-def _own(path: str, flags: int) -> int:
-    """Open a file of the archive itself, never what a link of its name leads to."""
-    return os.open(path, flags | os.O_NOFOLLOW, 0o666)
-
-
-def sync_folder(folder: Path) -> None:
-    """Make the names in a folder durable."""
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
-
-
-def hour_folder(stream: str, hour: int) -> str:
-    """Where the files of a stream's hour are, in the words of Hive, which Spark and others understand.
-
-    Args:
-        stream: its key; characters that file names must not have are escaped as in a URL.
-        hour: since 1970; ids past the year 9999 are put into its last hour.
-    """
-    name = quote(stream, safe="")
-    if len(name) > _LONGEST:
-        name = f"{name[:_LONGEST]}~{hashlib.sha256(stream.encode()).hexdigest()[:12]}"
-    when = datetime.fromtimestamp(min(hour * 3600, _LAST_MS // 1000), UTC)
-    return f"stream={name}/date={when.date().isoformat()}/hour={when.hour:02d}"
+def _is_data(path: str) -> bool:
+    """Whether a file is one of a table's, rather than of its log or of the archive itself."""
+    folder = path.split("/")[:-1]
+    if not folder or any(part.startswith("_") or part == "metadata" for part in folder):
+        return False
+    return folder[0].startswith("stream=") or _OURS.fullmatch(path) is not None

@@ -1,33 +1,40 @@
 """Parquet files of an archive: written by tasks, merged, and read back as pages.
 
-A row is an entry without loss: both halves of its id as they are, its fields as a list of names and values in bytes. A
-file holds one stream and one hour in the order of ids, under a name that nobody else has, hidden until it is whole.
+A row is an entry without loss: in the files of 0.1's form both halves of its id as they are, and its fields as a list
+of names and values in bytes; in all others columns (``tables.rows``). A file holds one stream and one partition in the
+order of ids, under a name that nobody else has, hidden until it is whole.
 """
 
-import os
+import json
 import uuid
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from millstream.spark.archiving.directory import Folder, hour_folder, inside
+from millstream.spark.archiving.directory import Folder
 from millstream.spark.archiving.manifest import DataFile
+from millstream.spark.archiving.tables import rows as tables
+from millstream.spark.archiving.tables.columns import TableColumn, load_columns
+from millstream.spark.archiving.tables.folders import file_folder
+from millstream.spark.archiving.tables.shape import BEFORE, Shape, part_of
+from millstream.spark.archiving.tables.storage import LocalStorage
 from millstream.spark.arrow.decode import mapped
 from millstream.spark.arrow.page import LISTED, Page, Want
-from millstream.spark.model.offsets import Id
+from millstream.spark.model.offsets import Id, parse_id
 
 SCHEMA = pa.schema([("id_ms", pa.uint64()), ("id_seq", pa.uint64()), ("fields", LISTED)])
-"""What a file holds; Spark reads the halves of the id as decimal(20,0), other tools as unsigned numbers."""
+"""What a file of 0.1's form holds; Spark reads the halves of the id as decimal(20,0), others as unsigned numbers."""
 
 SOURCE_SCHEMA = "stream string, id string, fields array<struct<name:binary,value:binary>>"
 """What a job reads of the streams."""
 
-MADE = "path string, stream string, first string, last string, rows long, bytes long"
+MADE = "path string, stream string, first string, last string, rows long, bytes long, columns string"
 """What a task tells of the files it wrote."""
 
 _MADE = pa.schema(
@@ -38,9 +45,9 @@ _MADE = pa.schema(
         ("last", pa.string()),
         ("rows", pa.int64()),
         ("bytes", pa.int64()),
+        ("columns", pa.string()),
     ]
 )
-_HOUR_MS = 3_600_000
 _GROUP_ROWS = 50_000
 _GROUP_BYTES = 32 << 20
 _PAGE_ROWS = 8192
@@ -48,40 +55,88 @@ _PAGE_ROWS = 8192
 Numbers = np.ndarray[Any, np.dtype[np.uint64]]
 
 
+@dataclass(frozen=True)
+class WritePlan:
+    """Where and in what form a batch is written; sent to the executors.
+
+    Attributes:
+        root: the archive's directory.
+        shape: of its files.
+        columns: by stream, those that its table has.
+    """
+
+    root: Path
+    shape: Shape = BEFORE
+    columns: Mapping[str, tuple[TableColumn, ...]] = field(default_factory=dict)
+
+    def of(self, stream: str) -> tuple[TableColumn, ...]:
+        """The columns that a stream's table has, or begins with."""
+        return self.columns.get(stream) or tables.initial(self.shape)
+
+
 class FileWriter:
     """One file while it is written.
 
     Args:
-        root: the archive's directory.
+        plan: of the batch.
         stream: whose entries.
-        hour: of the entries, since 1970.
+        first: id of its first entry.
         label: begins the file's name, for people.
+        columns: of the file, where it has any.
     """
 
-    def __init__(self, root: Path, stream: str, hour: int, label: str) -> None:
-        self._root = root
+    def __init__(self, plan: WritePlan, stream: str, first: Id, label: str, columns: tuple[TableColumn, ...]) -> None:
         self._stream = stream
-        self.key = (stream, hour)
-        self._folder = hour_folder(stream, hour)
-        self._name = f"{label}-{uuid.uuid4().hex[:16]}.parquet"
-        self._hidden = root / self._folder / f".{self._name}.writing"
-        inside(root, self._folder).mkdir(parents=True, exist_ok=True)
-        self._file = self._hidden.open("wb")
-        self._parquet = pq.ParquetWriter(self._file, SCHEMA, compression="zstd")
-        self._waiting: list[pa.Table] = []
-        self._waiting_rows = self._waiting_bytes = 0
-        self._first: Id | None = None
-        self._last: Id | None = None
+        self.columns = columns
+        self._path = f"{file_folder(plan.shape, stream, first.ms)}/{label}-{uuid.uuid4().hex[:16]}.parquet"
+        self._new = LocalStorage(plan.root).create(self._path)
+        schema = SCHEMA if plan.shape.legacy else tables.file_schema(plan.shape, columns)
+        order = [pq.SortingColumn(schema.get_field_index(name)) for name in ("id_ms", "id_seq")]
+        self._parquet = pq.ParquetWriter(self._new.file, schema, compression="zstd", sorting_columns=order)
+        self._first = self._last = first
         self._rows = 0
 
-    def add(self, rows: pa.Table) -> None:
-        """Write entries, whose ids are greater than those before."""
-        if not rows.num_rows:
-            return
-        first, last = (Id(rows["id_ms"][at].as_py(), rows["id_seq"][at].as_py()) for at in (0, rows.num_rows - 1))
-        assert self._last is None or self._last < first
-        self._first, self._last = self._first or first, last
+    def add(self, rows: pa.Table, last: Id) -> None:
+        """Write rows, whose ids are greater than those before, up to this one."""
+        assert not self._rows or self._last < last
+        self._parquet.write_table(rows.cast(self._parquet.schema), row_group_size=_GROUP_ROWS)
+        self._last = last
         self._rows += rows.num_rows
+
+    def finish(self) -> DataFile:
+        """The file, durable and under its name."""
+        self._parquet.close()
+        size = self._new.keep()
+        return DataFile(self._path, self._stream, self._first, self._last, self._rows, size, self.columns)
+
+    def drop(self) -> None:
+        """Give up."""
+        self._parquet.close()  # or it would write its end when it is collected, to a closed file
+        self._new.drop()
+
+
+class PartWriter:
+    """The entries of one stream and partition on their way to files: one, or another where columns come to be.
+
+    Args:
+        plan: of the batch.
+        stream: whose entries.
+        part: the partition.
+        label: begins the files' names.
+    """
+
+    def __init__(self, plan: WritePlan, stream: str, part: int, label: str) -> None:
+        self.key = (stream, part)
+        self._plan = plan
+        self._label = label
+        self.columns = plan.of(stream)
+        self._open: FileWriter | None = None
+        self._done: list[DataFile] = []
+        self._waiting: list[pa.Table] = []
+        self._waiting_rows = self._waiting_bytes = 0
+
+    def add(self, rows: pa.Table) -> None:
+        """Write entries (:data:`SCHEMA`), whose ids are greater than those before."""
         self._waiting.append(rows)
         self._waiting_rows += rows.num_rows
         self._waiting_bytes += rows.nbytes
@@ -89,69 +144,90 @@ class FileWriter:
             self._write()
 
     def _write(self) -> None:
-        if self._waiting:
-            self._parquet.write_table(pa.concat_tables(self._waiting), row_group_size=_GROUP_ROWS)
-            self._waiting = []
-            self._waiting_rows = self._waiting_bytes = 0
+        if not self._waiting_rows:
+            return
+        rows = pa.concat_tables(self._waiting)
+        self._waiting = []
+        self._waiting_rows = self._waiting_bytes = 0
+        first, last = (Id(rows["id_ms"][at].as_py(), rows["id_seq"][at].as_py()) for at in (0, rows.num_rows - 1))
+        if not self._plan.shape.legacy:
+            rows, columns = tables.shaped(rows, self._plan.shape, self.columns)
+            if columns != self.columns:
+                self._close()
+                self.columns = columns
+        if self._open is None:
+            self._open = FileWriter(self._plan, self.key[0], first, self._label, self.columns)
+        self._open.add(rows, last)
 
-    def finish(self) -> DataFile:
-        """The file, durable and under its name."""
-        assert self._first is not None
-        assert self._last is not None
+    def _close(self) -> None:
+        if self._open is not None:
+            self._done.append(self._open.finish())
+            self._open = None
+
+    def finish(self) -> list[DataFile]:
+        """The files, durable and under their names."""
         self._write()
-        self._parquet.close()
-        self._file.flush()
-        os.fsync(self._file.fileno())
-        size = self._file.tell()
-        self._file.close()
-        self._hidden.replace(self._root / self._folder / self._name)
-        return DataFile(f"{self._folder}/{self._name}", self._stream, self._first, self._last, self._rows, size)
+        self._close()
+        return self._done
 
     def drop(self) -> None:
-        """Give up."""
-        self._parquet.close()  # or it would write its end when it is collected, to a closed file
-        self._file.close()
-        self._hidden.unlink(missing_ok=True)
+        """Give up the file at work."""
+        if self._open is not None:
+            self._open.drop()
 
 
-def write_batches(root: str, label: str, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def write_batches(plan: WritePlan, label: str, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """What a task of Spark's does: writes its entries, and gives a row for each file it made.
 
     Args:
-        root: the archive's directory; text, since it is sent to the executors.
+        plan: of the batch.
         label: begins the files' names, for people.
         batches: the entries, in the columns of :data:`SOURCE_SCHEMA`, in the order of their ids.
     """
-    files = write_files(Path(root), label, batches)
-    rows = [(file.path, file.stream, str(file.first), str(file.last), file.rows, file.bytes) for file in files]
-    columns = list(zip(*rows, strict=True)) or [()] * len(_MADE)
+    made = [
+        (file.path, file.stream, str(file.first), str(file.last), file.rows, file.bytes, _columns_text(file))
+        for file in write_files(plan, label, batches)
+    ]
+    columns = list(zip(*made, strict=True)) or [()] * len(_MADE)
     yield pa.RecordBatch.from_arrays(
         [pa.array(list(column), kind.type) for column, kind in zip(columns, _MADE, strict=True)], schema=_MADE
     )
 
 
-def write_files(root: Path, label: str, batches: Iterable[pa.RecordBatch]) -> list[DataFile]:
-    """Write entries to one file for each stream and hour.
+def _columns_text(file: DataFile) -> str:
+    return json.dumps([column.json for column in file.columns])
+
+
+def file_of(row: Any) -> DataFile:
+    """The file that a row of :data:`MADE` tells of."""
+    columns = load_columns(json.loads(row.columns))
+    return DataFile(row.path, row.stream, parse_id(row.first), parse_id(row["last"]), row.rows, row.bytes, columns)
+
+
+def write_files(plan: WritePlan, label: str, batches: Iterable[pa.RecordBatch]) -> list[DataFile]:
+    """Write entries to one file for each stream and partition, or several where columns come to be.
 
     After an error the file at work is removed; finished ones stay, unnamed by the manifest, until the next sweep.
 
     Args:
-        root: the archive's directory.
+        plan: of the batch.
         label: begins the files' names, for people.
         batches: entries in the order of their ids, stream by stream.
     """
     done: list[DataFile] = []
-    writer: FileWriter | None = None
+    writer: PartWriter | None = None
+    known = dict(plan.columns)
     try:
         for batch in batches:
-            for key, rows in _by_hour(batch):
+            for key, rows in _by_part(batch, plan.shape):
                 if writer is None or writer.key != key:
                     if writer is not None:
-                        done.append(writer.finish())
-                    writer = FileWriter(root, *key, label)
+                        done += writer.finish()
+                        known[writer.key[0]] = writer.columns
+                    writer = PartWriter(replace(plan, columns=known), *key, label)
                 writer.add(rows)
         if writer is not None:
-            done.append(writer.finish())
+            done += writer.finish()
     except BaseException:
         if writer is not None:
             writer.drop()
@@ -159,19 +235,25 @@ def write_files(root: Path, label: str, batches: Iterable[pa.RecordBatch]) -> li
     return done
 
 
-def _by_hour(batch: pa.RecordBatch) -> Iterator[tuple[tuple[str, int], pa.Table]]:
-    """The parts of a batch that belong to one stream and hour each, in order."""
+def _by_part(batch: pa.RecordBatch, shape: Shape) -> Iterator[tuple[tuple[str, int], pa.Table]]:
+    """The parts of a batch that belong to one stream and partition each, in order."""
     if not batch.num_rows:
         return
     ms, seq = split_ids(batch.column("id"))
     table = pa.table([ms, seq, batch.column("fields").cast(LISTED)], schema=SCHEMA)
     streams = batch.column("stream").dictionary_encode()
-    hours = ms.to_numpy() // np.uint64(_HOUR_MS)
+    times = ms.to_numpy()
     codes = streams.indices.to_numpy()
+    hours = times // np.uint64(3_600_000)
     cuts = np.flatnonzero((hours[1:] != hours[:-1]) | (codes[1:] != codes[:-1])) + 1
     ends = [*cuts.tolist(), batch.num_rows]
-    for begin, end in zip([0, *ends[:-1]], ends, strict=True):
-        yield (streams[begin].as_py(), int(hours[begin])), table.slice(begin, end - begin)
+    begin = 0
+    for end in ends:  # hours, of which a partition has one or more
+        key = (streams[begin].as_py(), part_of(shape, int(times[begin])))
+        if end < batch.num_rows and key == (streams[end].as_py(), part_of(shape, int(times[end]))):
+            continue
+        yield key, table.slice(begin, end - begin)
+        begin = end
 
 
 def split_ids(ids: pa.Array) -> tuple[pa.Array, pa.Array]:
@@ -181,43 +263,59 @@ def split_ids(ids: pa.Array) -> tuple[pa.Array, pa.Array]:
     return halves.take(pa.array(place)), halves.take(pa.array(place + 1))
 
 
-def merge(root: Path, files: Sequence[DataFile], label: str) -> list[DataFile]:
-    """Files of one stream and hour as one new file; the old ones stay until a manifest names the new one.
+def merge(plan: WritePlan, files: Sequence[DataFile], label: str) -> list[DataFile]:
+    """Files of one stream and partition as one new file; the old ones stay until a manifest names the new one.
 
     Args:
-        root: the archive's directory.
+        plan: of the archive.
         files: in the order of their ids, which do not overlap.
         label: begins the new file's name.
 
     Raises:
         StorageError: a link leads out of the archive.
     """
-    hour = files[0].first.ms // _HOUR_MS
-    writer = FileWriter(root, files[0].stream, hour, label)
+    stream, storage = files[0].stream, LocalStorage(plan.root)
+    columns = () if plan.shape.legacy else plan.of(stream)
+    writer = FileWriter(plan, stream, files[0].first, label, columns)
+    schema = SCHEMA if plan.shape.legacy else tables.file_schema(plan.shape, columns)
     try:
         for file in files:
-            with pq.ParquetFile(inside(root, file.path)) as parquet:
-                for batch in parquet.iter_batches(_PAGE_ROWS):
-                    writer.add(pa.Table.from_batches([batch]).cast(SCHEMA))
+            with storage.open(file.path) as opened, pq.ParquetFile(opened) as parquet:
+                groups = parquet.num_row_groups
+                for at in range(groups):
+                    rows = _widened(parquet.read_row_group(at), schema)
+                    last = file.last if at == groups - 1 else _last_id(rows)
+                    writer.add(rows, last)
         return [writer.finish()]
     except BaseException:
         writer.drop()
         raise
 
 
-def hour_of(file: DataFile) -> int:
-    """The hour of a file's entries, since 1970."""
-    return file.first.ms // _HOUR_MS
+def _last_id(rows: pa.Table) -> Id:
+    if "id" in rows.schema.names:
+        return parse_id(rows["id"][-1].as_py())
+    return Id(rows["id_ms"][-1].as_py(), rows["id_seq"][-1].as_py())
+
+
+def _widened(rows: pa.Table, schema: pa.Schema) -> pa.Table:
+    """Rows with the columns of a schema, some of which were not there when they were written."""
+    empty = [pa.nulls(rows.num_rows, kind.type) for kind in schema]
+    columns = [
+        rows[kind.name].cast(kind.type) if kind.name in rows.schema.names else nothing
+        for kind, nothing in zip(schema, empty, strict=True)
+    ]
+    return pa.table(columns, schema=schema)
 
 
 # --- reading ---------------------------------------------------------------------------------------------------------
 
 
-def read_pages(path: Path, after: Id, until: Id, want: Want) -> Iterator[Page]:
+def read_pages(source: Path | BinaryIO, after: Id, until: Id, want: Want) -> Iterator[Page]:
     """The entries of a file in ``(after, until]``, without those row groups whose footer says they hold none of them.
 
     Args:
-        path: of the file.
+        source: the file.
         after: exclusive.
         until: inclusive.
         want: which of the columns; what is not wanted is not read from the disk.
@@ -225,17 +323,32 @@ def read_pages(path: Path, after: Id, until: Id, want: Want) -> Iterator[Page]:
     Raises:
         FileNotFoundError: the file is gone, merged into another one.
     """
-    columns = ["id_ms", "id_seq"]
-    if want.listed or want.by_name:
-        columns.append("fields")
-    with pq.ParquetFile(path) as parquet:
-        groups = [at for at in range(parquet.num_row_groups) if _touches(parquet.metadata.row_group(at), after, until)]
+    with pq.ParquetFile(source) as parquet:
+        names = parquet.schema_arrow.names
+        known = () if "fields" in names else tables.columns_of(parquet.schema_arrow)
+        place = names.index("id_ms")
+        groups = [
+            at for at in range(parquet.num_row_groups) if _touches(parquet.metadata.row_group(at), place, after, until)
+        ]
         if not groups:
             return
+        columns = _wanted(names, known, want)
         for batch in parquet.iter_batches(_PAGE_ROWS, row_groups=groups, columns=columns):
-            page = _page(batch, after, until, want)
+            page = _page(batch, known, (after, until), want)
             if page is not None:
                 yield page
+
+
+def _wanted(names: Sequence[str], known: Sequence[TableColumn], want: Want) -> list[str]:
+    """The columns of a file that have to be read."""
+    found = ["id"] if "id" in names else ["id_ms", "id_seq"]
+    if not (want.listed or want.by_name):
+        return found
+    if not known:
+        return [*found, "fields" if "fields" in names else "entry_json"]
+    every = want.listed or want.pairs
+    chosen = [column.name for column in known if every or column.field.encode() in want.fields]
+    return [*found, "entry_json", *chosen]
 
 
 def archived(folder: Folder, stream: str, after: Id, until: Id, paths: Sequence[str], want: Want) -> Iterator[Page]:
@@ -259,9 +372,10 @@ def archived(folder: Folder, stream: str, after: Id, until: Id, paths: Sequence[
     cursor, left, seen = after, list(paths), -1
     while left:
         try:
-            for page in read_pages(inside(folder.root, left[0]), cursor, until, want):
-                cursor = page.last
-                yield page
+            with folder.storage.open(left[0]) as file:
+                for page in read_pages(file, cursor, until, want):
+                    cursor = page.last
+                    yield page
             left.pop(0)
         except FileNotFoundError:
             manifest = folder.read()
@@ -271,26 +385,31 @@ def archived(folder: Folder, stream: str, after: Id, until: Id, paths: Sequence[
             left = [file.path for file in manifest.of(stream, cursor, until)]
 
 
-def _touches(group: Any, after: Id, until: Id) -> bool:
-    """Whether a row group may hold such entries, by what its footer says."""
-    statistics = group.column(0).statistics
+def _touches(group: Any, place: int, after: Id, until: Id) -> bool:
+    """Whether a row group may hold such entries, by what its footer says of the column at this place."""
+    statistics = group.column(place).statistics
     if statistics is None or not statistics.has_min_max:
         return True
-    return bool(statistics.max >= after.ms and statistics.min <= until.ms)
+    # In a table's files the greatest milliseconds stand for all that are greater
+    return bool(statistics.max >= min(after.ms, tables.LARGEST) and statistics.min <= until.ms)
 
 
-def _page(batch: pa.RecordBatch, after: Id, until: Id, want: Want) -> Page | None:
-    ms, seq = (batch.column(name).to_numpy() for name in ("id_ms", "id_seq"))
-    inside = _greater(ms, seq, after) & ~_greater(ms, seq, until)
+def _page(batch: pa.RecordBatch, known: Sequence[TableColumn], between: tuple[Id, Id], want: Want) -> Page | None:
+    names = batch.schema.names
+    halves = split_ids(batch.column("id")) if "id" in names else [batch.column(name) for name in ("id_ms", "id_seq")]
+    ms, seq = (half.to_numpy() for half in halves)
+    inside = _greater(ms, seq, between[0]) & ~_greater(ms, seq, between[1])
     if not inside.any():
         return None
     if not inside.all():
         batch = batch.filter(pa.array(inside))
         ms, seq = ms[inside], seq[inside]
-    halves = [batch.column(name).cast(pa.string()) for name in ("id_ms", "id_seq")]
-    fields = batch.column("fields").cast(LISTED) if "fields" in batch.schema.names else None
+    fields = batch.column("fields").cast(LISTED) if "fields" in names else None
+    if "entry_json" in names:
+        fields = tables.entries_of(batch, known)
+    texts = [pa.array(half).cast(pa.string()) for half in (ms, seq)]
     return Page(
-        ids=pc.binary_join_element_wise(*halves, "-"),
+        ids=pc.binary_join_element_wise(*texts, "-"),
         times=ms,
         fields={} if fields is None else _fields(fields, want.fields),
         pairs=_pairs(fields) if want.pairs else None,
@@ -306,18 +425,11 @@ def _greater(ms: Numbers, seq: Numbers, than: Id) -> "np.ndarray[Any, np.dtype[n
     return found
 
 
-def _parts(fields: pa.Array) -> tuple[Any, pa.Array, pa.Array]:
-    """For every field of a page's entries: the row it is of, its name and its value."""
-    counts = pc.list_value_length(fields).to_numpy()
-    names, values = fields.flatten().flatten()
-    return np.repeat(np.arange(len(counts)), counts), names, values
-
-
 def _fields(fields: pa.Array, wanted: Sequence[bytes]) -> dict[bytes, pa.Array]:
     """Fields by name; of one that an entry has twice the last value, as in a live read."""
     if not wanted:
         return {}
-    rows, names, values = _parts(fields)
+    rows, names, values = tables.parts(fields)
     found = {}
     for name in wanted:
         hits = np.flatnonzero(pc.equal(names, pa.scalar(name, pa.binary())).to_numpy(zero_copy_only=False))
@@ -331,7 +443,7 @@ def _fields(fields: pa.Array, wanted: Sequence[bytes]) -> dict[bytes, pa.Array]:
 
 def _pairs(fields: pa.Array | None) -> pa.Array:
     assert fields is not None
-    rows, names, values = _parts(fields)
+    rows, names, values = tables.parts(fields)
     codes = names.dictionary_encode()
     marks = rows * max(1, len(codes.dictionary)) + codes.indices.to_numpy()
     if len(np.unique(marks)) == len(marks):

@@ -12,7 +12,7 @@ import shutil
 import time
 import uuid
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -20,10 +20,11 @@ from typing import TYPE_CHECKING, Any
 from millstream.errors import MillstreamError, NotFoundError, UsageError
 from millstream.paths import local_path
 from millstream.spark.archiving.directory import MANIFEST, SCRATCH
-from millstream.spark.archiving.files import MADE, SOURCE_SCHEMA, write_batches
+from millstream.spark.archiving.files import MADE, SOURCE_SCHEMA, WritePlan, file_of, write_batches
 from millstream.spark.archiving.manifest import ArchivePosition, DataFile
 from millstream.spark.archiving.store import ArchiveSettings, ArchiveStore, Progress
-from millstream.spark.model.offsets import ZERO, Offset, StreamState, load, parse_id
+from millstream.spark.archiving.tables.shape import Wanted
+from millstream.spark.model.offsets import ZERO, Offset, StreamState, load
 from millstream.spark.monitoring.error_text import last_words
 from millstream.spark.options import read as opts
 from millstream.spark.read.stream_info import StreamInfo
@@ -55,11 +56,11 @@ def archive(
     stop: Callable[[], bool] = lambda: False,
     **settings: Any,
 ) -> list[Progress]:
-    """Move streams to Parquet and trim them, as ``millstream archive`` does.
+    """Move streams to Parquet, Delta or Iceberg and trim them, as ``millstream archive`` does.
 
     For example::
 
-        millstream.spark.archive("redis://127.0.0.1:6400/0", "orders", to="/data/archive")
+        millstream.spark.archive("redis://127.0.0.1:6400/0", "orders", to="/data/archive", format="delta")
 
     Args:
         url: of the server.
@@ -67,15 +68,20 @@ def archive(
         to: the archive's directory, on this machine: a path, or a ``file:`` URL.
         spark: the session; a local one is made unless given.
         stop: as in :func:`run`.
-        settings: others of :class:`millstream.spark.archiving.store.ArchiveSettings`; ``once`` is true unless given.
+        settings: the form of the archive (``format``, ``partition``, ``raw``, ``fields``, ``schema``, ``catalog``: see
+            :class:`millstream.spark.archiving.tables.shape.Wanted`), and others of
+            :class:`millstream.spark.archiving.store.ArchiveSettings`; ``once`` is true unless given.
 
     Returns:
         What it came to, by stream.
 
     Raises:
-        ConfigError: there is no Java that Spark can use, or ``to`` is not on this machine; and those of :func:`run`.
+        ConfigError: there is no Java that Spark can use, ``to`` is not on this machine, or the archive there has
+            another form; and those of :func:`run`.
     """
-    chosen = ArchiveSettings(url, streams, local_path(to), **({"once": True} | settings))
+    forms = {name: settings.pop(name) for name in [each.name for each in fields(Wanted)] if name in settings}
+    given: dict[str, Any] = {"once": True, "wanted": Wanted(**forms)} | settings
+    chosen = ArchiveSettings(url, streams, local_path(to), **given)
     return run(chosen, spark or session("millstream archive"), stop, lambda _what, _done, _all: None)
 
 
@@ -288,9 +294,6 @@ class _ArchiveRun:
         return ArchiveError(_OURS.sub("", text) + (". --skip-lost goes on without them" if lost else ""))
 
 
-def _write(frame: "DataFrame", root: Path, label: str) -> Sequence[DataFile]:
+def _write(frame: "DataFrame", plan: WritePlan, label: str) -> Sequence[DataFile]:
     """Have Spark's tasks write a batch."""
-    rows = frame.mapInArrow(partial(write_batches, str(root), label), MADE).collect()
-    return [
-        DataFile(row.path, row.stream, parse_id(row.first), parse_id(row["last"]), row.rows, row.bytes) for row in rows
-    ]
+    return [file_of(row) for row in frame.mapInArrow(partial(write_batches, plan, label), MADE).collect()]

@@ -7,15 +7,18 @@ and nothing is taken twice, whoever ran the batch.
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import Any
 
 from millstream.client.jsontext import parse
 from millstream.errors import StorageError
+from millstream.spark.archiving.tables.columns import TableColumn, load_columns
+from millstream.spark.archiving.tables.shape import BEFORE, Shape
 from millstream.spark.model.offsets import ZERO, Id, Position, parse_id
 
-FORMAT = 1
+FORMAT = 2
+"""Of manifests; one of 0.1's form is written as format 1, which 0.1 reads."""
 
 
 class ManifestError(StorageError):
@@ -28,7 +31,7 @@ class ManifestError(StorageError):
 
 @dataclass(frozen=True, slots=True)
 class DataFile:
-    """One Parquet file: entries of one stream and one hour, in the order of their ids.
+    """One Parquet file: entries of one stream and one partition, in the order of their ids.
 
     Attributes:
         path: below the archive's directory, with slashes.
@@ -37,6 +40,7 @@ class DataFile:
         last: id of its last entry.
         rows: its entries.
         bytes: its size.
+        columns: with which it was written; the manifest has them by stream.
     """
 
     path: str
@@ -45,6 +49,7 @@ class DataFile:
     last: Id
     rows: int
     bytes: int
+    columns: tuple[TableColumn, ...] = field(default=(), compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,11 +80,18 @@ class ArchiveManifest:
         generation: one more with every change.
         places: by stream.
         files: sorted by stream and id.
+        shape: the form of the files.
+        columns: of each stream's table; the columns of a file are the first of them.
+        retired: files that were merged into others, which readers of an older state of a table may still be at, and
+            when they were, in milliseconds since 1970.
     """
 
     generation: int = 0
     places: Mapping[str, ArchivePosition] = field(default_factory=dict)
     files: tuple[DataFile, ...] = ()
+    shape: Shape = BEFORE
+    columns: Mapping[str, tuple[TableColumn, ...]] = field(default_factory=dict)
+    retired: tuple[tuple[str, int], ...] = ()
 
     def place(self, stream: str) -> ArchivePosition:
         """How far a stream is archived; nothing of it, unless it is known."""
@@ -95,12 +107,18 @@ class ArchiveManifest:
         """
         return [file for file in self.files if file.stream == stream and file.last > after and file.first <= until]
 
-    def with_batch(self, ranges: Mapping[str, Position], files: Iterable[DataFile]) -> "ArchiveManifest":
+    def with_batch(
+        self,
+        ranges: Mapping[str, Position],
+        files: Iterable[DataFile],
+        columns: Mapping[str, tuple[TableColumn, ...]] | None = None,
+    ) -> "ArchiveManifest":
         """This archive and one batch more.
 
         Args:
             ranges: what was read of each stream, as the batch's offset says.
             files: what of it was there.
+            columns: of the streams' tables, where they have more of them now.
 
         Raises:
             ManifestError: the batch does not begin where the archive ends.
@@ -122,10 +140,18 @@ class ArchiveManifest:
                 raise ManifestError(
                     f"the file {file.path} holds entries that are archived already, or not of the batch"
                 )
-        return self._checked(places, [*self.files, *added])
+        made = self._checked(places, [*self.files, *added])
+        return replace(made, columns={**self.columns, **(columns or {})})
 
-    def with_merged(self, old: Sequence[DataFile], new: Sequence[DataFile]) -> "ArchiveManifest":
+    def with_merged(
+        self, old: Sequence[DataFile], new: Sequence[DataFile], retired_ms: int | None = None
+    ) -> "ArchiveManifest":
         """This archive with some of its files merged into others.
+
+        Args:
+            old: they are no longer named.
+            new: hold the same entries.
+            retired_ms: when, if the old ones are to be kept for a while.
 
         Raises:
             ManifestError: the new files do not hold as many entries, or the old ones are no longer there.
@@ -133,7 +159,14 @@ class ArchiveManifest:
         if sum(file.rows for file in old) != sum(file.rows for file in new) or not set(old) <= set(self.files):
             raise ManifestError("merged files do not hold what the ones before held: nothing was changed")
         gone = set(old)
-        return self._checked(self.places, [*(file for file in self.files if file not in gone), *new])
+        made = self._checked(self.places, [*(file for file in self.files if file not in gone), *new])
+        kept = () if retired_ms is None else tuple((file.path, retired_ms) for file in old)
+        return replace(made, retired=(*self.retired, *kept))
+
+    def without_retired(self, before_ms: int) -> "ArchiveManifest":
+        """This archive without the merged files that nobody can be reading any more."""
+        left = tuple((path, when) for path, when in self.retired if when >= before_ms)
+        return replace(self, generation=self.generation + 1, retired=left)
 
     def _checked(self, places: Mapping[str, ArchivePosition], files: Iterable[DataFile]) -> "ArchiveManifest":
         ordered = sorted(files, key=_order)
@@ -143,7 +176,7 @@ class ArchiveManifest:
         for file in ordered:
             if file.last > places[file.stream].id:
                 raise ManifestError(f"the file {file.path} reaches past what was read of its stream")
-        return ArchiveManifest(self.generation + 1, places, tuple(ordered))
+        return replace(self, generation=self.generation + 1, places=places, files=tuple(ordered))
 
 
 def _order(file: DataFile) -> tuple[str, Id]:
@@ -152,11 +185,15 @@ def _order(file: DataFile) -> tuple[str, Id]:
 
 def dump(manifest: ArchiveManifest) -> str:
     """The manifest as its file holds it: JSON with one data file a line, so that people can look into it."""
-    head = {
-        "format": FORMAT,
+    head: dict[str, Any] = {
+        "format": 1 if manifest.shape == BEFORE else FORMAT,
         "generation": manifest.generation,
         "places": {name: at.raw for name, at in sorted(manifest.places.items())},
     }
+    if manifest.shape != BEFORE:
+        head["shape"] = manifest.shape.json
+        head["columns"] = {name: [one.json for one in found] for name, found in sorted(manifest.columns.items())}
+        head["retired"] = [list(pair) for pair in manifest.retired]
     lines = [
         json.dumps([file.path, file.stream, str(file.first), str(file.last), file.rows, file.bytes])
         for file in manifest.files
@@ -172,8 +209,9 @@ def load(text: str | bytes) -> ArchiveManifest:
     """
     try:
         raw: dict[str, Any] = parse(text)
-        if raw["format"] != FORMAT:
+        if raw["format"] not in (1, FORMAT):
             raise ManifestError(f"the archive is of format {raw['format']}, and this version reads {FORMAT}: upgrade")
+        form = {} if raw["format"] == 1 else _form(raw)
         return ArchiveManifest(
             int(raw["generation"]),
             {name: _place(at) for name, at in raw["places"].items()},
@@ -181,9 +219,18 @@ def load(text: str | bytes) -> ArchiveManifest:
                 DataFile(_below(path), stream, parse_id(first), parse_id(last), int(rows), int(size))
                 for path, stream, first, last, rows, size in raw["files"]
             ),
+            **form,
         )
     except (ValueError, KeyError, TypeError, AttributeError, OverflowError) as reason:
         raise ManifestError(f"the archive's manifest is damaged ({reason!r}): restore it from a backup") from None
+
+
+def _form(raw: Mapping[str, Any]) -> dict[str, Any]:
+    return {
+        "shape": Shape.load(raw["shape"]),
+        "columns": {str(name): load_columns(found) for name, found in raw["columns"].items()},
+        "retired": tuple((_below(path), int(when)) for path, when in raw["retired"]),
+    }
 
 
 def _below(path: str) -> str:
@@ -201,18 +248,18 @@ def _place(raw: Mapping[str, Any]) -> ArchivePosition:
 # --- which files are merged ------------------------------------------------------------------------------------------
 
 FAN = 8
-"""Files that an open hour gathers before they are merged."""
+"""Files that an open partition gathers before they are merged."""
 
 
 def mergeable(files: Sequence[DataFile], *, closed: bool, target: int) -> list[list[DataFile]]:
     """Runs of neighbours that should be merged, each into one file.
 
-    In an hour that still grows, the largest file of a run is at most half of the whole: so an entry comes into a file
-    of at least twice the size whenever it is rewritten, and is rewritten a few times, not once a batch.
+    In a partition that still grows, the largest file of a run is at most half of the whole: so an entry comes into a
+    file of at least twice the size whenever it is rewritten, and is rewritten a few times, not once a batch.
 
     Args:
-        files: of one stream and hour, in order.
-        closed: no entry can come to this hour any more, so it is brought to as few files as it takes.
+        files: of one stream and partition, in order.
+        closed: no entry can come to this partition any more, so it is brought to as few files as it takes.
         target: bytes of a merged file at most, about.
     """
     if closed:

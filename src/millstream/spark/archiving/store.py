@@ -5,6 +5,7 @@ a switch; whoever trims goes by that.
 """
 
 import threading
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -13,9 +14,14 @@ from pathlib import Path
 
 from millstream.errors import UsageError
 from millstream.failpoints import reach
-from millstream.spark.archiving.directory import Folder, inside
-from millstream.spark.archiving.files import hour_of, merge
+from millstream.spark.archiving.directory import MANIFEST, Folder
+from millstream.spark.archiving.files import WritePlan, merge
 from millstream.spark.archiving.manifest import ArchiveManifest, ArchivePosition, DataFile, mergeable
+from millstream.spark.archiving.tables.columns import TableColumn, agreed
+from millstream.spark.archiving.tables.folders import table_folder
+from millstream.spark.archiving.tables.publishing import RETAIN_MS, expire, prepare, publish
+from millstream.spark.archiving.tables.shape import Wanted, choose, part_of
+from millstream.spark.archiving.tables.table import TableFile, TablePlan
 from millstream.spark.archiving.trim import Keep, Trimmed, Trimmer
 from millstream.spark.model import offsets
 from millstream.spark.model.offsets import ZERO, Position, StreamState
@@ -39,6 +45,8 @@ class ArchiveSettings:
         keep: what stays in a stream though it could go.
         skip_lost: go on when entries were trimmed by others before they were archived.
         target_bytes: of a file, about.
+        wanted: the form of the archive; unless it is said, a new one has that of 0.1.
+        retain_ms: how long files that were merged stay, where the archive has tables.
     """
 
     url: str
@@ -52,6 +60,8 @@ class ArchiveSettings:
     keep: Keep = field(default_factory=Keep)
     skip_lost: bool = False
     target_bytes: int = TARGET_BYTES
+    wanted: Wanted | None = None
+    retain_ms: int = RETAIN_MS
 
 
 @dataclass
@@ -66,6 +76,7 @@ class Progress:
         trimmed: entries removed from the stream by this job.
         left: entries still in the stream after the last look.
         held_by: what keeps the next one there, in words.
+        news: columns that this job made, in words.
     """
 
     stream: str
@@ -75,6 +86,7 @@ class Progress:
     trimmed: int = 0
     left: int | None = None
     held_by: str = ""
+    news: list[str] = field(default_factory=list)
 
 
 class ArchiveStore:
@@ -90,6 +102,8 @@ class ArchiveStore:
         self._progress: dict[str, Progress] = {}
         self.folder = Folder(settings.to)
         self.manifest = ArchiveManifest()
+        self._safe = self.manifest
+        """What tables are known to hold: up to there streams are trimmed."""
         self.busy = threading.Lock()
         """Held while a batch is taken: a job ends between batches, not in one."""
         self._closed = False
@@ -100,11 +114,20 @@ class ArchiveStore:
 
         Raises:
             ArchiveLockedError: another job has it.
-            ConfigError: the directory holds something else.
+            ConfigError: the directory holds something else, or an archive of another form.
             ManifestError: it is damaged.
+            TableChangedError: another program wrote to one of its tables.
+            UsageError: a package is missing that its form needs.
         """
         with self.folder.locked():
-            self.manifest = self.folder.sweep(self.folder.begin())
+            there = self.folder.read().shape if (self.folder.root / MANIFEST).exists() else None
+            wanted = self._settings.wanted
+            shape = choose(there, wanted or (Wanted(partition="hour", raw=True) if there is None else Wanted()))
+            prepare(shape, self.folder.storage)
+            self.manifest = self.folder.begin(shape)
+            self._publish(self.manifest.places)
+            self.manifest = self.folder.sweep(self.manifest)
+            self._drop_retired()
             for stream in self.manifest.places:
                 self._progress_of(stream)
             try:
@@ -133,28 +156,67 @@ class ArchiveStore:
                 )
 
     def take(
-        self, label: str, ranges: Mapping[str, Position], write: Callable[[Path, str], Sequence[DataFile]]
+        self,
+        label: str,
+        ranges: Mapping[str, Position],
+        write: Callable[[WritePlan, str], Sequence[DataFile]],
     ) -> None:
         """Archive one batch: all of it, or nothing.
 
         Args:
             label: begins the names of its files.
             ranges: by stream what was read.
-            write: writes the entries into files below a directory, and tells of them.
+            write: writes the entries into files by a plan, and tells of them; called again where its tasks did not
+                agree on the columns.
         """
         with self.busy:
             if self._closed:  # the query is about to be stopped; the next run archives this
                 return
             reach("batch")
-            files = write(self.folder.root, label)
-            self.folder.sync_parents(file.path for file in files)
+            files, columns = self._written(label, write)
+            self.folder.storage.sync_names(*(file.path for file in files))
             reach("written")
-            self._switch(self.manifest.with_batch(ranges, files))
+            self._switch(self.manifest.with_batch(ranges, files, columns))
             for file in files:
                 self._progress_of(file.stream).archived += file.rows
             for stream in ranges:
                 self._progress_of(stream)
+            self._publish({file.stream for file in files})
             self._merge(label)
+            self._drop_retired()
+
+    def _written(
+        self, label: str, write: Callable[[WritePlan, str], Sequence[DataFile]]
+    ) -> tuple[Sequence[DataFile], dict[str, tuple[TableColumn, ...]]]:
+        """A batch's files, all with columns of one table, and the columns of their streams."""
+        plan = self._plan()
+        while True:
+            files = write(plan, label)
+            known = {file.stream: plan.of(file.stream) for file in files}
+            found = {
+                stream: agreed(columns, [file.columns for file in files if file.stream == stream])
+                for stream, columns in known.items()
+            }
+            columns = {stream: made for stream, (made, _) in found.items()}
+            if plan.shape.legacy:
+                return files, {}
+            if all(same for _, same in found.values()):
+                self._tell_columns(columns)
+                return files, columns
+            self.folder.remove(file.path for file in files)
+            plan = WritePlan(plan.root, plan.shape, {**plan.columns, **columns})
+
+    def _plan(self) -> WritePlan:
+        return WritePlan(self.folder.root, self.manifest.shape, self.manifest.columns)
+
+    def _tell_columns(self, columns: Mapping[str, tuple[TableColumn, ...]]) -> None:
+        for stream, now in columns.items():
+            before = self.manifest.columns.get(stream, ())
+            for column in now[len(before) :] if before else ():
+                known = [one.name for one in before if one.field == column.field]
+                beside = f": its values no longer fit {', '.join(known)}" if known else ""
+                text = f"stream {stream!r}: new column {column.name} ({column.type}) for field {column.field!r}{beside}"
+                self._progress_of(stream).news.append(text)
 
     def take_no_more(self) -> None:
         """Take no further batch; returns when the one under way is taken."""
@@ -171,19 +233,60 @@ class ArchiveStore:
         found.total = sum(file.rows for file in self.manifest.files if file.stream == stream)
         return found
 
+    def _publish(self, streams: Iterable[str]) -> None:
+        """Bring the tables of streams to the manifest; from then on their entries may be trimmed."""
+        if self.manifest.shape.format != "parquet":
+            for stream in streams:
+                plan = self._table(stream)
+                if plan.files:
+                    publish(plan, self.folder.storage)
+        self._safe = self.manifest
+
+    def _table(self, stream: str) -> TablePlan:
+        manifest = self.manifest
+        name = table_folder(manifest.shape, stream)
+        folder = f"{name}/"
+        files = [
+            TableFile(file.path.removeprefix(folder), file.rows, file.bytes, file.first.ms, file.last)
+            for file in manifest.files
+            if file.stream == stream
+        ]
+        retired = frozenset(path.removeprefix(folder) for path, _ in manifest.retired if path.startswith(folder))
+        columns = manifest.columns.get(stream, ())
+        by_path = {file.path: file for file in files}
+        return TablePlan(stream, name, manifest.shape, columns, by_path, retired, manifest.generation)
+
     def _merge(self, label: str) -> None:
+        kept = self.manifest.shape.format != "parquet"
         for run in list(self._mergeable()):
-            new = merge(self.folder.root, run, f"{label}-merged")
-            self.folder.sync_parents(file.path for file in new)
+            new = merge(self._plan(), run, f"{label}-merged")
+            self.folder.storage.sync_names(*(file.path for file in new))
             reach("merged")
-            self._switch(self.manifest.with_merged(run, new))
-            for file in run:  # a reader that began before finds its rows in the new file
-                reach("sweeping")
-                inside(self.folder.root, file.path).unlink(missing_ok=True)
+            retired_ms = int(time.time() * 1000) if kept else None
+            self._switch(self.manifest.with_merged(run, new, retired_ms))
+            self._publish({run[0].stream})
+            if not kept:  # a reader that began before finds its rows in the new file
+                self.folder.remove(file.path for file in run)
+
+    def _drop_retired(self) -> None:
+        """Remove merged files that no reader of a table can be at any more."""
+        before = int(time.time() * 1000) - self._settings.retain_ms
+        old = [path for path, when in self.manifest.retired if when < before]
+        if not old:
+            return
+        for stream in self.manifest.places:
+            if any(path.startswith(f"{self._table(stream).folder}/") for path in old):
+                expire(self._table(stream), self.folder.storage, before)
+        self._switch(self.manifest.without_retired(before))
+        self._safe = self.manifest
+        self.folder.remove(old)
 
     def _mergeable(self) -> Iterator[list[DataFile]]:
-        for (stream, hour), files in groupby(self.manifest.files, lambda file: (file.stream, hour_of(file))):
-            closed = hour_of_place(self.manifest, stream) > hour
+        shape = self.manifest.shape
+        for (stream, part), files in groupby(
+            self.manifest.files, lambda file: (file.stream, part_of(shape, file.first.ms))
+        ):
+            closed = part_of(shape, self.manifest.place(stream).id.ms) > part  # it cannot grow any more
             yield from mergeable(list(files), closed=closed, target=self._settings.target_bytes)
 
     # --- what is trimmed ---------------------------------------------------------------------------------------------
@@ -196,7 +299,7 @@ class ArchiveStore:
         """
         if not self._settings.trim:
             return
-        manifest = self.manifest
+        manifest = self._safe
         for stream in self._mine(manifest.places):
             found = self._trimmer.trim(stream, manifest.places[stream])
             progress = self._progress_of(stream)
@@ -215,8 +318,3 @@ class ArchiveStore:
     def report(self) -> list[Progress]:
         """What the job came to, stream by stream."""
         return [self._progress[stream] for stream in self._mine(self._progress)]
-
-
-def hour_of_place(manifest: ArchiveManifest, stream: str) -> int:
-    """The hour, since 1970, to which a stream is archived: none before it can grow any more."""
-    return manifest.place(stream).id.ms // 3_600_000

@@ -1,0 +1,174 @@
+"""The columns of a stream's table: their names and types, and how they come to be. PURE: no Arrow, no files.
+
+A column never changes its type: not all formats could, and files would have to be written again. A field whose values
+stop fitting gets another column beside the first, named after the type: ``price``, then ``price_double``. Each value is
+in the first of its field's columns that fits.
+"""
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from millstream.errors import ConfigError
+
+MOST_COLUMNS = 500
+"""Columns of a table at most: a producer that makes up names of fields must not make up columns without end."""
+
+OWN = ("id", "id_ms", "id_seq", "timestamp", "entry_json", "fields")
+"""Columns of every table, which come from the entry and not from its fields."""
+
+_TAKEN = {*OWN, "stream", "date", "hour", "month"}
+_WORDS = {
+    "bigint": "bigint", "long": "bigint", "int": "bigint", "integer": "bigint", "double": "double", "float": "double",
+    "boolean": "boolean", "bool": "boolean", "string": "string", "text": "string", "varchar": "string",
+    "binary": "binary", "timestamp": "timestamp", "date": "date",
+}  # fmt: skip
+_DECIMAL = re.compile(r"(?:decimal|numeric)\(\s*(\d{1,2})\s*,\s*(\d{1,2})\s*\)")
+_COLUMN = re.compile(r"\s*(?:`([^`]+)`|([^\s,`()]+))\s+([A-Za-z]+(?:\s*\([^)]*\))?)\s*(?:,|$)")
+
+
+class ColumnType(str):
+    """``bigint``, ``double``, ``boolean``, ``string``, ``binary``, ``timestamp``, ``date`` or ``decimal(p,s)``."""
+
+    __slots__ = ()
+
+    def __new__(cls, text: str) -> "ColumnType":
+        """The type that a word means.
+
+        Raises:
+            ValueError: it means none.
+        """
+        word = text.strip().lower()
+        if word in _WORDS:
+            return super().__new__(cls, _WORDS[word])
+        found = _DECIMAL.fullmatch(word)
+        if found is None or not 0 <= int(found[2]) <= int(found[1]) <= 38 or not int(found[1]):
+            known = ", ".join(sorted({*_WORDS.values()}))
+            raise ValueError(f"{text!r} is no type of a column: {known}, or decimal(18,2)")
+        return super().__new__(cls, f"decimal({int(found[1])},{int(found[2])})")
+
+
+@dataclass(frozen=True, slots=True)
+class TableColumn:
+    """A column.
+
+    Attributes:
+        field: whose values it has.
+        name: of the column: as the field's where formats and tools allow that.
+        type: of its values.
+    """
+
+    field: str
+    name: str
+    type: ColumnType
+
+    @property
+    def json(self) -> list[str]:
+        """As manifest and files have it."""
+        return [self.field, self.name, str(self.type)]
+
+
+def load_columns(raw: Iterable[Sequence[Any]]) -> tuple[TableColumn, ...]:
+    """The inverse of :attr:`TableColumn.json`, for all columns of a table.
+
+    Raises:
+        ValueError: it is something else, or two columns have one name; TypeError and AttributeError mean the same.
+    """
+    found = tuple(TableColumn(field, name, ColumnType(kind)) for field, name, kind in raw)
+    for column in found:
+        (column.field + column.name).encode()  # half of a surrogate pair is in no file
+        if not column.name:
+            raise ValueError("a column has no name")
+    if len({column.name.lower() for column in found} | _TAKEN) != len(found) + len(_TAKEN):
+        raise ValueError("two columns have one name")
+    return found
+
+
+def parse_schema(text: str) -> list[tuple[str, ColumnType]]:
+    """Fields and their types, from a text such as ``item string, price decimal(18,2)``.
+
+    Raises:
+        ConfigError: it is none; the text says where.
+    """
+    found: dict[str, ColumnType] = {}
+    at = 0
+    while at < len(text):
+        part = _COLUMN.match(text, at)
+        if part is None:
+            raise ConfigError(f"schema: {text[at:].strip()!r} is invalid: write name type, name type, ...")
+        name = part[1] or part[2]
+        if name in found:
+            raise ConfigError(f"schema: {name!r} is named twice")
+        try:
+            found[name] = ColumnType(part[3])
+        except ValueError as reason:
+            raise ConfigError(f"schema: column {name!r}: {reason}") from None
+        at = part.end()
+    if not found:
+        raise ConfigError("schema: it is empty: write name type, name type, ...")
+    return list(found.items())
+
+
+def extended(known: Sequence[TableColumn], found: Mapping[str, ColumnType]) -> tuple[TableColumn, ...]:
+    """These columns and others for fields, or for values of a field that fit none of its columns.
+
+    Args:
+        known: the columns there are.
+        found: by field, the type of the values that have no column, in the order in which the fields were seen.
+    """
+    columns = list(known)
+    taken = _TAKEN | {column.name.lower() for column in columns}
+    for field, kind in found.items():
+        if len(columns) >= MOST_COLUMNS:
+            break
+        if any(column.field == field and column.type == kind for column in columns):
+            continue
+        name = _name(field)
+        if any(column.field == field for column in columns):
+            name = f"{name}_{kind.partition('(')[0]}"
+        number, free = 2, name
+        while free.lower() in taken:
+            free, number = f"{name}_{number}", number + 1
+        taken.add(free.lower())
+        columns.append(TableColumn(field, free, kind))
+    return tuple(columns)
+
+
+def _name(field: str) -> str:
+    """A name that all formats and tools take; letters of any language stay."""
+    name = re.sub(r"\W", "_", field)[:128] or "_"
+    return f"_{name}" if name[0].isdigit() else name
+
+
+def joined(types: Iterable[ColumnType]) -> ColumnType:
+    """The type for values of all of these types."""
+    kinds = set(types)
+    if len(kinds) == 1:
+        return kinds.pop()
+    if "binary" in kinds:
+        return ColumnType("binary")
+    return ColumnType("double" if kinds == {"bigint", "double"} else "string")
+
+
+def agreed(known: Sequence[TableColumn], made: Iterable[Sequence[TableColumn]]) -> tuple[tuple[TableColumn, ...], bool]:
+    """What columns a batch needs whose files were written by tasks that know nothing of each other.
+
+    Args:
+        known: columns before it.
+        made: those that each of its files was written with.
+
+    Returns:
+        The columns, and whether all files have them as they are: if not, the batch is written again with these.
+    """
+    every = [tuple(columns) for columns in made]
+    longest = max(every, key=len, default=tuple(known))
+    if len({(one.field) for one in longest[len(known) :]}) == len(longest) - len(known) and all(
+        longest[: len(columns)] == columns for columns in every
+    ):
+        return longest, True
+    found: dict[str, list[ColumnType]] = {}
+    for columns in every:
+        for column in columns[len(known) :]:
+            found.setdefault(column.field, []).append(column.type)
+    return extended(known, {field: joined(types) for field, types in found.items()}), False

@@ -1,0 +1,185 @@
+"""The log of a Delta table, brought to what the manifest names by one commit, and read again by ``deltalake``.
+
+The commit is written here, by the format's published rules: a file of JSON lines under the next number, put where
+nobody has put one. ``deltalake`` has no commit that adds files and removes others without reading them, and the place
+below (``storage``) is one that is known to be durable. What the library is for: reading the log, and its checkpoints.
+"""
+
+import json
+import time
+import uuid
+from collections.abc import Iterable
+from datetime import date, datetime
+from decimal import Decimal
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote, unquote
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from millstream.failpoints import reach
+from millstream.spark.archiving.tables.columns import TableColumn
+from millstream.spark.archiving.tables.rows import file_schema
+from millstream.spark.archiving.tables.shape import Shape, partition_values
+from millstream.spark.archiving.tables.storage import ChangedMeanwhileError, LocalStorage
+from millstream.spark.archiving.tables.table import TableChangedError, TableFile, TablePlan
+
+if TYPE_CHECKING:
+    from deltalake import DeltaTable
+
+LOG = "_delta_log"
+CHECKPOINT_EVERY = 20
+_STATISTICS = 32
+"""Columns of which a file's smallest and greatest values are told, as other writers do by default."""
+_LONGEST = 64
+_PARTITIONS = {"date": "date", "hour": "integer", "month": "string"}
+_TYPES = {"bigint": "long"}
+
+
+def publish(plan: TablePlan, storage: LocalStorage) -> None:
+    """Bring the table's log to what the plan names: durable, and found again, when this returns.
+
+    Raises:
+        TableChangedError: another program wrote to the table.
+    """
+    table = _open(plan, storage)
+    there = {} if table is None else _files(table)
+    added, removed = plan.changes(there)
+    names = None if table is None else [field.name for field in table.schema().fields]
+    fields = _fields(plan.shape, plan.columns)
+    evolved = names != [field["name"] for field in fields]
+    if table is not None and not (added or removed or evolved):
+        return
+    now = int(time.time() * 1000)
+    actions: list[dict[str, Any]] = [
+        {
+            "commitInfo": {
+                "timestamp": now,
+                "operation": "OPTIMIZE" if removed else "WRITE",
+                "operationParameters": {},
+                "engineInfo": "millstream",
+            }
+        },
+        {"txn": {"appId": "millstream", "version": plan.generation, "lastUpdated": now}},
+    ]
+    if table is None:
+        actions.append({"protocol": {"minReaderVersion": 1, "minWriterVersion": 2}})
+    if evolved:
+        actions.append(_metadata(plan, table, fields, now))
+    for path in removed:
+        gone = {"path": _word_of(path), "deletionTimestamp": now, "dataChange": False}
+        actions.append({"remove": gone})
+    actions += [{"add": _add(plan, storage, file, now, changes=not removed)} for file in added]
+    version = 0 if table is None else table.version() + 1
+    text = "".join(json.dumps(action) + "\n" for action in actions)
+    reach("committing")
+    try:
+        storage.put_if_absent(f"{plan.folder}/{LOG}/{version:020d}.json", text.encode())
+    except ChangedMeanwhileError as reason:
+        raise TableChangedError(f"{reason}: the table was written by another program; nothing was trimmed") from None
+    reach("committed")
+    found = _open(plan, storage)
+    plan.confirm(() if found is None else _files(found))
+    if found is not None and version and version % CHECKPOINT_EVERY == 0:
+        _checkpoint(found, plan, storage)
+
+
+def _word_of(path: str) -> str:
+    """A path as the log has it; ``=`` as it is, since other writers name the same file so, letter by letter."""
+    return quote(path, safe="/=")
+
+
+def _open(plan: TablePlan, storage: LocalStorage) -> "DeltaTable | None":
+    from deltalake import DeltaTable  # noqa: PLC0415 - only who archives to Delta has it
+
+    place = f"{storage.location}/{plan.folder}"
+    return DeltaTable(place) if DeltaTable.is_deltatable(place) else None
+
+
+def _files(table: "DeltaTable") -> dict[str, int]:
+    """The files that the log shows, and the rows of each."""
+    found = pa.table(table.get_add_actions()).select(["path", "num_records"]).to_pylist()
+    return {unquote(row["path"]): row["num_records"] or 0 for row in found}
+
+
+def _checkpoint(table: "DeltaTable", plan: TablePlan, storage: LocalStorage) -> None:
+    """Write what the log says so far as one file, which readers begin with."""
+    table.create_checkpoint()
+    storage.sync(*(path for path in storage.list(f"{plan.folder}/{LOG}") if "checkpoint" in path))
+
+
+def _fields(shape: Shape, columns: Iterable[TableColumn]) -> list[dict[str, Any]]:
+    """The table's schema in the words of the format, with the partition's columns last."""
+    named = {column.name: _TYPES.get(column.type, str(column.type)) for column in columns}
+    found: list[dict[str, Any]] = []
+    for field in file_schema(shape, tuple(columns)):
+        if field.name == "fields":
+            pair = [_field("name", "binary"), _field("value", "binary")]
+            struct = {"type": "struct", "fields": pair}
+            found.append(_field("fields", {"type": "array", "elementType": struct, "containsNull": True}))
+        else:
+            own = {"id_ms": "long", "id_seq": "long", "timestamp": "timestamp"}.get(field.name, "string")
+            found.append(_field(field.name, named.get(field.name, own)))
+    return [*found, *(_field(name, _PARTITIONS[name]) for name in partition_values(shape, 0))]
+
+
+def _field(name: str, kind: Any) -> dict[str, Any]:
+    return {"name": name, "type": kind, "nullable": True, "metadata": {}}
+
+
+def _metadata(plan: TablePlan, table: "DeltaTable | None", fields: list[dict[str, Any]], now: int) -> dict[str, Any]:
+    ident = str(uuid.uuid4()) if table is None else str(table.metadata().id)
+    made = now if table is None else table.metadata().created_time
+    return {
+        "metaData": {
+            "id": ident,
+            "name": plan.folder,
+            "format": {"provider": "parquet", "options": {}},
+            "schemaString": json.dumps({"type": "struct", "fields": fields}),
+            "partitionColumns": list(partition_values(plan.shape, 0)),
+            "configuration": {},
+            "createdTime": made,
+        }
+    }
+
+
+def _add(plan: TablePlan, storage: LocalStorage, file: TableFile, now: int, *, changes: bool) -> dict[str, Any]:
+    with storage.open(f"{plan.folder}/{file.path}") as opened:
+        statistics = _statistics(pq.read_metadata(opened))
+    return {
+        "path": _word_of(file.path),
+        "partitionValues": partition_values(plan.shape, file.ms),
+        "size": file.bytes,
+        "modificationTime": now,
+        "dataChange": changes,
+        "stats": json.dumps(statistics),
+    }
+
+
+def _statistics(footer: pq.FileMetaData) -> dict[str, Any]:
+    """What a reader need not open the file to know, from the file's footer: rows, bounds and nulls of its columns."""
+    low: dict[str, Any] = {}
+    high: dict[str, Any] = {}
+    nulls: dict[str, int] = {}
+    for at in range(min(footer.num_columns, _STATISTICS)):
+        name = footer.schema.column(at).path
+        parts = [footer.row_group(group).column(at).statistics for group in range(footer.num_row_groups)]
+        if "." in name or any(part is None or not part.has_null_count for part in parts):
+            continue
+        nulls[name] = sum(part.null_count for part in parts)
+        bounded = [part for part in parts if part.has_min_max]
+        if len(bounded) < len([part for part in parts if part.num_values]) or not bounded:
+            continue
+        bounds = _word(min(part.min for part in bounded)), _word(max(part.max for part in bounded))
+        if None not in bounds:
+            low[name], high[name] = bounds
+    return {"numRecords": footer.num_rows, "minValues": low, "maxValues": high, "nullCount": nulls}
+
+
+def _word(value: Any) -> Any:
+    """A bound in JSON; None where it is better not told: long text, bytes, what rounding could make too small."""
+    if isinstance(value, bool | bytes | Decimal) or (isinstance(value, str) and len(value) > _LONGEST):
+        return None
+    if isinstance(value, datetime):
+        return value.isoformat(timespec="milliseconds") if value.microsecond % 1000 == 0 else None
+    return value.isoformat() if isinstance(value, date) else value

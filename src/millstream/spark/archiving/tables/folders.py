@@ -1,0 +1,40 @@
+"""Names of folders: of a stream's table, and of a file in it."""
+
+import hashlib
+import re
+from urllib.parse import quote
+
+from millstream.spark.archiving.tables.shape import Shape, partition_values
+
+_LONGEST = 180
+
+
+def table_folder(shape: Shape, stream: str) -> str:
+    """The folder of a stream's table.
+
+    Plain files are in a folder in the words of Hive, its characters escaped as in a URL. The libraries of Delta take
+    ``%`` in a path for an escape, and Polars ``=`` for a column, so the folders of tables have neither.
+
+    Args:
+        shape: of the archive.
+        stream: its key.
+    """
+    digest = hashlib.sha256(stream.encode("utf-8", "surrogateescape")).hexdigest()
+    if shape.format == "parquet":
+        name = quote(stream, safe="")
+        return f"stream={name if len(name) <= _LONGEST else f'{name[:_LONGEST]}~{digest[:12]}'}"
+    name = re.sub(r"[^A-Za-z0-9_]", "_", stream)[:_LONGEST]
+    plain = name == stream != "metadata" and not name.startswith("_") and not re.search(r"_[0-9a-f]{12}$", name)
+    return name if plain else f"t{name}_{digest[:12]}"
+
+
+def file_folder(shape: Shape, stream: str, ms: int) -> str:
+    """The folder of the file for an entry.
+
+    Args:
+        shape: of the archive.
+        stream: its key.
+        ms: of the entry's id.
+    """
+    parts = [f"{name}={value}" for name, value in partition_values(shape, ms).items()]
+    return "/".join([table_folder(shape, stream), *parts])

@@ -1,0 +1,240 @@
+"""The metadata of an Iceberg table, brought to what the manifest names by one commit through its catalog.
+
+The catalog is the archive's own (a file of SQLite in its directory) or one that the user names. Beside the metadata
+lies ``version-hint.text``, by which tools that have no catalog find the newest.
+"""
+
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+from millstream.client.url import without_password
+from millstream.errors import ConfigError
+from millstream.failpoints import reach
+from millstream.spark.archiving.tables.columns import ColumnType
+from millstream.spark.archiving.tables.rows import first_number
+from millstream.spark.archiving.tables.storage import CATALOG, LocalStorage
+from millstream.spark.archiving.tables.table import TableChangedError, TablePlan
+
+if TYPE_CHECKING:
+    from pyiceberg.catalog import Catalog
+    from pyiceberg.table import Table
+    from pyiceberg.types import IcebergType
+
+NAMESPACE = "millstream"
+HINT = "metadata/version-hint.text"
+_OWN = 5
+"""Columns of the entry itself."""
+_TIMESTAMP = 4
+"""The number of the column by which files are parted."""
+
+
+def open_catalog(name: str | None, storage: LocalStorage) -> "Catalog":
+    """The catalog that a name means.
+
+    Args:
+        name: of the user's configuration, or a URI; None for the archive's own.
+        storage: of the archive.
+
+    Raises:
+        ConfigError: there is no such catalog.
+    """
+    from pyiceberg.catalog import load_catalog  # noqa: PLC0415 - only who archives to Iceberg has it
+    from pyiceberg.exceptions import RESTError  # noqa: PLC0415 - as above
+    from sqlalchemy.exc import SQLAlchemyError  # noqa: PLC0415 - as above
+
+    try:
+        if name is None:
+            if "?" in storage.location:
+                raise ConfigError("SQLite cannot have a file below a directory with a question mark: name a catalog")
+            made = load_catalog(NAMESPACE, type="sql", uri=f"sqlite:///{storage.location}/{CATALOG}")
+        elif "://" in name:
+            made = load_catalog(NAMESPACE, type="rest" if name.startswith("http") else "sql", uri=name)
+        else:
+            made = load_catalog(name)
+        made.create_namespace_if_not_exists(NAMESPACE)
+    except (ValueError, KeyError, OSError, RESTError, SQLAlchemyError) as reason:
+        raise ConfigError(
+            f"catalog {without_password(name or CATALOG)!r}: {reason}. Name one of pyiceberg's configuration "
+            "(.pyiceberg.yaml), or a URI"
+        ) from None
+    return made
+
+
+def publish(plan: TablePlan, storage: LocalStorage) -> None:
+    """Bring the table to what the plan names: durable, and found again, when this returns.
+
+    Raises:
+        ConfigError: there is no such catalog.
+        TableChangedError: another program wrote to the table, or has one of its name.
+    """
+    from pyiceberg.exceptions import CommitFailedException  # noqa: PLC0415 - only who archives to Iceberg has it
+
+    catalog = open_catalog(plan.shape.catalog, storage)
+    try:
+        name = (NAMESPACE, plan.folder)
+        table = _made(catalog, name, plan, storage)
+        there = _files(table)
+        added, removed = plan.changes({path: file.record_count for path, file in there.items()})
+        try:
+            if added or removed or len(table.schema().fields) != _OWN + len(plan.columns):
+                reach("committing")
+                _commit(table, plan, [file.path for file in added], [there[path] for path in removed])
+                reach("committed")
+        except CommitFailedException as reason:
+            raise TableChangedError(
+                f"the iceberg table of stream {plan.stream!r} was written by another program ({reason}); nothing was "
+                "trimmed"
+            ) from None
+        table = catalog.load_table(name)
+        plan.confirm(_files(table))
+        _keep(table, plan, storage)
+    finally:
+        catalog.close()
+
+
+def expire(plan: TablePlan, storage: LocalStorage, before_ms: int) -> None:
+    """Forget the states of the table that are older, since files of theirs are about to be removed.
+
+    Args:
+        plan: of the table.
+        storage: of the archive.
+        before_ms: milliseconds since 1970.
+    """
+    catalog = open_catalog(plan.shape.catalog, storage)
+    try:
+        table = catalog.load_table((NAMESPACE, plan.folder))
+        table.maintenance.expire_snapshots().older_than(datetime.fromtimestamp(before_ms / 1000, UTC)).commit()
+        _keep(catalog.load_table((NAMESPACE, plan.folder)), plan, storage)
+    finally:
+        catalog.close()
+
+
+def _place(plan: TablePlan, storage: LocalStorage) -> str:
+    where = f"{storage.location}/{plan.folder}"
+    return f"file://{where}" if where.startswith("/") else where
+
+
+def _made(catalog: "Catalog", name: tuple[str, str], plan: TablePlan, storage: LocalStorage) -> "Table":
+    """The table, made if there is none."""
+    from pyiceberg.partitioning import PartitionField, PartitionSpec  # noqa: PLC0415 - as above
+    from pyiceberg.schema import Schema  # noqa: PLC0415 - as above
+    from pyiceberg.transforms import DayTransform, HourTransform, MonthTransform  # noqa: PLC0415 - as above
+
+    if catalog.table_exists(name):
+        table = catalog.load_table(name)
+        if table.location() != _place(plan, storage):
+            raise TableChangedError(
+                f"the catalog has a table {'.'.join(name)} already, at {table.location()}: give this archive another "
+                "catalog"
+            )
+        return table
+    transforms: dict[str, Any] = {"hour": HourTransform(), "day": DayTransform(), "month": MonthTransform()}
+    how = plan.shape.partition
+    parted = [] if how == "none" else [PartitionField(_TIMESTAMP, 1000, transforms[how], how)]
+    return catalog.create_table(
+        name,
+        Schema(*_own_fields(plan)),
+        location=_place(plan, storage),
+        partition_spec=PartitionSpec(*parted),
+        properties={
+            "format-version": "2",
+            "write.metadata.delete-after-commit.enabled": "true",
+            "write.metadata.previous-versions-max": "20",
+            "commit.manifest-merge.enabled": "true",
+        },
+    )
+
+
+def _own_fields(plan: TablePlan) -> list[Any]:
+    """The columns of the entry itself, numbered as in the files."""
+    from pyiceberg import types  # noqa: PLC0415 - as above
+
+    found: list[tuple[str, IcebergType]] = [
+        ("id", types.StringType()),
+        ("id_ms", types.LongType()),
+        ("id_seq", types.LongType()),
+        ("timestamp", types.TimestamptzType()),
+    ]
+    if plan.shape.raw:
+        pair = [
+            types.NestedField(at, name, types.BinaryType(), required=False) for at, name in ((7, "name"), (8, "value"))
+        ]
+        found.append(("fields", types.ListType(6, types.StructType(*pair), element_required=False)))
+    else:
+        found.append(("entry_json", types.StringType()))
+    return [types.NestedField(at, name, kind, required=False) for at, (name, kind) in enumerate(found, 1)]
+
+
+def _iceberg_type(kind: ColumnType) -> "IcebergType":
+    from pyiceberg import types  # noqa: PLC0415 - as above
+
+    fixed: dict[str, IcebergType] = {
+        "bigint": types.LongType(),
+        "double": types.DoubleType(),
+        "boolean": types.BooleanType(),
+        "string": types.StringType(),
+        "binary": types.BinaryType(),
+        "timestamp": types.TimestamptzType(),
+        "date": types.DateType(),
+    }
+    if kind in fixed:
+        return fixed[kind]
+    digits, scale = kind.removeprefix("decimal(").removesuffix(")").split(",")
+    return types.DecimalType(int(digits), int(scale))
+
+
+def _files(table: "Table") -> dict[str, Any]:
+    """The files that the table shows, by their paths below its folder."""
+    base = f"{table.location()}/"
+    return {task.file.file_path.removeprefix(base): task.file for task in table.scan().plan_files()}
+
+
+def _commit(table: "Table", plan: TablePlan, added: list[str], removed: list[Any]) -> None:
+    """One commit: new columns, new files, and without those that were merged."""
+    from pyiceberg.io.pyarrow import parquet_file_to_data_file  # noqa: PLC0415 - as above
+
+    said = {"millstream.generation": str(plan.generation)}
+    with table.transaction() as transaction:
+        missing = plan.columns[len(table.schema().fields) - _OWN :]
+        if missing:
+            with transaction.update_schema() as schema:
+                for column in missing:
+                    schema.add_column(column.name, _iceberg_type(column.type))
+        _numbers_fit(transaction.table_metadata.schema(), plan)
+        if not (added or removed):
+            return
+        files = [
+            parquet_file_to_data_file(table.io, transaction.table_metadata, f"{table.location()}/{path}")
+            for path in added
+        ]
+        update = transaction.update_snapshot(snapshot_properties=said)
+        with update.overwrite() if removed else update.merge_append() as snapshot:
+            for file in removed:
+                snapshot.delete_data_file(file)
+            for file in files:
+                snapshot.append_data_file(file)
+
+
+def _numbers_fit(schema: Any, plan: TablePlan) -> None:
+    """See that the catalog numbered the columns as the files have them, or values would come from other columns."""
+    first = first_number(plan.shape)
+    for at, column in enumerate(plan.columns, first):
+        if schema.find_field(column.name).field_id != at:
+            raise TableChangedError(
+                f"the iceberg table of stream {plan.stream!r} has other columns than the archive's files: another "
+                f"program changed {column.name!r}; archive into a new directory"
+            )
+
+
+def _keep(table: "Table", plan: TablePlan, storage: LocalStorage) -> None:
+    """Make what the library wrote durable, and say which metadata is the newest."""
+    folder = f"{plan.folder}/metadata"
+    storage.sync(*(path for path in storage.list(folder) if path.endswith((".avro", ".json"))))
+    name = table.metadata_location.rpartition("/")[2].removesuffix(".metadata.json").encode()
+    hint = f"{plan.folder}/{HINT}"
+    try:
+        old = storage.read(hint)
+    except FileNotFoundError:
+        old = None
+    if old != name:
+        storage.replace_if_unchanged(hint, old, name)

@@ -1,0 +1,347 @@
+"""Entries as rows of a table with a column for each field, and such rows as entries again: nothing is lost on the way.
+
+A row holds what tools ask for: typed values. Whether these give back the entry to the byte (the order of its fields, a
+name that is there twice, ``12.50`` beside ``12.5``) is tried when it is written; where they do not, the entry itself
+stands beside them, as JSON in ``entry_json``. So an archive is lossless whatever its columns are.
+"""
+
+import json
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from millstream.client.jsontext import parse
+from millstream.errors import StorageError
+from millstream.spark.archiving.tables.columns import (
+    ColumnType,
+    TableColumn,
+    extended,
+    load_columns,
+)
+from millstream.spark.archiving.tables.shape import Shape
+from millstream.spark.arrow import arrays
+from millstream.spark.arrow.format_values import texts
+from millstream.spark.arrow.page import listed_array
+from millstream.spark.arrow.parse_values import convert
+
+MARK = b"millstream.columns"
+"""The key of a file's metadata under which its columns are."""
+
+LARGEST = 2**63 - 1
+"""Halves of ids are unsigned numbers of 64 bits, which neither Delta nor Iceberg has: greater ones are this one."""
+
+_LAST_MS = 253_402_300_799_999
+_FIXED: dict[str, pa.DataType] = {
+    "bigint": pa.int64(),
+    "double": pa.float64(),
+    "boolean": pa.bool_(),
+    "string": pa.string(),
+    "binary": pa.binary(),
+    "timestamp": pa.timestamp("us", tz="UTC"),
+    "date": pa.date32(),
+}
+_INFERRED = (
+    # Only what is the same text again: 007 and a number of twenty digits are names, not amounts
+    ("bigint", r"^(?:0|-?[1-9][0-9]{0,18})$"),
+    ("double", r"^-?(?:0|[1-9][0-9]{0,15})(?:\.[0-9]{1,16})?(?:[eE][+-]?[0-9]{1,3})?$"),
+    ("boolean", r"^(?:true|false)$"),
+)
+
+Mask = np.ndarray[Any, np.dtype[np.bool_]]
+Numbers = np.ndarray[Any, np.dtype[np.uint64]]
+
+
+def arrow_type(kind: ColumnType) -> pa.DataType:
+    """The type of a column as Arrow has it."""
+    if kind in _FIXED:
+        return _FIXED[kind]
+    digits, scale = kind.removeprefix("decimal(").removesuffix(")").split(",")
+    return pa.decimal128(int(digits), int(scale))
+
+
+def initial(shape: Shape) -> tuple[TableColumn, ...]:
+    """The columns that a stream's table begins with."""
+    return extended((), {name: kind for name, kind in shape.fields if kind is not None})
+
+
+def file_schema(shape: Shape, columns: Sequence[TableColumn]) -> pa.Schema:
+    """What a file holds. Each column has a number, as Iceberg wants it: those of the entry first, then the others.
+
+    Args:
+        shape: of the archive.
+        columns: of the stream's table.
+    """
+    own: list[pa.Field] = [
+        pa.field("id", pa.string()),
+        pa.field("id_ms", pa.int64()),
+        pa.field("id_seq", pa.int64()),
+        pa.field("timestamp", pa.timestamp("us", tz="UTC")),
+    ]
+    if shape.raw:
+        pair = [_numbered(pa.field(name, pa.binary()), at) for at, name in ((7, "name"), (8, "value"))]
+        own.append(pa.field("fields", pa.list_(_numbered(pa.field("element", pa.struct(pair)), 6))))
+    else:
+        own.append(pa.field("entry_json", pa.string()))
+    rest = [pa.field(column.name, arrow_type(column.type)) for column in columns]
+    first = first_number(shape)
+    fields = [_numbered(field, at) for at, field in enumerate(own, 1)]
+    fields += [_numbered(field, at) for at, field in enumerate(rest, first)]
+    return pa.schema(fields, {MARK: json.dumps([column.json for column in columns])})
+
+
+def first_number(shape: Shape) -> int:
+    """The number of the first column that is a field's."""
+    return 9 if shape.raw else 6
+
+
+def _numbered(field: pa.Field, number: int) -> pa.Field:
+    return field.with_metadata({"PARQUET:field_id": str(number)})
+
+
+# --- entries to rows -------------------------------------------------------------------------------------------------
+
+
+def shaped(rows: pa.Table, shape: Shape, known: Sequence[TableColumn]) -> tuple[pa.Table, tuple[TableColumn, ...]]:
+    """Entries as rows, and the columns that they have: those known, and others where values fit none of them.
+
+    Args:
+        rows: ``id_ms``, ``id_seq`` (unsigned) and ``fields``.
+        shape: of the archive.
+        known: columns so far.
+    """
+    ms, seq, fields = (rows[name].combine_chunks() for name in ("id_ms", "id_seq", "fields"))
+    found = _Fields(fields, shape, known)
+    halves = [half.cast(pa.string()) for half in (ms, seq)]
+    own = [
+        pc.binary_join_element_wise(*halves, "-"),
+        *(pc.min_element_wise(half, pa.scalar(LARGEST, pa.uint64())).cast(pa.int64()) for half in (ms, seq)),
+        _timestamps(ms.to_numpy()),
+        fields if shape.raw else found.left_over(fields),
+    ]
+    schema = file_schema(shape, found.columns)
+    others = [found.arrays.get(column.name, pa.nulls(len(fields), arrow_type(column.type))) for column in found.columns]
+    made = [array.cast(field.type) for array, field in zip([*own, *others], schema, strict=True)]
+    return pa.Table.from_arrays(made, schema=schema), found.columns
+
+
+def _timestamps(ms: Numbers) -> pa.Array:
+    """Times of ids; null past the year 9999, where the timestamps of most tools end."""
+    late = ms > _LAST_MS
+    return pa.array(np.where(late, 0, ms).astype(np.int64) * 1000, pa.timestamp("us", tz="UTC"), mask=late)
+
+
+class _Fields:
+    """The columns of some entries' fields.
+
+    Args:
+        fields: of the entries.
+        shape: of the archive.
+        known: columns so far.
+    """
+
+    def __init__(self, fields: pa.Array, shape: Shape, known: Sequence[TableColumn]) -> None:
+        self.columns = tuple(known)
+        self.arrays: dict[str, pa.Array] = {}
+        self._shape = shape
+        self._exact = np.ones(len(fields), bool)
+        rows, names, values = parts(fields)
+        ranks = np.full(len(rows), -1)
+        for name, hits in _by_name(names):
+            field = _text(name)
+            if field is None or not self._wanted(field):
+                continue
+            place = np.zeros(len(fields), np.int64)
+            absent = np.ones(len(fields), bool)
+            place[rows[hits]] = hits  # of a name that is there twice the last value, as in a live read
+            absent[rows[hits]] = False
+            if self._fill(field, values.take(pa.array(place, mask=absent)).view(pa.string())):
+                ranks[hits] = self._rank(field)
+        self._exact[rows[ranks < 0]] = False
+        unordered = (rows[1:] == rows[:-1]) & (ranks[1:] <= ranks[:-1])
+        self._exact[rows[1:][unordered]] = False
+
+    def _wanted(self, field: str) -> bool:
+        if self._shape.columns == "all":
+            return True
+        return any(field == name for name, _ in self._shape.fields)
+
+    def _rank(self, field: str) -> int:
+        return next(at for at, column in enumerate(self.columns) if column.field == field)
+
+    def _fill(self, field: str, source: pa.Array) -> bool:
+        """Put a field's values into its columns; False where it has none, and gets none."""
+        given = source.is_valid()
+        left = source
+        text = pa.nulls(len(source), pa.binary())
+        inferred = self._shape.columns != "schema"
+        for column in [column for column in self.columns if column.field == field]:
+            left, text = self._put(column, left, text)
+        kind = _type_of(left) if inferred else None
+        if kind is not None:
+            before = self.columns
+            self.columns = extended(before, {field: kind})
+            for column in self.columns[len(before) :]:
+                left, text = self._put(column, left, text)
+        same = pc.fill_null(pc.equal(text, source.view(pa.binary())), False)
+        self._exact &= pc.or_(same, pc.invert(given)).to_numpy(zero_copy_only=False)
+        return any(column.field == field for column in self.columns)
+
+    def _put(self, column: TableColumn, left: pa.Array, text: pa.Array) -> tuple[pa.Array, pa.Array]:
+        """Put what fits into a column; what does not, and the text that the columns give back so far."""
+        fits = left
+        if self._shape.columns != "schema" or column.type == "string":
+            fits = pc.if_else(_mask(left, column.type), left, _nothing())
+        values, _ = convert(fits, arrow_type(column.type))
+        if column.type == "double":
+            values = pc.if_else(pc.is_finite(values), values, pa.nulls(1, pa.float64())[0])
+        self.arrays[column.name] = values
+        rest = pc.if_else(values.is_valid(), _nothing(), left)
+        return rest, pc.coalesce(text, texts(values, column.name))
+
+    def left_over(self, fields: pa.Array) -> pa.Array:
+        """The entries that their columns would not give back as they were."""
+        wanted = np.flatnonzero(~self._exact)
+        found: list[str | None] = [None] * len(fields)
+        for at, row in zip(wanted.tolist(), fields.take(pa.array(wanted)).to_pylist(), strict=True):
+            found[at] = json.dumps([[_word(pair["name"]), _word(pair["value"])] for pair in row])
+        return pa.array(found, pa.string())
+
+
+def _nothing() -> pa.Scalar:
+    return pa.nulls(1, pa.string())[0]
+
+
+def parts(fields: pa.Array) -> tuple[Any, pa.Array, pa.Array]:
+    """For every field of some entries: the row it is of, its name and its value."""
+    counts = pc.list_value_length(fields).to_numpy()
+    names, values = fields.flatten().flatten()
+    return np.repeat(np.arange(len(counts)), counts), names, values
+
+
+def _by_name(names: pa.Array) -> Iterator[tuple[bytes, Any]]:
+    """Each name, and where it is, in the order in which they are seen first."""
+    coded = names.dictionary_encode()
+    codes = coded.indices.to_numpy()
+    order = np.argsort(codes, kind="stable")
+    ends = np.cumsum(np.bincount(codes, minlength=len(coded.dictionary)))
+    begin = 0
+    for name, end in zip(coded.dictionary.to_pylist(), ends.tolist(), strict=True):
+        yield name, order[begin:end]
+        begin = end
+
+
+def _text(name: bytes) -> str | None:
+    """A field's name, if it is one that a column can be told by."""
+    return name.decode() if len(name) <= 1024 and _is_text(name) else None
+
+
+def _mask(values: pa.Array, kind: str) -> pa.Array:
+    """Which values are of a type that was inferred."""
+    pattern = dict(_INFERRED).get(kind)
+    if pattern is not None:
+        return pc.fill_null(pc.match_substring_regex(values.view(pa.binary()), pattern), False)
+    if kind == "string":
+        return _readable(values)
+    return values.is_valid()
+
+
+def _readable(values: pa.Array) -> pa.Array:
+    """Which values are UTF-8."""
+    try:
+        values.view(pa.binary()).cast(pa.string())
+    except pa.ArrowInvalid:
+        return pa.array([value is not None and _is_text(value) for value in values.view(pa.binary()).to_pylist()])
+    return values.is_valid()
+
+
+def _is_text(value: bytes) -> bool:
+    try:
+        value.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
+def _type_of(values: pa.Array) -> ColumnType | None:
+    """The type that all these values have; None where nothing tells: an empty value may stand for none."""
+    present = values.filter(pc.fill_null(pc.greater(pc.binary_length(values), 0), False))
+    if not len(present):
+        return None
+    for kind, pattern in _INFERRED:
+        alike = pc.match_substring_regex(present.view(pa.binary()), pattern)
+        if pc.all(alike).as_py() and not convert(present, _FIXED[kind])[0].null_count:
+            return ColumnType(kind)
+    return ColumnType("string" if pc.all(_readable(present)).as_py() else "binary")
+
+
+def _word(part: bytes) -> str:
+    """Bytes in JSON: what is not UTF-8 is half of a surrogate pair, which no text has."""
+    return part.decode("utf-8", "surrogateescape")
+
+
+# --- rows to entries -------------------------------------------------------------------------------------------------
+
+
+def columns_of(schema: pa.Schema) -> tuple[TableColumn, ...]:
+    """The columns of a file, as its metadata says.
+
+    Raises:
+        StorageError: it says nothing that can be read.
+    """
+    try:
+        return load_columns(parse((schema.metadata or {})[MARK]))
+    except (KeyError, ValueError, TypeError, AttributeError) as reason:
+        raise StorageError(f"a file of the archive does not say which columns it has ({reason!r})") from None
+
+
+def entries_of(batch: pa.RecordBatch, columns: Sequence[TableColumn]) -> pa.Array:
+    """The fields of rows as a :data:`LISTED` array: those of the columns that the batch has.
+
+    Args:
+        batch: with ``entry_json``.
+        columns: of its file.
+
+    Raises:
+        StorageError: the JSON of an entry is damaged.
+    """
+    documents = batch.column("entry_json")
+    whole = documents.is_valid().to_numpy(zero_copy_only=False)
+    rows, ranks, names, values = [], [], [], []
+    firsts: dict[str, int] = {}
+    for at, column in enumerate(columns):
+        rank = firsts.setdefault(column.field, at)
+        if column.name not in batch.schema.names:
+            continue
+        text = texts(batch.column(column.name), column.name)
+        there = np.flatnonzero(text.is_valid().to_numpy(zero_copy_only=False) & ~whole)
+        rows.append(there)
+        ranks.append(np.full(len(there), rank))
+        names.append(arrays.again((column.field.encode(),), len(there)).view(pa.binary()))
+        values.append(text.take(pa.array(there)))
+    for row in np.flatnonzero(whole).tolist():
+        pairs = _pairs(documents[row].as_py())
+        rows.append(np.full(len(pairs), row))
+        ranks.append(np.arange(len(pairs)))
+        names.append(pa.array([name for name, _ in pairs], pa.binary()))
+        values.append(pa.array([value for _, value in pairs], pa.binary()))
+    offsets = np.zeros(batch.num_rows + 1, np.int32)
+    if not rows:
+        return listed_array(pa.array(offsets), pa.array([], pa.binary()), pa.array([], pa.binary()))
+    every = np.concatenate(rows)
+    order = pa.array(np.lexsort((np.concatenate(ranks), every)))
+    np.cumsum(np.bincount(every, minlength=batch.num_rows), out=offsets[1:])
+    return listed_array(pa.array(offsets), pa.concat_arrays(names).take(order), pa.concat_arrays(values).take(order))
+
+
+def _pairs(document: str) -> list[tuple[bytes, bytes]]:
+    try:
+        return [(_bytes(name), _bytes(value)) for name, value in parse(document)]
+    except (ValueError, TypeError, AttributeError):
+        raise StorageError("an entry in the archive is damaged: its entry_json is not what was written") from None
+
+
+def _bytes(word: str) -> bytes:
+    return word.encode("utf-8", "surrogateescape")

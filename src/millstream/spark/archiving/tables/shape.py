@@ -1,0 +1,197 @@
+"""What form an archive has: its format, how its files are parted, which columns its entries get. PURE.
+
+An archive keeps the form it was made with: a job that is run again need not name it, and may not change it.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from millstream.errors import ConfigError
+from millstream.spark.archiving.tables.columns import ColumnType, parse_schema
+
+FORMATS = ("parquet", "delta", "iceberg")
+PARTITIONS = ("none", "month", "day", "hour")
+
+_LAST_MS = 253_402_300_799_999
+_HOUR_MS = 3_600_000
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """The form that a job asks for; what is None is as the archive has it, or the default of a new one.
+
+    Attributes:
+        format: of :data:`FORMATS`.
+        partition: of :data:`PARTITIONS`.
+        raw: whether each entry's fields are kept as a list as well, or, without names of columns, as nothing else.
+        fields: those that get columns; ``*`` is all.
+        schema: columns and their types, such as ``item string, price double``.
+        catalog: Iceberg's: a name of the user's configuration, or a URI; None for one in the archive.
+    """
+
+    format: str | None = None
+    partition: str | None = None
+    raw: bool | None = None
+    fields: tuple[str, ...] | None = None
+    schema: str | None = None
+    catalog: str | None = None
+
+
+@dataclass(frozen=True)
+class Shape:
+    """The form of an archive.
+
+    Attributes:
+        format: of :data:`FORMATS`.
+        partition: of :data:`PARTITIONS`.
+        raw: whether the entries' fields are there as a list.
+        columns: ``none``, ``all`` fields, the named ``fields``, or those of a ``schema``.
+        fields: that are named, with their types where there is a schema.
+        catalog: Iceberg's.
+    """
+
+    format: str = "parquet"
+    partition: str = "none"
+    raw: bool = False
+    columns: str = "all"
+    fields: tuple[tuple[str, ColumnType | None], ...] = ()
+    catalog: str | None = None
+
+    @property
+    def legacy(self) -> bool:
+        """Whether the files are those of 0.1: halves of the id, and the list."""
+        return self.format == "parquet" and self.columns == "none"
+
+    @property
+    def json(self) -> dict[str, Any]:
+        """As the manifest has it."""
+        return {
+            "format": self.format,
+            "partition": self.partition,
+            "raw": self.raw,
+            "columns": self.columns,
+            "fields": [list(pair) for pair in self.fields],
+            "catalog": self.catalog,
+        }
+
+    @classmethod
+    def load(cls, raw: Mapping[str, Any]) -> "Shape":
+        """The inverse.
+
+        Raises:
+            ValueError: it is something else; TypeError means the same.
+        """
+        if raw["format"] not in FORMATS or raw["partition"] not in PARTITIONS:
+            raise ValueError(f"format {raw['format']!r}, partition {raw['partition']!r}")
+        catalog = raw["catalog"]
+        if not isinstance(catalog, str | None):
+            raise TypeError(f"catalog {catalog!r}")
+        fields = tuple((str(name), kind if kind is None else ColumnType(kind)) for name, kind in raw["fields"])
+        if raw["columns"] not in ("none", "all", "fields", "schema"):
+            raise ValueError(f"columns {raw['columns']!r}")
+        return cls(raw["format"], raw["partition"], bool(raw["raw"]), raw["columns"], fields, catalog)
+
+
+BEFORE = Shape(partition="hour", raw=True, columns="none")
+"""The form of all archives of 0.1."""
+
+
+def choose(there: Shape | None, wanted: Wanted) -> Shape:
+    """The form that a job works in.
+
+    Args:
+        there: of the archive; None for a new one.
+        wanted: by the job.
+
+    Raises:
+        ConfigError: the archive has another form, or the form contradicts itself.
+    """
+    for name, value, words in (("format", wanted.format, FORMATS), ("partition", wanted.partition, PARTITIONS)):
+        if value is not None and value not in words:
+            raise ConfigError(f"{name} {value!r}: it must be one of {', '.join(words)}")
+    if wanted.schema is not None and wanted.fields is not None:
+        raise ConfigError("a schema names the fields already: give a schema, or fields, not both")
+    if wanted.catalog is not None and (wanted.format or (there or Shape()).format) != "iceberg":
+        raise ConfigError("only Iceberg has a catalog: leave it out, or give the format iceberg")
+    columns, fields = _columns(wanted)
+    raw = bool(wanted.raw)
+    if there is None:
+        return Shape(wanted.format or "parquet", wanted.partition or "none", raw, columns, fields, wanted.catalog)
+    asked = (wanted.raw, wanted.fields, wanted.schema)
+    same = (
+        wanted.format in (None, there.format)
+        and wanted.partition in (None, there.partition)
+        and wanted.catalog in (None, there.catalog)
+        and (asked == (None, None, None) or (raw, columns, fields) == (there.raw, there.columns, there.fields))
+    )
+    if not same:
+        raise ConfigError(
+            f"the archive is {describe(there)}, and an archive keeps its form: leave these options out, or archive "
+            "into a new directory"
+        )
+    return there
+
+
+def _columns(wanted: Wanted) -> tuple[str, tuple[tuple[str, ColumnType | None], ...]]:
+    if wanted.schema is not None:
+        return "schema", tuple(parse_schema(wanted.schema))
+    if wanted.fields is None:
+        return ("none" if wanted.raw else "all"), ()
+    if "*" in wanted.fields:
+        return "all", ()
+    if not wanted.fields or not all(wanted.fields):
+        raise ConfigError("fields: name at least one, or * for all")
+    return "fields", tuple((name, None) for name in dict.fromkeys(wanted.fields))
+
+
+def describe(shape: Shape) -> str:
+    """A form in words."""
+    parted = "not partitioned" if shape.partition == "none" else f"by {shape.partition}"
+    columns = {"none": "", "all": "with a column for each field", "fields": "with columns of named fields"}
+    words = [columns.get(shape.columns, "with the columns of a schema")]
+    words += ["raw entries"] if shape.raw else []
+    return f"{shape.format}, {parted}, {' and '.join(filter(None, words))}"
+
+
+# --- parts of a table -------------------------------------------------------------------------------------------------
+
+
+def part_of(shape: Shape, ms: int) -> int:
+    """The partition of an entry, as a number that grows with time.
+
+    Args:
+        shape: of the archive.
+        ms: of the entry's id.
+    """
+    if shape.partition == "none":
+        return 0
+    hour = ms // _HOUR_MS
+    if shape.partition == "hour":
+        return hour
+    if shape.partition == "day":
+        return hour // 24
+    when = moment(ms)
+    return when.year * 12 + when.month - 1
+
+
+def moment(ms: int) -> datetime:
+    """The time of an id, the last second of the year 9999 for all that come later."""
+    return datetime(1970, 1, 1, tzinfo=UTC) + timedelta(seconds=min(ms, _LAST_MS) // 1000)
+
+
+def partition_values(shape: Shape, ms: int) -> dict[str, str]:
+    """The partition columns of an entry's file and their values, as text.
+
+    Args:
+        shape: of the archive.
+        ms: of the entry's id.
+    """
+    when = moment(ms)
+    return {
+        "none": {},
+        "month": {"month": f"{when:%Y-%m}"},
+        "day": {"date": when.date().isoformat()},
+        "hour": {"date": when.date().isoformat(), "hour": f"{when.hour:02d}"},
+    }[shape.partition]

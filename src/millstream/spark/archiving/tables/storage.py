@@ -1,0 +1,222 @@
+"""Where an archive lies: the few things that its manifest, its lock, its files and its tables' logs need of a place.
+
+Another place (an object store) is another class with these methods. What is put is whole and durable when the call
+returns, or not there at all. Paths are below the root, with slashes.
+"""
+
+import contextlib
+import errno
+import fcntl
+import os
+import uuid
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import BinaryIO
+
+from millstream.errors import StorageError
+
+CATALOG = "_catalog.db"
+"""Iceberg's catalog, where the archive has its own."""
+
+
+_NO_LINKS = (errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EACCES)
+"""What a file system without hard links says: some that are mounted over a network."""
+
+
+class ChangedMeanwhileError(StorageError):
+    """What was to be put in the place of something is no longer the next thing: another program wrote there.
+
+    What to do: run one job an archive, and run this one again.
+    """
+
+
+class LocalStorage:
+    """A directory of this machine, or one that is mounted.
+
+    Args:
+        root: the directory; made with the first thing that is put.
+    """
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+
+    @property
+    def location(self) -> str:
+        """The place as the libraries of table formats are told it."""
+        return str(self.root.absolute())
+
+    def read(self, path: str) -> bytes:
+        """What is there.
+
+        Raises:
+            FileNotFoundError: nothing is.
+        """
+        with self.open(path) as file:
+            return file.read()
+
+    def open(self, path: str) -> BinaryIO:
+        """What is there, to be read in any order.
+
+        Raises:
+            FileNotFoundError: nothing is.
+            StorageError: a link leads out of the archive.
+        """
+        return inside(self.root, path).open("rb")
+
+    def create(self, path: str) -> "NewFile":
+        """A file to write, which has its name when it is kept."""
+        return NewFile(inside(self.root, path))
+
+    def put_if_absent(self, path: str, data: bytes) -> None:
+        """Put bytes under a name that nobody has.
+
+        Raises:
+            ChangedMeanwhileError: somebody has it.
+        """
+        new = self.create(path)
+        try:
+            new.file.write(data)
+            new.keep()
+        except FileExistsError:
+            raise ChangedMeanwhileError(f"{self.root / path} was written by another program meanwhile") from None
+        finally:
+            new.drop()
+        self.sync_names(path)
+
+    def replace_if_unchanged(
+        self, path: str, old: bytes | None, data: bytes, before: Callable[[], None] = lambda: None
+    ) -> None:
+        """Put bytes in the place of others.
+
+        Args:
+            path: of them.
+            old: what must be there; None for nothing.
+            data: what is there then.
+            before: called when the new bytes are written and do not have the name yet.
+
+        Raises:
+            ChangedMeanwhileError: something else was there.
+        """
+        target = inside(self.root, path)
+        there = self.read(path) if target.exists() else None
+        if there != old:
+            raise ChangedMeanwhileError(f"{target} was written by another program meanwhile")
+        target.parent.mkdir(parents=True, exist_ok=True)
+        fresh = target.with_name(f"{target.name}.new")
+        with open(fresh, "wb", opener=_own) as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        before()
+        fresh.replace(target)
+        sync_folder(target.parent)
+
+    def list(self, prefix: str = "") -> Iterator[str]:
+        """The files below a folder, those too that are being written."""
+        base = self.root / prefix
+        for path in sorted(base.rglob("*")):
+            if path.is_file():
+                yield path.relative_to(self.root).as_posix()
+
+    def delete(self, path: str) -> None:
+        """Remove a file; one that is gone is no error."""
+        place = inside(self.root, str(Path(path).parent))
+        (place / Path(path).name).unlink(missing_ok=True)
+
+    def sync(self, *paths: str) -> None:
+        """Make files that a library wrote durable, with their names."""
+        for path in paths:
+            with self.open(path) as file:
+                os.fsync(file.fileno())
+        self.sync_names(*paths)
+
+    def sync_names(self, *paths: str) -> None:
+        """Make the names of files durable, and those of the folders they are in."""
+        folders = {folder for path in paths for folder in Path(path).parents}
+        for folder in sorted(folders, key=lambda folder: -len(folder.parts)):
+            sync_folder(inside(self.root, str(folder)))
+
+
+class NewFile:
+    """A file while it is written, hidden until it is whole.
+
+    Args:
+        target: the name that it will have.
+    """
+
+    def __init__(self, target: Path) -> None:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        self._target = target
+        self._hidden = target.with_name(f".{target.name}.{uuid.uuid4().hex[:8]}.writing")
+        self.file: BinaryIO = self._hidden.open("xb")
+
+    def keep(self) -> int:
+        """Give it its name, durable but for the name; its size in bytes.
+
+        Raises:
+            FileExistsError: the name is taken.
+        """
+        self.file.flush()
+        os.fsync(self.file.fileno())
+        size = self.file.tell()
+        self.file.close()
+        try:
+            os.link(self._hidden, self._target)  # unlike a rename it fails where the name is taken
+        except OSError as reason:
+            if reason.errno not in _NO_LINKS:
+                raise
+            if self._target.exists():
+                raise FileExistsError(str(self._target)) from None
+            self._hidden.rename(self._target)
+        self._hidden.unlink(missing_ok=True)
+        return size
+
+    def drop(self) -> None:
+        """Give up what is not kept."""
+        self.file.close()
+        self._hidden.unlink(missing_ok=True)
+
+
+def inside(root: Path, path: str) -> Path:
+    """A file or folder of the archive in ``root``.
+
+    Raises:
+        StorageError: a link leads out of the archive: what is written or removed there would be somebody else's.
+    """
+    found = root / path
+    if not found.resolve().is_relative_to(root.resolve()):
+        raise StorageError(
+            f"{found} leads out of the archive {root}, to {found.resolve()}: a link was put there; remove it, or mount "
+            "what it leads to"
+        )
+    return found
+
+
+def _own(path: str, flags: int) -> int:
+    """Open a file of the archive itself, never what a link of its name leads to."""
+    return os.open(path, flags | os.O_NOFOLLOW, 0o666)
+
+
+@contextlib.contextmanager
+def locked(path: Path) -> Iterator[str | None]:
+    """Hold a file's lock; gives who has it where that is another process, and None when it is ours."""
+    with open(path, "a+", opener=_own) as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            file.seek(0)
+            yield file.read().strip() or "unknown"
+            return
+        file.truncate(0)
+        file.write(f"{os.getpid()}\n")
+        file.flush()
+        yield None
+
+
+def sync_folder(folder: Path) -> None:
+    """Make the names in a folder durable."""
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

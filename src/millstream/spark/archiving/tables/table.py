@@ -1,0 +1,97 @@
+"""A stream's table as its log must show it, and what differs from what the log shows. PURE: no files, no libraries.
+
+The manifest is what is true; a log of Delta or Iceberg is brought to it, by one commit for each change. So there is
+one way for a new batch, for merged files and for a job that was killed between the two: the difference is committed.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from millstream.errors import StorageError
+from millstream.spark.archiving.tables.columns import TableColumn
+from millstream.spark.archiving.tables.shape import Shape
+
+
+class TableChangedError(StorageError):
+    """Another program changed a table of the archive.
+
+    What to do: archive into a new directory, and leave its tables to the job; nothing that is not in the table was
+    trimmed.
+    """
+
+
+@dataclass(frozen=True, slots=True)
+class TableFile:
+    """A file of a table.
+
+    Attributes:
+        path: below the table's folder.
+        rows: its entries.
+        bytes: its size.
+        ms: milliseconds of its first entry's id.
+        last: the halves of its last entry's id.
+    """
+
+    path: str
+    rows: int
+    bytes: int
+    ms: int
+    last: tuple[int, int]
+
+
+@dataclass(frozen=True)
+class TablePlan:
+    """A stream's table as the manifest has it.
+
+    Attributes:
+        stream: its key.
+        folder: of the table, below the archive's directory.
+        shape: of the archive.
+        columns: of the table.
+        files: by path.
+        retired: paths of files that were merged into others.
+        generation: of the manifest.
+    """
+
+    stream: str
+    folder: str
+    shape: Shape
+    columns: tuple[TableColumn, ...]
+    files: Mapping[str, TableFile]
+    retired: frozenset[str]
+    generation: int
+
+    def changes(self, there: Mapping[str, int]) -> tuple[list[TableFile], list[str]]:
+        """What has to be added to a table, and what removed from it.
+
+        Args:
+            there: the files that its log shows, and how many rows each has.
+
+        Raises:
+            TableChangedError: it shows files that the archive did not write, or lacks some that it had.
+        """
+        foreign = sorted(there.keys() - self.files.keys() - self.retired)
+        if foreign:
+            raise self._changed(f"it has {foreign[0]!r}, which is none of the archive's files")
+        added = [file for path, file in self.files.items() if path not in there]
+        removed = sorted(there.keys() - self.files.keys())
+        end = max((file.last for path, file in self.files.items() if path in there), default=(-1, 0))
+        again = sum(file.rows for file in added if file.last <= end)
+        if again > sum(there[path] for path in removed):
+            raise self._changed("files that it had are missing in it")
+        return added, removed
+
+    def confirm(self, there: Iterable[str]) -> None:
+        """See that a table shows the files it should, after a commit.
+
+        Raises:
+            TableChangedError: it shows others.
+        """
+        if set(there) != self.files.keys():
+            raise self._changed("it does not show what was just committed to it")
+
+    def _changed(self, how: str) -> TableChangedError:
+        return TableChangedError(
+            f"the {self.shape.format} table of stream {self.stream!r} was changed by another program: {how}. Nothing "
+            "was trimmed; an archive's tables are written by its job alone: archive into a new directory"
+        )

@@ -1,0 +1,428 @@
+"""An archive as tables of Delta and Iceberg: read by the tools they are for, never ahead of what was trimmed.
+
+A job's part in Spark is done in place (``support.archives``), as in ``test_archive.py``.
+"""
+
+import os
+import random
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import replace
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import deltalake
+import pandas as pd
+import polars as pl
+import pyarrow.dataset as ds
+import pyarrow.parquet as pq
+import pytest
+import redis
+
+from millstream.demo.flights import data as flights
+from millstream.errors import ConfigError, StorageError
+from millstream.failpoints import ARCHIVE, TABLES
+from millstream.spark.archiving.directory import MANIFEST, Folder
+from millstream.spark.archiving.files import WritePlan, write_files
+from millstream.spark.archiving.manifest import ArchiveManifest, DataFile, dump, load
+from millstream.spark.archiving.store import ArchiveSettings, ArchiveStore
+from millstream.spark.archiving.tables.columns import ColumnType, extended
+from millstream.spark.archiving.tables.folders import table_folder
+from millstream.spark.archiving.tables.iceberg import open_catalog
+from millstream.spark.archiving.tables.shape import FORMATS, Shape, Wanted
+from millstream.spark.archiving.tables.storage import ChangedMeanwhileError, LocalStorage
+from millstream.spark.model.offsets import ZERO, Id, Position
+from millstream.spark.source import MillstreamSource
+from support import campaign
+from support.archives import Traffic, archive_once, data_files, held, rows_of
+from support.lake import connected, scan
+from support.servers import ServerProcess, redis_server
+from support.waiting import eventually
+
+pytestmark = [pytest.mark.realserver, pytest.mark.filterwarnings("ignore:Iceberg scan planning")]
+
+DAY = 86_400_000
+FIRST = 1_700_000_000_000
+
+
+@pytest.fixture
+def client(real_redis: ServerProcess) -> Iterator[redis.Redis]:
+    with real_redis.client() as made:
+        made.flushall()
+        yield made
+
+
+def orders(client: redis.Redis, count: int, *, first: int = 0, step: int = 3_600_000) -> list[str]:
+    """Orders that come an hour apart, some with prices that columns do not give back to the byte."""
+    for number in range(first, first + count):
+        words: dict[str, Any] = {"item": f"tea{number % 7}", "qty": number, "price": f"{number / 4:.2f}"}
+        client.xadd("orders:eu", words, id=f"{FIRST + number * step}-0")
+    return [f"{FIRST + number * step}-0" for number in range(first, first + count)]
+
+
+def settings(url: str, root: Path, wanted: Wanted, **more: Any) -> ArchiveSettings:
+    return ArchiveSettings(url, ("orders:eu",), root, **({"per_batch": 40, "wanted": wanted} | more))
+
+
+def place(root: Path) -> Path:
+    """The folder of the stream's table."""
+    return root / table_folder(Folder(root).read().shape, "orders:eu")
+
+
+@pytest.mark.parametrize("form", FORMATS)
+@pytest.mark.parametrize("partition", ["none", "day"])
+def test_the_tools_read_a_table_as_it_is(
+    real_redis: ServerProcess, client: redis.Redis, tmp_path: Path, form: str, partition: str
+) -> None:
+    """DuckDB, Polars, pandas and pyarrow count and add up the same, with typed columns, and the archive is lossless."""
+    ids = orders(client, 100)
+    there = client.xrange("orders:eu")
+    root = tmp_path / "lake"
+    store = archive_once(settings(real_redis.url, root, Wanted(form, partition)))
+    assert client.xlen("orders:eu") == 0
+    assert held(root, "orders:eu") == [(ident.decode(), tuple(fields.items())) for ident, fields in there]
+    assert [one.archived for one in store.report()] == [100]
+    expected = (100, sum(range(100)), sum(range(100)) / 4)
+    database = connected()
+    assert database.sql(f"SELECT count(*), sum(qty), sum(price) FROM {scan(root, 'orders:eu')}").fetchone() == expected
+    late = database.sql(
+        f"SELECT count(*), min(id) FROM {scan(root, 'orders:eu')} WHERE timestamp >= TIMESTAMPTZ '2023-11-16 00:00:00Z'"
+    )
+    first = next(ident for ident in ids if ident >= "1700092800000")
+    assert late.fetchone() == (100 - ids.index(first), first)
+    table = place(root)
+    if form == "delta":
+        frames: list[Any] = [
+            pl.scan_delta(str(table)).collect(),
+            deltalake.DeltaTable(str(table)).to_pandas(),
+            deltalake.DeltaTable(str(table)).to_pyarrow_table(),
+        ]
+    elif form == "iceberg":
+        catalog = open_catalog(None, LocalStorage(root))
+        loaded = catalog.load_table(("millstream", table.name))
+        frames = [pl.scan_iceberg(loaded).collect(), loaded.scan().to_pandas(), loaded.scan().to_arrow()]
+        catalog.close()
+    else:
+        frames = [
+            pl.read_parquet(f"{table}/**/*.parquet"),
+            pd.read_parquet(table),
+            ds.dataset(table, partitioning="hive").to_table(),
+        ]
+    for frame in frames:
+        found = frame.to_pandas() if not isinstance(frame, pd.DataFrame) else frame
+        assert (len(found), found["qty"].sum(), found["price"].sum()) == expected
+        assert found["qty"].dtype == "int64"
+        assert sorted(found["id"]) == ids
+
+
+@pytest.mark.parametrize("form", ["delta", "iceberg"])
+def test_columns_that_come_later_and_files_that_are_merged(
+    real_redis: ServerProcess, client: redis.Redis, tmp_path: Path, form: str
+) -> None:
+    """A new field is a new column, a changed type one beside; rows of merged files are there once."""
+    root = tmp_path / "lake"
+    orders(client, 300)
+    archive_once(settings(real_redis.url, root, Wanted(form), per_batch=20))
+    client.xadd("orders:eu", {"item": "tea", "qty": "a few", "note": "x"}, id=f"{FIRST + 500 * DAY}-0")
+    store = archive_once(settings(real_redis.url, root, Wanted(), per_batch=20))
+    assert store.report()[0].news == [
+        "stream 'orders:eu': new column qty_string (string) for field 'qty': its values no longer fit qty",
+        "stream 'orders:eu': new column note (string) for field 'note'",
+    ]
+    sql = f"SELECT count(*), count(DISTINCT id), sum(qty), min(qty_string), count(note) FROM {scan(root, 'orders:eu')}"
+    assert connected().sql(sql).fetchone() == (301, 301, sum(range(300)), "a few", 1)
+    manifest = Folder(root).read()
+    assert len(manifest.files) < 16
+    assert len(manifest.retired) > 7
+    assert data_files(root) == {file.path for file in manifest.files} | {path for path, _ in manifest.retired}
+    for file in manifest.files:
+        times = pq.read_table(root / file.path, columns=["id_ms"], partitioning=None)["id_ms"].to_pylist()
+        assert times == sorted(times)
+    archive_once(settings(real_redis.url, root, Wanted(), retain_ms=-1))
+    assert data_files(root) == {file.path for file in Folder(root).read().files}
+    assert connected().sql(sql).fetchone() == (301, 301, sum(range(300)), "a few", 1)
+
+
+def test_delta_says_what_a_file_need_not_be_opened_for(
+    real_redis: ServerProcess, client: redis.Redis, tmp_path: Path
+) -> None:
+    """Rows, bounds and nulls of the columns stand in the log, merging is no change of data, a checkpoint is made."""
+    root = tmp_path / "lake"
+    orders(client, 240)
+    archive_once(settings(real_redis.url, root, Wanted("delta"), per_batch=10))
+    table = deltalake.DeltaTable(str(place(root)))
+    import pyarrow as pa
+
+    told = sorted(pa.table(table.get_add_actions(flatten=True)).to_pylist(), key=lambda row: row["min.id_ms"])
+    assert sum(row["num_records"] for row in told) == 240
+    assert (told[0]["min.qty"], told[-1]["max.qty"], told[-1]["max.price"]) == (0, 239, 239 / 4)
+    assert {row["null_count.item"] for row in told} == {0}
+    assert all(one["max.id_ms"] < other["min.id_ms"] for one, other in pairwise(told))
+    operations = [each["operation"] for each in table.history()]
+    assert {"WRITE", "OPTIMIZE"} == set(operations)
+    assert (place(root) / "_delta_log/_last_checkpoint").exists()
+
+
+def test_a_raw_table_and_a_schema(real_redis: ServerProcess, client: redis.Redis, tmp_path: Path) -> None:
+    """The list of fields beside columns where both are asked for; columns of a schema, whatever else comes."""
+    orders(client, 20)
+    there = [(ident.decode(), tuple(fields.items())) for ident, fields in client.xrange("orders:eu")]
+    for form in ("delta", "iceberg"):
+        for number, wanted in enumerate(
+            [
+                Wanted(form, raw=True),
+                Wanted(form, raw=True, fields=("*",)),
+                Wanted(form, fields=("qty",)),
+                Wanted(form, "month", schema="qty double, price decimal(9,2), item string, missing date"),
+            ]
+        ):
+            root = tmp_path / f"{form}{number}"
+            archive_once(settings(real_redis.url, root, wanted, trim=False))
+            assert held(root, "orders:eu") == there
+            names = [row[0] for row in connected().sql(f"DESCRIBE SELECT * FROM {scan(root, 'orders:eu')}").fetchall()]
+            assert ("fields" in names, "qty" in names) == (wanted.raw is True, number > 0)
+            if wanted.schema:
+                sums = connected().sql(f"SELECT sum(price), count(missing) FROM {scan(root, 'orders:eu')}").fetchone()
+                assert [str(each) for each in sums or ()] == ["47.50", "0"]
+
+
+@pytest.mark.parametrize("form", ["delta", "iceberg"])
+def test_archive_and_stream_are_one_table_in_every_format(
+    real_redis: ServerProcess, client: redis.Redis, tmp_path: Path, form: str
+) -> None:
+    """What is archived and what is live, each entry once, with the fields as they were added."""
+    root = tmp_path / "lake"
+    orders(client, 30)
+    there = {ident.decode(): fields[b"price"].decode() for ident, fields in client.xrange("orders:eu")}
+    archive_once(settings(real_redis.url, root, Wanted(form)))
+    orders(client, 10, first=30)
+    there |= {ident.decode(): fields[b"price"].decode() for ident, fields in client.xrange("orders:eu")}
+    source = MillstreamSource({"url": real_redis.url, "stream": "orders:eu", "archive": str(root), "fields": "price"})
+    reader = source.reader(source.schema())
+    rows = [row for part in reader.partitions() for batch in reader.read(part) for row in batch.to_pylist()]
+    assert {row["id"]: row["price"] for row in rows} == there
+    assert len(rows) == 40
+
+
+@pytest.mark.parametrize("form", ["delta", "iceberg"])
+def test_a_table_that_another_program_changed_ends_the_job(
+    real_redis: ServerProcess, client: redis.Redis, tmp_path: Path, form: str
+) -> None:
+    """Rows that somebody deleted or added are not undone in silence, and nothing is trimmed then."""
+    root = tmp_path / "lake"
+    orders(client, 80)
+    archive_once(settings(real_redis.url, root, Wanted(form)))
+    table = place(root)
+    if form == "delta":
+        deltalake.DeltaTable(str(table)).delete("qty < 10")
+    else:
+        catalog = open_catalog(None, LocalStorage(root))
+        catalog.load_table(("millstream", table.name)).delete("qty < 10")
+        catalog.close()
+    orders(client, 5, first=80)
+    with pytest.raises(StorageError, match="was changed by another program"):
+        archive_once(settings(real_redis.url, root, Wanted()))
+    assert client.xlen("orders:eu") == 5
+
+
+def test_files_of_a_table_that_are_gone_from_its_log(
+    real_redis: ServerProcess, client: redis.Redis, tmp_path: Path
+) -> None:
+    """A whole file that was deleted is not brought back in silence."""
+    root = tmp_path / "lake"
+    orders(client, 80)
+    archive_once(settings(real_redis.url, root, Wanted("delta", "day")))
+    deltalake.DeltaTable(str(place(root))).delete("date = '2023-11-15'")
+    with pytest.raises(StorageError, match="files that it had are missing"):
+        archive_once(settings(real_redis.url, root, Wanted()))
+
+
+def test_an_archive_of_another_form_is_refused(real_redis: ServerProcess, client: redis.Redis, tmp_path: Path) -> None:
+    """A run that names another form changes nothing, and says what the archive is."""
+    orders(client, 5)
+    archive_once(settings(real_redis.url, tmp_path / "a", Wanted("delta")))
+    with pytest.raises(ConfigError, match="the archive is delta, not partitioned"):
+        archive_once(settings(real_redis.url, tmp_path / "a", Wanted("parquet")))
+    for catalog in ("nowhere", "sqlite:////nonexistent/folder/x.db"):
+        orders(client, 5, first=10)
+        with pytest.raises(ConfigError, match="catalog"):
+            archive_once(settings(real_redis.url, tmp_path / catalog[:3], Wanted("iceberg", catalog=catalog)))
+        assert client.xlen("orders:eu") == 5
+        client.delete("orders:eu")
+
+
+def test_tasks_that_infer_other_types_write_the_batch_again(tmp_path: Path) -> None:
+    """Two tasks of one batch, one of which saw whole numbers alone: one column for both, no file of the first try."""
+    store = ArchiveStore(settings("redis://127.0.0.1:1", tmp_path / "a", Wanted(), trim=False))
+    tries: list[int] = []
+
+    def write(plan: WritePlan, label: str) -> list[DataFile]:
+        tries.append(len(plan.columns))
+        tasks = [[("1-0", [(b"p", b"1")])], [("2-0", [(b"p", b"1.5")])]]
+        return [file for rows in tasks for file in write_files(plan, label, rows_of("s", rows))]
+
+    with store.open():
+        store.take("x", {"s": Position(ZERO, 0, Id(2, 0), 2)}, write)
+    manifest = Folder(tmp_path / "a").read()
+    assert tries == [0, 1]
+    assert [(one.name, str(one.type)) for one in manifest.columns["s"]] == [("p", "double")]
+    assert data_files(tmp_path / "a") == {file.path for file in manifest.files}
+    assert held(tmp_path / "a", "s") == [("1-0", ((b"p", b"1"),)), ("2-0", ((b"p", b"1.5"),))]
+
+
+def test_a_damaged_manifest_of_a_table_is_said_to_be_so(tmp_path: Path) -> None:
+    """Whatever stands in its form, columns and merged files."""
+    made = ArchiveManifest(1, shape=Shape("delta"), columns={"s": extended((), {"a": ColumnType("bigint")})})
+    made = replace(made, retired=(("s/x.parquet", 5),))
+    assert load(dump(made)) == made
+    for part, wrong in [
+        ('"delta"', '"csv"'), ('"none"', "[]"), ('"all"', '"some"'), ('"catalog": null', '"catalog": [1]'),
+        ('"catalog": null', '"no": 1'), ('"bigint"', '"money"'), ('"bigint"', "7"), ('["a", "a"', '["a", ""'),
+        ('["a", "a"', '["a", "ID"'), ('["a", "a"', '["a", "\\ud800"'), ('["a", "a"', '["a", 1'),
+        ("s/x.parquet", "../x"), ("5]", '"y"]'), ('"fields": []', '"fields": [["a", "money"]]'),
+    ]:  # fmt: skip
+        assert part in dump(made), part
+        with pytest.raises(StorageError, match="manifest is damaged"):
+            load(dump(made).replace(part, wrong, 1))
+
+
+def test_public_data_is_what_other_means_count(real_redis: ServerProcess, client: redis.Redis, tmp_path: Path) -> None:
+    """Flights out of New York, as the demo has them: DuckDB's sums over each table are those of the source's text."""
+    events = list(flights.events(3000))
+    pipeline = client.pipeline(transaction=False)
+    for event in events:
+        pipeline.xadd("flights", event.fields, id=event.id)  # type: ignore[arg-type]  # a dict of text is one
+    pipeline.execute()
+    expected = (3000, sum(int(event.fields["distance"]) for event in events), len({e.fields["dest"] for e in events}))
+    for form in FORMATS:
+        where = ArchiveSettings(real_redis.url, ("flights",), tmp_path / form, trim=False, wanted=Wanted(form))
+        archive_once(where)
+        sql = f"SELECT count(*), sum(distance), count(DISTINCT dest) FROM {scan(tmp_path / form, 'flights')}"
+        assert connected().sql(sql).fetchone() == expected
+        assert [ident for ident, _ in held(tmp_path / form, "flights")] == [event.id for event in events]
+        assert len(Folder(tmp_path / form).read().files) == 1
+
+
+def test_the_storage_puts_whole_things_under_free_names(tmp_path: Path) -> None:
+    """What is taken is not written over, what changed meanwhile is not replaced, and no half of anything is left."""
+    storage = LocalStorage(tmp_path)
+    storage.put_if_absent("a/b.json", b"1")
+    with pytest.raises(ChangedMeanwhileError):
+        storage.put_if_absent("a/b.json", b"2")
+    assert (storage.read("a/b.json"), list(storage.list())) == (b"1", ["a/b.json"])
+    storage.replace_if_unchanged("a/b.json", b"1", b"3")
+    for old in (b"1", None):
+        with pytest.raises(ChangedMeanwhileError):
+            storage.replace_if_unchanged("a/b.json", old, b"4")
+    assert storage.read("a/b.json") == b"3"
+    (tmp_path / "out").symlink_to("/tmp")
+    with pytest.raises(StorageError, match="leads out of the archive"):
+        storage.put_if_absent("out/x", b"")
+    storage.delete("a/b.json")
+    storage.delete("a/b.json")
+    assert list(storage.list()) == []
+
+
+def test_a_file_system_without_hard_links_will_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Archives lay on such ones before; a name that is taken is still not written over."""
+
+    def refused(*_: object) -> None:
+        raise PermissionError(1, "Operation not permitted")
+
+    monkeypatch.setattr("os.link", refused)
+    storage = LocalStorage(tmp_path)
+    storage.put_if_absent("a/b.json", b"1")
+    with pytest.raises(ChangedMeanwhileError):
+        storage.put_if_absent("a/b.json", b"2")
+    assert (storage.read("a/b.json"), list(storage.list())) == (b"1", ["a/b.json"])
+    storage.delete("a/b.json")
+    assert list(storage.list()) == []
+
+
+# --- killed ----------------------------------------------------------------------------------------------------------
+
+
+def child(server: ServerProcess, root: Path, form: str, stream: str, hook: str) -> int:
+    """An archive job as a process of its own; its exit code."""
+    words = [sys.executable, "-m", "support.archives", server.url, str(root), form, stream]
+    environment = os.environ | {
+        "MILLSTREAM_FAILPOINTS": hook and f"{hook}=kill",
+        "PYTHONPATH": os.pathsep.join(sys.path),
+    }
+    done = subprocess.run(words, env=environment, capture_output=True, check=False, timeout=600)
+    assert done.returncode in (0, -signal.SIGKILL), done.stderr.decode()[-3000:]
+    return done.returncode
+
+
+def shown(root: Path, stream: str) -> list[str]:
+    """The ids that the table itself shows, duplicates and all."""
+    sql = f"SELECT id FROM {scan(root, stream)} ORDER BY id_ms, id_seq"
+    return [row[0] for row in connected().sql(sql).fetchall()]
+
+
+@pytest.mark.parametrize("form", ["delta", "iceberg"])
+@pytest.mark.parametrize("point", ["switched", *TABLES])
+def test_a_job_killed_around_the_commit_of_a_table(
+    real_redis: ServerProcess, client: redis.Redis, tmp_path: Path, form: str, point: str
+) -> None:
+    """What the table does not show is still in the stream; the next job shows each entry once."""
+    root = tmp_path / "lake"
+    ids = orders(client, 150)
+    assert child(real_redis, root, form, "orders:eu", f"{point}:3") == -signal.SIGKILL
+    live = [ident.decode() for ident, _ in client.xrange("orders:eu")]
+    there = shown(root, "orders:eu")
+    assert sorted({*live, *there}) == ids
+    archive_once(settings(real_redis.url, root, Wanted()))
+    assert shown(root, "orders:eu") == ids
+    assert (client.xlen("orders:eu"), [ident for ident, _ in held(root, "orders:eu")]) == (0, ids)
+
+
+def one_kill(form: str, seed: int) -> int:
+    """A piece of the campaign: a job killed at a random point among writers and readers, then run to its end."""
+    import tempfile
+
+    chance = random.Random(f"{form}-{seed}")
+    with tempfile.TemporaryDirectory() as folder, redis_server(Path(folder) / "redis") as server:
+        root = Path(folder) / "a"
+        with Traffic(server) as traffic:
+            goal = chance.randint(1500, 2500)
+            eventually(lambda: len(traffic.added) > goal, 120, what="there is a backlog")
+            point = chance.choice([*ARCHIVE, *(TABLES if form != "parquet" else ())])
+            nth = 1 if point in ("merged", "sweeping") else chance.randint(1, 6)
+            point = "batch" if form != "parquet" and point == "sweeping" else point
+            assert child(server, root, form, "s", f"{point}:{nth}") == -signal.SIGKILL
+        assert traffic.failed == []
+        added = [ident.decode() for ident in traffic.added]
+        with server.client() as client:
+            live = {ident.decode() for ident, _ in client.xrange("s")}
+            there = (root / MANIFEST).exists() and bool(list(root.rglob("*.parquet")))
+            seen = shown(root, "s") if there and table_is_there(root) else []
+            assert len(seen) == len(set(seen))
+            assert live | set(seen) == set(added)
+            wanted = Wanted() if (root / MANIFEST).exists() else Wanted(form)
+            archive_once(ArchiveSettings(server.url, ("s",), root, per_batch=5000, wanted=wanted))
+            assert shown(root, "s") == added
+            assert ([ident for ident, _ in held(root, "s")], client.xlen("s")) == (added, 0)
+        assert traffic.read == {"fast": traffic.added, "slow": traffic.added}
+    return len(added)
+
+
+def table_is_there(root: Path) -> bool:
+    """Whether the job lived to show the stream's table to tools that use no catalog."""
+    manifest = Folder(root).read()
+    table = root / table_folder(manifest.shape, "s")
+    log = {"parquet": "", "delta": "_delta_log", "iceberg": "metadata/version-hint.text"}[manifest.shape.format]
+    return bool(manifest.files) and (table / log).exists()
+
+
+@pytest.mark.long
+@pytest.mark.timeout(campaign.LIMIT)
+@pytest.mark.parametrize("form", FORMATS)
+def test_jobs_killed_fifty_times(form: str) -> None:
+    """Fifty jobs in each format, each killed at a point of its seed: the table shows each entry once."""
+    from functools import partial
+
+    campaign.run(f"archive-{form}-kills", partial(one_kill, form), range(50), unit="entries")
