@@ -69,8 +69,8 @@ class Following:
         copied_at: monotonic milliseconds when the last of them was; None for none.
         last_copy: what that was; None for none.
         begun_at: monotonic milliseconds when the copy that is on its way began to come.
-        told_kept: offset that the primary was told last: the log has kept that much of its stream; -1 for none.
-        told_durable: the same of what is on the disk; -1 where no log is kept, or nobody knows yet.
+        acked_kept: offset that the primary was told last: the log has kept that much of its stream; -1 for none.
+        acked_durable: the same of what is on the disk; -1 where no log is kept, or nobody knows yet.
         heard_at: monotonic milliseconds when the primary last sent something.
         down_since: monotonic milliseconds when the link went down, or was begun.
         copy_size: bytes of the copy that is on its way; None if the primary did not say.
@@ -91,7 +91,7 @@ class Following:
         self.copied_at: int | None = None
         self.last_copy: CopyFacts | None = None
         self.begun_at = 0
-        self.told_kept = self.told_durable = NO_OFFSET
+        self.acked_kept = self.acked_durable = NO_OFFSET
         self.heard_at = self.down_since = 0
         self.copy_size: int | None = None
         self.copy_read = 0
@@ -201,7 +201,7 @@ class Following:
 
     def _begin_link(self, mono: int) -> None:
         self.state, self.error, self.is_stuck = CONNECT, "", False
-        self.told_kept = self.told_durable = NO_OFFSET
+        self.acked_kept = self.acked_durable = NO_OFFSET
         self.down_since = mono
 
     # ------------------------------------------------------------------ what the link brings
@@ -337,7 +337,7 @@ class Following:
             full_syncs=self.full_syncs,
             copied_for=-1 if self.copied_at is None else (mono - self.copied_at) // 1000,
             last_copy=self.last_copy,
-            kept=self.told_kept,
-            durable=self.told_durable,
+            kept=self.acked_kept,
+            durable=self.acked_durable,
             is_announced=self._config.values["replica-announced"] == "yes",
         )

@@ -395,10 +395,10 @@ class _Connection:
 
     def _tell_offset(self) -> None:
         following = self._following
-        following.told_kept, following.told_durable = self._kept(), self._synced()
-        words = [b"REPLCONF", b"ACK", b"%d" % following.told_kept]
-        if following.told_durable != _NOT_SYNCED:
-            words += [b"FACK", b"%d" % following.told_durable]
+        following.acked_kept, following.acked_durable = self._kept(), self._synced()
+        words = [b"REPLCONF", b"ACK", b"%d" % following.acked_kept]
+        if following.acked_durable != _NOT_SYNCED:
+            words += [b"FACK", b"%d" % following.acked_durable]
         self._send(packed(words))
 
     def release(self) -> None:
@@ -406,7 +406,7 @@ class _Connection:
         if 0 < self._obedience.asked <= self._kept():
             self._obedience.asked = 0
             self._tell_offset()
-        elif self._following.is_up and not self._keeps_durably and self._synced() > self._following.told_durable:
+        elif self._following.is_up and not self._keeps_durably and self._synced() > self._following.acked_durable:
             self._tell_offset()
 
     async def _tell(self) -> None:
