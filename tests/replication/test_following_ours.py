@@ -1,8 +1,10 @@
 """We follow ourselves: a chain of three, leading in its midst, and a replica that is killed or finds no room."""
 
+import shutil
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -15,7 +17,59 @@ from support.servers import millstream_server
 from support.waiting import eventually
 from support.wire import Wire
 
+if TYPE_CHECKING:
+    from millstream.node.durability.group_commit import Fsync
+
 pytestmark = pytest.mark.process
+
+
+@pytest.mark.parametrize("fsync", ["always", "everysec", "no"])
+def test_a_primary_that_starts_again_and_its_replica(fsync: "Fsync", tmp_path: Path) -> None:
+    """A replica at its end goes on; one that has more than was left to it gets a copy, under every policy."""
+    port = free_port()
+    with ServerThread() as replica, Wire(replica.url) as below:
+        with ServerThread(tmp_path / "a", port=port, fsync=fsync) as primary, Wire(primary.url) as above:
+            follow(below, port)
+            above.ask("SET", "k", "early")
+            wait_level(below, above)
+            made, taken = info(above), info(below)
+            assert made["millstream_full_syncs_made"] == taken["millstream_full_syncs_taken"] == "1"
+            size = taken["millstream_last_full_sync_taken_bytes"]
+            assert made["millstream_last_full_sync_made_bytes"] == size != "-1"
+            assert float(taken["millstream_last_full_sync_taken_seconds"]) >= 0
+        with ServerThread(tmp_path / "a", port=port, fsync=fsync) as primary, Wire(primary.url) as above:
+            eventually(lambda: info(above, "stats")["sync_partial_ok"] == "1", what="the replica goes on")
+            wait_level(below, above)
+            assert info(below)["millstream_full_syncs_taken"] == "1"
+            shutil.copytree(tmp_path / "a", tmp_path / "left")  # as a machine that is lost now could leave it
+            above.ask("SET", "k", "lost")
+            wait_level(below, above)
+            assert below.ask("GET", "k") == b"lost"
+        ahead = int(info(below)["slave_repl_offset"])
+        with ServerThread(tmp_path / "left", port=port, fsync=fsync) as primary, Wire(primary.url) as above:
+            eventually(lambda: info(below)["millstream_full_syncs_taken"] == "2", what="the replica has a copy")
+            assert int(info(above)["second_repl_offset"]) <= ahead
+            wait_level(below, above)
+            assert above.ask("GET", "k") == below.ask("GET", "k") == b"early"
+
+
+def test_what_a_replica_has_told_its_primary(tmp_path: Path) -> None:
+    """INFO says how far its log had the stream, and its disk; with --memory there is no disk."""
+    with ExitStack() as stack:
+        servers = [stack.enter_context(ServerThread(folder)) for folder in (tmp_path / "a", tmp_path / "b", None)]
+        first, *replicas = [stack.enter_context(Wire(server.url)) for server in servers]
+        assert "millstream_link_kept_offset" not in info(first)
+        for replica in replicas:
+            follow(replica, int(port_of(servers[0])))
+        for replica in replicas:
+            wait_level(replica, first)
+        first.ask("SET", "k", "v")
+        offset = int(info(first)["master_repl_offset"])
+        assert first.ask("WAIT", "2", "30000") == 2
+        told = [info(replica) for replica in replicas]
+        assert [int(each["millstream_link_kept_offset"]) >= offset > 0 for each in told] == [True, True]
+        assert told[0]["millstream_link_durable_offset"] == told[0]["millstream_link_kept_offset"]
+        assert told[1]["millstream_link_durable_offset"] == "-1"
 
 
 @pytest.fixture

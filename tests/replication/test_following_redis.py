@@ -145,7 +145,9 @@ def test_what_is_not_held_stops_the_link_before_it(ours: Wire, theirs: Wire, pri
     theirs.ask("SET", "k", "behind")
     eventually(lambda: "PFADD visitors one" in info(ours)["millstream_link_error"], what="the command is named")
     assert ours.ask("GET", "k") == b"before"
-    assert info(ours)["master_link_status"] == "down"
+    stopped = info(ours)
+    assert stopped["master_link_status"] == "down"
+    assert stopped["millstream_link_error"].endswith(f", at offset {stopped['slave_repl_offset']}")
     theirs.ask("DEL", "visitors")
     follow(ours, primary.port)
     eventually(lambda: "PFADD" in info(ours)["millstream_link_error"], what="the stream begins there again")
@@ -155,6 +157,35 @@ def test_what_is_not_held_stops_the_link_before_it(ours: Wire, theirs: Wire, pri
     assert ours.ask("GET", "k") == b"behind"
 
 
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("HEXPIRE", "h", "1000", "FIELDS", "1", "f"),
+        ("FUNCTION", "LOAD", "#!lua name=own\nredis.register_function('f', function() return 1 end)"),
+    ],
+    ids=lambda words: words[0],
+)
+def test_what_newer_redis_has_stops_the_link_too(each_redis: ServerProcess, words: tuple[str, ...]) -> None:
+    """Times to live of fields and functions are named with the offset, live and in a copy; nothing goes on without."""
+    with ServerThread() as server, Wire(server.url) as ours, Wire(each_redis.url) as theirs:
+        theirs.ask("HSET", "h", "f", "v")
+        follow(ours, each_redis.port)
+        wait_level(ours, theirs)
+        if str(theirs.ask(*words)).startswith("ERR unknown command"):
+            pytest.skip("this Redis does not have the command either")
+        theirs.ask("SET", "k", "behind")
+        named = "HPEXPIREAT" if words[0] == "HEXPIRE" else "FUNCTION LOAD"
+        eventually(lambda: f"here: {named}" in info(ours)["millstream_link_error"], what="the command is named")
+        found = info(ours)
+        assert found["millstream_link_error"].endswith(f", at offset {found['slave_repl_offset']}")
+        assert (ours.ask("GET", "k"), ours.ask("HGET", "h", "f")) == (None, b"v")
+        ours.ask("REPLICAOF", "NO", "ONE")
+        follow(ours, each_redis.port)
+        eventually(lambda: ", as of offset " in info(ours)["millstream_link_error"], what="the copy is refused")
+        assert (ours.ask("GET", "k"), ours.ask("HGET", "h", "f")) == (None, b"v")
+        theirs.ask("FUNCTION", "FLUSH")
+
+
 def test_a_copy_with_what_is_not_held_replaces_nothing(ours: Wire, theirs: Wire, primary: ServerProcess) -> None:
     """The copy is read to its end first: what is here stays, and the key is named."""
     ours.ask("SET", "mine", "stays")
@@ -162,6 +193,7 @@ def test_a_copy_with_what_is_not_held_replaces_nothing(ours: Wire, theirs: Wire,
     try:
         follow(ours, primary.port)
         eventually(lambda: "function library" in info(ours)["millstream_link_error"], what="the function is named")
+        assert ", as of offset " in info(ours)["millstream_link_error"]
     finally:
         theirs.ask("FUNCTION", "FLUSH")
     assert ours.ask("GET", "mine") == b"stays"

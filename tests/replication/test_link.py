@@ -71,7 +71,7 @@ class Primary:
             elif words[:2] == [b"REPLCONF", b"ACK"]:
                 self.acks.append(int(words[2]))
             else:
-                replica.sendall(b"+PONG\r\n" if words[0] == b"PING" else b"+OK\r\n")
+                replica.sendall({b"PING": b"+PONG\r\n", b"INFO": b"$0\r\n\r\n"}.get(words[0], b"+OK\r\n"))
 
     @staticmethod
     def _command(lines: BinaryIO) -> list[bytes]:

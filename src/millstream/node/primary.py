@@ -12,7 +12,7 @@ Source: https://redis.io/docs/latest/operate/oss_and_stack/management/replicatio
 import logging
 from typing import TYPE_CHECKING, Protocol
 
-from millstream.commands.admin.info import ReplicaFacts, ReplicationFacts
+from millstream.commands.admin.info import CopyFacts, ReplicaFacts, ReplicationFacts
 from millstream.engine.history import NO_OFFSET
 from millstream.errors import CommandError
 from millstream.node.durability.outage import Shortage
@@ -82,6 +82,8 @@ class Primary:
         diverged_records: those of this server that no other one took over, put into files since the start.
         diverged_files: such files that are there.
         full_syncs: copies asked for.
+        copies_made: copies of all data that were made; who waits at the same time shares one.
+        last_copy: the last of them; None for none.
         partial_syncs: replicas that went on where they were.
         refused_syncs: those that asked for that, and needed a copy.
     """
@@ -93,7 +95,8 @@ class Primary:
         self.replid = new_replid()
         self.good = 0
         self.furthest = NO_OFFSET
-        self.diverged_records = self.diverged_files = 0
+        self.diverged_records = self.diverged_files = self.copies_made = 0
+        self.last_copy: CopyFacts | None = None
         self.full_syncs = self.partial_syncs = self.refused_syncs = 0
         self.may_serve: Callable[[], bool] = lambda: True
         self._moved_at = 0  # monotonic milliseconds when replicas confirmed something last, or nothing waited for that
@@ -348,6 +351,8 @@ class Primary:
             backlog_first=None if backlog is None else backlog.first + 1,
             backlog_held=0 if backlog is None else backlog.end - backlog.first,
             full_syncs=self.full_syncs,
+            copies_made=self.copies_made,
+            last_copy=self.last_copy,
             partial_syncs=self.partial_syncs,
             refused_syncs=self.refused_syncs,
             failover=self.failover,
@@ -359,6 +364,11 @@ class Primary:
             unconfirmed=len(self._journal.unconfirmed),
             held_clients=len(self._journal.unconfirmed.gate.holders),
         )
+
+    def count_copy(self, took: int, size: int) -> None:
+        """A copy of all data was made: it took so many milliseconds, and has so many bytes."""
+        self.copies_made += 1
+        self.last_copy = CopyFacts(took, size)
 
     def reset(self) -> None:
         """CONFIG RESETSTAT."""

@@ -112,6 +112,7 @@ class Replicas:
         self._feed: Feed | None = None
         self._copies: dict[int, _Copy] = {}  # on their way, by session
         self._is_copying = False
+        self._ordered_at = 0  # monotonic milliseconds, of the copy that is made
         self._slow: dict[int, int] = {}  # session: monotonic milliseconds since when the soft limit is passed
         self._is_scheduled = self._is_opening = False
         self._left = 0  # bytes that may be passed on in this turn
@@ -289,6 +290,7 @@ class Replicas:
         """See to the copies for those that wait for one."""
         if self._feed is None or self._is_copying or not (waiting := self._waiting()):
             return
+        self._ordered_at = self._server.clock.now().mono
         version = self._version(waiting[0])  # who reads another one is next
         waiting = [each for each in waiting if self._version(each) == version]
         keyless = [each for each in waiting if each.keyless]
@@ -380,6 +382,7 @@ class Replicas:
             self._schedule()
 
     def _hand_out(self, copy: _Copy, waiting: "list[Follower]") -> None:
+        self._primary.count_copy(self._server.clock.now().mono - self._ordered_at, copy.size)
         for follower in waiting:
             copy.add(follower.id)
             self._copies[follower.id] = copy

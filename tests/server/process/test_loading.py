@@ -8,6 +8,7 @@ import pytest
 import redis
 
 from millstream.persistence.check import check
+from millstream.server.thread import ServerThread
 from support.servers import ServerProcess, millstream_server, redis_server
 from support.waiting import eventually
 from support.wire import Wire
@@ -56,15 +57,11 @@ ASKED = [
 ]
 
 
-def filled(server: ServerProcess) -> None:
+def fill(client: redis.Redis) -> None:
     """Give a server some keys, each a record of its own."""
-    with server, server.client() as client:
-        for at in range(KEYS):
-            client.set(f"k{at}", "v" * 2000)  # Redis looks for clients after so many bytes
-        client.xadd("s", {"a": "1"})
-        if "redis-server" in server.command[0]:
-            client.save()
-        assert server.stop() == 0
+    for at in range(KEYS):
+        client.set(f"k{at}", "v" * 2000)  # Redis looks for clients after so many bytes
+    client.xadd("s", {"a": "1"})
 
 
 def state(client: redis.Redis) -> dict[str, object]:
@@ -79,20 +76,23 @@ def state(client: redis.Redis) -> dict[str, object]:
 def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A data directory, for copies."""
     folder = tmp_path_factory.mktemp("filled")
-    filled(millstream_server(folder))
-    return folder / "data"
+    with ServerThread(folder, fsync="no") as server, redis.Redis.from_url(server.url) as client:
+        fill(client)
+    return folder
 
 
-@pytest.fixture
-def reading(tmp_path: Path, data: Path) -> Iterator[ServerProcess]:
-    """A server of ours that reads its log, and will for minutes."""
-    shutil.copytree(data, tmp_path / "data")
-    server = millstream_server(tmp_path, "--set", f"key-load-delay={SLOW}")
+@pytest.fixture(scope="module")
+def reading(tmp_path_factory: pytest.TempPathFactory, data: Path) -> Iterator[ServerProcess]:
+    """A server of ours that reads its log, and will for minutes unless a test speeds it up."""
+    folder = tmp_path_factory.mktemp("reading")
+    shutil.copytree(data, folder / "data")
+    server = millstream_server(folder, "--set", f"key-load-delay={SLOW}")
     server.launch()
-    with server.client() as client:
-        eventually(lambda: state(client).get("loading"), what="it reads its log")
-    yield server
-    if server.process is not None:
+    try:
+        with server.client() as client:
+            eventually(lambda: state(client).get("loading"), what="it reads its log")
+        yield server
+    finally:
         server.kill()
 
 
@@ -108,7 +108,9 @@ def outcomes(wire: Wire) -> list[str]:
 def test_what_is_told_to_wait(reading: ServerProcess, tmp_path: Path) -> None:
     """Every command that Redis refuses while it loads is refused in the same words, and every other one answered."""
     path = tmp_path / "theirs"
-    filled(redis_server(path, "--rdbcompression", "no"))
+    with redis_server(path, "--rdbcompression", "no") as before, before.client() as client:
+        fill(client)
+        client.save()
     slow = ["--key-load-delay", THEIR_SLOW, "--loading-process-events-interval-bytes", "1024"]
     theirs = redis_server(path, *slow, "--rdbcompression", "no")
     theirs.launch()
@@ -142,24 +144,8 @@ def test_a_client_stays_and_is_served(reading: ServerProcess) -> None:
 
 
 @pytest.mark.parametrize("way", ["SIGTERM", "SHUTDOWN"])
-def test_ending_while_the_log_is_read(reading: ServerProcess, tmp_path: Path, way: str) -> None:
-    """A server that is told to stop while it reads its log does so at once, in good order, and loses nothing."""
-    if way == "SIGTERM":
-        assert reading.stop() == 0
-    else:
-        with reading.client() as client:
-            client.shutdown(nosave=True)
-        assert reading.process is not None
-        assert reading.process.wait(30) == 0
-        reading.process = None
-    said = reading.log.read_text()
-    assert "stopped while the log was read" in said
-    assert "ready" not in said
-    assert check(tmp_path / "data").records == KEYS + 1
-
-
-def test_nobody_is_let_in_before_his_password(tmp_path: Path, data: Path) -> None:
-    """Passwords and the file of users count from the first moment, not only once the log is read."""
+def test_ending_while_the_log_is_read_and_who_may(tmp_path: Path, data: Path, way: str) -> None:
+    """Told to stop it does so at once and loses nothing; passwords and the file of users count from the beginning."""
     shutil.copytree(data, tmp_path / "data")
     users = tmp_path / "users.acl"
     users.write_text("user default on >secret ~* &* +@all\nuser guest on nopass ~* &* -@all +ping\n")
@@ -172,5 +158,16 @@ def test_nobody_is_let_in_before_his_password(tmp_path: Path, data: Path) -> Non
             assert wire.ask("AUTH", "secret") == b"OK"
             assert b"loading:1" in wire.ask("INFO", "persistence")
             assert str(wire.ask("GET", "k1")) == LOADING
+            if way == "SHUTDOWN":
+                wire.send("SHUTDOWN", "NOSAVE")
+                assert server.process is not None
+                assert server.process.wait(30) == 0
+        if way == "SIGTERM":
+            assert server.stop() == 0
     finally:
-        server.kill()
+        if server.process is not None:
+            server.kill()
+    said = server.log.read_text()
+    assert "stopped while the log was read" in said
+    assert "ready" not in said
+    assert check(tmp_path / "data").records == KEYS + 1

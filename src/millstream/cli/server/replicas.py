@@ -25,6 +25,7 @@ _COLUMNS = (
     Column("id", title="history", rank=6),
     Column("copies", "count", rank=5),
     Column("copied_ms", "span", "last copy", rank=4),
+    Column("copy_bytes", "bytes", "its size", rank=9),
     Column("dialect", rank=8),
     Column("problem", "prose"),
 )
@@ -84,6 +85,7 @@ def _row(one: "ReplicationPlace", form: str) -> tuple[object, ...]:
         one.id[:_ID] if people and one.id else one.id,
         one.copies,
         _ms(one.copied_seconds),
+        one.copy_bytes,
         one.dialect,
         one.problem or ("" if people else None),
     )

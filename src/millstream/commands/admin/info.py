@@ -191,6 +191,19 @@ class ScriptFacts:
 
 
 @dataclass(frozen=True, slots=True)
+class CopyFacts:
+    """What a copy of all data was.
+
+    Attributes:
+        took: milliseconds; made: from its order until it could be sent; taken: from its first byte until it was shown.
+        size: bytes.
+    """
+
+    took: int
+    size: int
+
+
+@dataclass(frozen=True, slots=True)
 class LinkFacts:
     """What a replica knows of its link to its primary.
 
@@ -208,6 +221,9 @@ class LinkFacts:
         divergences: units that failed here.
         full_syncs: copies taken over.
         copied_for: seconds since the last of them; -1 for none since the start.
+        last_copy: the last of them; None for none.
+        kept: offset that the primary was told last, as far as the log has kept its stream; -1 for none.
+        durable: the same of what is on the disk; -1 where no log is kept.
         is_announced: Sentinel lists this replica.
     """
 
@@ -224,6 +240,9 @@ class LinkFacts:
     divergences: int
     full_syncs: int
     copied_for: int
+    last_copy: CopyFacts | None
+    kept: int
+    durable: int
     is_announced: bool
 
 
@@ -254,6 +273,8 @@ class ReplicationFacts:
         backlog_first: number of the first byte that is kept; None while nothing is.
         backlog_held: how many are.
         full_syncs: copies asked for.
+        copies_made: of all data, one for all who waited for it.
+        last_copy: the last of them; None for none.
         partial_syncs: replicas that went on where they were.
         refused_syncs: those that wanted to, and could not.
         failover: how far handing over the role is.
@@ -277,6 +298,8 @@ class ReplicationFacts:
     backlog_first: int | None = None
     backlog_held: int = 0
     full_syncs: int = 0
+    copies_made: int = 0
+    last_copy: CopyFacts | None = None
     partial_syncs: int = 0
     refused_syncs: int = 0
     failover: str = "no-failover"
@@ -572,6 +595,8 @@ def _replication(facts: InfoFacts) -> Rows:
     yield "repl_backlog_histlen", known.backlog_held
     yield "millstream_diverged_records", known.diverged_records
     yield "millstream_diverged_files", known.diverged_files
+    yield "millstream_full_syncs_made", known.copies_made
+    yield from _copy("made", known.last_copy)
     yield "millstream_dialect", known.dialect
     yield "millstream_annotate", known.annotate
 
@@ -600,8 +625,17 @@ def _link(link: LinkFacts) -> Rows:
     yield "millstream_link_state", link.state
     yield "millstream_link_error", link.error.replace("\r", " ").replace("\n", " ")
     yield "millstream_link_divergences", link.divergences
+    yield "millstream_link_kept_offset", link.kept
+    yield "millstream_link_durable_offset", link.durable
     yield "millstream_full_syncs_taken", link.full_syncs
     yield "millstream_last_full_sync_seconds_ago", link.copied_for
+    yield from _copy("taken", link.last_copy)
+
+
+def _copy(name: str, copy: CopyFacts | None) -> Rows:
+    """Of the last copy since the start; -1 for none."""
+    yield f"millstream_last_full_sync_{name}_seconds", -1 if copy is None else f"{copy.took / 1000:.3f}"
+    yield f"millstream_last_full_sync_{name}_bytes", -1 if copy is None else copy.size
 
 
 def _cpu(facts: InfoFacts) -> Rows:

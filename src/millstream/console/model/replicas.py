@@ -42,6 +42,7 @@ class ReplicationPlace:
         offset: how far.
         copies: whole copies that it has taken over since it started; None where it does not tell.
         copied_seconds: since the last of these; None for none.
+        copy_bytes: that it was; None for none, and where it does not tell.
         dialect: in which it tells its replicas, or will; None where it does not tell.
         problem: what is wrong, in words; empty for nothing.
     """
@@ -58,6 +59,7 @@ class ReplicationPlace:
     offset: int | None = None
     copies: int | None = None
     copied_seconds: int | None = None
+    copy_bytes: int | None = None
     dialect: str | None = None
     problem: str = ""
 
@@ -172,6 +174,7 @@ def _standing(place: _Place, above: _Place | None, depth: int) -> ReplicationPla
         offset=None if state is None else state.offset,
         copies=None if link is None else link.copies,
         copied_seconds=None if link is None else link.copied_seconds,
+        copy_bytes=None if link is None else link.copy_bytes,
         dialect=None if state is None else state.dialect,
         problem=_problem(asked.status, seen, above),
     )

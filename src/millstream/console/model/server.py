@@ -42,6 +42,7 @@ class PrimaryLink:
         divergences: how often the data differed from the primary's, so that they were copied anew.
         copies: of all data that were taken over; None where the server does not tell.
         copied_seconds: since the last of them; None for none.
+        copy_bytes: that it was; None for none, and where the server does not tell.
     """
 
     address: str
@@ -54,6 +55,7 @@ class PrimaryLink:
     divergences: int = 0
     copies: int | None = None
     copied_seconds: int | None = None
+    copy_bytes: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -233,6 +235,7 @@ def _replication(info: Mapping[str, str]) -> Replication:
             divergences=_count(info, "millstream_link_divergences") or 0,
             copies=_count(info, "millstream_full_syncs_taken"),
             copied_seconds=_count(info, "millstream_last_full_sync_seconds_ago"),
+            copy_bytes=_count(info, "millstream_last_full_sync_taken_bytes"),
         )
     offset = "slave_repl_offset" if primary is not None else "master_repl_offset"
     kept = _count(info, "repl_backlog_size") if info.get("repl_backlog_active") == "1" else None

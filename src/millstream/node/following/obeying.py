@@ -41,8 +41,8 @@ _SHOWN = 200
 class NotHeldError(MillstreamError):
     """The primary has sent what does not exist here.
 
-    What to do: take the keys that the command is for away from the primary, or follow another server; then REPLICAOF
-    again.
+    What to do: take the keys that are named away from the primary, or follow another server; then REPLICAOF NO ONE and
+    REPLICAOF again, which begins with a copy.
     """
 
 
@@ -151,6 +151,9 @@ class Obedience:
                 self._size += unit.size
                 self._commands += len(unit.commands)
                 at += unit.size
+        except NotHeldError as error:
+            raise NotHeldError(f"{error}, at offset {self._following.offset + self._size}") from None
+        else:
             return True
         finally:
             if self._size:

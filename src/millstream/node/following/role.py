@@ -9,7 +9,7 @@ Source: https://redis.io/docs/latest/commands/replicaof/, role/ and info/ (repli
 
 from typing import TYPE_CHECKING, Protocol
 
-from millstream.commands.admin.info import LinkFacts
+from millstream.commands.admin.info import CopyFacts, LinkFacts
 from millstream.engine.history import NO_DATABASE, NO_OFFSET
 from millstream.errors import CommandError
 from millstream.node.following.relay import Relay
@@ -67,6 +67,10 @@ class Following:
         divergences: units that failed here though they did not there.
         full_syncs: copies taken over.
         copied_at: monotonic milliseconds when the last of them was; None for none.
+        last_copy: what that was; None for none.
+        begun_at: monotonic milliseconds when the copy that is on its way began to come.
+        acked_kept: offset that the primary was told last: the log has kept that much of its stream; -1 for none.
+        acked_durable: the same of what is on the disk; -1 where no log is kept, or nobody knows yet.
         heard_at: monotonic milliseconds when the primary last sent something.
         down_since: monotonic milliseconds when the link went down, or was begun.
         copy_size: bytes of the copy that is on its way; None if the primary did not say.
@@ -85,6 +89,9 @@ class Following:
         self.is_stuck = self.is_taking = False
         self.divergences = self.full_syncs = 0
         self.copied_at: int | None = None
+        self.last_copy: CopyFacts | None = None
+        self.begun_at = 0
+        self.acked_kept = self.acked_durable = NO_OFFSET
         self.heard_at = self.down_since = 0
         self.copy_size: int | None = None
         self.copy_read = 0
@@ -194,6 +201,7 @@ class Following:
 
     def _begin_link(self, mono: int) -> None:
         self.state, self.error, self.is_stuck = CONNECT, "", False
+        self.acked_kept = self.acked_durable = NO_OFFSET
         self.down_since = mono
 
     # ------------------------------------------------------------------ what the link brings
@@ -291,6 +299,7 @@ class Following:
         self.scan()
         self.full_syncs += 1
         self.copied_at = mono
+        self.last_copy = CopyFacts(mono - self.begun_at, self.copy_read)
 
     # ------------------------------------------------------------------ what is shown
 
@@ -327,5 +336,8 @@ class Following:
             divergences=self.divergences,
             full_syncs=self.full_syncs,
             copied_for=-1 if self.copied_at is None else (mono - self.copied_at) // 1000,
+            last_copy=self.last_copy,
+            kept=self.acked_kept,
+            durable=self.acked_durable,
             is_announced=self._config.values["replica-announced"] == "yes",
         )

@@ -209,7 +209,6 @@ class _Connection:
         self._received_bytes = 0
         self._unsynced: tuple[int, int] | None = None  # a position of the log, and the offset that is durable with it
         self._durable = _NOT_SYNCED
-        self._said_durable = _NOT_SYNCED
         self.asked_to_lead = False  # with the last word of PSYNC
         self.is_refused = False
 
@@ -283,6 +282,7 @@ class _Connection:
                 log.info("%s:%d sends a copy, as of offset %d", host, port, event.offset)
                 self._begins = event
                 following.state, following.copy_size, following.copy_read = SYNC, None, 0
+                following.begun_at = self._server.clock.now().mono
                 self._copy = unnamed_file(self._directory)
             case CopySize(size):
                 following.copy_size = size
@@ -394,10 +394,11 @@ class _Connection:
         return self._durable
 
     def _tell_offset(self) -> None:
-        words = [b"REPLCONF", b"ACK", b"%d" % self._kept()]
-        self._said_durable = self._synced()
-        if self._said_durable != _NOT_SYNCED:
-            words += [b"FACK", b"%d" % self._said_durable]
+        following = self._following
+        following.acked_kept, following.acked_durable = self._kept(), self._synced()
+        words = [b"REPLCONF", b"ACK", b"%d" % following.acked_kept]
+        if following.acked_durable != _NOT_SYNCED:
+            words += [b"FACK", b"%d" % following.acked_durable]
         self._send(packed(words))
 
     def release(self) -> None:
@@ -405,7 +406,7 @@ class _Connection:
         if 0 < self._obedience.asked <= self._kept():
             self._obedience.asked = 0
             self._tell_offset()
-        elif self._following.is_up and not self._keeps_durably and self._synced() > self._said_durable:
+        elif self._following.is_up and not self._keeps_durably and self._synced() > self._following.acked_durable:
             self._tell_offset()
 
     async def _tell(self) -> None:

@@ -103,7 +103,7 @@ class Taking:
                 following.begin_taking(self._server.clock.wall_time())
             await self._end
         except GivenUpError as error:
-            raise NotHeldError(str(error)) if error.code == NOT_HELD else error from None
+            raise NotHeldError(f"{error}, as of offset {begins.offset}") if error.code == NOT_HELD else error from None
         finally:
             self._is_cancelled = True
             following.is_taking = False
