@@ -19,7 +19,7 @@ FAULTS = (
         "A message that the primary found to be known adds nothing on its replicas.",
         "commands/streams/write.py",
         "xadd",
-        "if ctx.obeys and idmp is not None and options.auto: ...",
+        "if is_repetition: ...",
         "",
         f"{OBEYING}::test_a_duplicate_adds_nothing",
     ),

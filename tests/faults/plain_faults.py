@@ -83,7 +83,7 @@ FAULTS = (
     in_the_way(
         "plain-for-a-subscriber",
         "A RESP2 subscriber's other commands are refused.",
-        "not session.channels",
+        "not (session.channels or session.patterns)",
         "subscribed",
     ),
     in_the_way(

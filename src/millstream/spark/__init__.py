@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from millstream.spark.archiving.job import archive
     from millstream.spark.monitoring.listener import watch
     from millstream.spark.recovery.recover import recover
-    from millstream.spark.register import register
+    from millstream.spark.registering import register
     from millstream.spark.sessions.local import java_problem, session
 
 __all__ = ["archive", "java_problem", "recover", "register", "session", "watch"]
@@ -20,7 +20,7 @@ _HOMES = {
     "archive": "archiving.job",
     "java_problem": "sessions.local",
     "recover": "recovery.recover",
-    "register": "register",
+    "register": "registering",
     "session": "sessions.local",
     "watch": "monitoring.listener",
 }

@@ -19,7 +19,7 @@ import redis
 import millstream
 from millstream.errors import ConfigError
 from millstream.spark.oldest import spark_problem
-from millstream.spark.register import packed
+from millstream.spark.registering import packed
 from millstream.spark.sessions.local import java_options
 from support.needs import package
 from support.ports import free_port

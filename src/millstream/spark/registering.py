@@ -14,7 +14,7 @@ import zipfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import millstream
+from millstream import _version
 from millstream.errors import ConfigError
 from millstream.spark.found import DefaultSource
 
@@ -54,8 +54,8 @@ def packed() -> Path:
     """This package as a zip, which lasts as long as the process: executors may ask for it at any time."""
     folder = Path(tempfile.mkdtemp(prefix="millstream-"))
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
-    archive = folder / f"millstream-{millstream.__version__}.zip"
-    from_zip: str | None = getattr(millstream.__loader__, "archive", None)
+    archive = folder / f"millstream-{_version.__version__}.zip"
+    from_zip: str | None = getattr(_version.__loader__, "archive", None)
     if from_zip is not None:
         shutil.copyfile(from_zip, archive)
         return archive
