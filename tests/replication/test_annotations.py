@@ -57,7 +57,7 @@ def test_without_annotations_the_test_above_would_see_it() -> None:
 
 @pytest.mark.parametrize("annotate", ["lossy", "always"])
 def test_one_that_leads_goes_on_as_the_former_would_have(annotate: str) -> None:
-    """A message is known, bounds are kept, who released first is claimed first, and nothing counts as deleted."""
+    """A message is known, bounds are kept, what was released is nobody's and in order, nothing counts as deleted."""
     world = World({"repl-annotate": annotate})
     told = fed(world)
     client, replica = world.client(), Replica(told, world.clock)
@@ -80,6 +80,7 @@ def test_one_that_leads_goes_on_as_the_former_would_have(annotate: str) -> None:
         "XADD s IDMP p m * f v",
         "XADD s IDMPAUTO p * a 1",
         "XINFO STREAM s",
+        "XINFO GROUPS s",
         "XREADGROUP GROUP g d COUNT 4 CLAIM 0 STREAMS s >",
     )
     heir = replica.node.sessions.open(world.clock.now())
