@@ -161,7 +161,7 @@ def test_units_are_whole_and_their_sizes_are_those_of_their_bytes(pieces: int) -
         stream.feed(data[at : at + pieces])
         while (unit := stream.next()) is not None:
             found.append(unit)
-            assert stream.take(unit.size) == raw[len(found) - 1]
+            assert stream.taken(unit.size) == raw[len(found) - 1]
             stream.drop()
     assert [unit.size for unit in found] == list(map(len, raw))
     assert [len(unit.commands) for unit in found] == list(map(len, UNITS))

@@ -126,7 +126,7 @@ class ScriptCalls:
     def end(self) -> PlainRun:
         """See :class:`~millstream.node.plain.PlainRunner`."""
         self._table = None
-        return self._ended(None, self._commands, b"", self._last)._replace(at=0)
+        return self._ended(None, self._commands, b"", self._last)._replace(at=0, whole=0)
 
 
 def _value(reply: bytes, table: "Callable[..., Any]") -> object:

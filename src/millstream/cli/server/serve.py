@@ -32,7 +32,8 @@ def _assignments(ctx: click.Context, param: click.Parameter, values: tuple[str, 
             raise click.BadParameter(f"{word!r} is not of the form name=value")
         parameter = PARAMETERS.get(name.lower())
         if parameter is None or not (parameter.mutable or parameter.is_given):
-            known = ", ".join(sorted(each.name for each in PARAMETERS.values() if each.mutable or each.is_given))
+            settable = {each.name for each in PARAMETERS.values() if each.mutable or each.is_given}
+            known = ", ".join(sorted(each for each in settable if not each.startswith("slave-")))  # which are old names
             raise click.BadParameter(f"{name!r} cannot be set; these can: {known}")
         try:
             parameter.parse(value)
