@@ -96,7 +96,7 @@ def wait(condition: "object", seconds: float = 120) -> None:
         with contextlib.suppress(redis.RedisError):
             if condition():  # type: ignore[operator]  # a function
                 return
-        time.sleep(0.02)
+        time.sleep(0.02)  # a look must cost the servers that are measured little
     sys.exit("it took too long")
 
 
@@ -200,7 +200,7 @@ def _probe(server: Server, times: list[float], over: threading.Event) -> None:
         begun = time.perf_counter()
         client.ping()
         times.append(time.perf_counter() - begun)
-        time.sleep(0.001)
+        time.sleep(0.001)  # one PING at a time, as a client with something else to do sends them
 
 
 def main() -> None:

@@ -48,7 +48,7 @@ def read(payload: bytes) -> tuple[int, Transition]:
     """How many commands an annotation stands for, and its transition, whose arguments have the right shapes.
 
     Raises:
-        AnnotationError: it is none.
+        AnnotationError: the bytes are not an annotation.
     """
     try:
         parts = plain.unpack(payload[len(MARK) :])

@@ -96,7 +96,7 @@ def _client(url: str) -> Any:
 
 def _rate(client: Any, before: Mapping[str, Any], begun: float) -> float:
     """Bytes a second that the stream for replicas grows by, seen for a second at least."""
-    time.sleep(max(begun + _SAMPLE - time.monotonic(), 0))
+    time.sleep(max(begun + _SAMPLE - time.monotonic(), 0))  # a rate is of two samples a second apart
     grown = int(client.info("replication").get("master_repl_offset", 0)) - int(before.get("master_repl_offset", 0))
     return max(grown, 0) / (time.monotonic() - begun)
 

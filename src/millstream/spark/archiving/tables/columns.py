@@ -89,7 +89,7 @@ def parse_schema(text: str) -> list[tuple[str, ColumnType]]:
     """Fields and their types, from a text such as ``item string, price decimal(18,2)``.
 
     Raises:
-        ConfigError: it is none; the text says where.
+        ConfigError: the text is not such a schema; the error says where.
     """
     found: dict[str, ColumnType] = {}
     at = 0
