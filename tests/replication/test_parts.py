@@ -292,6 +292,18 @@ def test_the_first_ping_is_a_period_after_the_stream_began() -> None:
     assert primary.offset > before
 
 
+def test_while_clients_are_paused_replicas_are_told_that_their_primary_is_there() -> None:
+    """They gave it up after `repl-timeout`, so a longer CLIENT PAUSE cut all of them."""
+    world = fed(World())
+    primary = world.node.primary
+    primary.go_online(next(iter(primary.followers)))
+    world.client().call("CLIENT", "PAUSE", "1000000", "ALL")
+    before = primary.offset
+    world.clock.advance(10_000)
+    primary.tick(world.clock.now())
+    assert primary.offset > before
+
+
 def test_silent_replicas_are_named_and_pings_are_counted() -> None:
     """A PING every period, in the log's count; who is silent for the timeout is to be cut."""
     world = fed(World({"repl-timeout": "15"}))

@@ -36,6 +36,8 @@ log = logging.getLogger("millstream.node")
 STALLED = 2000
 """Milliseconds without a confirmation after which who waits keeps nobody else waiting; a look a second notices."""
 
+NO_FAILOVER = "no-failover"
+
 _EMBEDDED = "ERR this server lives in another program, where no replica reaches it"
 _NO_LINK = "NOMASTERLINK Can't SYNC while not connected with my master"
 _FULL_DISK = "NOMASTERLINK the disk of this server takes no writes now, so no copy can be made: ask again later"
@@ -103,7 +105,7 @@ class Primary:
         config.on_change = self._look
         self.on_feed: Callable[[], None] = lambda: None
         self.heard: list[Callable[[Now], None]] = []
-        self.failover = "no-failover"
+        self.failover = NO_FAILOVER
         self._mono = 0  # of the last look
         self._pinged_at = 0
         self._alone_since = 0
@@ -448,8 +450,8 @@ class Primary:
             if ttl and now.mono - self._alone_since >= ttl and not self._journal.unconfirmed:
                 self._end(now.wall)
             return []
-        is_due = now.mono - self._pinged_at >= self._config.ping_period * 1000
-        if is_due and self._sessions.pause.ends is None:
+        # Not amid a failover, where a replica has to come to an offset that stands still
+        if self.failover == NO_FAILOVER and now.mono - self._pinged_at >= self._config.ping_period * 1000:
             self._pinged_at = now.mono
             self._journal.tell(PING, now.wall)
         return self._silent(now.mono)
