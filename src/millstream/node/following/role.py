@@ -231,6 +231,7 @@ class Following:
         past = self._keyspace.history
         if past.replid == replid:
             return
+        self._journal.count_fed()  # what came and changed nothing is a part of the history that has the old name
         self._record(("hist", past.db, replid, past.offset, past.replid, past.offset + 1))
         self._journal.flush(wall)
         self._primary.adopt(self.relay, self.heard_at)
