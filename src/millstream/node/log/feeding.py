@@ -181,6 +181,18 @@ def begun(replid: str, offset: int) -> "Transition":
     return ("hist", NO_DATABASE, replid, offset, "", NO_OFFSET)
 
 
+def given_up(space: "Keyspace", *, had_replicas: bool) -> "Transition":
+    """The transition with which a primary records its history no more, and what it was called when others had it.
+
+    Args:
+        space: the data.
+        had_replicas: replicas have had it under its present name.
+    """
+    past = space.history
+    known = (past.replid, past.offset + 1) if had_replicas or not past.replid2 else (past.replid2, past.second)
+    return ("hist", NO_DATABASE, "", past.offset, *known)
+
+
 def gone_on(space: "Keyspace") -> "Transition":
     """The transition with which a primary that was started again goes on with its history, under another name.
 

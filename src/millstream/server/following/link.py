@@ -252,7 +252,7 @@ class _Connection:
             password,
             str(values["replica-announce-ip"]),
             hands_over=self._node.failover.is_asking,
-            asks_past=bool(history.replid),
+            asks_past=bool(history.replid or history.is_given_up),
         )
 
     async def _take_in(self, event: Event, host: str, port: int) -> None:
