@@ -33,6 +33,11 @@ class ReplicationState:
     replid2: str = ""
     second: int = NO_OFFSET
 
+    def advance(self, db: int, size: int) -> None:
+        """So many bytes more, behind which a database is selected."""
+        self.offset += size
+        self.db = db
+
     @property
     def is_given_up(self) -> bool:
         """It is recorded no more, and there may be changes since that no offset counts."""
