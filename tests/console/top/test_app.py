@@ -345,5 +345,8 @@ async def test_a_reading_that_comes_back_while_the_view_ends_is_no_error(
     """Its rows and lines are taken apart before the reading is broken off."""
     async with terminal(data.url) as screen:
         await screen.shows("STREAMS AND GROUPS")
+        await screen.press("p")
+        await screen.shows("paused")
         await screen.app.screen.query("*").remove()
-        await screen.app._read()
+        screen.app.action_sort()  # reads once
+        await screen.app.workers.wait_for_complete()
