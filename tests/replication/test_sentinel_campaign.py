@@ -120,7 +120,7 @@ class Query:
 
 
 async def one_failover(seed: int, folder: Path) -> int:
-    """Have the primary fail under load; how many entries were confirmed, all of which were handled."""
+    """Have the primary fail under load, as all that was confirmed is handled; how often it failed, which is once."""
     chance = random.Random(seed)
     fault, waits = FAULTS[seed % len(FAULTS)], chance.random() < 0.5
     with Watched(folder, millstream_server, replicas=2) as watched:
@@ -149,7 +149,7 @@ async def one_failover(seed: int, folder: Path) -> int:
             await aeventually(lambda: producer.confirmed <= query.seen(), 90, what="Spark has all that was confirmed")
         await asyncio.to_thread(query.stop)
         await asyncio.to_thread(compare_all, watched)
-    return len(producer.confirmed)
+    return 1
 
 
 async def fail_and_return(watched: Watched, producer: Producer, fault: str, count: int) -> None:
@@ -231,4 +231,4 @@ def piece(seed: int) -> int:
 def test_failovers_by_sentinels_lose_nothing_confirmed() -> None:
     """What WAIT 1 confirmed is handled by workers that found the new primary, and the former one follows."""
     program("redis-server")
-    run("repl-sentinel", piece, range(FAILOVERS), version=2, unit="confirmed entries")
+    run("repl-sentinel", piece, range(FAILOVERS), version=3, unit="failovers")
