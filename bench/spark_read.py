@@ -325,25 +325,54 @@ CURVES: dict[str, list[int]] = {
 
 
 def curve(args: argparse.Namespace) -> None:
-    """Rows a second over one thing, the others as in ``read``."""
-    spark, rows = session(), []
-    for value in CURVES[args.over]:
-        entries = value if args.over == "backlog" else args.entries
-        if args.over == "payload":
-            entries = max(entries // max(value // 100, 1), 2000)  # about as many bytes
-        keys = value if args.over == "keys" else 1
-        streams = [f"s{number}" for number in range(keys)]
-        with private_server(args.server) as url:
-            for stream in streams:
-                how = {args.over: value} if args.over in ("fields", "payload") else {}
-                fill(url, entries // keys, stream=stream, **how)
-            parts = str(value if args.over == "partitions" else 2)
-            options = {"url": url, "stream": ",".join(streams), "minPartitions": parts}
-            frame = spark.read.format("millstream").options(**options).load()
-            took = [save(frame, "noop", "") for _ in range(args.rounds + 1)][1:]
-        total = entries // keys * keys
-        rows.append([f"{value:,}", middle([total / seconds for seconds in took]), f"{total:,}"])
-    table([args.over, "rows/s", "rows"], rows)
+    """Rows a second over one thing, the others as in ``read``; the values in turns."""
+    spark = session()
+    with private_server(args.server) as url:
+        cases = {f"{value:,}": point(spark, url, args, value) for value in CURVES[args.over]}
+        speeds: dict[str, list[float]] = {name: [] for name in cases}
+        costs: dict[str, list[dict[str, float]]] = {name: [] for name in cases}
+        for turn, (name, (frame, entries)) in itertools.product(range(args.rounds + 1), cases.items()):
+            processor = Processor()
+            took = save(frame, "noop", "")
+            if turn:  # the first warms up
+                speeds[name].append(entries / took)
+                costs[name].append(processor.since(entries))
+    base = next(iter(speeds.values()))
+    table(
+        [args.over, "rows/s", "best", "to the first", "rows", "tasks"],
+        [
+            [
+                name,
+                middle(found),
+                f"{max(found):,.0f}",
+                ratio(found, base),
+                f"{cases[name][1]:,}",
+                tasks(cases[name][0]),
+            ]
+            for name, found in speeds.items()
+        ],
+    )
+    processor_table(costs)
+
+
+def point(spark: SparkSession, url: str, args: argparse.Namespace, value: int) -> tuple[DataFrame, int]:
+    """The frame of one value of a curve, its entries made, and how many they are."""
+    entries = value if args.over == "backlog" else args.entries
+    if args.over == "payload":
+        entries = max(entries // max(value // 100, 1), 2000)  # about as many bytes
+    keys = value if args.over == "keys" else 1
+    streams = [f"s{value}.{number}" for number in range(keys)]
+    how = {args.over: value} if args.over in ("fields", "payload") else {}
+    for stream in streams:
+        fill(url, entries // keys, stream=stream, **how)
+    options = {"url": url, "stream": ",".join(streams)}
+    options |= {"minPartitions": str(value)} if args.over == "partitions" else {"minPartitions": "2"}
+    return spark.read.format("millstream").options(**options).load(), entries // keys * keys
+
+
+def tasks(frame: DataFrame) -> str:
+    """Into how many a read is cut."""
+    return str(frame.rdd.getNumPartitions())
 
 
 def main() -> None:
