@@ -5,6 +5,7 @@
     python bench/spark_read.py batches --batches 60                    the fixed cost of a micro-batch
     python bench/spark_read.py cold --rounds 3                         a new process: session, first read, first stream
     python bench/spark_read.py curve payload                           rows/s over partitions, fields, payload, keys
+    python bench/spark_read.py keys --entries 10000                    a micro-batch over 1, 64 and 1,000 streams
 
 ``--server millstream`` puts all of it on Millstream instead of redis-server. Each round gives one ratio, and the middle
 one counts. "Canned" is a source that gives one Arrow batch again and again and asks no server: what is left is Spark's
@@ -31,6 +32,7 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStrea
 from pyspark.sql.types import StructType
 
 import millstream.spark
+from millstream.spark.source import MillstreamSource
 
 SCHEMA = "stream string, id string, timestamp timestamp, fields map<string,string>"
 FLAT = "id string, event string, user long, amount double, country string, note string"
@@ -375,17 +377,44 @@ def tasks(frame: DataFrame) -> str:
     return str(frame.rdd.getNumPartitions())
 
 
+def keys(args: argparse.Namespace) -> None:
+    """Milliseconds of processor of a micro-batch over many streams, without Spark: at the driver, and in the tasks."""
+    rows = []
+    for streams in (1, 64, 1000):
+        with private_server(args.server) as url:
+            for number in range(streams):
+                fill(url, max(args.entries // streams, 1), stream=f"s{number}")
+            options = {"url": url, "streamPattern": "*", "startingOffsets": "earliest"}
+            taken = [one_batch(options) for _ in range(args.rounds + 1)][1:]
+        planned, read, tasks, entries = (list(column) for column in zip(*taken, strict=True))
+        rows.append([f"{streams:,}", f"{tasks[0]}", f"{entries[0]:,}", middle(planned, ".1f"), middle(read, ".1f")])
+    table(["streams", "tasks", "rows", "planning, ms", "reading, ms"], rows)
+
+
+def one_batch(options: dict[str, str]) -> tuple[float, float, int, int]:
+    """Milliseconds of this process for planning a batch, and for reading its tasks; the tasks, and their rows."""
+    source = MillstreamSource(dict(options))
+    reader = source.streamReader(source.schema())
+    start, begun = reader.initialOffset(), time.process_time()
+    parts = reader.partitions(start, reader.latestOffset(start, reader.getDefaultReadLimit()))
+    planned = time.process_time()
+    entries = sum(batch.num_rows for part in parts for batch in reader.read(part))
+    read = time.process_time()
+    reader.stop()
+    return (planned - begun) * 1000, (read - planned) * 1000, len(parts), entries
+
+
 def main() -> None:
     """One of them."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    modes = {"read": read, "batches": batches, "cold": cold, "curve": curve}
+    modes = {"read": read, "batches": batches, "cold": cold, "curve": curve, "keys": keys}
     subs = parser.add_subparsers(dest="mode", required=True)
     for name, run in modes.items():
         sub = subs.add_parser(name, help=run.__doc__)
         sub.set_defaults(run=run)
         sub.add_argument("--rounds", type=at_least_one, default=3)
         sub.add_argument("--server", choices=SERVERS, default="redis", help="which server all cases use")
-        if name in ("read", "curve"):
+        if name in ("read", "curve", "keys"):
             sub.add_argument("--entries", type=at_least_one, default=300_000)
         if name == "read":
             sub.add_argument("--to", choices=["noop", "parquet"], default="noop")

@@ -11,7 +11,7 @@ from millstream.spark.model.offsets import Range
 MOST_ROWS = 100_000
 """Entries of one task at most, unless one part has more."""
 TASKS = 8
-"""Tasks that share a batch, when that is worth it."""
+"""Tasks that share a batch, when that is worth it and nobody says how many are wanted."""
 LEAST_ROWS = 20_000
 """Entries for which a task is worth it: as much processor as a task takes besides."""
 PART_ROWS = 200
@@ -27,9 +27,8 @@ def packed(parts: Sequence[Range], least: int | None = None, most: int | None = 
         most: entries of one task that has more than one part; None leaves it to the sizes.
     """
     weight = sum(part.rows + PART_ROWS for part in parts)
-    size = min(MOST_ROWS, max(LEAST_ROWS, -(-weight // TASKS)))
-    if least is not None:
-        size = min(size, weight // least)
+    size = max(LEAST_ROWS, -(-weight // TASKS)) if least is None else -(-weight // least)
+    size = min(size, MOST_ROWS)
     found: list[list[Range]] = []
     held = rows = 0
     for at, part in enumerate(parts):
