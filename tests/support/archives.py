@@ -1,8 +1,8 @@
 """Archives in tests: one job without Spark, what an archive holds, and a program that a test may kill.
 
-``python -m support.archives URL DIR FORMAT STREAM...`` archives and trims until it has passed over what was there, as
-``millstream archive --once`` does, with Spark's part done in place: the reader plans and reads as in Spark, and the
-store takes the batches.
+``python -m support.archives URL DIR FORMAT[:MS] STREAM...`` archives and trims until it has passed over what was there,
+as ``millstream archive --once`` does, with Spark's part done in place: the reader plans and reads as in Spark, and the
+store takes the batches. Merged files of a table stay for so many milliseconds, a day unless given.
 """
 
 import json
@@ -19,6 +19,7 @@ from pyspark.sql.types import ArrayType, BinaryType, StringType, StructField, St
 from millstream.spark.archiving.directory import Folder
 from millstream.spark.archiving.files import WritePlan, read_pages, write_files
 from millstream.spark.archiving.store import ArchiveSettings, ArchiveStore
+from millstream.spark.archiving.tables.publishing import RETAIN_MS
 from millstream.spark.archiving.tables.shape import Wanted
 from millstream.spark.arrow.page import Want
 from millstream.spark.model.offsets import MAX_PART, ZERO, Id, load
@@ -182,5 +183,14 @@ class Traffic:
 
 if __name__ == "__main__":
     url, root, form, *streams = sys.argv[1:]
-    wanted = None if form == "before" else Wanted(form)
-    archive_once(ArchiveSettings(url, tuple(streams), Path(root), per_batch=60, target_bytes=1 << 20, wanted=wanted))
+    form, _, retain = form.partition(":")
+    where = ArchiveSettings(
+        url,
+        tuple(streams),
+        Path(root),
+        per_batch=60,
+        target_bytes=1 << 20,
+        wanted=None if form == "before" else Wanted(form),
+        retain_ms=int(retain or RETAIN_MS),
+    )
+    archive_once(where)

@@ -277,6 +277,7 @@ class ArchiveStore:
         for stream in self.manifest.places:
             if any(path.startswith(f"{self._table(stream).folder}/") for path in old):
                 expire(self._table(stream), self.folder.storage, before)
+                reach("expired")
         self._switch(self.manifest.without_retired(before))
         self._safe = self.manifest
         self.folder.remove(old)
