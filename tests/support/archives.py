@@ -112,6 +112,7 @@ class Traffic:
     def __init__(self, server: ServerProcess) -> None:
         self._server = server
         self._done = threading.Event()
+        self._added_all = threading.Event()
         self._threads = [
             threading.Thread(target=self._guarded, args=(work,)) for work in (self._add, self._fast, self._slow)
         ]
@@ -129,7 +130,9 @@ class Traffic:
 
     def __exit__(self, *_: object) -> None:
         self._done.set()
-        for thread in self._threads:
+        self._threads[0].join()
+        self._added_all.set()
+        for thread in self._threads[1:]:
             thread.join()
 
     def _guarded(self, work: Callable[[redis.Redis], None]) -> None:
@@ -150,8 +153,14 @@ class Traffic:
             self._done.wait(0.02)
 
     def _fast(self, client: redis.Redis) -> None:
-        while self._batch(client, "fast", 50) or not self._done.is_set():
+        while self._batches(client, "fast", 50) is not None:
             pass
+
+    def _batches(self, client: redis.Redis, group: str, count: int) -> list[bytes] | None:
+        """The ids of a group's next entries; None when it has had all, the producer's last ones too."""
+        ended = self._added_all.is_set()  # asked before the group is read: what it is read of after that is all
+        rows = self._batch(client, group, count)
+        return None if ended and not rows else rows
 
     def _batch(self, client: redis.Redis, group: str, count: int) -> list[bytes]:
         found = client.xreadgroup(group, "c", {"s": ">"}, count=count, block=20)
@@ -163,7 +172,7 @@ class Traffic:
 
     def _slow(self, client: redis.Redis) -> None:
         pending: list[bytes] = []
-        while (rows := self._batch(client, "slow", 30)) or not self._done.is_set():
+        while (rows := self._batches(client, "slow", 30)) is not None:
             mine = rows[::7]
             if rest := [ident for ident in rows if ident not in mine]:
                 client.xack("s", "slow", *rest)
