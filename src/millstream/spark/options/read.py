@@ -316,6 +316,10 @@ def _one_place(key: str, value: Any) -> Id | Position | str:
         at = parse_id(value["id"])  # an offset as a query's progress shows it
         n, holes = (_count(key, name, value.get(name, 0)) for name in ("n", "holes"))
         return Position(at, n, at, n, holes)
+    if isinstance(value, dict) and value and all(name.isdecimal() for name in value):
+        raise ValueError(f'stream {key!r} has no partitions as a topic of Kafka\'s has: {{{json.dumps(key)}: "<id>"}}')
+    if key == "offsets" and isinstance(value, dict):
+        raise ValueError('ids stand alone here, not in the JSON of spark-redis: {"orders": "<id>"}')
     if not isinstance(value, str):
         raise ValueError(f"the place of stream {key!r} must be an id, earliest or latest")  # noqa: TRY004 - shown as a bad option
     return value if value in ("earliest", "latest") else parse_id(value)
