@@ -143,7 +143,7 @@ class MillstreamSource(DataSource):
         """Where an entry comes from, and its fields: as a map, or those of the option ``fields`` as columns."""
         if self.special is not None:
             return self.special.schema()
-        return entry_schema(self.parsed.fields)
+        return entry_schema(self.parsed.fields, headers=self.parsed.headers)
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """For ``spark.read``."""
@@ -153,8 +153,8 @@ class MillstreamSource(DataSource):
         if self.parsed.archive is not None:
             from millstream.spark.archiving import reader as union  # noqa: PLC0415 - Arrow and redis only where they are used
 
-            return union.reader(self.parsed, checked_schema(self.parsed.fields, schema))
-        return BatchReader(self.parsed, checked_schema(self.parsed.fields, schema))
+            return union.reader(self.parsed, checked_schema(self.parsed.fields, schema, headers=self.parsed.headers))
+        return BatchReader(self.parsed, checked_schema(self.parsed.fields, schema, headers=self.parsed.headers))
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - Spark's name
         """For ``spark.readStream``. What is wrong is told by the reader's first call: see :class:`Refused`."""
@@ -162,7 +162,7 @@ class MillstreamSource(DataSource):
             if self.special is not None:
                 return self.special.stream_reader(schema)
             self.parsed.refuse(names.STREAM, "a streaming query, which does not end")
-            return StreamReader(self.parsed, checked_schema(self.parsed.fields, schema))
+            return StreamReader(self.parsed, checked_schema(self.parsed.fields, schema, headers=self.parsed.headers))
         except MillstreamError as problem:
             return Refused(problem)
 
@@ -195,7 +195,7 @@ class _Reads:
     def _check_schema(self) -> None:
         from millstream.spark.arrow.columns import Layout  # noqa: PLC0415 - Arrow and numpy only where rows are made
 
-        Layout.of(self._schema)
+        Layout.of(self._schema, headers=self._parsed.headers)
 
     def read(self, partition: InputPartition) -> "Iterator[pa.RecordBatch]":
         """The rows of one partition; the same ones however often it is called."""
@@ -206,7 +206,7 @@ class _Reads:
         from millstream.spark.arrow.columns import Layout  # noqa: PLC0415 - as above
         from millstream.spark.read.reader import read_range  # noqa: PLC0415 - as above
 
-        return read_range(self._parsed, Layout.of(self._schema), part)
+        return read_range(self._parsed, Layout.of(self._schema, headers=self._parsed.headers), part)
 
 
 def _planner(parsed: opts.Options) -> "Planner":

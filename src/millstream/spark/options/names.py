@@ -122,6 +122,12 @@ OPTIONS: dict[str, Option] = {
     "retention": Option((WRITE,), "", "trim entries older than this by the server's clock: `30m`, `12h`, `7d`"),
     "approximate": Option((WRITE,), "true", "trim whole blocks only, which costs less; `false` trims exactly"),
     "stagingTimeout": Option((WRITE,), "1d", "how long rows wait in the server for a commit that does not come"),
+    "includeHeaders": Option(
+        (BATCH, STREAM, GROUP, WRITE),
+        "false",
+        "`true`: two more columns, `headers` (map<string,string>) and `body` (binary), of the envelope in which "
+        "`App.publish(headers=...)` and FastStream write; a write makes one",
+    ),
     "txnAppId": Option(
         (APPEND,),
         "",
@@ -142,6 +148,9 @@ STREAM_COLUMN, ID, TIMESTAMP, FIELDS = ENTRY = ("stream", "id", "timestamp", "fi
 
 CORRUPT = "_corrupt"
 """Column that takes the values that are not of their column's type, as a JSON object by field name."""
+
+HEADERS, BODY = ENVELOPE = ("headers", "body")
+"""Columns of an entry's envelope, with the option ``includeHeaders``."""
 
 DELIVERIES = "deliveries"
 """Column of what a consumer holds."""

@@ -55,6 +55,7 @@ class Options:
         skip_missing: whether a query goes on without a stream that is no longer there.
         group: consumer group that shows this query's progress.
         fields: entry fields wanted as string columns; empty for the map.
+        headers: whether the envelope of an entry is opened, into columns of its headers and its body.
         from_replica: whether tasks read from replicas; what is to be read is always asked of the primary.
         archive: directory of the archive that holds what was trimmed; None without one.
         live_tail: whether the streams are read after the archive.
@@ -76,6 +77,7 @@ class Options:
     skip_missing: bool = False
     group: str | None = None
     fields: tuple[str, ...] = ()
+    headers: bool = False
     from_replica: bool = False
     archive: str | None = None
     live_tail: bool = True
@@ -132,6 +134,7 @@ def parse(raw: Mapping[str, str]) -> Options:
         skip_missing=read(given, "onMissingStream", one_of("fail", "skip")) == "skip",
         group=read(given, "group", not_empty),
         fields=read(given, "fields", _field_names) or (),
+        headers=read(given, "includeHeaders", boolean) is True,
         from_replica=read(given, "readFrom", one_of("primary", "replica")) == "replica",
         archive=archive,
         live_tail=live_tail,
@@ -168,6 +171,10 @@ def parse_entries(raw: Mapping[str, str]) -> Options:
 
 def _check_together(found: Options) -> None:
     """Raise for options that contradict each other: one of them would do nothing, and its user would not know."""
+    if found.headers and found.archive is not None:
+        raise ConfigError("option 'includeHeaders' is for live streams: leave it out where an archive is read")
+    if found.headers and set(found.fields) & set(names.ENVELOPE):
+        raise ConfigError("option 'fields' names 'headers' or 'body', which are the envelope's by 'includeHeaders'")
     if found.starting == "group" and found.group is None:
         raise ConfigError("option 'startingOffsets' is 'group': name the consumer group by option 'group'")
     if found.min_entries is None:
