@@ -159,7 +159,7 @@ PURE = (
     "millstream.client.ranges",
     "millstream.spark.model.offsets",
     "millstream.spark.model.claims",
-    "millstream.spark.archiving.bounds",
+    "millstream.spark.model.bounds",
     "millstream.spark.archiving.manifest",
     "millstream.spark.archiving.tables.columns",
     "millstream.spark.archiving.tables.shape",

@@ -3,7 +3,7 @@
 This module is imported whenever Spark looks for a Python data source, whoever's it is, so it imports next to nothing.
 """
 
-from collections.abc import Callable, Iterator, Mapping, MutableMapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -34,7 +34,9 @@ from millstream.spark.options.schema import checked_schema, entry_schema
 
 if TYPE_CHECKING:
     import pyarrow as pa
+    from pyspark.sql.datasource import Filter
 
+    from millstream.spark.model.bounds import Bounds
     from millstream.spark.read.planner import Planner
 
 
@@ -154,7 +156,8 @@ class MillstreamSource(DataSource):
             from millstream.spark.archiving import reader as union  # noqa: PLC0415 - Arrow and redis only where they are used
 
             return union.reader(self.parsed, checked_schema(self.parsed.fields, schema, headers=self.parsed.headers))
-        return BatchReader(self.parsed, checked_schema(self.parsed.fields, schema, headers=self.parsed.headers))
+        kind = FilteredReader if self.parsed.pushdown else BatchReader
+        return kind(self.parsed, checked_schema(self.parsed.fields, schema, headers=self.parsed.headers))
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - Spark's name
         """For ``spark.readStream``. What is wrong is told by the reader's first call: see :class:`Refused`."""
@@ -218,14 +221,32 @@ def _planner(parsed: opts.Options) -> "Planner":
 class BatchReader(_Reads, DataSourceReader):
     """A bounded read: from one place (the beginning by default) to another (what there is now)."""
 
+    _bounds: "Bounds | None" = None
+
     def partitions(self) -> list[InputPartition]:
         """The parts of the whole read, planned once."""
         planner = _planner(self._parsed)
         try:
-            ranges = planner.bounded(self._parsed.starting or "earliest", self._parsed.ending)
+            ranges = planner.bounded(self._parsed.starting or "earliest", self._parsed.ending, self._bounds)
         finally:
             planner.close()
         return [RangePartition(part) for part in ranges] or [RangePartition(None)]
+
+
+class FilteredReader(BatchReader):
+    """The same for one query, whose filters say what is read.
+
+    Spark 4.3 keeps a reader that got filters with its ``load()`` and takes it for later queries of that DataFrame too,
+    also for those without filters. So filters are heeded only where that was asked for. In a session without
+    ``spark.sql.python.filterPushdown.enabled`` Spark refuses this reader.
+    """
+
+    def pushFilters(self, filters: "list[Filter]") -> "Iterable[Filter]":  # noqa: N802 - Spark's name
+        """Remember what the filters say of ids, times and streams; Spark applies all of them again."""
+        from millstream.spark.model.bounds import bounds_of  # noqa: PLC0415 - only its users pay for it
+
+        self._bounds = bounds_of(filters)
+        return filters
 
 
 class Refused(DataSourceStreamReader, SupportsTriggerAvailableNow):

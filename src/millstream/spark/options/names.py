@@ -94,7 +94,10 @@ OPTIONS: dict[str, Option] = {
     "archive": Option((BATCH,), "", "folder of an archive, read together with the stream as one table"),
     "liveTail": Option((BATCH,), "true", "`false` reads the archive alone, and needs no server"),
     "pushdown": Option(
-        (BATCH,), "false", "filters on ids and times choose what is read of an archive; safe for one query a `load()`"
+        (BATCH,),
+        "false",
+        "filters on `id`, `timestamp` and `stream` choose what is read, of streams and of an archive; safe for one "
+        "query a `load()`",
     ),
     "view": Option(
         (BATCH, STREAM, VIEW, GROUP),

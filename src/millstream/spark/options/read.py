@@ -59,7 +59,7 @@ class Options:
         from_replica: whether tasks read from replicas; what is to be read is always asked of the primary.
         archive: directory of the archive that holds what was trimmed; None without one.
         live_tail: whether the streams are read after the archive.
-        pushdown: whether filters on ids and times choose what is read of an archive; safe for one query a ``load()``.
+        pushdown: whether filters on ids, times and streams choose what is read; safe for one query a ``load()``.
         given: names of the options that were given, in lower case.
     """
 
@@ -210,9 +210,8 @@ def _archive(given: Mapping[str, str]) -> tuple[str | None, bool]:
     """The archive's directory, made absolute here: the tasks may have another working directory."""
     folder = read(given, "archive", _folder)
     live_tail = read(given, "liveTail", boolean)
-    for name in ("liveTail", "pushdown"):
-        if name.lower() in given and folder is None:
-            raise ConfigError(f"option {name!r} is for reading an archive: name that by option 'archive'")
+    if "livetail" in given and folder is None:
+        raise ConfigError("option 'liveTail' is for reading an archive: name that by option 'archive'")
     return folder, live_tail is not False
 
 
