@@ -26,7 +26,7 @@ from pyspark.sql.types import StructType
 
 from millstream.client import url as url_text
 from millstream.errors import ConfigError, MillstreamError
-from millstream.spark import dispatch
+from millstream.spark import dispatch, tables
 from millstream.spark.model.offsets import Range, dump, load
 from millstream.spark.options import names, write
 from millstream.spark.options import read as opts
@@ -41,13 +41,6 @@ if TYPE_CHECKING:
 
 
 T = TypeVar("T")
-
-_NO_TABLE = (
-    "Spark keeps the options of a table (CREATE TABLE ... USING millstream) to itself when the table is read or "
-    "written: make a view, CREATE TEMPORARY VIEW orders USING millstream OPTIONS (url 'redis://127.0.0.1:6379/0', "
-    "stream 'orders')"
-)
-"""Found with Spark 4.3: a Python data source is then given no option at all, and would use the default server."""
 
 
 def _attempt(parse: Callable[[Mapping[str, str]], T], given: Mapping[str, str]) -> T | ConfigError:
@@ -74,8 +67,9 @@ class MillstreamSource(DataSource):
 
     def __init__(self, options: MutableMapping[str, str]) -> None:
         super().__init__(options)
-        if names.of_a_table(options):
-            raise ConfigError(_NO_TABLE)
+        self._new_table = tables.declared(options) if names.of_a_table(options) else None
+        if self._new_table is not None:
+            options = tables.used(self._new_table, names.BATCH, names.VIEW, names.GROUP)
         nothing = ConfigError("options 'view' and 'mode' are for reading: leave them out of a write")
         self._reading: opts.Options | ConfigError = nothing
         self._writing: write.SinkOptions | ConfigError = nothing
@@ -90,11 +84,11 @@ class MillstreamSource(DataSource):
         # A query's name is such a case: Spark hands it on to the sink, and of the reads only mode 'group' takes one.
         self._reading = chosen if isinstance(chosen, ConfigError) else _attempt(opts.parse_entries, options)
         self._writing = _attempt(write.parse, options)
-        if not options:
-            text = "option 'stream' is missing: say .option('stream', 'orders')"
-            nothing = ConfigError(f"{text}. If this is a table: {_NO_TABLE}")
-            self._reading = nothing
-            self._writing = self._writing if url_text.url_of_environment() else nothing
+        if str(self._reading).startswith(opts.NO_STREAM) and not tables.says_where(options):
+            # Perhaps of a table, whose own options are known when Spark gives its columns
+            self._reading = ConfigError(f"{opts.NO_STREAM}: say .option('stream', 'orders'). {tables.NOT_KEPT}")
+            if not options and not url_text.url_of_environment():
+                self._writing = self._reading
             return
         if isinstance(self._reading, ConfigError) and isinstance(self._writing, ConfigError):
             raise self._likelier(options)
@@ -141,14 +135,39 @@ class MillstreamSource(DataSource):
         """What ``format(...)`` takes."""
         return "millstream"
 
-    def schema(self) -> StructType:
+    def schema(self) -> StructType | str:
         """Where an entry comes from, and its fields: as a map, or those of the option ``fields`` as columns."""
+        if self._new_table is None:
+            return self._columns()
+        if not self._new_table:  # one that gets its options from each query
+            return entry_schema(())
+        for uses in ((names.STREAM, names.GROUP), (names.WRITE, names.APPEND)):
+            MillstreamSource(tables.used(self._new_table, *uses))  # also what is wrong for another use is told now
+        return tables.kept(self._columns(), self._new_table)
+
+    def _columns(self) -> StructType:
+        """All columns that the options ask for."""
         if self.special is not None:
             return self.special.schema()
         return entry_schema(self.parsed.fields, headers=self.parsed.headers)
 
+    def _of_table(self, schema: StructType, *uses: str) -> "MillstreamSource":
+        """The source with the options that a table has kept, and those of the query.
+
+        Args:
+            schema: of the rows, as the catalog has it.
+            uses: what the table is used for.
+        """
+        stored = tables.stored(schema)
+        if not stored or tables.says_where(self.options):
+            return self
+        return MillstreamSource(tables.used(stored, *uses) | dict(self.options))
+
     def reader(self, schema: StructType) -> DataSourceReader:
         """For ``spark.read``."""
+        source = self._of_table(schema, names.BATCH, names.VIEW, names.GROUP)
+        if source is not self:
+            return source.reader(schema)
         if self.special is not None:
             return self.special.reader(schema)
         self.parsed.refuse(names.BATCH, "a batch read")
@@ -162,6 +181,9 @@ class MillstreamSource(DataSource):
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - Spark's name
         """For ``spark.readStream``. What is wrong is told by the reader's first call: see :class:`Refused`."""
         try:
+            source = self._of_table(schema, names.STREAM, names.GROUP)
+            if source is not self:
+                return source.streamReader(schema)
             if self.special is not None:
                 return self.special.stream_reader(schema)
             self.parsed.refuse(names.STREAM, "a streaming query, which does not end")
@@ -173,13 +195,15 @@ class MillstreamSource(DataSource):
         """For ``writeStream``."""
         from millstream.spark.write.sink import stream_sink  # noqa: PLC0415 - Arrow and the client only where rows are written
 
-        return stream_sink(self.parsed_sink, schema, overwrite=overwrite)
+        options = self._of_table(schema, names.WRITE).parsed_sink
+        return stream_sink(options, schema, overwrite=overwrite)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         """For ``write``."""
         from millstream.spark.write.sink import batch_sink  # noqa: PLC0415 - as above
 
-        return batch_sink(self.parsed_sink, schema, overwrite=overwrite)
+        options = self._of_table(schema, names.WRITE, names.APPEND).parsed_sink
+        return batch_sink(options, schema, overwrite=overwrite)
 
 
 class _Reads:

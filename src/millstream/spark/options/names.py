@@ -143,6 +143,9 @@ OPTIONS: dict[str, Option] = {
 PASSED_TO_SINKS = ("checkpointlocation", "queryname")
 """Options of a streaming query that Spark hands on to its sink, in lower case."""
 
+TABLE_SCHEMA = "schema"
+"""The columns of a table, an option of CREATE TABLE alone."""
+
 PROVIDER = "provider"
 """By what Spark hands on the format of a table."""
 

@@ -32,6 +32,9 @@ from millstream.spark.options.common import (
 DEFAULT_DELAY_MS = 15 * 60 * 1000
 """How long a micro-batch waits for ``minEntriesPerTrigger``, as Kafka's source has it (``maxTriggerDelay``)."""
 
+NO_STREAM = "option 'stream' is missing"
+"""How the error begins where nothing says what is to be read."""
+
 Where: TypeAlias = str | Mapping[str, "Id | Position | str"]
 """A place in the streams: ``"earliest"``, ``"latest"``, or by stream an id (with its count or without) or one of these
 words."""
@@ -230,7 +233,7 @@ def _which(given: Mapping[str, str]) -> tuple[tuple[str, ...], str | None]:
     if streams and pattern:
         raise ConfigError("options 'stream' and 'streamPattern' are both given: name the streams by one of them")
     if not streams and not pattern:
-        raise ConfigError("option 'stream' is missing: say .option('stream', 'orders'), or several as 'orders,refunds'")
+        raise ConfigError(f"{NO_STREAM}: say .option('stream', 'orders'), or several as 'orders,refunds'")
     return streams or (), pattern
 
 
