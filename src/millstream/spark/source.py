@@ -69,8 +69,8 @@ class MillstreamSource(DataSource):
         super().__init__(options)
         self._new_table = tables.declared(options) if names.of_a_table(options) else None
         if self._new_table is not None:
-            options = tables.used(self._new_table, names.BATCH, names.VIEW, names.GROUP)
-        nothing = ConfigError("options 'view' and 'mode' are for reading: leave them out of a write")
+            options = tables.used(self._new_table, names.BATCH, names.VIEW, names.GROUP, names.LOOKUP)
+        nothing = ConfigError("options 'view', 'mode' and 'hashes' are for reading: leave them out of a write")
         self._reading: opts.Options | ConfigError = nothing
         self._writing: write.SinkOptions | ConfigError = nothing
         chosen = _attempt(dispatch.special_read, options)
@@ -96,7 +96,8 @@ class MillstreamSource(DataSource):
     def _likelier(self, options: Mapping[str, str]) -> ConfigError:
         """The error to show where neither a read nor a write is right."""
         given = {name.lower() for name in options}
-        reads = {name.lower() for name in names.options(names.BATCH, names.STREAM, names.VIEW, names.GROUP)}
+        of_reads = names.options(names.BATCH, names.STREAM, names.VIEW, names.GROUP, names.LOOKUP)
+        reads = {name.lower() for name in of_reads}
         writes = {name.lower() for name in names.options(names.WRITE, names.APPEND)}
         reading, writing = self._reading, self._writing
         assert isinstance(reading, ConfigError)
@@ -165,7 +166,7 @@ class MillstreamSource(DataSource):
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """For ``spark.read``."""
-        source = self._of_table(schema, names.BATCH, names.VIEW, names.GROUP)
+        source = self._of_table(schema, names.BATCH, names.VIEW, names.GROUP, names.LOOKUP)
         if source is not self:
             return source.reader(schema)
         if self.special is not None:

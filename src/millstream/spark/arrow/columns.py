@@ -73,7 +73,7 @@ class Layout:
         Raises:
             ConfigError: a column that is not a field has another type than it can have.
         """
-        target = _as_arrow(schema)
+        target = as_arrow(schema)
         typed = {}
         pairs = listed = False
         for column in target:
@@ -99,8 +99,8 @@ class Layout:
                         f"schema: Spark takes column {column.name!r} for {own!r}, and an entry's field is something "
                         f"else: write it {own!r}, or read the field from the map, fields['{column.name}']"
                     )
-                if not _readable(column.type):
-                    raise _unreadable(schema[column.name])
+                if not is_readable(column.type):
+                    raise unreadable(schema[column.name])
                 typed[column.name] = column.type
         headers = headers and not set(ENVELOPE).isdisjoint(target.names)
         fields = {*(name.encode() for name in typed), *((envelope.FIELD,) if headers else ())}
@@ -128,7 +128,7 @@ class Layout:
             found.append(array)
         # Last, whatever its place: only now all other columns have said what they could not convert
         if CORRUPT in self.schema.names:
-            found[self.schema.names.index(CORRUPT)] = _corrupt(bad, rows)
+            found[self.schema.names.index(CORRUPT)] = corrupt(bad, rows)
         return pa.RecordBatch.from_arrays(found, schema=self.schema)
 
     def _column(self, name: str, stream: str, page: Page, rows: int, bad: dict[str, Any]) -> pa.Array:
@@ -184,7 +184,7 @@ def open_envelopes(source: pa.Array, bad: dict[str, Any]) -> dict[str, pa.Array]
     return {HEADERS: pa.array(headers, _MAP), BODY: pa.array(bodies, pa.binary())}
 
 
-def _as_arrow(schema: "StructType") -> pa.Schema:
+def as_arrow(schema: "StructType") -> pa.Schema:
     """The schema as Arrow has it, in UTC whatever the session's time zone is: ids count milliseconds in that.
 
     Raises:
@@ -201,11 +201,12 @@ def _as_arrow(schema: "StructType") -> pa.Schema:
             try:
                 to_arrow_schema(StructType([column]), timezone="UTC")
             except PySparkTypeError:
-                raise _unreadable(column) from None
+                raise unreadable(column) from None
         raise
 
 
-def _unreadable(column: "StructField") -> ConfigError:
+def unreadable(column: "StructField") -> ConfigError:
+    """The error for a column of a type that no field can be read as."""
     kind = column.dataType.simpleString()
     return ConfigError(
         f"schema: column {column.name!r} is of type {kind}, which no field can be read as: declare it string and cast "
@@ -213,12 +214,12 @@ def _unreadable(column: "StructField") -> ConfigError:
     )
 
 
-def _readable(kind: pa.DataType) -> bool:
+def is_readable(kind: pa.DataType) -> bool:
     """Whether text can become this type; of another every value would be null."""
     if pa.types.is_nested(kind):
         parts = [kind.field(at) for at in range(kind.num_fields)]
         variant = any(part.metadata and b"variant" in part.metadata for part in parts)
-        return not variant and all(_readable(part.type) for part in parts)
+        return not variant and all(is_readable(part.type) for part in parts)
     is_ = pa.types
     plain = (
         is_.is_string, is_.is_binary, is_.is_integer, is_.is_floating, is_.is_decimal, is_.is_boolean, is_.is_date,
@@ -242,7 +243,7 @@ def moments(values: "Sequence[int | None]") -> pa.Array:
     return pa.array(micros, pa.int64()).cast(pa.timestamp("us", tz="UTC"))
 
 
-def _corrupt(bad: dict[str, Any], rows: int) -> pa.Array:
+def corrupt(bad: dict[str, Any], rows: int) -> pa.Array:
     """By row, the values that could not be converted."""
     found: list[dict[str, str] | None] = [None] * rows
     for name, (mistaken, source) in bad.items():

@@ -6,8 +6,10 @@ Imported with the source itself, so it imports next to nothing.
 from collections.abc import Mapping
 from typing import NamedTuple
 
-BATCH, STREAM, VIEW, GROUP, WRITE, APPEND = "batch", "stream", "view", "group", "write", "append"
-"""Where an option does something: ``read``, ``readStream``, a view, mode ``group``, any write, a write of a batch."""
+BATCH, STREAM, VIEW, GROUP, LOOKUP = "batch", "stream", "view", "group", "lookup"
+WRITE, APPEND = "write", "append"
+"""Where an option does something: ``read``, ``readStream``, a view, mode ``group``, a read of hashes; any write, and
+that of a batch."""
 
 
 class Option(NamedTuple):
@@ -26,7 +28,7 @@ class Option(NamedTuple):
 
 OPTIONS: dict[str, Option] = {
     "url": Option(
-        (BATCH, STREAM, VIEW, GROUP, WRITE),
+        (BATCH, STREAM, VIEW, GROUP, LOOKUP, WRITE),
         "MILLSTREAM_URL, REDIS_URL, redis://127.0.0.1:6379/0",
         "the server: `redis://`, `rediss://`, `unix://`, with user, password and database; "
         "`redis+cluster://`, `redis+sentinel://`. The variables are read when Spark starts",
@@ -71,7 +73,7 @@ OPTIONS: dict[str, Option] = {
         (STREAM,), "15m", "but no longer than this after the last one; `availableNow` and `once` do not wait"
     ),
     "minPartitions": Option(
-        (BATCH, STREAM, VIEW, GROUP),
+        (BATCH, STREAM, VIEW, GROUP, LOOKUP),
         "one for each 100,000 entries, 8 at most",
         "parts of a batch, cut by time or by what is known of the counts",
     ),
@@ -119,6 +121,10 @@ OPTIONS: dict[str, Option] = {
     ),
     "consumer": Option(
         (GROUP,), "", "with `spark.read`: show what this consumer holds, with `deliveries`, and change nothing"
+    ),
+    "hashes": Option((LOOKUP,), "", "glob of the keys of hashes, as SCAN MATCH takes it: they are read, and no stream"),
+    "keyColumn": Option(
+        (LOOKUP,), "", "column for what of the key follows the prefix, where `hashes` is a prefix and a star"
     ),
     "maxLen": Option((WRITE,), "", "trim the stream to so many entries (XTRIM MAXLEN)"),
     "minId": Option((WRITE,), "", "trim entries below this id (XTRIM MINID)"),
@@ -174,7 +180,7 @@ def of_a_table(raw: Mapping[str, str]) -> bool:
 
 def others(use: str) -> tuple[str, ...]:
     """The options of reads that do nothing in this one: given there they are refused, not passed over."""
-    return tuple(name for name in options(BATCH, STREAM, VIEW, GROUP) if use not in OPTIONS[name].uses)
+    return tuple(name for name in options(BATCH, STREAM, VIEW, GROUP, LOOKUP) if use not in OPTIONS[name].uses)
 
 
 def column_of_an_entry(name: str) -> str | None:

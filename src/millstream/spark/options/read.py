@@ -115,7 +115,7 @@ def parse(raw: Mapping[str, str]) -> Options:
         ConfigError: one is unknown, has an invalid value, or contradicts another.
     """
     given = {name.lower(): value for name, value in raw.items()}
-    check_names(given, names.options(names.BATCH, names.STREAM, names.VIEW, names.GROUP), "load()")
+    check_names(given, names.options(names.BATCH, names.STREAM, names.VIEW, names.GROUP, names.LOOKUP), "load()")
     streams, pattern = _which(given)
     limits = {
         name: read(given, name, positive)
