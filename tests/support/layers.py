@@ -226,6 +226,7 @@ THIRD_PARTY: dict[str, tuple[frozenset[str], str]] = {
     "pyarrow": (frozenset({"spark", "demo"}), "spark"),
     "pandas": (frozenset({"spark", "demo"}), "spark"),
     "numpy": (frozenset({"spark", "demo"}), "spark"),
+    "fastavro": (frozenset({"spark"}), "avro"),
     "deltalake": (frozenset({"spark"}), "lake"),
     "pyiceberg": (frozenset({"spark"}), "lake"),
     "sqlalchemy": (frozenset({"spark"}), "lake"),
