@@ -69,7 +69,7 @@ class MillstreamSource(DataSource):
         super().__init__(options)
         self._new_table = tables.declared(options) if names.of_a_table(options) else None
         if self._new_table is not None:
-            options = tables.used(self._new_table, names.BATCH, names.VIEW, names.GROUP, names.LOOKUP)
+            options = tables.to_read(self._new_table, names.BATCH)
         nothing = ConfigError("options 'view', 'mode' and 'hashes' are for reading: leave them out of a write")
         self._reading: opts.Options | ConfigError = nothing
         self._writing: write.SinkOptions | ConfigError = nothing
@@ -88,7 +88,7 @@ class MillstreamSource(DataSource):
             # Perhaps of a table, whose own options are known when Spark gives its columns
             self._reading = ConfigError(f"{opts.NO_STREAM}: say .option('stream', 'orders'). {tables.NOT_KEPT}")
             if not options and not url_text.url_of_environment():
-                self._writing = self._reading
+                self._writing = ConfigError(f"{opts.NO_STREAM}: say .option('stream', 'orders'). {tables.NOT_WRITTEN}")
             return
         if isinstance(self._reading, ConfigError) and isinstance(self._writing, ConfigError):
             raise self._likelier(options)
@@ -142,8 +142,7 @@ class MillstreamSource(DataSource):
             return self._columns()
         if not self._new_table:  # one that gets its options from each query
             return entry_schema(())
-        for uses in ((names.STREAM, names.GROUP), (names.WRITE, names.APPEND)):
-            MillstreamSource(tables.used(self._new_table, *uses))  # also what is wrong for another use is told now
+        MillstreamSource(tables.to_read(self._new_table, names.STREAM))  # what is wrong for a stream is told now too
         return tables.kept(self._columns(), self._new_table)
 
     def _columns(self) -> StructType:
@@ -152,21 +151,21 @@ class MillstreamSource(DataSource):
             return self.special.schema()
         return entry_schema(self.parsed.fields, headers=self.parsed.headers)
 
-    def _of_table(self, schema: StructType, *uses: str) -> "MillstreamSource":
+    def _of_table(self, schema: StructType, plain: str) -> "MillstreamSource":
         """The source with the options that a table has kept, and those of the query.
 
         Args:
             schema: of the rows, as the catalog has it.
-            uses: what the table is used for.
+            plain: ``BATCH`` or ``STREAM``.
         """
         stored = tables.stored(schema)
         if not stored or tables.says_where(self.options):
             return self
-        return MillstreamSource(tables.used(stored, *uses) | dict(self.options))
+        return MillstreamSource(tables.to_read(stored, plain) | dict(self.options))
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """For ``spark.read``."""
-        source = self._of_table(schema, names.BATCH, names.VIEW, names.GROUP, names.LOOKUP)
+        source = self._of_table(schema, names.BATCH)
         if source is not self:
             return source.reader(schema)
         if self.special is not None:
@@ -182,7 +181,7 @@ class MillstreamSource(DataSource):
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - Spark's name
         """For ``spark.readStream``. What is wrong is told by the reader's first call: see :class:`Refused`."""
         try:
-            source = self._of_table(schema, names.STREAM, names.GROUP)
+            source = self._of_table(schema, names.STREAM)
             if source is not self:
                 return source.streamReader(schema)
             if self.special is not None:
@@ -196,15 +195,13 @@ class MillstreamSource(DataSource):
         """For ``writeStream``."""
         from millstream.spark.write.sink import stream_sink  # noqa: PLC0415 - Arrow and the client only where rows are written
 
-        options = self._of_table(schema, names.WRITE).parsed_sink
-        return stream_sink(options, schema, overwrite=overwrite)
+        return stream_sink(self.parsed_sink, schema, overwrite=overwrite)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         """For ``write``."""
         from millstream.spark.write.sink import batch_sink  # noqa: PLC0415 - as above
 
-        options = self._of_table(schema, names.WRITE, names.APPEND).parsed_sink
-        return batch_sink(options, schema, overwrite=overwrite)
+        return batch_sink(self.parsed_sink, schema, overwrite=overwrite)
 
 
 class _Reads:

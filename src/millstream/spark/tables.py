@@ -4,7 +4,8 @@ Spark 4.3 gives the options of a table to a Python data source once, when the ta
 or written; the schema it gives every time. So a table's options are kept in the comment of its first column, where
 DESCRIBE shows them, as ``millstream {"stream": "orders"}``.
 
-A comment travels with the column into whatever is made of it, files and other tables included. So it holds no password.
+A comment travels with the column into whatever is made of it, files and other tables included. So it holds no password,
+and says nothing when rows are written: an INSERT has the comments of the rows' own columns, perhaps of another table.
 Imported with the source itself, so it imports next to nothing.
 """
 
@@ -21,6 +22,11 @@ NOT_KEPT = (
     "Spark keeps the options of a table that names its columns to itself: leave the columns out and say CREATE TABLE "
     "orders USING millstream OPTIONS (stream 'orders', schema 'id string, amount double'), or give options with each "
     "query, SELECT * FROM orders WITH (stream 'orders')"
+)
+
+NOT_WRITTEN = (
+    "Spark does not tell which table is written: give the options with the rows, INSERT INTO orders WITH (url "
+    "'redis://127.0.0.1:6379/0', stream 'orders') ..."
 )
 
 _GIVEN = "option."
@@ -42,7 +48,8 @@ def declared(raw: Mapping[str, str]) -> dict[str, str]:
     """
     lowered = {name.lower(): value for name, value in raw.items()}
     found = {name.removeprefix(_GIVEN): value for name, value in lowered.items() if name.startswith(_GIVEN)}
-    common.check_names(found, (*names.OPTIONS, names.TABLE_SCHEMA), "CREATE TABLE")
+    reads = names.options(names.BATCH, names.STREAM, names.VIEW, names.GROUP, names.LOOKUP)
+    common.check_names(found, (*reads, names.TABLE_SCHEMA), "CREATE TABLE")
     url = found.get("url", "")
     if without_password(url) != url:
         raise ConfigError(
@@ -60,9 +67,21 @@ def says_where(options: Iterable[str]) -> bool:
     return not _PLACES.isdisjoint(name.lower() for name in options)
 
 
-def used(options: Mapping[str, str], *uses: str) -> dict[str, str]:
-    """Those of a table's options that do something in one of these uses, see :mod:`~millstream.spark.options.names`."""
-    known = {name.lower() for name in names.options(*uses)}
+def to_read(options: Mapping[str, str], plain: str) -> dict[str, str]:
+    """Those of a table's options that do something when it is read: one table is read by queries of several kinds.
+
+    Args:
+        options: by their names in lower case.
+        plain: how entries are read, ``BATCH`` or ``STREAM`` of :mod:`~millstream.spark.options.names`.
+    """
+    use = plain
+    if "hashes" in options:
+        use = names.LOOKUP
+    elif options.get("view", "entries").strip().lower() != "entries":
+        use = names.VIEW
+    elif options.get("mode", "").strip().lower() == "group":
+        use = names.GROUP
+    known = {name.lower() for name in names.options(use)}
     return {name: value for name, value in options.items() if name in known}
 
 

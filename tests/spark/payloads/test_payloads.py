@@ -65,9 +65,10 @@ EVERYTHING = {
     ],
 }
 KEY = uuid.UUID(int=7)
+CLOCK = dt.datetime.fromisoformat("2024-01-01T00:00:00.000001")
 VALUES: dict[str, Any] = {
     "flag": True, "wide": 2**40, "real": 0.5, "raw": b"\xff", "price": Decimal("12.50"), "day": dt.date(2024, 2, 29),
-    "at": dt.datetime(2024, 2, 29, 12, tzinfo=dt.UTC), "exact": None, "clock": dt.datetime.fromisoformat("2024-01-01T00:00:00.000001"),
+    "at": dt.datetime(2024, 2, 29, 12, tzinfo=dt.UTC), "exact": None, "clock": CLOCK,
     "noon": dt.time(12, 0), "key": KEY, "kind": "B", "again": "A", "code": b"xy", "keys": [KEY], "counts": {"a": 1},
     "inner": {"n": None},
 }  # fmt: skip

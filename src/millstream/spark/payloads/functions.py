@@ -110,11 +110,11 @@ def _applied(column: "Column | str", schema: Any, registry: str | None, mode: st
     permissive = mode.upper() == PERMISSIVE
     kind = columns.kind
 
-    def decode(values: "pa.Array") -> "pa.Array":
-        return decoded(values, schema, kind, registry, permissive=permissive)
-
     bytes_of = F.col(column) if isinstance(column, str) else column
-    made: Column = arrow_udf(decode, returnType=kind)(bytes_of.cast("binary"))
+    udf: Any = arrow_udf  # whose declared types know no function whose kind Spark finds out by itself
+    made: Column = udf(lambda values: decoded(values, schema, kind, registry, permissive=permissive), kind)(
+        bytes_of.cast("binary")
+    )
     return made
 
 
