@@ -36,6 +36,11 @@ def checked_schema(fields: Sequence[str], schema: StructType, *, headers: bool =
 
     Spark hands the source's own schema back where the user gave none, so the same columns are no contradiction.
 
+    Args:
+        fields: those named by the option.
+        schema: the one given.
+        headers: whether the envelope's headers and body are columns too.
+
     Raises:
         ConfigError: the option ``fields`` says another.
     """
