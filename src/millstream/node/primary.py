@@ -9,12 +9,12 @@ bytes that the log has kept, never others, so it is not ahead of what a power cu
 Source: https://redis.io/docs/latest/operate/oss_and_stack/management/replication/
 """
 
-import logging
 from typing import TYPE_CHECKING, Protocol
 
 from millstream.commands.admin.info import CopyFacts, ReplicaFacts, ReplicationFacts
 from millstream.engine.history import NO_OFFSET
 from millstream.errors import CommandError
+from millstream.logs import logger
 from millstream.node.durability.outage import Shortage
 from millstream.node.log.feeding import Feed, begun, given_up, gone_on, new_replid
 from millstream.replication.followers import FOREVER, Follower, Followers
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from millstream.node.clients.sessions import Sessions
     from millstream.node.journal import Journal
 
-log = logging.getLogger("millstream.node")
+log = logger("millstream.node")
 
 STALLED = 2000
 """Milliseconds without a confirmation after which who waits keeps nobody else waiting; a look a second notices."""

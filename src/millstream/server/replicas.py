@@ -8,13 +8,13 @@ at that moment.
 
 import asyncio
 import contextlib
-import logging
 import os
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 from millstream.errors import StorageError
+from millstream.logs import logger
 from millstream.node.following.role import FORCED
 from millstream.node.log.copying import NO_KEYS, pieces
 from millstream.node.log.rewriting import CopyMade, CopyOrder
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from millstream.replication.followers import Follower
     from millstream.server.connection import Connection
 
-log = logging.getLogger("millstream.server")
+log = logger("millstream.server")
 
 # Bytes passed on at a time, and those that a replica may leave untaken before it is passed no more
 _PIECE = 64 * 1024

@@ -5,18 +5,18 @@ files are on the disk, so whenever this server ends, what they hold is there or 
 """
 
 import asyncio
-import logging
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 from millstream.errors import StorageError
+from millstream.logs import logger
 
 if TYPE_CHECKING:
     from millstream.node.durability.held_replies import ReplyGate
     from millstream.node.node import Node
 
-log = logging.getLogger("millstream.server")
+log = logger("millstream.server")
 
 _PROGRAM = "millstream.maintenance.log.diverged"
 # Seconds between two looks whether the log has all
