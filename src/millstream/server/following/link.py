@@ -10,6 +10,7 @@ what a power cut here could take back.
 
 import asyncio
 import contextlib
+from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Protocol
 
@@ -296,10 +297,12 @@ class _Connection:
                 self._past = event
             case Continues(replid):
                 log.info("%s:%d goes on at offset %d", host, port, following.offset)
-                following.renamed(replid, self._server.clock.wall_time())
-                self._go_on()
+                with self._logged():
+                    following.renamed(replid, self._server.clock.wall_time())
+                    self._go_on()
             case CopyBegins():
-                self._node.failover.done(self._server.clock.now())
+                with self._logged():
+                    self._node.failover.done(self._server.clock.now())
                 log.info("%s:%d sends a copy, as of offset %d", host, port, event.offset)
                 self._begins = event
                 following.state, following.copy_size, following.copy_read = SYNC, None, 0
@@ -309,6 +312,15 @@ class _Connection:
                 following.copy_size = size
             case CopyEnds():
                 self._taking = self._server.loop.create_task(self._take(host, port))
+
+    @contextlib.contextmanager
+    def _logged(self) -> Iterator[None]:
+        """What is in memory and cannot be logged ends the server; a copy that cannot be read does not."""
+        try:
+            yield
+        except StorageError as error:
+            self._server.fail(error)
+            raise
 
     def _send(self, data: bytes) -> None:
         if self._writer is not None and not self._writer.is_closing():
@@ -331,7 +343,8 @@ class _Connection:
                 await keep(self._server, self._directory, upto)
             taking = Taking(self._server, self._rewriter, self._copy)
             await taking.take(self._begins, host, port)
-            self._go_on()
+            with self._logged():
+                self._go_on()
             await self._run()
         except BaseException:
             if self._writer is not None:
@@ -375,10 +388,8 @@ class _Connection:
                 while self._is_held:  # noqa: ASYNC110 - a disk has no event
                     await asyncio.sleep(_HELD)
                 try:
-                    has_more = self._obedience.run(self._received, self._server.clock.now())
-                except StorageError as error:
-                    self._server.fail(error)
-                    raise
+                    with self._logged():
+                        has_more = self._obedience.run(self._received, self._server.clock.now())
                 finally:
                     self._server.after_commands()
                 if self._obedience.asked:
