@@ -1,5 +1,6 @@
 """What a connection is once it is a replica's, and where a replica says that it is reached."""
 
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,7 @@ from millstream.clock import Now
 from millstream.node.primary import Primary
 from millstream.replication.followers import Follower
 from millstream.server import replicas
+from millstream.server.listener import ListenError
 from millstream.server.thread import ServerThread
 from replication.test_following_redis import wait_level
 from replication.test_redis_follows import info, port_of
@@ -81,3 +83,22 @@ def test_no_memory_for_a_copy_cuts_who_wants_it_alone(monkeypatch: pytest.Monkey
         assert first.is_closed()
         second.send("PSYNC", "?", "-1")
         eventually(lambda: "state=online" in info(wire).get("slave0", ""), what="the next one is served")
+
+
+def test_a_replica_that_came_by_ipv6_can_be_reached(tmp_path: Path) -> None:
+    """Its address stood in brackets, in which nobody finds it: Sentinel, nor the primary that hands its role over."""
+    primary = ServerThread(tmp_path / "a", host="::1")
+    try:
+        primary.start()
+    except ListenError:
+        pytest.skip("this machine has no IPv6 loopback")
+    with ExitStack() as stack:
+        stack.callback(primary.stop)
+        replica = stack.enter_context(ServerThread(tmp_path / "b", host="::1"))
+        with Wire(primary.url) as theirs, Wire(replica.url) as ours:
+            assert ours.ask("REPLICAOF", "::1", port_of(primary)) == b"OK"
+            wait_level(ours, theirs)
+            assert info(theirs)["slave0"].startswith("ip=::1,port=")
+            assert theirs.ask("FAILOVER", "TO", "::1", port_of(replica)) == b"OK"
+            eventually(lambda: info(ours)["role"] == "master", what="it leads")
+            wait_level(theirs, ours)
