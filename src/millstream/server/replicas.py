@@ -159,7 +159,10 @@ class Replicas:
     def _fed(self) -> None:
         """There are more bytes: they go out with the replies that wait for the same position, or else soon."""
         assert self._feed is not None
-        position, gate = self._feed.backlog.next_position(), self._server.gate
+        gate = self._server.gate
+        if self in gate.watchers:
+            return  # what comes first is not kept yet
+        position = self._feed.backlog.next_position()
         if position is not None and position > gate.kept:  # kept, not released: who has not got it confirms nothing
             gate.watchers[self] = None
         else:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from millstream.commands.context.context import LEADS_ALREADY
 from millstream.errors import CommandError
 from millstream.logs import logger
+from millstream.node.primary import NO_FAILOVER
 
 if TYPE_CHECKING:
     from millstream.clock import Now
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
 
 log = logger("millstream.node")
 
-NONE, WAITING, ASKING = "no-failover", "waiting-for-sync", "failover-in-progress"
+NONE, WAITING, ASKING = NO_FAILOVER, "waiting-for-sync", "failover-in-progress"
 """How far it is, in the words of INFO."""
 
 _PURPOSE = "failover"  # for which writers are held back

@@ -157,10 +157,12 @@ class ReplicaLink:
 
     async def close(self) -> None:
         """The server stops."""
-        task = self._task
+        task, connection = self._task, self._connection
         self.stop()
         if task is not None:
             await asyncio.wait([task])
+        if connection is not None:
+            await connection.ended()
 
     async def _keep_up(self, host: str, port: int) -> None:
         """Follow until told otherwise, over one connection after the other."""
@@ -242,6 +244,7 @@ class _Connection:
         self._received_bytes = 0
         self._unsynced: tuple[int, int] | None = None  # a position of the log, and the offset that is durable with it
         self._durable = _NOT_SYNCED
+        self._is_over = False
         self.asked_to_lead = False  # with the last word of PSYNC
         self.is_refused = False
 
@@ -282,7 +285,7 @@ class _Connection:
             password,
             str(values["replica-announce-ip"]),
             hands_over=self._node.failover.is_asking,
-            asks_past=bool(history.replid),
+            asks_past=bool(history.replid or history.is_given_up),
         )
 
     async def _take_in(self, event: Event, host: str, port: int) -> None:
@@ -464,16 +467,27 @@ class _Connection:
                 self._send(b"\n")
 
     def leave(self) -> None:
-        """What is kept from here on may be of another role, and is no concern of this primary's."""
+        """What is kept from here on may be of another role, and is no concern of this primary's.
+
+        Nor is anything of it to be run or taken over, which the loop may have next on its list: so what would do that
+        is cancelled here, and not when the task that reads has heard of its own end.
+        """
         self._server.gate.watchers.pop(self, None)
         self._node.sessions.close(self._obedience.session)
+        if not self._is_over:
+            self._is_over = True
+            for task in (self._taking, self._telling):
+                if task is not None:
+                    task.cancel()
+
+    async def ended(self) -> None:
+        """Wait until what took a copy over has cleared away."""
+        if self._taking is not None:
+            await asyncio.wait([self._taking])
 
     def close(self) -> None:
         """The end."""
         self.leave()
-        for task in (self._taking, self._telling):
-            if task is not None:
-                task.cancel()
         if self._copy is not None:
             with contextlib.suppress(OSError):  # the disk is full, and what is left is written before it is closed
                 self._copy.close()
