@@ -14,7 +14,8 @@ import redis
 from pyspark.errors import AnalysisException, PySparkException
 from pyspark.sql import functions as F  # noqa: N812 - as Spark's documents call it
 
-from millstream import App, envelope
+from millstream import App
+from millstream.client.payloads import envelope
 from millstream.spark.monitoring.error_text import last_words
 from millstream.spark.payloads import from_avro, from_confluent
 from support.registries import schema_registry
