@@ -28,6 +28,7 @@ from millstream.client import url as url_text
 from millstream.errors import ConfigError, MillstreamError
 from millstream.spark import dispatch, tables
 from millstream.spark.model.offsets import Range, dump, load
+from millstream.spark.model.packing import packed
 from millstream.spark.options import names, write
 from millstream.spark.options import read as opts
 from millstream.spark.options.schema import checked_schema, entry_schema
@@ -53,9 +54,9 @@ def _attempt(parse: Callable[[Mapping[str, str]], T], given: Mapping[str, str]) 
 
 @dataclass
 class RangePartition(InputPartition):
-    """One task's work; ``range`` is None where Spark needs a partition and there is nothing to read."""
+    """One task's work; without ``ranges`` where Spark needs a partition and there is nothing to read."""
 
-    range: Range | None = None
+    ranges: tuple[Range, ...] = ()
 
 
 class MillstreamSource(DataSource):
@@ -226,13 +227,18 @@ class _Reads:
     def read(self, partition: InputPartition) -> "Iterator[pa.RecordBatch]":
         """The rows of one partition; the same ones however often it is called."""
         assert isinstance(partition, InputPartition)
-        part = getattr(partition, "range", None)
-        if part is None:
+        ranges = getattr(partition, "ranges", ())
+        if not ranges:
             return iter(())
         from millstream.spark.arrow.columns import Layout  # noqa: PLC0415 - as above
-        from millstream.spark.read.reader import read_range  # noqa: PLC0415 - as above
+        from millstream.spark.read.reader import read_ranges  # noqa: PLC0415 - as above
 
-        return read_range(self._parsed, Layout.of(self._schema, headers=self._parsed.headers), part)
+        return read_ranges(self._parsed, Layout.of(self._schema, headers=self._parsed.headers), ranges)
+
+
+def _partitions(parsed: opts.Options, ranges: list[Range]) -> list[InputPartition]:
+    """The parts of a batch by their tasks."""
+    return [RangePartition(each) for each in packed(ranges, parsed.min_partitions, parsed.max_per_partition)]
 
 
 def _planner(parsed: opts.Options) -> "Planner":
@@ -253,7 +259,7 @@ class BatchReader(_Reads, DataSourceReader):
             ranges = planner.bounded(self._parsed.starting or "earliest", self._parsed.ending, self._bounds)
         finally:
             planner.close()
-        return [RangePartition(part) for part in ranges] or [RangePartition(None)]
+        return _partitions(self._parsed, ranges) or [RangePartition()]
 
 
 class FilteredReader(BatchReader):
@@ -354,7 +360,7 @@ class StreamReader(_Reads, DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def partitions(self, start: Mapping[str, Any], end: Mapping[str, Any]) -> list[InputPartition]:
         """The parts of a batch."""
-        return [RangePartition(part) for part in self._plan().ranges(load(start), load(end))]
+        return _partitions(self._parsed, self._plan().ranges(load(start), load(end)))
 
     def commit(self, end: Mapping[str, Any]) -> None:
         """Nothing: Spark calls this one batch late, and never for the last one; see :meth:`latestOffset`."""

@@ -264,7 +264,7 @@ def filtered(server: ServerProcess, root: Path, *filters: tuple[str, str, Any]) 
     assert list(made.pushFilters(asked)) == asked  # Spark goes over the rows once more
     parts = made.partitions()
     files = sum(len(part.paths) for part in parts if isinstance(part, ArchivePart))
-    live = sum(part.range is not None for part in parts if isinstance(part, TailPart))
+    live = sum(len(part.ranges) for part in parts if isinstance(part, TailPart))
     return rows(made, parts), files, live
 
 

@@ -355,6 +355,7 @@ class Planner:
         if most is not None and whole.rows > most:
             if self._options.min_partitions is not None:
                 most = min(most, -(-whole.rows // parts))
-            return offsets.cut_at(whole, self._streams.walk(whole.key, whole.start, whole.end, stride=most)[0])
+            cuts = self._streams.walk(whole.key, whole.start, whole.end, stride=most)[0]
+            return [replace(part, rows=most) for part in offsets.cut_at(whole, cuts)]
         index = self._indexes.get(whole.key)
         return offsets.split(whole, parts, index.between(whole.start, whole.end) if index else ())
