@@ -41,5 +41,6 @@ async def archive(line: Line, path: Path) -> ArchiveSeen:
 
 def _manifest(path: Path) -> tuple[ArchiveManifest, int]:
     """The manifest, and when it was written."""
-    manifest = Folder(path).read()
-    return manifest, int((path / MANIFEST).stat().st_mtime * 1000)
+    folder = Folder(path)
+    manifest = folder.read()
+    return manifest, folder.storage.modified_ms(MANIFEST)

@@ -9,6 +9,7 @@ read from the offset that Spark logs before it runs the batch.
 import json
 import re
 import shutil
+import tempfile
 import time
 import uuid
 from collections.abc import Callable, Sequence
@@ -19,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 from millstream.errors import MillstreamError, NotFoundError, UsageError
 from millstream.paths import local_path
-from millstream.spark.archiving.directory import MANIFEST, SCRATCH
+from millstream.spark.archiving.directory import MANIFEST, SCRATCH, Folder
 from millstream.spark.archiving.files import MADE, SOURCE_SCHEMA, WritePlan, file_of, write_batches
 from millstream.spark.archiving.manifest import ArchivePosition, DataFile
 from millstream.spark.archiving.store import ArchiveSettings, ArchiveStore, Progress
@@ -134,7 +135,7 @@ def look(settings: ArchiveSettings) -> list[Outlook]:
         UsageError: a stream went back.
     """
     store = ArchiveStore(settings)
-    if (settings.to / MANIFEST).exists():
+    if store.folder.storage.exists(MANIFEST):
         store.manifest = store.folder.read()
     which = {"streamPattern": settings.pattern} if settings.pattern else {"stream": ",".join(settings.streams)}
     info = StreamInfo(opts.parse(which | {"url": settings.url}))
@@ -195,7 +196,7 @@ class _ArchiveRun:
         self._store = store
         self._tell = tell
         self._name = uuid.uuid4().hex[:8]
-        self._scratch = store.folder.root / SCRATCH
+        self._scratch = _scratch(store.folder)
         self._failed: BaseException | None = None
         self._total = 0
 
@@ -292,6 +293,12 @@ class _ArchiveRun:
             return self._failed
         text, lost, _ = last_words(error).partition(". Set option 'failOnDataLoss'")
         return ArchiveError(_OURS.sub("", text) + (". --skip-lost goes on without them" if lost else ""))
+
+
+def _scratch(folder: Folder) -> Path:
+    """Where a run's checkpoint lies: in the archive's directory, or, where it has none, on the driver's own disk."""
+    local = folder.storage.local
+    return Path(tempfile.mkdtemp(prefix="millstream-archive-")) if local is None else local / SCRATCH
 
 
 def _write(frame: "DataFrame", plan: WritePlan, label: str) -> Sequence[DataFile]:

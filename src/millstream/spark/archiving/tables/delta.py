@@ -21,7 +21,7 @@ from millstream.failpoints import reach
 from millstream.spark.archiving.tables.columns import TableColumn
 from millstream.spark.archiving.tables.rows import file_schema
 from millstream.spark.archiving.tables.shape import Shape, partition_values
-from millstream.spark.archiving.tables.storage import ChangedMeanwhileError, LocalStorage
+from millstream.spark.archiving.tables.storage import ChangedMeanwhileError, Storage
 from millstream.spark.archiving.tables.table import TableChangedError, TableFile, TablePlan
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ _PARTITIONS = {"date": "date", "hour": "integer", "month": "string"}
 _TYPES = {"bigint": "long"}
 
 
-def publish(plan: TablePlan, storage: LocalStorage) -> None:
+def publish(plan: TablePlan, storage: Storage) -> None:
     """Bring the table's log to what the plan names: durable, and found again, when this returns.
 
     Raises:
@@ -89,7 +89,7 @@ def _word_of(path: str) -> str:
     return quote(path, safe="/=")
 
 
-def _open(plan: TablePlan, storage: LocalStorage) -> "DeltaTable | None":
+def _open(plan: TablePlan, storage: Storage) -> "DeltaTable | None":
     from deltalake import DeltaTable  # noqa: PLC0415 - only who archives to Delta has it
 
     place = f"{storage.location}/{plan.folder}"
@@ -102,7 +102,7 @@ def _files(table: "DeltaTable") -> dict[str, int]:
     return {unquote(row["path"]): row["num_records"] or 0 for row in found}
 
 
-def _checkpoint(table: "DeltaTable", plan: TablePlan, storage: LocalStorage) -> None:
+def _checkpoint(table: "DeltaTable", plan: TablePlan, storage: Storage) -> None:
     """Write what the log says so far as one file, which readers begin with."""
     table.create_checkpoint()
     storage.sync(*(path for path in storage.list(f"{plan.folder}/{LOG}") if "checkpoint" in path))
@@ -143,7 +143,7 @@ def _metadata(plan: TablePlan, table: "DeltaTable | None", fields: list[dict[str
     }
 
 
-def _add(plan: TablePlan, storage: LocalStorage, file: TableFile, now: int, *, changes: bool) -> dict[str, Any]:
+def _add(plan: TablePlan, storage: Storage, file: TableFile, now: int, *, changes: bool) -> dict[str, Any]:
     with storage.open(f"{plan.folder}/{file.path}") as opened:
         statistics = _statistics(pq.read_metadata(opened))
     return {

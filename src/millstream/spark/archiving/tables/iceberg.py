@@ -12,7 +12,7 @@ from millstream.errors import ConfigError
 from millstream.failpoints import reach
 from millstream.spark.archiving.tables.columns import ColumnType
 from millstream.spark.archiving.tables.rows import first_number
-from millstream.spark.archiving.tables.storage import CATALOG, LocalStorage
+from millstream.spark.archiving.tables.storage import CATALOG, Storage
 from millstream.spark.archiving.tables.table import TableChangedError, TablePlan
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ _TIMESTAMP = 4
 """The number of the column by which files are parted."""
 
 
-def open_catalog(name: str | None, storage: LocalStorage) -> "Catalog":
+def open_catalog(name: str | None, storage: Storage) -> "Catalog":
     """The catalog that a name means.
 
     Args:
@@ -60,7 +60,7 @@ def open_catalog(name: str | None, storage: LocalStorage) -> "Catalog":
     return made
 
 
-def publish(plan: TablePlan, storage: LocalStorage) -> None:
+def publish(plan: TablePlan, storage: Storage) -> None:
     """Bring the table to what the plan names: durable, and found again, when this returns.
 
     Raises:
@@ -92,7 +92,7 @@ def publish(plan: TablePlan, storage: LocalStorage) -> None:
         catalog.close()
 
 
-def expire(plan: TablePlan, storage: LocalStorage, before_ms: int) -> None:
+def expire(plan: TablePlan, storage: Storage, before_ms: int) -> None:
     """Forget the states of the table that are older, since files of theirs are about to be removed.
 
     Args:
@@ -109,12 +109,12 @@ def expire(plan: TablePlan, storage: LocalStorage, before_ms: int) -> None:
         catalog.close()
 
 
-def _place(plan: TablePlan, storage: LocalStorage) -> str:
+def _place(plan: TablePlan, storage: Storage) -> str:
     where = f"{storage.location}/{plan.folder}"
     return f"file://{where}" if where.startswith("/") else where
 
 
-def _made(catalog: "Catalog", name: tuple[str, str], plan: TablePlan, storage: LocalStorage) -> "Table":
+def _made(catalog: "Catalog", name: tuple[str, str], plan: TablePlan, storage: Storage) -> "Table":
     """The table, made if there is none."""
     from pyiceberg.partitioning import PartitionField, PartitionSpec  # noqa: PLC0415 - as above
     from pyiceberg.schema import Schema  # noqa: PLC0415 - as above
@@ -226,7 +226,7 @@ def _numbers_fit(schema: Any, plan: TablePlan) -> None:
             )
 
 
-def _keep(table: "Table", plan: TablePlan, storage: LocalStorage) -> None:
+def _keep(table: "Table", plan: TablePlan, storage: Storage) -> None:
     """Make what the library wrote durable, and say which metadata is the newest."""
     folder = f"{plan.folder}/metadata"
     storage.sync(*(path for path in storage.list(folder) if path.endswith((".avro", ".json"))))

@@ -4,7 +4,7 @@ from importlib.util import find_spec
 
 from millstream.errors import UsageError
 from millstream.spark.archiving.tables.shape import Shape
-from millstream.spark.archiving.tables.storage import LocalStorage
+from millstream.spark.archiving.tables.storage import Storage
 from millstream.spark.archiving.tables.table import TablePlan
 
 PACKAGES = {"delta": ("deltalake",), "iceberg": ("pyiceberg", "sqlalchemy")}
@@ -14,7 +14,7 @@ RETAIN_MS = 24 * 3_600_000
 """How long files that were merged into others stay, for readers of an older state of a table."""
 
 
-def prepare(shape: Shape, storage: LocalStorage) -> None:
+def prepare(shape: Shape, storage: Storage) -> None:
     """See that what a format needs is there, before anything is begun.
 
     Raises:
@@ -32,7 +32,7 @@ def prepare(shape: Shape, storage: LocalStorage) -> None:
         iceberg.open_catalog(shape.catalog, storage).close()
 
 
-def publish(plan: TablePlan, storage: LocalStorage) -> None:
+def publish(plan: TablePlan, storage: Storage) -> None:
     """Bring a table's log to what the plan names: durable, and found again, when this returns.
 
     Raises:
@@ -48,7 +48,7 @@ def publish(plan: TablePlan, storage: LocalStorage) -> None:
         iceberg.publish(plan, storage)
 
 
-def expire(plan: TablePlan, storage: LocalStorage, before_ms: int) -> None:
+def expire(plan: TablePlan, storage: Storage, before_ms: int) -> None:
     """Forget states of a table whose files are about to be removed; Delta's log needs nothing for that.
 
     Args:
