@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from millstream.errors import MillstreamError, NotFoundError, UsageError
-from millstream.paths import local_path
+from millstream.paths import archive_place
 from millstream.spark.archiving.directory import MANIFEST, SCRATCH, Folder
 from millstream.spark.archiving.files import MADE, SOURCE_SCHEMA, WritePlan, file_of, write_batches
 from millstream.spark.archiving.manifest import ArchivePosition, DataFile
@@ -66,7 +66,7 @@ def archive(
     Args:
         url: of the server.
         streams: keys.
-        to: the archive's directory, on this machine: a path, or a ``file:`` URL.
+        to: where the archive lies: a path of this machine, a ``file:`` URL, or ``s3://``, ``gs://`` or ``abfss://``.
         spark: the session; a local one is made unless given.
         stop: as in :func:`run`.
         settings: the form of the archive (``format``, ``partition``, ``raw``, ``fields``, ``schema``, ``catalog``: see
@@ -77,12 +77,12 @@ def archive(
         What it came to, by stream.
 
     Raises:
-        ConfigError: there is no Java that Spark can use, ``to`` is not on this machine, or the archive there has
+        ConfigError: there is no Java that Spark can use, ``to`` is no place for an archive, or the one there has
             another form; and those of :func:`run`.
     """
     forms = {name: settings.pop(name) for name in [each.name for each in fields(Wanted)] if name in settings}
     given: dict[str, Any] = {"once": True, "wanted": Wanted(**forms)} | settings
-    chosen = ArchiveSettings(url, streams, local_path(to), **given)
+    chosen = ArchiveSettings(url, streams, archive_place(to), **given)
     return run(chosen, spark or session("millstream archive"), stop, lambda _what, _done, _all: None)
 
 

@@ -43,14 +43,21 @@ def open_catalog(name: str | None, storage: Storage) -> "Catalog":
     from sqlalchemy.exc import SQLAlchemyError  # noqa: PLC0415 - as above
 
     try:
+        files = storage.iceberg_properties()
         if name is None:
+            if storage.local is None:
+                raise ConfigError(
+                    f"an Iceberg archive at {storage.location} needs a catalog elsewhere, which is not a file in a "
+                    "bucket: give --catalog, such as sqlite:////data/catalog.db, http://host:8181 or a name of "
+                    ".pyiceberg.yaml"
+                )
             if "?" in storage.location:
                 raise ConfigError("SQLite cannot have a file below a directory with a question mark: name a catalog")
             made = load_catalog(NAMESPACE, type="sql", uri=f"sqlite:///{storage.location}/{CATALOG}")
         elif "://" in name:
-            made = load_catalog(NAMESPACE, type="rest" if name.startswith("http") else "sql", uri=name)
+            made = load_catalog(NAMESPACE, type="rest" if name.startswith("http") else "sql", uri=name, **files)
         else:
-            made = load_catalog(name)
+            made = load_catalog(name, **files)
         made.create_namespace_if_not_exists(NAMESPACE)
     except (ValueError, KeyError, OSError, RESTError, SQLAlchemyError) as reason:
         raise ConfigError(
