@@ -227,6 +227,7 @@ THIRD_PARTY: dict[str, tuple[frozenset[str], str]] = {
     "pandas": (frozenset({"spark", "demo"}), "spark"),
     "numpy": (frozenset({"spark", "demo"}), "spark"),
     "deltalake": (frozenset({"spark"}), "lake"),
+    "obstore": (frozenset({"spark"}), "lake"),
     "pyiceberg": (frozenset({"spark"}), "lake"),
     "sqlalchemy": (frozenset({"spark"}), "lake"),
     "starlette": (frozenset({"console"}), "console"),

@@ -26,34 +26,12 @@ from millstream.spark.archiving.store import ArchiveSettings, ArchiveStore
 from millstream.spark.archiving.tables.shape import FORMATS, Wanted
 from millstream.spark.archiving.tables.storage import ChangedMeanwhileError
 from support.archives import archive_once, held
-from support.objects import KEY, SECRET, Asked, Door, Fault, make_bucket, object_server
+from support.objects import KEY, SECRET, Asked, Door, Fault
 from support.servers import ServerProcess
 from support.streams import fill
 from support.waiting import eventually
 
 pytestmark = [pytest.mark.realserver, pytest.mark.filterwarnings("ignore:Iceberg scan planning")]
-
-
-@pytest.fixture(scope="module")
-def objects(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Door]:
-    """The server, with one bucket; its credentials and address are in the environment."""
-    with object_server(tmp_path_factory.mktemp("objects")) as door, pytest.MonkeyPatch.context() as patch:
-        for name, value in door.environment.items():
-            patch.setenv(name, value)
-        make_bucket(door, "lake")
-        yield door
-
-
-@pytest.fixture
-def door(objects: Door) -> Door:
-    return objects.as_new()
-
-
-@pytest.fixture
-def place(door: Door, request: pytest.FixtureRequest) -> str:
-    """A place of the test's own."""
-    del door
-    return f"s3://lake/{abs(hash(request.node.nodeid)):x}/a"
 
 
 @pytest.fixture

@@ -138,7 +138,8 @@ def archive(  # noqa: PLR0917 - click passes every option by name
 
     Exit code: 0 done or stopped as asked, 1 it could not go on (mend that and run it again), 2 the command line is
     invalid, 3 no server, 4 nothing of that name, 5 refused. Needs a Java 17+ runtime and: pip install
-    'millstream[spark]', with Delta, Iceberg and object storage 'millstream[lake]'. docs/archive.md says what is promised.
+    'millstream[spark]', with Delta, Iceberg or an object store 'millstream[lake]'. docs/archive.md says what is
+    promised.
     """
     with exits("millstream archive"):
         server, streams = server_and_rest(() if url is None else (url, *streams))

@@ -210,7 +210,7 @@ def _archive(given: Mapping[str, str]) -> tuple[str | None, bool]:
 
 
 def _folder(text: str) -> str:
-    """A directory of this machine, or a place in an object store; what is wrong with it as every option's converter says it."""
+    """A place for an archive; what is wrong with it as every option's converter says it."""
     try:
         return str(archive_place(not_empty(text)))
     except ConfigError as problem:
