@@ -15,12 +15,13 @@ from pathlib import Path
 
 import pytest
 import redis
+from obstore.exceptions import GenericError
 
 from millstream.errors import ConfigError, MillstreamError, NotFoundError, NotLetInError, NotReachedError, StorageError
 from millstream.paths import archive_place
 from millstream.spark.archiving.directory import LOCK, MANIFEST, ArchiveLockedError, Folder
 from millstream.spark.archiving.objects.lease import LockRecord
-from millstream.spark.archiving.objects.refusals import NoConditionalPutError, ObjectStoreError
+from millstream.spark.archiving.objects.refusals import NoConditionalPutError, ObjectStoreError, explanation
 from millstream.spark.archiving.objects.storage import ONE_PUT, ObjectStorage
 from millstream.spark.archiving.store import ArchiveSettings, ArchiveStore
 from millstream.spark.archiving.tables.shape import FORMATS, Wanted
@@ -468,6 +469,14 @@ def test_no_bucket_and_nobody_there(real_redis: ServerProcess, place: str, monke
     monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:1")
     with pytest.raises(NotReachedError, match=r"the object store at http://127.0.0.1:1 does not answer"):
         Folder(place).read()
+
+
+def test_credentials_that_nobody_has() -> None:
+    """The machine is asked for its own then, and what it answers is not the store's refusal."""
+    asked = "Generic S3 error: Error performing PUT http://169.254.169.254/latest/api/token - status code: 403"
+    problem = explanation("s3://lake/x", "get y", GenericError(asked))
+    assert isinstance(problem, NotLetInError)
+    assert "no credentials were found: set those of the store in the environment" in str(problem)
 
 
 def test_without_the_package_it_is_said(place: str, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -39,7 +39,9 @@ Tell = Callable[[str, int, int], None]
 """Called with what is being done, how much of it is done, and how much there is in all."""
 
 LOOK_SECONDS = 0.2
-_OURS = re.compile(r"(?:ConfigError|UsageError|DataLossError): ")
+_OURS = re.compile(
+    r"(?:Config|Usage|DataLoss|NotFound|NotLetIn|NotReached|Storage|ObjectStore|NoConditionalPut)Error: "
+)
 
 
 class ArchiveError(MillstreamError):

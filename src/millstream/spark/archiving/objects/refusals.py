@@ -83,7 +83,7 @@ def explanation(place: str, doing: str, reason: Exception) -> MillstreamError:
 
     if has(_NO_BUCKET):
         return _no_bucket(place)
-    if status is None and has(_NO_CREDENTIALS):
+    if has(_NO_CREDENTIALS):  # the last place that is asked for some is the machine's own, by an address of its own
         return NotLetInError(
             f"{place}: no credentials were found: set those of the store in the environment (AWS_ACCESS_KEY_ID and "
             "AWS_SECRET_ACCESS_KEY, GOOGLE_APPLICATION_CREDENTIALS, AZURE_STORAGE_ACCOUNT_KEY), on executors too"
