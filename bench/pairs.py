@@ -192,16 +192,23 @@ def _descends(pid: int, parents: dict[int, int]) -> bool:
 
 
 def processor_table(costs: dict[str, list[dict[str, float]]]) -> None:
-    """Print the processor time of each case by program.
+    """Print the processor time of each case by program, and that of the round's first case beside it.
 
     Args:
         costs: what :meth:`Processor.since` said of a case's rounds.
     """
+    totals = {name: [sum(one.values()) for one in found] for name, found in costs.items()}
+    first = next(iter(totals.values()))
     print("\nMicroseconds of processor a row, the middle one of the rounds:\n")
     table(
-        ["case", *Processor.PROGRAMS],
+        ["case", *Processor.PROGRAMS, "all", "the first to it"],
         [
-            [name, *(f"{statistics.median(one[each] for one in found):.2f}" for each in Processor.PROGRAMS)]
+            [
+                name,
+                *(f"{statistics.median(one[each] for one in found):.2f}" for each in Processor.PROGRAMS),
+                f"{statistics.median(totals[name]):.2f}",
+                ratio(first, totals[name]),
+            ]
             for name, found in costs.items()
         ],
     )

@@ -5,6 +5,7 @@
     python bench/spark_read.py batches --batches 60                    the fixed cost of a micro-batch
     python bench/spark_read.py cold --rounds 3                         a new process: session, first read, first stream
     python bench/spark_read.py curve payload                           rows/s over partitions, fields, payload, keys
+    python bench/spark_read.py keys --entries 10000                    a micro-batch over 1, 64 and 1,000 streams
 
 ``--server millstream`` puts all of it on Millstream instead of redis-server. Each round gives one ratio, and the middle
 one counts. "Canned" is a source that gives one Arrow batch again and again and asks no server: what is left is Spark's
@@ -31,6 +32,7 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStrea
 from pyspark.sql.types import StructType
 
 import millstream.spark
+from millstream.spark.source import MillstreamSource
 
 SCHEMA = "stream string, id string, timestamp timestamp, fields map<string,string>"
 FLAT = "id string, event string, user long, amount double, country string, note string"
@@ -325,38 +327,94 @@ CURVES: dict[str, list[int]] = {
 
 
 def curve(args: argparse.Namespace) -> None:
-    """Rows a second over one thing, the others as in ``read``."""
-    spark, rows = session(), []
-    for value in CURVES[args.over]:
-        entries = value if args.over == "backlog" else args.entries
-        if args.over == "payload":
-            entries = max(entries // max(value // 100, 1), 2000)  # about as many bytes
-        keys = value if args.over == "keys" else 1
-        streams = [f"s{number}" for number in range(keys)]
+    """Rows a second over one thing, the others as in ``read``; the values in turns."""
+    spark = session()
+    with private_server(args.server) as url:
+        cases = {f"{value:,}": point(spark, url, args, value) for value in CURVES[args.over]}
+        speeds: dict[str, list[float]] = {name: [] for name in cases}
+        costs: dict[str, list[dict[str, float]]] = {name: [] for name in cases}
+        for turn, (name, (frame, entries)) in itertools.product(range(args.rounds + 1), cases.items()):
+            processor = Processor()
+            took = save(frame, "noop", "")
+            if turn:  # the first warms up
+                speeds[name].append(entries / took)
+                costs[name].append(processor.since(entries))
+    base = next(iter(speeds.values()))
+    table(
+        [args.over, "rows/s", "best", "to the first", "rows", "tasks"],
+        [
+            [
+                name,
+                middle(found),
+                f"{max(found):,.0f}",
+                ratio(found, base),
+                f"{cases[name][1]:,}",
+                tasks(cases[name][0]),
+            ]
+            for name, found in speeds.items()
+        ],
+    )
+    processor_table(costs)
+
+
+def point(spark: SparkSession, url: str, args: argparse.Namespace, value: int) -> tuple[DataFrame, int]:
+    """The frame of one value of a curve, its entries made, and how many they are."""
+    entries = value if args.over == "backlog" else args.entries
+    if args.over == "payload":
+        entries = max(entries // max(value // 100, 1), 2000)  # about as many bytes
+    keys = value if args.over == "keys" else 1
+    streams = [f"s{value}.{number}" for number in range(keys)]
+    how = {args.over: value} if args.over in ("fields", "payload") else {}
+    for stream in streams:
+        fill(url, entries // keys, stream=stream, **how)
+    options = {"url": url, "stream": ",".join(streams)}
+    options |= {"minPartitions": str(value)} if args.over == "partitions" else {"minPartitions": "2"}
+    return spark.read.format("millstream").options(**options).load(), entries // keys * keys
+
+
+def tasks(frame: DataFrame) -> str:
+    """Into how many a read is cut."""
+    return str(frame.rdd.getNumPartitions())
+
+
+def keys(args: argparse.Namespace) -> None:
+    """Milliseconds of processor of a micro-batch over many streams, without Spark: at the driver, and in the tasks."""
+    rows = []
+    for streams in (1, 64, 1000):
         with private_server(args.server) as url:
-            for stream in streams:
-                how = {args.over: value} if args.over in ("fields", "payload") else {}
-                fill(url, entries // keys, stream=stream, **how)
-            parts = str(value if args.over == "partitions" else 2)
-            options = {"url": url, "stream": ",".join(streams), "minPartitions": parts}
-            frame = spark.read.format("millstream").options(**options).load()
-            took = [save(frame, "noop", "") for _ in range(args.rounds + 1)][1:]
-        total = entries // keys * keys
-        rows.append([f"{value:,}", middle([total / seconds for seconds in took]), f"{total:,}"])
-    table([args.over, "rows/s", "rows"], rows)
+            for number in range(streams):
+                fill(url, max(args.entries // streams, 1), stream=f"s{number}")
+            options = {"url": url, "streamPattern": "*", "startingOffsets": "earliest"}
+            taken = [one_batch(options) for _ in range(args.rounds + 1)][1:]
+        planned, read, tasks, entries = (list(column) for column in zip(*taken, strict=True))
+        rows.append([f"{streams:,}", f"{tasks[0]}", f"{entries[0]:,}", middle(planned, ".1f"), middle(read, ".1f")])
+    table(["streams", "tasks", "rows", "planning, ms", "reading, ms"], rows)
+
+
+def one_batch(options: dict[str, str]) -> tuple[float, float, int, int]:
+    """Milliseconds of this process for planning a batch, and for reading its tasks; the tasks, and their rows."""
+    source = MillstreamSource(dict(options))
+    reader = source.streamReader(source.schema())
+    start, begun = reader.initialOffset(), time.process_time()
+    parts = reader.partitions(start, reader.latestOffset(start, reader.getDefaultReadLimit()))
+    planned = time.process_time()
+    entries = sum(batch.num_rows for part in parts for batch in reader.read(part))
+    read = time.process_time()
+    reader.stop()
+    return (planned - begun) * 1000, (read - planned) * 1000, len(parts), entries
 
 
 def main() -> None:
     """One of them."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    modes = {"read": read, "batches": batches, "cold": cold, "curve": curve}
+    modes = {"read": read, "batches": batches, "cold": cold, "curve": curve, "keys": keys}
     subs = parser.add_subparsers(dest="mode", required=True)
     for name, run in modes.items():
         sub = subs.add_parser(name, help=run.__doc__)
         sub.set_defaults(run=run)
         sub.add_argument("--rounds", type=at_least_one, default=3)
         sub.add_argument("--server", choices=SERVERS, default="redis", help="which server all cases use")
-        if name in ("read", "curve"):
+        if name in ("read", "curve", "keys"):
             sub.add_argument("--entries", type=at_least_one, default=300_000)
         if name == "read":
             sub.add_argument("--to", choices=["noop", "parquet"], default="noop")

@@ -43,6 +43,12 @@ def scan(root: Path, stream: str) -> str:
     return f"{manifest.shape.format}_scan('{table}')"
 
 
+def shown(root: Path, stream: str) -> list[str]:
+    """The ids that a stream's table itself shows, in order, duplicates and all."""
+    sql = f"SELECT id FROM {scan(root, stream)} ORDER BY id_ms, id_seq"
+    return [row[0] for row in connected().sql(sql).fetchall()]
+
+
 def over_s3(place: str, stream: str) -> str:
     """The same of an archive in a bucket."""
     manifest = Folder(place).read()

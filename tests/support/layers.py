@@ -13,7 +13,7 @@ from support.source import Import, Module, part_of
 # patterns of keys, names of local files, text for terminals, values as text, scales and columns of drawings, the
 # choice between C and Python. All may use them, they use nobody but each other.
 LEAVES = frozenset(
-    "errors clock times ending replies glob paths printable texts scales logs failpoints core _version".split()  # noqa: SIM905 - shorter than quoted words
+    "envelope errors clock times ending replies glob paths printable texts scales logs failpoints core _version".split()  # noqa: SIM905 - shorter than quoted words
 )
 
 # What is written in C and compiled, of which there is no Python source
@@ -22,6 +22,7 @@ COMPILED = "_native"
 # part -> the other parts it may import, beside the leaves. Dependencies point one way: engine <- commands <- node <-
 # server. Only the node joins commands with the log and the wire. What works against any server reaches it by a client.
 MAY_IMPORT: dict[str, frozenset[str]] = {
+    "envelope": frozenset(),
     "errors": frozenset(),
     "clock": frozenset(),
     "times": frozenset(),
@@ -68,7 +69,6 @@ CONSOLE_READS = (
     "millstream.worker.registry",
     "millstream.worker.model.pause",
     "millstream.worker.dead_letter_admin",
-    "millstream.worker.handlers.envelope",  # of what App.publish writes
     "millstream.spark.monitoring.store",
     "millstream.spark.monitoring.record",
     "millstream.spark.model.keys",  # of commit records
@@ -80,6 +80,7 @@ CONSOLE_READS = (
 CLI_DOORS: dict[str, frozenset[str]] = {
     "main": frozenset(),
     "shared.output": frozenset(),  # what every subcommand shows its facts with
+    "shared.exposition": frozenset(),  # figures as Prometheus reads them
     "shared.printing": frozenset(),  # values as text that is safe to print
     "shared.time_options": frozenset(),  # times and lengths of time in options
     "shared.confirm": frozenset(),  # the question before what cannot be undone
@@ -159,7 +160,7 @@ PURE = (
     "millstream.client.ranges",
     "millstream.spark.model.offsets",
     "millstream.spark.model.claims",
-    "millstream.spark.archiving.bounds",
+    "millstream.spark.model.bounds",
     "millstream.spark.archiving.manifest",
     "millstream.spark.archiving.tables.columns",
     "millstream.spark.archiving.tables.shape",
@@ -182,7 +183,7 @@ PURE = (
     "millstream.console.forms.fields",
     "millstream.console.payloads",
     "millstream.console.words",
-    "millstream.worker.handlers.envelope",
+    "millstream.envelope",
 )
 
 # Whatever reads or waits for the world outside the arguments.
@@ -226,6 +227,7 @@ THIRD_PARTY: dict[str, tuple[frozenset[str], str]] = {
     "pyarrow": (frozenset({"spark", "demo"}), "spark"),
     "pandas": (frozenset({"spark", "demo"}), "spark"),
     "numpy": (frozenset({"spark", "demo"}), "spark"),
+    "fastavro": (frozenset({"spark"}), "avro"),
     "deltalake": (frozenset({"spark"}), "lake"),
     "obstore": (frozenset({"spark"}), "lake"),
     "pyiceberg": (frozenset({"spark"}), "lake"),

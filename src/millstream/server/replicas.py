@@ -8,13 +8,13 @@ at that moment.
 
 import asyncio
 import contextlib
-import logging
 import os
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 from millstream.errors import StorageError
+from millstream.logs import logger
 from millstream.node.following.role import FORCED
 from millstream.node.log.copying import NO_KEYS, pieces
 from millstream.node.log.rewriting import CopyMade, CopyOrder
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from millstream.replication.followers import Follower
     from millstream.server.connection import Connection
 
-log = logging.getLogger("millstream.server")
+log = logger("millstream.server")
 
 # Bytes passed on at a time, and those that a replica may leave untaken before it is passed no more
 _PIECE = 64 * 1024
@@ -159,7 +159,10 @@ class Replicas:
     def _fed(self) -> None:
         """There are more bytes: they go out with the replies that wait for the same position, or else soon."""
         assert self._feed is not None
-        position, gate = self._feed.backlog.next_position(), self._server.gate
+        gate = self._server.gate
+        if self in gate.watchers:
+            return  # what comes first is not kept yet
+        position = self._feed.backlog.next_position()
         if position is not None and position > gate.kept:  # kept, not released: who has not got it confirms nothing
             gate.watchers[self] = None
         else:

@@ -163,7 +163,7 @@ def one_kill(door: Door, seed: int) -> int:
     form = FORMATS[seed % 3]
     with tempfile.TemporaryDirectory() as folder, redis_server(Path(folder) / "redis") as server:
         place = f"s3://lake/campaign-{seed}-{chance.randrange(1 << 40):x}"
-        there = f"iceberg:{catalog(Path(folder))}" if form == "iceberg" else form
+        there = f"iceberg={catalog(Path(folder))}" if form == "iceberg" else form
         with Traffic(server) as traffic:
             goal = chance.randint(800, 1400)
             eventually(lambda: len(traffic.added) > goal, 120, what="there is a backlog")

@@ -15,11 +15,11 @@ from pyspark.errors import AnalysisException
 from pyspark.sql.types import IntegerType, StringType, StructField, StructType
 
 from millstream.errors import ConfigError
-from millstream.spark.archiving.bounds import Bounds, narrowed
 from millstream.spark.archiving.directory import Folder
 from millstream.spark.archiving.reader import ArchivePart, ArchiveReader, PushdownReader, TailPart
 from millstream.spark.archiving.store import ArchiveSettings
 from millstream.spark.archiving.trim import Keep
+from millstream.spark.model.bounds import Bounds, narrowed
 from millstream.spark.model.offsets import MAX_PART, DataLossError, Id, parse_id
 from millstream.spark.options.read import parse
 from millstream.spark.read import pages
@@ -264,7 +264,7 @@ def filtered(server: ServerProcess, root: Path, *filters: tuple[str, str, Any]) 
     assert list(made.pushFilters(asked)) == asked  # Spark goes over the rows once more
     parts = made.partitions()
     files = sum(len(part.paths) for part in parts if isinstance(part, ArchivePart))
-    live = sum(part.range is not None for part in parts if isinstance(part, TailPart))
+    live = sum(len(part.ranges) for part in parts if isinstance(part, TailPart))
     return rows(made, parts), files, live
 
 

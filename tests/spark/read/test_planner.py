@@ -361,6 +361,42 @@ def test_partitions_of_a_batch_hold_each_entry_once(
 
 
 @pytest.mark.parametrize(
+    ("options", "tasks", "most"),
+    [({}, 1, 101), ({"minPartitions": "5"}, 8, 20), ({"maxEntriesPerPartition": "30"}, 5, 30)],
+)
+def test_small_streams_share_a_task(
+    real_redis: ServerProcess, client: redis.Redis, options: dict[str, str], tasks: int, most: int
+) -> None:
+    """Each entry once, in the order of the keys and of the stream, in as many tasks as the options ask for."""
+    entries = {"a": 20, "b": 1, "c": 70, "d": 5, "e": 5}
+    for key, count in entries.items():
+        fill(client, key, count)
+    made = reader(real_redis, stream="e,d,c,b,a", startingOffsets="earliest", **options)
+    start = made.initialOffset()
+    parts = made.partitions(start, made.latestOffset(start, ALL))
+    found = [[(row["stream"], row["id"]) for batch in made.read(part) for row in batch.to_pylist()] for part in parts]
+    expected = [(key, ident) for key, count in entries.items() for ident in numbers(1, count)]
+    assert [row for task in found for row in task] == expected
+    assert (len(found), max(map(len, found))) == (tasks, most)
+    made.stop()
+
+
+def test_a_task_of_several_streams_sees_which_was_trimmed(real_redis: ServerProcess, client: redis.Redis) -> None:
+    """Each of its streams is looked after by itself, and what was read before is not given out as all there is."""
+    for key in "abc":
+        fill(client, key, 10)
+    made = reader(real_redis, stream="a,b,c", startingOffsets="earliest")
+    start = made.initialOffset()
+    (part,) = made.partitions(start, made.latestOffset(start, ALL))
+    client.xtrim("b", maxlen=4, approximate=False)
+    reading = made.read(part)
+    assert next(reading).column("stream").to_pylist() == ["a"] * 10
+    with pytest.raises(DataLossError, match=r"stream 'b': .* entries from 1-0 and before 7-0 were removed"):
+        next(reading)
+    made.stop()
+
+
+@pytest.mark.parametrize(
     ("options", "expected"),
     [
         ({}, numbers(1, 40)),

@@ -9,9 +9,9 @@ import re
 from dataclasses import dataclass
 from typing import Literal, get_args
 
+from millstream import envelope
 from millstream.client.jsontext import parse_record
 from millstream.console.payloads import messagepack
-from millstream.worker.handlers import envelope
 
 Form = Literal["json", "msgpack", "envelope", "text", "hex"]
 """What a value was decoded as."""

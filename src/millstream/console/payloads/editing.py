@@ -14,10 +14,10 @@ from difflib import unified_diff
 
 import msgpack
 
+from millstream import envelope
 from millstream.client.jsontext import parse_record
 from millstream.console.payloads.decode import Form, decode
 from millstream.texts import json_text, plain
-from millstream.worker.handlers import envelope
 
 Pairs = Sequence[tuple[bytes, bytes]]
 

@@ -10,14 +10,15 @@ what a power cut here could take back.
 
 import asyncio
 import contextlib
-import logging
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Protocol
 
 from millstream.commands.context.session import Traffic
 from millstream.errors import MillstreamError, ProtocolError, StorageError
+from millstream.logs import logger
 from millstream.node.following.obeying import DivergedError, NotHeldError, Obedience
 from millstream.node.following.role import CONNECTING, HANDSHAKE, SYNC
+from millstream.printable import printable
 from millstream.replication.handshake import (
     FAILOVER,
     Continues,
@@ -48,7 +49,7 @@ if TYPE_CHECKING:
     from millstream.node.log.rewriting import Rewriter
     from millstream.node.node import Node
 
-log = logging.getLogger("millstream.server")
+log = logger("millstream.server")
 
 # Bytes read at a time
 _PIECE = 256 * 1024
@@ -62,6 +63,9 @@ _DIVERGED_PAUSE = 600.0
 _TELL = 1.0
 # Seconds between two looks whether units may be run
 _HELD = 0.05
+
+# Letters of a reason that are shown
+_REASON_MAX = 1000
 
 _NOT_SYNCED = -1  # in place of an offset: the disk has nothing that was run since the link is up
 
@@ -119,11 +123,12 @@ class ReplicaLink:
         self._connection: _Connection | None = None
         self._diverged_at: float | None = None  # loop time
         self._pause = _FIRST_PAUSE
+        self._told = ""  # why the link is down, as the log says
 
     def follow(self, host: str, port: int) -> None:
         """Connect to a primary, and to no other any more."""
         self.stop()
-        self._pause, self._diverged_at = _FIRST_PAUSE, None
+        self._pause, self._told, self._diverged_at = _FIRST_PAUSE, "", None
         self._task = self._server.loop.create_task(self._keep_up(host, port))
 
     def stop(self) -> None:
@@ -141,10 +146,12 @@ class ReplicaLink:
 
     async def close(self) -> None:
         """The server stops."""
-        task = self._task
+        task, connection = self._task, self._connection
         self.stop()
         if task is not None:
             await asyncio.wait([task])
+        if connection is not None:
+            await connection.ended()
 
     async def _keep_up(self, host: str, port: int) -> None:
         """Follow until told otherwise, over one connection after the other."""
@@ -152,6 +159,7 @@ class ReplicaLink:
         while not following.is_stuck:
             reason = ""
             wait: float | None = None
+            before = following.offset
             connection = self._connection = _Connection(self._server, self._rewriter, self._directory)
             try:
                 await connection.follow(host, port)
@@ -169,13 +177,16 @@ class ReplicaLink:
             except (LinkLostError, ProtocolError, OSError, TimeoutError) as error:
                 reason = str(error) or type(error).__name__
             except Exception as error:
-                log.exception("internal error in the link to %s:%d", host, port)
                 reason = repr(error)
+                if self._is_news(reason, before):
+                    log.exception("internal error in the link to %s:%d", host, port)
             finally:
                 connection.close()
-            if reason != following.error:
+            reason = printable(reason).replace("\n", " ")[:_REASON_MAX]  # some of it are the primary's words
+            if self._is_news(reason, before):
                 log.warning("the link to %s:%d is down: %s", host, port, reason)
-            self._pause = _FIRST_PAUSE if following.is_up else min(self._pause * 2, _LONGEST_PAUSE)
+            self._told = reason
+            self._pause = min(self._pause * 2, _LONGEST_PAUSE) if following.offset == before else _FIRST_PAUSE
             following.lost(reason, clock.now().mono)
             failover = self._server.node.failover
             if failover.is_asking:
@@ -189,6 +200,15 @@ class ReplicaLink:
                     self._server.fail(error)
             self._server.after_commands()
             await asyncio.sleep(max(wait or 0, self._pause))
+
+    def _is_news(self, reason: str, before: int) -> bool:
+        """Whether the log does not say already why the link is down.
+
+        Args:
+            reason: why.
+            before: the offset when it was last made: an end behind it is another one.
+        """
+        return reason != self._told or self._following.offset != before
 
 
 class _Connection:
@@ -209,6 +229,7 @@ class _Connection:
         self._received_bytes = 0
         self._unsynced: tuple[int, int] | None = None  # a position of the log, and the offset that is durable with it
         self._durable = _NOT_SYNCED
+        self._is_over = False
         self.asked_to_lead = False  # with the last word of PSYNC
         self.is_refused = False
 
@@ -249,7 +270,7 @@ class _Connection:
             password,
             str(values["replica-announce-ip"]),
             hands_over=self._node.failover.is_asking,
-            asks_past=bool(history.replid),
+            asks_past=bool(history.replid or history.is_given_up),
         )
 
     async def _take_in(self, event: Event, host: str, port: int) -> None:
@@ -419,16 +440,27 @@ class _Connection:
                 self._send(b"\n")
 
     def leave(self) -> None:
-        """What is kept from here on may be of another role, and is no concern of this primary's."""
+        """What is kept from here on may be of another role, and is no concern of this primary's.
+
+        Nor is anything of it to be run or taken over, which the loop may have next on its list: so what would do that
+        is cancelled here, and not when the task that reads has heard of its own end.
+        """
         self._server.gate.watchers.pop(self, None)
         self._node.sessions.close(self._obedience.session)
+        if not self._is_over:
+            self._is_over = True
+            for task in (self._taking, self._telling):
+                if task is not None:
+                    task.cancel()
+
+    async def ended(self) -> None:
+        """Wait until what took a copy over has cleared away."""
+        if self._taking is not None:
+            await asyncio.wait([self._taking])
 
     def close(self) -> None:
         """The end."""
         self.leave()
-        for task in (self._taking, self._telling):
-            if task is not None:
-                task.cancel()
         if self._copy is not None:
             with contextlib.suppress(OSError):  # the disk is full, and what is left is written before it is closed
                 self._copy.close()

@@ -14,13 +14,14 @@ from pyspark.sql.datasource import DataSourceReader, InputPartition
 
 from millstream.errors import ConfigError
 from millstream.glob import matcher
-from millstream.spark.archiving.bounds import Bounds, Filter, narrowed
 from millstream.spark.archiving.directory import Folder, NoArchiveError
 from millstream.spark.archiving.files import archived
 from millstream.spark.archiving.manifest import ArchiveManifest, ArchivePosition, DataFile
 from millstream.spark.arrow.columns import Layout
 from millstream.spark.model import offsets
+from millstream.spark.model.bounds import Bounds, bounds_of
 from millstream.spark.model.offsets import MAX_PART, ZERO, DataLossError, Id, Position, Range, StreamState
+from millstream.spark.model.packing import packed
 from millstream.spark.read.pages import Pages
 from millstream.spark.read.planner import Planner
 from millstream.spark.read.reader import overtaken, report
@@ -61,9 +62,9 @@ class ArchivePart(InputPartition):
 
 @dataclass
 class TailPart(InputPartition):
-    """A range of the live stream that one task reads; None where Spark needs a part and there is nothing."""
+    """Ranges of live streams that one task reads; none where Spark needs a part and there is nothing."""
 
-    range: Range | None = None
+    ranges: tuple[Range, ...] = ()
 
 
 def reader(options: "Options", schema: "StructType") -> DataSourceReader:
@@ -100,7 +101,7 @@ class ArchiveReader(DataSourceReader):
             raise ConfigError(f"option 'archive': {problem}") from None
         finally:
             plan.close()
-        return found or [TailPart(None)]
+        return found or [TailPart()]
 
     def read(self, partition: InputPartition) -> "Iterator[pa.RecordBatch]":
         """The rows of one part; the same ones however often it is called."""
@@ -109,13 +110,11 @@ class ArchiveReader(DataSourceReader):
         if isinstance(partition, ArchivePart):
             stream = partition.stream
             pages = archived(folder, stream, partition.after, partition.until, partition.paths, layout.want)
-        elif isinstance(partition, TailPart) and partition.range is not None:
-            stream = partition.range.key
-            pages = tail(self._options, folder, partition.range, layout.want)
-        else:
-            return
-        for page in pages:
-            yield layout.batch(stream, page)
+            yield from (layout.batch(stream, page) for page in pages)
+        elif isinstance(partition, TailPart):
+            for part in partition.ranges:
+                pages = tail(self._options, folder, part, layout.want)
+                yield from (layout.batch(part.key, page) for page in pages)
 
 
 class PushdownReader(ArchiveReader):
@@ -123,12 +122,7 @@ class PushdownReader(ArchiveReader):
 
     def pushFilters(self, filters: "list[SparkFilter]") -> "Iterable[SparkFilter]":  # noqa: N802 - Spark's name
         """Remember what the filters say of ids; Spark applies all of them again."""
-        known: list[Filter] = [
-            (type(each).__name__, each.attribute[0], each.value)  # type: ignore[attr-defined] # those with both
-            for each in filters
-            if hasattr(each, "value") and len(getattr(each, "attribute", ())) == 1
-        ]
-        self._bounds = narrowed(known)
+        self._bounds = bounds_of(filters)
         return filters
 
 
@@ -188,7 +182,8 @@ class _Plan:
             "archive %s: %d of %d files to read, and %d of %d live streams",
             self._folder.root, seen, sum(file.stream in streams for file in manifest.files), len(live), len(states),
         )  # fmt: skip
-        return [*files, *(TailPart(part) for part in self._planner.parts(live))]
+        tails = packed(self._planner.parts(live), self._options.min_partitions, self._options.max_per_partition)
+        return [*files, *map(TailPart, tails)]
 
     def _moment(self) -> tuple[ArchiveManifest, Mapping[str, StreamState]]:
         """The archive and the streams at a moment at which nothing had left the streams that is not in the archive."""

@@ -2,7 +2,8 @@
 
 :func:`decode_parsed` has hiredis parse the reply and walks over the objects; it is right for every reply.
 ``decode_uniform`` never makes the objects and is six times as fast, for pages whose entries all have the same fields in
-one order, as one producer's have; where anything differs it declines. :func:`decode` takes the one that can.
+one order, as one producer's have; where anything differs it declines. :func:`decode` takes the one that can, and the
+first for a few entries.
 
 (A third way between the two, for entries whose fields differ, was a third faster than this one and 200 lines long; of
 what a row costs in Spark that is a fourteenth.)
@@ -42,7 +43,7 @@ def decode(raw: bytes, want: Want, *, more: int = 0) -> tuple[Page | None, list[
     Raises:
         UsageError: one of the replies is an error.
     """
-    found = decode_uniform(raw, want)
+    found = None if _is_short(raw) else decode_uniform(raw, want)
     if found is not None and (more or found[1] == len(raw)):
         rest = parse_replies(raw[found[1] :])
         if len(rest) == more:
@@ -56,6 +57,11 @@ def decode(raw: bytes, want: Want, *, more: int = 0) -> tuple[Page | None, list[
     finally:
         if collecting:
             gc.enable()
+
+
+def _is_short(raw: bytes) -> bool:
+    """Whether a reply has fewer than a hundred entries: the short cut begins with a quarter of a millisecond."""
+    return raw.find(b"\r", 0, len("*99\r")) > 0
 
 
 def parse_replies(raw: bytes) -> list[Any]:

@@ -1,4 +1,4 @@
-"""What a task does: reads its range page by page, the next one asked for before the present one is made into rows."""
+"""What a task does: reads its ranges page by page, the next one asked for before the present one is made into rows."""
 
 import logging
 from typing import TYPE_CHECKING
@@ -8,45 +8,83 @@ from millstream.spark.read.pages import Pages
 from millstream.spark.read.stream_info import StreamInfo
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     import pyarrow as pa
 
     from millstream.spark.arrow.columns import Layout
-    from millstream.spark.arrow.page import Page
+    from millstream.spark.arrow.page import Page, Want
     from millstream.spark.options.read import Options
 
 logger = logging.getLogger("millstream.spark")
 
 
-def read_range(options: "Options", layout: "Layout", whole: Range) -> "Iterator[pa.RecordBatch]":
-    """The entries of a range as record batches. Reading has no side effect: doing it again gives the same rows.
+def read_ranges(options: "Options", layout: "Layout", wholes: "Sequence[Range]") -> "Iterator[pa.RecordBatch]":
+    """The entries of ranges, one after the other, as record batches; doing it again gives the same rows.
 
     Args:
         options: of the read.
         layout: of the rows.
-        whole: what is to be read, as it was planned.
+        wholes: what is to be read, as it was planned.
 
     Raises:
-        DataLossError: the stream was trimmed past the place where this was reading.
+        DataLossError: a stream was trimmed past the place where this was reading.
     """
-    pages = Pages(options.url, whole.key, whole.start, whole.end, replica=options.from_replica)
-    reported = False
+    rest = iter(wholes)
+    reading = _begun(options, rest)
     try:
-        if not pages.done:
-            pages.ask()
-        while not pages.done:
-            before = pages.cursor
-            page, first = pages.decode(pages.receive(), layout.want)
-            if not pages.doubtful and overtaken(whole, before, page, first):
-                report(options, whole, warn=not reported)
-                reported = True
-            if not pages.done:
-                pages.ask()
+        while reading is not None:
+            key, page = reading.whole.key, reading.page(layout.want)
+            if reading.done:
+                reading.close()
+                reading = _begun(options, rest)
             if page is not None:
-                yield layout.batch(whole.key, page)
+                yield layout.batch(key, page)
     finally:
-        pages.close()
+        if reading is not None:
+            reading.close()
+
+
+class _Reading:
+    """A range that is being read, its next page always asked for.
+
+    Args:
+        options: of the read.
+        whole: the range.
+    """
+
+    def __init__(self, options: "Options", whole: Range) -> None:
+        self._options = options
+        self.whole = whole
+        self._pages = Pages(options.url, whole.key, whole.start, whole.end, replica=options.from_replica)
+        self._reported = False
+        self.close = self._pages.close
+        if not self.done:
+            self._pages.ask()
+
+    @property
+    def done(self) -> bool:
+        """Whether nothing is left."""
+        return self._pages.done
+
+    def page(self, want: "Want") -> "Page | None":
+        """The page that was asked for; None when it is empty."""
+        if self.done:
+            return None
+        before = self._pages.cursor
+        page, first = self._pages.decode(self._pages.receive(), want)
+        if not self._pages.doubtful and overtaken(self.whole, before, page, first):
+            report(self._options, self.whole, warn=not self._reported)
+            self._reported = True
+        if not self.done:
+            self._pages.ask()
+        return page
+
+
+def _begun(options: "Options", rest: "Iterator[Range]") -> _Reading | None:
+    """The next range, its first page asked for; None after the last."""
+    whole = next(rest, None)
+    return None if whole is None else _Reading(options, whole)
 
 
 def overtaken(whole: Range, cursor: Id, page: "Page | None", first: Id | None) -> bool:

@@ -3,10 +3,10 @@
 import zlib
 from typing import Any
 
+from millstream import envelope
 from millstream.client.capabilities import Capabilities
 from millstream.client.line import Command
 from millstream.errors import ConfigError, UsageError
-from millstream.worker.handlers import envelope
 from millstream.worker.handlers.binding import encode, to_body
 from millstream.worker.handlers.message import PayloadError
 

@@ -11,7 +11,7 @@ from millstream.client.url import without_password
 from millstream.errors import ConfigError
 from millstream.failpoints import reach
 from millstream.spark.archiving.tables.columns import ColumnType
-from millstream.spark.archiving.tables.rows import first_number
+from millstream.spark.archiving.tables.rows import file_schema, first_number
 from millstream.spark.archiving.tables.storage import CATALOG, Storage
 from millstream.spark.archiving.tables.table import TableChangedError, TablePlan
 
@@ -51,8 +51,6 @@ def open_catalog(name: str | None, storage: Storage) -> "Catalog":
                     "bucket: give --catalog, such as sqlite:////data/catalog.db, http://host:8181 or a name of "
                     ".pyiceberg.yaml"
                 )
-            if "?" in storage.location:
-                raise ConfigError("SQLite cannot have a file below a directory with a question mark: name a catalog")
             made = load_catalog(NAMESPACE, type="sql", uri=f"sqlite:///{storage.location}/{CATALOG}")
         elif "://" in name:
             made = load_catalog(NAMESPACE, type="rest" if name.startswith("http") else "sql", uri=name, **files)
@@ -60,8 +58,9 @@ def open_catalog(name: str | None, storage: Storage) -> "Catalog":
             made = load_catalog(name, **files)
         made.create_namespace_if_not_exists(NAMESPACE)
     except (ValueError, KeyError, OSError, RESTError, SQLAlchemyError) as reason:
+        first = (str(reason).strip().splitlines() or [type(reason).__name__])[0]
         raise ConfigError(
-            f"catalog {without_password(name or CATALOG)!r}: {reason}. Name one of pyiceberg's configuration "
+            f"catalog {without_password(name or CATALOG)!r}: {first}. Name one of pyiceberg's configuration "
             "(.pyiceberg.yaml), or a URI"
         ) from None
     return made
@@ -81,9 +80,11 @@ def publish(plan: TablePlan, storage: Storage) -> None:
         name = (NAMESPACE, plan.folder)
         table = _made(catalog, name, plan, storage)
         there = _files(table)
+        wanted = file_schema(plan.shape, plan.columns).names
+        evolved = plan.extended([field.name for field in table.schema().fields], wanted)
         added, removed = plan.changes({path: file.record_count for path, file in there.items()})
         try:
-            if added or removed or len(table.schema().fields) != _OWN + len(plan.columns):
+            if added or removed or evolved:
                 reach("committing")
                 _commit(table, plan, [file.path for file in added], [there[path] for path in removed])
                 reach("committed")
