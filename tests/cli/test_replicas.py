@@ -215,3 +215,11 @@ def test_what_answers_nonsense_is_told_of_in_a_line(pair: tuple[Wire, Wire, list
             assert result.exit_code in codes, (words, result.output)
             assert result.exception is None or isinstance(result.exception, SystemExit), (words, result.exception)
             assert result.output.replace("\n", "").isprintable()
+
+
+def test_an_answer_that_cannot_be_read_is_an_end(pair: tuple[Wire, Wire, list[str]]) -> None:
+    """A list as a name in a map: what the parser raised ended the line's driver, and who had asked waited for ever."""
+    with Nonsense(b"%1\r\n*1\r\n:1\r\n:2\r\n") as other:
+        shown = run("replicas", pair[2][0], other.url)
+        assert (shown.exit_code, "its answer cannot be read" in shown.output) == (1, True), shown.output
+        assert run("failover", other.url, "--yes").exit_code == 3

@@ -265,6 +265,9 @@ class Line:
             except (RedisError, OSError, TimeoutError) as error:
                 await self._hang_up()
                 self._fail(batch, Disconnected(str(error) or type(error).__name__, sent=self._written))
+            except Exception as error:  # noqa: BLE001 - the parser raises what it will at bytes that no Redis sends
+                await self._hang_up()
+                self._fail(batch, Disconnected(f"its answer cannot be read: {error!r}", sent=self._written))
 
     async def _exchange(self, batch: Iterable[_Asked]) -> None:
         if self._redial and self._connection is not None:
