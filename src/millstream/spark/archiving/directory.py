@@ -144,7 +144,8 @@ class Folder:
         named = {file.path for file in manifest.files}
         needed = named | {path for path, _ in manifest.retired}
         there = set(self.storage.list())
-        self._same(sorted(named - there), sorted(path for path in there - needed if _is_foreign(path)))
+        lost = [path for path in sorted(named - there) if not self._is_there(path)]
+        self._same(lost, sorted(path for path in there - needed if _is_foreign(path)))
         gone = sorted(path for path in there - needed if _is_data(path))
         if not gone:
             return manifest
@@ -152,6 +153,14 @@ class Folder:
         self.switch(manifest, fresh)
         self.remove(gone)
         return fresh
+
+    def _is_there(self, path: str) -> bool:
+        """Whether a file that was not listed can be opened: behind a link, which may not lead out of the archive."""
+        try:
+            self.storage.open(path).close()
+        except FileNotFoundError:
+            return False
+        return True
 
     def _same(self, lost: list[str], foreign: list[str]) -> None:
         if lost:
