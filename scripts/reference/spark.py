@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 from scripts.reference.markdown import code, meaning, table
 
-from millstream.spark.options.names import APPEND, BATCH, GROUP, OPTIONS, STREAM, VIEW, WRITE, Option
+from millstream.spark.options.names import APPEND, BATCH, GROUP, LOOKUP, OPTIONS, STREAM, VIEW, WRITE, Option
 
 #: Option -> where a page says more.
 MORE = {
@@ -12,6 +12,8 @@ MORE = {
     "group": "[show a query's progress](how-to.md#show-a-querys-progress-to-redis-tools)",
     "readFrom": "[read from replicas](how-to.md#read-from-replicas)",
     "archive": "[the archive](../archive.md)",
+    "pushdown": "[filters and columns](#filters-and-columns)",
+    "includeHeaders": "[headers](#headers)",
     "view": "[views](#views)",
     "mode": "[mode `group`](#options-of-mode-group)",
 }
@@ -42,6 +44,15 @@ def of_views() -> str:
     return "\nOptions: " + ", ".join(known) + ".\n\n"
 
 
+def of_hashes() -> str:
+    """Options of a read of hashes."""
+    known = [(name, each) for name, each in OPTIONS.items() if LOOKUP in each.uses]
+    own = [(name, each) for name, each in known if each.uses == (LOOKUP,)]
+    rows = [[code(name), meaning(each.says, None)] for name, each in own]
+    rows.append([", ".join(code(name) for name, each in known if (name, each) not in own), "as above"])
+    return "\n" + table(["option", "meaning"], rows) + "\n"
+
+
 def _table(*uses: str) -> str:
     rows = [
         (code(name), _kind(each, *uses), each.default, meaning(each.says, MORE.get(name)))
@@ -63,4 +74,5 @@ BLOCKS: dict[str, Callable[[], str]] = {
     "spark options for writing": writing,
     "spark options of mode group": of_groups,
     "spark options of views": of_views,
+    "spark options of hashes": of_hashes,
 }

@@ -65,6 +65,7 @@
     ├── QueriesError         the server does not let us read what is known of queries (spark)
     ├── NoQueryError         no query has that name or id (spark)
     ├── ArchiveError         Spark ended the archive's job (spark)
+    ├── UndecodableError     a payload is not what it was said to be (spark)
     ├── ReplayError          the target did not take the entries; what was written stays (spark)
     ├── MigrationError       a copy to or from another server cannot go on (migrate)
     │   ├── LinkError               one end cannot be reached, or does not let us in

@@ -83,6 +83,7 @@ ARCHIVE = (
 TABLES = (
     "committing",  # the manifest is in place, the table's log is about to be written
     "committed",  # it is, and was not looked at again
+    "expired",  # it has forgotten the states with merged files that are about to be removed
 )
 
 #: Every failpoint there is. A name outside it is a mistake of the test, which would wait for ever.

@@ -1,4 +1,4 @@
-"""The loggers of workers: what they write of others' texts cannot steer the terminal it is read on.
+"""The loggers of servers and workers: what they write of others' texts cannot steer the terminal it is read on.
 
 Nor can they pass for a record of their own: further lines of a message, and of an exception's text, are indented. It is
 done to the records, and not in a formatter, so that it holds in whatever way a program sets up its logging.

@@ -10,7 +10,9 @@ from click.testing import CliRunner, Result
 from prometheus_client.parser import text_string_to_metric_families
 
 from cli.test_console import fill
+from millstream.cli.console import checked
 from millstream.cli.main import main
+from millstream.console.model.check import CheckBounds, Measured, check
 from support.ports import free_port
 from support.servers import ServerProcess
 
@@ -140,3 +142,13 @@ def test_a_stream_that_cannot_be_looked_at_is_not_ok(server: ServerProcess, clie
     done = CliRunner().invoke(main, ["check", "--url", url])
     assert (done.exit_code, done.stdout.partition(" - ")[0]) == (3, "MILLSTREAM UNKNOWN")
     assert "permission" in done.stdout
+
+
+@pytest.mark.parametrize("style", ["nagios", "prometheus"])
+def test_large_figures_are_written_in_full(style: str) -> None:
+    """A lag of a million is told to the entry: six digits are not enough, and Nagios knows no exponents."""
+    found = check([Measured("lag", "orders", "billing", 12_345_678)], {"lag": CheckBounds(10_000_001, 20_000_001)})
+    text = checked.STYLES[style](found, "0")
+    assert "12345678" in text
+    assert "e+" not in text
+    assert style != "nagios" or "=12345678;10000001;20000001;0" in text

@@ -12,7 +12,7 @@ from click.testing import CliRunner, Result
 from millstream.cli.main import main
 from millstream.cli.worker.letters import readable, users_part
 from millstream.client.dead_letter.letter import DeadLetter, pack
-from millstream.worker.handlers import envelope
+from millstream.client.payloads import envelope
 from support.servers import ServerProcess
 
 

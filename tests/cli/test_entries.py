@@ -9,7 +9,7 @@ import redis
 from click.testing import CliRunner, Result
 
 from millstream.cli.main import main
-from millstream.worker.handlers import envelope
+from millstream.client.payloads import envelope
 from millstream.worker.handlers.publish import fields_of
 from support.servers import ServerProcess
 

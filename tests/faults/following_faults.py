@@ -3,6 +3,8 @@
 from faults.planting import Fault
 
 OBEYING = "tests/replication/test_obeying.py"
+RACES = "tests/replication/test_role_races.py"
+TAIL = "tests/replication/test_tail.py"
 
 FAULTS = (
     Fault(
@@ -40,5 +42,23 @@ FAULTS = (
         "self._following.forget_history()",
         "pass",
         f"{OBEYING}::test_what_fails_here_asks_for_a_copy",
+    ),
+    Fault(
+        "copy-taken-over-by-who-leads",
+        "Who leads keeps its data, whatever copy was about to take their place.",
+        "server/following/taking.py",
+        "Taking._adopt",
+        "if not (self._is_cancelled or self._end.done()): ...",
+        "if not self._is_cancelled:\n    commit()\n    adopt(self._server.clock.now().mono)\n    self._end_with(None)",
+        f"{RACES}::test_who_leads_takes_no_copy_over_that_was_about_to_be",
+    ),
+    Fault(
+        "history-given-up-is-forgotten",
+        "What a former primary took is kept, also if nobody had followed it for long.",
+        "node/following/role.py",
+        "Following.taken_up_to",
+        "if mine.is_given_up: ...",
+        "",
+        f"{TAIL}::test_what_was_taken_after_the_history_was_given_up_is_kept_too[False]",
     ),
 )

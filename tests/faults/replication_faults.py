@@ -13,8 +13,8 @@ FAULTS = (
         "A replica is sent nothing that a power cut could still take back.",
         "replication/backlog.py",
         "Backlog.read",
-        "stop = min(begin + most, self.sendable - self._starts[at])",
-        "stop = min(begin + most, self.end - self._starts[at])",
+        "begin, stop = offset - start, min(offset + most, self.sendable) - start",
+        "begin, stop = offset - start, min(offset + most, self.end) - start",
         f"{PARTS}::test_bytes_go_out_once_their_position_is_reached",
     ),
     Fault(
@@ -57,9 +57,9 @@ FAULTS = (
     Fault(
         "selected-database-forgotten",
         "The database that is selected belongs to the place in the stream.",
-        "engine/keyspace.py",
-        "_offset",
-        "space.history.db = db",
+        "engine/history.py",
+        "ReplicationState.advance",
+        "self.db = db",
         "pass",
         f"{PARTS}::test_a_record_counts_the_bytes_that_tell_of_it",
     ),

@@ -102,6 +102,20 @@ def test_a_group_has_read_what_the_primary_says(follower: Follower) -> None:
     assert [stream.groups[name].entries_read for name in (b"g", b"h")] == [9, 8]
 
 
+@pytest.mark.parametrize("has_log", [False, True])
+def test_a_history_is_renamed_behind_all_that_came(has_log: bool, tmp_path: Path) -> None:
+    """PING has no change to be counted with; a replica of this one that has it too then needed a copy."""
+    log = Log.open(tmp_path)[0] if has_log else None
+    follower = Follower(log)
+    follower.node.keyspace.history.replid = "a" * 40
+    for line in ("SET k v", "PING"):
+        follower.hear(line)
+    follower.node.following.renamed("b" * 40, follower.clock.wall)
+    assert follower.node.keyspace.history.follows("a" * 40, follower.node.following.offset + 1)
+    if log is not None:
+        log.close()
+
+
 def test_no_key_is_over_before_the_primary_says_so(follower: Follower) -> None:
     """Times that are over are kept, a key goes by DEL, and until then readers do not see it."""
     past = follower.clock.wall - 1000

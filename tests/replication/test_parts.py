@@ -1,5 +1,6 @@
 """The parts of a primary without a socket: bytes kept, who may go on where it was, what the log says of the stream."""
 
+import random
 from typing import Any
 
 import pytest
@@ -63,6 +64,23 @@ def test_old_bytes_go_and_those_somebody_needs_stay() -> None:
     assert backlog.end - backlog.first == 131_072
     assert backlog.read(backlog.first, 2) == b"\x08\x08"
     assert not backlog.has(backlog.end + 1)
+
+
+def test_whoever_reads_from_wherever_reads_the_same() -> None:
+    """What is there is kept in pieces and blocks; no edge of one is seen, whoever was there before."""
+    chance = random.Random(7)
+    backlog, whole = Backlog(1000, 1 << 30), b""
+    for _ in range(400):
+        data = chance.randbytes(chance.choice([1, 80, 80, 80, 3000, 70_000]))
+        backlog.append(data)
+        whole += data
+        backlog.sendable = chance.randint(backlog.sendable, backlog.end)
+        offset, most = chance.randint(1000, backlog.end), chance.choice([1, 100, 65_536])
+        for at in (offset, max(backlog.end - 200, 1000)):
+            there = whole[at - 1000 : backlog.sendable - 1000][:most]
+            found = backlog.read(at, most)
+            assert there.startswith(found)
+            assert bool(found) is bool(there)
 
 
 # ---------------------------------------------------------------------- histories
@@ -287,6 +305,18 @@ def test_the_first_ping_is_a_period_after_the_stream_began() -> None:
     before = primary.offset
     assert primary.tick(world.clock.now()) == []
     assert primary.offset == before
+    world.clock.advance(10_000)
+    primary.tick(world.clock.now())
+    assert primary.offset > before
+
+
+def test_while_clients_are_paused_replicas_are_told_that_their_primary_is_there() -> None:
+    """They gave it up after `repl-timeout`, so a longer CLIENT PAUSE cut all of them."""
+    world = fed(World())
+    primary = world.node.primary
+    primary.go_online(next(iter(primary.followers)))
+    world.client().call("CLIENT", "PAUSE", "1000000", "ALL")
+    before = primary.offset
     world.clock.advance(10_000)
     primary.tick(world.clock.now())
     assert primary.offset > before

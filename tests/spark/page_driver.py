@@ -1,4 +1,4 @@
-"""Runs every block of Python of docs/spark/ and docs/from-spark-redis.md, in a process of its own.
+"""Runs every block of docs/spark/, docs/from-kafka.md and docs/from-spark-redis.md, in a process of its own.
 
 ``MILLSTREAM_URL`` counts when Spark starts. Called with the server's URL and a folder that
 stands in the place of the page's own.
@@ -17,10 +17,15 @@ from click.testing import CliRunner
 
 import millstream.spark
 from millstream.cli.main import main
+from millstream.client.payloads import envelope
+from support.registries import schema_registry
 from support.source import ROOT
 from support.waiting import eventually
 
-PAGES = [*sorted((ROOT / "docs" / "spark").glob("*.md")), ROOT / "docs" / "from-spark-redis.md"]
+PAGES = [
+    *sorted((ROOT / "docs" / "spark").glob("*.md")),
+    *(ROOT / "docs" / f"from-{source}.md" for source in ("kafka", "spark-redis")),
+]
 
 
 class Blocks:
@@ -36,9 +41,9 @@ class Blocks:
             body.replace("redis://127.0.0.1:6400/0", url)
             for page in PAGES
             for kind, body in re.findall(
-                r"^```(python|sh)\n(.*?)^```", page.read_text(), flags=re.DOTALL | re.MULTILINE
+                r"^```(python|sh|sql)\n(.*?)^```", page.read_text(), flags=re.DOTALL | re.MULTILINE
             )
-            if kind == "python" or page.stem != "tutorial"
+            if kind != "sh" or page.stem != "tutorial"
         ]
         self.left = [re.sub(r'"(/var/lib|/data|out)/', f'"{folder}/', body) for body in found]
 
@@ -75,6 +80,46 @@ def tutorial(blocks: Blocks) -> None:
     assert blocks.run("# fill.py")["printed"] == "20 sales\n"
     assert blocks.run("# keep.py")["printed"] == "12 large sales\n"
     assert re.search(r"milk\|\s+600\|\n.*tea\|\s+500\|", blocks.run("# totals.py")["printed"])
+
+
+ORDER = {"type": "record", "name": "Payment", "fields": [{"name": "amount", "type": "int"}]}
+
+
+def at_home(blocks: Blocks, client: redis.Redis, spark: Any, url: str, folder: Path) -> None:
+    """Tables, filters, hashes, headers, payloads, and a job that was Kafka's."""
+    answers = [spark.sql(part).collect() for part in blocks.take("CREATE TABLE delays").split(";") if part.strip()]
+    assert sorted(answers[1]) == [("AA", None), ("UA", 11.0)]
+    assert answers[2] == [(2,)]
+    assert [fields for _, fields in client.xrange("late")] == [{"carrier": "UA", "dep_delay": "11"}, {"carrier": "AA"}]
+    spark.sql("DROP TABLE delays")
+    spark.sql("DROP TABLE late")
+
+    client.xadd("orders", {"item": "tea", "amount": "1"})
+    assert blocks.run('pushdown="true"', spark=spark, url=url)["recent"] == 1
+
+    client.hset("user:7", mapping={"name": "Ada", "born": "1815"})
+    logins = spark.createDataFrame([("7",), ("8",)], "user string")
+    named = blocks.run('"hashes"', spark=spark, url=url, logins=logins)["named"]
+    assert sorted(named.collect()) == [("7", "Ada", 1815), ("8", None, None)]
+
+    for tenant in "ab":
+        client.xadd("mails", {"__data__": envelope.build({"tenant": tenant}, tenant.encode())})
+    blocks.run("includeHeaders", spark=spark, url=url)
+    with redis.Redis.from_url(url) as raw:
+        assert [fields for _, fields in raw.xrange("tenant-a")] == [
+            {b"__data__": envelope.build({"tenant": "a"}, b"a")}
+        ]
+
+    with schema_registry() as registry:
+        registry.add(7, ORDER, "payments-value")
+        client.xadd("payments", {"payload": b"\0\0\0\0\7\x54"})
+        blocks.left = [body.replace("http://127.0.0.1:8081", registry.url) for body in blocks.left]
+        (payment,) = blocks.run("from_confluent", spark=spark, url=url)["payments"].collect()
+        assert payment.payment.amount == 42
+
+    query = blocks.run('option("stream", "large")', spark=spark, checkpoint=str(folder / "large"))["query"]
+    eventually(lambda: client.xlen("large") == 7, 60, what="the job that was Kafka's has added its rows")
+    query.stop()
 
 
 def every_block(url: str, folder: Path) -> None:
@@ -132,6 +177,8 @@ def every_block(url: str, folder: Path) -> None:
     assert "10" in asked.stdout
 
     assert blocks.run("millstream.spark.session")["spark"].conf.get("spark.sql.shuffle.partitions") == "4"
+
+    at_home(blocks, client, spark, url, folder)
 
     query = blocks.run("@app.pipeline")["large"].start(spark)
     committed = folder / "orders" / "_spark_metadata" / "0"

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from pyspark.errors import AnalysisException
 
 import millstream
 import millstream.spark
@@ -151,3 +152,21 @@ def test_an_archive_and_what_is_left_are_one_table(
     table = spark.read.format("millstream").option("url", place.url).option("stream", ",".join(STREAMS))
     found = table.option("archive", str(root)).load().groupBy("stream").count().collect()
     assert {row.stream: row["count"] for row in found} == {"{a}": 200, "{b}": 230, "{c}": 200}
+
+
+def test_hashes_are_a_table_wherever_they_are(place: Place, client: Any, spark: "SparkSession") -> None:
+    """On a cluster from every node, each hash once."""
+    for number in range(60):
+        client.hset(f"user:{number}", mapping={"n": number, "name": f"u{number}"})
+    users = (
+        spark.read.format("millstream").option("url", place.url).option("hashes", "user:*").option("keyColumn", "user")
+        .option("minPartitions", "2").schema("user int, n int, name string").load()
+    )  # fmt: skip
+    with pytest.raises(AnalysisException, match="column 'user' is of type string here"):
+        users.collect()
+    users = (
+        spark.read.format("millstream").option("url", place.url).option("hashes", "user:*").option("keyColumn", "user")
+        .option("minPartitions", "2").schema("user string, n int, name string").load()
+    )  # fmt: skip
+    assert sorted(row.n for row in users.collect()) == list(range(60))
+    assert users.where("user = '7'").collect() == [("7", 7, "u7")]

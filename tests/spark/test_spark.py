@@ -412,10 +412,10 @@ def test_a_stream_restored_from_a_backup_ends_its_query(
     assert written() == ids
 
 
-def test_a_view_in_sql_reads_and_a_table_says_why_it_cannot(
+def test_a_view_in_sql_reads_and_a_table_of_named_columns_says_why_it_cannot(
     real_redis: ServerProcess, client: redis.Redis, spark: "SparkSession", monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Spark gives a table's options to nobody: it would be read from, or written to, whatever server is the default."""
+    """Spark gives such a table's options to nobody: whatever server is the default would be read or written."""
     for variable in ("MILLSTREAM_URL", "REDIS_URL"):
         monkeypatch.delenv(variable, raising=False)
     fill(client, "s", 3)
@@ -423,14 +423,18 @@ def test_a_view_in_sql_reads_and_a_table_says_why_it_cannot(
     spark.sql(f"CREATE TEMPORARY VIEW entries_of_s {using}")
     assert spark.sql("SELECT count(*) FROM entries_of_s").collect() == [(3,)]
     spark.catalog.dropTempView("entries_of_s")
-    told = "CREATE TEMPORARY VIEW orders USING millstream OPTIONS"
-    with pytest.raises(AnalysisException, match=told):
-        spark.sql(f"CREATE TABLE table_of_s {using}")
-    # Of a table that names its columns Spark asks nobody; then it reads and writes with no option at all.
-    with pytest.raises(AnalysisException, match=told):
-        spark.read.format("millstream").schema("n string").load().collect()
-    with pytest.raises(AnalysisException, match=told):
+    told = "leave the columns out and say CREATE TABLE orders USING millstream OPTIONS"
+    spark.sql(f"CREATE TABLE table_of_s (stream string, n string) {using}")
+    try:
+        with pytest.raises(AnalysisException, match=told):
+            spark.sql("SELECT * FROM table_of_s").collect()
+        with pytest.raises(AnalysisException, match="INSERT INTO orders WITH"):
+            spark.sql("INSERT INTO table_of_s VALUES ('s', '4')")
+    finally:
+        spark.sql("DROP TABLE table_of_s")
+    with pytest.raises(AnalysisException, match="INSERT INTO orders WITH"):
         spark.sql("SELECT 's' AS stream, '4' AS n").write.format("millstream").mode("append").save()
+    assert client.xlen("s") == 3
 
 
 def test_looking_for_the_format_is_cheap() -> None:

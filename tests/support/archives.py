@@ -1,8 +1,8 @@
 """Archives in tests: one job without Spark, what an archive holds, and a program that a test may kill.
 
-``python -m support.archives URL DIR FORMAT STREAM...`` archives and trims until it has passed over what was there, as
-``millstream archive --once`` does, with Spark's part done in place: the reader plans and reads as in Spark, and the
-store takes the batches.
+``python -m support.archives URL DIR FORMAT[:MS] STREAM...`` archives and trims until it has passed over what was there,
+as ``millstream archive --once`` does, with Spark's part done in place: the reader plans and reads as in Spark, and the
+store takes the batches. Merged files of a table stay for so many milliseconds, a day unless given.
 """
 
 import json
@@ -19,6 +19,7 @@ from pyspark.sql.types import ArrayType, BinaryType, StringType, StructField, St
 from millstream.spark.archiving.directory import Folder
 from millstream.spark.archiving.files import WritePlan, read_pages, write_files
 from millstream.spark.archiving.store import ArchiveSettings, ArchiveStore
+from millstream.spark.archiving.tables.publishing import RETAIN_MS
 from millstream.spark.archiving.tables.shape import Wanted
 from millstream.spark.arrow.page import Want
 from millstream.spark.model.offsets import MAX_PART, ZERO, Id, load
@@ -111,6 +112,7 @@ class Traffic:
     def __init__(self, server: ServerProcess) -> None:
         self._server = server
         self._done = threading.Event()
+        self._added_all = threading.Event()
         self._threads = [
             threading.Thread(target=self._guarded, args=(work,)) for work in (self._add, self._fast, self._slow)
         ]
@@ -128,7 +130,9 @@ class Traffic:
 
     def __exit__(self, *_: object) -> None:
         self._done.set()
-        for thread in self._threads:
+        self._threads[0].join()
+        self._added_all.set()
+        for thread in self._threads[1:]:
             thread.join()
 
     def _guarded(self, work: Callable[[redis.Redis], None]) -> None:
@@ -149,8 +153,14 @@ class Traffic:
             self._done.wait(0.02)
 
     def _fast(self, client: redis.Redis) -> None:
-        while self._batch(client, "fast", 50) or not self._done.is_set():
+        while self._batches(client, "fast", 50) is not None:
             pass
+
+    def _batches(self, client: redis.Redis, group: str, count: int) -> list[bytes] | None:
+        """The ids of a group's next entries; None when it has had all, the producer's last ones too."""
+        ended = self._added_all.is_set()  # asked before the group is read: what it is read of after that is all
+        rows = self._batch(client, group, count)
+        return None if ended and not rows else rows
 
     def _batch(self, client: redis.Redis, group: str, count: int) -> list[bytes]:
         found = client.xreadgroup(group, "c", {"s": ">"}, count=count, block=20)
@@ -162,7 +172,7 @@ class Traffic:
 
     def _slow(self, client: redis.Redis) -> None:
         pending: list[bytes] = []
-        while (rows := self._batch(client, "slow", 30)) or not self._done.is_set():
+        while (rows := self._batches(client, "slow", 30)) is not None:
             mine = rows[::7]
             if rest := [ident for ident in rows if ident not in mine]:
                 client.xack("s", "slow", *rest)
@@ -182,5 +192,14 @@ class Traffic:
 
 if __name__ == "__main__":
     url, root, form, *streams = sys.argv[1:]
-    wanted = None if form == "before" else Wanted(form)
-    archive_once(ArchiveSettings(url, tuple(streams), Path(root), per_batch=60, target_bytes=1 << 20, wanted=wanted))
+    form, _, retain = form.partition(":")
+    where = ArchiveSettings(
+        url,
+        tuple(streams),
+        Path(root),
+        per_batch=60,
+        target_bytes=1 << 20,
+        wanted=None if form == "before" else Wanted(form),
+        retain_ms=int(retain or RETAIN_MS),
+    )
+    archive_once(where)

@@ -23,12 +23,14 @@ class Between:
         port: where it listens.
         target: may be changed at any time, for connections that come.
         passed: bytes that came from the target, of all connections.
+        holds: whether it has taken bytes from the target since it was stopped, which it passes when it is to go on.
         cuts: how many connections it has cut.
     """
 
     def __init__(self, target: int, seed: int = 0) -> None:
         self.target = target
         self.passed = self.cuts = 0
+        self.holds = False
         self._random = random.Random(seed)
         self._left: int | None = None  # bytes until the cut
         self._flows = threading.Event()
@@ -59,6 +61,7 @@ class Between:
 
     def go_on(self) -> None:
         """Take what comes again."""
+        self.holds = False
         self._flows.set()
 
     def close(self) -> None:
@@ -113,7 +116,9 @@ class Between:
         near, far = pair
         with contextlib.suppress(OSError):
             while data := far.recv(_PIECE):
-                self._flows.wait()
+                if not self._flows.is_set():
+                    self.holds = True
+                    self._flows.wait()
                 most = self._taken(len(data))
                 near.sendall(data[:most])
                 self.passed += most

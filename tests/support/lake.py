@@ -30,3 +30,9 @@ def scan(root: Path, stream: str) -> str:
         files = [str(root / file.path) for file in manifest.files if file.stream == stream]
         return f"read_parquet({files!r}, union_by_name=true)"
     return f"{manifest.shape.format}_scan('{table}')"
+
+
+def shown(root: Path, stream: str) -> list[str]:
+    """The ids that a stream's table itself shows, in order, duplicates and all."""
+    sql = f"SELECT id FROM {scan(root, stream)} ORDER BY id_ms, id_seq"
+    return [row[0] for row in connected().sql(sql).fetchall()]

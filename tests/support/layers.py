@@ -68,7 +68,6 @@ CONSOLE_READS = (
     "millstream.worker.registry",
     "millstream.worker.model.pause",
     "millstream.worker.dead_letter_admin",
-    "millstream.worker.handlers.envelope",  # of what App.publish writes
     "millstream.spark.monitoring.store",
     "millstream.spark.monitoring.record",
     "millstream.spark.model.keys",  # of commit records
@@ -80,6 +79,7 @@ CONSOLE_READS = (
 CLI_DOORS: dict[str, frozenset[str]] = {
     "main": frozenset(),
     "shared.output": frozenset(),  # what every subcommand shows its facts with
+    "shared.exposition": frozenset(),  # figures as Prometheus reads them
     "shared.printing": frozenset(),  # values as text that is safe to print
     "shared.time_options": frozenset(),  # times and lengths of time in options
     "shared.confirm": frozenset(),  # the question before what cannot be undone
@@ -159,7 +159,7 @@ PURE = (
     "millstream.client.ranges",
     "millstream.spark.model.offsets",
     "millstream.spark.model.claims",
-    "millstream.spark.archiving.bounds",
+    "millstream.spark.model.bounds",
     "millstream.spark.archiving.manifest",
     "millstream.spark.archiving.tables.columns",
     "millstream.spark.archiving.tables.shape",
@@ -182,7 +182,7 @@ PURE = (
     "millstream.console.forms.fields",
     "millstream.console.payloads",
     "millstream.console.words",
-    "millstream.worker.handlers.envelope",
+    "millstream.client.payloads.envelope",
 )
 
 # Whatever reads or waits for the world outside the arguments.
@@ -226,6 +226,7 @@ THIRD_PARTY: dict[str, tuple[frozenset[str], str]] = {
     "pyarrow": (frozenset({"spark", "demo"}), "spark"),
     "pandas": (frozenset({"spark", "demo"}), "spark"),
     "numpy": (frozenset({"spark", "demo"}), "spark"),
+    "fastavro": (frozenset({"spark"}), "avro"),
     "deltalake": (frozenset({"spark"}), "lake"),
     "pyiceberg": (frozenset({"spark"}), "lake"),
     "sqlalchemy": (frozenset({"spark"}), "lake"),

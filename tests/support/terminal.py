@@ -21,10 +21,12 @@ class Screen:
     """What somebody sees, and what they press.
 
     Args:
-        pilot: of the application.
+        app: the application.
+        pilot: of it.
     """
 
-    def __init__(self, pilot: Pilot[None]) -> None:
+    def __init__(self, app: TopApp, pilot: Pilot[None]) -> None:
+        self.app = app
         self._pilot = pilot
 
     @property
@@ -79,4 +81,4 @@ async def terminal(
     """
     app = TopApp(TopSettings(ConsoleServer(url), ACTOR if changes else None, place_of_words(view)))
     async with app.run_test(size=size) as pilot:
-        yield Screen(pilot)
+        yield Screen(app, pilot)

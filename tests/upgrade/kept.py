@@ -17,6 +17,8 @@ def shown(client: redis.Redis) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for key in sorted(client.keys("*")):
         kind = client.type(key)
+        if kind == "none":  # its time to live ended since
+            continue
         found[key] = {"type": kind, "expires_ms": client.pexpiretime(key), "value": _value(client, key, kind)}
     return json.loads(json.dumps(found))  # tuples as lists, as in a fixture
 
@@ -32,7 +34,7 @@ def _value(client: redis.Redis, key: str, kind: str) -> Any:
         return client.zrange(key, 0, -1, withscores=True)
     if kind == "list":
         return client.lrange(key, 0, -1)
-    return _stream(client.execute_command("XINFO", "STREAM", key, "FULL", "COUNT", 0))
+    return stream_shown(client, key)
 
 
 def _named(flat: list[Any]) -> dict[str, Any]:
@@ -40,8 +42,9 @@ def _named(flat: list[Any]) -> dict[str, Any]:
     return dict(zip(flat[::2], flat[1::2], strict=True))
 
 
-def _stream(reply: list[Any]) -> dict[str, Any]:
+def stream_shown(client: redis.Redis, key: str) -> dict[str, Any]:
     """All of a stream, without what depends on the server's make."""
+    reply: Any = client.execute_command("XINFO", "STREAM", key, "FULL", "COUNT", 0)
     found = {name: value for name, value in _named(reply).items() if not name.startswith("radix-tree-")}
     found["groups"] = [_named(group) for group in found["groups"]]
     for group in found["groups"]:

@@ -59,7 +59,7 @@ def crew(url: str, versions: dict[str, Version], tmp_path: Path) -> Iterator[Cre
 
 def group_of(client: redis.Redis) -> dict[str, Any]:
     """All of the group billing of orders."""
-    (group,) = kept.shown(client)["orders"]["value"]["groups"]
+    (group,) = kept.stream_shown(client, "orders")["groups"]
     return dict(group)
 
 

@@ -8,9 +8,9 @@ import pytest
 from millstream import App, BatchError, Message, Nack, Reject, Retry, StreamSub
 from millstream.client.connect import sync_client
 from millstream.client.manual import StoreClock, manual_store
+from millstream.client.payloads import envelope
 from millstream.testing import WorkerUnderTest
 from millstream.worker import testing
-from millstream.worker.handlers import envelope
 from millstream.worker.settlement.consumer import Held
 
 SLOW = Retry(max_deliveries=3, base=60, backoff="constant", jitter=False)

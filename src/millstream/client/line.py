@@ -103,7 +103,10 @@ _Asked: TypeAlias = "tuple[bytes, int, asyncio.Future[list[Reply]], float, Calla
 
 
 #: The server is there but cannot serve now. redis-py takes the code off the text of those it has a class for.
-_PASSING_CODES = ("LOADING", "BUSY", "TRYAGAIN", "MASTERDOWN", "CLUSTERDOWN", "READONLY", "MISCONF", "OOM", "UNBLOCKED")
+_PASSING_CODES = (
+    *("LOADING", "BUSY", "TRYAGAIN", "MASTERDOWN", "CLUSTERDOWN", "READONLY", "MISCONF", "OOM", "UNBLOCKED"),
+    "NOREPLICAS",
+)
 _PASSING_KINDS = (
     BusyLoadingError,
     ClusterDownError,
@@ -115,7 +118,7 @@ _PASSING_KINDS = (
 
 
 def passes(error: Exception) -> bool:
-    """Whether what the server refused now it may take later: it loads, is no master, is full."""
+    """Whether what the server refused now it may take later: it loads, is no master, is full, lacks replicas."""
     return isinstance(error, _PASSING_KINDS) or (
         str(error).startswith(_PASSING_CODES) and not str(error).startswith("BUSYGROUP")
     )

@@ -18,10 +18,10 @@ from typing import Any, TypeVar
 
 from redis.asyncio import Redis
 
+from millstream.client.payloads import envelope
 from millstream.client.url import find_url
 from millstream.errors import ConfigError
 from millstream.worker.app import App
-from millstream.worker.handlers import envelope
 from millstream.worker.handlers.binding import unwrap
 from millstream.worker.handlers.convert import as_text, lenient
 from millstream.worker.handlers.dependencies import Depends

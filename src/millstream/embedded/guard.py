@@ -9,14 +9,14 @@ thread of a store) leaves such work to them altogether.
 Every command passes a guard, so it is made of what the interpreter has in C: a lock that knows its owner.
 """
 
-import logging
 import threading
 from collections import deque
 from collections.abc import Callable
 
 from millstream.errors import UsageError
+from millstream.logs import logger
 
-log = logging.getLogger("millstream.embedded")
+log = logger("millstream.embedded")
 
 Job = Callable[[], None]
 

@@ -12,7 +12,6 @@ tries again what the log kept.
 """
 
 import contextlib
-import logging
 import queue
 import secrets
 import threading
@@ -26,6 +25,7 @@ from millstream.commands.context.config import Config
 from millstream.embedded.channel import Channel, Sink
 from millstream.embedded.guard import INSIDE, Guard, be_helper, catch_up, late
 from millstream.errors import DiskFullError, StorageError, UsageError
+from millstream.logs import logger
 from millstream.node.durability.disk_guard import DiskGuard, default_floor
 from millstream.node.durability.group_commit import CommitStep, Fsync, GroupCommit, Report, perform, perform_safely
 from millstream.node.durability.held_replies import ReplyGate
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from millstream.embedded.place import Place
     from millstream.persistence.disk import Disk
 
-log = logging.getLogger("millstream.embedded")
+log = logger("millstream.embedded")
 
 FORKED = (
     "this process was forked from one that had the store of {url} open, and cannot use it: connect in the child to a "

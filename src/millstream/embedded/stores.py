@@ -5,7 +5,6 @@ one. At the end of the process all are closed in order; a forked child holds non
 """
 
 import atexit
-import logging
 import os
 import weakref
 from typing import TYPE_CHECKING
@@ -13,6 +12,7 @@ from typing import TYPE_CHECKING
 from millstream.embedded.guard import Guard, catch_up, forget_guards, outside
 from millstream.embedded.store import Store
 from millstream.errors import ConfigError, StorageError, UsageError
+from millstream.logs import logger
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from millstream.embedded.place import Place
     from millstream.persistence.disk import Disk
 
-log = logging.getLogger("millstream.embedded")
+log = logger("millstream.embedded")
 
 
 class _Process:

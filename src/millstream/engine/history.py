@@ -22,7 +22,8 @@ class ReplicationState:
         replid: name of the history, 40 hexadecimal digits; empty while nothing is recorded of one.
         offset: bytes of it so far.
         db: the database that its commands have selected last, or :data:`NO_DATABASE`.
-        replid2: name of the history that this one goes on from; empty for none.
+        replid2: name of the history that this one goes on from; empty for none. Where nothing is recorded any more, of
+            the one that was given up.
         second: offset in that up to which both are the same, plus 1; :data:`NO_OFFSET` for none.
     """
 
@@ -31,6 +32,16 @@ class ReplicationState:
     db: int = NO_DATABASE
     replid2: str = ""
     second: int = NO_OFFSET
+
+    def advance(self, db: int, size: int) -> None:
+        """So many bytes more, behind which a database is selected."""
+        self.offset += size
+        self.db = db
+
+    @property
+    def is_given_up(self) -> bool:
+        """It is recorded no more, and there may be changes since that no offset counts."""
+        return not self.replid and bool(self.replid2)
 
     def follows(self, replid: str, offset: int) -> bool:
         """Whether who has this offset of that history holds what was here at that offset.

@@ -260,5 +260,4 @@ def _role(space: Keyspace, db: int, host: str, port: int, hands_over: bool = Fal
 @transition("off")
 def _offset(space: Keyspace, db: int, size: int) -> None:
     """So many bytes of the history tell of this record and of what was sent before it; ``db`` is selected then."""
-    space.history.offset += size
-    space.history.db = db
+    space.history.advance(db, size)

@@ -11,6 +11,7 @@ from millstream.commands.table.table import resolve
 from millstream.commands.users.accounts import Accounts, Refusal
 from millstream.commands.users.permissions import Denial, User
 from millstream.errors import CommandError
+from millstream.node.clients.pausing import MAY_WRITE
 from millstream.node.following.role import LINK_DOWN, READ_ONLY
 
 if TYPE_CHECKING:
@@ -26,6 +27,8 @@ _NOT_IN_MULTI = "ERR Command not allowed inside a transaction"
 NO_REPLICAS = "NOREPLICAS Not enough good replicas to write."
 LOADING = "LOADING Redis is loading the dataset in memory"
 _NO_AUTH = "NOAUTH Authentication required."
+# No pause holds it back
+_OF_REPLICA = "ERR Replica can't interact with the keyspace"
 
 
 class Admission:
@@ -93,11 +96,18 @@ class Admission:
             raise CommandError(LINK_DOWN)
         if self._journal.loading is not None and "loading" not in row.flags:
             raise CommandError(LOADING)
+        if session.is_replica and self._meets_data(session, row):
+            raise CommandError(_OF_REPLICA)
         return row
 
     def is_read_only(self, session: "Session", row: "Command") -> bool:
         """Whether a script's command is refused, since it writes and this is a replica."""
         return "write" in row.flags and self._following.is_replica and not session.is_primary
+
+    def _meets_data(self, session: "Session", row: "Command") -> bool:
+        if row.name == "exec":
+            return any(self._meets_data(session, resolve(words)) for words in session.queue or ())
+        return not row.flags.isdisjoint({"write", "readonly"}) or row.name in MAY_WRITE
 
     def _writes(self, session: "Session", row: "Command") -> bool:
         if row.name == "exec":

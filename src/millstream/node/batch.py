@@ -599,7 +599,8 @@ class Batches:
         """Whether plain commands of this session may be run now, for as long as it runs nothing else.
 
         What may be in the way: the user's rights, subscriptions (RESP2 then takes few commands), CLIENT REPLY, a pause,
-        a full disk, loading, too few replicas, being one; but for what a transaction queues, also events and WATCH.
+        a full disk, loading, too few replicas, being one, or its being one; but for what a transaction queues, also
+        events and WATCH.
         """
         return (
             session.user in self._accounts.unrestricted
@@ -612,7 +613,7 @@ class Batches:
             and (not self._config.min_replicas or self._host.replication.good >= self._config.min_replicas)
             and (session.queue is not None or not self._config.events)
             and (session.queue is not None or not self._watched)
-            and not self._host.following.is_replica
+            and not (self._host.following.is_replica or session.is_replica)
         )
 
     def take(self, session: "Session", reader: "CommandReader", wall: int) -> PlainRun:

@@ -109,9 +109,8 @@ class NodeHost:
             self._sessions.release_held()
 
     def unpause(self, now: "Now") -> None:
-        """CLIENT UNPAUSE: it ends no pause for a failover or a shutdown."""
-        if not (self.failover.is_under_way or self.ending.is_waiting):
-            self._sessions.unpause(now)
+        """CLIENT UNPAUSE: who writes is held back all the same for a failover or a shutdown."""
+        self._sessions.unpause(now)
 
     # ------------------------------------------------------------------ counters
 

@@ -175,7 +175,7 @@ class Journal:
         """There are more bytes for replicas, which tell of a record, or of none: a message, a question."""
         assert self.feed is not None
         position = self._unlogged if self.log is None else self.log.appended
-        if record:
+        if record and self.unconfirmed.is_asked:
             self.unconfirmed.note(position, self.feed.offset, record)
         self.feed.appended(position)
 

@@ -14,7 +14,6 @@ may ask of the server itself.
 """
 
 import gc
-import logging
 import time
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
@@ -31,6 +30,7 @@ from millstream.commands.users.accounts import Accounts
 from millstream.commands.users.permissions import Denial
 from millstream.engine.keyspace import Keyspace
 from millstream.errors import CommandError, MillstreamError, StorageError
+from millstream.logs import logger
 from millstream.node.admission import NO_REPLICAS, Admission
 from millstream.node.batch import Batches
 from millstream.node.clients.blocking import Waiter
@@ -62,7 +62,7 @@ if TYPE_CHECKING:
 
 load_all()
 
-log = logging.getLogger("millstream.node")
+log = logger("millstream.node")
 
 # Commands that act on the transaction itself even while one is open
 _UNQUEUED = frozenset({"exec", "discard", "multi", "watch", "quit", "reset"})
@@ -373,7 +373,12 @@ class Node:
             shows_soft = shows_soft or shows_times(row)
             # The rules may have changed since it was queued
             refused = self.admission.refusal(session, row, argv, now, "multi")
-            reply = self._run_queued(ctx, row, argv) if refused is None else self._no_longer(row, refused[0])
+            if refused is not None:
+                reply: Reply = self._no_longer(row, refused[0])
+            elif self.admission.is_read_only(session, row):  # by REPLICAOF before it
+                reply = self.refuse_inside(row, READ_ONLY)
+            else:
+                reply = self._run_queued(ctx, row, argv)
             muting.note(row, reply)
             if session.resp != resp:  # by HELLO: what was answered before stays in the protocol of its time
                 replies[settled:] = [Raw(encode(each, resp)) for each in replies[settled:]]

@@ -9,14 +9,14 @@ bytes that the log has kept, never others, so it is not ahead of what a power cu
 Source: https://redis.io/docs/latest/operate/oss_and_stack/management/replication/
 """
 
-import logging
 from typing import TYPE_CHECKING, Protocol
 
 from millstream.commands.admin.info import CopyFacts, ReplicaFacts, ReplicationFacts
 from millstream.engine.history import NO_OFFSET
 from millstream.errors import CommandError
+from millstream.logs import logger
 from millstream.node.durability.outage import Shortage
-from millstream.node.log.feeding import Feed, begun, gone_on, new_replid
+from millstream.node.log.feeding import Feed, begun, given_up, gone_on, new_replid
 from millstream.replication.followers import FOREVER, Follower, Followers
 from millstream.replication.units import ASK, PING
 from millstream.replies import Many, Reply, Simple
@@ -31,10 +31,12 @@ if TYPE_CHECKING:
     from millstream.node.clients.sessions import Sessions
     from millstream.node.journal import Journal
 
-log = logging.getLogger("millstream.node")
+log = logger("millstream.node")
 
 STALLED = 2000
 """Milliseconds without a confirmation after which who waits keeps nobody else waiting; a look a second notices."""
+
+NO_FAILOVER = "no-failover"
 
 _EMBEDDED = "ERR this server lives in another program, where no replica reaches it"
 _NO_LINK = "NOMASTERLINK Can't SYNC while not connected with my master"
@@ -79,7 +81,7 @@ class Primary:
         failover: how far handing over the role is, in the words of INFO.
         furthest: the largest offset that a replica has told of the present history; -1 for none.
         good: replicas that were heard of in the last ``min-replicas-max-lag`` seconds, as of the last look.
-        diverged_records: those of this server that no other one took over, put into files since the start.
+        diverged: how many records that no other server took over were put into which file since the start.
         diverged_files: such files that are there.
         full_syncs: copies asked for.
         copies_made: copies of all data that were made; who waits at the same time shares one.
@@ -95,7 +97,8 @@ class Primary:
         self.replid = new_replid()
         self.good = 0
         self.furthest = NO_OFFSET
-        self.diverged_records = self.diverged_files = self.copies_made = 0
+        self.diverged: dict[str, int] = {}
+        self.diverged_files = self.copies_made = 0
         self.last_copy: CopyFacts | None = None
         self.full_syncs = self.partial_syncs = self.refused_syncs = 0
         self.may_serve: Callable[[], bool] = lambda: True
@@ -103,7 +106,7 @@ class Primary:
         config.on_change = self._look
         self.on_feed: Callable[[], None] = lambda: None
         self.heard: list[Callable[[Now], None]] = []
-        self.failover = "no-failover"
+        self.failover = NO_FAILOVER
         self._mono = 0  # of the last look
         self._pinged_at = 0
         self._alone_since = 0
@@ -165,7 +168,7 @@ class Primary:
         """
         past = self._keyspace.history
         if past.replid and self._keyspace.followed is None:
-            self._record(begun("", past.offset))
+            self._record(given_up(self._keyspace, had_replicas=True))
             self._journal.flush(wall)
 
     def resume(self, now: "Now") -> None:
@@ -177,10 +180,12 @@ class Primary:
         self._look()
 
     def _end(self, wall: int) -> None:
-        """Nobody has followed for long: forget the history, as nothing is kept of it from here on."""
+        """Nobody has followed for long: nothing is kept of the history from here on, but up to where others had it."""
+        self._journal.count_fed()
         self._journal.feed = None
-        self._record(begun("", self.offset))
+        self._record(given_up(self._keyspace, had_replicas=self.furthest != NO_OFFSET))
         self._journal.flush(wall)
+        self.furthest = NO_OFFSET
         self.replid = new_replid()
 
     def stop(self, wall: int) -> None:
@@ -199,7 +204,8 @@ class Primary:
         """
         if self.shell is None:
             raise CommandError(_EMBEDDED)
-        return self.followers.known(session.id, session.addr.rpartition(":")[0])
+        host = session.addr.rpartition(":")[0]
+        return self.followers.known(session.id, host.removeprefix("[").removesuffix("]"))  # of IPv6, as Redis shows it
 
     def sync(self, session: "Session", replid: str, offset: int, now: "Now", *, is_old: bool = False) -> Reply:
         """PSYNC and SYNC: a connection becomes a replica's, which gets a copy, or what it has missed.
@@ -344,9 +350,9 @@ class Primary:
             good=self.good,
             wanted=self._config.min_replicas,
             replid=self.replid,
-            replid2=past.replid2,
+            replid2="" if past.is_given_up else past.replid2,
             offset=self.offset,
-            second=past.second,
+            second=NO_OFFSET if past.is_given_up else past.second,
             backlog_size=self._config.backlog_size,
             backlog_first=None if backlog is None else backlog.first + 1,
             backlog_held=0 if backlog is None else backlog.end - backlog.first,
@@ -356,7 +362,7 @@ class Primary:
             partial_syncs=self.partial_syncs,
             refused_syncs=self.refused_syncs,
             failover=self.failover,
-            diverged_records=self.diverged_records,
+            diverged_records=sum(self.diverged.values()),
             diverged_files=self.diverged_files,
             dialect=self._config.dialect,
             annotate=self._config.annotate,
@@ -448,8 +454,8 @@ class Primary:
             if ttl and now.mono - self._alone_since >= ttl and not self._journal.unconfirmed:
                 self._end(now.wall)
             return []
-        is_due = now.mono - self._pinged_at >= self._config.ping_period * 1000
-        if is_due and self._sessions.pause.ends is None:
+        # Not amid a failover, where a replica has to come to an offset that stands still
+        if self.failover == NO_FAILOVER and now.mono - self._pinged_at >= self._config.ping_period * 1000:
             self._pinged_at = now.mono
             self._journal.tell(PING, now.wall)
         return self._silent(now.mono)

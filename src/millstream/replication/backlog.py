@@ -28,7 +28,9 @@ class Backlog:
         self.end = self.sendable = offset
         self.size = size
         self._starts = [offset]
-        self._blocks = [bytearray()]
+        self._blocks: list[bytes] = []  # one less than starts: the last block is still being added to
+        self._open: list[bytes] = []  # the pieces of that one
+        self._opened = 0  # and their bytes
         self._positions: deque[tuple[int, int]] = deque()  # of the log, and the offset behind what waits for it
 
     @property
@@ -38,23 +40,26 @@ class Backlog:
 
     def append(self, data: bytes) -> None:
         """The next bytes; :meth:`await_position` follows."""
-        if len(self._blocks[-1]) >= _BLOCK:
+        if self._opened >= _BLOCK:
+            self._blocks.append(b"".join(self._open))
             self._starts.append(self.end)
-            self._blocks.append(bytearray())
-        self._blocks[-1] += data
+            self._open, self._opened = [], 0
+        self._open.append(data)
+        self._opened += len(data)
         self.end += len(data)
 
     def await_position(self, position: int) -> None:
         """All there is by now may be sent once the log has reached a position."""
-        if self._positions and self._positions[-1][0] == position:
-            self._positions.pop()
-        self._positions.append((position, self.end))
+        positions = self._positions
+        if positions and positions[-1][0] == position:
+            positions.pop()
+        positions.append((position, self.end))
 
     def kept(self, position: int) -> bool:
         """The log has reached a position; whether there is more to send now."""
-        before = self.sendable
-        while self._positions and self._positions[0][0] <= position:
-            self.sendable = self._positions.popleft()[1]
+        before, positions = self.sendable, self._positions
+        while positions and positions[0][0] <= position:
+            self.sendable = positions.popleft()[1]
         return self.sendable > before
 
     def next_position(self) -> int | None:
@@ -68,12 +73,22 @@ class Backlog:
     def read(self, offset: int, most: int) -> bytes:
         """Bytes behind an offset that may be sent, ``most`` of them at most; empty where there are none."""
         at = bisect_right(self._starts, offset) - 1
-        begin = offset - self._starts[at]
-        stop = min(begin + most, self.sendable - self._starts[at])
-        return bytes(memoryview(self._blocks[at])[begin:stop]) if stop > begin else b""
+        block, start = (self._blocks[at], self._starts[at]) if at < len(self._blocks) else self._latest(offset)
+        begin, stop = offset - start, min(offset + most, self.sendable) - start
+        return block[begin:stop] if stop > begin else b""
+
+    def _latest(self, offset: int) -> tuple[bytes, int]:
+        """What was added last, from an offset or before it on, and the offset before that: one piece from now on."""
+        pieces, start, count = self._open, self.end, 0
+        while start > offset:
+            count += 1
+            start -= len(pieces[-count])
+        if count > 1:
+            pieces[-count:] = [b"".join(pieces[-count:])]
+        return (pieces[-1] if count else b""), start
 
     def trim(self, needed: int) -> None:
         """Drop what is older than the size to keep, but nothing behind ``needed``, an offset."""
         oldest = min(needed, self.end - self.size)
-        while len(self._blocks) > 1 and self._starts[1] <= oldest:
+        while self._blocks and self._starts[1] <= oldest:
             del self._starts[0], self._blocks[0]

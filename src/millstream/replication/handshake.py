@@ -23,6 +23,7 @@ _MARK = 40
 _CONTINUES = re.compile(rb"\+CONTINUE(?: +([0-9a-zA-Z]{40}))? *")
 _COPIES = re.compile(rb"\+FULLRESYNC +([0-9a-zA-Z]{40}) +([0-9]{1,19}) *")
 _SIZE = re.compile(rb"\$([0-9]{1,19})")
+_NO_TEXT = b"$-1"
 _OFFSET_MAX = 2**63 - 1
 _PAST = re.compile(rb"^master_replid2:([0-9a-zA-Z]{40})\r?$", re.MULTILINE)
 _SECOND = re.compile(rb"^second_repl_offset:(-?[0-9]{1,18})\r?$", re.MULTILINE)
@@ -175,11 +176,11 @@ class Handshake:
         me = self._me
         yield [b"PING"], self._greeted
         if me.password:
-            user = [me.user.encode()] if me.user else []
-            yield [b"AUTH", *user, me.password.encode()], self._logged_in
+            user = [_bytes(me.user)] if me.user else []
+            yield [b"AUTH", *user, _bytes(me.password)], self._logged_in
         yield [b"REPLCONF", b"listening-port", b"%d" % me.port], self._heard
         if me.ip:
-            yield [b"REPLCONF", b"ip-address", me.ip.encode()], self._heard
+            yield [b"REPLCONF", b"ip-address", _bytes(me.ip)], self._heard
         yield [b"REPLCONF", b"capa", b"eof", b"capa", b"psync2", b"capa", OURS], self._heard
         if me.asks_past:
             yield [b"INFO", b"replication"], self._framed
@@ -202,7 +203,7 @@ class Handshake:
         found = _SIZE.fullmatch(line)
         if found and int(found[1]) <= _LINE_MAX:
             self._left, self._read = int(found[1]) + 2, self._info
-        elif line[:1] != b"-":
+        elif line[:1] != b"-" and line != _NO_TEXT:
             yield _refused(line)
 
     def _info(self) -> Iterator[Event]:
@@ -295,5 +296,12 @@ class Handshake:
         yield StreamBytes(data)
 
 
+def _bytes(text: str) -> bytes:
+    """What a parameter says, which may be any bytes."""
+    return text.encode("utf-8", "surrogateescape")
+
+
 def _refused(line: bytes) -> LinkRefused:
-    return LinkRefused(line[1:][:_SHOWN].decode("utf-8", "replace"), is_passing=line.startswith(_LATER))
+    if line[:1] == b"-":
+        return LinkRefused(line[1:][:_SHOWN].decode("utf-8", "replace"), is_passing=line.startswith(_LATER))
+    return LinkRefused(f"it has answered {line[:_SHOWN].decode('utf-8', 'replace')!r}: is this a Redis?")

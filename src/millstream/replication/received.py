@@ -5,12 +5,14 @@ changes no data (PING, SELECT, REPLCONF GETACK) counts too. An open MULTI has no
 goes on before it.
 """
 
+import re
 from dataclasses import dataclass
 
 from millstream.errors import ProtocolError
 
 # Bytes of a line with a number: more is no number
 _LINE_MAX = 32
+_NUMBER = re.compile(rb"-?[0-9]+")  # int() takes more
 _STAR, _DOLLAR = b"*$"
 # Bytes that were taken before the rest is moved to the front
 _USED_MAX = 1 << 20
@@ -155,12 +157,8 @@ class ReceivedStream:
         end = data.find(b"\r\n", at, at + _LINE_MAX)
         if end < 0 and len(data) - at < _LINE_MAX:
             return None
-        try:
-            if end > at and data[at] == sigil:
-                number = int(data[at + 1 : end])
-                self._at = end + 2
-                return number
-        except ValueError:
-            pass
+        if end > at and data[at] == sigil and _NUMBER.fullmatch(data, at + 1, end):
+            self._at = end + 2
+            return int(data[at + 1 : end])
         line = bytes(data[at : end if end >= 0 else at + _LINE_MAX])
         raise ProtocolError(f"the primary has sent {line!r} where a line with {chr(sigil)} was due")

@@ -16,17 +16,17 @@ That no descriptor is left at all (EMFILE, ENFILE) is no failure either: the nex
 import asyncio
 import contextlib
 import errno
-import logging
 import resource
 import socket
 import ssl
 from collections.abc import Callable
 
+from millstream.logs import logger
 from millstream.protocol.encoder import error_line
 from millstream.server import tls
 from millstream.server.sockets import Sockets
 
-log = logging.getLogger("millstream.server")
+log = logger("millstream.server")
 
 RESERVE = 16
 """Descriptors that no client gets; a rewriting takes about ten."""

@@ -15,7 +15,6 @@ import asyncio
 import contextlib
 import functools
 import ipaddress
-import logging
 import secrets
 import socket
 import ssl
@@ -28,6 +27,7 @@ from millstream.clock import Clock, SystemClock
 from millstream.commands.admin import aclfile
 from millstream.commands.admin.info import Loading, LogFacts, ShellFacts
 from millstream.errors import DiskFullError, MillstreamError, StorageError
+from millstream.logs import logger
 from millstream.node.durability.disk_guard import DiskGuard, default_floor
 from millstream.node.durability.held_replies import UNLIMITED, ReplyGate
 from millstream.node.facts import log_facts
@@ -56,7 +56,7 @@ if TYPE_CHECKING:
     from millstream.persistence.recovery import RecoveryReport
     from millstream.server.figures.rates import Counters
 
-log = logging.getLogger("millstream.server")
+log = logger("millstream.server")
 
 Progress = Callable[[str, int, int], None]
 

@@ -6,13 +6,14 @@ which the system sees to however the server ends.
 
 import asyncio
 import contextlib
-import logging
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from urllib.parse import quote
 
-log = logging.getLogger("millstream.server")
+from millstream.logs import logger
+
+log = logger("millstream.server")
 
 _GRACE = 3.0  # seconds in which it ends by itself
 

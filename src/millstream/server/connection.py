@@ -11,12 +11,12 @@ single reply larger than that can grow further, up to ``client-output-buffer-lim
 """
 
 import asyncio
-import logging
 from typing import TYPE_CHECKING, Protocol, cast
 
 from millstream.commands.context.config import OutputLimit
 from millstream.commands.context.session import Traffic
 from millstream.errors import ProtocolError, StorageError
+from millstream.logs import logger
 from millstream.node.durability.held_replies import HeldReplies
 from millstream.node.following.role import FORCED
 from millstream.node.outcome import Outcome
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from millstream.node.plain import PlainRun
     from millstream.replies import Buffer
 
-log = logging.getLogger("millstream.server")
+log = logger("millstream.server")
 
 # Commands one client may run before others have their turn.
 _BURST = 512

@@ -23,6 +23,7 @@ from millstream import core
 from millstream._version import __version__
 from millstream.ending import Ending
 from millstream.errors import MillstreamError, UsageError
+from millstream.logs import logger
 from millstream.printable import printable
 from millstream.server.accepting import handshakes_at
 from millstream.server.app import LoadingStoppedError, Server
@@ -34,7 +35,7 @@ from millstream.server.tls import HANDSHAKES_MAX
 if TYPE_CHECKING:
     from rich.progress import Progress, TaskID
 
-log = logging.getLogger("millstream.server")
+log = logger("millstream.server")
 
 _SIGNALS = (signal.SIGTERM, signal.SIGINT)
 _DOING = {"check": "Checking the log", "load": "Loading the log"}

@@ -8,13 +8,13 @@ at that moment.
 
 import asyncio
 import contextlib
-import logging
 import os
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 from millstream.errors import StorageError
+from millstream.logs import logger
 from millstream.node.following.role import FORCED
 from millstream.node.log.copying import NO_KEYS, pieces
 from millstream.node.log.rewriting import CopyMade, CopyOrder
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from millstream.replication.followers import Follower
     from millstream.server.connection import Connection
 
-log = logging.getLogger("millstream.server")
+log = logger("millstream.server")
 
 # Bytes passed on at a time, and those that a replica may leave untaken before it is passed no more
 _PIECE = 64 * 1024
@@ -159,7 +159,10 @@ class Replicas:
     def _fed(self) -> None:
         """There are more bytes: they go out with the replies that wait for the same position, or else soon."""
         assert self._feed is not None
-        position, gate = self._feed.backlog.next_position(), self._server.gate
+        gate = self._server.gate
+        if self in gate.watchers:
+            return  # what comes first is not kept yet
+        position = self._feed.backlog.next_position()
         if position is not None and position > gate.kept:  # kept, not released: who has not got it confirms nothing
             gate.watchers[self] = None
         else:
@@ -319,9 +322,9 @@ class Replicas:
                 return
             file.writelines(data)
             file.flush()
-        except OSError as error:
+        except (OSError, MemoryError) as error:
             self._is_copying = False
-            self._no_file(file, str(error), waiting)
+            self._no_file(file, str(error) or repr(error), waiting)
             return
         feed.forget_database()
         self._hand_out(_Copy(file, made), waiting)
@@ -403,19 +406,24 @@ class Replicas:
     def _look(self) -> None:
         self._timer = None
         try:
-            for follower in self._primary.tick(self._server.clock.now()):
-                self._cut(follower, "it was silent for too long")
+            self._look_after()
         except StorageError as error:
             self._server.fail(error)
             return
-        for follower in self._waiting():  # so that it does not think that we are gone
-            if (connection := self._server.connection_of(follower.id)) is not None:
-                connection.push(b"\n")
+        except Exception:  # nobody else would look again
+            log.exception("internal error while looking after replicas")
         self._feed = self._primary.feed
         if self._feed is not None:
             self._timer = self._server.loop.call_later(_LOOK, self._look)
             self._schedule()
         self._server.after_commands()
+
+    def _look_after(self) -> None:
+        for follower in self._primary.tick(self._server.clock.now()):
+            self._cut(follower, "it was silent for too long")
+        for follower in self._waiting():  # so that it does not think that we are gone
+            if (connection := self._server.connection_of(follower.id)) is not None:
+                connection.push(b"\n")
 
     def stop(self) -> None:
         """Send what may be sent, and close."""

@@ -14,19 +14,27 @@ from millstream.spark.views.columns import VIEWS
 
 if TYPE_CHECKING:
     from millstream.spark.group.source import GroupMode
+    from millstream.spark.hashes.source import Hashes
     from millstream.spark.views.source import View
 
 CHOOSING = ("view", "mode")
 """Options that choose another read than the plain one, in lower case."""
 
 
-def special_read(raw: Mapping[str, str]) -> "View | GroupMode | None":
-    """The view, or the group mode, that is asked for; None for the plain read.
+def special_read(raw: Mapping[str, str]) -> "View | GroupMode | Hashes | None":
+    """The view, the group mode, or the hashes that are asked for; None for the plain read.
 
     Raises:
         ConfigError: an option is invalid, or does nothing here.
     """
     given = {name.lower(): value for name, value in raw.items()}
+    if "hashes" in given:
+        from millstream.spark.hashes.options import parse  # noqa: PLC0415 - only its users pay for it
+        from millstream.spark.hashes.source import Hashes  # noqa: PLC0415 - as above
+
+        return Hashes(parse(given))
+    if "keycolumn" in given:
+        raise ConfigError("option 'keyColumn' is for reading hashes: name them by option 'hashes'")
     view = _word(given, "view", ("entries", *VIEWS))
     mode = _word(given, "mode", ("offset", "group"))
     if view != "entries" and mode == "group":

@@ -3,7 +3,7 @@
 This module is imported whenever Spark looks for a Python data source, whoever's it is, so it imports next to nothing.
 """
 
-from collections.abc import Callable, Iterator, Mapping, MutableMapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -26,7 +26,7 @@ from pyspark.sql.types import StructType
 
 from millstream.client import url as url_text
 from millstream.errors import ConfigError, MillstreamError
-from millstream.spark import dispatch
+from millstream.spark import dispatch, tables
 from millstream.spark.model.offsets import Range, dump, load
 from millstream.spark.model.packing import packed
 from millstream.spark.options import names, write
@@ -35,18 +35,13 @@ from millstream.spark.options.schema import checked_schema, entry_schema
 
 if TYPE_CHECKING:
     import pyarrow as pa
+    from pyspark.sql.datasource import Filter
 
+    from millstream.spark.model.bounds import Bounds
     from millstream.spark.read.planner import Planner
 
 
 T = TypeVar("T")
-
-_NO_TABLE = (
-    "Spark keeps the options of a table (CREATE TABLE ... USING millstream) to itself when the table is read or "
-    "written: make a view, CREATE TEMPORARY VIEW orders USING millstream OPTIONS (url 'redis://127.0.0.1:6379/0', "
-    "stream 'orders')"
-)
-"""Found with Spark 4.3: a Python data source is then given no option at all, and would use the default server."""
 
 
 def _attempt(parse: Callable[[Mapping[str, str]], T], given: Mapping[str, str]) -> T | ConfigError:
@@ -73,9 +68,10 @@ class MillstreamSource(DataSource):
 
     def __init__(self, options: MutableMapping[str, str]) -> None:
         super().__init__(options)
-        if names.of_a_table(options):
-            raise ConfigError(_NO_TABLE)
-        nothing = ConfigError("options 'view' and 'mode' are for reading: leave them out of a write")
+        self._new_table = tables.declared(options) if names.of_a_table(options) else None
+        if self._new_table is not None:
+            options = tables.to_read(self._new_table, names.BATCH)
+        nothing = ConfigError("options 'view', 'mode' and 'hashes' are for reading: leave them out of a write")
         self._reading: opts.Options | ConfigError = nothing
         self._writing: write.SinkOptions | ConfigError = nothing
         chosen = _attempt(dispatch.special_read, options)
@@ -89,11 +85,11 @@ class MillstreamSource(DataSource):
         # A query's name is such a case: Spark hands it on to the sink, and of the reads only mode 'group' takes one.
         self._reading = chosen if isinstance(chosen, ConfigError) else _attempt(opts.parse_entries, options)
         self._writing = _attempt(write.parse, options)
-        if not options:
-            text = "option 'stream' is missing: say .option('stream', 'orders')"
-            nothing = ConfigError(f"{text}. If this is a table: {_NO_TABLE}")
-            self._reading = nothing
-            self._writing = self._writing if url_text.url_of_environment() else nothing
+        if str(self._reading).startswith(opts.NO_STREAM) and not tables.says_where(options):
+            # Perhaps of a table, whose own options are known when Spark gives its columns
+            self._reading = ConfigError(f"{opts.NO_STREAM}: say .option('stream', 'orders'). {tables.NOT_KEPT}")
+            if not options and not url_text.url_of_environment():
+                self._writing = ConfigError(f"{opts.NO_STREAM}: say .option('stream', 'orders'). {tables.NOT_WRITTEN}")
             return
         if isinstance(self._reading, ConfigError) and isinstance(self._writing, ConfigError):
             raise self._likelier(options)
@@ -101,7 +97,8 @@ class MillstreamSource(DataSource):
     def _likelier(self, options: Mapping[str, str]) -> ConfigError:
         """The error to show where neither a read nor a write is right."""
         given = {name.lower() for name in options}
-        reads = {name.lower() for name in names.options(names.BATCH, names.STREAM, names.VIEW, names.GROUP)}
+        of_reads = names.options(names.BATCH, names.STREAM, names.VIEW, names.GROUP, names.LOOKUP)
+        reads = {name.lower() for name in of_reads}
         writes = {name.lower() for name in names.options(names.WRITE, names.APPEND)}
         reading, writing = self._reading, self._writing
         assert isinstance(reading, ConfigError)
@@ -140,30 +137,59 @@ class MillstreamSource(DataSource):
         """What ``format(...)`` takes."""
         return "millstream"
 
-    def schema(self) -> StructType:
+    def schema(self) -> StructType | str:
         """Where an entry comes from, and its fields: as a map, or those of the option ``fields`` as columns."""
+        if self._new_table is None:
+            return self._columns()
+        if not self._new_table:  # one that gets its options from each query
+            return entry_schema(())
+        MillstreamSource(tables.to_read(self._new_table, names.STREAM))  # what is wrong for a stream is told now too
+        return tables.kept(self._columns(), self._new_table)
+
+    def _columns(self) -> StructType:
+        """All columns that the options ask for."""
         if self.special is not None:
             return self.special.schema()
-        return entry_schema(self.parsed.fields)
+        return entry_schema(self.parsed.fields, headers=self.parsed.headers)
+
+    def _of_table(self, schema: StructType, plain: str) -> "MillstreamSource":
+        """The source with the options that a table has kept, and those of the query.
+
+        Args:
+            schema: of the rows, as the catalog has it.
+            plain: ``BATCH`` or ``STREAM``.
+        """
+        stored = tables.stored(schema)
+        if not stored or tables.says_where(self.options):
+            return self
+        tables.refuse_pushdown(self.options)
+        return MillstreamSource(tables.to_read(stored, plain) | dict(self.options))
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """For ``spark.read``."""
+        source = self._of_table(schema, names.BATCH)
+        if source is not self:
+            return source.reader(schema)
         if self.special is not None:
             return self.special.reader(schema)
         self.parsed.refuse(names.BATCH, "a batch read")
         if self.parsed.archive is not None:
             from millstream.spark.archiving import reader as union  # noqa: PLC0415 - Arrow and redis only where they are used
 
-            return union.reader(self.parsed, checked_schema(self.parsed.fields, schema))
-        return BatchReader(self.parsed, checked_schema(self.parsed.fields, schema))
+            return union.reader(self.parsed, checked_schema(self.parsed.fields, schema, headers=self.parsed.headers))
+        kind = FilteredReader if self.parsed.pushdown else BatchReader
+        return kind(self.parsed, checked_schema(self.parsed.fields, schema, headers=self.parsed.headers))
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - Spark's name
         """For ``spark.readStream``. What is wrong is told by the reader's first call: see :class:`Refused`."""
         try:
+            source = self._of_table(schema, names.STREAM)
+            if source is not self:
+                return source.streamReader(schema)
             if self.special is not None:
                 return self.special.stream_reader(schema)
             self.parsed.refuse(names.STREAM, "a streaming query, which does not end")
-            return StreamReader(self.parsed, checked_schema(self.parsed.fields, schema))
+            return StreamReader(self.parsed, checked_schema(self.parsed.fields, schema, headers=self.parsed.headers))
         except MillstreamError as problem:
             return Refused(problem)
 
@@ -196,7 +222,7 @@ class _Reads:
     def _check_schema(self) -> None:
         from millstream.spark.arrow.columns import Layout  # noqa: PLC0415 - Arrow and numpy only where rows are made
 
-        Layout.of(self._schema)
+        Layout.of(self._schema, headers=self._parsed.headers)
 
     def read(self, partition: InputPartition) -> "Iterator[pa.RecordBatch]":
         """The rows of one partition; the same ones however often it is called."""
@@ -207,7 +233,7 @@ class _Reads:
         from millstream.spark.arrow.columns import Layout  # noqa: PLC0415 - as above
         from millstream.spark.read.reader import read_ranges  # noqa: PLC0415 - as above
 
-        return read_ranges(self._parsed, Layout.of(self._schema), ranges)
+        return read_ranges(self._parsed, Layout.of(self._schema, headers=self._parsed.headers), ranges)
 
 
 def _partitions(parsed: opts.Options, ranges: list[Range]) -> list[InputPartition]:
@@ -224,14 +250,32 @@ def _planner(parsed: opts.Options) -> "Planner":
 class BatchReader(_Reads, DataSourceReader):
     """A bounded read: from one place (the beginning by default) to another (what there is now)."""
 
+    _bounds: "Bounds | None" = None
+
     def partitions(self) -> list[InputPartition]:
         """The parts of the whole read, planned once."""
         planner = _planner(self._parsed)
         try:
-            ranges = planner.bounded(self._parsed.starting or "earliest", self._parsed.ending)
+            ranges = planner.bounded(self._parsed.starting or "earliest", self._parsed.ending, self._bounds)
         finally:
             planner.close()
         return _partitions(self._parsed, ranges) or [RangePartition()]
+
+
+class FilteredReader(BatchReader):
+    """The same for one query, whose filters say what is read.
+
+    Spark 4.3 keeps a reader that got filters with its ``load()`` and takes it for later queries of that DataFrame too,
+    also for those without filters. So filters are heeded only where that was asked for. In a session without
+    ``spark.sql.python.filterPushdown.enabled`` Spark refuses this reader.
+    """
+
+    def pushFilters(self, filters: "list[Filter]") -> "Iterable[Filter]":  # noqa: N802 - Spark's name
+        """Remember what the filters say of ids, times and streams; Spark applies all of them again."""
+        from millstream.spark.model.bounds import bounds_of  # noqa: PLC0415 - only its users pay for it
+
+        self._bounds = bounds_of(filters)
+        return filters
 
 
 class Refused(DataSourceStreamReader, SupportsTriggerAvailableNow):

@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from millstream.client.payloads import envelope
 from millstream.console.payloads import messagepack
 from millstream.console.payloads.decode import FORMS, LARGEST, decode
 from millstream.console.payloads.entry import EntryPayload
-from millstream.worker.handlers import envelope
 from millstream.worker.handlers.publish import fields_of
 
 RECORD = {"id": 7, "items": [{"sku": "tea"}], "note": "caf\u00e9"}

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from millstream.client.payloads import envelope
 from millstream.console.payloads.decode import decode
 from millstream.console.payloads.editing import document_of, fields_from
-from millstream.worker.handlers import envelope
 from millstream.worker.handlers.publish import fields_of
 
 Pair = tuple[bytes, bytes]

@@ -337,3 +337,16 @@ async def test_a_report_is_not_said_to_be_changed_by_an_option(
         await screen.shows("PENDING ENTRIES")
         await screen.press("a")
         assert "--allow-changes" not in await screen.shows("group rewind", "not open: a report is only read")
+
+
+async def test_a_reading_that_comes_back_while_the_view_ends_is_no_error(
+    data: ServerThread, orders: redis.Redis
+) -> None:
+    """Its rows and lines are taken apart before the reading is broken off."""
+    async with terminal(data.url) as screen:
+        await screen.shows("STREAMS AND GROUPS")
+        await screen.press("p")
+        await screen.shows("paused")
+        await screen.app.screen.query("*").remove()
+        screen.app.action_sort()  # reads once
+        await screen.app.workers.wait_for_complete()

@@ -64,19 +64,21 @@ class Pair:
     async def _a_life(self) -> None:
         """Everybody writes; the replica is killed some times, and at the end the primary."""
         working = asyncio.create_task(all_work(self._clients, self.primary.port, self._chance))
+        is_settled = True
         for _ in range(self._chance.choice((0, 1, 1, 2))):
             await self._more()
             before = await asyncio.to_thread(self._stats)
             await self._kill(self.replica)
             await self._more()
             await asyncio.to_thread(self.replica.start)
-            if self._chance.random() < 0.2:
+            was_settled, is_settled = is_settled, self._chance.random() >= 0.2
+            if not is_settled:
                 continue  # it is killed again, wherever it is
             await asyncio.to_thread(self._wait_up)
             after = await asyncio.to_thread(self._stats)
-            assert after == (before[0], before[1] + 1, before[2]), (
-                "full, partial and refused syncs of the replica's start"
-            )
+            assert after[::2] == before[::2], "full and refused syncs of the replica's start"
+            # A start that was cut short may have asked for its sync behind the count before
+            assert after[1] - before[1] in ((1,) if was_settled else (1, 2)), "partial syncs of its start"
         await asyncio.to_thread(self._wait_up)
         await self._more()
         await self._kill(self.primary)
@@ -121,7 +123,7 @@ class Pair:
             eventually(lambda: info(replica)["master_link_status"] == "up", 60, what="the link is up")
 
 
-def kills(seed: int, count: int = 5, clients: int = 20) -> int:
+def kills(seed: int, count: int = 6, clients: int = 20) -> int:
     """So many lives of a primary; how many kills there were."""
     with tempfile.TemporaryDirectory() as folder:
         pair = Pair(Path(folder), seed, clients)
@@ -138,4 +140,4 @@ def test_some_kills_of_both() -> None:
 @pytest.mark.timeout(LIMIT)
 def test_two_hundred_kills_of_both() -> None:
     """All nine pairs of fsync policies, twice: a killed replica costs no copy."""
-    run("repl-kills", kills, range(18), unit="kills")
+    run("repl-kills", kills, range(18), version=2, unit="kills")

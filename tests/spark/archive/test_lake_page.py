@@ -27,7 +27,11 @@ def blocks(language: str) -> list[str]:
 
 @pytest.mark.filterwarnings("ignore:Iceberg scan planning")
 def test_everything_on_the_page_runs(
-    real_redis: ServerProcess, client: redis.Redis, spark: "SparkSession", tmp_path: Path
+    real_redis: ServerProcess,
+    client: redis.Redis,
+    spark: "SparkSession",
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     """The commands archive, in Spark; DuckDB, Polars, pandas, pyarrow and Spark count and add up what was there."""
     for number in range(40):
@@ -36,6 +40,8 @@ def test_everything_on_the_page_runs(
     def here(text: str) -> str:
         return text.replace("/data", str(tmp_path)).replace("redis://127.0.0.1:6400/0", real_redis.url)
 
+    languages = re.findall(r"^```(\w+)$", (ROOT / "docs/lake.md").read_text(), re.MULTILINE)
+    assert sorted(languages) == ["python", "python", "python", "sh", "sql"], "one of these is not run here"
     expected = (40, sum(range(40)))
     commands = [line for text in blocks("sh") for line in text.splitlines() if line.startswith("millstream archive")]
     assert len(commands) == 3
@@ -63,3 +69,9 @@ def test_everything_on_the_page_runs(
         )
         assert (done.exit_code, client.xlen(root)) == (0, 40), done.output
         assert client.xrange(root, count=1)[0][1] == {"item": "tea0", "qty": "0"}
+    (from_python,) = re.findall(r"`(millstream\.spark\.archive\([^`]*\))`", (ROOT / "docs/lake.md").read_text())
+    client.xadd("orders", {"item": "tea0", "note": "a field that comes later"})
+    with caplog.at_level("INFO", "millstream.spark"):
+        exec(f"import millstream.spark\n{here(from_python)}", {"url": real_redis.url})
+    assert "stream 'orders': new column note (string) for field 'note'" in caplog.messages
+    assert client.xlen("orders") == 0

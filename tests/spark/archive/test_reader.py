@@ -15,11 +15,11 @@ from pyspark.errors import AnalysisException
 from pyspark.sql.types import IntegerType, StringType, StructField, StructType
 
 from millstream.errors import ConfigError
-from millstream.spark.archiving.bounds import Bounds, narrowed
 from millstream.spark.archiving.directory import Folder
 from millstream.spark.archiving.reader import ArchivePart, ArchiveReader, PushdownReader, TailPart
 from millstream.spark.archiving.store import ArchiveSettings
 from millstream.spark.archiving.trim import Keep
+from millstream.spark.model.bounds import Bounds, narrowed
 from millstream.spark.model.offsets import MAX_PART, DataLossError, Id, parse_id
 from millstream.spark.options.read import parse
 from millstream.spark.read import pages

@@ -4,6 +4,7 @@ import json
 
 import redis
 from click.testing import CliRunner, Result
+from prometheus_client.parser import text_string_to_metric_families
 
 from millstream.cli.main import main
 from millstream.spark.monitoring import store
@@ -41,3 +42,38 @@ def test_a_query_is_shown_by_name_or_by_the_beginning_of_its_id(real_redis: Serv
     assert (nobody.exit_code, "millstream spark ls" in nobody.stderr) == (4, True)
     assert json.loads(client.xrevrange(store.PROGRESS)[0][1]["phases"]) == {"addBatch": 5}
     assert not {"recent", "places"} & client.xrevrange(store.PROGRESS)[0][1].keys()
+
+
+def test_lag_is_a_metric_that_prometheus_reads(real_redis: ServerProcess, client: redis.Redis) -> None:
+    """Of every query that reports, under the names that pipelines are exported by; what is not known is left out."""
+    now = 1_795_531_234_567
+    client.set(store.driver_key("d"), now)
+    for number, told in enumerate(
+        (
+            {"name": 'la"ke', "lag": 1_234_567, "rows": 5, "batch_ms": 1500, "rows_per_second": 3.5},
+            {"name": None, "lag": None},
+            {"name": "old", "driver": "dead", "lag": 7},
+        )
+    ):
+        store.write(client, store.NEW | {"id": f"id-{number}", "driver": "d", "at_ms": now + number} | told, None)
+    store.write(client, store.NEW | {"id": "before", "name": 'la"ke', "driver": "d", "at_ms": now - 1, "lag": 99}, None)
+    found = CliRunner().invoke(main, ["spark", "metrics", "--url", real_redis.url])
+    assert found.exit_code == 0
+    samples = {
+        (sample.name.removeprefix("millstream_pipeline_"), sample.labels["pipeline"]): sample.value
+        for metric in text_string_to_metric_families(found.stdout)
+        for sample in metric.samples
+    }
+    reported = "last_report_timestamp_seconds"
+    assert samples == {
+        ("up", 'la"ke'): 1, ("up", "id-1"): 1, ("up", "old"): 0,
+        ("lag", 'la"ke'): 1_234_567, ("lag", "old"): 7,
+        ("last_batch_rows", 'la"ke'): 5, ("last_batch_seconds", 'la"ke'): 1.5, ("rows_per_second", 'la"ke'): 3.5,
+        (reported, 'la"ke'): now / 1000, (reported, "id-1"): (now + 1) / 1000, (reported, "old"): (now + 2) / 1000,
+    }  # fmt: skip
+
+
+def test_no_query_has_no_metrics(real_redis: ServerProcess, client: redis.Redis) -> None:
+    """An empty file is right: nothing is said of what is not there."""
+    found = CliRunner().invoke(main, ["spark", "metrics", "--url", real_redis.url])
+    assert (found.exit_code, found.stdout) == (0, "")

@@ -53,6 +53,14 @@ def no_url(monkeypatch: pytest.MonkeyPatch) -> None:
             GOOD | {"startingOffsets": "first"},
             "option 'startingOffsets' is 'first': it must be earliest, latest, or a JSON",
         ),
+        (
+            GOOD | {"startingOffsets": '{"orders": {"0": 23, "1": -1}}'},
+            "'orders' has no partitions as a topic of Kafka's",
+        ),
+        (
+            GOOD | {"startingOffsets": '{"offsets": {"orders": {"groupName": "g", "offset": "0-0"}}}'},
+            'not in the JSON of spark-redis: {"orders": "<id>"}',
+        ),
         (GOOD | {"startingOffsets": '{"orders": 5}'}, "'orders' must be an id, earliest or latest"),
         (GOOD | {"startingOffsets": '{"orders": "x-1"}'}, "'x-1' is not an entry id"),
         (GOOD | {"startingOffsets": '{"orders": {"id": "1-0", "n": -1}}'}, "'n' of stream 'orders' is -1 and must be"),
@@ -153,3 +161,72 @@ def test_names_are_taken_in_any_case_and_passwords_are_not_shown() -> None:
     assert found.streams == ("a", "b")
     assert found.fail_on_loss is False
     assert found.shown_url == "redis://me:***@h:1/0"
+
+
+KAFKA_READS = {
+    "kafka.bootstrap.servers": "url",
+    "subscribe": "stream",
+    "assign": "stream",
+    "subscribePattern": "streamPattern",
+    "startingOffsetsByTimestampStrategy": None,
+    "maxOffsetsPerTrigger": "maxEntriesPerTrigger",
+    "minOffsetsPerTrigger": "minEntriesPerTrigger",
+    "maxRecordsPerPartition": "maxEntriesPerPartition",
+    "groupIdPrefix": None,
+    "kafka.group.id": "group",
+    "kafka.sasl.mechanism": "url",
+    "kafka.security.protocol": "url",
+    "kafka.ssl.truststore.location": "url",
+    "kafka.isolation.level": None,
+    "kafkaConsumer.pollTimeoutMs": None,
+    "fetchOffset.numRetries": None,
+    "fetchOffset.retryIntervalMs": None,
+    "topic": "stream",
+    "key.deserializer": None,
+}
+"""Options of Spark's Kafka source that it does not share with this one, and what they are here."""
+
+SPARK_REDIS_READS = {
+    "host": "url",
+    "port": "url",
+    "auth": "url",
+    "dbNum": "url",
+    "timeout": None,
+    "spark.redis.host": "url",
+    "stream.keys": "stream",
+    "stream.offsets": "startingOffsets",
+    "stream.group.name": "group",
+    "stream.consumer.prefix": "queryName",
+    "stream.parallelism": "minPartitions",
+    "stream.read.batch.size": "maxEntriesPerTrigger",
+    "stream.read.block": None,
+    "infer.schema": None,
+    "partitions.number": "minPartitions",
+    "max.pipeline.size": None,
+}
+"""The same of spark-redis."""
+
+
+@pytest.mark.parametrize(
+    ("name", "ours", "whose"),
+    [
+        *((name, ours, "Kafka") for name, ours in KAFKA_READS.items()),
+        *((name, ours, "spark-redis") for name, ours in SPARK_REDIS_READS.items()),
+    ],
+)
+def test_a_name_of_another_source_is_told_what_it_is_here(name: str, ours: str | None, whose: str) -> None:
+    """A job that is brought along fails at its first unknown option, and the error says what to write instead."""
+    cure = f"did you mean {ours!r}[?]" if ours else r"leave it out\."
+    told = f"{cure} It is a name of {whose}'s" + ("" if ours else "; ")
+    with pytest.raises(ConfigError, match=told) as caught:
+        parse(GOOD | {name: "1"})
+    assert f"unknown option {name.lower()!r}" in str(caught.value)
+
+
+def test_options_that_kafka_has_too_mean_the_same() -> None:
+    """Whoever brings them along changes nothing."""
+    shared = {"startingOffsets": "earliest", "failOnDataLoss": "false", "minPartitions": "4", "maxTriggerDelay": "5m"}
+    found = parse(GOOD | shared | {"minEntriesPerTrigger": "10"})
+    assert (found.starting, found.fail_on_loss, found.min_partitions, found.max_delay_ms) == (
+        "earliest", False, 4, 300_000
+    )  # fmt: skip

@@ -51,6 +51,13 @@ def test_a_query_may_have_a_name() -> None:
     ("given", "told"),
     [
         (GOOD | {"topic": "a"}, "unknown option 'topic': did you mean 'stream'"),
+        (GOOD | {"kafka.bootstrap.servers": "h:9092"}, "did you mean 'url'[?] It is a name of Kafka's; .*redis://user"),
+        (GOOD | {"kafka.acks": "all"}, "'kafka.acks': leave it out. It is a name of Kafka's; a setting of its client"),
+        (
+            GOOD | {"maxOffsetsPerTrigger": "1"},
+            r"leave it out. It is a name of Kafka's, here 'maxEntriesPerTrigger', which save\(\) does not take",
+        ),
+        (GOOD | {"retention.ms": "1"}, "'retention.ms': did you mean 'retention'[?] .* a length of time such as 7d"),
         (GOOD | {"maxlenght": "1"}, "unknown option 'maxlenght': did you mean 'maxLen'"),
         (GOOD | {"zzz": "1"}, "unknown option 'zzz': the options are url, stream, maxLen"),
         (GOOD | {"path": "x"}, r"save\(\) takes no path"),

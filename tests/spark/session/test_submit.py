@@ -259,6 +259,24 @@ def test_a_declarative_pipeline_fills_a_table(machine: Machine) -> None:
         machine.client.xadd("orders", {"item": "tea", "amount": "1"})
 
 
+HELD = {
+    "python": ["# job.py", "# client.py", "# tables"],
+    "yaml": ["# spark-pipeline.yml"],
+    "sh": ["'local[2]'", "local-cluster", "tar -czf", "master.Master", "worker.Worker", "--archives",
+           "SparkConnectServer", "spark-pipelines"],
+}  # fmt: skip
+"""By language what the tests above find the page's blocks by."""
+
+
+def test_every_block_of_the_page_is_one_of_these() -> None:
+    """A block that no test runs would be a command that was never run."""
+    text = (ROOT / PAGE).read_text()
+    assert {language: len(re.findall(rf"^```{language}$", text, re.MULTILINE)) for language in HELD} == {
+        language: len({block(language, word, page=PAGE) for word in words}) for language, words in HELD.items()
+    }
+    assert len(re.findall(r"^```\w*$", text, re.MULTILINE)) == 2 * sum(map(len, HELD.values()))
+
+
 @pytest.mark.process
 def test_what_is_sent_to_workers_is_whole(tmp_path: Path) -> None:
     """The package that is installed here, as a zip from which Spark's part can be imported."""

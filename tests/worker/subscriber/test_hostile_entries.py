@@ -15,8 +15,8 @@ import redis
 
 from millstream import App, BatchError, Message, Middleware, Retry, StreamSub
 from millstream.client.dead_letter.letter import DeadLetter, pack, parse_history, returning, take_history, unpack
+from millstream.client.payloads import envelope
 from millstream.worker import testing
-from millstream.worker.handlers import envelope
 from millstream.worker.handlers.binding import Binder
 from millstream.worker.handlers.message import PayloadError
 from millstream.worker.middlewares.logging import LogContext

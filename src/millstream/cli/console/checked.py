@@ -7,9 +7,9 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING
 
+from millstream.cli.shared.exposition import gauge
 from millstream.cli.shared.printing import in_one_line, json_text, shown
 from millstream.console.model.check import AGES, EXIT_CODES, CheckedFigure, CheckStatus, Measured, worst
-from millstream.printable import printable
 
 if TYPE_CHECKING:
     from millstream.texts import Kind
@@ -62,9 +62,9 @@ def prometheus(found: list[CheckedFigure], db: str) -> str:
     for figure, (name, help_text) in _METRICS.items():
         known = [one.measured for one in found if one.measured.figure == figure and one.measured.value is not None]
         samples = [(_labels(one, db), _base(one)) for one in known]
-        text += _family(name, help_text, samples)
+        text += gauge(name, help_text, samples)
     states = [(_labels(one.measured, db, figure=one.measured.figure), EXIT_CODES[one.status]) for one in found]
-    text += _family("millstream_check_status", "0 ok, 1 warning, 2 critical, 3 unknown.", states)
+    text += gauge("millstream_check_status", "0 ok, 1 warning, 2 critical, 3 unknown.", states)
     return "\n".join(text)
 
 
@@ -125,8 +125,8 @@ def _datum(one: CheckedFigure) -> str:
     measured = one.measured
     label = re.sub("['=|]", "_", in_one_line(_name(measured, measured.figure)))
     unit = "s" if measured.figure in AGES else ""
-    limits = ";".join("" if limit is None else f"{_seconds(measured, limit):g}" for limit in _limits(one))
-    return f"'{label}'={_base(measured):g}{unit};{limits};0"
+    limits = ";".join("" if limit is None else f"{_seconds(measured, limit):.15g}" for limit in _limits(one))
+    return f"'{label}'={_base(measured):.15g}{unit};{limits};0"
 
 
 def _limits(one: CheckedFigure) -> tuple[int | None, int | None]:
@@ -142,19 +142,6 @@ def _seconds(one: Measured, value: int) -> float:
     return value / 1000 if one.figure in AGES else value
 
 
-def _labels(one: Measured, db: str, **more: str) -> str:
+def _labels(one: Measured, db: str, **more: str) -> dict[str, str]:
     group = {} if one.group is None else {"group": one.group}
-    pairs = {"db": db, "stream": one.stream, **group, **more}
-    return ",".join(f'{name}="{_label(value)}"' for name, value in pairs.items())
-
-
-def _label(value: str) -> str:
-    text = printable(
-        value
-    )  # Prometheus would take a character that moves a cursor; whoever looks at the file would not
-    return text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
-
-
-def _family(name: str, help_text: str, samples: Iterable[tuple[str, float]]) -> list[str]:
-    lines = [f"{name}{{{labels}}} {value:g}" for labels, value in samples]
-    return [f"# HELP {name} {help_text}", f"# TYPE {name} gauge", *lines] if lines else []
+    return {"db": db, "stream": one.stream, **group, **more}

@@ -195,10 +195,8 @@ def _run(settings: "ArchiveSettings", master: str, output: Output) -> None:
     spark = local.session("millstream archive", quiet=True, master=master, spark__log__level="OFF")
     # After Spark, which has its own idea of Ctrl-C.
     with ended_by_signal() as ended, output.progress({"archived": "archiving"}, unit="entries") as tell:
-        report = run(settings, spark, ended, tell)
+        report = run(settings, spark, ended, tell, lambda text: click.echo(text, err=True))
     rows = [
         (one.stream, one.archived, one.upto, one.total, one.trimmed, one.left, one.held_by or None) for one in report
     ]
     output.table(Table("streams", _PROGRESS, rows, empty="No streams."))
-    for news in [text for one in report for text in one.news]:
-        click.echo(news, err=True)

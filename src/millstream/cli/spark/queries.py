@@ -1,8 +1,12 @@
 """``millstream spark``: which streaming queries run on Spark, and which ran."""
 
+from collections.abc import Mapping
+from typing import Any
+
 import click
 
 from millstream.cli.shared.asking import replies_of
+from millstream.cli.shared.exposition import gauge
 from millstream.cli.shared.output import Column, Output, Table, exits, output_option, url_option
 from millstream.errors import UsageError
 
@@ -97,6 +101,51 @@ def ls(url: str, as_json: bool, form: str) -> None:
                 empty="No query has reported to this server.",
             )
         )
+
+
+_METRICS = (
+    ("millstream_pipeline_lag", "lag", 1, "Entries in the streams and not in a finished batch."),
+    ("millstream_pipeline_last_batch_rows", "rows", 1, "Rows of the last batch."),
+    ("millstream_pipeline_last_batch_seconds", "batch_ms", 1000, "Time the last batch took."),
+    ("millstream_pipeline_rows_per_second", "rows_per_second", 1, "Rows a second of the last batch."),
+    ("millstream_pipeline_last_report_timestamp_seconds", "at_ms", 1000, "When the query reported last."),
+)
+"""The names of what `millstream run` exports, so that the same dashboards and alerts fit."""
+
+
+@spark.command()
+@url_option
+def metrics(url: str) -> None:
+    """Print what queries report to this server as Prometheus reads it, for a textfile collector.
+
+    All that `ls` lists are in it, under the names that `millstream run` exports for its pipelines: lag in entries, rows
+    and time of the last batch, when each reported last, and millstream_pipeline_up, 1 while it runs. What is not known,
+    such as the lag of a query that reads no stream, is left out.
+
+    \b
+    Examples:
+      millstream spark metrics > /var/lib/node_exporter/spark.prom
+      millstream spark metrics | grep _lag
+
+    Exit code: 0 done, 2 the command line is invalid, 3 no server, 5 refused.
+    """
+    from millstream.spark.monitoring.store import look  # noqa: PLC0415 - help must not wait for it
+
+    with exits("millstream spark metrics"):
+        with replies_of(url):
+            rows = look(url)
+        rows = list({_label_of(row): row for row in reversed(rows)}.values())  # the last that reported under a name
+        up = [({"pipeline": _label_of(row)}, float(row["state"] == "running")) for row in rows]
+        lines = gauge("millstream_pipeline_up", "1 while its query runs.", up)
+        for name, field, unit, text in _METRICS:
+            known = [row for row in rows if row[field] is not None]
+            lines += gauge(name, text, [({"pipeline": _label_of(row)}, row[field] / unit) for row in known])
+        for line in lines:
+            click.echo(line)
+
+
+def _label_of(row: Mapping[str, Any]) -> str:
+    return str(row["name"] or row["id"])
 
 
 @spark.command()

@@ -9,7 +9,6 @@ The rules themselves are in :mod:`millstream.commands.users.permissions`; here a
 Source: https://redis.io/docs/latest/operate/oss_and_stack/management/security/acl/ and the pages of the subcommands.
 """
 
-import logging
 import secrets
 from functools import partial
 from pathlib import Path
@@ -23,9 +22,10 @@ from millstream.commands.users.accounts import DEFAULT, AclFileError, Refusal
 from millstream.commands.users.categories import CATEGORIES, categories
 from millstream.commands.users.permissions import RuleError, Selector, UnmatchedError, User, has_spaces
 from millstream.errors import CommandError
+from millstream.logs import logger
 from millstream.replies import OK, Map, Reply, Set
 
-log = logging.getLogger("millstream.acl")
+log = logger("millstream.acl")
 
 _MAX_BITS = 4096
 _SHOWN_AT_ONCE = 10

@@ -6,7 +6,6 @@ of them may lose data: RELOAD and LOADAOF make the state anew beside the old one
 Source: the subcommands as Redis's DEBUG HELP describes them, and ``enable-debug-command`` in redis.conf.
 """
 
-import logging
 import time
 
 from millstream.commands.context.context import Context
@@ -14,9 +13,10 @@ from millstream.commands.context.session import Session
 from millstream.commands.table.args import bad_subcommand, read_double, shown
 from millstream.commands.table.table import command
 from millstream.errors import CommandError, StorageError
+from millstream.logs import logger
 from millstream.replies import OK, Reply, Simple
 
-log = logging.getLogger("millstream.debug")
+log = logger("millstream.debug")
 
 _NOT_ALLOWED = (
     'ERR DEBUG command not allowed. If the enable-debug-command option is set to "local", you can run it from a '

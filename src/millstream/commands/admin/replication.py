@@ -16,8 +16,8 @@ from millstream.errors import CommandError
 from millstream.replies import OK, Many, Reply, Simple
 
 _LARGEST_PORT = 65535
-# Others see it in INFO
-_ADDRESS = re.compile(rb"[!-~]{0,255}")
+# What it cannot hold would end a field or a line where others see it, in INFO
+_ADDRESS = re.compile(rb"[!-+\--<>-~]{0,255}")
 
 # What the rows below have in common
 _replica = partial(command, group="server", acl="admin dangerous")
@@ -51,6 +51,8 @@ def _lead(ctx: Context, replid: str) -> None:
     following = ctx.host.following
     if not following.is_replica:
         raise CommandError(LEADS_ALREADY)
+    if ctx.host.failover.is_under_way:  # it may be this server itself that asks, under an address of its own
+        raise CommandError("ERR PSYNC FAILOVER not allowed while failing over.")
     if replid.lower() != ctx.host.keyspace.history.replid:
         raise CommandError("ERR PSYNC FAILOVER replid must match my replid.")
     following.lead(ctx.now)
@@ -95,6 +97,8 @@ def _announce(ctx: Context, name: bytes, value: bytes) -> None:
         port = read_integer(value)
         if port is None:
             raise CommandError("ERR value is not an integer or out of range")
+        if not 0 <= port <= _LARGEST_PORT:
+            raise CommandError("ERR REPLCONF listening-port is no port")
         known.port = port
     elif name == b"ip-address":
         if not _ADDRESS.fullmatch(value):
@@ -157,7 +161,11 @@ def _follow(ctx: Context, argv: list[bytes]) -> Reply:
     port = read_integer(argv[2])
     if port is None or not 0 <= port <= _LARGEST_PORT:
         raise CommandError("ERR Invalid master port")
-    if following.follow(argv[1].decode("utf-8", "surrogateescape"), port, ctx.now):
+    if not argv[1] or not _ADDRESS.fullmatch(argv[1]):
+        raise CommandError("ERR Invalid master host")
+    if ctx.dirty:  # of a transaction: nobody else would be told of that, and the reply would say that it is done
+        raise CommandError("ERR REPLICAOF not allowed behind changes of the same transaction.")
+    if following.follow(argv[1].decode("ascii"), port, ctx.now):
         return OK
     return Simple(b"OK Already connected to specified master")
 

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from typing import Literal, get_args
 
 from millstream.client.jsontext import parse_record
+from millstream.client.payloads import envelope
 from millstream.console.payloads import messagepack
-from millstream.worker.handlers import envelope
 
 Form = Literal["json", "msgpack", "envelope", "text", "hex"]
 """What a value was decoded as."""

@@ -15,9 +15,9 @@ from difflib import unified_diff
 import msgpack
 
 from millstream.client.jsontext import parse_record
+from millstream.client.payloads import envelope
 from millstream.console.payloads.decode import Form, decode
 from millstream.texts import json_text, plain
-from millstream.worker.handlers import envelope
 
 Pairs = Sequence[tuple[bytes, bytes]]
 

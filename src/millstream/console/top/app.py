@@ -197,7 +197,7 @@ class TopApp(App[None]):
     def _draw(self) -> None:
         """Show the view, with the mark where it was."""
         view = self._view
-        if view is None:
+        if view is None or not self.query(RowList):  # it ends, and what it consists of is taken apart
             return
         rows = self.query_one(RowList)
         width = max(self.size.width - 2, 20)
@@ -255,7 +255,8 @@ class TopApp(App[None]):
         before = self._texts.get(where)
         if before is None or before != content:
             self._texts[where] = content
-            self.query_one(where, Static).update(content, layout=before is None or _height(before) != _height(content))
+            for text in self.query(where).results(Static):  # none while it ends
+                text.update(content, layout=before is None or _height(before) != _height(content))
 
     @property
     def _row(self) -> ViewRow | None:

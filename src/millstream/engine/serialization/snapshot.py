@@ -33,7 +33,7 @@ def transitions(space: Keyspace) -> Iterator[Transition]:
     if space.primary is not None:
         yield ("role", NO_DATABASE, *space.primary, *([True] if space.hands_over else []))
     past = space.history
-    if past.replid:
+    if past.replid or past.is_given_up:
         yield ("hist", past.db, past.replid, past.offset, past.replid2, past.second)
     for base in space.databases:
         for key, value in base.keys.items():

@@ -4,8 +4,8 @@
 behind offset ``UPTO`` to ``NAME`` (``.jsonl``) as ``millstream log dump -o jsonl`` shows it, and to a file beside it
 (``.resp``) as commands for ``redis-cli --pipe``. Both are on the disk under their names when it ends well; of the files
 of earlier times the ``KEEP`` latest stay. It ends at once when its standard input does, as compaction does. It prints
-how many records there were, the offset up to which the log was rewritten where that is behind ``UPTO`` (else 0: what
-was changed up to there cannot be told apart any more), and how many such files there are now.
+how many records there were, 1 if the log was rewritten behind ``UPTO`` (what was changed up to then cannot be told
+apart any more) and else 0, and how many such files there are now.
 
 =========  ==================================================
 exit code  meaning
@@ -50,12 +50,12 @@ class Tail:
         upto: the offset.
 
     Attributes:
-        rewritten: offset up to which the log was rewritten, if that is behind ``upto``; else 0.
+        is_rewritten: the log was rewritten behind it.
     """
 
     def __init__(self, disk: Disk, directory: Path, upto: int) -> None:
         self._disk, self._directory, self._upto = disk, directory, upto
-        self.rewritten = 0
+        self.is_rewritten = False
 
     def __iter__(self) -> Iterator[tuple[LogRecord, bytes]]:
         """Each record that changed data, and the commands that change them so, as bytes."""
@@ -65,11 +65,10 @@ class Tail:
             if manifest is not None and manifest.snapshot is not None:
                 for payload in snapshot_payloads(view, self._directory, manifest.snapshot):
                     replay.apply(space, payload)
-            if space.history.offset > self._upto:
-                self.rewritten = space.history.offset
+            self.is_rewritten = space.history.is_given_up or space.history.offset > self._upto
             for position, payload in records(view, self._directory):
                 steps = [tuple(step) for step in codec.unpack(payload)[1]]
-                if _behind(space.history.offset, steps) <= self._upto:
+                if not space.history.is_given_up and _behind(space.history.offset, steps) <= self._upto:
                     replay.apply(space, payload)
                     continue
                 commands: list[Command] = []
@@ -91,8 +90,8 @@ def _behind(offset: int, steps: "list[Transition]") -> int:
     return offset
 
 
-def write(disk: Disk, path: Path, upto: int) -> tuple[int, int]:
-    """Write both files; how many records there were, and the offset up to which the log was rewritten.
+def write(disk: Disk, path: Path, upto: int) -> tuple[int, bool]:
+    """Write both files; how many records there were, and whether the log was rewritten behind the offset.
 
     Args:
         disk: to read the log.
@@ -122,7 +121,7 @@ def write(disk: Disk, path: Path, upto: int) -> tuple[int, int]:
     finally:
         for part in parts:
             part.unlink(missing_ok=True)
-    return count, tail.rewritten
+    return count, tail.is_rewritten
 
 
 def _line(record: LogRecord) -> dict[str, object]:
@@ -152,12 +151,12 @@ def main(argv: list[str]) -> int:
     directory, upto, name, keep = argv
     threading.Thread(target=end_with_parent, daemon=True).start()
     try:
-        count, rewritten = write(RealDisk(), Path(directory) / name, int(upto))
+        count, is_rewritten = write(RealDisk(), Path(directory) / name, int(upto))
         left = drop_older(Path(directory), int(keep))
     except (MillstreamError, OSError, MemoryError) as error:
         print(str(error) or repr(error), file=sys.stderr)  # noqa: T201 - this is a program
         return 1
-    print(count, rewritten, left)  # noqa: T201 - as above
+    print(count, int(is_rewritten), left)  # noqa: T201 - as above
     return 0
 
 

@@ -1,4 +1,7 @@
-"""CLIENT PAUSE: commands that come while the clients are paused, kept with their sessions until the pause is over.
+"""Commands that come while clients are paused, kept with their sessions until the pause is over.
+
+Clients ask for a pause (CLIENT PAUSE); beside that, the server holds writers back for as long as it hands its role over
+or waits for replicas before its end. The ones do not end, lengthen or widen the others.
 
 A command held back has not begun: its words stay with its session (:attr:`Session.held`), which counts as blocked; the
 shell runs them when it hears that the session no longer is.
@@ -14,8 +17,10 @@ from millstream.commands.table.table import find
 if TYPE_CHECKING:
     from millstream.commands.context.session import Session
 
+# Milliseconds until a look whether writers are held back still, which only those end who hold them
+_LONG = 365 * 24 * 3600 * 1000
 # Commands that may write, though they have no such flag
-_MAY_WRITE = frozenset({"publish", "eval", "evalsha"})
+MAY_WRITE = frozenset({"publish", "eval", "evalsha"})
 
 
 @dataclass(slots=True)
@@ -23,7 +28,7 @@ class Pause:
     """The pause of a node, if there is one.
 
     Attributes:
-        ends: monotonic milliseconds; None for no pause.
+        ends: monotonic milliseconds at which that is to be looked at; None for no pause.
         writes_only: only commands that write are held back.
         held: who waits for the end, in the order of their commands.
     """
@@ -31,6 +36,9 @@ class Pause:
     ends: int | None = None
     writes_only: bool = False
     held: "dict[Session, None]" = field(default_factory=dict)
+    _asked: int | None = None  # when that of clients ends
+    _asked_writes_only: bool = False
+    _holders: set[str] = field(default_factory=set)  # what the server itself holds writers back for
 
     def begin(self, milliseconds: int, now: Now, *, writes_only: bool) -> None:
         """Pause, or go on pausing: never for less time than was asked for before.
@@ -40,10 +48,42 @@ class Pause:
             now: both clocks.
             writes_only: commands that only read go on.
         """
-        if self.ends is None and not milliseconds:
+        if self._asked is None and not milliseconds:
             return
-        self.ends = max(self.ends or 0, now.mono + milliseconds)
-        self.writes_only = writes_only
+        self._asked = max(self._asked or 0, now.mono + milliseconds)
+        self._asked_writes_only = writes_only
+        self._settle(now)
+
+    def end(self, now: Now) -> None:
+        """That of clients is over."""
+        self._asked = None
+        self._settle(now)
+
+    def hold_writers(self, purpose: str, now: Now) -> None:
+        """Hold back who writes, until :meth:`let_go` for the same purpose.
+
+        Args:
+            purpose: of the server.
+            now: both clocks.
+        """
+        self._holders.add(purpose)
+        self._settle(now)
+
+    def let_go(self, purpose: str, now: Now) -> None:
+        """Writers are not held back for a purpose any more.
+
+        Args:
+            purpose: of the server.
+            now: both clocks.
+        """
+        self._holders.discard(purpose)
+        self._settle(now)
+
+    def _settle(self, now: Now) -> None:
+        self.ends = self._asked
+        if self._asked is None and self._holders:
+            self.ends = now.mono + _LONG
+        self.writes_only = self._asked is None or self._asked_writes_only
 
     def holds(self, session: "Session", row: Command) -> bool:
         """Whether a session's command must wait."""
@@ -56,8 +96,8 @@ class Pause:
         return _may_write(row)
 
     def is_over(self, now: Now) -> bool:
-        """Whether it has ended by itself."""
-        return self.ends is not None and self.ends <= now.mono
+        """Whether that of clients has ended by itself."""
+        return self._asked is not None and self._asked <= now.mono
 
     def release(self) -> "list[Session]":
         """Let go of all who wait; their commands are looked at anew."""
@@ -67,4 +107,4 @@ class Pause:
 
 
 def _may_write(row: Command | None) -> bool:
-    return row is not None and ("write" in row.flags or row.name in _MAY_WRITE)
+    return row is not None and ("write" in row.flags or row.name in MAY_WRITE)

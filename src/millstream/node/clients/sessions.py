@@ -4,7 +4,6 @@ What goes to others than the one whose command runs gathers in :attr:`Sessions.o
 command is through.
 """
 
-import logging
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
@@ -13,6 +12,7 @@ from millstream.commands.context.watches import Watches
 from millstream.commands.table.events import messages
 from millstream.engine.channels import Channels, Patterns
 from millstream.glob import PatternTooCostlyError
+from millstream.logs import logger
 from millstream.node.clients.blocking import Waiter, Waits
 from millstream.node.clients.pausing import Pause
 from millstream.node.outcome import Outcome
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from millstream.node.clients.replies import Replies
     from millstream.node.stats import NodeStats
 
-log = logging.getLogger("millstream.node")
+log = logger("millstream.node")
 
 
 class Sessions:
@@ -43,7 +43,7 @@ class Sessions:
         outbox: what goes to sessions other than the one that just ran a command; the shell empties it.
         messages: published by the command at work; they go out behind its record.
         waits: sessions that wait inside a command.
-        pause: CLIENT PAUSE.
+        pause: of clients, or of those that write.
         watches: who watches which key.
         channels: who listens to which channel.
         patterns: who listens to which pattern of channels.
@@ -211,7 +211,21 @@ class Sessions:
 
     def unpause(self, now: "Now") -> None:
         """CLIENT UNPAUSE, and the end of a pause's time."""
-        self.pause.ends = None
+        self.pause.end(now)
+        self._go_on(now)
+
+    def let_writers_go(self, purpose: str, now: "Now") -> None:
+        """End what :meth:`Pause.hold_writers` has begun.
+
+        Args:
+            purpose: for which they were held back.
+            now: both clocks.
+        """
+        self.pause.let_go(purpose, now)
+        self._go_on(now)
+
+    def _go_on(self, now: "Now") -> None:
+        """Look anew at what was held back; it is again where there is another pause."""
         self.release_held()
         for waiter in self.waits.by_session.values():
             self.waits.set_alarm(waiter, now)

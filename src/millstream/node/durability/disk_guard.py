@@ -6,18 +6,18 @@ writes are refused until those are on the disk. The group commit reports what be
 try again; everything but :meth:`DiskGuard.measure` belongs to the thread that runs the commands.
 """
 
-import logging
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Literal, Protocol
 
 from millstream.errors import DiskError, DiskFullError
+from millstream.logs import logger
 from millstream.node.durability.outage import Outage
 
 if TYPE_CHECKING:
     from millstream.clock import Clock
     from millstream.persistence.log import Log
 
-log = logging.getLogger("millstream.disk")
+log = logger("millstream.disk")
 
 State = Literal["ok", "low", "full"]
 

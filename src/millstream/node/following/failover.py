@@ -8,11 +8,12 @@ server does not.
 Source: https://redis.io/docs/latest/commands/failover/
 """
 
-import logging
 from typing import TYPE_CHECKING
 
 from millstream.commands.context.context import LEADS_ALREADY
 from millstream.errors import CommandError
+from millstream.logs import logger
+from millstream.node.primary import NO_FAILOVER
 
 if TYPE_CHECKING:
     from millstream.clock import Now
@@ -22,13 +23,12 @@ if TYPE_CHECKING:
     from millstream.node.primary import Primary
     from millstream.replication.followers import Follower
 
-log = logging.getLogger("millstream.node")
+log = logger("millstream.node")
 
-NONE, WAITING, ASKING = "no-failover", "waiting-for-sync", "failover-in-progress"
+NONE, WAITING, ASKING = NO_FAILOVER, "waiting-for-sync", "failover-in-progress"
 """How far it is, in the words of INFO."""
 
-# Milliseconds for which writers are held back: until they are let go
-_LONG = 365 * 24 * 3600 * 1000
+_PURPOSE = "failover"  # for which writers are held back
 
 
 class Failover:
@@ -91,7 +91,7 @@ class Failover:
         self._target, self._by_force = target, by_force
         self._ends = None if timeout is None else now.mono + timeout
         self._primary.failover = WAITING
-        self._sessions.pause.begin(_LONG, now, writes_only=True)
+        self._sessions.pause.hold_writers(_PURPOSE, now)
         self._primary.ask(self._primary.written)
 
     def abort(self, now: "Now") -> None:
@@ -151,7 +151,7 @@ class Failover:
     def _end(self, now: "Now") -> None:
         self._primary.failover, self._target, self._ends = NONE, None, None
         self.is_resumed = False
-        self._sessions.unpause(now)
+        self._sessions.let_writers_go(_PURPOSE, now)
 
     def _look(self, now: "Now") -> None:
         """A replica has told how far it is, or time has passed."""

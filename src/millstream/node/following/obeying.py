@@ -232,7 +232,7 @@ def _row(words: list[bytes]) -> "Command | None":
     row = find(words)
     if row is None or row.name in _OF_STREAM:
         name = words[0].upper()
-        if name == b"SELECT" and not (len(words) == 2 and words[1].isdigit() and int(words[1]) < DATABASES):
+        if name == b"SELECT" and not (len(words) == 2 and words[1] in _DATABASES):
             raise NotHeldError(f"the primary selects a database that does not exist here: {_text(words)}")
         if row is not None or name in _UNHEARD:
             return None
@@ -243,6 +243,7 @@ def _row(words: list[bytes]) -> "Command | None":
     return row
 
 
+_DATABASES = frozenset(b"%d" % number for number in range(DATABASES))
 # They tell of the stream, or that the primary is there
 _OF_STREAM = frozenset({"ping", "select", "replconf"})
 # It changes nothing: a message of clusters

@@ -231,6 +231,7 @@ class Following:
         past = self._keyspace.history
         if past.replid == replid:
             return
+        self._journal.count_fed()  # what came and changed nothing is a part of the history that has the old name
         self._record(("hist", past.db, replid, past.offset, past.replid, past.offset + 1))
         self._journal.flush(wall)
         self._primary.adopt(self.relay, self.heard_at)
@@ -253,8 +254,9 @@ class Following:
     def taken_up_to(self, begins: "CopyBegins", past: "PrimaryPast | None") -> int | None:
         """Offset up to which the primary, of which a copy begins, has the present history; None if it has all of it.
 
-        Where it does not tell, and this server has led, that is what replicas told last, and after a start what was
-        recovered then. Without such knowledge all is taken to be there, as where an unrelated server is followed.
+        Where the primary does not tell, and this server has led, that is what replicas told last, and after a start
+        what was recovered then. Without such knowledge all is taken to be there, as where an unrelated server is
+        followed. Behind the end of a history that was given up there may be changes that no offset counts.
 
         Args:
             begins: of which history the copy is, and as of which offset.
@@ -262,7 +264,7 @@ class Following:
         """
         mine = self._keyspace.history
         known = NO_OFFSET
-        if not mine.replid:
+        if not (mine.replid or mine.is_given_up):
             return None
         theirs = [(begins.replid, begins.offset)] + ([] if past is None else [(past.replid, past.second - 1)])
         for name, offset in theirs:
@@ -270,8 +272,10 @@ class Following:
                 known = max(known, offset)
             elif name == mine.replid2:
                 known = max(known, min(offset, mine.second - 1))
-        if known == NO_OFFSET and self._has_led:
+        if known == NO_OFFSET and (self._has_led or mine.is_given_up):
             known = self._primary.furthest if self._primary.furthest != NO_OFFSET else max(mine.second - 1, 0)
+        if mine.is_given_up:
+            return min(known, mine.offset)
         return known if NO_OFFSET < known < mine.offset else None
 
     def prepared(self, payloads: "Iterator[bytes]") -> "Callable[[int], None]":

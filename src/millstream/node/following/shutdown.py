@@ -6,8 +6,9 @@ connection takes it; the log says which ones lagged, in Redis's words.
 Source: https://redis.io/docs/latest/commands/shutdown/
 """
 
-import logging
 from typing import TYPE_CHECKING
+
+from millstream.logs import logger
 
 if TYPE_CHECKING:
     from millstream.clock import Now
@@ -16,10 +17,9 @@ if TYPE_CHECKING:
     from millstream.node.primary import Primary
     from millstream.replication.followers import Follower
 
-log = logging.getLogger("millstream.node")
+log = logger("millstream.node")
 
-# Milliseconds for which writers are held back: until they are let go
-_LONG = 365 * 24 * 3600 * 1000
+_PURPOSE = "shutdown"  # for which writers are held back
 
 
 class Shutdown:
@@ -66,7 +66,7 @@ class Shutdown:
             return True
         self._ends = now.mono + self._config.shutdown_timeout * 1000
         self._primary.ask(self._needed)
-        self._sessions.pause.begin(_LONG, now, writes_only=True)
+        self._sessions.pause.hold_writers(_PURPOSE, now)
         log.info("Waiting for replicas before shutting down.")
         return False
 
@@ -76,7 +76,7 @@ class Shutdown:
             return False
         self._ends = None
         self._sessions.answer_fulfilled()
-        self._sessions.unpause(now)
+        self._sessions.let_writers_go(_PURPOSE, now)
         log.info("Shutdown manually aborted.")
         return True
 

@@ -120,19 +120,20 @@ class Feed:
 
     def tell_run(self, record: bytes) -> bytes:
         """A run of plain commands is a record: make bytes of its changes; the record that counts them too."""
-        is_short = not self._commands and self._config.annotate != "always"
-        # In any dialect the words are the same
-        short = tell_plain(record, self._selected, self._unlogged) if is_short else None
-        if short is None:
-            self.note_run(record)
-            self.close()
-            step = self.count()
-            return record if step is None else codec.add(record, step)
-        data, self._db, counted = short
-        self.extend(data)
-        self.written, self.is_prompt = self.backlog.end, False
-        self.count()  # as the record says
-        return counted
+        if not self._commands and self._config.annotate != "always":  # in any dialect the words are the same
+            short = tell_plain(record, NO_DATABASE if self.selects else self._db, self._unlogged)
+            if short is not None:
+                data, self._db, counted = short
+                backlog = self.backlog
+                backlog.append(data)
+                self.written, self.is_prompt = backlog.end, False
+                self._space.history.advance(self._db, self._unlogged + len(data))  # as the record says
+                self._unlogged = 0
+                return counted
+        self.note_run(record)
+        self.close()
+        step = self.count()
+        return record if step is None else codec.add(record, step)
 
     def say(self, command: list[bytes]) -> None:
         """A command that changes no data goes with what is told of the record at work."""
@@ -179,6 +180,18 @@ class Feed:
 def begun(replid: str, offset: int) -> "Transition":
     """The transition with which a history begins, or with no name ends, at an offset."""
     return ("hist", NO_DATABASE, replid, offset, "", NO_OFFSET)
+
+
+def given_up(space: "Keyspace", *, had_replicas: bool) -> "Transition":
+    """The transition with which a primary records its history no more, and what it was called when others had it.
+
+    Args:
+        space: the data.
+        had_replicas: replicas have had it under its present name.
+    """
+    past = space.history
+    known = (past.replid, past.offset + 1) if had_replicas or not past.replid2 else (past.replid2, past.second)
+    return ("hist", NO_DATABASE, "", past.offset, *known)
 
 
 def gone_on(space: "Keyspace") -> "Transition":

@@ -6,7 +6,6 @@ that fails leaves the log as it is; another is tried later, ever more rarely if 
 """
 
 import contextlib
-import logging
 import os
 import subprocess
 import sys
@@ -20,12 +19,13 @@ from typing import IO, TYPE_CHECKING, Any, TypeVar
 from millstream.commands.admin.info import RewriteFacts
 from millstream.commands.context.config import Config
 from millstream.errors import StorageError
+from millstream.logs import logger
 from millstream.persistence.rewrite import Rewrite
 
 if TYPE_CHECKING:
     from millstream.persistence.log import Log
 
-log = logging.getLogger("millstream.rewriting")
+log = logger("millstream.rewriting")
 
 # Seconds before another is tried by itself after one has failed, doubled with each that fails in a row
 FIRST_PAUSE = 10.0

@@ -21,11 +21,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from millstream.clock import SystemClock
+from millstream.commands.table.args import read_integer
 from millstream.engine import transitions
 from millstream.engine.history import NO_DATABASE, ReplicationState
 from millstream.engine.keyspace import DATABASES, Keyspace
 from millstream.engine.serialization.plain import MalformedError
-from millstream.engine.serialization.rdb.reading import AuxField, NotHeld, RdbItem, RdbKey, read_file
+from millstream.engine.serialization.rdb.reading import AuxField, NotHeld, RdbError, RdbItem, RdbKey, named, read_file
 from millstream.errors import MillstreamError
 from millstream.node.log.compaction import end_with_parent, open_disk, stand_back
 from millstream.node.log.snapshot import payloads
@@ -59,16 +60,25 @@ def fill(space: Keyspace, items: Iterator[RdbItem]) -> list[NotHeld]:
         elif isinstance(item, RdbKey):
             lacking.append(NotHeld("key of a database that does not exist here", item.db, item.key))
         elif isinstance(item, AuxField):
-            if item.name == b"repl-stream-db":
-                space.history.db = int(item.value)
+            if item.name == b"repl-stream-db" and not _select(space, item.value):
+                lacking.append(NotHeld(f"database {named(item.value)}, with which the stream goes on", 0))
         elif item.what != _EMPTY:
             lacking.append(item)
     return lacking
 
 
+def _select(space: Keyspace, value: bytes) -> bool:
+    """Have the stream go on with a database; whether there is such a one."""
+    number = read_integer(value)
+    if number is None or number >= DATABASES:
+        return False
+    space.history.db = max(number, NO_DATABASE)
+    return True
+
+
 def _named(lacking: list[NotHeld]) -> str:
     shown = [
-        each.what if each.key is None else f"{each.what} {each.key!r} of database {each.db}"
+        each.what if each.key is None else f"{each.what} {named(each.key)} of database {each.db}"
         for each in lacking[:_NAMED]
     ]
     more = len(lacking) - len(shown)
@@ -97,6 +107,9 @@ def main(argv: list[str]) -> int:
             print(_named(lacking), file=sys.stderr)  # noqa: T201 - this is a program
             return NOT_HELD
         make(open_disk(Path(directory), place), Path(directory), rewrite, payloads(space, SystemClock().wall_time()))
+    except RdbError as error:
+        print(f"the primary's copy is damaged: {error}", file=sys.stderr)  # noqa: T201 - this is a program
+        return 1
     except (MillstreamError, MalformedError, OSError, MemoryError) as error:
         print(str(error) or repr(error), file=sys.stderr)  # noqa: T201 - this is a program
         return 1

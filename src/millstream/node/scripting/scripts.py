@@ -26,6 +26,7 @@ from millstream.commands.context.session import Session
 from millstream.commands.table.spec import Command
 from millstream.commands.table.table import find
 from millstream.errors import CommandError
+from millstream.logs import logger
 from millstream.node.plain import NAMES
 from millstream.node.scripting import bytecode
 from millstream.printable import printable
@@ -37,7 +38,7 @@ if TYPE_CHECKING:
     from millstream.node.admission import Admission
     from millstream.node.plain import PlainRun
 
-log = logging.getLogger("millstream.script")
+log = logger("millstream.script")
 
 # Bytes all scripts' Lua values may take together
 MEMORY = 256 * 1024 * 1024

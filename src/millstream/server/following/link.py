@@ -10,14 +10,17 @@ what a power cut here could take back.
 
 import asyncio
 import contextlib
-import logging
+from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Protocol
 
 from millstream.commands.context.session import Traffic
 from millstream.errors import MillstreamError, ProtocolError, StorageError
+from millstream.logs import logger
 from millstream.node.following.obeying import DivergedError, NotHeldError, Obedience
 from millstream.node.following.role import CONNECTING, HANDSHAKE, SYNC
+from millstream.persistence.disk import disk_error
+from millstream.printable import printable
 from millstream.replication.handshake import (
     FAILOVER,
     Continues,
@@ -48,7 +51,7 @@ if TYPE_CHECKING:
     from millstream.node.log.rewriting import Rewriter
     from millstream.node.node import Node
 
-log = logging.getLogger("millstream.server")
+log = logger("millstream.server")
 
 # Bytes read at a time
 _PIECE = 256 * 1024
@@ -58,12 +61,23 @@ _WAITING_MAX = 256 * 1024 * 1024
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.1, 1.0
 # Seconds between two copies that are asked for because the data differed
 _DIVERGED_PAUSE = 600.0
+# Seconds before another copy where two in a row could not be taken, doubled with each up to the longest: each costs the
+# primary a rewriting of its log
+_FAILED_PAUSE, _LONGEST_FAILED_PAUSE = 1.0, 60.0
 # Seconds between two words to the primary
 _TELL = 1.0
 # Seconds between two looks whether units may be run
 _HELD = 0.05
 
+# Letters of a reason that are shown
+_REASON_MAX = 1000
+
 _NOT_SYNCED = -1  # in place of an offset: the disk has nothing that was run since the link is up
+
+
+def copy_pause(failed: int) -> float:
+    """Seconds before another copy, if so many in a row could not be taken."""
+    return 0.0 if failed < 2 else min(_FAILED_PAUSE * 2 ** min(failed - 1, 30), _LONGEST_FAILED_PAUSE)
 
 
 class LinkHost(Protocol):
@@ -119,11 +133,13 @@ class ReplicaLink:
         self._connection: _Connection | None = None
         self._diverged_at: float | None = None  # loop time
         self._pause = _FIRST_PAUSE
+        self._told = ""  # why the link is down, as the log says
+        self._failed = 0  # copies in a row that could not be taken
 
     def follow(self, host: str, port: int) -> None:
         """Connect to a primary, and to no other any more."""
         self.stop()
-        self._pause, self._diverged_at = _FIRST_PAUSE, None
+        self._pause, self._told, self._diverged_at, self._failed = _FIRST_PAUSE, "", None, 0
         self._task = self._server.loop.create_task(self._keep_up(host, port))
 
     def stop(self) -> None:
@@ -141,17 +157,20 @@ class ReplicaLink:
 
     async def close(self) -> None:
         """The server stops."""
-        task = self._task
+        task, connection = self._task, self._connection
         self.stop()
         if task is not None:
             await asyncio.wait([task])
+        if connection is not None:
+            await connection.ended()
 
     async def _keep_up(self, host: str, port: int) -> None:
         """Follow until told otherwise, over one connection after the other."""
         following, clock = self._following, self._server.clock
         while not following.is_stuck:
-            reason = ""
+            reason, has_failed = "", False
             wait: float | None = None
+            before = following.offset
             connection = self._connection = _Connection(self._server, self._rewriter, self._directory)
             try:
                 await connection.follow(host, port)
@@ -165,17 +184,24 @@ class ReplicaLink:
                 if last is not None:
                     wait = last + _DIVERGED_PAUSE - self._diverged_at
             except StorageError as error:
-                reason = str(error)
+                reason, has_failed, own = str(error), True, self._server.node.journal.log
+                if own is not None and own.is_poisoned:
+                    self._server.fail(error)  # a write that would find it may never come
             except (LinkLostError, ProtocolError, OSError, TimeoutError) as error:
                 reason = str(error) or type(error).__name__
             except Exception as error:
-                log.exception("internal error in the link to %s:%d", host, port)
                 reason = repr(error)
+                if self._is_news(reason, before):
+                    log.exception("internal error in the link to %s:%d", host, port)
             finally:
                 connection.close()
-            if reason != following.error:
+            reason = printable(reason).replace("\n", " ")[:_REASON_MAX]  # some of it are the primary's words
+            if self._is_news(reason, before):
                 log.warning("the link to %s:%d is down: %s", host, port, reason)
-            self._pause = _FIRST_PAUSE if following.is_up else min(self._pause * 2, _LONGEST_PAUSE)
+            self._told = reason
+            self._failed = self._failed + 1 if has_failed else 0
+            wait = max(wait or 0, copy_pause(self._failed))
+            self._pause = min(self._pause * 2, _LONGEST_PAUSE) if following.offset == before else _FIRST_PAUSE
             following.lost(reason, clock.now().mono)
             failover = self._server.node.failover
             if failover.is_asking:
@@ -188,7 +214,16 @@ class ReplicaLink:
                 except StorageError as error:
                     self._server.fail(error)
             self._server.after_commands()
-            await asyncio.sleep(max(wait or 0, self._pause))
+            await asyncio.sleep(max(wait, self._pause))
+
+    def _is_news(self, reason: str, before: int) -> bool:
+        """Whether the log does not say already why the link is down.
+
+        Args:
+            reason: why.
+            before: the offset when it was last made: an end behind it is another one.
+        """
+        return reason != self._told or self._following.offset != before
 
 
 class _Connection:
@@ -209,6 +244,7 @@ class _Connection:
         self._received_bytes = 0
         self._unsynced: tuple[int, int] | None = None  # a position of the log, and the offset that is durable with it
         self._durable = _NOT_SYNCED
+        self._is_over = False
         self.asked_to_lead = False  # with the last word of PSYNC
         self.is_refused = False
 
@@ -249,7 +285,7 @@ class _Connection:
             password,
             str(values["replica-announce-ip"]),
             hands_over=self._node.failover.is_asking,
-            asks_past=bool(history.replid),
+            asks_past=bool(history.replid or history.is_given_up),
         )
 
     async def _take_in(self, event: Event, host: str, port: int) -> None:
@@ -263,7 +299,8 @@ class _Connection:
                     await self._taking
             case CopyBytes(data):
                 assert self._copy is not None
-                self._copy.write(data)
+                with self._to_disk():
+                    self._copy.write(data)
                 following.copy_read += len(data)
             case Send(data):
                 self.asked_to_lead |= FAILOVER in data
@@ -275,19 +312,40 @@ class _Connection:
                 self._past = event
             case Continues(replid):
                 log.info("%s:%d goes on at offset %d", host, port, following.offset)
-                following.renamed(replid, self._server.clock.wall_time())
-                self._go_on()
+                with self._logged():
+                    following.renamed(replid, self._server.clock.wall_time())
+                    self._go_on()
             case CopyBegins():
-                self._node.failover.done(self._server.clock.now())
+                with self._logged():
+                    self._node.failover.done(self._server.clock.now())
                 log.info("%s:%d sends a copy, as of offset %d", host, port, event.offset)
                 self._begins = event
                 following.state, following.copy_size, following.copy_read = SYNC, None, 0
                 following.begun_at = self._server.clock.now().mono
-                self._copy = unnamed_file(self._directory)
+                with self._to_disk():
+                    self._copy = unnamed_file(self._directory)
             case CopySize(size):
                 following.copy_size = size
             case CopyEnds():
                 self._taking = self._server.loop.create_task(self._take(host, port))
+
+    @contextlib.contextmanager
+    def _logged(self) -> Iterator[None]:
+        """What is in memory and cannot be logged ends the server; a copy that cannot be read does not."""
+        try:
+            yield
+        except StorageError as error:
+            self._server.fail(error)
+            raise
+
+    @contextlib.contextmanager
+    def _to_disk(self) -> Iterator[None]:
+        """What fails in it is not the connection."""
+        try:
+            yield
+        except OSError as error:
+            place = self._directory or "the directory for temporary files"
+            raise disk_error(f"cannot keep the primary's copy in {place}", error) from error
 
     def _send(self, data: bytes) -> None:
         if self._writer is not None and not self._writer.is_closing():
@@ -300,7 +358,8 @@ class _Connection:
         assert self._copy is not None
         assert self._begins is not None
         try:
-            self._copy.flush()
+            with self._to_disk():
+                self._copy.flush()
             from millstream.server.following.taking import Taking  # noqa: PLC0415 - most servers never take a copy
 
             upto = self._following.taken_up_to(self._begins, self._past)
@@ -310,7 +369,8 @@ class _Connection:
                 await keep(self._server, self._directory, upto)
             taking = Taking(self._server, self._rewriter, self._copy)
             await taking.take(self._begins, host, port)
-            self._go_on()
+            with self._logged():
+                self._go_on()
             await self._run()
         except BaseException:
             if self._writer is not None:
@@ -354,10 +414,8 @@ class _Connection:
                 while self._is_held:  # noqa: ASYNC110 - a disk has no event
                     await asyncio.sleep(_HELD)
                 try:
-                    has_more = self._obedience.run(self._received, self._server.clock.now())
-                except StorageError as error:
-                    self._server.fail(error)
-                    raise
+                    with self._logged():
+                        has_more = self._obedience.run(self._received, self._server.clock.now())
                 finally:
                     self._server.after_commands()
                 if self._obedience.asked:
@@ -419,16 +477,27 @@ class _Connection:
                 self._send(b"\n")
 
     def leave(self) -> None:
-        """What is kept from here on may be of another role, and is no concern of this primary's."""
+        """What is kept from here on may be of another role, and is no concern of this primary's.
+
+        Nor is anything of it to be run or taken over, which the loop may have next on its list: so what would do that
+        is cancelled here, and not when the task that reads has heard of its own end.
+        """
         self._server.gate.watchers.pop(self, None)
         self._node.sessions.close(self._obedience.session)
+        if not self._is_over:
+            self._is_over = True
+            for task in (self._taking, self._telling):
+                if task is not None:
+                    task.cancel()
+
+    async def ended(self) -> None:
+        """Wait until what took a copy over has cleared away."""
+        if self._taking is not None:
+            await asyncio.wait([self._taking])
 
     def close(self) -> None:
         """The end."""
         self.leave()
-        for task in (self._taking, self._telling):
-            if task is not None:
-                task.cancel()
         if self._copy is not None:
             with contextlib.suppress(OSError):  # the disk is full, and what is left is written before it is closed
                 self._copy.close()

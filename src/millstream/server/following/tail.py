@@ -5,18 +5,18 @@ files are on the disk, so whenever this server ends, what they hold is there or 
 """
 
 import asyncio
-import logging
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 from millstream.errors import StorageError
+from millstream.logs import logger
 
 if TYPE_CHECKING:
     from millstream.node.durability.held_replies import ReplyGate
     from millstream.node.node import Node
 
-log = logging.getLogger("millstream.server")
+log = logger("millstream.server")
 
 _PROGRAM = "millstream.maintenance.log.diverged"
 # Seconds between two looks whether the log has all
@@ -36,7 +36,9 @@ class TailHost(Protocol):
 
 
 def count(directory: Path) -> int:
-    """How many files there are in a data directory, of this server's earlier times too."""
+    """How many files there are in a data directory, of this server's earlier times too; parts of others are removed."""
+    for part in directory.glob("diverged-*.part"):  # who wrote it was killed
+        part.unlink(missing_ok=True)
     return sum(1 for _ in directory.glob("diverged-*.jsonl"))
 
 
@@ -53,19 +55,20 @@ async def keep(server: TailHost, directory: Path | None, upto: int) -> None:
     """
     node = server.node
     past = node.keyspace.history
+    name = past.replid or past.replid2
     if directory is None:
         log.warning(
-            "%d bytes of the history %s, from offset %d on, were taken by nobody else and are replaced; no log is kept "
+            "%s bytes of the history %s, from offset %d on, were taken by nobody else and are replaced; no log is kept "
             "(--memory), so there is no file of them",
-            past.offset - upto,
-            past.replid,
+            "an unknown number of" if past.is_given_up else past.offset - upto,
+            name,
             upto,
         )
         return
     assert node.journal.log is not None
     while server.gate.kept < node.journal.log.appended:  # noqa: ASYNC110 - a disk has no event
         await asyncio.sleep(_HELD)
-    path = directory / f"diverged-{past.replid[:8]}-{upto}.jsonl"
+    path = directory / f"diverged-{name[:8]}-{upto}.jsonl"
     words = [str(path.parent), str(upto), path.name, str(node.config.values["replica-keep-diverged"])]
     pipe = asyncio.subprocess.PIPE
     program = await asyncio.create_subprocess_exec(
@@ -80,17 +83,20 @@ async def keep(server: TailHost, directory: Path | None, upto: int) -> None:
         if program.returncode is None:
             program.kill()
             await program.wait()
+        if program.returncode:
+            for suffix in (".jsonl.part", ".resp.part"):
+                path.with_suffix(suffix).unlink(missing_ok=True)
     if program.returncode:
         reason = why.decode(errors="replace").strip().rpartition("\n")[2]
         raise StorageError(f"what no other server has taken over cannot be put into {path}: {reason}")
     records, lost, files = map(int, said.split())
-    node.primary.diverged_records += records
+    node.primary.diverged[path.name] = records  # the same ones, where the copy could not be taken and this comes again
     node.primary.diverged_files = files
     if records:
         log.warning("%d records that no other server has taken over are in %s, as commands beside it", records, path)
     if lost:
         log.warning(
-            "the log was rewritten since the other server led: of offsets %d to %d nobody can tell what was changed",
+            "the log was rewritten since the other server led: of what was changed between offset %d and then nobody "
+            "can tell",
             upto,
-            lost,
         )

@@ -129,7 +129,8 @@ class Taking:
     def _adopt(self, adopt: Callable[[int], None], commit: Callable[[], None], done: "Future[None]") -> None:
         """What was made becomes the log and the data, with nothing in between."""
         try:
-            if not self._is_cancelled:
+            # Who waits for the end may have been cancelled and not have heard of it yet
+            if not (self._is_cancelled or self._end.done()):
                 commit()
                 adopt(self._server.clock.now().mono)
                 self._end_with(None)

@@ -6,6 +6,6 @@ crash at any point leaves the archive before a batch or after it, never between;
 up to what a manifest on disk holds.
 
 Writing: ``job`` is the query that reads streams, ``store`` takes its batches in, ``files`` are the Parquet files.
-Reading: ``reader`` joins archive and live stream, ``bounds`` (PURE) says what a filter makes needless to read.
+Reading: ``reader`` joins archive and live stream; ``model/bounds.py`` says what a filter makes needless to read.
 Writing back: ``replay`` takes entries from ``replay_source`` to ``replay_target``, whose cursor says how far it is.
 """

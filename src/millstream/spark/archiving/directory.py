@@ -24,6 +24,7 @@ SCRATCH = "_run"
 """Underscores in front: readers of Parquet directories pass over such names."""
 
 _OURS = re.compile(r"(?:.*/)?(?:\.[^/]+\.writing|[^/]+-[0-9a-f]{16}\.parquet)")
+_DATA = re.compile(r"(?:.*/)?[^/._][^/]*\.parquet")
 """What a job names its files, and what they are named while they are written."""
 
 
@@ -31,6 +32,13 @@ class ArchiveLockedError(StorageError):
     """Another job writes to this archive.
 
     What to do: wait until the other job has ended, or archive into another directory.
+    """
+
+
+class FilesChangedError(StorageError):
+    """Another program removed files of an archive, or put files among them.
+
+    What to do: restore what is gone from a backup; move what is not the archive's out of its directory.
     """
 
 
@@ -129,15 +137,43 @@ class Folder:
 
         Only under the lock: they are what a job that was killed had begun. Where locks do not reach they may be what
         another job is at, so the generation changes first: that job stops before it names files that are gone.
+
+        Raises:
+            FilesChangedError: files that the manifest names are gone, or plain ones lie among files of others.
         """
-        needed = {file.path for file in manifest.files} | {path for path, _ in manifest.retired}
-        gone = [path for path in self.storage.list() if path not in needed and _is_data(path)]
+        named = {file.path for file in manifest.files}
+        needed = named | {path for path, _ in manifest.retired}
+        there = set(self.storage.list())
+        lost = [path for path in sorted(named - there) if not self._is_there(path)]
+        self._same(lost, sorted(path for path in there - needed if _is_foreign(path)))
+        gone = sorted(path for path in there - needed if _is_data(path))
         if not gone:
             return manifest
         fresh = replace(manifest, generation=manifest.generation + 1)
         self.switch(manifest, fresh)
         self.remove(gone)
         return fresh
+
+    def _is_there(self, path: str) -> bool:
+        """Whether a file that was not listed can be opened: behind a link, which may not lead out of the archive."""
+        try:
+            self.storage.open(path).close()
+        except FileNotFoundError:
+            return False
+        return True
+
+    def _same(self, lost: list[str], foreign: list[str]) -> None:
+        if lost:
+            raise FilesChangedError(
+                f"the archive {self.root} lacks {lost[0]!r}, and its manifest names it ({len(lost)} such): another "
+                "program removed it. Nothing was archived or trimmed; restore it from a backup, or archive into a new "
+                "directory"
+            )
+        if foreign:
+            raise FilesChangedError(
+                f"the archive {self.root} has {foreign[0]!r}, which is none of its files ({len(foreign)} such), and "
+                "whoever reads the folder reads it too. Nothing was archived or trimmed; move it elsewhere"
+            )
 
     def remove(self, paths: Iterable[str]) -> None:
         """Remove data files that no manifest names any more."""
@@ -151,4 +187,10 @@ def _is_data(path: str) -> bool:
     folder = path.split("/")[:-1]
     if not folder or any(part.startswith("_") or part == "metadata" for part in folder):
         return False
-    return folder[0].startswith("stream=") or _OURS.fullmatch(path) is not None
+    return _OURS.fullmatch(path) is not None
+
+
+def _is_foreign(path: str) -> bool:
+    """Whether readers of plain files would take a file for one of the archive's; a table's log says it for tables."""
+    plain = path.startswith("stream=") and _DATA.fullmatch(path) is not None
+    return plain and _OURS.fullmatch(path) is None

@@ -7,7 +7,9 @@ order of ids, under a name that nobody else has, hidden until it is whole.
 
 import json
 import uuid
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -17,6 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from millstream.errors import StorageError
 from millstream.spark.archiving.directory import Folder
 from millstream.spark.archiving.manifest import DataFile
 from millstream.spark.archiving.tables import rows as tables
@@ -34,7 +37,7 @@ SCHEMA = pa.schema([("id_ms", pa.uint64()), ("id_seq", pa.uint64()), ("fields", 
 SOURCE_SCHEMA = "stream string, id string, fields array<struct<name:binary,value:binary>>"
 """What a job reads of the streams."""
 
-MADE = "path string, stream string, first string, last string, rows long, bytes long, columns string"
+MADE = "path string, stream string, first string, last string, rows long, bytes long, columns string, unfit string"
 """What a task tells of the files it wrote."""
 
 _MADE = pa.schema(
@@ -46,8 +49,12 @@ _MADE = pa.schema(
         ("rows", pa.int64()),
         ("bytes", pa.int64()),
         ("columns", pa.string()),
+        ("unfit", pa.string()),
     ]
 )
+TARGET_BYTES = 128 << 20
+"""Of a file, about."""
+
 _GROUP_ROWS = 50_000
 _GROUP_BYTES = 32 << 20
 _PAGE_ROWS = 8192
@@ -63,11 +70,13 @@ class WritePlan:
         root: the archive's directory.
         shape: of its files.
         columns: by stream, those that its table has.
+        target_bytes: of a file: another one is begun when it is reached.
     """
 
     root: Path
     shape: Shape = BEFORE
     columns: Mapping[str, tuple[TableColumn, ...]] = field(default_factory=dict)
+    target_bytes: int = TARGET_BYTES
 
     def of(self, stream: str) -> tuple[TableColumn, ...]:
         """The columns that a stream's table has, or begins with."""
@@ -103,6 +112,11 @@ class FileWriter:
         self._last = last
         self._rows += rows.num_rows
 
+    @property
+    def bytes(self) -> int:
+        """What is written so far."""
+        return self._new.file.tell()
+
     def finish(self) -> DataFile:
         """The file, durable and under its name."""
         self._parquet.close()
@@ -132,6 +146,7 @@ class PartWriter:
         self.columns = plan.of(stream)
         self._open: FileWriter | None = None
         self._done: list[DataFile] = []
+        self._unfit: Counter[str] = Counter()
         self._waiting: list[pa.Table] = []
         self._waiting_rows = self._waiting_bytes = 0
 
@@ -149,26 +164,37 @@ class PartWriter:
         rows = pa.concat_tables(self._waiting)
         self._waiting = []
         self._waiting_rows = self._waiting_bytes = 0
-        first, last = (Id(rows["id_ms"][at].as_py(), rows["id_seq"][at].as_py()) for at in (0, rows.num_rows - 1))
         if not self._plan.shape.legacy:
-            rows, columns = tables.shaped(rows, self._plan.shape, self.columns)
+            rows, columns, unfit = tables.shaped(rows, self._plan.shape, self.columns)
+            self._unfit.update(unfit)
             if columns != self.columns:
                 self._close()
                 self.columns = columns
+        for begin in range(0, rows.num_rows, _GROUP_ROWS):
+            self._write_group(rows.slice(begin, _GROUP_ROWS))
+
+    def _write_group(self, rows: pa.Table) -> None:
         if self._open is None:
-            self._open = FileWriter(self._plan, self.key[0], first, self._label, self.columns)
-        self._open.add(rows, last)
+            self._open = FileWriter(self._plan, self.key[0], _id_at(rows, 0), self._label, self.columns)
+        self._open.add(rows, _id_at(rows, rows.num_rows - 1))
+        if self._open.bytes >= self._plan.target_bytes:
+            self._close()
 
     def _close(self) -> None:
         if self._open is not None:
             self._done.append(self._open.finish())
             self._open = None
 
+    def _told(self) -> list[DataFile]:
+        """The files; the first one tells what fits no column."""
+        first, *others = self._done
+        return [replace(first, unfit=self._unfit), *others]
+
     def finish(self) -> list[DataFile]:
         """The files, durable and under their names."""
         self._write()
         self._close()
-        return self._done
+        return self._told() if self._unfit else self._done
 
     def drop(self) -> None:
         """Give up the file at work."""
@@ -185,7 +211,7 @@ def write_batches(plan: WritePlan, label: str, batches: Iterable[pa.RecordBatch]
         batches: the entries, in the columns of :data:`SOURCE_SCHEMA`, in the order of their ids.
     """
     made = [
-        (file.path, file.stream, str(file.first), str(file.last), file.rows, file.bytes, _columns_text(file))
+        (file.path, file.stream, str(file.first), str(file.last), file.rows, file.bytes, *_texts(file))
         for file in write_files(plan, label, batches)
     ]
     columns = list(zip(*made, strict=True)) or [()] * len(_MADE)
@@ -194,14 +220,15 @@ def write_batches(plan: WritePlan, label: str, batches: Iterable[pa.RecordBatch]
     )
 
 
-def _columns_text(file: DataFile) -> str:
-    return json.dumps([column.json for column in file.columns])
+def _texts(file: DataFile) -> tuple[str, str]:
+    return json.dumps([column.json for column in file.columns]), json.dumps(dict(file.unfit))
 
 
 def file_of(row: Any) -> DataFile:
     """The file that a row of :data:`MADE` tells of."""
-    columns = load_columns(json.loads(row.columns))
-    return DataFile(row.path, row.stream, parse_id(row.first), parse_id(row["last"]), row.rows, row.bytes, columns)
+    ends = parse_id(row.first), parse_id(row["last"])
+    columns, unfit = load_columns(json.loads(row.columns)), json.loads(row.unfit)
+    return DataFile(row.path, row.stream, *ends, row.rows, row.bytes, columns, unfit)
 
 
 def write_files(plan: WritePlan, label: str, batches: Iterable[pa.RecordBatch]) -> list[DataFile]:
@@ -272,7 +299,7 @@ def merge(plan: WritePlan, files: Sequence[DataFile], label: str) -> list[DataFi
         label: begins the new file's name.
 
     Raises:
-        StorageError: a link leads out of the archive.
+        StorageError: a link leads out of the archive, or a file is damaged.
     """
     stream, storage = files[0].stream, LocalStorage(plan.root)
     columns = () if plan.shape.legacy else plan.of(stream)
@@ -280,11 +307,11 @@ def merge(plan: WritePlan, files: Sequence[DataFile], label: str) -> list[DataFi
     schema = SCHEMA if plan.shape.legacy else tables.file_schema(plan.shape, columns)
     try:
         for file in files:
-            with storage.open(file.path) as opened, pq.ParquetFile(opened) as parquet:
+            with _undamaged(file.path), storage.open(file.path) as opened, pq.ParquetFile(opened) as parquet:
                 groups = parquet.num_row_groups
                 for at in range(groups):
                     rows = _widened(parquet.read_row_group(at), schema)
-                    last = file.last if at == groups - 1 else _last_id(rows)
+                    last = file.last if at == groups - 1 else _id_at(rows, rows.num_rows - 1)
                     writer.add(rows, last)
         return [writer.finish()]
     except BaseException:
@@ -292,10 +319,10 @@ def merge(plan: WritePlan, files: Sequence[DataFile], label: str) -> list[DataFi
         raise
 
 
-def _last_id(rows: pa.Table) -> Id:
+def _id_at(rows: pa.Table, at: int) -> Id:
     if "id" in rows.schema.names:
-        return parse_id(rows["id"][-1].as_py())
-    return Id(rows["id_ms"][-1].as_py(), rows["id_seq"][-1].as_py())
+        return parse_id(rows["id"][at].as_py())
+    return Id(rows["id_ms"][at].as_py(), rows["id_seq"][at].as_py())
 
 
 def _widened(rows: pa.Table, schema: pa.Schema) -> pa.Table:
@@ -311,6 +338,16 @@ def _widened(rows: pa.Table, schema: pa.Schema) -> pa.Table:
 # --- reading ---------------------------------------------------------------------------------------------------------
 
 
+@contextmanager
+def _undamaged(path: str) -> Iterator[None]:
+    """Put what Arrow says of a file that is no longer what was written into one sentence."""
+    try:
+        yield
+    except pa.ArrowException as reason:
+        first = (str(reason).strip().splitlines() or [""])[0]
+        raise StorageError(f"the file {path!r} of the archive is damaged ({first}): restore it from a backup") from None
+
+
 def read_pages(source: Path | BinaryIO, after: Id, until: Id, want: Want) -> Iterator[Page]:
     """The entries of a file in ``(after, until]``, without those row groups whose footer says they hold none of them.
 
@@ -322,8 +359,10 @@ def read_pages(source: Path | BinaryIO, after: Id, until: Id, want: Want) -> Ite
 
     Raises:
         FileNotFoundError: the file is gone, merged into another one.
+        StorageError: it is damaged.
     """
-    with pq.ParquetFile(source) as parquet:
+    where = str(source if isinstance(source, Path) else getattr(source, "name", "of unknown name"))
+    with _undamaged(where), pq.ParquetFile(source) as parquet:
         names = parquet.schema_arrow.names
         known = () if "fields" in names else tables.columns_of(parquet.schema_arrow)
         place = names.index("id_ms")

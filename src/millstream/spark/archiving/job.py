@@ -7,6 +7,7 @@ read from the offset that Spark logs before it runs the batch.
 """
 
 import json
+import logging
 import re
 import shutil
 import time
@@ -36,6 +37,8 @@ if TYPE_CHECKING:
 
 Tell = Callable[[str, int, int], None]
 """Called with what is being done, how much of it is done, and how much there is in all."""
+
+logger = logging.getLogger("millstream.spark")
 
 LOOK_SECONDS = 0.2
 _OURS = re.compile(r"(?:ConfigError|UsageError|DataLossError): ")
@@ -85,7 +88,13 @@ def archive(
     return run(chosen, spark or session("millstream archive"), stop, lambda _what, _done, _all: None)
 
 
-def run(settings: ArchiveSettings, spark: "SparkSession", stop: Callable[[], bool], tell: Tell) -> list[Progress]:
+def run(
+    settings: ArchiveSettings,
+    spark: "SparkSession",
+    stop: Callable[[], bool],
+    tell: Tell,
+    say: Callable[[str], None] = logger.info,
+) -> list[Progress]:
     """Run an archive job until it is done (``once``) or told to stop.
 
     Args:
@@ -93,6 +102,7 @@ def run(settings: ArchiveSettings, spark: "SparkSession", stop: Callable[[], boo
         spark: the session.
         stop: asked several times a second; when it is true, the job ends after the batch it is at.
         tell: progress, in entries.
+        say: called with each sentence about new columns, or values that fit none, as they come; logged unless given.
 
     Returns:
         What it came to, by stream.
@@ -104,7 +114,7 @@ def run(settings: ArchiveSettings, spark: "SparkSession", stop: Callable[[], boo
     """
     store = ArchiveStore(settings)
     with store.open():
-        return _ArchiveRun(settings, spark, store, tell).drive(stop)
+        return _ArchiveRun(settings, spark, store, tell, say).drive(stop)
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,13 +197,22 @@ class _ArchiveRun:
         spark: the session.
         store: open.
         tell: progress.
+        say: sentences about columns.
     """
 
-    def __init__(self, settings: ArchiveSettings, spark: "SparkSession", store: ArchiveStore, tell: Tell) -> None:
+    def __init__(
+        self,
+        settings: ArchiveSettings,
+        spark: "SparkSession",
+        store: ArchiveStore,
+        tell: Tell,
+        say: Callable[[str], None],
+    ) -> None:
         self._settings = settings
         self._spark = spark
         self._store = store
         self._tell = tell
+        self._say = say
         self._name = uuid.uuid4().hex[:8]
         self._scratch = store.folder.root / SCRATCH
         self._failed: BaseException | None = None
@@ -208,6 +227,7 @@ class _ArchiveRun:
             self._store.take_no_more()
             query.stop()
             shutil.rmtree(self._scratch, ignore_errors=True)
+            self._tell_progress()
         self._store.trim()
         return self._store.report()
 
@@ -285,6 +305,8 @@ class _ArchiveRun:
     def _tell_progress(self) -> None:
         done = sum(one.archived for one in self._store.report())
         self._tell("archived", done, max(done, self._total))
+        for text in self._store.fresh_news():
+            self._say(text)
 
     def _reason(self, error: Exception) -> BaseException:
         """What really ended the query."""

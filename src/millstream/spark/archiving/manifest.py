@@ -41,6 +41,7 @@ class DataFile:
         rows: its entries.
         bytes: its size.
         columns: with which it was written; the manifest has them by stream.
+        unfit: by field, how many values of its batch were in no column; not in the manifest.
     """
 
     path: str
@@ -50,6 +51,7 @@ class DataFile:
     rows: int
     bytes: int
     columns: tuple[TableColumn, ...] = field(default=(), compare=False)
+    unfit: Mapping[str, int] = field(default_factory=dict, compare=False)
 
 
 @dataclass(frozen=True, slots=True)

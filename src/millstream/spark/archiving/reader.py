@@ -15,12 +15,12 @@ from pyspark.sql.datasource import DataSourceReader, InputPartition
 
 from millstream.errors import ConfigError
 from millstream.glob import matcher
-from millstream.spark.archiving.bounds import Bounds, Filter, narrowed
 from millstream.spark.archiving.directory import Folder, NoArchiveError
 from millstream.spark.archiving.files import archived
 from millstream.spark.archiving.manifest import ArchiveManifest, ArchivePosition, DataFile
 from millstream.spark.arrow.columns import Layout
 from millstream.spark.model import offsets
+from millstream.spark.model.bounds import Bounds, bounds_of
 from millstream.spark.model.offsets import MAX_PART, ZERO, DataLossError, Id, Position, Range, StreamState
 from millstream.spark.model.packing import packed
 from millstream.spark.read.pages import Pages
@@ -123,12 +123,7 @@ class PushdownReader(ArchiveReader):
 
     def pushFilters(self, filters: "list[SparkFilter]") -> "Iterable[SparkFilter]":  # noqa: N802 - Spark's name
         """Remember what the filters say of ids; Spark applies all of them again."""
-        known: list[Filter] = [
-            (type(each).__name__, each.attribute[0], each.value)  # type: ignore[attr-defined] # those with both
-            for each in filters
-            if hasattr(each, "value") and len(getattr(each, "attribute", ())) == 1
-        ]
-        self._bounds = narrowed(known)
+        self._bounds = bounds_of(filters)
         return filters
 
 

@@ -6,18 +6,19 @@ a switch; whoever trims goes by that.
 
 import threading
 import time
+from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import groupby
 from pathlib import Path
 
 from millstream.errors import UsageError
 from millstream.failpoints import reach
 from millstream.spark.archiving.directory import MANIFEST, Folder
-from millstream.spark.archiving.files import WritePlan, merge
+from millstream.spark.archiving.files import TARGET_BYTES, WritePlan, merge
 from millstream.spark.archiving.manifest import ArchiveManifest, ArchivePosition, DataFile, mergeable
-from millstream.spark.archiving.tables.columns import TableColumn, agreed
+from millstream.spark.archiving.tables.columns import MOST_COLUMNS, TableColumn, agreed
 from millstream.spark.archiving.tables.folders import table_folder
 from millstream.spark.archiving.tables.publishing import RETAIN_MS, expire, prepare, publish
 from millstream.spark.archiving.tables.shape import Wanted, choose, part_of
@@ -25,8 +26,6 @@ from millstream.spark.archiving.tables.table import TableFile, TablePlan
 from millstream.spark.archiving.trim import Keep, Trimmed, Trimmer
 from millstream.spark.model import offsets
 from millstream.spark.model.offsets import ZERO, Position, StreamState
-
-TARGET_BYTES = 128 << 20
 
 
 @dataclass(frozen=True)
@@ -76,7 +75,7 @@ class Progress:
         trimmed: entries removed from the stream by this job.
         left: entries still in the stream after the last look.
         held_by: what keeps the next one there, in words.
-        news: columns that this job made, in words.
+        news: columns that this job made, and values that fit none, in words.
     """
 
     stream: str
@@ -100,6 +99,9 @@ class ArchiveStore:
         self._settings = settings
         self._trimmer = Trimmer(settings.url, settings.keep)
         self._progress: dict[str, Progress] = {}
+        self._fresh: deque[str] = deque()
+        self._unfit: set[tuple[str, str]] = set()
+        """Streams and fields of which was said that values fit no column."""
         self.folder = Folder(settings.to)
         self.manifest = ArchiveManifest()
         self._safe = self.manifest
@@ -202,12 +204,13 @@ class ArchiveStore:
                 return files, {}
             if all(same for _, same in found.values()):
                 self._tell_columns(columns)
+                self._tell_unfit(files)
                 return files, columns
             self.folder.remove(file.path for file in files)
-            plan = WritePlan(plan.root, plan.shape, {**plan.columns, **columns})
+            plan = replace(plan, columns={**plan.columns, **columns})
 
     def _plan(self) -> WritePlan:
-        return WritePlan(self.folder.root, self.manifest.shape, self.manifest.columns)
+        return WritePlan(self.folder.root, self.manifest.shape, self.manifest.columns, self._settings.target_bytes)
 
     def _tell_columns(self, columns: Mapping[str, tuple[TableColumn, ...]]) -> None:
         for stream, now in columns.items():
@@ -215,8 +218,34 @@ class ArchiveStore:
             for column in now[len(before) :] if before else ():
                 known = [one.name for one in before if one.field == column.field]
                 beside = f": its values no longer fit {', '.join(known)}" if known else ""
-                text = f"stream {stream!r}: new column {column.name} ({column.type}) for field {column.field!r}{beside}"
-                self._progress_of(stream).news.append(text)
+                text = f"new column {column.name} ({column.type}) for field {column.field!r}{beside}"
+                self._tell(stream, text)
+            if len(now) == MOST_COLUMNS > len(before):
+                self._tell(stream, f"its table has {MOST_COLUMNS} columns and gets no more; {self._whole()}")
+
+    def _tell_unfit(self, files: Iterable[DataFile]) -> None:
+        """What fits no column: said once for a field, since a producer that sends such values goes on with it."""
+        unfit: Counter[tuple[str, str]] = Counter()
+        for file in files:
+            unfit.update({(file.stream, name): count for name, count in file.unfit.items()})
+        for (stream, name), count in unfit.items():
+            if (stream, name) not in self._unfit:
+                self._unfit.add((stream, name))
+                values = "1 value" if count == 1 else f"{count} values"
+                self._tell(stream, f"{values} of field {name!r} in a batch fit none of its columns; {self._whole()}")
+
+    def _whole(self) -> str:
+        return f"such entries are whole in the column {'fields' if self.manifest.shape.raw else 'entry_json'}"
+
+    def _tell(self, stream: str, text: str) -> None:
+        told = f"stream {stream!r}: {text}"
+        self._progress_of(stream).news.append(told)
+        self._fresh.append(told)
+
+    def fresh_news(self) -> Iterator[str]:
+        """What came to be told since this was asked last; batches may be taken meanwhile."""
+        while self._fresh:
+            yield self._fresh.popleft()
 
     def take_no_more(self) -> None:
         """Take no further batch; returns when the one under way is taken."""
@@ -277,6 +306,7 @@ class ArchiveStore:
         for stream in self.manifest.places:
             if any(path.startswith(f"{self._table(stream).folder}/") for path in old):
                 expire(self._table(stream), self.folder.storage, before)
+                reach("expired")
         self._switch(self.manifest.without_retired(before))
         self._safe = self.manifest
         self.folder.remove(old)

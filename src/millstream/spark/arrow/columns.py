@@ -12,11 +12,22 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
+from millstream.client.payloads import envelope
 from millstream.errors import ConfigError, UsageError
 from millstream.spark.arrow import arrays
 from millstream.spark.arrow.page import LISTED, Page, Want
 from millstream.spark.arrow.parse_values import convert
-from millstream.spark.options.names import CORRUPT, FIELDS, ID, STREAM_COLUMN, TIMESTAMP, column_of_an_entry
+from millstream.spark.options.names import (
+    BODY,
+    CORRUPT,
+    ENVELOPE,
+    FIELDS,
+    HEADERS,
+    ID,
+    STREAM_COLUMN,
+    TIMESTAMP,
+    column_of_an_entry,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -43,20 +54,26 @@ class Layout:
         schema: of the batches, as Spark wants them.
         want: what has to be decoded for it.
         typed: columns that are entry fields, with their types.
+        headers: whether entries' envelopes are opened.
     """
 
     schema: pa.Schema
     want: Want
     typed: dict[str, pa.DataType] = field(default_factory=dict)
+    headers: bool = False
 
     @classmethod
-    def of(cls, schema: "StructType") -> "Layout":
+    def of(cls, schema: "StructType", *, headers: bool = False) -> "Layout":
         """The layout of a Spark schema.
+
+        Args:
+            schema: the columns.
+            headers: whether the columns of that name are the headers and the body of an entry's envelope.
 
         Raises:
             ConfigError: a column that is not a field has another type than it can have.
         """
-        target = _as_arrow(schema)
+        target = as_arrow(schema)
         typed = {}
         pairs = listed = False
         for column in target:
@@ -67,6 +84,8 @@ class Layout:
                         f"schema: column {column.name!r} says where an entry comes from and is of type {spark}: "
                         "declare it so or leave it out"
                     )
+            elif headers and column.name in ENVELOPE:
+                _check_envelope(column)
             elif column.name == FIELDS:
                 pairs, listed = column.type == _MAP, column.type == LISTED
                 if not pairs and not listed:
@@ -80,10 +99,12 @@ class Layout:
                         f"schema: Spark takes column {column.name!r} for {own!r}, and an entry's field is something "
                         f"else: write it {own!r}, or read the field from the map, fields['{column.name}']"
                     )
-                if not _readable(column.type):
-                    raise _unreadable(schema[column.name])
+                if not is_readable(column.type):
+                    raise unreadable(schema[column.name])
                 typed[column.name] = column.type
-        return cls(target, Want(tuple(name.encode() for name in typed), pairs, listed), typed)
+        headers = headers and not set(ENVELOPE).isdisjoint(target.names)
+        fields = {*(name.encode() for name in typed), *((envelope.FIELD,) if headers else ())}
+        return cls(target, Want(tuple(sorted(fields)), pairs, listed), typed, headers)
 
     def batch(self, stream: str, page: Page) -> pa.RecordBatch:
         """The record batch of a page.
@@ -94,8 +115,12 @@ class Layout:
         rows = len(page.ids)
         bad: dict[str, Any] = {}
         found = []
+        opened = open_envelopes(page.fields[envelope.FIELD], bad) if self.headers else {}
         for column in self.schema:
-            array = self._column(column.name, stream, page, rows, bad)
+            if column.name in opened:
+                array = opened[column.name].view(column.type) if column.name == BODY else opened[column.name]
+            else:
+                array = self._column(column.name, stream, page, rows, bad)
             if array.null_count and not column.nullable:
                 raise UsageError(
                     f"schema: column {column.name!r} is NOT NULL, but entries of {stream!r} have no such value"
@@ -103,7 +128,7 @@ class Layout:
             found.append(array)
         # Last, whatever its place: only now all other columns have said what they could not convert
         if CORRUPT in self.schema.names:
-            found[self.schema.names.index(CORRUPT)] = _corrupt(bad, rows)
+            found[self.schema.names.index(CORRUPT)] = corrupt(bad, rows)
         return pa.RecordBatch.from_arrays(found, schema=self.schema)
 
     def _column(self, name: str, stream: str, page: Page, rows: int, bad: dict[str, Any]) -> pa.Array:
@@ -125,7 +150,41 @@ class Layout:
         return page.listed if self.want.listed else page.pairs
 
 
-def _as_arrow(schema: "StructType") -> pa.Schema:
+def _check_envelope(column: pa.Field) -> None:
+    """Raise unless a column of an entry's envelope is of the type that it has."""
+    fine = column.type == _MAP if column.name == HEADERS else column.type in (pa.binary(), pa.string())
+    if not fine:
+        wanted = "map<string,string>" if column.name == HEADERS else "binary or string"
+        raise ConfigError(
+            f"schema: column {column.name!r} is of the entry's envelope and of type {wanted}: declare it so or leave "
+            "the option 'includeHeaders' out"
+        )
+
+
+def open_envelopes(source: pa.Array, bad: dict[str, Any]) -> dict[str, pa.Array]:
+    """The headers and bodies of entries, by column; null where an entry has no envelope.
+
+    Args:
+        source: the field that holds an envelope, null where an entry has none.
+        bad: gets the rows of damaged envelopes, whose headers and body are null.
+    """
+    headers: list[list[tuple[str, str]] | None] = []
+    bodies: list[bytes | None] = []
+    damaged = []
+    for row, data in enumerate(source.view(pa.binary()).to_pylist()):
+        found = None
+        try:
+            found = None if data is None else envelope.parse(data)
+        except ValueError:
+            damaged.append(row)
+        headers.append(None if found is None else list(found.headers.items()))
+        bodies.append(None if found is None else found.body)
+    if damaged:
+        bad[envelope.FIELD.decode()] = (damaged, source)
+    return {HEADERS: pa.array(headers, _MAP), BODY: pa.array(bodies, pa.binary())}
+
+
+def as_arrow(schema: "StructType") -> pa.Schema:
     """The schema as Arrow has it, in UTC whatever the session's time zone is: ids count milliseconds in that.
 
     Raises:
@@ -142,11 +201,12 @@ def _as_arrow(schema: "StructType") -> pa.Schema:
             try:
                 to_arrow_schema(StructType([column]), timezone="UTC")
             except PySparkTypeError:
-                raise _unreadable(column) from None
+                raise unreadable(column) from None
         raise
 
 
-def _unreadable(column: "StructField") -> ConfigError:
+def unreadable(column: "StructField") -> ConfigError:
+    """The error for a column of a type that no field can be read as."""
     kind = column.dataType.simpleString()
     return ConfigError(
         f"schema: column {column.name!r} is of type {kind}, which no field can be read as: declare it string and cast "
@@ -154,12 +214,12 @@ def _unreadable(column: "StructField") -> ConfigError:
     )
 
 
-def _readable(kind: pa.DataType) -> bool:
+def is_readable(kind: pa.DataType) -> bool:
     """Whether text can become this type; of another every value would be null."""
     if pa.types.is_nested(kind):
         parts = [kind.field(at) for at in range(kind.num_fields)]
         variant = any(part.metadata and b"variant" in part.metadata for part in parts)
-        return not variant and all(_readable(part.type) for part in parts)
+        return not variant and all(is_readable(part.type) for part in parts)
     is_ = pa.types
     plain = (
         is_.is_string, is_.is_binary, is_.is_integer, is_.is_floating, is_.is_decimal, is_.is_boolean, is_.is_date,
@@ -183,7 +243,7 @@ def moments(values: "Sequence[int | None]") -> pa.Array:
     return pa.array(micros, pa.int64()).cast(pa.timestamp("us", tz="UTC"))
 
 
-def _corrupt(bad: dict[str, Any], rows: int) -> pa.Array:
+def corrupt(bad: dict[str, Any], rows: int) -> pa.Array:
     """By row, the values that could not be converted."""
     found: list[dict[str, str] | None] = [None] * rows
     for name, (mistaken, source) in bad.items():

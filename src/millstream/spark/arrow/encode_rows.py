@@ -12,6 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from millstream.client.payloads import envelope
 from millstream.errors import ConfigError, UsageError
 from millstream.spark.arrow.format_values import texts, unwritable
 from millstream.spark.model.offsets import MAX_PART, Id
@@ -41,15 +42,22 @@ class RowLayout:
         target: stream that all rows go to; None when the column ``stream`` names it.
         has_id: whether the column ``id`` gives the entries their ids.
         fields: columns that are fields; empty when the column ``fields`` holds them as a map.
+        headers: whether the columns ``headers`` and ``body`` make an envelope, the entry's one field.
     """
 
     target: str | None
     has_id: bool
     fields: tuple[str, ...]
+    headers: bool = False
 
     @classmethod
-    def of(cls, schema: "StructType", target: str | None) -> "RowLayout":
+    def of(cls, schema: "StructType", target: str | None, *, headers: bool = False) -> "RowLayout":
         """The layout of a DataFrame.
+
+        Args:
+            schema: its columns.
+            target: stream that all rows go to; None when a column names it.
+            headers: whether the columns ``headers`` and ``body`` make an envelope.
 
         Raises:
             ConfigError: a column is missing, or is of a type that cannot be written; the text says what to do.
@@ -63,6 +71,9 @@ class RowLayout:
             except Exception:  # noqa: BLE001 - PySpark's own error for a type that Arrow has not
                 kinds[column.name] = pa.null()
         _check_own(kinds, target, {column.name: column.dataType.simpleString() for column in schema})
+        if headers:
+            _check_envelope(kinds)
+            return cls(target, "id" in kinds, (envelope.FIELD.decode(),), headers=True)
         by_map = "fields" in kinds and pa.types.is_map(kinds["fields"])
         fields = () if by_map else tuple(name for name in kinds if name not in (names.STREAM_COLUMN, names.ID))
         for name in fields:
@@ -87,8 +98,9 @@ def _check_own(kinds: dict[str, pa.DataType], target: str | None, shown: dict[st
     stream, a column of that name is only a place that the rows came from.
     """
     if target is None and "stream" not in kinds:
+        kafka = " (Kafka's column 'topic': withColumnRenamed('topic', 'stream'))" if "topic" in kinds else ""
         raise ConfigError(
-            "option 'stream' is missing: say .option('stream', 'orders'), or give each row a column 'stream'"
+            f"option 'stream' is missing: say .option('stream', 'orders'), or give each row a column 'stream'{kafka}"
         )
     for name in ("stream", "id"):
         if name in kinds and not pa.types.is_string(kinds[name]) and not (name == "stream" and target is not None):
@@ -107,6 +119,41 @@ def _check_own(kinds: dict[str, pa.DataType], target: str | None, shown: dict[st
             f"column 'fields' is of type {shown['fields']} and must be map<string,string> or map<string,binary>: cast "
             "it"
         )
+
+
+def _check_envelope(kinds: dict[str, pa.DataType]) -> None:
+    """Raise unless the columns are those of entries in envelopes."""
+    headers, body = (kinds.get(name) for name in names.ENVELOPE)
+    fine = headers is not None and headers == pa.map_(pa.string(), pa.string())
+    if not fine or body is None or not _is_text(body):
+        raise ConfigError(
+            "option 'includeHeaders' is given: it takes a column 'headers' of type map<string,string> and a column "
+            "'body' of type binary or string, such as to_json(struct(...))"
+        )
+    if strangers := [name for name in kinds if name not in (*names.ENTRY[:3], *names.ENVELOPE)]:
+        raise ConfigError(
+            f"column {strangers[0]!r} stands beside 'headers' and 'body', which are the whole entry: put it into one "
+            "of them or drop it"
+        )
+
+
+def _enveloped(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """The same rows with their envelope in one column.
+
+    Raises:
+        UsageError: a row has no body, or a header that an envelope cannot hold.
+    """
+    bodies = batch.column(names.BODY).view(pa.binary()).to_pylist()
+    made = []
+    for headers, body in zip(batch.column(names.HEADERS).to_pylist(), bodies, strict=True):
+        if body is None:
+            raise UsageError("a row's column 'body' is null: give each row a body, or filter such rows out")
+        known = {name: value for name, value in headers or () if value is not None}
+        try:
+            made.append(envelope.build(known, body))
+        except ValueError as reason:
+            raise UsageError(f"a row's column 'headers' cannot be written: {reason}") from None
+    return batch.append_column(envelope.FIELD.decode(), pa.array(made, pa.binary()))
 
 
 def _check_not_taken(name: str) -> None:
@@ -158,6 +205,8 @@ def encode(batch: pa.RecordBatch, layout: RowLayout) -> Iterator[Commands]:
 
 def _encode(batch: pa.RecordBatch, layout: RowLayout) -> Commands:
     """The commands of some rows: the parts of all rows side by side, joined row by row in one call of Arrow's."""
+    if layout.headers:
+        batch = _enveloped(batch)
     rows = batch.num_rows
     head: list[Any]
     if layout.target is None:

@@ -39,7 +39,7 @@ class GroupMode:
 
     def schema(self) -> StructType:
         """That of the plain read; of what a consumer holds it is also told how often it was delivered."""
-        plain = entry_schema(self._options.parsed.fields)
+        plain = entry_schema(self._options.parsed.fields, headers=self._options.parsed.headers)
         return StructType([*plain, DELIVERIES]) if self._options.consumer else plain
 
     def reader(self, schema: StructType) -> DataSourceReader:
@@ -62,7 +62,9 @@ class GroupMode:
             raise ConfigError(
                 "option 'consumer' is for spark.read; a stream claims as consumers of its own 'queryName'"
             )
-        return GroupReader(self._options, checked_schema(self._options.parsed.fields, schema))
+        return GroupReader(
+            self._options, checked_schema(self._options.parsed.fields, schema, headers=self._options.parsed.headers)
+        )
 
 
 class HeldReader(DataSourceReader):
@@ -78,7 +80,7 @@ class HeldReader(DataSourceReader):
 
         self._options = options
         self._schema = schema
-        Layout.of(_without_deliveries(schema))
+        Layout.of(_without_deliveries(schema), headers=options.parsed.headers)
 
     def partitions(self) -> list[InputPartition]:
         """The parts, by what the consumer holds now."""
@@ -95,7 +97,7 @@ class HeldReader(DataSourceReader):
 
         if not isinstance(partition, ClaimPartition):
             return iter(())
-        layout = Layout.of(_without_deliveries(self._schema))
+        layout = Layout.of(_without_deliveries(self._schema), headers=self._options.parsed.headers)
         batches = read_claim(self._options.parsed, layout, partition)
         return with_deliveries(batches, partition, self._schema)
 
@@ -122,7 +124,7 @@ class GroupReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._schema = schema
         self._planner: GroupPlanner | None = None
         self._initial: dict[str, Any] | None = None
-        Layout.of(schema)
+        Layout.of(schema, headers=options.parsed.headers)
 
     def _plan(self) -> "GroupPlanner":
         from millstream.spark.group.planner import GroupPlanner  # noqa: PLC0415 - the client only where it is used
@@ -171,7 +173,9 @@ class GroupReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         from millstream.spark.group.reader import read_claim  # noqa: PLC0415 - as above
 
         assert isinstance(partition, ClaimPartition)
-        return read_claim(self._options.parsed, Layout.of(self._schema), partition)
+        return read_claim(
+            self._options.parsed, Layout.of(self._schema, headers=self._options.parsed.headers), partition
+        )
 
     def commit(self, end: Mapping[str, Any]) -> None:
         """A batch that is committed; mostly :meth:`latestOffset` has been told before."""

@@ -11,28 +11,17 @@ from millstream import times
 from millstream.client import url as url_text
 from millstream.client.url import CLUSTERS, EMBEDDED, SENTINELS, SERVERS, without_password, wrong
 from millstream.errors import ConfigError
+from millstream.spark.options import foreign
 
 T = TypeVar("T")
 
 _OTHER_WORDS = {
-    "stream.keys": "stream",
     "streams": "stream",
     "key": "stream",
-    "topic": "stream",
-    "subscribe": "stream",
-    "subscribepattern": "streamPattern",
     "pattern": "streamPattern",
-    "stream.offsets": "startingOffsets",
-    "maxoffsetspertrigger": "maxEntriesPerTrigger",
-    "maxrecordsperpartition": "maxEntriesPerPartition",
-    "kafka.group.id": "group",
-    "stream.group.name": "group",
-    "host": "url",
-    "port": "url",
-    "retention.ms": "retention",
     "maxlength": "maxLen",
 }
-"""What the same thing is called in Kafka's source and sink and in spark-redis (lower case), for suggestions."""
+"""What the same thing might be called (lower case), for suggestions; names of other products are in ``foreign``."""
 
 
 def check_names(given: Iterable[str], options: Iterable[str], call: str) -> None:
@@ -53,6 +42,8 @@ def check_names(given: Iterable[str], options: Iterable[str], call: str) -> None
             continue
         if name == "path":
             raise ConfigError(f"{call} takes no path here: name the stream by .option('stream', 'orders')")
+        if (others_name := foreign.refusal(name, lowered.values(), call)) is not None:
+            raise ConfigError(others_name)
         close = difflib.get_close_matches(name, [*lowered, *others], n=1, cutoff=0.6)
         if close:
             meant = lowered.get(close[0]) or others[close[0]]

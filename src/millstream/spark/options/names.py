@@ -6,8 +6,10 @@ Imported with the source itself, so it imports next to nothing.
 from collections.abc import Mapping
 from typing import NamedTuple
 
-BATCH, STREAM, VIEW, GROUP, WRITE, APPEND = "batch", "stream", "view", "group", "write", "append"
-"""Where an option does something: ``read``, ``readStream``, a view, mode ``group``, any write, a write of a batch."""
+BATCH, STREAM, VIEW, GROUP, LOOKUP = "batch", "stream", "view", "group", "lookup"
+WRITE, APPEND = "write", "append"
+"""Where an option does something: ``read``, ``readStream``, a view, mode ``group``, a read of hashes; any write, and
+that of a batch."""
 
 
 class Option(NamedTuple):
@@ -26,7 +28,7 @@ class Option(NamedTuple):
 
 OPTIONS: dict[str, Option] = {
     "url": Option(
-        (BATCH, STREAM, VIEW, GROUP, WRITE),
+        (BATCH, STREAM, VIEW, GROUP, LOOKUP, WRITE),
         "MILLSTREAM_URL, REDIS_URL, redis://127.0.0.1:6379/0",
         "the server: `redis://`, `rediss://`, `unix://`, with user, password and database; "
         "`redis+cluster://`, `redis+sentinel://`. The variables are read when Spark starts",
@@ -71,7 +73,7 @@ OPTIONS: dict[str, Option] = {
         (STREAM,), "15m", "but no longer than this after the last one; `availableNow` and `once` do not wait"
     ),
     "minPartitions": Option(
-        (BATCH, STREAM, VIEW, GROUP),
+        (BATCH, STREAM, VIEW, GROUP, LOOKUP),
         "one for each 100,000 entries of a stream, 8 at most; small streams share",
         "tasks of a batch: streams are cut by time or by what is known of the counts, small ones put together",
     ),
@@ -94,7 +96,10 @@ OPTIONS: dict[str, Option] = {
     "archive": Option((BATCH,), "", "folder of an archive, read together with the stream as one table"),
     "liveTail": Option((BATCH,), "true", "`false` reads the archive alone, and needs no server"),
     "pushdown": Option(
-        (BATCH,), "false", "filters on ids and times choose what is read of an archive; safe for one query a `load()`"
+        (BATCH,),
+        "false",
+        "filters on `id`, `timestamp` and `stream` choose what is read, of streams and of an archive; safe for one "
+        "query a `load()`",
     ),
     "view": Option(
         (BATCH, STREAM, VIEW, GROUP),
@@ -117,11 +122,21 @@ OPTIONS: dict[str, Option] = {
     "consumer": Option(
         (GROUP,), "", "with `spark.read`: show what this consumer holds, with `deliveries`, and change nothing"
     ),
+    "hashes": Option((LOOKUP,), "", "glob of the keys of hashes, as SCAN MATCH takes it: they are read, and no stream"),
+    "keyColumn": Option(
+        (LOOKUP,), "", "column for what of the key follows the prefix, where `hashes` is a prefix and a star"
+    ),
     "maxLen": Option((WRITE,), "", "trim the stream to so many entries (XTRIM MAXLEN)"),
     "minId": Option((WRITE,), "", "trim entries below this id (XTRIM MINID)"),
     "retention": Option((WRITE,), "", "trim entries older than this by the server's clock: `30m`, `12h`, `7d`"),
     "approximate": Option((WRITE,), "true", "trim whole blocks only, which costs less; `false` trims exactly"),
     "stagingTimeout": Option((WRITE,), "1d", "how long rows wait in the server for a commit that does not come"),
+    "includeHeaders": Option(
+        (BATCH, STREAM, GROUP, WRITE),
+        "false",
+        "`true`: two more columns, `headers` (map<string,string>) and `body` (binary), of the envelope in which "
+        "`App.publish(headers=...)` and FastStream write; a write makes one",
+    ),
     "txnAppId": Option(
         (APPEND,),
         "",
@@ -134,6 +149,9 @@ OPTIONS: dict[str, Option] = {
 PASSED_TO_SINKS = ("checkpointlocation", "queryname")
 """Options of a streaming query that Spark hands on to its sink, in lower case."""
 
+TABLE_SCHEMA = "schema"
+"""The columns of a table, an option of CREATE TABLE alone."""
+
 PROVIDER = "provider"
 """By what Spark hands on the format of a table."""
 
@@ -142,6 +160,9 @@ STREAM_COLUMN, ID, TIMESTAMP, FIELDS = ENTRY = ("stream", "id", "timestamp", "fi
 
 CORRUPT = "_corrupt"
 """Column that takes the values that are not of their column's type, as a JSON object by field name."""
+
+HEADERS, BODY = ENVELOPE = ("headers", "body")
+"""Columns of an entry's envelope, with the option ``includeHeaders``."""
 
 DELIVERIES = "deliveries"
 """Column of what a consumer holds."""
@@ -159,7 +180,7 @@ def of_a_table(raw: Mapping[str, str]) -> bool:
 
 def others(use: str) -> tuple[str, ...]:
     """The options of reads that do nothing in this one: given there they are refused, not passed over."""
-    return tuple(name for name in options(BATCH, STREAM, VIEW, GROUP) if use not in OPTIONS[name].uses)
+    return tuple(name for name in options(BATCH, STREAM, VIEW, GROUP, LOOKUP) if use not in OPTIONS[name].uses)
 
 
 def column_of_an_entry(name: str) -> str | None:

@@ -32,6 +32,9 @@ from millstream.spark.options.common import (
 DEFAULT_DELAY_MS = 15 * 60 * 1000
 """How long a micro-batch waits for ``minEntriesPerTrigger``, as Kafka's source has it (``maxTriggerDelay``)."""
 
+NO_STREAM = "option 'stream' is missing"
+"""How the error begins where nothing says what is to be read."""
+
 Where: TypeAlias = str | Mapping[str, "Id | Position | str"]
 """A place in the streams: ``"earliest"``, ``"latest"``, or by stream an id (with its count or without) or one of these
 words."""
@@ -55,10 +58,11 @@ class Options:
         skip_missing: whether a query goes on without a stream that is no longer there.
         group: consumer group that shows this query's progress.
         fields: entry fields wanted as string columns; empty for the map.
+        headers: whether the envelope of an entry is opened, into columns of its headers and its body.
         from_replica: whether tasks read from replicas; what is to be read is always asked of the primary.
         archive: directory of the archive that holds what was trimmed; None without one.
         live_tail: whether the streams are read after the archive.
-        pushdown: whether filters on ids and times choose what is read of an archive; safe for one query a ``load()``.
+        pushdown: whether filters on ids, times and streams choose what is read; safe for one query a ``load()``.
         given: names of the options that were given, in lower case.
     """
 
@@ -76,6 +80,7 @@ class Options:
     skip_missing: bool = False
     group: str | None = None
     fields: tuple[str, ...] = ()
+    headers: bool = False
     from_replica: bool = False
     archive: str | None = None
     live_tail: bool = True
@@ -110,7 +115,7 @@ def parse(raw: Mapping[str, str]) -> Options:
         ConfigError: one is unknown, has an invalid value, or contradicts another.
     """
     given = {name.lower(): value for name, value in raw.items()}
-    check_names(given, names.options(names.BATCH, names.STREAM, names.VIEW, names.GROUP), "load()")
+    check_names(given, names.options(names.BATCH, names.STREAM, names.VIEW, names.GROUP, names.LOOKUP), "load()")
     streams, pattern = _which(given)
     limits = {
         name: read(given, name, positive)
@@ -132,6 +137,7 @@ def parse(raw: Mapping[str, str]) -> Options:
         skip_missing=read(given, "onMissingStream", one_of("fail", "skip")) == "skip",
         group=read(given, "group", not_empty),
         fields=read(given, "fields", _field_names) or (),
+        headers=read(given, "includeHeaders", boolean) is True,
         from_replica=read(given, "readFrom", one_of("primary", "replica")) == "replica",
         archive=archive,
         live_tail=live_tail,
@@ -168,6 +174,10 @@ def parse_entries(raw: Mapping[str, str]) -> Options:
 
 def _check_together(found: Options) -> None:
     """Raise for options that contradict each other: one of them would do nothing, and its user would not know."""
+    if found.headers and found.archive is not None:
+        raise ConfigError("option 'includeHeaders' is for live streams: leave it out where an archive is read")
+    if found.headers and set(found.fields) & set(names.ENVELOPE):
+        raise ConfigError("option 'fields' names 'headers' or 'body', which are the envelope's by 'includeHeaders'")
     if found.starting == "group" and found.group is None:
         raise ConfigError("option 'startingOffsets' is 'group': name the consumer group by option 'group'")
     if found.min_entries is None:
@@ -203,9 +213,8 @@ def _archive(given: Mapping[str, str]) -> tuple[str | None, bool]:
     """The archive's directory, made absolute here: the tasks may have another working directory."""
     folder = read(given, "archive", _folder)
     live_tail = read(given, "liveTail", boolean)
-    for name in ("liveTail", "pushdown"):
-        if name.lower() in given and folder is None:
-            raise ConfigError(f"option {name!r} is for reading an archive: name that by option 'archive'")
+    if "livetail" in given and folder is None:
+        raise ConfigError("option 'liveTail' is for reading an archive: name that by option 'archive'")
     return folder, live_tail is not False
 
 
@@ -224,7 +233,7 @@ def _which(given: Mapping[str, str]) -> tuple[tuple[str, ...], str | None]:
     if streams and pattern:
         raise ConfigError("options 'stream' and 'streamPattern' are both given: name the streams by one of them")
     if not streams and not pattern:
-        raise ConfigError("option 'stream' is missing: say .option('stream', 'orders'), or several as 'orders,refunds'")
+        raise ConfigError(f"{NO_STREAM}: say .option('stream', 'orders'), or several as 'orders,refunds'")
     return streams or (), pattern
 
 
@@ -316,6 +325,10 @@ def _one_place(key: str, value: Any) -> Id | Position | str:
         at = parse_id(value["id"])  # an offset as a query's progress shows it
         n, holes = (_count(key, name, value.get(name, 0)) for name in ("n", "holes"))
         return Position(at, n, at, n, holes)
+    if isinstance(value, dict) and value and all(name.isdecimal() for name in value):
+        raise ValueError(f'stream {key!r} has no partitions as a topic of Kafka\'s has: {{{json.dumps(key)}: "<id>"}}')
+    if key == "offsets" and isinstance(value, dict):
+        raise ValueError('ids stand alone here, not in the JSON of spark-redis: {"orders": "<id>"}')
     if not isinstance(value, str):
         raise ValueError(f"the place of stream {key!r} must be an id, earliest or latest")  # noqa: TRY004 - shown as a bad option
     return value if value in ("earliest", "latest") else parse_id(value)

@@ -5,28 +5,45 @@ Beside the options and not beside the readers: the plain read, group mode and wh
 
 from collections.abc import Sequence
 
-from pyspark.sql.types import DataType, MapType, StringType, StructField, StructType, TimestampType
+from pyspark.sql.types import BinaryType, DataType, MapType, StringType, StructField, StructType, TimestampType
 
 from millstream.errors import ConfigError
 from millstream.spark.options import names
 
 
-def entry_schema(fields: Sequence[str]) -> StructType:
-    """The columns of a read: where an entry comes from, and its fields as a map, or those named as columns each."""
+def entry_schema(fields: Sequence[str], *, headers: bool = False) -> StructType:
+    """The columns of a read: where an entry comes from, and its fields as a map, or those named as columns each.
+
+    Args:
+        fields: those named by the option.
+        headers: whether the envelope's headers and body are columns too.
+    """
     text = StringType()
-    kinds: dict[str, DataType] = {names.TIMESTAMP: TimestampType(), names.FIELDS: MapType(text, text)}
+    kinds: dict[str, DataType] = {
+        names.TIMESTAMP: TimestampType(),
+        names.FIELDS: MapType(text, text),
+        names.HEADERS: MapType(text, text),
+        names.BODY: BinaryType(),
+    }
     own = [name for name in names.ENTRY if name != names.FIELDS or not fields]
-    return StructType([StructField(name, kinds.get(name, text)) for name in (*own, *fields)])
+    envelope = [StructField(name, kinds[name]) for name in names.ENVELOPE] if headers else []
+    plain = [StructField(name, kinds[name] if name in own and name in kinds else text) for name in (*own, *fields)]
+    return StructType([*plain, *envelope])
 
 
-def checked_schema(fields: Sequence[str], schema: StructType) -> StructType:
+def checked_schema(fields: Sequence[str], schema: StructType, *, headers: bool = False) -> StructType:
     """The schema that the user gave, which the option ``fields`` must not contradict.
 
     Spark hands the source's own schema back where the user gave none, so the same columns are no contradiction.
 
+    Args:
+        fields: those named by the option.
+        schema: the one given.
+        headers: whether the envelope's headers and body are columns too.
+
     Raises:
         ConfigError: the option ``fields`` says another.
     """
-    if fields and schema.fieldNames() != entry_schema(fields).fieldNames():
+    if fields and schema.fieldNames() != entry_schema(fields, headers=headers).fieldNames():
         raise ConfigError("option 'fields' and .schema(...) both choose the columns: leave one out")
     return schema

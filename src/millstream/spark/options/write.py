@@ -24,6 +24,7 @@ class SinkOptions:
         min_id: entries below this id are trimmed.
         retention_ms: entries older than this are trimmed.
         approximate: whether trimming may leave some more, which costs the server less.
+        headers: whether entries are written as envelopes, of the columns ``headers`` and ``body``.
         staging_ms: how long rows wait for a commit that does not come.
         app: whose writes are counted by ``version``, for a batch write that may be run again.
         version: of this write.
@@ -36,6 +37,7 @@ class SinkOptions:
     min_id: str | None = None
     retention_ms: int | None = None
     approximate: bool = True
+    headers: bool = False
     staging_ms: int = DEFAULT_TIMEOUT_MS
     app: str | None = None
     version: int | None = None
@@ -80,6 +82,7 @@ def parse(raw: Mapping[str, str]) -> SinkOptions:
         min_id=opts.read(given, "minId", lambda text: str(parse_id(text))),
         retention_ms=retention,
         approximate=opts.read(given, "approximate", opts.boolean) is not False,
+        headers=opts.read(given, "includeHeaders", opts.boolean) is True,
         staging_ms=timeout or DEFAULT_TIMEOUT_MS,
         app=opts.read(given, "txnAppId", opts.not_empty),
         version=opts.read(given, "txnVersion", _version),

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from millstream.errors import ConfigError, NotFoundError
 from millstream.spark.model import offsets
+from millstream.spark.model.bounds import Bounds
 from millstream.spark.model.offsets import DataLossError, Id, Index, Offset, Position, Range, StreamState
 from millstream.spark.read.stream_info import StreamInfo
 
@@ -97,8 +98,14 @@ class Planner:
                 found[key] = self._counted(key, ident, states[key]) if read is None else Position.at(ident, read)
         return found
 
-    def bounded(self, starting: "Where", ending: "Where") -> list[Range]:
-        """The parts of a batch read, up to the present end of the streams at most."""
+    def bounded(self, starting: "Where", ending: "Where", bounds: Bounds | None = None) -> list[Range]:
+        """The parts of a batch read, up to the present end of the streams at most.
+
+        Args:
+            starting: where it begins.
+            ending: where it ends.
+            bounds: what the query's filters leave to be read; None for all.
+        """
         states = self._existing(self._streams.keys())
         starts = self._places(states, starting, "startingOffsets")
         ends = self._places(states, ending, "endingOffsets")
@@ -106,6 +113,8 @@ class Planner:
         for key in sorted(states):
             state = states[key]
             start, end = starts[key], min(ends[key], state.last)
+            if bounds is not None:
+                start, end = bounds.narrow(key, start, end, state)
             if start < end:
                 rows = offsets.estimated_rows(state, start, end)
                 if self._options.max_per_partition is not None:

@@ -76,6 +76,13 @@ class StreamInfo:
         """Give the connections back."""
         self._router.close()
 
+    def size(self) -> int:
+        """How many keys there are, of whatever kind; 0 where the user may not know."""
+        replies = self._contact(
+            lambda: [self._router.once_at(url, [("DBSIZE",)])[0] for url in routing.primaries(self._options.url)]
+        )
+        return sum(reply for reply in replies if not isinstance(reply, ErrorReply))
+
     def keys(self, pattern: str | None = None, *, sure: bool = True) -> list[str]:
         """The streams of this read that are there: those named, or those that match the pattern (or another) now.
 

@@ -258,7 +258,7 @@ def stream_sink(options: SinkOptions, schema: StructType, *, overwrite: bool) ->
             "outputMode('complete') replaces everything by every batch, and entries of a stream stay: use 'append', or "
             "'update' with foreachBatch and a batch write with txnAppId and txnVersion"
         )
-    layout = RowLayout.of(schema, options.stream)
+    layout = RowLayout.of(schema, options.stream, headers=options.headers)
     check_server(options)
     return StreamSink(options, layout)
 
@@ -279,6 +279,6 @@ def batch_sink(options: SinkOptions, schema: StructType, *, overwrite: bool) -> 
             "mode('overwrite') would delete the stream, with its groups and what they have pending: use "
             "mode('append'), and DEL the key first if that is what you want"
         )
-    layout = RowLayout.of(schema, options.stream)
+    layout = RowLayout.of(schema, options.stream, headers=options.headers)
     check_server(options)
     return BatchSink(options, layout)

@@ -19,8 +19,8 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, get_args, get_origin, get_type_hints
 
 from millstream.client.jsontext import TooDeepError
+from millstream.client.payloads import envelope
 from millstream.errors import ConfigError
-from millstream.worker.handlers import envelope
 from millstream.worker.handlers.convert import Convert, admits_none, as_text, builder, from_json, is_structured
 from millstream.worker.handlers.message import Message, PayloadError
 

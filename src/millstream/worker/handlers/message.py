@@ -8,9 +8,9 @@ from datetime import UTC, datetime
 from typing import Literal, Protocol, TypeVar
 
 from millstream import times
+from millstream.client.payloads import envelope
 from millstream.errors import ConfigError, MillstreamError, UsageError
 from millstream.logs import logger
-from millstream.worker.handlers import envelope
 from millstream.worker.model.lifecycle import State
 from millstream.worker.settlement.acks import PendingAcks
 from millstream.worker.settlement.consumer import Held, Membership

@@ -69,6 +69,13 @@ class NotHeld:
 
 
 RdbItem = RdbKey | AuxField | NotHeld
+# Bytes of a name that are shown
+_SHOWN = 200
+
+
+def named(name: bytes) -> str:
+    """A name in a text; of one that would fill it, the beginning."""
+    return repr(name) if len(name) <= _SHOWN else f"{name[:_SHOWN]!r}... ({len(name)} bytes)"
 
 
 def read_file(pieces: Iterable[bytes], idmp_duration: int = 100, idmp_maxsize: int = 100) -> Iterator[RdbItem]:
@@ -103,7 +110,7 @@ class _File:
 
     def place(self) -> str:
         """The key that is being read, in words."""
-        return "" if self._key is None else f" (key {self._key!r} of database {self.db})"
+        return "" if self._key is None else f" (key {named(self._key)} of database {self.db})"
 
     def items(self) -> Iterator[RdbItem]:
         """All of them, up to the end."""

@@ -18,7 +18,7 @@ MOST_COLUMNS = 500
 OWN = ("id", "id_ms", "id_seq", "timestamp", "entry_json", "fields")
 """Columns of every table, which come from the entry and not from its fields."""
 
-_TAKEN = {*OWN, "stream", "date", "hour", "month"}
+_TAKEN = {*OWN, "stream", "date", "hour", "month", "day"}  # the last five name folders and partitions
 _WORDS = {
     "bigint": "bigint", "long": "bigint", "int": "bigint", "integer": "bigint", "double": "double", "float": "double",
     "boolean": "boolean", "bool": "boolean", "string": "string", "text": "string", "varchar": "string",

@@ -45,9 +45,8 @@ def publish(plan: TablePlan, storage: LocalStorage) -> None:
     table = _open(plan, storage)
     there = {} if table is None else _files(table)
     added, removed = plan.changes(there)
-    names = None if table is None else [field.name for field in table.schema().fields]
     fields = _fields(plan.shape, plan.columns)
-    evolved = names != [field["name"] for field in fields]
+    evolved = table is None or _is_evolved(table, plan, fields)
     if table is not None and not (added or removed or evolved):
         return
     now = int(time.time() * 1000)
@@ -82,6 +81,13 @@ def publish(plan: TablePlan, storage: LocalStorage) -> None:
     plan.confirm(() if found is None else _files(found))
     if found is not None and version and version % CHECKPOINT_EVERY == 0:
         _checkpoint(found, plan, storage)
+
+
+def _is_evolved(table: "DeltaTable", plan: TablePlan, fields: list[dict[str, Any]]) -> bool:
+    """Whether the table has fewer columns than it should."""
+    parts = partition_values(plan.shape, 0)
+    there = [field.name for field in table.schema().fields if field.name not in parts]
+    return plan.extended(there, [field["name"] for field in fields if field["name"] not in parts])
 
 
 def _word_of(path: str) -> str:

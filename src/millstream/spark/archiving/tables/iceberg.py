@@ -11,7 +11,7 @@ from millstream.client.url import without_password
 from millstream.errors import ConfigError
 from millstream.failpoints import reach
 from millstream.spark.archiving.tables.columns import ColumnType
-from millstream.spark.archiving.tables.rows import first_number
+from millstream.spark.archiving.tables.rows import file_schema, first_number
 from millstream.spark.archiving.tables.storage import CATALOG, LocalStorage
 from millstream.spark.archiving.tables.table import TableChangedError, TablePlan
 
@@ -36,16 +36,19 @@ def open_catalog(name: str | None, storage: LocalStorage) -> "Catalog":
         storage: of the archive.
 
     Raises:
-        ConfigError: there is no such catalog.
+        ConfigError: there is no such catalog, or it is given with a password.
     """
     from pyiceberg.catalog import load_catalog  # noqa: PLC0415 - only who archives to Iceberg has it
     from pyiceberg.exceptions import RESTError  # noqa: PLC0415 - as above
     from sqlalchemy.exc import SQLAlchemyError  # noqa: PLC0415 - as above
 
+    if name is not None and without_password(name) != name:
+        raise ConfigError(
+            f"catalog {without_password(name)!r}: the archive's manifest, which its readers see, would have the "
+            "password: name the catalog in pyiceberg's configuration (.pyiceberg.yaml), and give that name"
+        )
     try:
         if name is None:
-            if "?" in storage.location:
-                raise ConfigError("SQLite cannot have a file below a directory with a question mark: name a catalog")
             made = load_catalog(NAMESPACE, type="sql", uri=f"sqlite:///{storage.location}/{CATALOG}")
         elif "://" in name:
             made = load_catalog(NAMESPACE, type="rest" if name.startswith("http") else "sql", uri=name)
@@ -53,8 +56,9 @@ def open_catalog(name: str | None, storage: LocalStorage) -> "Catalog":
             made = load_catalog(name)
         made.create_namespace_if_not_exists(NAMESPACE)
     except (ValueError, KeyError, OSError, RESTError, SQLAlchemyError) as reason:
+        first = (str(reason).strip().splitlines() or [type(reason).__name__])[0]
         raise ConfigError(
-            f"catalog {without_password(name or CATALOG)!r}: {reason}. Name one of pyiceberg's configuration "
+            f"catalog {without_password(name or CATALOG)!r}: {first}. Name one of pyiceberg's configuration "
             "(.pyiceberg.yaml), or a URI"
         ) from None
     return made
@@ -74,9 +78,11 @@ def publish(plan: TablePlan, storage: LocalStorage) -> None:
         name = (NAMESPACE, plan.folder)
         table = _made(catalog, name, plan, storage)
         there = _files(table)
+        wanted = file_schema(plan.shape, plan.columns).names
+        evolved = plan.extended([field.name for field in table.schema().fields], wanted)
         added, removed = plan.changes({path: file.record_count for path, file in there.items()})
         try:
-            if added or removed or len(table.schema().fields) != _OWN + len(plan.columns):
+            if added or removed or evolved:
                 reach("committing")
                 _commit(table, plan, [file.path for file in added], [there[path] for path in removed])
                 reach("committed")

@@ -1,8 +1,10 @@
 """Which library brings the tables of an archive to its manifest: none for plain files, Delta's, or Iceberg's."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from importlib.util import find_spec
 
-from millstream.errors import UsageError
+from millstream.errors import ConfigError, MillstreamError, StorageError, UsageError
 from millstream.spark.archiving.tables.shape import Shape
 from millstream.spark.archiving.tables.storage import LocalStorage
 from millstream.spark.archiving.tables.table import TablePlan
@@ -10,17 +12,52 @@ from millstream.spark.archiving.tables.table import TablePlan
 PACKAGES = {"delta": ("deltalake",), "iceberg": ("pyiceberg", "sqlalchemy")}
 """What a format needs."""
 
+_SIGNS = {"delta": "%", "iceberg": "%?#"}
+"""What libraries read as part of a URL in the path of a table; control characters beside."""
+
 RETAIN_MS = 24 * 3_600_000
 """How long files that were merged into others stay, for readers of an older state of a table."""
+
+
+class TableUnreadableError(StorageError):
+    """The log of a table, or what it names, is gone or damaged; nothing was trimmed.
+
+    What to do: restore the table's folder, and Iceberg's catalog, from a backup of one moment, or archive into a new
+    directory.
+    """
+
+
+@contextmanager
+def _told(plan: TablePlan) -> Iterator[None]:
+    """Put what a library says of a table that it cannot read into one sentence."""
+    try:
+        yield
+    except MillstreamError:
+        raise
+    except Exception as reason:
+        if isinstance(reason, OSError) and not isinstance(reason, FileNotFoundError):
+            raise  # of the disk, not of the table: it is full, or may not be written
+        first = (str(reason).strip().splitlines() or [""])[0]
+        raise TableUnreadableError(
+            f"the {plan.shape.format} table of stream {plan.stream!r} cannot be read or written: "
+            f"{type(reason).__name__}: {first}. Nothing was trimmed; restore the folder {plan.folder} from a backup, "
+            "or archive into a new directory"
+        ) from reason
 
 
 def prepare(shape: Shape, storage: LocalStorage) -> None:
     """See that what a format needs is there, before anything is begun.
 
     Raises:
-        ConfigError: there is no such catalog.
+        ConfigError: there is no such catalog, or the place has a name that the format's libraries take for another.
         UsageError: a package is not installed; the text says which.
     """
+    wrong = sorted({sign for sign in storage.location if sign in _SIGNS.get(shape.format, "") or sign < " "})
+    if wrong and shape.format in _SIGNS:
+        raise ConfigError(
+            f"{storage.location!r} has {wrong[0]!r} in it, and libraries of {shape.format} would look elsewhere: "
+            "archive into a directory without it, or --format parquet"
+        )
     for package in PACKAGES.get(shape.format, ()):
         if find_spec(package) is None:
             raise UsageError(
@@ -37,15 +74,18 @@ def publish(plan: TablePlan, storage: LocalStorage) -> None:
 
     Raises:
         TableChangedError: another program wrote to the table.
+        TableUnreadableError: it is damaged.
     """
     if plan.shape.format == "delta":
         from millstream.spark.archiving.tables import delta  # noqa: PLC0415 - its package may not be there
 
-        delta.publish(plan, storage)
+        with _told(plan):
+            delta.publish(plan, storage)
     elif plan.shape.format == "iceberg":
         from millstream.spark.archiving.tables import iceberg  # noqa: PLC0415 - its package may not be there
 
-        iceberg.publish(plan, storage)
+        with _told(plan):
+            iceberg.publish(plan, storage)
 
 
 def expire(plan: TablePlan, storage: LocalStorage, before_ms: int) -> None:
@@ -55,8 +95,12 @@ def expire(plan: TablePlan, storage: LocalStorage, before_ms: int) -> None:
         plan: of the table.
         storage: of the archive.
         before_ms: states that are older, in milliseconds since 1970.
+
+    Raises:
+        TableUnreadableError: the table is damaged.
     """
     if plan.shape.format == "iceberg":
         from millstream.spark.archiving.tables import iceberg  # noqa: PLC0415 - as above
 
-        iceberg.expire(plan, storage, before_ms)
+        with _told(plan):
+            iceberg.expire(plan, storage, before_ms)

@@ -7,7 +7,7 @@ stands beside them, as JSON in ``entry_json``. So an archive is lossless whateve
 
 import json
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -16,6 +16,7 @@ import pyarrow.compute as pc
 from millstream.client.jsontext import parse
 from millstream.errors import StorageError
 from millstream.spark.archiving.tables.columns import (
+    MOST_COLUMNS,
     ColumnType,
     TableColumn,
     extended,
@@ -106,8 +107,22 @@ def _numbered(field: pa.Field, number: int) -> pa.Field:
 # --- entries to rows -------------------------------------------------------------------------------------------------
 
 
-def shaped(rows: pa.Table, shape: Shape, known: Sequence[TableColumn]) -> tuple[pa.Table, tuple[TableColumn, ...]]:
-    """Entries as rows, and the columns that they have: those known, and others where values fit none of them.
+class Shaped(NamedTuple):
+    """Entries as rows.
+
+    Attributes:
+        rows: in the columns of :func:`file_schema`.
+        columns: those known, and others where values fit none of them.
+        unfit: by field, how many values are in none of its columns, empty ones aside.
+    """
+
+    rows: pa.Table
+    columns: tuple[TableColumn, ...]
+    unfit: dict[str, int]
+
+
+def shaped(rows: pa.Table, shape: Shape, known: Sequence[TableColumn]) -> Shaped:
+    """Entries as rows, and the columns that they have.
 
     Args:
         rows: ``id_ms``, ``id_seq`` (unsigned) and ``fields``.
@@ -126,7 +141,7 @@ def shaped(rows: pa.Table, shape: Shape, known: Sequence[TableColumn]) -> tuple[
     schema = file_schema(shape, found.columns)
     others = [found.arrays.get(column.name, pa.nulls(len(fields), arrow_type(column.type))) for column in found.columns]
     made = [array.cast(field.type) for array, field in zip([*own, *others], schema, strict=True)]
-    return pa.Table.from_arrays(made, schema=schema), found.columns
+    return Shaped(pa.Table.from_arrays(made, schema=schema), found.columns, found.unfit)
 
 
 def _timestamps(ms: Numbers) -> pa.Array:
@@ -147,13 +162,14 @@ class _Fields:
     def __init__(self, fields: pa.Array, shape: Shape, known: Sequence[TableColumn]) -> None:
         self.columns = tuple(known)
         self.arrays: dict[str, pa.Array] = {}
+        self.unfit: dict[str, int] = {}
         self._shape = shape
         self._exact = np.ones(len(fields), bool)
         rows, names, values = parts(fields)
         ranks = np.full(len(rows), -1)
         for name, hits in _by_name(names):
             field = _text(name)
-            if field is None or not self._wanted(field):
+            if field is None or not self._wanted(field) or not self._has_place(field):
                 continue
             place = np.zeros(len(fields), np.int64)
             absent = np.ones(len(fields), bool)
@@ -169,6 +185,10 @@ class _Fields:
         if self._shape.columns == "all":
             return True
         return any(field == name for name, _ in self._shape.fields)
+
+    def _has_place(self, field: str) -> bool:
+        """Whether it has a column or may get one: names without end must not cost more than being passed over."""
+        return len(self.columns) < MOST_COLUMNS or any(column.field == field for column in self.columns)
 
     def _rank(self, field: str) -> int:
         return next(at for at, column in enumerate(self.columns) if column.field == field)
@@ -189,7 +209,11 @@ class _Fields:
                 left, text = self._put(column, left, text)
         same = pc.fill_null(pc.equal(text, source.view(pa.binary())), False)
         self._exact &= pc.or_(same, pc.invert(given)).to_numpy(zero_copy_only=False)
-        return any(column.field == field for column in self.columns)
+        has_column = any(column.field == field for column in self.columns)
+        unfit = pc.sum(pc.greater(pc.binary_length(left), 0)).as_py()
+        if has_column and unfit:
+            self.unfit[field] = unfit
+        return has_column
 
     def _put(self, column: TableColumn, left: pa.Array, text: pa.Array) -> tuple[pa.Array, pa.Array]:
         """Put what fits into a column; what does not, and the text that the columns give back so far."""

@@ -4,7 +4,7 @@ The manifest is what is true; a log of Delta or Iceberg is brought to it, by one
 one way for a new batch, for merged files and for a job that was killed between the two: the difference is committed.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from millstream.errors import StorageError
@@ -80,6 +80,21 @@ class TablePlan:
         if again > sum(there[path] for path in removed):
             raise self._changed("files that it had are missing in it")
         return added, removed
+
+    def extended(self, there: Sequence[str], wanted: Sequence[str]) -> bool:
+        """Whether columns have to be added to the table.
+
+        Args:
+            there: its columns, those of partitions aside.
+            wanted: the columns of its newest files.
+
+        Raises:
+            TableChangedError: it has others, or in another order.
+        """
+        for at, name in enumerate(there):
+            if at >= len(wanted) or wanted[at] != name:
+                raise self._changed(f"it has the column {name!r} where the archive has another, or none")
+        return len(there) < len(wanted)
 
     def confirm(self, there: Iterable[str]) -> None:
         """See that a table shows the files it should, after a commit.

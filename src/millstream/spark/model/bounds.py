@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from millstream.spark.model.offsets import MAX_PART, ZERO, Id, before_time, parse_id
+from millstream.spark.model.offsets import MAX_PART, ZERO, Id, StreamState, before_time, parse_id
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICRO = timedelta(microseconds=1)
@@ -54,9 +54,36 @@ class Bounds:
             return self.after, self.until
         return max(self.after, before_time(self.low_ms)), min(self.until, Id(self.high_ms, MAX_PART))
 
+    def narrow(self, stream: str, after: Id, until: Id, state: StreamState) -> tuple[Id, Id]:
+        """What is left of a range ``(after, until]`` of a live stream; empty where the first is not below the second.
+
+        Args:
+            stream: its key.
+            after: exclusive.
+            until: inclusive.
+            state: of the stream.
+        """
+        if not self.wants(stream):
+            return until, until
+        ends = [state.last] if state.first is None else [state.first, state.last]
+        return self.within(after, until).range(ends)
+
     def wants(self, stream: str) -> bool:
         """Whether a stream has to be read at all."""
         return self.streams is None or stream in self.streams
+
+
+def bounds_of(filters: Iterable[object]) -> Bounds:
+    """What the filters that Spark hands to a reader leave to be read.
+
+    Args:
+        filters: objects of Spark's classes; those of another shape than a column and a value are passed over.
+    """
+    return narrowed(
+        (type(each).__name__, each.attribute[0], each.value)  # type: ignore[attr-defined] # those with both
+        for each in filters
+        if hasattr(each, "value") and len(getattr(each, "attribute", ())) == 1
+    )
 
 
 def narrowed(filters: Iterable[Filter]) -> Bounds:

@@ -1,0 +1,26 @@
+"""Figures as Prometheus reads them from a file, without its library: names of servers and keys stay labels."""
+
+from collections.abc import Iterable, Mapping
+
+from millstream.printable import printable
+
+
+def gauge(name: str, help_text: str, samples: Iterable[tuple[Mapping[str, str], float]]) -> list[str]:
+    """The lines of a gauge; none without samples.
+
+    Args:
+        name: of the metric.
+        help_text: what it is, on one line.
+        samples: labels and value of each.
+    """
+    lines = [f"{name}{{{_labels(labels)}}} {value:.15g}" for labels, value in samples]
+    return [f"# HELP {name} {help_text}", f"# TYPE {name} gauge", *lines] if lines else []
+
+
+def _labels(labels: Mapping[str, str]) -> str:
+    return ",".join(f'{name}="{_label(value)}"' for name, value in labels.items())
+
+
+def _label(value: str) -> str:
+    # Prometheus would take a character that moves a cursor; whoever looks at the file would not
+    return printable(value).replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")

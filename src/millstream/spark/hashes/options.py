@@ -1,0 +1,72 @@
+"""The options of a read of hashes: text in, one checked value out."""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from millstream.client.url import without_password
+from millstream.errors import ConfigError
+from millstream.spark.options import common, names
+
+KEY = "key"
+"""Column of a hash's whole key, where no other is named for what follows the prefix."""
+
+_GLOB = re.compile(r"[*?\[\]\\]")
+
+
+@dataclass(frozen=True)
+class HashOptions:
+    """What a read of hashes was asked to do; pickled to the executors.
+
+    Attributes:
+        url: of the server.
+        pattern: glob of keys, as SCAN MATCH takes it.
+        key_column: column that has the key, or what of it follows ``prefix``.
+        prefix: what every key begins with and the column leaves out; empty for whole keys.
+        min_partitions: tasks, at least; None for as many as the number of keys suggests.
+    """
+
+    url: str
+    pattern: str
+    key_column: str = KEY
+    prefix: str = ""
+    min_partitions: int | None = None
+
+    @property
+    def shown_url(self) -> str:
+        """The URL without its password, for messages."""
+        return without_password(self.url)
+
+
+def parse(raw: Mapping[str, str]) -> HashOptions:
+    """Check every option given.
+
+    Args:
+        raw: by their names in lower case.
+
+    Raises:
+        ConfigError: one is unknown or does nothing here, or has an invalid value.
+    """
+    for name in names.others(names.LOOKUP):
+        if name.lower() in raw:
+            raise ConfigError(f"option {name!r} does nothing in a read of hashes: leave it out")
+    common.check_names(raw, names.options(names.LOOKUP), "load()")
+    pattern = common.read(raw, "hashes", common.not_empty) or ""
+    column = common.read(raw, "keyColumn", common.not_empty)
+    prefix = ""
+    if column is not None:
+        prefix, star = pattern[:-1], pattern[-1:]
+        if star != "*" or _GLOB.search(prefix):
+            raise ConfigError(
+                f"option 'keyColumn' takes what follows a prefix, and option 'hashes' is {pattern!r}: it must be a "
+                "prefix and a star, such as user:*"
+            )
+        if column.lower() in (names.FIELDS, names.CORRUPT):
+            raise ConfigError(f"option 'keyColumn' is {column!r}, which is a column of its own here: name it otherwise")
+    return HashOptions(
+        url=common.find_url(raw),
+        pattern=pattern,
+        key_column=column or KEY,
+        prefix=prefix,
+        min_partitions=common.read(raw, "minPartitions", common.positive),
+    )

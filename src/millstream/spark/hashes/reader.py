@@ -1,0 +1,217 @@
+"""What a task does: scans for keys, keeps its share of them, and asks for their hashes a page at a time.
+
+Each task scans all keys, which costs the server a fraction of what the hashes cost, so that none has to be planned.
+"""
+
+import zlib
+from collections.abc import Iterator, Sequence
+from contextlib import closing
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from millstream.client.url import CLUSTERS
+from millstream.errors import ConfigError, UsageError
+from millstream.spark.arrow.arrays import optional_strings, strings
+from millstream.spark.arrow.columns import as_arrow, corrupt, is_readable, unreadable
+from millstream.spark.arrow.decode import mapped
+from millstream.spark.arrow.parse_values import convert
+from millstream.spark.connection import routing
+from millstream.spark.connection.connection import Command, ErrorReply
+from millstream.spark.connection.retry import retrying
+from millstream.spark.connection.router import Router, checked, pairs
+from millstream.spark.options.names import CORRUPT, FIELDS
+from millstream.spark.options.read import Options
+from millstream.spark.read.stream_info import StreamInfo
+
+if TYPE_CHECKING:
+    from pyspark.sql.types import StructType
+
+    from millstream.spark.hashes.options import HashOptions
+
+KEYS_A_TASK = 100_000
+MOST_TASKS = 8
+PAGE = 1000
+"""Keys that a step of the scan looks at, and hashes of one record batch, about."""
+
+_MAP = pa.map_(pa.string(), pa.string())
+
+Row = tuple[bytes, dict[bytes, bytes]]
+
+
+@dataclass
+class HashLayout:
+    """What each column is made of.
+
+    Attributes:
+        schema: of the batches, as Spark wants them.
+        key_column: the key's column.
+        typed: columns that are fields of a hash, with their types.
+        whole: whether all fields are wanted as a map.
+    """
+
+    schema: pa.Schema
+    key_column: str
+    typed: dict[str, pa.DataType] = field(default_factory=dict)
+    whole: bool = False
+
+    @classmethod
+    def of(cls, schema: "StructType", options: "HashOptions") -> "HashLayout":
+        """The layout of a Spark schema.
+
+        Raises:
+            ConfigError: a column is of a type that no field can be read as.
+        """
+        made = cls(as_arrow(schema), options.key_column)
+        for column in made.schema:
+            if column.name in (made.key_column, CORRUPT):
+                if column.type != pa.string():
+                    raise ConfigError(f"schema: column {column.name!r} is of type string here: declare it so")
+            elif column.name == FIELDS:
+                if column.type != _MAP:
+                    raise ConfigError("schema: column 'fields' must be map<string,string>: declare it so")
+                made.whole = True
+            elif not is_readable(column.type):
+                raise unreadable(schema[column.name])
+            else:
+                made.typed[column.name] = column.type
+        return made
+
+    def batch(self, rows: Sequence[Row], prefix: str) -> pa.RecordBatch:
+        """The record batch of some hashes.
+
+        Args:
+            rows: keys with the fields that were asked for, those that are there.
+            prefix: what the keys' column leaves out.
+
+        Raises:
+            UsageError: a column that must not be null has no value.
+        """
+        bad: dict[str, Any] = {}
+        found = []
+        for column in self.schema:
+            array = self._column(column.name, rows, len(prefix.encode()), bad)
+            if array.null_count and not column.nullable:
+                raise UsageError(f"schema: column {column.name!r} is NOT NULL, but hashes have no such value")
+            found.append(array)
+        if CORRUPT in self.schema.names:
+            found[self.schema.names.index(CORRUPT)] = corrupt(bad, len(rows))
+        return pa.RecordBatch.from_arrays(found, schema=self.schema)
+
+    def _column(self, name: str, rows: Sequence[Row], cut: int, bad: dict[str, Any]) -> pa.Array:
+        if name == self.key_column:
+            return strings([key[cut:] for key, _ in rows])
+        if name == FIELDS:
+            return mapped([fields for _, fields in rows])
+        if name == CORRUPT:
+            return pa.nulls(len(rows), pa.string())
+        source = optional_strings([fields.get(name.encode()) for _, fields in rows])
+        found, mistaken = convert(source, self.typed[name])
+        if mistaken is not None:
+            bad[name] = (mistaken, source)
+        return found
+
+
+def shares(options: "HashOptions") -> int:
+    """How many tasks read: more where there are many keys, of whatever kind.
+
+    Raises:
+        NotReachedError: the server does not answer.
+        NotLetInError: it refuses the user or the password.
+    """
+    info = StreamInfo(Options(url=options.url, pattern=options.pattern))
+    try:
+        size = info.size()
+    finally:
+        info.close()
+    return max(options.min_partitions or 1, min(MOST_TASKS, -(-size // KEYS_A_TASK)))
+
+
+def read(options: "HashOptions", schema: "StructType", number: int, of: int) -> Iterator[pa.RecordBatch]:
+    """The hashes of one share.
+
+    A hash that is gone when it is asked for is no row, as is a key that holds something else.
+
+    Args:
+        options: of the read.
+        schema: the columns wanted.
+        number: which share.
+        of: how many shares there are.
+
+    Raises:
+        UsageError: the server refuses.
+    """
+    layout = HashLayout.of(schema, options)
+    with closing(Router(options.url)) as router:
+        for keys in _keys(router, options, number, of):
+            rows = hashes_of(router, layout, keys)
+            if rows:
+                yield layout.batch(rows, options.prefix)
+
+
+def _keys(router: Router, options: "HashOptions", number: int, of: int) -> Iterator[list[bytes]]:
+    """The keys of a share, each once: a scan may give one twice.
+
+    On a cluster all are looked through twice, for a hash that moves to a node that was looked at from one that was not.
+    """
+    seen: set[bytes] = set()
+    for _ in range(2 if options.url.startswith(CLUSTERS) else 1):
+        for server in retrying(lambda: routing.primaries(options.url)):
+            cursor: Any = None
+            while cursor is None or int(cursor):
+                words: Command = ("SCAN", cursor or 0, "MATCH", options.pattern, "COUNT", PAGE, "TYPE", "hash")
+                cursor, page = _scanned(router, server, words, options)
+                fresh = [key for key in dict.fromkeys(page) if key not in seen and zlib.crc32(key) % of == number]
+                seen.update(fresh)
+                if fresh:
+                    yield fresh
+
+
+def _scanned(router: Router, server: str, words: Command, options: "HashOptions") -> Any:
+    reply = retrying(lambda: router.once_at(server, [words])[0])
+    if isinstance(reply, ErrorReply):
+        raise routing.refusal(reply, f"option 'hashes': {options.shown_url} refused SCAN: {reply}")
+    return reply
+
+
+def hashes_of(router: Router, layout: HashLayout, keys: Sequence[bytes]) -> list[Row]:
+    """The fields wanted of each hash that is still there.
+
+    Args:
+        router: to the servers.
+        layout: what is wanted.
+        keys: of the hashes.
+
+    Raises:
+        UsageError: the server refuses.
+    """
+    if layout.whole or not layout.typed:
+        replies = router.ask([("HGETALL", key) for key in keys])
+        return [(key, pairs(reply)) for key, reply in zip(keys, replies, strict=True) if _is_hash(reply) and reply]
+    names = [name.encode() for name in layout.typed]
+    rows: list[Row] = []
+    doubtful = []
+    for key, reply in zip(keys, router.ask([("HMGET", key, *names) for key in keys]), strict=True):
+        if not _is_hash(reply):
+            continue
+        known = {name: value for name, value in zip(names, reply, strict=True) if value is not None}
+        rows.append((key, known))
+        if not known:
+            doubtful.append(key)
+    # Has it none of these fields, or is it gone? HMGET gives the same for both.
+    there = router.ask([("EXISTS", key) for key in doubtful])
+    gone = {key for key, exists in zip(doubtful, there, strict=True) if not exists}
+    return [row for row in rows if row[0] not in gone]
+
+
+def _is_hash(reply: Any) -> bool:
+    """False where the key holds something else by now.
+
+    Raises:
+        UsageError: the server refused for another reason.
+    """
+    if isinstance(reply, ErrorReply) and str(reply).startswith("WRONGTYPE"):
+        return False
+    checked(reply)
+    return True

@@ -1,0 +1,89 @@
+"""What Spark calls to read hashes: columns, and as many tasks as the number of keys suggests."""
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, InputPartition
+from pyspark.sql.types import MapType, StringType, StructField, StructType
+
+from millstream.errors import ConfigError
+from millstream.spark.hashes.options import HashOptions
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    import pyarrow as pa
+
+
+@dataclass
+class HashPart(InputPartition):
+    """One task's share of the keys.
+
+    Attributes:
+        number: which of the shares.
+        of: how many there are.
+    """
+
+    number: int
+    of: int
+
+
+class Hashes:
+    """A read of hashes.
+
+    Args:
+        options: what was asked for.
+    """
+
+    def __init__(self, options: HashOptions) -> None:
+        self._options = options
+
+    def schema(self) -> StructType:
+        """The key, and all fields as a map."""
+        text = StringType()
+        return StructType([StructField(self._options.key_column, text), StructField("fields", MapType(text, text))])
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        """For ``spark.read``."""
+        return HashReader(self._options, schema)
+
+    def stream_reader(self, schema: StructType) -> DataSourceStreamReader:
+        """For ``spark.readStream``: never.
+
+        Raises:
+            ConfigError: always.
+        """
+        raise ConfigError(
+            f"option 'hashes' is {self._options.pattern!r} ({', '.join(schema.fieldNames())}), a state and not a "
+            "stream: use spark.read, and join that with a stream"
+        )
+
+
+class HashReader(DataSourceReader):
+    """Plans and reads hashes.
+
+    Args:
+        options: what was asked for.
+        schema: the columns wanted.
+    """
+
+    def __init__(self, options: HashOptions, schema: StructType) -> None:
+        from millstream.spark.hashes.reader import HashLayout  # noqa: PLC0415 - Arrow only where rows are made
+
+        self._options = options
+        self._schema = schema
+        HashLayout.of(schema, options)
+
+    def partitions(self) -> list[InputPartition]:
+        """Shares of the keys, by how many there are now; which they are, each task finds out when it reads."""
+        from millstream.spark.hashes.reader import shares  # noqa: PLC0415 - the client only where it is used
+
+        count = shares(self._options)
+        return [HashPart(number, count) for number in range(count)]
+
+    def read(self, partition: InputPartition) -> "Iterator[pa.RecordBatch]":
+        """The rows of one share, as the hashes are now."""
+        from millstream.spark.hashes.reader import read  # noqa: PLC0415 - as above
+
+        assert isinstance(partition, HashPart)
+        return read(self._options, self._schema, partition.number, partition.of)

@@ -1,0 +1,232 @@
+"""``from_avro`` and ``from_confluent``: columns of bytes to columns of values, in Spark's Python workers.
+
+What a payload is at fault for (no such schema, another format, bytes missing or left over) is null in mode PERMISSIVE
+and ends the query in mode FAILFAST. What it is not at fault for, such as a registry that is away, ends it in both.
+"""
+
+import io
+import json
+import struct
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from millstream.errors import ConfigError, MillstreamError, NotLetInError, NotReachedError
+from millstream.spark.payloads.avro_types import AvroColumns, Fit
+from millstream.spark.payloads.registry import Registry, schema_of
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import Column
+    from pyspark.sql.types import DataType
+
+FAILFAST, PERMISSIVE = "FAILFAST", "PERMISSIVE"
+
+_HEAD = struct.Struct(">bI")
+"""Of a payload with the id of its schema: a byte 0, and the id."""
+
+Decode = Callable[[bytes], Any]
+
+
+class UndecodableError(MillstreamError):
+    """A payload is not what it was said to be; the text says why, and of which schema.
+
+    What to do: look at the payload's producer; with `mode="PERMISSIVE"` such payloads are null.
+    """
+
+    exit_code: ClassVar[int] = 1
+
+
+def from_avro(column: "Column | str", schema: str, *, mode: str = FAILFAST) -> "Column":
+    """The value of payloads in Avro's binary format, without a schema in front.
+
+    Args:
+        column: binary, or string that holds the bytes as they were stored.
+        schema: that they were written with, as JSON.
+        mode: ``FAILFAST``: one that cannot be read ends the query; ``PERMISSIVE``: it is null.
+
+    Returns:
+        A column; a struct for a record.
+
+    Raises:
+        ConfigError: the schema or the mode is invalid, or fastavro is not installed.
+    """
+    parsed = _parsed(schema)
+    return _applied(column, parsed, None, mode)
+
+
+def from_confluent(
+    column: "Column | str",
+    registry: str,
+    *,
+    subject: str | None = None,
+    schema: str | None = None,
+    mode: str = FAILFAST,
+) -> "Column":
+    """The value of payloads in the format of Confluent's serializers: a byte 0, the id of a schema, and Avro.
+
+    Each is read with the schema that it was written with, which the workers ask the registry for once, into the columns
+    of one schema: the subject's latest as of now, or the one given.
+
+    Args:
+        column: binary, or string that holds the bytes as they were stored.
+        registry: URL of the schema registry, with ``user:password@`` where it asks for them; workers get it.
+        subject: whose latest schema gives the columns, such as ``orders-value``.
+        schema: that gives the columns instead, as JSON.
+        mode: ``FAILFAST``: a payload that cannot be read ends the query; ``PERMISSIVE``: it is null.
+
+    Returns:
+        A column; a struct for a record.
+
+    Raises:
+        ConfigError: an argument is invalid, there is no such subject, or fastavro is not installed.
+        NotReachedError: the registry does not answer.
+        NotLetInError: it refuses the user or the password.
+    """
+    found = Registry(registry)
+    if (subject is None) == (schema is None):
+        raise ConfigError(
+            "from_confluent: give subject=, whose latest schema gives the columns, or schema=, one of them"
+        )
+    parsed = found.latest(subject) if subject is not None else _parsed(schema or "")
+    return _applied(column, parsed, registry, mode)
+
+
+def _parsed(schema: str) -> Any:
+    try:
+        return json.loads(schema)
+    except (TypeError, ValueError):
+        raise ConfigError(f"schema is {schema!r:.80}: it must be an Avro schema as JSON") from None
+
+
+def _applied(column: "Column | str", schema: Any, registry: str | None, mode: str) -> "Column":
+    """The column of a function that runs in Spark's Python workers."""
+    from pyspark.sql import functions as F  # noqa: N812, PLC0415 - as Spark's documents call it; heavy
+    from pyspark.sql.pandas.functions import arrow_udf  # noqa: PLC0415 - as above
+
+    if mode.upper() not in (FAILFAST, PERMISSIVE):
+        raise ConfigError(f"mode is {mode!r}: it must be {FAILFAST} or {PERMISSIVE}")
+    columns = AvroColumns(schema)
+    _check(schema)
+    permissive = mode.upper() == PERMISSIVE
+    kind = columns.kind
+
+    bytes_of = F.col(column) if isinstance(column, str) else column
+    udf: Any = arrow_udf  # whose declared types know no function whose kind Spark finds out by itself
+    made: Column = udf(lambda values: decoded(values, schema, kind, registry, permissive=permissive), kind)(
+        bytes_of.cast("binary")
+    )
+    return made
+
+
+def _check(schema: Any) -> None:
+    try:
+        import fastavro  # noqa: PLC0415 - only its users have it
+    except ImportError:
+        raise ConfigError("Avro is read by fastavro, which is not installed: pip install 'millstream[avro]'") from None
+    try:
+        fastavro.parse_schema(schema)
+    except Exception as reason:  # noqa: BLE001 - of several kinds, all of them about the schema
+        raise ConfigError(f"the schema is no valid Avro schema: {reason}") from None
+
+
+def decoded(values: "pa.Array", schema: Any, kind: "DataType", registry: str | None, *, permissive: bool) -> "pa.Array":
+    """What payloads hold.
+
+    Args:
+        values: ``pa.binary``, null where there is none.
+        schema: that gives the columns.
+        kind: that it makes.
+        registry: that knows what they were written with; None where that is ``schema``.
+        permissive: whether one that cannot be read is null.
+
+    Raises:
+        UndecodableError: one cannot be read.
+        NotReachedError: the registry does not answer, and so on.
+    """
+    import pyarrow as pa  # noqa: PLC0415 - only workers need it
+    from pyspark.sql.pandas.types import to_arrow_type  # noqa: PLC0415 - as above
+
+    target = to_arrow_type(kind, timezone="UTC")
+    reading = _Payloads(schema, AvroColumns(schema).fit, registry)
+    rows = [None if data is None else reading.attempt(data, permissive=permissive) for data in values.to_pylist()]
+    try:
+        return pa.array(rows, target)
+    except (pa.ArrowException, OverflowError, TypeError, ValueError):
+        return pa.chunked_array([_one(row, target, permissive=permissive) for row in rows], target).combine_chunks()
+
+
+def _one(row: Any, target: "pa.DataType", *, permissive: bool) -> "pa.Array":
+    """One value where some do not fit their column, as a number of more than 32 bits in an ``int``."""
+    import pyarrow as pa  # noqa: PLC0415 - as above
+
+    try:
+        return pa.array([row], target)
+    except (pa.ArrowException, OverflowError, TypeError, ValueError) as reason:
+        if permissive:
+            return pa.nulls(1, target)
+        raise UndecodableError(f"a payload's values do not fit its schema: {reason}") from None
+
+
+class _Payloads:
+    """Reads payloads, each with the schema that it was written with.
+
+    Args:
+        schema: that gives the columns.
+        fit: makes values fit them.
+        registry: URL; None where all were written with ``schema``.
+    """
+
+    def __init__(self, schema: Any, fit: Fit | None, registry: str | None) -> None:
+        import fastavro  # noqa: PLC0415 - only its users have it
+
+        self._fastavro = fastavro
+        self._schema = fastavro.parse_schema(schema)
+        self._fit = fit
+        self._registry = registry
+        self._writers: dict[int, Any] = {}
+
+    def attempt(self, data: bytes, *, permissive: bool) -> Any:
+        """The value of a payload, or null for one that cannot be read."""
+        try:
+            return self._value(data)
+        except UndecodableError:
+            if permissive:
+                return None
+            raise
+
+    def _value(self, data: bytes) -> Any:
+        if self._registry is None:
+            return self._read(io.BytesIO(data), self._schema, None, "the schema")
+        if len(data) < _HEAD.size or data[0] != 0:
+            raise UndecodableError(
+                f"a payload begins with {data[:5].hex()!r} and not with a byte 0 and the id of a schema: it was not "
+                "written by way of a schema registry; for Avro alone there is from_avro"
+            )
+        _, ident = _HEAD.unpack_from(data)
+        return self._read(io.BytesIO(data[_HEAD.size :]), self._writer(ident), self._schema, f"schema {ident}")
+
+    def _writer(self, ident: int) -> Any:
+        if ident not in self._writers:
+            assert self._registry is not None
+            try:
+                found = schema_of(self._registry, ident)
+            except (NotReachedError, NotLetInError):
+                raise
+            except ConfigError as reason:
+                raise UndecodableError(f"a payload was written with a schema that is not read: {reason}") from None
+            if found is None:
+                shown = Registry(self._registry).shown
+                raise UndecodableError(f"a payload was written with schema {ident}, which {shown} does not know")
+            self._writers[ident] = self._fastavro.parse_schema(found)
+        return self._writers[ident]
+
+    def _read(self, data: io.BytesIO, writer: Any, reader: Any, what: str) -> Any:
+        try:
+            found = self._fastavro.schemaless_reader(data, writer, reader)
+            found = found if self._fit is None else self._fit(found)
+        except Exception as reason:  # noqa: BLE001 - of many kinds, whatever the bytes are
+            words = str(reason) or type(reason).__name__
+            raise UndecodableError(f"a payload cannot be read by {what}: {words}") from None
+        if left := len(data.read()):
+            raise UndecodableError(f"a payload cannot be read by {what}: {left} bytes are left over")
+        return found

@@ -1,0 +1,96 @@
+"""A role that changes at the very moment at which a link would change data: what the new role says holds."""
+
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future
+
+import pytest
+
+from millstream.clock import Now
+from millstream.node.following.obeying import Obedience
+from millstream.node.following.role import Following
+from millstream.replication.received import ReceivedStream
+from millstream.server.following import taking
+from millstream.server.thread import ServerThread
+from replication.test_following_redis import follow
+from replication.test_link import Primary, copy
+from replication.test_redis_follows import info
+from support.waiting import eventually
+from support.wire import Wire
+
+pytestmark = pytest.mark.process
+
+
+@pytest.fixture
+def primary() -> Iterator[Primary]:
+    server = Primary(copy(k="theirs"))
+    yield server
+    server.close()
+
+
+@pytest.fixture
+def replica() -> Iterator[ServerThread]:
+    """One without a log, where no record stands in the way of a copy."""
+    with ServerThread() as server:
+        yield server
+
+
+def lead(replica: ServerThread) -> None:
+    """REPLICAOF NO ONE, in this very turn of its loop."""
+    server = replica.server
+    server.node.following.lead(server.clock.now())
+    server.after_commands()
+
+
+def test_who_leads_takes_no_copy_over_that_was_about_to_be(
+    primary: Primary, replica: ServerThread, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The copy is read, and its taking over is the loop's next thing to do, when REPLICAOF NO ONE is answered."""
+    is_queued, loop = threading.Event(), replica.server.loop
+    prepare = Following.prepared
+
+    class Watched(Future):  # type: ignore[type-arg]  # of nothing
+        def result(self, timeout: float | None = None) -> None:
+            is_queued.set()
+            super().result(timeout)
+
+    def lead_first() -> None:
+        lead(replica)
+        is_queued.wait(30)
+
+    def prepared(following: Following, payloads: Iterator[bytes]) -> Callable[[int], None]:
+        adopt = prepare(following, payloads)
+        loop.call_soon_threadsafe(lead_first)
+        return adopt
+
+    monkeypatch.setattr(taking, "Future", Watched)
+    monkeypatch.setattr(Following, "prepared", prepared)
+    with Wire(replica.url) as ours:
+        ours.ask("SET", "mine", "v")
+        follow(ours, primary.port)
+        eventually(is_queued.is_set, what="the copy is read")
+        assert (ours.ask("GET", "mine"), ours.ask("GET", "k")) == (b"v", None)
+        assert info(ours)["role"] == "master"
+        assert ours.ask("SET", "more", "v") == b"OK"
+
+
+def test_who_leads_runs_nothing_more_of_a_primary(
+    primary: Primary, replica: ServerThread, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Units that came behind a copy are run piece by piece; REPLICAOF NO ONE comes between two of them."""
+    run = Obedience.run
+    roles: list[bool] = []
+
+    def watched(obedience: Obedience, received: ReceivedStream, now: Now) -> bool:
+        roles.append(replica.server.node.following.is_replica)
+        replica.server.loop.call_soon(lead, replica)
+        run(obedience, received, now)
+        return True
+
+    monkeypatch.setattr(Obedience, "run", watched)
+    with Wire(replica.url) as ours:
+        follow(ours, primary.port)
+        eventually(lambda: info(ours)["role"] == "master" and ours.ask("GET", "k") == b"theirs", what="it leads")
+        assert ours.ask("SET", "k", "v") == b"OK"
+    replica.stop()
+    assert roles == [True]

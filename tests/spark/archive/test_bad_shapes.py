@@ -1,0 +1,351 @@
+"""What a lake is given that it was not made for: each shape ends in one sentence or in a column, and loses nothing.
+
+Names and values of any kind, a schema that does not fit, tables that other programs changed, damaged or emptied, a disk
+that is full or may only be read, clocks that disagree. A job's part in Spark is done in place (``support.archives``).
+"""
+
+import random
+import shutil
+import time
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import deltalake
+import pytest
+import redis
+from click.testing import CliRunner
+from pyiceberg.types import StringType
+
+from millstream.cli.main import main
+from millstream.errors import ConfigError, StorageError
+from millstream.spark.archiving.directory import FilesChangedError, Folder
+from millstream.spark.archiving.store import ArchiveSettings
+from millstream.spark.archiving.tables.columns import MOST_COLUMNS
+from millstream.spark.archiving.tables.folders import table_folder
+from millstream.spark.archiving.tables.iceberg import open_catalog
+from millstream.spark.archiving.tables.publishing import TableUnreadableError
+from millstream.spark.archiving.tables.shape import FORMATS, Wanted
+from millstream.spark.archiving.tables.storage import LocalStorage
+from millstream.spark.archiving.tables.table import TableChangedError
+from millstream.spark.archiving.trim import Keep
+from support.archives import Entry, archive_once, held
+from support.clock import own_clock
+from support.lake import connected, scan, shown
+from support.servers import ServerProcess
+from support.smalldisk import run_on
+from support.streams import fill
+
+pytestmark = [pytest.mark.realserver, pytest.mark.filterwarnings("ignore:Iceberg scan planning")]
+
+YEAR = 365 * 86_400_000
+FIRST = 1_700_000_000_000
+NAMES = [
+    'a"b', "a'b", "a`b", "a;b", "a--b", "a.b", "a", ".", "..", "a.b.c", "a_b", "a\nb", "\r\n", "\0", "\t", "", " ", "%",
+    "price", "Price", "PRICE", "\N{LATIN SMALL LETTER SHARP S}", "ss", "SS", "\N{KELVIN SIGN}", "k", "i", "I",
+    "\N{LATIN CAPITAL LETTER I WITH DOT ABOVE}", "e\N{COMBINING ACUTE ACCENT}", "\N{LATIN SMALL LETTER E WITH ACUTE}",
+    "\N{GRINNING FACE}", "\N{ZERO WIDTH SPACE}", "\N{RIGHT-TO-LEFT OVERRIDE}abc", "\N{SUPERSCRIPT TWO}", "1", "12a",
+    "id", "ID", "id_ms", "timestamp", "entry_json", "fields", "stream", "date", "hour", "day", "month", "element",
+    "_metadata", "_change_type", "_commit_version", "_file", "_pos", "file_path", "filename", "select", "null",
+    "x" * 1024, "x" * 1025, "y" * 128, "y" * 129,
+]  # fmt: skip
+VALUES = [
+    b"nan", b"inf", b"1e309", b"-0", b"007", b"9223372036854775808", b"0.30000000000000004", b"", b"null", b"NaN",
+    b"\xff\x00", b"1" * 4000, "\N{GRINNING FACE}".encode() * 70, b'{"a": [1]}', b"true", b" 1", b"2026-13-45",
+]  # fmt: skip
+
+
+@pytest.fixture
+def client(real_redis: ServerProcess) -> Iterator[redis.Redis]:
+    with real_redis.client() as made:
+        made.flushall()
+        yield made
+
+
+def add(client: redis.Redis, ms: int, *pairs: tuple[bytes, bytes]) -> Entry:
+    """An entry with fields in this order."""
+    client.execute_command("XADD", "s", f"{ms}-0", *[word for pair in pairs for word in pair])
+    return f"{ms}-0", pairs
+
+
+def numbers(client: redis.Redis, count: int, first: int = 0) -> list[str]:
+    """Entries that columns give back."""
+    return [add(client, FIRST + at, (b"qty", b"%d" % at))[0] for at in range(first, first + count)]
+
+
+def job(url: str, root: Path, form: str | None = None, **more: Any) -> ArchiveSettings:
+    given = {"per_batch": 1000, "wanted": Wanted(form)} | more
+    return ArchiveSettings(url, ("s",), root, **given)
+
+
+def table(root: Path) -> Path:
+    return root / table_folder(Folder(root).read().shape, "s")
+
+
+# --- names and values ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("form", FORMATS)
+def test_names_and_values_of_any_kind(
+    real_redis: ServerProcess, client: redis.Redis, tmp_path: Path, form: str
+) -> None:
+    """They come back to the byte, and each has a column that DuckDB can be asked for, up to as many as there may be."""
+    every = [name.encode() for name in NAMES] + [b"\xff\xfe"]
+    entries = [add(client, FIRST, *[(name, b"%d" % at) for at, name in enumerate(every)])]
+    entries += [add(client, FIRST + at, (b"value", value)) for at, value in enumerate(VALUES, 1)]
+    wide = [(b"field-%d" % at, b"%d" % at) for at in range(10_000)]
+    entries.append(add(client, FIRST + 100, *wide))
+    entries += [add(client, FIRST + 200 + at, (b"late-%d" % at, b"x")) for at in range(100)]
+    store = archive_once(job(real_redis.url, tmp_path / "a", wanted=Wanted(form, "day")))
+    assert (held(tmp_path / "a", "s"), client.xlen("s")) == (entries, 0)
+    columns = Folder(tmp_path / "a").read().columns["s"]
+    assert len({column.name.lower() for column in columns}) == len(columns) == MOST_COLUMNS
+    assert [column.field for column in columns[: len(NAMES) - 1]] == [name for name in NAMES if len(name) != 1025]
+    quoted = ", ".join(f'max("{column.name}")' for column in columns[: len(NAMES) - 1])
+    row = connected().sql(f"SELECT {quoted} FROM {scan(tmp_path / 'a', 's')}").fetchone()
+    assert row == tuple(at for at, name in enumerate(NAMES) if len(name) != 1025)
+    (progress,) = store.report()
+    (told,) = progress.news
+    assert told.startswith(f"stream 's': its table has {MOST_COLUMNS} columns and gets no more; such entries are whole")
+
+
+def test_values_that_do_not_fit_a_schema_are_told_once(
+    real_redis: ServerProcess, client: redis.Redis, tmp_path: Path
+) -> None:
+    """Null in their column, whole beside it, and the job says how many came first; empty values say nothing."""
+    words = [b"1", b"x", b"1.5", b"", b"99999999999999999999", b"2"]
+    entries = [add(client, FIRST + at, (b"qty", word), (b"at", word)) for at, word in enumerate(words)]
+    for form in FORMATS:
+        root = tmp_path / form
+        where = job(real_redis.url, root, wanted=Wanted(form, schema="qty bigint"), per_batch=3, trim=False)
+        (progress,) = archive_once(where).report()
+        (told,) = progress.news
+        assert told.startswith("stream 's': 2 values of field 'qty' in a batch fit none of its columns; such entries")
+        assert held(root, "s") == entries
+        sql = f"SELECT count(*), sum(qty), count(entry_json) FROM {scan(root, 's')}"
+        assert connected().sql(sql).fetchone() == (6, 3, 6)
+
+
+@pytest.mark.parametrize(("form", "sign"), [("delta", "%"), ("iceberg", "%"), ("iceberg", "?"), ("iceberg", "#")])
+def test_a_place_that_libraries_would_not_find(
+    real_redis: ServerProcess, client: redis.Redis, tmp_path: Path, form: str, sign: str
+) -> None:
+    """They take its name for a URL: refused before anything is made there."""
+    numbers(client, 3)
+    root = tmp_path / f"a{sign}20b"
+    with pytest.raises(ConfigError, match=f"has '[{sign}]' in it, and libraries of {form} would look elsewhere"):
+        archive_once(job(real_redis.url, root, form))
+    assert (list(tmp_path.rglob("*.parquet")), client.xlen("s")) == ([], 3)
+
+
+def test_passwords_stay_out_of_the_archive(real_redis: ServerProcess, client: redis.Redis, tmp_path: Path) -> None:
+    """A catalog's URI would be written into the manifest: one with a password is refused, and not shown."""
+    numbers(client, 3)
+    uri = "postgresql://lake:s3cret@127.0.0.1/lake"
+    with pytest.raises(ConfigError, match=r"pyiceberg's configuration .*give that name") as caught:
+        archive_once(job(real_redis.url, tmp_path / "a", wanted=Wanted("iceberg", catalog=uri)))
+    assert "s3cret" not in str(caught.value)
+    assert not any(b"s3cret" in path.read_bytes() for path in tmp_path.rglob("*") if path.is_file())
+    assert client.xlen("s") == 3
+
+
+def test_wrong_credentials_of_the_server(real_redis: ServerProcess, client: redis.Redis, tmp_path: Path) -> None:
+    """One sentence with the server's word, exit code 5, and no password; nothing is made."""
+    numbers(client, 3)
+    url = real_redis.url.replace("redis://", "redis://nobody:s3cret@")
+    done = CliRunner().invoke(main, ["archive", url, "s", "--once", "--dry-run", "--to", str(tmp_path / "a")])
+    assert (done.exit_code, done.stdout) == (5, "")
+    assert len(done.stderr.splitlines()) == 1
+    assert "the server refuses the user or the password" in done.stderr
+    assert "s3cret" not in done.stderr
+    assert (list(tmp_path.iterdir()), client.xlen("s")) == ([], 3)
+
+
+# --- other programs --------------------------------------------------------------------------------------------------
+
+
+def test_a_file_that_somebody_removed(real_redis: ServerProcess, client: redis.Redis, tmp_path: Path) -> None:
+    """The job says which the manifest names and nobody has, and trims nothing on top of the loss."""
+    numbers(client, 20)
+    for form in FORMATS:
+        archive_once(job(real_redis.url, tmp_path / form, form, trim=False))
+    numbers(client, 3, 20)
+    for form in FORMATS:
+        (file,) = table(tmp_path / form).glob("*.parquet")
+        file.unlink()
+        with pytest.raises(FilesChangedError, match=r"lacks '.*parquet', and its manifest names it \(1 such\)"):
+            archive_once(job(real_redis.url, tmp_path / form))
+    assert client.xlen("s") == 23
+
+
+def test_rows_that_somebody_put_among_plain_files(
+    real_redis: ServerProcess, client: redis.Redis, tmp_path: Path
+) -> None:
+    """Readers of the folder would count them: the job says so, and neither removes them nor goes on."""
+    numbers(client, 20)
+    archive_once(job(real_redis.url, tmp_path / "a"))
+    (own,) = table(tmp_path / "a").glob("*.parquet")
+    shutil.copy(own, own.with_name("mine.parquet"))
+    own.with_name("notes.txt").write_text("not read by anybody")
+    numbers(client, 3, 20)
+    with pytest.raises(FilesChangedError, match=r"has 'stream=s/mine\.parquet', which is none of its files"):
+        archive_once(job(real_redis.url, tmp_path / "a"))
+    assert (own.with_name("mine.parquet").exists(), client.xlen("s")) == (True, 3)
+    own.with_name("mine.parquet").unlink()
+    archive_once(job(real_redis.url, tmp_path / "a"))
+    assert (own.with_name("notes.txt").exists(), len(shown(tmp_path / "a", "s"))) == (True, 23)
+
+
+def append(root: Path, form: str) -> None:
+    """Rows of another program."""
+    if form == "delta":
+        made = deltalake.DeltaTable(str(table(root)))
+        deltalake.write_deltalake(made, made.to_pyarrow_table().slice(0, 2), mode="append")
+        return
+    catalog = open_catalog(None, LocalStorage(root))
+    loaded = catalog.load_table(("millstream", "s"))
+    loaded.append(loaded.scan().to_arrow().slice(0, 2))
+    catalog.close()
+
+
+def widen(root: Path, form: str) -> None:
+    """A column of another program."""
+    if form == "delta":
+        extra = deltalake.schema.Field("extra", deltalake.schema.PrimitiveType("string"))
+        deltalake.DeltaTable(str(table(root))).alter.add_columns([extra])
+        return
+    catalog = open_catalog(None, LocalStorage(root))
+    with catalog.load_table(("millstream", "s")).update_schema() as update:
+        update.add_column("extra", StringType())
+    catalog.close()
+
+
+@pytest.mark.parametrize("form", ["delta", "iceberg"])
+@pytest.mark.parametrize(("change", "told"), [(append, "none of the archive's files"), (widen, "the column 'extra'")])
+def test_rows_and_columns_that_somebody_put_into_a_table(
+    real_redis: ServerProcess, client: redis.Redis, tmp_path: Path, form: str, change: Any, told: str
+) -> None:
+    """The job does not undo it and does not go on: one sentence, and the stream keeps what is new."""
+    numbers(client, 20)
+    archive_once(job(real_redis.url, tmp_path / "a", form))
+    change(tmp_path / "a", form)
+    add(client, FIRST + 100, (b"new", b"1"))
+    with pytest.raises(TableChangedError, match=f"was changed by another program: .*{told}.* Nothing was trimmed"):
+        archive_once(job(real_redis.url, tmp_path / "a"))
+    assert client.xlen("s") == 1
+
+
+@pytest.mark.parametrize("form", ["delta", "iceberg"])
+def test_a_table_that_somebody_vacuumed(
+    real_redis: ServerProcess, client: redis.Redis, tmp_path: Path, form: str
+) -> None:
+    """Merged files that are gone before their time are no loss: the job goes on, and each entry is there once."""
+    numbers(client, 80)
+    archive_once(job(real_redis.url, tmp_path / "a", form, per_batch=10))
+    manifest = Folder(tmp_path / "a").read()
+    assert len(manifest.retired) > 7
+    if form == "delta":
+        made = deltalake.DeltaTable(str(table(tmp_path / "a")))
+        made.vacuum(retention_hours=0, dry_run=False, enforce_retention_duration=False)
+    else:
+        catalog = open_catalog(None, LocalStorage(tmp_path / "a"))
+        loaded = catalog.load_table(("millstream", "s"))
+        loaded.maintenance.expire_snapshots().older_than(datetime.now(UTC)).commit()
+        catalog.close()
+        for path, _ in manifest.retired:
+            (tmp_path / "a" / path).unlink()
+    assert not any((tmp_path / "a" / path).exists() for path, _ in manifest.retired)
+    numbers(client, 10, 80)
+    archive_once(job(real_redis.url, tmp_path / "a", retain_ms=-1))
+    there = shown(tmp_path / "a", "s")
+    assert there == [f"{FIRST + at}-0" for at in range(90)] == [ident for ident, _ in held(tmp_path / "a", "s")]
+    assert (Folder(tmp_path / "a").read().retired, client.xlen("s")) == ((), 0)
+
+
+def test_damaged_tables_say_so(real_redis: ServerProcess, client: redis.Redis, tmp_path: Path) -> None:
+    """Log, metadata, catalog and data: whose it is, what the library said first, and that nothing was trimmed."""
+    numbers(client, 20)
+    for name in ("delta", "iceberg", "gone", "catalog", "parquet"):
+        form = name if name in FORMATS else "iceberg"
+        archive_once(job(real_redis.url, tmp_path / name, form, trim=False))
+    numbers(client, 3, 20)
+    for path in [*(tmp_path / "delta/s/_delta_log").glob("*"), *(tmp_path / "iceberg/s/metadata").glob("*.json")]:
+        path.write_bytes(b"rubbish")
+    shutil.rmtree(tmp_path / "gone/s/metadata")
+    for name in ("delta", "iceberg", "gone"):
+        with pytest.raises(TableUnreadableError) as caught:
+            archive_once(job(real_redis.url, tmp_path / name))
+        assert "of stream 's' cannot be read or written: " in str(caught.value)
+        assert "Nothing was trimmed; restore the folder s from a backup" in str(caught.value)
+        assert "\n" not in str(caught.value)
+    (tmp_path / "catalog/_catalog.db").write_bytes(b"rubbish" * 1000)
+    with pytest.raises(ConfigError, match=r"'_catalog.db': \(sqlite3.DatabaseError\) file is not a database\. "):
+        archive_once(job(real_redis.url, tmp_path / "catalog"))
+    (file,) = (tmp_path / "parquet/stream=s").glob("*")
+    file.write_bytes(b"rubbish")
+    with pytest.raises(StorageError, match=r"the file '.*' of the archive is damaged \(.*restore it from a backup"):
+        held(tmp_path / "parquet", "s")
+    assert client.xlen("s") == 23
+
+
+# --- disk and clock --------------------------------------------------------------------------------------------------
+
+
+def test_a_full_disk_and_one_that_may_only_be_read(
+    real_redis: ServerProcess, client: redis.Redis, tmp_path: Path
+) -> None:
+    """The job ends in one sentence; table and stream hold everything; with space again it goes on, each entry once."""
+    chance = random.Random(5)
+    for form in FORMATS:
+        pipeline = client.pipeline(transaction=False)
+        for at in range(2000):
+            pipeline.xadd(f"s-{form}", {"at": at, "bytes": chance.randbytes(1000)}, id=f"{FIRST + at}-0")
+        pipeline.execute()
+    small = tmp_path / "small"
+    small.mkdir()
+    said = run_on(small, "12m", Path(__file__).with_name("full_archive.py"), real_redis.url)
+    assert [line.split()[0] for line in said.splitlines()] == list(FORMATS)
+
+
+def test_a_place_that_is_a_file(real_redis: ServerProcess, client: redis.Redis, tmp_path: Path) -> None:
+    """Not written over."""
+    numbers(client, 3)
+    (tmp_path / "a").write_text("mine")
+    with pytest.raises(OSError, match=r"Not a directory|File exists"):
+        archive_once(job(real_redis.url, tmp_path / "a"))
+    assert ((tmp_path / "a").read_text(), client.xlen("s")) == ("mine", 3)
+
+
+@pytest.mark.parametrize("form", ["delta", "iceberg"])
+def test_clocks_that_disagree(
+    real_redis: ServerProcess, client: redis.Redis, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, form: str
+) -> None:
+    """Ids of a year ahead, jobs on machines whose clocks are a year ahead and a year behind: each entry once."""
+    now = int(time.time() * 1000)
+    ids: list[str] = []
+    for turn, (skew, count) in enumerate(((YEAR, 80), (-YEAR, 10), (0, 10))):
+        for module in ("millstream.spark.archiving.store", "pyiceberg.table.snapshots"):
+            own_clock(monkeypatch, module, time=lambda skew=skew: time.time() + skew / 1000)
+        ids += fill(client, "s", count, first=now + YEAR + 100 * turn)
+        archive_once(job(real_redis.url, tmp_path / "a", form if not turn else None, per_batch=10))
+        assert shown(tmp_path / "a", "s") == ids
+    assert client.xlen("s") == 0
+    ids += fill(client, "s", 5, first=now + 2 * YEAR)
+    (progress,) = archive_once(job(real_redis.url, tmp_path / "a", keep=Keep(ms=1))).report()
+    assert (progress.trimmed, progress.left, progress.held_by) == (0, 5, "kept for 1 ms")
+    assert shown(tmp_path / "a", "s") == ids
+
+
+def test_ids_at_the_ends_of_time(real_redis: ServerProcess, client: redis.Redis, tmp_path: Path) -> None:
+    """Ids of 1970, of the last millisecond that tools have, and past what signed numbers hold."""
+    ids = ["0-1", "1-0", "253402300799999-0", "253402300800000-0", f"{2**63 - 1}-1", f"{2**63}-1", f"{2**64 - 2}-5"]
+    for ident in ids:
+        client.xadd("s", {"qty": "1"}, id=ident)
+    for form in FORMATS:
+        archive_once(job(real_redis.url, tmp_path / form, wanted=Wanted(form, "day"), trim=False))
+        where = scan(tmp_path / form, "s")
+        found = connected().sql(f"SELECT count(DISTINCT id), sum(qty), count(timestamp) FROM {where}").fetchone()
+        assert found == (7, 7, 3)
+        assert connected().sql(f"SELECT count(*) FROM {where} WHERE timestamp < '1971-01-01'").fetchone() == (2,)
+        assert [ident for ident, _ in held(tmp_path / form, "s")] == ids

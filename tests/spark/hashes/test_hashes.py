@@ -1,0 +1,173 @@
+"""Hashes as rows: which keys are found, what of them is asked for, and how a field becomes a value. Without Spark."""
+
+from itertools import chain
+
+import pytest
+import redis
+from pyspark.sql.types import (
+    BinaryType,
+    IntegerType,
+    LongType,
+    MapType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampType,
+)
+
+from millstream.errors import ConfigError, NotReachedError, UsageError
+from millstream.spark.hashes import reader as hashes_reader
+from millstream.spark.hashes.options import parse
+from millstream.spark.hashes.source import Hashes, HashPart
+from millstream.spark.options.names import CORRUPT
+from millstream.spark.source import MillstreamSource
+from support.ports import free_port
+from support.servers import ServerProcess
+
+pytestmark = [pytest.mark.realserver]
+
+TEXT = StringType()
+
+
+def of(*columns: StructField) -> StructType:
+    """A schema."""
+    return StructType(list(columns))
+
+
+def read(url: str, schema: StructType | None = None, **options: str) -> list[dict[str, object]]:
+    """All rows that the tasks give to Spark, sorted."""
+    source = MillstreamSource({"url": url, "hashes": "user:*"} | options)
+    assert isinstance(source.special, Hashes)
+    columns = source.schema()
+    assert isinstance(columns, StructType)
+    made = source.reader(schema or columns)
+    rows = [row for part in made.partitions() for batch in made.read(part) for row in batch.to_pylist()]
+    return sorted(rows, key=str)
+
+
+def test_hashes_are_rows_and_other_keys_are_not(both: ServerProcess, both_client: redis.Redis) -> None:
+    """By the glob, each once, all fields as a map; a set whose key fits is none, nor a hash whose key does not."""
+    both_client.hset("user:1", mapping={"name": "Ada", "born": "1815"})
+    both_client.hset("user:2", mapping={"name": "Alan"})
+    both_client.sadd("user:3", "x")
+    both_client.hset("order:1", mapping={"name": "no"})
+    assert read(both.url) == [
+        {"key": "user:1", "fields": [("name", "Ada"), ("born", "1815")]},
+        {"key": "user:2", "fields": [("name", "Alan")]},
+    ]
+
+
+def test_typed_columns_are_asked_for_alone(both: ServerProcess, both_client: redis.Redis) -> None:
+    """Only these fields travel (HMGET); what is not of its type is null and in _corrupt; a missing field is null."""
+    both_client.hset("user:1", mapping={"id": "7", "name": "Ada", "born": "1815", "big": "x" * 10_000})
+    both_client.hset("user:2", mapping={"id": "8", "born": "late"})
+    both_client.hset("user:3", mapping={"other": "1"})
+    schema = of(
+        StructField("user", TEXT), StructField("id", LongType()), StructField("name", BinaryType()),
+        StructField("born", IntegerType()), StructField(CORRUPT, TEXT),
+    )  # fmt: skip
+    both_client.config_resetstat()
+    assert read(both.url, schema, keyColumn="user") == [
+        {"user": "1", "id": 7, "name": b"Ada", "born": 1815, CORRUPT: None},
+        {"user": "2", "id": 8, "name": None, "born": None, CORRUPT: '{"born": "late"}'},
+        {"user": "3", "id": None, "name": None, "born": None, CORRUPT: None},
+    ]
+    assert both_client.info("commandstats")["cmdstat_hmget"]["calls"] == 3
+    assert "cmdstat_hgetall" not in both_client.info("commandstats")
+
+
+def test_every_task_has_its_share_and_all_have_all(both: ServerProcess, both_client: redis.Redis) -> None:
+    """However many tasks: 2,500 hashes, more than a step of the scan, each in one of them."""
+    with both_client.pipeline(transaction=False) as pipe:
+        for number in range(2500):
+            pipe.hset(f"user:{number}", "n", number)
+        pipe.execute()
+    source = MillstreamSource({"url": both.url, "hashes": "user:*", "minPartitions": "3"})
+    made = source.reader(of(StructField("key", TEXT), StructField("n", LongType())))
+    parts = made.partitions()
+    assert parts == [HashPart(number, 3) for number in range(3)]
+    found = [[row for batch in made.read(part) for row in batch["n"].to_pylist()] for part in parts]
+    assert all(found)
+    assert sorted(chain.from_iterable(found)) == list(range(2500))
+
+
+def test_a_read_looks_for_keys_anew_without_being_planned_anew(both: ServerProcess, both_client: redis.Redis) -> None:
+    """Spark plans the table that a query joins once, for all of its batches."""
+    both_client.hset("user:1", "n", "1")
+    source = MillstreamSource({"url": both.url, "hashes": "user:*"})
+    made = source.reader(of(StructField("key", TEXT)))
+    (part,) = made.partitions()
+    both_client.hset("user:2", "n", "2")
+    both_client.delete("user:1")
+    assert [key for batch in made.read(part) for key in batch["key"].to_pylist()] == ["user:2"]
+
+
+def test_a_hash_that_goes_while_it_is_read_is_no_row(
+    both: ServerProcess, both_client: redis.Redis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Between the scan and the question one was deleted and one became a string; nulls for it would be a lie."""
+    for number in (1, 2, 3):
+        both_client.hset(f"user:{number}", "n", number)
+    asked = hashes_reader.hashes_of
+
+    def late(*args: object) -> object:
+        both_client.delete("user:1", "user:2")
+        both_client.set("user:2", "text")
+        return asked(*args)  # type: ignore[arg-type] # those of the function
+
+    monkeypatch.setattr(hashes_reader, "hashes_of", late)
+    for schema in (None, of(StructField("key", TEXT), StructField("n", TEXT))):
+        assert [row["key"] for row in read(both.url, schema)] == ["user:3"]
+        both_client.hset("user:1", "n", 1)
+
+
+def test_the_server_that_is_not_there_is_named() -> None:
+    """At planning, in one line."""
+    with pytest.raises(NotReachedError, match=r"option 'url': cannot talk to redis://127.0.0.1"):
+        read(f"redis://127.0.0.1:{free_port()}/0")
+
+
+def test_a_user_without_the_right_is_told_which(both: ServerProcess, both_client: redis.Redis) -> None:
+    """The command, and what it was for."""
+    both_client.execute_command("ACL", "SETUSER", "reader", "on", ">pw", "~*", "+echo", "+dbsize", "+hgetall")
+    try:
+        with pytest.raises(UsageError, match=r"option 'hashes': .* refused SCAN"):
+            read(both.url.replace("://", "://reader:pw@"))
+    finally:
+        both_client.execute_command("ACL", "DELUSER", "reader")
+
+
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        ({"hashes": ""}, "option 'hashes' is '': it must not be empty"),
+        ({"hashes": "u*", "stream": "s"}, "option 'stream' does nothing in a read of hashes: leave it out"),
+        ({"hashes": "u*", "zzz": "1"}, "unknown option 'zzz': the options are url, minPartitions, hashes, keyColumn"),
+        ({"hashes": "u?*", "keyColumn": "id"}, r"option 'hashes' is 'u\?\*': it must be a prefix and a star"),
+        ({"hashes": "u:1", "keyColumn": "id"}, "it must be a prefix and a star, such as user:"),
+        ({"hashes": "u*", "keyColumn": "fields"}, "'keyColumn' is 'fields', which is a column of its own"),
+        ({"hashes": "u*", "key.column": "id"}, "did you mean 'keyColumn'"),
+        ({"hashes": "u*", "minPartitions": "0"}, "option 'minPartitions' is '0'"),
+        ({"hashes": "u*", "url": "memory://"}, "lives in one process"),
+    ],
+)
+def test_a_wrong_option_is_named_with_its_cure(given: dict[str, str], told: str) -> None:
+    """As those of streams are."""
+    with pytest.raises(ConfigError, match=told) as caught:
+        parse({name.lower(): value for name, value in ({"url": "redis://h:1/0"} | given).items()})
+    assert "\n" not in str(caught.value)
+
+
+def test_other_uses_are_refused() -> None:
+    """Hashes are no stream, and are not written; the column of a key needs hashes."""
+    source = MillstreamSource({"url": "redis://h:1/0", "hashes": "u*"})
+    with pytest.raises(ConfigError, match=r"a state and not a stream: use spark.read, and join that with a stream"):
+        source.streamReader(of(StructField("key", TEXT))).initialOffset()
+    with pytest.raises(ConfigError, match="'hashes' are for reading: leave them out of a write"):
+        _ = source.parsed_sink
+    with pytest.raises(ConfigError, match="option 'keyColumn' is for reading hashes"):
+        MillstreamSource({"url": "redis://h:1/0", "stream": "s", "keyColumn": "k"}).schema()
+    with pytest.raises(ConfigError, match="column 'key' is of type string here"):
+        source.reader(of(StructField("key", LongType())))
+    with pytest.raises(ConfigError, match="column 'fields' must be map<string,string>"):
+        source.reader(of(StructField("fields", MapType(TEXT, TimestampType()))))
