@@ -27,8 +27,8 @@ from millstream.demo.running.ports import free_port
 
 KINDS = ("redis", "millstream")
 ADD = ("XADD", "s", "*", "field", "value-of-some-length")
-# Linux's name of the clock of another process's processor time, of which the process's number is a part
 _TICKS = os.sysconf("SC_CLK_TCK")
+# Linux's name of the clock of another process's processor time, of which the process's number is a part
 _PROCESSOR_TIME = 2
 # A primary that cuts nobody: what is measured is how fast the replica is
 PATIENT = {"client-output-buffer-limit": "replica 0 0 0", "repl-backlog-size": "16mb"}

@@ -36,6 +36,8 @@
     │   ├── GivenUpError            rewriting the log ended without a snapshot; the log is as it was (node)
     │   ├── ArchiveLockedError      another job writes to this archive (spark)
     │   ├── ChangedMeanwhileError   another program wrote to an archive (spark)
+    │   ├── ObjectStoreError        an object store did not do what was asked of it (spark)
+    │   │   └── NoConditionalPutError   it cannot put an object on condition, or does not keep to it (spark)
     │   ├── ManifestError           an archive's list of files is not one, or a change would break it (spark)
     │   └── TableChangedError       another program changed a table of an archive (spark)
     │

@@ -1,4 +1,4 @@
-"""Names of files and directories as users give them: of this machine, never of another place by mistake."""
+"""Names of files, directories and archives as users give them: of this machine, or of a place that is meant."""
 
 import re
 from pathlib import Path
@@ -7,6 +7,15 @@ from urllib.parse import unquote, urlsplit
 from millstream.errors import ConfigError
 
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):/")
+
+_STORES = {"s3": "s3", "s3a": "s3", "gs": "gs", "abfss": "abfss"}
+_BUCKET = {
+    "s3": re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*"),
+    "gs": re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*"),
+    "abfss": re.compile(r"[A-Za-z0-9$][A-Za-z0-9-]*@[a-z0-9]+\.[A-Za-z0-9.-]+"),
+}
+_PREFIX = re.compile(r"(?:/[A-Za-z0-9_.=-]+)*")
+_LIKE = "s3://bucket/prefix, gs://bucket/prefix or abfss://container@account.dfs.core.windows.net/prefix"
 
 
 def local_path(given: str | Path) -> Path:
@@ -34,3 +43,34 @@ def local_path(given: str | Path) -> Path:
             "a mounted one) or file:///data/orders"
         )
     return Path(unquote(parts.path)).absolute()
+
+
+def archive_place(given: str | Path) -> Path | str:
+    """Where an archive lies: the absolute path of a directory, or the URL of a place in an object store.
+
+    Args:
+        given: a path, a ``file:`` URL, or one of ``s3://`` (``s3a://`` is the same), ``gs://`` and ``abfss://``.
+
+    Raises:
+        ConfigError: it is none of these, or a URL that names no place in a bucket of its own.
+    """
+    text = str(given)
+    found = _SCHEME.match(text)
+    if found is None or found[1].lower() == "file":
+        return local_path(given)
+    scheme = _STORES.get(found[1].lower())
+    if scheme is None:
+        raise ConfigError(
+            f"an archive cannot lie at {found[1]}: give {_LIKE}, or a directory of this machine, also a mounted one"
+        )
+    bucket, slash, prefix = text[found.end() :].removeprefix("/").partition("/")
+    prefix = (slash + prefix).rstrip("/")
+    parts = prefix.split("/")[1:]
+    fits = _BUCKET[scheme].fullmatch(bucket) and _PREFIX.fullmatch(prefix) and not {".", ".."} & set(parts)
+    if not text[found.end() :].startswith("/") or not fits:
+        # Not quoted: a password may be in it
+        raise ConfigError(
+            f"an archive in an object store is named by {_LIKE}: ASCII letters, digits and _ . = - in names, and "
+            "credentials are in the environment, never in the URL"
+        )
+    return f"{scheme}://{bucket}{prefix}"

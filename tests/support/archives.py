@@ -1,8 +1,8 @@
 """Archives in tests: one job without Spark, what an archive holds, and a program that a test may kill.
 
-``python -m support.archives URL DIR FORMAT[:MS] STREAM...`` archives and trims until it has passed over what was there,
-as ``millstream archive --once`` does, with Spark's part done in place: the reader plans and reads as in Spark, and the
-store takes the batches. Merged files of a table stay for so many milliseconds, a day unless given.
+``python -m support.archives URL PLACE FORMAT[:MS][=CATALOG] STREAM...`` archives and trims until it has passed over
+what was there, as ``millstream archive --once`` does, with Spark's part done in place: the reader plans and reads as in
+Spark, and the store takes the batches. Merged files of a table stay for so many milliseconds, a day unless given.
 """
 
 import json
@@ -16,6 +16,7 @@ import pyarrow as pa
 import redis
 from pyspark.sql.types import ArrayType, BinaryType, StringType, StructField, StructType
 
+from millstream.paths import archive_place
 from millstream.spark.archiving.directory import Folder
 from millstream.spark.archiving.files import WritePlan, read_pages, write_files
 from millstream.spark.archiving.store import ArchiveSettings, ArchiveStore
@@ -70,13 +71,15 @@ def archive_once(settings: ArchiveSettings, *, label: str = "x") -> ArchiveStore
     return store
 
 
-def held(root: Path, stream: str) -> list[Entry]:
+def held(root: Path | str, stream: str) -> list[Entry]:
     """What an archive holds of a stream, in order, duplicates and all."""
     found: list[Entry] = []
-    for file in Folder(root).read().of(stream, ZERO, LAST):
-        for page in read_pages(root / file.path, ZERO, LAST, Want(listed=True)):
-            assert page.listed is not None
-            found += zip(page.ids.to_pylist(), map(_fields, page.listed.to_pylist()), strict=True)
+    folder = Folder(root)
+    for file in folder.read().of(stream, ZERO, LAST):
+        with folder.storage.open(file.path) as opened:
+            for page in read_pages(opened, ZERO, LAST, Want(listed=True)):
+                assert page.listed is not None
+                found += zip(page.ids.to_pylist(), map(_fields, page.listed.to_pylist()), strict=True)
     return found
 
 
@@ -192,14 +195,15 @@ class Traffic:
 
 if __name__ == "__main__":
     url, root, form, *streams = sys.argv[1:]
+    form, _, catalog = form.partition("=")
     form, _, retain = form.partition(":")
     where = ArchiveSettings(
         url,
         tuple(streams),
-        Path(root),
+        archive_place(root),
         per_batch=60,
         target_bytes=1 << 20,
-        wanted=None if form == "before" else Wanted(form),
+        wanted=None if form == "before" else Wanted(form, catalog=catalog or None),
         retain_ms=int(retain or RETAIN_MS),
     )
     archive_once(where)

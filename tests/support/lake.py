@@ -1,24 +1,35 @@
-"""DuckDB with its extensions for Delta and Iceberg, from packages: nothing is fetched from a network."""
+"""DuckDB with its extensions for Delta, Iceberg and S3, from packages: nothing is fetched from a network."""
 
 from pathlib import Path
 
 import duckdb
 import duckdb_extension_avro
 import duckdb_extension_delta
+import duckdb_extension_httpfs
 import duckdb_extension_iceberg
 
 from millstream.spark.archiving.directory import Folder
 from millstream.spark.archiving.tables.folders import table_folder
+from support.objects import KEY, REGION, SECRET, Door
 
 
-def connected() -> duckdb.DuckDBPyConnection:
-    """A database in memory that reads both, with times in UTC."""
+def connected(door: Door | None = None) -> duckdb.DuckDBPyConnection:
+    """A database in memory that reads both, with times in UTC.
+
+    Args:
+        door: to a server that is compatible with S3, if that is to be read.
+    """
     made = duckdb.connect(config={"autoinstall_known_extensions": False, "threads": 1})
-    for package in (duckdb_extension_avro, duckdb_extension_delta, duckdb_extension_iceberg):
+    for package in (duckdb_extension_avro, duckdb_extension_delta, duckdb_extension_iceberg, duckdb_extension_httpfs):
         assert package.__file__ is not None
         (file,) = Path(package.__file__).parent.rglob("*.duckdb_extension")
         made.load_extension(str(file))
     made.sql("SET TimeZone = 'UTC'")
+    if door is not None:
+        made.sql(
+            f"CREATE SECRET (TYPE s3, KEY_ID '{KEY}', SECRET '{SECRET}', REGION '{REGION}', "
+            f"ENDPOINT '127.0.0.1:{door.port}', USE_SSL false, URL_STYLE 'path')"
+        )
     return made
 
 
@@ -36,3 +47,12 @@ def shown(root: Path, stream: str) -> list[str]:
     """The ids that a stream's table itself shows, in order, duplicates and all."""
     sql = f"SELECT id FROM {scan(root, stream)} ORDER BY id_ms, id_seq"
     return [row[0] for row in connected().sql(sql).fetchall()]
+
+
+def over_s3(place: str, stream: str) -> str:
+    """The same of an archive in a bucket."""
+    manifest = Folder(place).read()
+    table = f"{place}/{table_folder(manifest.shape, stream)}"
+    if manifest.shape.format == "parquet":
+        return f"read_parquet({[f'{place}/{file.path}' for file in manifest.files if file.stream == stream]!r})"
+    return f"{manifest.shape.format}_scan('{table}')"

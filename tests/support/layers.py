@@ -228,6 +228,7 @@ THIRD_PARTY: dict[str, tuple[frozenset[str], str]] = {
     "numpy": (frozenset({"spark", "demo"}), "spark"),
     "fastavro": (frozenset({"spark"}), "avro"),
     "deltalake": (frozenset({"spark"}), "lake"),
+    "obstore": (frozenset({"spark"}), "lake"),
     "pyiceberg": (frozenset({"spark"}), "lake"),
     "sqlalchemy": (frozenset({"spark"}), "lake"),
     "starlette": (frozenset({"console"}), "console"),

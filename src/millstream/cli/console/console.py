@@ -13,7 +13,7 @@ import click
 from millstream.cli.console.servers import check_changes
 from millstream.cli.console.servers import servers as servers_of
 from millstream.cli.shared.output import Output, context_option, exits
-from millstream.cli.shared.paths import LocalPath
+from millstream.cli.shared.paths import ArchivePlace
 from millstream.cli.shared.secret_files import first_line
 from millstream.errors import UsageError
 
@@ -48,9 +48,9 @@ _FILE = click.Path(path_type=Path, dir_okay=False, exists=True)
 )
 @click.option(
     "--archive",
-    type=LocalPath(),
-    metavar="DIR",
-    help="Show this archive of the streams too (millstream archive --to DIR).",
+    type=ArchivePlace(),
+    metavar="DIR|URL",
+    help="Show this archive of the streams too (millstream archive --to).",
 )
 @click.option("--ends-with-stdin", is_flag=True, hidden=True, help="End when standard input does.")
 @context_option
@@ -64,7 +64,7 @@ def console(  # noqa: PLR0917 - click passes every option by name
     proxies: tuple[str, ...],
     names: tuple[str, ...],
     reports: tuple[str, ...],
-    archive: Path | None,
+    archive: Path | str | None,
     ends_with_stdin: bool,
 ) -> None:
     """Show streams, groups and pending entries in the browser, live.
@@ -104,7 +104,7 @@ def console(  # noqa: PLR0917 - click passes every option by name
         servers = tuple(map(ConsoleServer, found))
         if allow_changes:
             check_changes(found)
-        settings = ConsoleSettings(servers, access, allow_changes, None if archive is None else archive.absolute())
+        settings = ConsoleSettings(servers, access, allow_changes, archive)
 
         def ready(address: str) -> None:
             print(f"ready {address}", flush=True)  # noqa: T201 - the one line of facts

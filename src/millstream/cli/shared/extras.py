@@ -18,6 +18,7 @@ EXTRAS = {
     "pandas": "spark",
     "numpy": "spark",
     "deltalake": "lake",
+    "obstore": "lake",
     "pyiceberg": "lake",
     "sqlalchemy": "lake",
     "starlette": "console",

@@ -1,4 +1,4 @@
-"""Files and directories on a command line: of this machine."""
+"""Files and directories on a command line, and archives, which may lie elsewhere."""
 
 from pathlib import Path
 from typing import Any
@@ -6,7 +6,7 @@ from typing import Any
 import click
 
 from millstream.errors import ConfigError
-from millstream.paths import local_path
+from millstream.paths import archive_place, local_path
 
 
 class LocalPath(click.ParamType[Path]):
@@ -27,3 +27,22 @@ class LocalPath(click.ParamType[Path]):
         except ConfigError as problem:
             self.fail(str(problem), param, ctx)
         return found if str(value).startswith("file:") else Path(value)
+
+
+class ArchivePlace(click.ParamType["Path | str"]):
+    """An absolute path, or the URL of a place in an object store (:func:`archive_place`)."""
+
+    name = "place"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Path | str:
+        """The place that the word names, or click's error where it names none.
+
+        Args:
+            value: the word of the command line.
+            param: for the message where it is refused.
+            ctx: the same.
+        """
+        try:
+            return archive_place(value)
+        except ConfigError as problem:
+            self.fail(str(problem), param, ctx)

@@ -9,7 +9,7 @@ from millstream.cli.shared.asking import replies_of
 from millstream.cli.shared.extras import check_extra
 from millstream.cli.shared.output import FORMATS as SHOWN
 from millstream.cli.shared.output import Column, Output, Table, context_option, exits
-from millstream.cli.shared.paths import LocalPath
+from millstream.cli.shared.paths import ArchivePlace
 from millstream.cli.shared.servers import server_and_rest
 from millstream.cli.shared.signals import ended_by_signal
 from millstream.cli.shared.time_options import span
@@ -43,7 +43,7 @@ _OUTLOOK = (
 @click.command()
 @click.argument("url", required=False)
 @click.argument("streams", nargs=-1)
-@click.option("--to", required=True, type=LocalPath(), metavar="DIR", help="The archive; made if new.")
+@click.option("--to", required=True, type=ArchivePlace(), metavar="DIR|URL", help="The archive; made if new.")
 @click.option(
     "--stream-pattern",
     "--pattern",
@@ -63,7 +63,7 @@ _OUTLOOK = (
 @click.option("--schema", metavar="COLUMNS", help="Columns of the entries' fields: 'item string, price double'.")
 @click.option("--fields", metavar="NAMES", help="Fields that get columns, with commas; '*' for all, as without --raw.")
 @click.option("--raw", is_flag=True, default=None, help="Keep fields as a list of bytes; alone, make no columns.")
-@click.option("--catalog", metavar="NAME|URI", help="Iceberg's catalog; one in the archive unless given.")
+@click.option("--catalog", metavar="NAME|URI", help="Iceberg's catalog; one in the archive's directory unless given.")
 @click.option("--once", is_flag=True, help="Archive what is there now, trim, and end.")
 @click.option("--every", default="10s", show_default=True, metavar="SPAN", help="Time between batches.")
 @click.option("--batch", default=200_000, show_default=True, metavar="N", help="Entries of a batch, at most.")
@@ -86,7 +86,7 @@ _OUTLOOK = (
 def archive(  # noqa: PLR0917 - click passes every option by name
     url: str | None,
     streams: tuple[str, ...],
-    to: Path,
+    to: Path | str,
     pattern: str | None,
     kind: str | None,
     partition: str | None,
@@ -116,6 +116,10 @@ def archive(  # noqa: PLR0917 - click passes every option by name
     any group, or the last one it read, is the limit. A group that has read nothing holds everything. Readers without a
     group (XREAD, most Spark queries) cannot be seen: give them time with --keep.
 
+    DIR is on this machine, or mounted; or the archive lies at s3://bucket/prefix, gs://bucket/prefix or
+    abfss://container@account.dfs.core.windows.net/prefix, with credentials and endpoint from the environment
+    (docs/object-storage.md).
+
     Kill it at any moment and run it again: no entry is lost, none is archived twice. One job an archive.
 
     \b
@@ -126,6 +130,7 @@ def archive(  # noqa: PLR0917 - click passes every option by name
       millstream archive redis://127.0.0.1:6400/0 orders --to /data/lake --format delta --partition day
       millstream archive redis://127.0.0.1:6400/0 orders --to /data/ice --format iceberg --schema 'item string, qty int'
       millstream archive redis://127.0.0.1:6400/0 --stream-pattern 'orders:*' --to /data/archive --keep-entries 10000
+      millstream archive redis://127.0.0.1:6400/0 orders --to s3://bucket/orders --format delta
 
     \b
     Read archive and stream as one table (docs/archive.md), or write entries into a stream again (millstream replay):
@@ -133,7 +138,8 @@ def archive(  # noqa: PLR0917 - click passes every option by name
 
     Exit code: 0 done or stopped as asked, 1 it could not go on (mend that and run it again), 2 the command line is
     invalid, 3 no server, 4 nothing of that name, 5 refused. Needs a Java 17+ runtime and: pip install
-    'millstream[spark]', with Delta and Iceberg 'millstream[lake]'. docs/archive.md says what is promised.
+    'millstream[spark]', with Delta, Iceberg or an object store 'millstream[lake]'. docs/archive.md says what is
+    promised.
     """
     with exits("millstream archive"):
         server, streams = server_and_rest(() if url is None else (url, *streams))
@@ -153,7 +159,7 @@ def archive(  # noqa: PLR0917 - click passes every option by name
         settings = ArchiveSettings(
             server,
             streams,
-            to.absolute(),
+            to,
             pattern=pattern,
             once=once,
             every=seconds,

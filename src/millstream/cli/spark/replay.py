@@ -9,8 +9,9 @@ from millstream.cli.shared.output import Column, Output, context_option, exits, 
 from millstream.cli.shared.servers import ServerUrl, server_and_rest
 from millstream.cli.shared.signals import ended_by_signal
 from millstream.cli.shared.time_options import instant
+from millstream.client.url import SERVERS
 from millstream.errors import UsageError
-from millstream.paths import local_path
+from millstream.paths import archive_place
 
 if TYPE_CHECKING:
     from millstream.spark.archiving.replay_model import Replay, ReplayResult
@@ -56,16 +57,17 @@ def replay(  # noqa: PLR0917 - click passes every option by name
 ) -> None:
     """Write entries of an archive or a stream into a stream again, each once.
 
-    SOURCE is the directory of an archive that `millstream archive` wrote, or the URL of a server (or context:NAME);
-    STREAM is the key there. Every transaction at the target holds entries and how far they reach, so a replay that was
-    killed goes on where it was when the same command is run again. It keeps order. What is in a stream is replayed up
-    to its end at the start.
+    SOURCE is the place of an archive that `millstream archive` wrote (a directory, s3://, gs:// or abfss://), or the
+    URL of a server (or context:NAME); STREAM is the key there. Every transaction at the target holds entries and how
+    far they reach, so a replay that was killed goes on where it was when the same command is run again. It keeps order.
+    What is in a stream is replayed up to its end at the start.
 
     \b
     Examples:
       millstream replay /data/archive orders --to redis://127.0.0.1:6400/0 --as orders:again
       millstream replay /data/archive orders --to redis://test:6379/0 --since 2026-03-01 --until 2026-03-02T12:00Z
       millstream replay redis://127.0.0.1:6400/0 orders --context test --speed 10
+      millstream replay s3://bucket/orders orders --context test
       millstream replay /data/archive orders --to redis://127.0.0.1:6400/0 --as tea --where item=tea --ids keep
 
     Times are ISO (UTC where no zone is named), milliseconds since 1970, or an entry's id, of which the time counts;
@@ -90,7 +92,7 @@ def replay(  # noqa: PLR0917 - click passes every option by name
         if first is not None and end is not None and first >= end:
             raise UsageError(f"--until {until} is not after --since {since}: nothing would be replayed")
         what = Replay(
-            source if "://" in source and not source.startswith("file:") else str(local_path(source)),
+            _source(source),
             stream,
             to,
             into or stream,
@@ -118,10 +120,17 @@ def replay(  # noqa: PLR0917 - click passes every option by name
 def _run(what: "Replay", output: Output) -> "ReplayResult":
     from millstream.spark.archiving.replay import replay as run  # noqa: PLC0415 - help does not wait for Arrow
 
-    asked = (what.source, what.target) if "://" in what.source else (what.target,)
+    asked = (what.source, what.target) if what.source.startswith(SERVERS) else (what.target,)
     bar = output.progress({"replayed": "replaying"}, unit="entries")
     with replies_of(*asked), ended_by_signal() as ended, bar as tell:
         return run(what, ended, tell)
+
+
+def _source(text: str) -> str:
+    """An archive's place in full; what is a server's URL, or nothing known, is looked at when it is opened."""
+    if "://" in text and not text.startswith(("file:", "s3", "gs:", "abfss:")):
+        return text
+    return str(archive_place(text))
 
 
 def _pair(text: str) -> tuple[bytes, bytes]:

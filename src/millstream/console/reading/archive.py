@@ -1,4 +1,4 @@
-"""An archive's manifest, and the streams it was made of. The directory is only read."""
+"""An archive's manifest, and the streams it was made of. It is only read."""
 
 import asyncio
 from dataclasses import replace
@@ -13,12 +13,12 @@ from millstream.spark.archiving.directory import MANIFEST, Folder
 from millstream.spark.archiving.manifest import ArchiveManifest
 
 
-async def archive(line: Line, path: Path) -> ArchiveSeen:
+async def archive(line: Line, path: Path | str) -> ArchiveSeen:
     """What an archive holds, and how far its streams are ahead of it.
 
     Args:
         line: to the server of the streams.
-        path: of the archive's directory, on this machine.
+        path: of the archive: a directory of this machine, or a URL.
 
     Raises:
         Disconnected: no answer came.
@@ -39,7 +39,8 @@ async def archive(line: Line, path: Path) -> ArchiveSeen:
     )
 
 
-def _manifest(path: Path) -> tuple[ArchiveManifest, int]:
+def _manifest(path: Path | str) -> tuple[ArchiveManifest, int]:
     """The manifest, and when it was written."""
-    manifest = Folder(path).read()
-    return manifest, int((path / MANIFEST).stat().st_mtime * 1000)
+    folder = Folder(path)
+    manifest = folder.read()
+    return manifest, folder.storage.modified_ms(MANIFEST)

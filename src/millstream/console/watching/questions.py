@@ -156,12 +156,12 @@ async def some_streams(watch: ServerWatch, keys: Sequence[str]) -> Reading[Strea
     return await watch.read(("streams", tuple(keys)), lambda line: streams.read(line, keys))
 
 
-async def archive_reading(watch: ServerWatch, path: Path) -> Reading[ArchiveSeen]:
+async def archive_reading(watch: ServerWatch, path: Path | str) -> Reading[ArchiveSeen]:
     """What an archive holds, and how far its streams are ahead of it.
 
     Args:
         watch: the server.
-        path: of the archive's directory.
+        path: of the archive.
 
     Raises:
         MillstreamError: the server does not answer.

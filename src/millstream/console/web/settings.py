@@ -51,13 +51,13 @@ class ConsoleSettings:
         servers: at least one.
         access: who may come in.
         allow_changes: whether buttons that change something are there and obeyed.
-        archive: directory of an archive of the streams; None for none.
+        archive: place of an archive of the streams; None for none.
     """
 
     servers: tuple[ConsoleServer, ...]
     access: Access = Access()
     allow_changes: bool = False
-    archive: Path | None = None
+    archive: Path | str | None = None
 
 
 def digest(password: str) -> bytes:

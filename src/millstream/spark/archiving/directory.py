@@ -1,8 +1,8 @@
-"""An archive's directory: one manifest that is switched whole, a lock, names for files, removing what nobody names.
+"""An archive's folder: one manifest that is switched whole, a lock, names for files, removing what nobody names.
 
 A file is durable before the manifest names it, and the manifest is durable before anything is done because of it. The
-lock keeps two jobs apart on one machine; where a file system does not carry locks from machine to machine, the
-manifest's generation does: a job that finds another's stops.
+lock keeps two jobs apart; where a file system does not carry locks from machine to machine, or a lock was lost to
+another job, the manifest's generation does: a job that finds another's stops.
 """
 
 import contextlib
@@ -15,10 +15,11 @@ from millstream.errors import ConfigError, NotFoundError, StorageError
 from millstream.failpoints import reach
 from millstream.spark.archiving import manifest as manifests
 from millstream.spark.archiving.manifest import ArchiveManifest
+from millstream.spark.archiving.places import open_storage
 from millstream.spark.archiving.tables.shape import BEFORE, Shape
-from millstream.spark.archiving.tables.storage import CATALOG, ChangedMeanwhileError, LocalStorage, locked
+from millstream.spark.archiving.tables.storage import CATALOG, MANIFEST_NAME, ChangedMeanwhileError
 
-MANIFEST = "_manifest.json"
+MANIFEST = MANIFEST_NAME
 LOCK = "_lock"
 SCRATCH = "_run"
 """Underscores in front: readers of Parquet directories pass over such names."""
@@ -50,15 +51,15 @@ class NoArchiveError(NotFoundError):
 
 
 class Folder:
-    """The directory of one archive.
+    """The place of one archive.
 
     Args:
-        root: where it is, or shall be.
+        root: where it is, or shall be: a directory, or the URL of a place in an object store.
     """
 
-    def __init__(self, root: Path) -> None:
+    def __init__(self, root: Path | str) -> None:
         self.root = root
-        self.storage = LocalStorage(root)
+        self.storage = open_storage(root)
 
     @contextlib.contextmanager
     def locked(self) -> Iterator[None]:
@@ -68,23 +69,20 @@ class Folder:
             ArchiveLockedError: another job has it.
             ConfigError: the directory holds something else.
         """
-        if self.root.exists() and not (self.root / MANIFEST).exists() and self._foreign():
+        if not self.storage.exists(MANIFEST) and self._foreign():
             raise ConfigError(
                 f"{self.root} is not empty and no archive (it has no {MANIFEST}): give a directory of its own"
             )
-        self.root.mkdir(parents=True, exist_ok=True)
-        with locked(self.root / LOCK) as holder:
+        with self.storage.locked(LOCK) as holder:
             if holder is not None:
                 raise ArchiveLockedError(
-                    f"the archive {self.root} is being written by process {holder}: one job an archive; wait for it or "
-                    "stop it"
+                    f"the archive {self.root} is being written by {holder}: one job an archive; wait for it or stop it"
                 )
             yield
 
     def _foreign(self) -> list[str]:
         begun = (LOCK, SCRATCH, f"{MANIFEST}.new")  # by a job that was killed before its first manifest
-        names = [entry.name for entry in self.root.iterdir()]
-        return [name for name in names if name not in begun and not name.startswith(CATALOG)]
+        return [name for name in self.storage.top() if name not in begun and not name.startswith(CATALOG)]
 
     def read(self) -> ArchiveManifest:
         """The manifest as it is now.
@@ -101,9 +99,16 @@ class Folder:
             ) from None
 
     def begin(self, shape: Shape = BEFORE) -> ArchiveManifest:
-        """The manifest, made if this is a new archive; only under the lock."""
-        if not (self.root / MANIFEST).exists():
+        """The manifest, made if this is a new archive; only under the lock.
+
+        A lock that can be lost was perhaps taken from a job that is asleep: the manifest is written anew then, so that
+        such a job finds another one than it knows, whatever it was at.
+        """
+        if not self.storage.exists(MANIFEST):
             self._replace(None, ArchiveManifest(1, shape=shape))
+        elif self.storage.local is None:
+            there = self.read()
+            self.switch(there, replace(there, generation=there.generation + 1))
         return self.read()
 
     def switch(self, old: ArchiveManifest, new: ArchiveManifest) -> None:

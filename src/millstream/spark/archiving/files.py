@@ -22,11 +22,11 @@ import pyarrow.parquet as pq
 from millstream.errors import StorageError
 from millstream.spark.archiving.directory import Folder
 from millstream.spark.archiving.manifest import DataFile
+from millstream.spark.archiving.places import open_storage
 from millstream.spark.archiving.tables import rows as tables
 from millstream.spark.archiving.tables.columns import TableColumn, load_columns
 from millstream.spark.archiving.tables.folders import file_folder
 from millstream.spark.archiving.tables.shape import BEFORE, Shape, part_of
-from millstream.spark.archiving.tables.storage import LocalStorage
 from millstream.spark.arrow.decode import mapped
 from millstream.spark.arrow.page import LISTED, Page, Want
 from millstream.spark.model.offsets import Id, parse_id
@@ -67,13 +67,13 @@ class WritePlan:
     """Where and in what form a batch is written; sent to the executors.
 
     Attributes:
-        root: the archive's directory.
+        root: where the archive lies: a directory, or the URL of a place in an object store.
         shape: of its files.
         columns: by stream, those that its table has.
         target_bytes: of a file: another one is begun when it is reached.
     """
 
-    root: Path
+    root: Path | str
     shape: Shape = BEFORE
     columns: Mapping[str, tuple[TableColumn, ...]] = field(default_factory=dict)
     target_bytes: int = TARGET_BYTES
@@ -98,7 +98,7 @@ class FileWriter:
         self._stream = stream
         self.columns = columns
         self._path = f"{file_folder(plan.shape, stream, first.ms)}/{label}-{uuid.uuid4().hex[:16]}.parquet"
-        self._new = LocalStorage(plan.root).create(self._path)
+        self._new = open_storage(plan.root).create(self._path)
         schema = SCHEMA if plan.shape.legacy else tables.file_schema(plan.shape, columns)
         order = [pq.SortingColumn(schema.get_field_index(name)) for name in ("id_ms", "id_seq")]
         self._parquet = pq.ParquetWriter(self._new.file, schema, compression="zstd", sorting_columns=order)
@@ -301,7 +301,7 @@ def merge(plan: WritePlan, files: Sequence[DataFile], label: str) -> list[DataFi
     Raises:
         StorageError: a link leads out of the archive, or a file is damaged.
     """
-    stream, storage = files[0].stream, LocalStorage(plan.root)
+    stream, storage = files[0].stream, open_storage(plan.root)
     columns = () if plan.shape.legacy else plan.of(stream)
     writer = FileWriter(plan, stream, files[0].first, label, columns)
     schema = SCHEMA if plan.shape.legacy else tables.file_schema(plan.shape, columns)

@@ -10,6 +10,7 @@ import json
 import logging
 import re
 import shutil
+import tempfile
 import time
 import uuid
 from collections.abc import Callable, Sequence
@@ -19,8 +20,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from millstream.errors import MillstreamError, NotFoundError, UsageError
-from millstream.paths import local_path
-from millstream.spark.archiving.directory import MANIFEST, SCRATCH
+from millstream.paths import archive_place
+from millstream.spark.archiving.directory import MANIFEST, SCRATCH, Folder
 from millstream.spark.archiving.files import MADE, SOURCE_SCHEMA, WritePlan, file_of, write_batches
 from millstream.spark.archiving.manifest import ArchivePosition, DataFile
 from millstream.spark.archiving.store import ArchiveSettings, ArchiveStore, Progress
@@ -41,7 +42,9 @@ Tell = Callable[[str, int, int], None]
 logger = logging.getLogger("millstream.spark")
 
 LOOK_SECONDS = 0.2
-_OURS = re.compile(r"(?:ConfigError|UsageError|DataLossError): ")
+_OURS = re.compile(
+    r"(?:Config|Usage|DataLoss|NotFound|NotLetIn|NotReached|Storage|ObjectStore|NoConditionalPut)Error: "
+)
 
 
 class ArchiveError(MillstreamError):
@@ -68,7 +71,7 @@ def archive(
     Args:
         url: of the server.
         streams: keys.
-        to: the archive's directory, on this machine: a path, or a ``file:`` URL.
+        to: where the archive lies: a path of this machine, a ``file:`` URL, or ``s3://``, ``gs://`` or ``abfss://``.
         spark: the session; a local one is made unless given.
         stop: as in :func:`run`.
         settings: the form of the archive (``format``, ``partition``, ``raw``, ``fields``, ``schema``, ``catalog``: see
@@ -79,12 +82,12 @@ def archive(
         What it came to, by stream.
 
     Raises:
-        ConfigError: there is no Java that Spark can use, ``to`` is not on this machine, or the archive there has
+        ConfigError: there is no Java that Spark can use, ``to`` is no place for an archive, or the one there has
             another form; and those of :func:`run`.
     """
     forms = {name: settings.pop(name) for name in [each.name for each in fields(Wanted)] if name in settings}
     given: dict[str, Any] = {"once": True, "wanted": Wanted(**forms)} | settings
-    chosen = ArchiveSettings(url, streams, local_path(to), **given)
+    chosen = ArchiveSettings(url, streams, archive_place(to), **given)
     return run(chosen, spark or session("millstream archive"), stop, lambda _what, _done, _all: None)
 
 
@@ -144,7 +147,7 @@ def look(settings: ArchiveSettings) -> list[Outlook]:
         UsageError: a stream went back.
     """
     store = ArchiveStore(settings)
-    if (settings.to / MANIFEST).exists():
+    if store.folder.storage.exists(MANIFEST):
         store.manifest = store.folder.read()
     which = {"streamPattern": settings.pattern} if settings.pattern else {"stream": ",".join(settings.streams)}
     info = StreamInfo(opts.parse(which | {"url": settings.url}))
@@ -214,7 +217,7 @@ class _ArchiveRun:
         self._tell = tell
         self._say = say
         self._name = uuid.uuid4().hex[:8]
-        self._scratch = store.folder.root / SCRATCH
+        self._scratch = _scratch(store.folder)
         self._failed: BaseException | None = None
         self._total = 0
 
@@ -314,6 +317,12 @@ class _ArchiveRun:
             return self._failed
         text, lost, _ = last_words(error).partition(". Set option 'failOnDataLoss'")
         return ArchiveError(_OURS.sub("", text) + (". --skip-lost goes on without them" if lost else ""))
+
+
+def _scratch(folder: Folder) -> Path:
+    """Where a run's checkpoint lies: in the archive's directory, or, where it has none, on the driver's own disk."""
+    local = folder.storage.local
+    return Path(tempfile.mkdtemp(prefix="millstream-archive-")) if local is None else local / SCRATCH
 
 
 def _write(frame: "DataFrame", plan: WritePlan, label: str) -> Sequence[DataFile]:

@@ -8,7 +8,6 @@ found in the archive by a second look at the manifest, and so is a file that it 
 import logging
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import DataSourceReader, InputPartition
@@ -89,7 +88,7 @@ class ArchiveReader(DataSourceReader):
         assert options.archive is not None
         self._options = options
         self._schema = schema
-        self._folder = Path(options.archive)
+        self._folder = options.archive
         self._bounds = Bounds()
         Layout.of(schema)
 

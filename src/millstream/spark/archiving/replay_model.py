@@ -24,7 +24,7 @@ class Replay:
     """What is replayed, and how.
 
     Attributes:
-        source: directory of an archive, or URL of a server.
+        source: place of an archive, or URL of a server.
         stream: key there.
         target: URL of the server that gets the entries.
         into: key there.

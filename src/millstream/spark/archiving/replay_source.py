@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from millstream.errors import ConfigError
-from millstream.paths import local_path
+from millstream.paths import archive_place
 from millstream.spark.archiving.directory import Folder
 from millstream.spark.archiving.files import archived
 from millstream.spark.archiving.replay_model import Replay, ReplayBatch, ReplayResult
@@ -40,13 +40,13 @@ def open_folder(source: str) -> Folder:
     """The archive that a source which is no URL names.
 
     Raises:
-        ConfigError: it is no directory of this machine.
+        ConfigError: it is no place for an archive.
     """
     try:
-        return Folder(local_path(source))
+        return Folder(archive_place(source))
     except ConfigError as problem:
         raise ConfigError(
-            f"the source is neither a server's URL, such as redis://host:6379/0, nor an archive's directory: {problem}"
+            f"the source is neither a server's URL, such as redis://host:6379/0, nor an archive's place: {problem}"
         ) from None
 
 

@@ -35,7 +35,7 @@ class ArchiveSettings:
     Attributes:
         url: of the server.
         streams: keys; empty with a pattern.
-        to: the archive's directory.
+        to: where the archive lies: a directory, or the URL of a place in an object store.
         pattern: glob of keys instead.
         once: end when everything that was there at the start is archived.
         every: seconds between batches.
@@ -50,7 +50,7 @@ class ArchiveSettings:
 
     url: str
     streams: tuple[str, ...]
-    to: Path
+    to: Path | str
     pattern: str | None = None
     once: bool = False
     every: float = 10.0
@@ -122,7 +122,7 @@ class ArchiveStore:
             UsageError: a package is missing that its form needs.
         """
         with self.folder.locked():
-            there = self.folder.read().shape if (self.folder.root / MANIFEST).exists() else None
+            there = self.folder.read().shape if self.folder.storage.exists(MANIFEST) else None
             wanted = self._settings.wanted
             shape = choose(there, wanted or (Wanted(partition="hour", raw=True) if there is None else Wanted()))
             prepare(shape, self.folder.storage)

@@ -93,7 +93,11 @@ OPTIONS: dict[str, Option] = {
     ),
     "fields": Option((BATCH, STREAM, GROUP), "", "fields wanted as string columns, with commas"),
     "readFrom": Option((BATCH, STREAM), "primary", "`replica`: read from replicas"),
-    "archive": Option((BATCH,), "", "folder of an archive, read together with the stream as one table"),
+    "archive": Option(
+        (BATCH,),
+        "",
+        "folder of an archive or its `s3://`, `gs://` or `abfss://` URL, read together with the stream as one table",
+    ),
     "liveTail": Option((BATCH,), "true", "`false` reads the archive alone, and needs no server"),
     "pushdown": Option(
         (BATCH,),

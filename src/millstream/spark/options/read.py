@@ -15,7 +15,7 @@ from millstream.client.jsontext import parse as parse_json
 from millstream.client.url import CLUSTERS, without_password
 from millstream.errors import ConfigError
 from millstream.glob import matcher
-from millstream.paths import local_path
+from millstream.paths import archive_place
 from millstream.spark.model.offsets import MAX_PART, Id, Position, before_time, parse_id
 from millstream.spark.options import names
 from millstream.spark.options.common import (
@@ -60,7 +60,7 @@ class Options:
         fields: entry fields wanted as string columns; empty for the map.
         headers: whether the envelope of an entry is opened, into columns of its headers and its body.
         from_replica: whether tasks read from replicas; what is to be read is always asked of the primary.
-        archive: directory of the archive that holds what was trimmed; None without one.
+        archive: place of the archive that holds what was trimmed; None without one.
         live_tail: whether the streams are read after the archive.
         pushdown: whether filters on ids, times and streams choose what is read; safe for one query a ``load()``.
         given: names of the options that were given, in lower case.
@@ -219,9 +219,9 @@ def _archive(given: Mapping[str, str]) -> tuple[str | None, bool]:
 
 
 def _folder(text: str) -> str:
-    """A directory of this machine; what is wrong with it as every option's converter says it."""
+    """A place for an archive; what is wrong with it as every option's converter says it."""
     try:
-        return str(local_path(not_empty(text)))
+        return str(archive_place(not_empty(text)))
     except ConfigError as problem:
         raise ValueError(str(problem)) from None
 

@@ -17,11 +17,12 @@ from urllib.parse import quote, unquote
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from millstream.errors import StorageError
 from millstream.failpoints import reach
 from millstream.spark.archiving.tables.columns import TableColumn
 from millstream.spark.archiving.tables.rows import file_schema
 from millstream.spark.archiving.tables.shape import Shape, partition_values
-from millstream.spark.archiving.tables.storage import ChangedMeanwhileError, LocalStorage
+from millstream.spark.archiving.tables.storage import ChangedMeanwhileError, Storage
 from millstream.spark.archiving.tables.table import TableChangedError, TableFile, TablePlan
 
 if TYPE_CHECKING:
@@ -29,6 +30,9 @@ if TYPE_CHECKING:
 
 LOG = "_delta_log"
 CHECKPOINT_EVERY = 20
+_WAITS = (0.2, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0)
+"""Seconds between looks for a version that lists do not show yet."""
+
 _STATISTICS = 32
 """Columns of which a file's smallest and greatest values are told, as other writers do by default."""
 _LONGEST = 64
@@ -36,7 +40,7 @@ _PARTITIONS = {"date": "date", "hour": "integer", "month": "string"}
 _TYPES = {"bigint": "long"}
 
 
-def publish(plan: TablePlan, storage: LocalStorage) -> None:
+def publish(plan: TablePlan, storage: Storage) -> None:
     """Bring the table's log to what the plan names: durable, and found again, when this returns.
 
     Raises:
@@ -73,7 +77,7 @@ def publish(plan: TablePlan, storage: LocalStorage) -> None:
     text = "".join(json.dumps(action) + "\n" for action in actions)
     reach("committing")
     try:
-        storage.put_if_absent(f"{plan.folder}/{LOG}/{version:020d}.json", text.encode())
+        storage.put_if_absent(_log(plan, version), text.encode())
     except ChangedMeanwhileError as reason:
         raise TableChangedError(f"{reason}: the table was written by another program; nothing was trimmed") from None
     reach("committed")
@@ -95,11 +99,38 @@ def _word_of(path: str) -> str:
     return quote(path, safe="/=")
 
 
-def _open(plan: TablePlan, storage: LocalStorage) -> "DeltaTable | None":
+def _open(plan: TablePlan, storage: Storage) -> "DeltaTable | None":
+    """The table at its newest version; None when there is none.
+
+    The library finds that version by a list. A list may lag behind, so the version after it is asked for by its name.
+
+    Raises:
+        StorageError: lists still do not show it after a while.
+    """
     from deltalake import DeltaTable  # noqa: PLC0415 - only who archives to Delta has it
 
-    place = f"{storage.location}/{plan.folder}"
-    return DeltaTable(place) if DeltaTable.is_deltatable(place) else None
+    place, options = f"{storage.location}/{plan.folder}", storage.delta_options()
+    # The library's own question whether there is a table keeps all other threads from running until it is answered
+    begun = any(storage.exists(path) for path in (_log(plan, 0), f"{plan.folder}/{LOG}/_last_checkpoint"))
+    if not begun:
+        return None
+    for seconds in (*_WAITS, None):
+        table = DeltaTable(place, storage_options=options)
+        if not storage.exists(_log(plan, table.version() + 1)):
+            return table
+        if seconds is not None:
+            _wait(seconds)
+    raise StorageError(
+        f"lists of {place}/{LOG} lag behind what is there: run this again when they do not; nothing was trimmed"
+    )
+
+
+def _log(plan: TablePlan, version: int) -> str:
+    return f"{plan.folder}/{LOG}/{version:020d}.json"
+
+
+def _wait(seconds: float) -> None:
+    time.sleep(seconds)
 
 
 def _files(table: "DeltaTable") -> dict[str, int]:
@@ -108,7 +139,7 @@ def _files(table: "DeltaTable") -> dict[str, int]:
     return {unquote(row["path"]): row["num_records"] or 0 for row in found}
 
 
-def _checkpoint(table: "DeltaTable", plan: TablePlan, storage: LocalStorage) -> None:
+def _checkpoint(table: "DeltaTable", plan: TablePlan, storage: Storage) -> None:
     """Write what the log says so far as one file, which readers begin with."""
     table.create_checkpoint()
     storage.sync(*(path for path in storage.list(f"{plan.folder}/{LOG}") if "checkpoint" in path))
@@ -149,7 +180,7 @@ def _metadata(plan: TablePlan, table: "DeltaTable | None", fields: list[dict[str
     }
 
 
-def _add(plan: TablePlan, storage: LocalStorage, file: TableFile, now: int, *, changes: bool) -> dict[str, Any]:
+def _add(plan: TablePlan, storage: Storage, file: TableFile, now: int, *, changes: bool) -> dict[str, Any]:
     with storage.open(f"{plan.folder}/{file.path}") as opened:
         statistics = _statistics(pq.read_metadata(opened))
     return {

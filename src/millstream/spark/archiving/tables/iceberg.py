@@ -12,7 +12,7 @@ from millstream.errors import ConfigError
 from millstream.failpoints import reach
 from millstream.spark.archiving.tables.columns import ColumnType
 from millstream.spark.archiving.tables.rows import file_schema, first_number
-from millstream.spark.archiving.tables.storage import CATALOG, LocalStorage
+from millstream.spark.archiving.tables.storage import CATALOG, Storage
 from millstream.spark.archiving.tables.table import TableChangedError, TablePlan
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ _TIMESTAMP = 4
 """The number of the column by which files are parted."""
 
 
-def open_catalog(name: str | None, storage: LocalStorage) -> "Catalog":
+def open_catalog(name: str | None, storage: Storage) -> "Catalog":
     """The catalog that a name means.
 
     Args:
@@ -48,12 +48,19 @@ def open_catalog(name: str | None, storage: LocalStorage) -> "Catalog":
             "password: name the catalog in pyiceberg's configuration (.pyiceberg.yaml), and give that name"
         )
     try:
+        files = storage.iceberg_properties()
         if name is None:
+            if storage.local is None:
+                raise ConfigError(
+                    f"an Iceberg archive at {storage.location} needs a catalog elsewhere, which is not a file in a "
+                    "bucket: give --catalog, such as sqlite:////data/catalog.db, http://host:8181 or a name of "
+                    ".pyiceberg.yaml"
+                )
             made = load_catalog(NAMESPACE, type="sql", uri=f"sqlite:///{storage.location}/{CATALOG}")
         elif "://" in name:
-            made = load_catalog(NAMESPACE, type="rest" if name.startswith("http") else "sql", uri=name)
+            made = load_catalog(NAMESPACE, type="rest" if name.startswith("http") else "sql", uri=name, **files)
         else:
-            made = load_catalog(name)
+            made = load_catalog(name, **files)
         made.create_namespace_if_not_exists(NAMESPACE)
     except (ValueError, KeyError, OSError, RESTError, SQLAlchemyError) as reason:
         first = (str(reason).strip().splitlines() or [type(reason).__name__])[0]
@@ -64,7 +71,7 @@ def open_catalog(name: str | None, storage: LocalStorage) -> "Catalog":
     return made
 
 
-def publish(plan: TablePlan, storage: LocalStorage) -> None:
+def publish(plan: TablePlan, storage: Storage) -> None:
     """Bring the table to what the plan names: durable, and found again, when this returns.
 
     Raises:
@@ -98,7 +105,7 @@ def publish(plan: TablePlan, storage: LocalStorage) -> None:
         catalog.close()
 
 
-def expire(plan: TablePlan, storage: LocalStorage, before_ms: int) -> None:
+def expire(plan: TablePlan, storage: Storage, before_ms: int) -> None:
     """Forget the states of the table that are older, since files of theirs are about to be removed.
 
     Args:
@@ -115,12 +122,12 @@ def expire(plan: TablePlan, storage: LocalStorage, before_ms: int) -> None:
         catalog.close()
 
 
-def _place(plan: TablePlan, storage: LocalStorage) -> str:
+def _place(plan: TablePlan, storage: Storage) -> str:
     where = f"{storage.location}/{plan.folder}"
     return f"file://{where}" if where.startswith("/") else where
 
 
-def _made(catalog: "Catalog", name: tuple[str, str], plan: TablePlan, storage: LocalStorage) -> "Table":
+def _made(catalog: "Catalog", name: tuple[str, str], plan: TablePlan, storage: Storage) -> "Table":
     """The table, made if there is none."""
     from pyiceberg.partitioning import PartitionField, PartitionSpec  # noqa: PLC0415 - as above
     from pyiceberg.schema import Schema  # noqa: PLC0415 - as above
@@ -232,7 +239,7 @@ def _numbers_fit(schema: Any, plan: TablePlan) -> None:
             )
 
 
-def _keep(table: "Table", plan: TablePlan, storage: LocalStorage) -> None:
+def _keep(table: "Table", plan: TablePlan, storage: Storage) -> None:
     """Make what the library wrote durable, and say which metadata is the newest."""
     folder = f"{plan.folder}/metadata"
     storage.sync(*(path for path in storage.list(folder) if path.endswith((".avro", ".json"))))

@@ -6,7 +6,7 @@ from importlib.util import find_spec
 
 from millstream.errors import ConfigError, MillstreamError, StorageError, UsageError
 from millstream.spark.archiving.tables.shape import Shape
-from millstream.spark.archiving.tables.storage import LocalStorage
+from millstream.spark.archiving.tables.storage import Storage
 from millstream.spark.archiving.tables.table import TablePlan
 
 PACKAGES = {"delta": ("deltalake",), "iceberg": ("pyiceberg", "sqlalchemy")}
@@ -28,7 +28,7 @@ class TableUnreadableError(StorageError):
 
 
 @contextmanager
-def _told(plan: TablePlan) -> Iterator[None]:
+def _told(plan: TablePlan, storage: Storage) -> Iterator[None]:
     """Put what a library says of a table that it cannot read into one sentence."""
     try:
         yield
@@ -38,6 +38,11 @@ def _told(plan: TablePlan) -> Iterator[None]:
         if isinstance(reason, OSError) and not isinstance(reason, FileNotFoundError):
             raise  # of the disk, not of the table: it is full, or may not be written
         first = (str(reason).strip().splitlines() or [""])[0]
+        if storage.local is None:
+            raise TableUnreadableError(
+                f"the {plan.shape.format} table of stream {plan.stream!r} at {storage.location} cannot be read or "
+                f"written: {type(reason).__name__}: {first}. Nothing was trimmed; run this again when the store answers"
+            ) from reason
         raise TableUnreadableError(
             f"the {plan.shape.format} table of stream {plan.stream!r} cannot be read or written: "
             f"{type(reason).__name__}: {first}. Nothing was trimmed; restore the folder {plan.folder} from a backup, "
@@ -45,7 +50,7 @@ def _told(plan: TablePlan) -> Iterator[None]:
         ) from reason
 
 
-def prepare(shape: Shape, storage: LocalStorage) -> None:
+def prepare(shape: Shape, storage: Storage) -> None:
     """See that what a format needs is there, before anything is begun.
 
     Raises:
@@ -69,7 +74,7 @@ def prepare(shape: Shape, storage: LocalStorage) -> None:
         iceberg.open_catalog(shape.catalog, storage).close()
 
 
-def publish(plan: TablePlan, storage: LocalStorage) -> None:
+def publish(plan: TablePlan, storage: Storage) -> None:
     """Bring a table's log to what the plan names: durable, and found again, when this returns.
 
     Raises:
@@ -79,16 +84,16 @@ def publish(plan: TablePlan, storage: LocalStorage) -> None:
     if plan.shape.format == "delta":
         from millstream.spark.archiving.tables import delta  # noqa: PLC0415 - its package may not be there
 
-        with _told(plan):
+        with _told(plan, storage):
             delta.publish(plan, storage)
     elif plan.shape.format == "iceberg":
         from millstream.spark.archiving.tables import iceberg  # noqa: PLC0415 - its package may not be there
 
-        with _told(plan):
+        with _told(plan, storage):
             iceberg.publish(plan, storage)
 
 
-def expire(plan: TablePlan, storage: LocalStorage, before_ms: int) -> None:
+def expire(plan: TablePlan, storage: Storage, before_ms: int) -> None:
     """Forget states of a table whose files are about to be removed; Delta's log needs nothing for that.
 
     Args:
@@ -102,5 +107,5 @@ def expire(plan: TablePlan, storage: LocalStorage, before_ms: int) -> None:
     if plan.shape.format == "iceberg":
         from millstream.spark.archiving.tables import iceberg  # noqa: PLC0415 - as above
 
-        with _told(plan):
+        with _told(plan, storage):
             iceberg.expire(plan, storage, before_ms)

@@ -1,7 +1,7 @@
 """Where an archive lies: the few things that its manifest, its lock, its files and its tables' logs need of a place.
 
-Another place (an object store) is another class with these methods. What is put is whole and durable when the call
-returns, or not there at all. Paths are below the root, with slashes.
+``Storage`` is what a place must have; a local directory is one here, an object store another (``objects``). What is put
+is whole and durable when the call returns, or not there at all. Paths are below the root, with slashes.
 """
 
 import contextlib
@@ -9,11 +9,15 @@ import errno
 import fcntl
 import os
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, Protocol
 
 from millstream.errors import StorageError
+
+MANIFEST_NAME = "_manifest.json"
+"""What the archive holds: the one object that a place is asked for to see whether it can be used."""
 
 CATALOG = "_catalog.db"
 """Iceberg's catalog, where the archive has its own."""
@@ -30,6 +34,86 @@ class ChangedMeanwhileError(StorageError):
     """
 
 
+class NewObject(Protocol):
+    """What is being written, and is not there before it is kept."""
+
+    file: BinaryIO
+
+    def keep(self) -> int:
+        """Give it its name, whole; its size in bytes."""
+
+    def drop(self) -> None:
+        """Give up what is not kept."""
+
+
+class Storage(Protocol):
+    """A place for one archive.
+
+    Attributes:
+        local: the directory, where it is one of this machine; None elsewhere.
+    """
+
+    local: Path | None
+
+    @property
+    def location(self) -> str:
+        """The place as people and the libraries of table formats are told it."""
+
+    def delta_options(self) -> dict[str, str] | None:
+        """What ``deltalake`` needs to open the location, beside its environment."""
+
+    def iceberg_properties(self) -> Mapping[str, str]:
+        """What ``pyiceberg`` needs to open files there."""
+
+    def read(self, path: str) -> bytes:
+        """What is there; FileNotFoundError when nothing is."""
+
+    def open(self, path: str) -> BinaryIO:
+        """What is there, to be read in any order; FileNotFoundError when nothing is."""
+
+    def exists(self, path: str) -> bool:
+        """Whether something is there, by asking for it, not by a list."""
+
+    def modified_ms(self, path: str) -> int:
+        """When what is there was put, in milliseconds since 1970."""
+
+    def create(self, path: str) -> NewObject:
+        """Something to write, which has its name when it is kept."""
+
+    def put_if_absent(self, path: str, data: bytes) -> None:
+        """Put bytes under a name that nobody has; ChangedMeanwhileError when somebody has."""
+
+    def replace_if_unchanged(
+        self, path: str, old: bytes | None, data: bytes, before: Callable[[], None] = lambda: None
+    ) -> None:
+        """Put bytes in the place of others; ChangedMeanwhileError when something else is there.
+
+        Args:
+            path: of them.
+            old: what must be there; None for nothing.
+            data: what is there then.
+            before: called when all is ready, before the new bytes have the name.
+        """
+
+    def list(self, prefix: str = "") -> Iterator[str]:
+        """The paths below a folder; one that is missing here may be there all the same."""
+
+    def top(self) -> set[str]:
+        """The names directly below the root."""
+
+    def delete(self, path: str) -> None:
+        """Remove what is there; nothing is no error."""
+
+    def sync(self, *paths: str) -> None:
+        """Make what a library wrote durable."""
+
+    def sync_names(self, *paths: str) -> None:
+        """See that what was kept can be found after a crash, by everybody."""
+
+    def locked(self, path: str) -> AbstractContextManager[str | None]:
+        """Hold the lock of that name; gives who has it where that is somebody else, and None when it is ours."""
+
+
 class LocalStorage:
     """A directory of this machine, or one that is mounted.
 
@@ -39,11 +123,43 @@ class LocalStorage:
 
     def __init__(self, root: Path) -> None:
         self.root = root
+        self.local: Path | None = root
 
     @property
     def location(self) -> str:
         """The place as the libraries of table formats are told it."""
         return str(self.root.absolute())
+
+    def delta_options(self) -> dict[str, str] | None:
+        """Nothing."""
+        return None
+
+    def iceberg_properties(self) -> Mapping[str, str]:
+        """Nothing."""
+        return {}
+
+    def exists(self, path: str) -> bool:
+        """Whether something is there."""
+        return (self.root / path).exists()
+
+    def modified_ms(self, path: str) -> int:
+        """When what is there was written, in milliseconds since 1970.
+
+        Raises:
+            FileNotFoundError: nothing is.
+        """
+        return int(inside(self.root, path).stat().st_mtime * 1000)
+
+    def top(self) -> set[str]:
+        """The names directly in the directory; none where there is no directory."""
+        return {entry.name for entry in self.root.iterdir()} if self.root.exists() else set()
+
+    @contextlib.contextmanager
+    def locked(self, path: str) -> Iterator[str | None]:
+        """Hold a file's lock; the directory is made if there is none."""
+        self.root.mkdir(parents=True, exist_ok=True)
+        with locked(self.root / path) as holder:
+            yield None if holder is None else f"process {holder}"
 
     def read(self, path: str) -> bytes:
         """What is there.

@@ -1,0 +1,200 @@
+"""An archive's lock in an object store: an object that says who has it, renewed while the job runs.
+
+No clock is compared with another machine's. Who finds the lock taken watches it: an owner that renews it is alive; one
+that does not for as long as its lease says is taken for dead, and so is at once a process of this machine that is not
+there any more. The lock is taken by a put on condition, so of two that take it one has it. An owner that was only
+asleep finds its manifest changed (``Folder.begin`` writes it anew for whoever takes the lock) and its renewal refused.
+"""
+
+import json
+import logging
+import os
+import socket
+import threading
+import time
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any, Protocol
+
+from millstream.errors import MillstreamError
+from millstream.spark.archiving.tables.storage import ChangedMeanwhileError
+
+logger = logging.getLogger("millstream.spark")
+
+LEASE_SECONDS = 30.0
+"""How long an owner that is not seen to live keeps the lock."""
+
+_LOOK_SECONDS = 0.5
+
+
+class Versioned(Protocol):
+    """Objects that are put on condition."""
+
+    def versioned(self, path: str) -> tuple[bytes, Any] | None:
+        """What is there, and its version; None when nothing is."""
+
+    def put_version(self, path: str, data: bytes, version: Any | None) -> Any:
+        """Put bytes in the place of that version, or of nothing; the version that they are."""
+
+
+@dataclass(frozen=True)
+class LockRecord:
+    """What the lock's object holds.
+
+    Attributes:
+        owner: of the lock, by a name that nobody else has; empty when it was given back.
+        who: the same for people.
+        process: of the owner, so that its death can be seen on its own machine; empty where that cannot be told.
+        lease_seconds: how long it keeps the lock without a renewal.
+        renewed: how often it was renewed.
+    """
+
+    owner: str
+    who: str
+    process: str
+    lease_seconds: float
+    renewed: int = 0
+
+    @property
+    def data(self) -> bytes:
+        """As the object has it."""
+        return (json.dumps(asdict(self)) + "\n").encode()
+
+    @classmethod
+    def load(cls, data: bytes) -> "LockRecord":
+        """The inverse; what cannot be read is somebody's of whom nothing is known."""
+        try:
+            raw = json.loads(data)
+            return cls(
+                str(raw["owner"]),
+                str(raw["who"]),
+                str(raw["process"]),
+                min(3600.0, max(0.0, float(raw["lease_seconds"]))),
+                int(raw["renewed"]),
+            )
+        except (ValueError, KeyError, TypeError, OverflowError):
+            return cls("unknown", "somebody", "", LEASE_SECONDS)
+
+
+@contextmanager
+def leased(objects: Versioned, path: str, seconds: float = LEASE_SECONDS) -> Iterator[str | None]:
+    """Hold the lock of that name; gives who has it where that is somebody else, and None when it is ours.
+
+    Args:
+        objects: where it lies.
+        path: of it.
+        seconds: of the lease; it is renewed three times in that.
+    """
+    mine = LockRecord(uuid.uuid4().hex, f"process {os.getpid()} on {socket.gethostname()}", _process(), seconds)
+    holder, version = _take(objects, path, mine)
+    if holder is not None:
+        yield holder
+        return
+    keeper = _Keeper(objects, path, mine, version)
+    try:
+        yield None
+    finally:
+        keeper.give_back()
+
+
+def _take(objects: Versioned, path: str, mine: LockRecord) -> tuple[str | None, Any]:
+    """Who has the lock and lives; None, and the version that it is, when it is ours."""
+    watched: Any = None
+    until = 0.0
+    wait = threading.Event().wait
+    while True:
+        there = objects.versioned(path)
+        if there is not None:
+            data, version = there
+            record = LockRecord.load(data)
+            if record.owner and not _died(record.process):
+                now = time.monotonic()
+                if watched is None:
+                    watched, until = version, now + record.lease_seconds
+                    logger.warning(
+                        "the archive's lock is held by %s: it is waited for %g s at most to see whether that lives",
+                        record.who,
+                        record.lease_seconds,
+                    )
+                if version != watched:
+                    return record.who, None
+                if now < until:
+                    wait(min(_LOOK_SECONDS, record.lease_seconds / 10))
+                    continue
+        try:
+            return None, objects.put_version(path, mine.data, None if there is None else there[1])
+        except ChangedMeanwhileError:
+            continue  # another one took it, or its owner renewed it: it is looked at again
+
+
+class _Keeper:
+    """Renews a lock until it is given back, or another one has it."""
+
+    def __init__(self, objects: Versioned, path: str, record: LockRecord, version: Any) -> None:
+        self._objects, self._path, self._record, self._version = objects, path, record, version
+        self._lost = False
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._renew, name="archive lock", daemon=True)
+        self._thread.start()
+
+    def _renew(self) -> None:
+        while not self._over.wait(self._record.lease_seconds / 3):
+            try:
+                self._put(replace(self._record, renewed=self._record.renewed + 1))
+            except ChangedMeanwhileError:
+                self._lost = True
+                logger.error(  # noqa: TRY400 - nobody is helped by where
+                    "the archive's lock was taken by another job, since this one did not renew it in time: this job "
+                    "ends with its next change"
+                )
+                return
+            except (MillstreamError, OSError) as reason:
+                logger.warning("the archive's lock was not renewed, which is tried again: %s", reason)
+
+    def _put(self, record: LockRecord) -> None:
+        self._version = self._objects.put_version(self._path, record.data, self._version)
+        self._record = record
+
+    def give_back(self) -> None:
+        """Let others have it at once."""
+        self._over.set()
+        self._thread.join()
+        if self._lost:
+            return
+        try:
+            self._put(replace(self._record, owner=""))
+        except (MillstreamError, OSError) as reason:
+            logger.warning("the archive's lock was not given back, and others wait until its lease is over: %s", reason)
+
+
+# --- processes of this machine ---------------------------------------------------------------------------------------
+
+
+def _process() -> str:
+    """This process, told from every other one: the machine since it started, name space, number, start of it."""
+    pid = os.getpid()
+    try:
+        machine = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+        return f"{machine}/{Path('/proc/self/ns/pid').stat().st_ino}/{pid}/{_started(pid)}"
+    except OSError:
+        return ""  # no Linux: whether it lives is seen from its lease alone
+
+
+def _started(pid: int) -> str:
+    """When a process was started; empty when it is not there, or only its exit code is."""
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return ""
+    return "" if fields[0] in ("Z", "X") else fields[19]
+
+
+def _died(process: str) -> bool:
+    """Whether a process was one of this machine and is not there any more."""
+    mine, theirs = _process().split("/"), process.split("/")
+    if len(mine) != len(theirs) or mine[:2] != theirs[:2] or not theirs[2].isdecimal():
+        return False
+    return _started(int(theirs[2])) != theirs[3]

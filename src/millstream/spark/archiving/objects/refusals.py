@@ -1,0 +1,126 @@
+"""What an object store answers, as errors that say what to do.
+
+No address with its query and no header is quoted: they may hold what is secret.
+"""
+
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from millstream.errors import MillstreamError, NotFoundError, NotLetInError, NotReachedError, StorageError
+
+_CODE = re.compile(r"<Code>(\w+)</Code>")
+_STATUS = re.compile(r"status code: (\d{3})")
+_HOST = re.compile(r"https?://[^/\s?]+")
+
+_NO_BUCKET = ("NoSuchBucket", "ContainerNotFound", "bucket does not exist")
+_NO_CREDENTIALS = ("169.254.", "metadata.google", "MissingCredentials", "metadata endpoint")
+_UNKNOWN_CREDENTIALS = ("InvalidAccessKeyId", "SignatureDoesNotMatch", "ExpiredToken", "InvalidToken", "TokenRefresh")
+_FULL = ("QuotaExceeded", "StorageFull", "InsufficientStorage", "InsufficientCapacity", "NoSpace", "QuotaReached")
+_SLOW = ("SlowDown", "ServerBusy", "TooManyRequests", "RequestLimitExceeded", "rateLimitExceeded")
+_UNREACHED = ("kind: Connect", "kind: Timeout", "kind: Request", "kind: Interrupted", "error sending request")
+
+
+class ObjectStoreError(StorageError):
+    """An object store did not do what was asked of it.
+
+    What to do: mend what the text names and run the job again: it goes on behind what the manifest names, and nothing
+    that the manifest does not name was trimmed.
+    """
+
+
+class NoConditionalPutError(ObjectStoreError):
+    """The object store cannot put an object only if it is as it was read, which the lock and the manifest need.
+
+    What to do: take a store that can (S3 itself, Google Cloud Storage, Azure, and current servers that are compatible
+    with S3), or a directory.
+    """
+
+
+@contextmanager
+def explained(place: str, doing: str) -> Iterator[None]:
+    """Turn what ``obstore`` raises into one sentence; ``FileNotFoundError`` stays one, as do failed conditions.
+
+    Args:
+        place: the archive's URL.
+        doing: what was being done, such as ``put _manifest.json``.
+
+    Raises:
+        FileNotFoundError: the object is not there, though its bucket is.
+        NotFoundError: there is no such bucket.
+        NotLetInError: the credentials are wrong, missing, or do not allow this.
+        NotReachedError: no answer came.
+        ObjectStoreError: anything else.
+    """
+    from obstore import exceptions as obstores  # noqa: PLC0415 - only who has an archive there has it
+
+    try:
+        yield
+    except FileNotFoundError as reason:
+        if any(word in str(reason) for word in _NO_BUCKET):
+            raise _no_bucket(place) from None
+        raise FileNotFoundError(f"{place}: {doing}: it is not there") from None
+    except (obstores.AlreadyExistsError, obstores.PreconditionError):
+        raise
+    except obstores.BaseError as reason:
+        raise explanation(place, doing, reason) from None
+
+
+def explanation(place: str, doing: str, reason: Exception) -> MillstreamError:
+    """The error that says what a store's answer means.
+
+    Args:
+        place: the archive's URL.
+        doing: what was being done.
+        reason: as ``obstore`` raised it.
+    """
+    text, kind = str(reason), type(reason).__name__
+    code, status, host = (_first(shape, text) for shape in (_CODE, _STATUS, _HOST))
+    said = " ".join(filter(None, (status, code))) or kind
+
+    def has(words: tuple[str, ...]) -> bool:
+        return code in words or any(word in text for word in words)
+
+    if has(_NO_BUCKET):
+        return _no_bucket(place)
+    if has(_NO_CREDENTIALS):  # the last place that is asked for some is the machine's own, by an address of its own
+        return NotLetInError(
+            f"{place}: no credentials were found: set those of the store in the environment (AWS_ACCESS_KEY_ID and "
+            "AWS_SECRET_ACCESS_KEY, GOOGLE_APPLICATION_CREDENTIALS, AZURE_STORAGE_ACCOUNT_KEY), on executors too"
+        )
+    if has(_UNKNOWN_CREDENTIALS) or kind == "UnauthenticatedError":
+        return NotLetInError(f"{place}: the store refused the credentials ({said}): correct those in the environment")
+    if (kind == "PermissionDeniedError" or status == "403") and not has(_FULL):
+        return NotLetInError(
+            f"{place}: the credentials do not allow to {doing} ({said}): allow reading, putting, listing and deleting "
+            "there"
+        )
+    if kind == "NotSupportedError" or status == "501":
+        return NoConditionalPutError(
+            f"{place}: the store cannot put an object on condition ({said}), which an archive's lock and manifest "
+            "need: take a store that can, or a directory"
+        )
+    if has(_FULL) or status == "507":
+        return ObjectStoreError(f"{place}: the store is full ({said}): make room, and run this again; nothing is lost")
+    if has(_SLOW) or status in ("429", "503"):
+        return ObjectStoreError(
+            f"{place}: the store is asked too often ({said}) and did not {doing} within the time for trying again: run "
+            "this again later, or with larger batches; nothing is lost"
+        )
+    if status is None and has(_UNREACHED):
+        return NotReachedError(
+            f"{place}: the object store{f' at {host}' if host else ''} does not answer: start it, or correct its "
+            "address (AWS_ENDPOINT_URL for a store other than Amazon's)"
+        )
+    line = text.partition("\n")[0] if status is None and host is None else ""
+    return ObjectStoreError(f"{place}: the store did not {doing} ({line or said}): run this again; nothing is lost")
+
+
+def _no_bucket(place: str) -> NotFoundError:
+    bucket = place.partition("://")[2].partition("/")[0]
+    return NotFoundError(f"{place}: there is no bucket {bucket!r}: make it, or correct the URL")
+
+
+def _first(shape: re.Pattern[str], text: str) -> str | None:
+    found = shape.search(text)
+    return None if found is None else found[found.re.groups]

@@ -1,0 +1,337 @@
+"""A place in an object store: ``s3://bucket/prefix``, ``gs://bucket/prefix`` or ``abfss://container@account.../prefix``.
+
+Credentials and endpoint are those of the environment, as ``obstore``, ``deltalake`` and ``pyiceberg`` read it; each
+process opens the place by itself. A put is durable and whole when the store confirms it, and what is there is asked
+for by name: a list may lag behind, so nothing is concluded from what a list does not show.
+"""
+
+import os
+import uuid
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from datetime import timedelta
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, BinaryIO
+from urllib.parse import urlsplit
+
+from millstream.errors import UsageError
+from millstream.spark.archiving.objects.lease import LEASE_SECONDS, leased
+from millstream.spark.archiving.objects.refusals import NoConditionalPutError, ObjectStoreError, explained
+from millstream.spark.archiving.objects.transfer import Upload, opened
+from millstream.spark.archiving.tables.storage import MANIFEST_NAME, ChangedMeanwhileError, NewObject
+
+if TYPE_CHECKING:
+    from obstore.store import ObjectStore
+
+ONE_PUT = 64 << 20
+"""Files up to this size are put by one request, of which a killed process leaves nothing; larger ones in parts."""
+
+_PART = 16 << 20
+_MARK = "millstreamput"
+"""Of an object's metadata: which put it is. When an answer was lost, that tells our own put from another's."""
+
+_PATIENT = (10, timedelta(minutes=3))
+_FIRST = (2, timedelta(seconds=15))
+"""How often a request is tried again, and for how long: in the midst of the work, and at first."""
+
+
+class ObjectStorage:
+    """A place in an object store.
+
+    Args:
+        url: of it, as :func:`millstream.paths.archive_place` gives it.
+
+    Raises:
+        UsageError: ``obstore`` is not installed.
+    """
+
+    lease_seconds = LEASE_SECONDS
+    local: Path | None = None
+
+    def __init__(self, url: str) -> None:
+        if find_spec("obstore") is None:
+            raise UsageError(
+                "an archive in an object store needs obstore, which is not installed: pip install 'millstream[lake]'"
+            )
+        self._url = url.rstrip("/")
+        self._opened: ObjectStore | None = None
+
+    @property
+    def location(self) -> str:
+        """The place as people and the libraries of table formats are told it."""
+        return self._url
+
+    def delta_options(self) -> dict[str, str] | None:
+        """Nothing: ``deltalake`` reads the same environment."""
+        return None
+
+    def iceberg_properties(self) -> Mapping[str, str]:
+        """The endpoint, where there is one; credentials are those of the environment."""
+        given = {
+            "s3.endpoint": os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL"),
+            "s3.region": os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION"),
+        }
+        return {name: value for name, value in given.items() if value and self._url.startswith("s3:")}
+
+    # --- reading -----------------------------------------------------------------------------------------------------
+
+    def read(self, path: str) -> bytes:
+        """What is there.
+
+        Raises:
+            FileNotFoundError: nothing is.
+        """
+        there = self.versioned(path)
+        if there is None:
+            raise FileNotFoundError(f"{self._url}/{path}")
+        return there[0]
+
+    def open(self, path: str) -> BinaryIO:
+        """What is there, to be read in any order.
+
+        Raises:
+            FileNotFoundError: nothing is.
+        """
+        return opened(self._store, self._url, path)
+
+    def exists(self, path: str) -> bool:
+        """Whether something is there, by asking for it."""
+        try:
+            self._head(path)
+        except FileNotFoundError:
+            return False
+        return True
+
+    def modified_ms(self, path: str) -> int:
+        """When what is there was put, by the store's clock, in milliseconds since 1970.
+
+        Raises:
+            FileNotFoundError: nothing is.
+        """
+        return int(self._head(path)["last_modified"].timestamp() * 1000)
+
+    def list(self, prefix: str = "") -> Iterator[str]:
+        """The paths below a folder; one that is missing may be there all the same."""
+        import obstore  # noqa: PLC0415 - only who has an archive there has it
+
+        with explained(self._url, "list what is there"):
+            for found in obstore.list(self._store, prefix or None):
+                yield from (meta["path"] for meta in found)
+
+    def top(self) -> set[str]:
+        """The names directly below the place."""
+        import obstore  # noqa: PLC0415 - as above
+
+        with explained(self._url, "list what is there"):
+            found = obstore.list_with_delimiter(self._store)
+        return {path.rstrip("/") for path in [*found["common_prefixes"], *(meta["path"] for meta in found["objects"])]}
+
+    def _head(self, path: str) -> Any:
+        import obstore  # noqa: PLC0415 - as above
+
+        with explained(self._url, f"look at {path}"):
+            return obstore.head(self._store, path)
+
+    # --- writing -----------------------------------------------------------------------------------------------------
+
+    def create(self, path: str) -> NewObject:
+        """A file to write, which is put when it is kept."""
+        return Upload(lambda file, size: self._put_file(path, file, size))
+
+    def _put_file(self, path: str, file: BinaryIO, size: int) -> None:
+        """Put a file that nobody else has put, and see that it is there as it was written.
+
+        Raises:
+            FileExistsError: the name is taken.
+            ObjectStoreError: what is there then is something else.
+        """
+        import obstore  # noqa: PLC0415 - as above
+
+        if size <= ONE_PUT:
+            try:
+                self.put_version(path, file.read(), None)
+            except ChangedMeanwhileError:
+                raise FileExistsError(f"{self._url}/{path}") from None
+        else:
+            with explained(self._url, f"put {path}"):
+                obstore.put(self._store, path, file, use_multipart=True, chunk_size=_PART, max_concurrency=4)
+        there = self._head(path)["size"]
+        if there != size:
+            raise ObjectStoreError(f"{self._url}/{path}: {size} bytes were put and {there} are there: run this again")
+
+    def put_if_absent(self, path: str, data: bytes) -> None:
+        """Put bytes under a name that nobody has.
+
+        Raises:
+            ChangedMeanwhileError: somebody has it.
+        """
+        self.put_version(path, data, None)
+
+    def replace_if_unchanged(
+        self, path: str, old: bytes | None, data: bytes, before: Callable[[], None] = lambda: None
+    ) -> None:
+        """Put bytes in the place of others.
+
+        Args:
+            path: of them.
+            old: what must be there; None for nothing.
+            data: what is there then.
+            before: called before the put.
+
+        Raises:
+            ChangedMeanwhileError: something else was there.
+        """
+        there = self.versioned(path)
+        if (None if there is None else there[0]) != old:
+            raise self._changed(path)
+        before()
+        self.put_version(path, data, None if there is None else there[1])
+
+    def versioned(self, path: str) -> tuple[bytes, Any] | None:
+        """What is there, and its version; None when nothing is."""
+        import obstore  # noqa: PLC0415 - as above
+
+        try:
+            with explained(self._url, f"get {path}"):
+                found = obstore.get(self._store, path)
+                return bytes(found.bytes()), _version(found.meta)
+        except FileNotFoundError:
+            return None
+
+    def put_version(self, path: str, data: bytes, version: Any | None) -> Any:
+        """Put bytes in the place of that version, or of nothing; the version that they are.
+
+        Raises:
+            ChangedMeanwhileError: another version is there.
+        """
+        import obstore  # noqa: PLC0415 - as above
+        from obstore.exceptions import AlreadyExistsError, PreconditionError  # noqa: PLC0415 - as above
+
+        mark = uuid.uuid4().hex
+        try:
+            with explained(self._url, f"put {path}"):
+                made = obstore.put(
+                    self._store,
+                    path,
+                    data,
+                    mode="create" if version is None else version,
+                    attributes={_MARK: mark},
+                    use_multipart=False,
+                )
+            return _version(made)
+        except FileNotFoundError:  # a version that must be there is not
+            raise self._changed(path) from None
+        except (AlreadyExistsError, PreconditionError):
+            ours = self._marked(path, mark)
+            if ours is None:
+                raise self._changed(path) from None
+            return ours
+
+    def _marked(self, path: str, mark: str) -> Any | None:
+        """The version there, if it is that of this put, whose answer was lost and which was sent again."""
+        import obstore  # noqa: PLC0415 - as above
+
+        try:
+            with explained(self._url, f"get {path}"):
+                found = obstore.get(self._store, path)
+        except FileNotFoundError:
+            return None
+        return _version(found.meta) if found.attributes.get(_MARK) == mark else None
+
+    def _changed(self, path: str) -> ChangedMeanwhileError:
+        return ChangedMeanwhileError(f"{self._url}/{path} was written by another program meanwhile")
+
+    def delete(self, path: str) -> None:
+        """Remove what is there; nothing is no error."""
+        import obstore  # noqa: PLC0415 - as above
+
+        try:
+            with explained(self._url, f"delete {path}"):
+                obstore.delete(self._store, path)
+        except FileNotFoundError:
+            return
+
+    def sync(self, *paths: str) -> None:
+        """Nothing: what the store confirmed is durable."""
+
+    def sync_names(self, *paths: str) -> None:
+        """See that what was kept is there, whoever put it.
+
+        Raises:
+            ObjectStoreError: something is not.
+        """
+        for path in paths:
+            if not self.exists(path):
+                raise ObjectStoreError(f"{self._url}/{path} was put and is not there: run this again; nothing is lost")
+
+    # --- the lock ----------------------------------------------------------------------------------------------------
+
+    @contextmanager
+    def locked(self, path: str) -> Iterator[str | None]:
+        """Hold the lock of that name; gives who has it where that is somebody else, and None when it is ours.
+
+        Raises:
+            NoConditionalPutError: the store has no put on condition, or does not keep to the condition.
+            NotFoundError: there is no such bucket.
+            NotLetInError: the credentials are wrong, or do not allow this.
+            NotReachedError: the store does not answer.
+        """
+        with leased(self, path, self.lease_seconds) as holder:
+            if holder is None:
+                self._try_conditions(path)
+            yield holder
+
+    def _try_conditions(self, path: str) -> None:
+        """See that the store refuses what it must, on an object that is there: some pass over conditions in silence."""
+        for wrong in (None, {"e_tag": '"0"', "version": "1"}):
+            there = self.versioned(path)
+            try:
+                self.put_version(path, b"" if there is None else there[0], wrong)
+            except ChangedMeanwhileError:
+                continue
+            raise NoConditionalPutError(
+                f"{self._url}: the store puts objects whatever the condition, and an archive's lock and manifest need "
+                "one: take a store that keeps to it, or a directory"
+            )
+
+    # --- the store ---------------------------------------------------------------------------------------------------
+
+    @property
+    def _store(self) -> "ObjectStore":
+        if self._opened is None:
+            self._meet()
+            self._opened = self._made(*_PATIENT)
+        return self._opened
+
+    def _meet(self) -> None:
+        """See that somebody is there and lets us in, without the patience that an outage in the midst deserves."""
+        import obstore  # noqa: PLC0415 - as above
+
+        store = self._made(*_FIRST)
+        try:
+            with explained(self._url, f"get {MANIFEST_NAME}"):
+                obstore.get(store, MANIFEST_NAME)
+        except (FileNotFoundError, ObjectStoreError):
+            return  # it is there, and what it is asked for next says more
+
+    def _made(self, retries: int, longest: timedelta) -> "ObjectStore":
+        from obstore import store as stores  # noqa: PLC0415 - as above
+
+        parts = urlsplit(self._url)
+        more: dict[str, Any] = {
+            "prefix": parts.path.strip("/") or None,
+            "retry_config": {"max_retries": retries, "retry_timeout": longest},
+        }
+        with explained(self._url, "open it"):
+            if parts.scheme == "s3":
+                return stores.S3Store(parts.netloc, **more)
+            if parts.scheme == "gs":
+                return stores.GCSStore(parts.netloc, **more)
+            container, _, host = parts.netloc.partition("@")
+            return stores.AzureStore(container, account_name=host.partition(".")[0], **more)
+
+
+def _version(meta: Mapping[str, Any]) -> dict[str, Any]:
+    """What a put on condition names."""
+    return {name: meta[name] for name in ("e_tag", "version") if meta[name] is not None}

@@ -1,0 +1,111 @@
+"""Files on their way to an object store, and read from it."""
+
+import io
+import tempfile
+from typing import TYPE_CHECKING, BinaryIO
+
+from millstream.spark.archiving.objects.refusals import explained
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from obstore.store import ObjectStore
+
+WHOLE = 8 << 20
+"""Objects up to this size are fetched by one request; of larger ones the parts that are asked for."""
+
+_BUFFER = 256 << 10
+
+
+class Upload:
+    """A file that is written on this machine's own disk, and put as one object when it is kept.
+
+    The file has no name, so nothing is left of it when the process is killed.
+
+    Args:
+        put: puts the file of so many bytes under its name, sees that it is there, and raises FileExistsError if the
+            name is taken.
+    """
+
+    def __init__(self, put: "Callable[[BinaryIO, int], None]") -> None:
+        self._put = put
+        self.file: BinaryIO = tempfile.TemporaryFile(prefix="millstream-")  # noqa: SIM115 - drop closes it
+
+    def keep(self) -> int:
+        """Put it; its size in bytes.
+
+        Raises:
+            FileExistsError: the name is taken.
+        """
+        self.file.flush()
+        size = self.file.tell()
+        self.file.seek(0)
+        self._put(self.file, size)
+        self.file.close()
+        return size
+
+    def drop(self) -> None:
+        """Give up what is not kept."""
+        self.file.close()
+
+
+def opened(store: "ObjectStore", place: str, path: str) -> BinaryIO:
+    """An object, to be read in any order.
+
+    Args:
+        store: that has it.
+        place: the archive's URL, for errors.
+        path: of the object.
+
+    Raises:
+        FileNotFoundError: it is not there.
+    """
+    import obstore  # noqa: PLC0415 - only who has an archive there has it
+
+    with explained(place, f"get {path}"):
+        found = obstore.get(store, path)
+        size = found.meta["size"]
+        if size <= WHOLE:
+            return io.BytesIO(bytes(found.bytes()))
+    return io.BufferedReader(_Ranges(store, place, path, size), _BUFFER)
+
+
+class _Ranges(io.RawIOBase):
+    """A large object: each read is one request for a range."""
+
+    def __init__(self, store: "ObjectStore", place: str, path: str, size: int) -> None:
+        self._store, self._place, self._path, self._size = store, place, path, size
+        self._at = 0
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def tell(self) -> int:
+        return self._at
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET, /) -> int:
+        base = {io.SEEK_SET: 0, io.SEEK_CUR: self._at, io.SEEK_END: self._size}[whence]
+        self._at = max(0, base + offset)
+        return self._at
+
+    def readinto(self, buffer: memoryview, /) -> int:  # type: ignore[override] # what a BufferedReader hands in
+        data = self._next(len(buffer))
+        buffer[: len(data)] = data
+        return len(data)
+
+    def readall(self) -> bytes:
+        return self._next(self._size)
+
+    def _next(self, most: int) -> bytes:
+        import obstore  # noqa: PLC0415 - as above
+
+        end = min(self._at + most, self._size)
+        if end <= self._at:
+            return b""
+        with explained(self._place, f"get {self._path}"):
+            data = bytes(obstore.get_range(self._store, self._path, start=self._at, end=end))
+        self._at += len(data)
+        return data

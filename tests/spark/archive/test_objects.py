@@ -1,0 +1,486 @@
+"""An archive in an object store, whatever the store does: each entry once, nothing trimmed before it is there.
+
+A job's part in Spark is done in place (``support.archives``), as in ``test_archive.py``. The store is moto's server,
+and what goes wrong goes wrong at the door before it (``support.objects``).
+"""
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+import redis
+from obstore.exceptions import GenericError
+
+from millstream.errors import ConfigError, MillstreamError, NotFoundError, NotLetInError, NotReachedError, StorageError
+from millstream.paths import archive_place
+from millstream.spark.archiving.directory import LOCK, MANIFEST, ArchiveLockedError, Folder
+from millstream.spark.archiving.objects.lease import LockRecord
+from millstream.spark.archiving.objects.refusals import NoConditionalPutError, ObjectStoreError, explanation
+from millstream.spark.archiving.objects.storage import ONE_PUT, ObjectStorage
+from millstream.spark.archiving.store import ArchiveSettings, ArchiveStore
+from millstream.spark.archiving.tables.shape import FORMATS, Wanted
+from millstream.spark.archiving.tables.storage import ChangedMeanwhileError
+from support.archives import archive_once, held
+from support.objects import KEY, SECRET, Asked, Door, Fault
+from support.servers import ServerProcess
+from support.streams import fill
+from support.waiting import eventually
+
+pytestmark = [pytest.mark.realserver, pytest.mark.filterwarnings("ignore:Iceberg scan planning")]
+
+
+@pytest.fixture
+def client(real_redis: ServerProcess) -> Iterator[redis.Redis]:
+    with real_redis.client() as made:
+        made.flushall()
+        yield made
+
+
+def wanted(form: str, folder: Path) -> Wanted:
+    return Wanted(form, catalog=f"sqlite:///{folder}/catalog.db" if form == "iceberg" else None)
+
+
+def numbers(place: str) -> list[int]:
+    return [int(ident.partition("-")[0]) for ident, _ in held(place, "s")]
+
+
+# --- names -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        ("s3://b/x/y/", "s3://b/x/y"),
+        ("s3a://b", "s3://b"),
+        ("S3://b/day=1", "s3://b/day=1"),
+        ("gs://b.c/x", "gs://b.c/x"),
+        ("abfss://c@acc.dfs.core.windows.net/x", "abfss://c@acc.dfs.core.windows.net/x"),
+        ("file:///x/y", Path("/x/y")),
+        ("/x/y", Path("/x/y")),
+    ],
+)
+def test_a_place_is_a_directory_or_one_in_a_bucket(given: str, expected: object) -> None:
+    """What users write for one is taken for it."""
+    assert archive_place(given) == expected
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ("hdfs://n/x", "cannot lie at hdfs: give s3://bucket/prefix"),
+        ("http://h/x", "cannot lie at http"),
+        ("redis://h/0", "cannot lie at redis"),
+        ("s3://", "is named by s3://bucket/prefix"),
+        ("s3:/b/x", "is named by"),
+        ("s3://key:secret@b/x", "credentials are in the environment, never in the URL"),
+        ("s3://b/x?y=1", "is named by"),
+        ("s3://b/../x", "is named by"),
+        ("s3://b/a b", "ASCII letters"),
+        ("abfss://container/x", "abfss://container@account"),
+        ("", "it is empty"),
+    ],
+)
+def test_other_places_are_refused_in_one_sentence(given: str, said: str) -> None:
+    """Nothing is written to a directory that is called ``s3:``, and no password is shown."""
+    with pytest.raises(ConfigError, match=said) as caught:
+        archive_place(given)
+    assert "secret" not in str(caught.value)
+
+
+# --- the way of an archive -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("form", ["before", *FORMATS])
+def test_an_archive_in_a_bucket(
+    real_redis: ServerProcess, client: redis.Redis, place: str, tmp_path: Path, form: str
+) -> None:
+    """Each form holds each entry once, over several runs; the streams are empty, and no secret is in any object."""
+    form_wanted = None if form == "before" else wanted(form, tmp_path)
+    for run in range(2):
+        fill(client, "s", 120, first=120 * run + 1)
+        archive_once(ArchiveSettings(real_redis.url, ("s",), place, per_batch=50, wanted=form_wanted), label=f"r{run}")
+    assert numbers(place) == list(range(1, 241))
+    assert client.xlen("s") == 0
+    storage = ObjectStorage(place)
+    manifest = Folder(place).read()
+    named = {file.path for file in manifest.files} | {path for path, _ in manifest.retired}
+    there = set(storage.list())
+    assert named <= there
+    assert {path for path in there if path.endswith(".parquet") and "_delta_log" not in path} == named
+    for path in there:
+        data = storage.read(path)
+        assert KEY.encode() not in data
+        assert SECRET.encode() not in data
+
+
+def test_iceberg_in_a_bucket_needs_a_catalog_elsewhere(
+    real_redis: ServerProcess, client: redis.Redis, place: str
+) -> None:
+    """SQLite cannot lie in a bucket: it is said before anything is written."""
+    fill(client, "s", 3)
+    with pytest.raises(ConfigError, match="--catalog"):
+        archive_once(ArchiveSettings(real_redis.url, ("s",), place, wanted=Wanted("iceberg")))
+    assert MANIFEST not in set(ObjectStorage(place).list())
+    assert client.xlen("s") == 3
+
+
+def test_large_files_go_in_parts_and_are_read_in_parts(place: str, door: Door, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What comes back is what was put; a part that fails aborts the upload, and nothing is there."""
+    module = "millstream.spark.archiving.objects"
+    monkeypatch.setattr(f"{module}.storage.ONE_PUT", 1 << 20)
+    monkeypatch.setattr(f"{module}.storage._PART", 5 << 20)
+    assert ONE_PUT > 1 << 20
+    data = random.Random(5).randbytes(12 << 20)
+    storage = ObjectStorage(place)
+    upload = storage.create("big")
+    upload.file.write(data)
+    assert upload.keep() == len(data)
+    with storage.open("big") as file:
+        assert file.read(10) == data[:10]
+        file.seek(-5, 2)
+        assert file.read() == data[-5:]
+        file.seek(0)
+        assert file.read() == data
+    door.rule = lambda asked: (403, "AccessDenied") if "partNumber=2" in asked.query else None
+    upload = storage.create("bigger")
+    upload.file.write(data)
+    with pytest.raises(NotLetInError, match="do not allow to put bigger"):
+        upload.keep()
+    upload.drop()
+    assert not storage.exists("bigger")
+    assert [asked.method for asked in door.asked if asked.key.endswith("/bigger")][-1] == "HEAD"
+    assert "DELETE" in [asked.method for asked in door.asked if asked.key.endswith("/bigger")]
+
+
+# --- conditions ------------------------------------------------------------------------------------------------------
+
+
+def test_the_storage_puts_on_condition(place: str) -> None:
+    """What is taken is not written over, and what changed meanwhile is not replaced."""
+    storage = ObjectStorage(place)
+    storage.put_if_absent("a/b.json", b"1")
+    with pytest.raises(ChangedMeanwhileError):
+        storage.put_if_absent("a/b.json", b"2")
+    assert (storage.read("a/b.json"), list(storage.list()), storage.top()) == (b"1", ["a/b.json"], {"a"})
+    storage.replace_if_unchanged("a/b.json", b"1", b"3")
+    for old in (b"1", None):
+        with pytest.raises(ChangedMeanwhileError):
+            storage.replace_if_unchanged("a/b.json", old, b"4")
+    with pytest.raises(ChangedMeanwhileError):
+        storage.replace_if_unchanged(
+            "a/b.json", b"3", b"4", lambda: storage.replace_if_unchanged("a/b.json", b"3", b"5")
+        )
+    assert storage.read("a/b.json") == b"5"
+    upload = storage.create("a/b.json")
+    with pytest.raises(FileExistsError):
+        upload.keep()
+    upload.drop()
+    storage.delete("a/b.json")
+    storage.delete("a/b.json")
+    assert not storage.exists("a/b.json")
+    with pytest.raises(FileNotFoundError):
+        storage.read("a/b.json")
+
+
+def test_an_answer_that_is_lost_is_not_another_job(place: str, door: Door) -> None:
+    """The put is sent again and refused, since it had happened: it is known to be ours."""
+    storage = ObjectStorage(place)
+    lost: list[Asked] = []
+
+    def lose(asked: Asked) -> Fault | None:
+        if asked.method == "PUT" and len([one for one in lost if one.key == asked.key]) < 1:
+            lost.append(asked)
+            return "lost"
+        return None
+
+    door.rule = lose
+    storage.put_if_absent("x", b"1")
+    lost.clear()
+    storage.replace_if_unchanged("x", b"1", b"2")
+    assert len(lost) == 1
+    assert storage.read("x") == b"2"
+    assert len([asked for asked in door.asked if asked.method == "PUT"]) == 4
+
+
+def test_a_store_without_conditions_is_refused(real_redis: ServerProcess, place: str, door: Door) -> None:
+    """One that says so, and one that takes everything in silence; nothing is begun."""
+    where = ArchiveSettings(real_redis.url, ("s",), place)
+    door.rule = lambda asked: (501, "NotImplemented") if asked.conditional else None
+    with pytest.raises(NoConditionalPutError, match="cannot put an object on condition"), ArchiveStore(where).open():
+        pass
+    door.rule = lambda asked: "unconditional" if asked.conditional else None
+    with pytest.raises(NoConditionalPutError, match="whatever the condition"), ArchiveStore(where).open():
+        pass
+    door.as_new()
+    assert not ObjectStorage(place).exists(MANIFEST)
+
+
+# --- the lock --------------------------------------------------------------------------------------------------------
+
+
+def quick(place: str, seconds: float) -> ObjectStorage:
+    made = ObjectStorage(place)
+    made.lease_seconds = seconds
+    return made
+
+
+def test_one_job_an_archive(place: str) -> None:
+    """A second job is told who has it, once it has seen that one live; afterwards it is free at once."""
+    first, second = ArchiveStore(ArchiveSettings("redis://127.0.0.1:1", ("s",), place)), Folder(place)
+    first.folder.storage = quick(place, 1.0)
+    with first.open():
+        with (
+            pytest.raises(ArchiveLockedError, match=f"written by process {os.getpid()} on .*: one job"),
+            second.locked(),
+        ):
+            pass
+        assert first.folder.read().generation == 1
+    with second.locked():
+        assert json.loads(ObjectStorage(place).read(LOCK))["owner"]
+    assert not json.loads(ObjectStorage(place).read(LOCK))["owner"]
+
+
+def test_a_lock_whose_owner_is_gone_is_taken_after_its_lease(place: str) -> None:
+    """Of another machine nothing is known but that it does not renew; a process of this one is seen to be dead."""
+    storage = ObjectStorage(place)
+    storage.put_if_absent(LOCK, LockRecord("x", "process 1 on elsewhere", "other/1/1/1", 0.5).data)
+    with storage.locked(LOCK) as holder:
+        assert holder is None
+    child = subprocess.run(
+        [sys.executable, "-c", _KILLED, place], env={**os.environ}, check=False, capture_output=True, text=True
+    )
+    assert child.returncode == -signal.SIGKILL, child.stderr
+    left = LockRecord.load(storage.read(LOCK))
+    assert left.lease_seconds == 3000
+    with storage.locked(LOCK) as holder:
+        assert holder is None
+    storage.replace_if_unchanged(LOCK, storage.read(LOCK), b"\xff{")
+    assert LockRecord.load(storage.read(LOCK)).lease_seconds == 30
+
+
+_KILLED = """
+import os, signal, sys
+from millstream.spark.archiving.objects.storage import ObjectStorage
+storage = ObjectStorage(sys.argv[1])
+storage.lease_seconds = 3000
+with storage.locked("_lock") as holder:
+    assert holder is None
+    os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def test_an_owner_that_was_asleep_cannot_win(place: str) -> None:
+    """Its lock was taken after its lease: what it does then is refused, and what the other one did stays."""
+    where = ArchiveSettings("redis://127.0.0.1:1", ("s",), place)
+    sleeper, other, storage = ArchiveStore(where), ArchiveStore(where), ObjectStorage(place)
+    sleeper.folder.storage = quick(place, 3000)  # it renews nothing while the test lasts
+    with sleeper.open():
+        before = sleeper.manifest
+        # As if it were on another machine, where nobody can see that it lives
+        storage.replace_if_unchanged(LOCK, storage.read(LOCK), LockRecord("x", "process 1 on b", "", 0.2).data)
+        with other.open():
+            assert other.manifest.generation == before.generation + 1
+            with pytest.raises(StorageError, match="written by another job meanwhile"):
+                sleeper.folder.switch(before, before)
+            assert Folder(place).read() == other.manifest
+            owner = LockRecord.load(storage.read(LOCK)).owner
+    assert LockRecord.load(storage.read(LOCK)).owner == ""
+    assert owner
+
+
+def test_a_lock_is_renewed_until_another_has_it(place: str, caplog: pytest.LogCaptureFixture) -> None:
+    """An outage of the store is waited out; once it is another's, it is said and let alone."""
+    storage = quick(place, 0.3)
+    with storage.locked(LOCK):
+        eventually(lambda: LockRecord.load(storage.read(LOCK)).renewed >= 2)
+        theirs = LockRecord("x", "process 1 on b", "", 9.0).data
+
+        def taken() -> bool:
+            try:
+                storage.replace_if_unchanged(LOCK, storage.read(LOCK), theirs)
+            except ChangedMeanwhileError:
+                return False  # it was renewed between the two
+            return True
+
+        eventually(taken)
+        eventually(lambda: "was taken by another job" in caplog.text)
+    assert storage.read(LOCK) == theirs
+
+
+# --- what goes wrong -------------------------------------------------------------------------------------------------
+
+
+def test_a_list_that_lags_removes_nothing_that_is_named(
+    real_redis: ServerProcess, client: redis.Redis, place: str, door: Door
+) -> None:
+    """Neither what lists do not show yet nor what they still show is taken for the truth."""
+    where = ArchiveSettings(real_redis.url, ("s",), place, per_batch=40, wanted=Wanted("delta"))
+    fill(client, "s", 80)
+    archive_once(where, label="r0")
+    prefix = place.removeprefix("s3://lake/")
+    door.unlisted = {f"{prefix}/{path}" for path in ObjectStorage(place).list() if "parquet" in path}
+    storage = ObjectStorage(place)
+    stray = storage.create("s/stray-0123456789abcdef.parquet")
+    stray.file.write(b"of a killed job")
+    stray.keep()
+    fill(client, "s", 40, first=81)
+    archive_once(where, label="r1")
+    assert numbers(place) == list(range(1, 121))
+    assert client.xlen("s") == 0
+    assert not storage.exists("s/stray-0123456789abcdef.parquet")
+
+
+def test_a_log_that_lists_lag_behind(
+    real_redis: ServerProcess, client: redis.Redis, place: str, door: Door, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Delta's newest version is found by its name: it is waited for, and nothing is trimmed while it is not seen."""
+    where = ArchiveSettings(real_redis.url, ("s",), place, wanted=Wanted("delta"))
+    fill(client, "s", 10)
+    archive_once(where, label="r0")
+    prefix = place.removeprefix("s3://lake/")
+    hidden = f"{prefix}/s/_delta_log/{1:020d}.json"
+    door.unlisted = {hidden}
+    fill(client, "s", 10, first=11)
+    looks: list[float] = []
+
+    def wait(seconds: float) -> None:
+        looks.append(seconds)
+        if len(looks) == 3:
+            assert client.xlen("s") == 10
+            door.unlisted = set()
+
+    monkeypatch.setattr("millstream.spark.archiving.tables.delta._wait", wait)
+    archive_once(where, label="r1")
+    assert len(looks) == 3
+    assert (numbers(place), client.xlen("s")) == (list(range(1, 21)), 0)
+    door.unlisted = {f"{prefix}/s/_delta_log/{2:020d}.json"}
+    fill(client, "s", 10, first=21)
+    monkeypatch.setattr("millstream.spark.archiving.tables.delta._wait", looks.append)
+    with pytest.raises(StorageError, match=r"lists of .* lag behind"):
+        archive_once(where, label="r2")
+    assert client.xlen("s") == 10
+    door.unlisted = set()
+    archive_once(where, label="r3")
+    assert (numbers(place), client.xlen("s")) == (list(range(1, 31)), 0)
+
+
+@pytest.mark.parametrize("form", FORMATS)
+def test_throttling_and_cuts_are_ridden_out(
+    real_redis: ServerProcess, client: redis.Redis, place: str, door: Door, tmp_path: Path, form: str
+) -> None:
+    """Every fourth request is refused for its rate, cut, or loses its answer: each entry is there once."""
+    chance = random.Random(7)
+    faults: list[Fault | None] = [(503, "SlowDown"), "cut", "lost"]
+    fill(client, "s", 90)
+    where = ArchiveSettings(real_redis.url, ("s",), place, per_batch=30, wanted=wanted(form, tmp_path))
+    with ArchiveStore(where).open():  # the way in has no such patience
+        pass
+    door.rule = lambda asked: chance.choice(faults) if chance.random() < 0.25 else None
+    for attempt in range(20):
+        try:
+            archive_once(where, label=f"r{attempt}")
+            break
+        except (MillstreamError, OSError):
+            continue  # what Iceberg's own library reads and writes has less patience; nothing is lost
+    door.as_new()
+    archive_once(where, label="last")
+    assert (numbers(place), client.xlen("s")) == (list(range(1, 91)), 0)
+
+
+WRONG: list[tuple[str, Callable[[Asked], Fault | None], type[Exception], str]] = [
+    ("credentials", lambda _: (403, "InvalidAccessKeyId"), NotLetInError, "refused the credentials"),
+    ("signature", lambda _: (403, "SignatureDoesNotMatch"), NotLetInError, "refused the credentials"),
+    ("expired", lambda _: (400, "ExpiredToken"), NotLetInError, "refused the credentials"),
+    ("get", lambda _: (403, "AccessDenied"), NotLetInError, "do not allow to get _manifest.json"),
+    (
+        "put",
+        lambda asked: (403, "AccessDenied") if asked.key.endswith(".parquet") and asked.method == "PUT" else None,
+        NotLetInError,
+        "do not allow to put s.*parquet",
+    ),
+    (
+        "full",
+        lambda asked: (403, "QuotaExceeded") if asked.key.endswith(".parquet") and asked.method == "PUT" else None,
+        ObjectStoreError,
+        "the store is full",
+    ),
+    (
+        "list",
+        lambda asked: (403, "AccessDenied") if asked.method == "GET" and not asked.key else None,
+        NotLetInError,
+        "do not allow to list",
+    ),
+]
+
+
+@pytest.mark.parametrize(("rule", "kind", "said"), [row[1:] for row in WRONG], ids=[row[0] for row in WRONG])
+def test_what_a_store_refuses_is_one_sentence(
+    real_redis: ServerProcess,
+    client: redis.Redis,
+    place: str,
+    door: Door,
+    rule: Callable[[Asked], Fault | None],
+    kind: type[Exception],
+    said: str,
+) -> None:
+    """It says what to do, shows no secret, and nothing is trimmed; when it is mended the same job goes on."""
+    fill(client, "s", 10)
+    where = ArchiveSettings(real_redis.url, ("s",), place)
+    door.rule = rule
+    with pytest.raises(kind, match=said) as caught:
+        archive_once(where)
+    text = str(caught.value)
+    assert "\n" not in text
+    assert not [word for word in (KEY, SECRET, "Debug") if word in text]
+    assert client.xlen("s") == 10
+    door.as_new()
+    archive_once(where)
+    assert (numbers(place), client.xlen("s")) == (list(range(1, 11)), 0)
+
+
+def test_a_file_that_may_not_be_deleted_is_said(
+    real_redis: ServerProcess, client: redis.Redis, place: str, door: Door
+) -> None:
+    """Merged files stay where they are, the archive is right, and the next job removes them."""
+    door.rule = lambda asked: (403, "AccessDenied") if asked.method in ("DELETE", "POST") else None
+    where = ArchiveSettings(real_redis.url, ("s",), place, per_batch=10)
+    fill(client, "s", 80)
+    with pytest.raises(NotLetInError, match="do not allow to delete s"):
+        archive_once(where)
+    door.as_new()
+    archive_once(where, label="y")
+    assert (numbers(place), client.xlen("s")) == (list(range(1, 81)), 0)
+    named = {file.path for file in Folder(place).read().files}
+    assert {path for path in ObjectStorage(place).list() if path.endswith(".parquet")} == named
+
+
+def test_no_bucket_and_nobody_there(real_redis: ServerProcess, place: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two sentences, without the patience that an outage in the midst of the work deserves."""
+    with pytest.raises(NotFoundError, match="there is no bucket 'nope': make it"):
+        archive_once(ArchiveSettings(real_redis.url, ("s",), "s3://nope/x"))
+    with pytest.raises(NotFoundError, match="there is no bucket 'nope'"):
+        Folder("s3://nope/x").read()
+    monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:1")
+    with pytest.raises(NotReachedError, match=r"the object store at http://127.0.0.1:1 does not answer"):
+        Folder(place).read()
+
+
+def test_credentials_that_nobody_has() -> None:
+    """The machine is asked for its own then, and what it answers is not the store's refusal."""
+    asked = "Generic S3 error: Error performing PUT http://169.254.169.254/latest/api/token - status code: 403"
+    problem = explanation("s3://lake/x", "get y", GenericError(asked))
+    assert isinstance(problem, NotLetInError)
+    assert "no credentials were found: set those of the store in the environment" in str(problem)
+
+
+def test_without_the_package_it_is_said(place: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Which one, and how to install it."""
+    monkeypatch.setattr("millstream.spark.archiving.objects.storage.find_spec", lambda _name: None)
+    with pytest.raises(MillstreamError, match=r"pip install 'millstream\[lake\]'"):
+        Folder(place)

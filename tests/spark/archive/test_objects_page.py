@@ -1,0 +1,80 @@
+"""``docs/object-storage.md``: every line and block on the page runs, against a server that is compatible with S3."""
+
+import re
+import shlex
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import redis
+from click.testing import CliRunner
+
+from millstream.cli.main import main
+from millstream.spark.archiving.objects.storage import ObjectStorage
+from support.lake import connected
+from support.objects import KEY, SECRET, Door
+from support.servers import ServerProcess
+from support.source import ROOT
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = [pytest.mark.spark, pytest.mark.realserver]
+
+FRAMES = ("delta", "delta_arrow", "plain", "plain_arrow", "ice_arrow")
+
+
+def blocks(language: str) -> list[str]:
+    """The page's blocks of one language."""
+    return re.findall(rf"```{language}\n(.*?)```", (ROOT / "docs/object-storage.md").read_text(), re.DOTALL)
+
+
+@pytest.mark.filterwarnings("ignore:Iceberg scan planning")
+def test_everything_on_the_page_runs(
+    real_redis: ServerProcess,
+    client: redis.Redis,
+    spark: "SparkSession",
+    place: str,
+    door: Door,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Spark's tasks, in processes of their own, write there; tools and Spark read all of what was in the stream."""
+    for number in range(40):
+        client.xadd("orders", {"item": f"tea{number % 3}", "qty": number}, id=f"{1_700_000_000_000 + number}-0")
+    for (
+        name,
+        value,
+    ) in door.environment.items():  # the session may be older than the store: as an executor's environment
+        monkeypatch.setitem(spark.sparkContext.environment, name, value)
+    below = place.removeprefix("s3://")
+
+    def here(text: str) -> str:
+        text = text.replace("s3://lake/", f"{place}/").replace('"lake/', f'"{below}/')
+        return text.replace("/data", str(tmp_path)).replace("redis://127.0.0.1:6400/0", real_redis.url)
+
+    (lines,) = blocks("sh")
+    commands = [line for line in lines.splitlines() if line.startswith("millstream")]
+    assert len(commands) == 4
+    for line in commands:
+        done = CliRunner().invoke(main, shlex.split(here(line))[1:])
+        assert done.exit_code == 0, done.output
+        assert not [word for word in (KEY, SECRET) if word in done.output]
+    assert (client.xlen("orders"), client.xlen("orders:again")) == (0, 40)
+    assert set(re.findall(r"export (\w+)=", lines)) <= set(door.environment)
+
+    expected = (40, sum(range(40)))
+    (statements,) = blocks("sql")
+    for statement in here(statements).strip().splitlines():
+        assert connected(door).sql(statement).fetchone() == expected, statement
+    client.xadd("orders", {"item": "live", "qty": 1000}, id=f"{1_700_000_000_100}-0")
+    tools, union = blocks("python")
+    names: dict[str, Any] = {"spark": spark}
+    exec(compile(here(tools), "docs/object-storage.md", "exec"), names)
+    for name in FRAMES:
+        values = names[name]["qty"]
+        rows = values.to_list() if hasattr(values, "to_list") else values.to_pylist()
+        assert (len(rows), sum(rows)) == expected, name
+    exec(compile(here(union), "docs/object-storage.md", "exec"), names)
+    assert sorted(int(row.fields["qty"]) for row in names["table"].collect()) == [*range(40), 1000]
+    assert ObjectStorage(f"{place}/orders").top() == {"_manifest.json", "_lock", "orders"}
