@@ -94,6 +94,15 @@ FAULTS = (
         f"{OFFSETS}::test_parts_cover_the_range_exactly_once",
     ),
     Fault(
+        "part-left-out",
+        "The tasks of a batch hold each of its parts once.",
+        "spark/model/packing.py",
+        "packed",
+        "found[-1].append(part)",
+        "found[-1][:] = [part]",
+        "tests/spark/model/test_packing.py::test_tasks_hold_each_part_once_and_keep_to_the_options",
+    ),
+    Fault(
         "pending-not-held",
         "Nothing a group has not acknowledged is trimmed.",
         "spark/archiving/trim.py",

@@ -74,8 +74,8 @@ OPTIONS: dict[str, Option] = {
     ),
     "minPartitions": Option(
         (BATCH, STREAM, VIEW, GROUP, LOOKUP),
-        "one for each 100,000 entries, 8 at most",
-        "parts of a batch, cut by time or by what is known of the counts",
+        "one for each 100,000 entries of a stream, 8 at most; small streams share",
+        "tasks of a batch: streams are cut by time or by what is known of the counts, small ones put together",
     ),
     "maxEntriesPerPartition": Option((BATCH, STREAM, GROUP), "", "exact; costs a pass over the range at the driver"),
     "failOnDataLoss": Option(
