@@ -149,7 +149,9 @@ class Folder:
         named = {file.path for file in manifest.files}
         needed = named | {path for path, _ in manifest.retired}
         there = set(self.storage.list())
-        self._same(sorted(named - there), sorted(path for path in there - needed if _is_foreign(path)))
+        # A list of an object store may lag behind: what it does not show is asked for by name
+        lost = sorted(path for path in named - there if not self.storage.exists(path))
+        self._same(lost, sorted(path for path in there - needed if _is_foreign(path)))
         gone = sorted(path for path in there - needed if _is_data(path))
         if not gone:
             return manifest
