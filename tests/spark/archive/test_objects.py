@@ -96,7 +96,7 @@ def test_other_places_are_refused_in_one_sentence(given: str, said: str) -> None
 # --- the way of an archive -------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("form", ["before", *FORMATS])
+@pytest.mark.parametrize("form", ["before", "parquet", "delta", pytest.param("iceberg", marks=pytest.mark.long)])
 def test_an_archive_in_a_bucket(
     real_redis: ServerProcess, client: redis.Redis, place: str, tmp_path: Path, form: str
 ) -> None:
