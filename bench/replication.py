@@ -2,7 +2,7 @@
 
     python bench/replication.py feed [--commands N]      a primary with 0 and 1 replica: processor time of each XADD
     python bench/replication.py apply [--commands N]     how fast a replica applies what a primary takes at full rate
-    python bench/replication.py copy [--entries N]       a full copy beside a restart, and PING meanwhile
+    python bench/replication.py copy [--entries N]       a full copy, a restart on what it left, PING meanwhile
 
 The load is redis-benchmark's, with ``-P 16`` and 50 clients or with one command at a time. What counts is processor
 time, since the machine is shared: of the primary for each command, of the replica for each that it applies.
@@ -10,6 +10,7 @@ time, since the machine is shared: of the primary for each command, of the repli
 
 import argparse
 import contextlib
+import os
 import shutil
 import subprocess
 import sys
@@ -26,10 +27,13 @@ from millstream.demo.running.ports import free_port
 
 KINDS = ("redis", "millstream")
 ADD = ("XADD", "s", "*", "field", "value-of-some-length")
+_TICKS = os.sysconf("SC_CLK_TCK")
 # Linux's name of the clock of another process's processor time, of which the process's number is a part
 _PROCESSOR_TIME = 2
 # A primary that cuts nobody: what is measured is how fast the replica is
-PATIENT = {"client-output-buffer-limit": "replica 0 0 0", "repl-backlog-size": "64mb"}
+PATIENT = {"client-output-buffer-limit": "replica 0 0 0", "repl-backlog-size": "16mb"}
+# So many XADD fill the backlog, which is memory that is asked for once
+FILLING = 220_000
 
 
 @dataclass
@@ -38,15 +42,34 @@ class Server:
 
     kind: str
     port: int
+    words: list[str]
     process: "subprocess.Popen[bytes]"
 
     def ask(self) -> redis.Redis:
         """A client."""
         return redis.Redis(port=self.port)
 
-    def seconds(self) -> float:
-        """Processor time so far."""
-        return time.clock_gettime((~self.process.pid << 3) | _PROCESSOR_TIME)
+    def restart(self) -> float:
+        """Kill it and start it again; the seconds until it shows its data."""
+        entries = self.ask().xlen("s")
+        self.process.kill()
+        self.process.wait()
+        begun = time.monotonic()
+        self.process = started(self.words)
+        wait(lambda: self.ask().xlen("s") == entries)
+        return time.monotonic() - begun
+
+    def seconds(self, *, children: bool = False) -> float:
+        """Processor time so far.
+
+        Args:
+            children: that of its children which have ended, too.
+        """
+        own = time.clock_gettime((~self.process.pid << 3) | _PROCESSOR_TIME)
+        if not children:
+            return own
+        words = Path(f"/proc/{self.process.pid}/stat").read_text(encoding="ascii").rpartition(")")[2].split()
+        return own + sum(map(int, words[13:15])) / _TICKS
 
 
 @contextlib.contextmanager
@@ -79,14 +102,18 @@ def running(kind: str, folder: str, *, follows: "Server | None" = None, memory: 
         for name, value in PATIENT.items():
             words += ["--set", f"{name}={value}"]
         words += ["--replicaof", f"127.0.0.1:{follows.port}"] if follows else []
-    process = subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    server = Server(kind, port, process)
+    server = Server(kind, port, words, started(words))
     try:
         wait(lambda: bool(server.ask().ping()))
         yield server
     finally:
-        process.kill()
-        process.wait()
+        server.process.kill()
+        server.process.wait()
+
+
+def started(words: list[str]) -> "subprocess.Popen[bytes]":
+    """A process that says nothing."""
+    return subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
 
 
 def wait(condition: "object", seconds: float = 120) -> None:
@@ -124,11 +151,11 @@ def feed(folder: str, rounds: int, count: int) -> None:
             for _ in range(rounds):
                 for replicas in (0, 1):
                     with running(kind, folder) as primary, contextlib.ExitStack() as stack:
-                        load(primary.port, 1000)
                         if replicas:
                             # a Redis replica, which takes what comes faster than both make it
                             replica = stack.enter_context(running("redis", folder, follows=primary))
                             wait(lambda p=primary, r=replica: is_even(p, r))  # type: ignore[misc]  # a default
+                        load(primary.port, FILLING)
                         begun = primary.seconds()
                         load(primary.port, count, pipeline=pipeline)
                         found[replicas].append((primary.seconds() - begun) / count * 1e6)
@@ -180,18 +207,25 @@ def copy(folder: str, entries: int) -> None:
             over = threading.Event()
             probe = threading.Thread(target=_probe, args=(primary, times, over))
             probe.start()
-            begun = time.monotonic()
+            begun, used = time.monotonic(), primary.seconds(children=True)
             with running(follower, folder, follows=primary) as replica:
                 wait(lambda p=primary, r=replica: is_even(p, r))  # type: ignore[misc]  # a default
                 took = time.monotonic() - begun
                 over.set()
                 probe.join()
                 times.sort()
+                used = primary.seconds(children=True) - used + replica.seconds(children=True)
                 name = f"{kind}{' --memory' if memory else ''} to {follower}"
                 print(
-                    f"{name}: {took:.1f} s, PING p99 {times[len(times) * 99 // 100] * 1000:.1f} ms, longest "
-                    f"{times[-1] * 1000:.1f}; {replica.ask().xlen('s')} entries"
+                    f"{name}: {took:.1f} s ({entries / took:,.0f}/s), {used:.1f} of processors; PING p99 "
+                    f"{times[len(times) * 99 // 100] * 1000:.1f} ms, longest {times[-1] * 1000:.1f}"
                 )
+                if follower == "millstream" and not memory:  # its log is a snapshot now
+                    took = replica.ask().info("replication")["millstream_last_full_sync_taken_seconds"]
+                    made = primary.ask().info("replication").get("millstream_last_full_sync_made_seconds", 0)
+                    again = replica.restart()
+                    print(f"    made in {made:.1f} s, taken over in {took:.1f} s; ", end="")
+                    print(f"a start on it took {again:.1f} s, {replica.seconds():.1f} of a processor")
 
 
 def _probe(server: Server, times: list[float], over: threading.Event) -> None:

@@ -52,6 +52,7 @@ LIMITS = {
     "test_sync_replicas.py: STALLED": "never, where all must come in before; at once, where seconds would be waited",
     "test_slow_readers.py: MOST": "as many pages as a console keeps live are more than a test should open",
     "test_slow_readers.py: PATIENCE": DEEP,
+    "test_payloads.py: PATIENCE": DEEP,
     "test_reader.py: FIRST_COUNT": DEEP,
     "test_reader.py: MOST_COUNT": DEEP,
     "test_replay.py: FIRST_COUNT": DEEP,

@@ -4,8 +4,8 @@ import json
 from random import Random
 from typing import Any
 
-from millstream import envelope
 from millstream.client.dead_letter.letter import DeadLetter, pack
+from millstream.client.payloads import envelope
 
 ATOMS: list[Any] = [
     None, True, 0, -1, 1 << 63, 1 << 4000, 1e308, float("inf"), float("nan"), "", "x", "\x1b[2J", "\x9b31m", "\u202e",

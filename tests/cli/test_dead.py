@@ -9,10 +9,10 @@ import pytest
 import redis
 from click.testing import CliRunner, Result
 
-from millstream import envelope
 from millstream.cli.main import main
 from millstream.cli.worker.letters import readable, users_part
 from millstream.client.dead_letter.letter import DeadLetter, pack
+from millstream.client.payloads import envelope
 from support.servers import ServerProcess
 
 

@@ -8,8 +8,8 @@ import pytest
 import redis
 from click.testing import CliRunner, Result
 
-from millstream import envelope
 from millstream.cli.main import main
+from millstream.client.payloads import envelope
 from millstream.worker.handlers.publish import fields_of
 from support.servers import ServerProcess
 

@@ -1,8 +1,12 @@
 """``millstream replicas`` and ``millstream compare``, on a primary of ours and a replica of ours."""
 
+import contextlib
 import json
+import socket
+import threading
 from collections.abc import Iterator
 
+import hiredis
 import pytest
 from click.testing import CliRunner, Result
 
@@ -157,3 +161,57 @@ def test_handing_over_the_role(pair: tuple[Wire, Wire, list[str]]) -> None:
         assert (done.exit_code, done.stderr.splitlines()[-1]) == (0, f"{new} is the primary now"), done.output
         assert str(old.ask("SET", "k", "v")).startswith("READONLY")
     assert primary.ask("SET", "k", "v") == b"OK"
+
+
+class Nonsense:
+    """A server that answers everything alike.
+
+    Args:
+        reply: the bytes.
+    """
+
+    def __init__(self, reply: bytes) -> None:
+        self._reply = reply
+        self._socket = socket.create_server(("127.0.0.1", 0))
+        self.url = f"redis://127.0.0.1:{self._socket.getsockname()[1]}"
+        threading.Thread(target=self._serve, daemon=True).start()
+
+    def _serve(self) -> None:
+        with contextlib.suppress(OSError):
+            while True:
+                client, _ = self._socket.accept()
+                with contextlib.suppress(OSError), client:
+                    reader = hiredis.Reader()
+                    while data := client.recv(65536):
+                        reader.feed(data)
+                        while reader.gets() is not False:
+                            client.sendall(self._reply)
+
+    def __enter__(self) -> "Nonsense":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._socket.shutdown(socket.SHUT_RDWR)
+        self._socket.close()
+
+
+_INFO = b"role:\x1b[2Jx\r\nmaster_replid:\x1b[2J\r\nslave0:ip=\x1b[2J,port=x,state=\x1b[2J\xff,offset=-1,lag=z\r\n"
+
+
+@pytest.mark.parametrize(
+    "reply", [b":42\r\n", b"$-1\r\n", b"+OK\r\n", b"*1\r\n:1\r\n", b"$%d\r\n%b\r\n" % (len(_INFO), _INFO)]
+)
+def test_what_answers_nonsense_is_told_of_in_a_line(pair: tuple[Wire, Wire, list[str]], reply: bytes) -> None:
+    """No traceback, no loop without an end, and nothing of it steers the terminal."""
+    ours = pair[2][0]
+    with Nonsense(reply) as other:
+        for words, codes in (
+            (["replicas", ours, other.url], {0}),
+            (["compare", ours, other.url], {1}),
+            (["compare", other.url, ours], {1}),
+            (["failover", other.url, "--yes"], {5}),
+        ):
+            result = run(*words)
+            assert result.exit_code in codes, (words, result.output)
+            assert result.exception is None or isinstance(result.exception, SystemExit), (words, result.exception)
+            assert result.output.replace("\n", "").isprintable()

@@ -124,6 +124,7 @@ def seen(node: Any) -> list[Any]:
         node.live_ids(),
         list(node.entries()),
         node.pack(),
+        node.listpack(),
     ]
 
 

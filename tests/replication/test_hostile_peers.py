@@ -1,6 +1,8 @@
 """Primaries, replicas and admins that say what nobody should: nothing is run, held for ever, or shown raw."""
 
+import errno
 import logging
+import os
 from pathlib import Path
 
 import pytest
@@ -10,17 +12,20 @@ from millstream.commands.context.config import Config
 from millstream.commands.context.session import Session
 from millstream.engine.keyspace import Keyspace
 from millstream.engine.serialization.rdb.reading import AuxField, RdbError, named, read_file
-from millstream.errors import ProtocolError
+from millstream.errors import ProtocolError, StorageError
 from millstream.node.following.obeying import NotHeldError
 from millstream.node.log.taking import fill
 from millstream.node.node import Node
+from millstream.persistence.disk import RealDisk
 from millstream.persistence.log import Log
+from millstream.persistence.rewrite import Rewrite
 from millstream.replication.handshake import Handshake, Introduction, LinkRefused
 from millstream.replication.received import ReceivedStream
 from millstream.replication.units import packed
+from millstream.server.following.link import copy_pause
 from millstream.server.thread import ServerThread
 from replication.test_following_redis import follow
-from replication.test_link import ID, Primary, copy
+from replication.test_link import ID, Primary, copy, full_disk  # noqa: F401 - a fixture
 from replication.test_obeying import Follower, Nowhere
 from replication.test_redis_follows import info
 from support.waiting import eventually
@@ -255,6 +260,62 @@ def test_words_of_a_primary_steer_no_terminal(tmp_path: Path, caplog: pytest.Log
             assert all(record.getMessage().replace("\n    ", "").isprintable() for record in caplog.records)
     finally:
         primary.close()
+
+
+@pytest.mark.process
+def test_a_log_that_fails_while_a_copy_becomes_it_ends_the_server(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It once served on with data that the disk may not have any more, and asked for a copy each second."""
+    real, commit = RealDisk.sync_directory, Log.commit_rewrite
+
+    def failing(self: RealDisk, directory: Path) -> None:
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    def amid(self: Log, rewrite: Rewrite) -> None:
+        monkeypatch.setattr(RealDisk, "sync_directory", failing)
+        try:
+            commit(self, rewrite)
+        finally:
+            monkeypatch.setattr(RealDisk, "sync_directory", real)
+
+    primary = Primary(copy(k="theirs"))
+    try:
+        server = ServerThread(tmp_path).start()
+        with Wire(server.url) as ours:
+            ours.ask("SET", "k", "mine")
+            monkeypatch.setattr(Log, "commit_rewrite", amid)
+            follow(ours, primary.port)
+            assert ours.is_closed()
+        with pytest.raises(StorageError, match="no more are taken; start again"):
+            server.stop()
+        monkeypatch.setattr(Log, "commit_rewrite", commit)
+        with ServerThread(tmp_path) as again, Wire(again.url) as ours:
+            assert ours.ask("GET", "k") == b"mine"
+    finally:
+        primary.close()
+
+
+@pytest.mark.process
+@pytest.mark.usefixtures("full_disk")
+def test_no_room_for_a_copy_is_said_in_a_sentence(tmp_path: Path) -> None:
+    """With the place, and what to do; it was the system's bare words."""
+    primary = Primary(copy(large="v" * 300_000))
+    try:
+        with ServerThread(tmp_path) as server, Wire(server.url) as ours:
+            follow(ours, primary.port)
+            eventually(lambda: info(ours)["millstream_link_error"], what="it is told")
+            found = info(ours)["millstream_link_error"]
+            assert (
+                found == f"cannot keep the primary's copy in {tmp_path}: No space left on device; free some space there"
+            )
+    finally:
+        primary.close()
+
+
+def test_copies_that_cannot_be_taken_are_asked_for_ever_more_rarely() -> None:
+    """Each costs the primary a rewriting of its log; the first is asked for anew at once, as behind a cut."""
+    assert [copy_pause(failed) for failed in (0, 1, 2, 3, 100)] == [0, 0, 2, 4, 60]
 
 
 class _Babbling(Primary):

@@ -12,6 +12,8 @@ import pytest
 
 from millstream.engine.keyspace import Keyspace, StringValue
 from millstream.engine.serialization.rdb.writing import write_file
+from millstream.errors import StorageError
+from millstream.node.following.role import Following
 from millstream.replication.units import packed
 from millstream.server.thread import ServerThread
 from replication.test_following_redis import follow
@@ -149,7 +151,8 @@ def test_no_room_for_a_copy_cuts_who_wants_it_alone() -> None:
     """With no directory a child writes a copy; one that failed held up all replicas, and was tried for ever."""
     with ServerThread(None) as server, Wire(server.url) as wire, Wire(server.url) as replica, Wire(server.url) as next_:
         replica.send("PSYNC", "?", "-1")
-        eventually(lambda: info(wire)["connected_slaves"] == "0" and replica.is_closed, what="it is cut")
+        eventually(lambda: info(wire)["connected_slaves"] == "0", what="it is cut")
+        assert replica.is_closed()
         next_.send("PSYNC", "?", "-1")
         eventually(lambda: "state=online" in info(wire).get("slave0", ""), what="the next one is served")
 
@@ -170,6 +173,27 @@ def test_what_is_kept_is_told_and_a_cut_transaction_is_asked_for_again(ours: Wir
         eventually(lambda: info(ours)["master_link_status"] == "up", what="it goes on")
         primary.say("MULTI", "INCR k", "EXEC")
         eventually(lambda: ours.ask("GET", "k") == b"3", what="the transaction is run once")
+    finally:
+        primary.close()
+
+
+def test_a_history_that_cannot_be_logged_ends_the_server(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As any change would that is in memory and not in the log; the link only tried again."""
+    primary = Primary(copy(k="1"))
+
+    def unlogged(following: Following, replid: str, wall: int) -> None:
+        raise StorageError(f"{following} is not {replid} at {wall}")
+
+    monkeypatch.setattr(Following, "renamed", unlogged)
+    server = ServerThread().start()
+    try:
+        with Wire(server.url) as ours:
+            follow(ours, primary.port)
+            eventually(lambda: primary.acks, what="the copy is taken")
+            primary.cut()
+            eventually(lambda: server.server.failure, what="it ends")
+        with pytest.raises(StorageError, match="is not c"):
+            server.stop()
     finally:
         primary.close()
 

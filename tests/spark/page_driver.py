@@ -16,8 +16,8 @@ import redis
 from click.testing import CliRunner
 
 import millstream.spark
-from millstream import envelope
 from millstream.cli.main import main
+from millstream.client.payloads import envelope
 from support.registries import schema_registry
 from support.source import ROOT
 from support.waiting import eventually

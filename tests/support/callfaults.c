@@ -1,7 +1,8 @@
 /* Makes one system call on a directory's files fail in the process it is preloaded into: the Nth of a kind.
 
    Variables: CALLFAULTS_DIR, the directory; CALLFAULTS_TRACE, a file that gets one line for each call on it;
-   CALLFAULTS_WHO, "server", or "child" for the process that makes snapshots; CALLFAULTS_CALL, open, write, fsync,
+   CALLFAULTS_WHO, "server", "child" for the process that makes snapshots, "taking" for the one that makes them of a
+   primary's copy, or "diverged" for the one that writes what nobody else has; CALLFAULTS_CALL, open, write, fsync,
    rename, unlink or ftruncate; CALLFAULTS_AT, its number from 1; CALLFAULTS_TIMES, how many fail in a row;
    CALLFAULTS_HOW, an errno, 0 for half of a write, negative for an errno that is reported though the call was done. */
 
@@ -34,6 +35,8 @@ __attribute__((constructor)) static void begin(void) {
     long size = fd < 0 ? 0 : syscall(SYS_read, fd, line, sizeof line - 1);
     if (fd >= 0) syscall(SYS_close, fd);
     if (size > 0 && memmem(line, size, "millstream.node.log.compaction", 30)) who = "child";
+    if (size > 0 && memmem(line, size, "millstream.node.log.taking", 26)) who = "taking";
+    if (size > 0 && memmem(line, size, "millstream.maintenance.log.diverged", 35)) who = "diverged";
     directory = getenv("CALLFAULTS_DIR");
     const char *path = getenv("CALLFAULTS_TRACE"), *process = getenv("CALLFAULTS_WHO"), *call = getenv("CALLFAULTS_CALL");
     if (path) trace = syscall(SYS_openat, AT_FDCWD, path, O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0600);

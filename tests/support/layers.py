@@ -13,7 +13,7 @@ from support.source import Import, Module, part_of
 # patterns of keys, names of local files, text for terminals, values as text, scales and columns of drawings, the
 # choice between C and Python. All may use them, they use nobody but each other.
 LEAVES = frozenset(
-    "envelope errors clock times ending replies glob paths printable texts scales logs failpoints core _version".split()  # noqa: SIM905 - shorter than quoted words
+    "errors clock times ending replies glob paths printable texts scales logs failpoints core _version".split()  # noqa: SIM905 - shorter than quoted words
 )
 
 # What is written in C and compiled, of which there is no Python source
@@ -22,7 +22,6 @@ COMPILED = "_native"
 # part -> the other parts it may import, beside the leaves. Dependencies point one way: engine <- commands <- node <-
 # server. Only the node joins commands with the log and the wire. What works against any server reaches it by a client.
 MAY_IMPORT: dict[str, frozenset[str]] = {
-    "envelope": frozenset(),
     "errors": frozenset(),
     "clock": frozenset(),
     "times": frozenset(),
@@ -183,7 +182,7 @@ PURE = (
     "millstream.console.forms.fields",
     "millstream.console.payloads",
     "millstream.console.words",
-    "millstream.envelope",
+    "millstream.client.payloads.envelope",
 )
 
 # Whatever reads or waits for the world outside the arguments.

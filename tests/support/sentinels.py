@@ -19,6 +19,7 @@ class Watched:
         make: a server, not started yet, from its folder.
         replicas: how many.
         sentinels: how many; more than half of them must agree.
+        silence: milliseconds without an answer after which a server counts as gone.
 
     Attributes:
         servers: the first master, then its replicas.
@@ -32,11 +33,12 @@ class Watched:
         *,
         replicas: int = 1,
         sentinels: int = 3,
+        silence: int = 500,
     ) -> None:
         self.master = make(folder / "master")
         self.servers = [self.master, *(make(folder / f"replica-{number}") for number in range(replicas))]
         self.replica = self.servers[1]
-        self._quorum = sentinels // 2 + 1
+        self._quorum, self._silence = sentinels // 2 + 1, silence
         self.sentinels = [self._sentinel(folder / f"sentinel-{number}") for number in range(sentinels)]
         hosts = ",".join(f"127.0.0.1:{one.port}" for one in self.sentinels)
         self.url = f"redis+sentinel://{hosts}/orders/0"
@@ -47,7 +49,7 @@ class Watched:
         (folder / "sentinel.conf").write_text(
             f"port {port}\nbind 127.0.0.1\ndir {folder}\n"
             f"sentinel monitor orders 127.0.0.1 {self.master.port} {self._quorum}\n"
-            "sentinel down-after-milliseconds orders 500\n"
+            f"sentinel down-after-milliseconds orders {self._silence}\n"
             "sentinel failover-timeout orders 3000\n"
         )
         return ServerProcess(

@@ -5,9 +5,10 @@ import gc
 
 import pytest
 
-from millstream import App, BatchError, Message, Nack, Reject, Retry, StreamSub, envelope
+from millstream import App, BatchError, Message, Nack, Reject, Retry, StreamSub
 from millstream.client.connect import sync_client
 from millstream.client.manual import StoreClock, manual_store
+from millstream.client.payloads import envelope
 from millstream.testing import WorkerUnderTest
 from millstream.worker import testing
 from millstream.worker.settlement.consumer import Held

@@ -287,6 +287,12 @@ static PyObject *pack(Place *place, PyObject *Py_UNUSED(ignored))
     return node == NULL ? NULL : node_pack(node);
 }
 
+static PyObject *listpack(Place *place, PyObject *Py_UNUSED(ignored))
+{
+    Node *node = node_at(place);
+    return node == NULL ? NULL : node_listpack(node);
+}
+
 static PyGetSetDef figures[] = {
     {"first", (getter)figure, NULL, NULL, (void *)FIRST},
     {"last", (getter)figure, NULL, NULL, (void *)LAST},
@@ -301,6 +307,7 @@ static PyMethodDef node_methods[] = {
     {"live_ids", (PyCFunction)live_ids, METH_NOARGS, NULL},
     {"entries", (PyCFunction)entries, METH_NOARGS, NULL},
     {"pack", (PyCFunction)pack, METH_NOARGS, NULL},
+    {"listpack", (PyCFunction)listpack, METH_NOARGS, NULL},
     {NULL},
 };
 

@@ -18,7 +18,7 @@ from typing import Any, TypeVar
 
 from redis.asyncio import Redis
 
-from millstream import envelope
+from millstream.client.payloads import envelope
 from millstream.client.url import find_url
 from millstream.errors import ConfigError
 from millstream.worker.app import App

@@ -17,7 +17,7 @@ from millstream.migrate.capabilities import TargetFeatures
 from millstream.migrate.commands import RELEASED_HOLDER
 from millstream.migrate.compare import Side, compare, shortened
 from millstream.migrate.connection import Command, Link, Reply
-from millstream.migrate.errors import ChangedError, RefusedError
+from millstream.migrate.errors import ChangedError, MigrationError, RefusedError
 from millstream.migrate.read_stream import overview
 
 PAGE_KEYS = 200
@@ -77,15 +77,26 @@ def compare_servers(source: str, copy: str, tell: Tell) -> KeyComparison:
     Raises:
         LinkError: one of them cannot be reached.
         RefusedError: one of them refuses to be read.
+        MigrationError: one of them answers what no server of Redis's kind does.
     """
     found = KeyComparison()
     with Link(source) as one, Link(copy) as other:
-        sizes = {db: max(keys) for db, keys in _databases(one, other).items()}
-        for db in sorted(sizes):
-            one.call("SELECT", db)
-            other.call("SELECT", db)
-            _Database(found, one, other, db).compare(lambda: tell("compared", found.keys, sum(sizes.values())))
+        try:
+            _compare_all(found, one, other, tell)
+        except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
+            raise MigrationError(
+                f"one of the two has answered what no Redis does ({error!r}): see what listens there; if both are "
+                "servers of its kind, report this"
+            ) from error
     return found
+
+
+def _compare_all(found: KeyComparison, one: Link, other: Link, tell: Tell) -> None:
+    sizes = {db: max(keys) for db, keys in _databases(one, other).items()}
+    for db in sorted(sizes):
+        one.call("SELECT", db)
+        other.call("SELECT", db)
+        _Database(found, one, other, db).compare(lambda: tell("compared", found.keys, sum(sizes.values())))
 
 
 def _databases(*links: Link) -> dict[int, list[int]]:

@@ -204,7 +204,8 @@ class Primary:
         """
         if self.shell is None:
             raise CommandError(_EMBEDDED)
-        return self.followers.known(session.id, session.addr.rpartition(":")[0])
+        host = session.addr.rpartition(":")[0]
+        return self.followers.known(session.id, host.removeprefix("[").removesuffix("]"))  # of IPv6, as Redis shows it
 
     def sync(self, session: "Session", replid: str, offset: int, now: "Now", *, is_old: bool = False) -> Reply:
         """PSYNC and SYNC: a connection becomes a replica's, which gets a copy, or what it has missed.

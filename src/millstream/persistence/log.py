@@ -165,6 +165,11 @@ class Log:
         made = self._manifest.snapshot
         return 0 if made is None else self._others[made.name]
 
+    @property
+    def is_poisoned(self) -> bool:
+        """Whether it takes nothing any more, since nobody knows what is on the disk."""
+        return bool(self._failure)
+
     def announce(self, address: str) -> None:
         """Write into the lock file where this process serves, such as ``"unix:/run/x.sock"``, so that others attach.
 

@@ -322,9 +322,9 @@ class Replicas:
                 return
             file.writelines(data)
             file.flush()
-        except OSError as error:
+        except (OSError, MemoryError) as error:
             self._is_copying = False
-            self._no_file(file, str(error), waiting)
+            self._no_file(file, str(error) or repr(error), waiting)
             return
         feed.forget_database()
         self._hand_out(_Copy(file, made), waiting)
@@ -406,19 +406,24 @@ class Replicas:
     def _look(self) -> None:
         self._timer = None
         try:
-            for follower in self._primary.tick(self._server.clock.now()):
-                self._cut(follower, "it was silent for too long")
+            self._look_after()
         except StorageError as error:
             self._server.fail(error)
             return
-        for follower in self._waiting():  # so that it does not think that we are gone
-            if (connection := self._server.connection_of(follower.id)) is not None:
-                connection.push(b"\n")
+        except Exception:  # nobody else would look again
+            log.exception("internal error while looking after replicas")
         self._feed = self._primary.feed
         if self._feed is not None:
             self._timer = self._server.loop.call_later(_LOOK, self._look)
             self._schedule()
         self._server.after_commands()
+
+    def _look_after(self) -> None:
+        for follower in self._primary.tick(self._server.clock.now()):
+            self._cut(follower, "it was silent for too long")
+        for follower in self._waiting():  # so that it does not think that we are gone
+            if (connection := self._server.connection_of(follower.id)) is not None:
+                connection.push(b"\n")
 
     def stop(self) -> None:
         """Send what may be sent, and close."""

@@ -162,6 +162,7 @@ class MillstreamSource(DataSource):
         stored = tables.stored(schema)
         if not stored or tables.says_where(self.options):
             return self
+        tables.refuse_pushdown(self.options)
         return MillstreamSource(tables.to_read(stored, plain) | dict(self.options))
 
     def reader(self, schema: StructType) -> DataSourceReader:

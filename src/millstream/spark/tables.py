@@ -44,12 +44,13 @@ def declared(raw: Mapping[str, str]) -> dict[str, str]:
         raw: what Spark hands on: the format, properties, and options twice.
 
     Raises:
-        ConfigError: one is unknown, or a password would be shown to everybody.
+        ConfigError: one is unknown, is not for tables, or would show a password to everybody.
     """
     lowered = {name.lower(): value for name, value in raw.items()}
     found = {name.removeprefix(_GIVEN): value for name, value in lowered.items() if name.startswith(_GIVEN)}
     reads = names.options(names.BATCH, names.STREAM, names.VIEW, names.GROUP, names.LOOKUP)
     common.check_names(found, (*reads, names.TABLE_SCHEMA), "CREATE TABLE")
+    refuse_pushdown(found)
     url = found.get("url", "")
     if without_password(url) != url:
         raise ConfigError(
@@ -57,6 +58,19 @@ def declared(raw: Mapping[str, str]) -> dict[str, str]:
             "option out, and set MILLSTREAM_URL where the table is used"
         )
     return found
+
+
+def refuse_pushdown(options: Iterable[str]) -> None:
+    """Raise for filters that Spark 4.3 would share between all uses of a table in a query: rows would be missing.
+
+    Raises:
+        ConfigError: the option is given.
+    """
+    if any(name.lower() == "pushdown" for name in options):
+        raise ConfigError(
+            "option 'pushdown' is for one use of one load(): a query may use a table twice, and Spark would mix their "
+            "filters: leave it out, and say startingTimestamp and endingTimestamp by WITH"
+        )
 
 
 def says_where(options: Iterable[str]) -> bool:

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from millstream import envelope
+from millstream.client.payloads import envelope
 from millstream.console.payloads import messagepack
 from millstream.console.payloads.decode import FORMS, LARGEST, decode
 from millstream.console.payloads.entry import EntryPayload

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from millstream import envelope
+from millstream.client.payloads import envelope
 from millstream.console.payloads.decode import decode
 from millstream.console.payloads.editing import document_of, fields_from
 from millstream.worker.handlers.publish import fields_of

@@ -15,8 +15,10 @@ from typing import Any
 import deltalake
 import pytest
 import redis
+from click.testing import CliRunner
 from pyiceberg.types import StringType
 
+from millstream.cli.main import main
 from millstream.errors import ConfigError, StorageError
 from millstream.spark.archiving.directory import FilesChangedError, Folder
 from millstream.spark.archiving.store import ArchiveSettings
@@ -135,6 +137,29 @@ def test_a_place_that_libraries_would_not_find(
     with pytest.raises(ConfigError, match=f"has '[{sign}]' in it, and libraries of {form} would look elsewhere"):
         archive_once(job(real_redis.url, root, form))
     assert (list(tmp_path.rglob("*.parquet")), client.xlen("s")) == ([], 3)
+
+
+def test_passwords_stay_out_of_the_archive(real_redis: ServerProcess, client: redis.Redis, tmp_path: Path) -> None:
+    """A catalog's URI would be written into the manifest: one with a password is refused, and not shown."""
+    numbers(client, 3)
+    uri = "postgresql://lake:s3cret@127.0.0.1/lake"
+    with pytest.raises(ConfigError, match=r"pyiceberg's configuration .*give that name") as caught:
+        archive_once(job(real_redis.url, tmp_path / "a", wanted=Wanted("iceberg", catalog=uri)))
+    assert "s3cret" not in str(caught.value)
+    assert not any(b"s3cret" in path.read_bytes() for path in tmp_path.rglob("*") if path.is_file())
+    assert client.xlen("s") == 3
+
+
+def test_wrong_credentials_of_the_server(real_redis: ServerProcess, client: redis.Redis, tmp_path: Path) -> None:
+    """One sentence with the server's word, exit code 5, and no password; nothing is made."""
+    numbers(client, 3)
+    url = real_redis.url.replace("redis://", "redis://nobody:s3cret@")
+    done = CliRunner().invoke(main, ["archive", url, "s", "--once", "--dry-run", "--to", str(tmp_path / "a")])
+    assert (done.exit_code, done.stdout) == (5, "")
+    assert len(done.stderr.splitlines()) == 1
+    assert "the server refuses the user or the password" in done.stderr
+    assert "s3cret" not in done.stderr
+    assert (list(tmp_path.iterdir()), client.xlen("s")) == ([], 3)
 
 
 # --- other programs --------------------------------------------------------------------------------------------------

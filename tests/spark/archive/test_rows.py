@@ -1,5 +1,7 @@
 """Entries become rows with typed columns and come back to the byte, whatever was inferred and whatever did not fit."""
 
+import json
+
 import pyarrow as pa
 import pytest
 from hypothesis import example, given, settings
@@ -16,7 +18,7 @@ from millstream.spark.archiving.tables.columns import (
     parse_schema,
 )
 from millstream.spark.archiving.tables.folders import table_folder
-from millstream.spark.archiving.tables.rows import columns_of, entries_of, initial, shaped
+from millstream.spark.archiving.tables.rows import columns_of, documents_of, entries_of, initial, shaped
 from millstream.spark.archiving.tables.shape import BEFORE, Shape, Wanted, choose, describe, part_of
 from millstream.spark.arrow.page import LISTED
 
@@ -65,6 +67,26 @@ def test_entries_come_back_to_the_byte(first: list[Pairs], second: list[Pairs]) 
     assert back(through(first, Shape(columns="fields", fields=(("a", None),)))) == first
     typed = Shape(columns="schema", fields=tuple(parse_schema("a bigint, `a b` decimal(9,2), id timestamp, A boolean")))
     assert back(through(first, typed, initial(typed))) == first
+
+
+@settings(deadline=None)
+@given(st.lists(st.lists(st.tuples(st.binary(max_size=4), st.binary(max_size=4)), max_size=4), max_size=6))
+@example(
+    [
+        [(b"a", b"x y"), (b"b", b"")],
+        [],
+        [(b'"', b"x")],
+        [(b"a", b"\\")],
+        [(b"a", b"\x7f~ ![]#")],
+        [("é".encode(), b"\xff\n")],
+    ]
+)
+def test_an_entry_beside_its_columns_is_json(rows: list[Pairs]) -> None:
+    """Whatever the words: the same text as Python's own JSON makes of them, one by one."""
+    made = documents_of(table(rows)["fields"].combine_chunks()).to_pylist()
+    assert made == [
+        json.dumps([[word.decode("utf-8", "surrogateescape") for word in pair] for pair in row]) for row in rows
+    ]
 
 
 def test_what_is_inferred() -> None:

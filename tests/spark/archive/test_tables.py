@@ -21,6 +21,7 @@ import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 import pytest
 import redis
+from pyiceberg.utils.config import Config
 
 from millstream.errors import ConfigError, StorageError
 from millstream.failpoints import ARCHIVE, TABLES
@@ -210,7 +211,6 @@ def test_a_catalog_of_the_user(
 ) -> None:
     """By URI and by the name in pyiceberg's configuration; a table of another archive in it is not written to."""
     uri = f"sqlite:///{tmp_path}/shared.db"
-    (tmp_path / ".pyiceberg.yaml").write_text(f"catalog:\n  lake:\n    type: sql\n    uri: {uri}\n")
     orders(client, 5)
     archive_once(settings(real_redis.url, tmp_path / "a", Wanted("iceberg", catalog=uri)))
     orders(client, 5, first=5)
@@ -218,14 +218,18 @@ def test_a_catalog_of_the_user(
     catalog = open_catalog(uri, LocalStorage(tmp_path / "a"))
     assert len(catalog.load_table(("millstream", place(tmp_path / "a").name)).scan().to_arrow()) == 10
     catalog.close()
-    assert not (tmp_path / "a" / "_catalog.db").exists()
     monkeypatch.setenv("PYICEBERG_CATALOG__LAKE__TYPE", "sql")
     monkeypatch.setenv("PYICEBERG_CATALOG__LAKE__URI", uri)
+    monkeypatch.setattr("pyiceberg.catalog._ENV_CONFIG", Config())  # which was read when the package was imported
     orders(client, 5, first=10)
+    archive_once(settings(real_redis.url, tmp_path / "b", Wanted("iceberg", catalog="lake")))
+    assert shown(tmp_path / "b", "orders:eu") == [f"{FIRST + at * 3_600_000}-0" for at in range(10, 15)]
+    assert not list(tmp_path.glob("*/_catalog.db"))
+    orders(client, 5, first=15)
     with pytest.raises(
-        StorageError, match=r"the catalog has a table millstream.* already, at .*give this archive another"
+        StorageError, match=r"the catalog has a table millstream\..* already, at .*give this archive an"
     ):
-        archive_once(settings(real_redis.url, tmp_path / "b", Wanted("iceberg", catalog="lake")))
+        archive_once(settings(real_redis.url, tmp_path / "c", Wanted("iceberg", catalog=uri)))
     assert client.xlen("orders:eu") == 5
 
 

@@ -5,7 +5,7 @@ import pyarrow as pa
 import pytest
 from pyspark.sql.types import StructType
 
-from millstream import envelope
+from millstream.client.payloads import envelope
 from millstream.errors import ConfigError, UsageError
 from millstream.spark.arrow.columns import Layout
 from millstream.spark.arrow.decode import decode_parsed

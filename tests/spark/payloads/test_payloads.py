@@ -96,8 +96,7 @@ def read(payloads: list[bytes | None], schema: Any, url: str | None = None, *, p
 @pytest.fixture
 def registry() -> Iterator[SchemaRegistry]:
     """A registry, and a process that has asked none."""
-    registry_module._known.clear()
-    registry_module._unknown.clear()
+    registry_module.forget()
     with schema_registry() as made:
         yield made
 

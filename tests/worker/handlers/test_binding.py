@@ -14,8 +14,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from pydantic import BaseModel
 
-from millstream import envelope
 from millstream.client.dead_letter.letter import DeadLetter, pack, unpack
+from millstream.client.payloads import envelope
 from millstream.errors import ConfigError
 from millstream.worker.handlers.binding import Binder, encode
 from millstream.worker.handlers.message import Message, PayloadError

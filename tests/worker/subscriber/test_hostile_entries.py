@@ -13,8 +13,9 @@ from typing import Any
 import pytest
 import redis
 
-from millstream import App, BatchError, Message, Middleware, Retry, StreamSub, envelope
+from millstream import App, BatchError, Message, Middleware, Retry, StreamSub
 from millstream.client.dead_letter.letter import DeadLetter, pack, parse_history, returning, take_history, unpack
+from millstream.client.payloads import envelope
 from millstream.worker import testing
 from millstream.worker.handlers.binding import Binder
 from millstream.worker.handlers.message import PayloadError

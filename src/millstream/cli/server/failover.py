@@ -96,7 +96,7 @@ async def _hand_over(line: "Line", words: "Command", output: Output) -> str:
     said = ""
     while True:
         state = (await _status(line)).replication
-        if state is None:
+        if state is None or state.failover is None:
             raise FailoverRefusedError("the server does not tell how far it is: the user needs the right to INFO")
         if state.failover != said:
             said = state.failover or ""

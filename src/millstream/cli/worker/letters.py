@@ -19,7 +19,7 @@ def readable(pairs: Sequence[Sequence[bytes]]) -> tuple[dict[str, str], object]:
     Args:
         pairs: names and values of its fields. The payload is what its JSON says, or the bytes where it is not JSON.
     """
-    from millstream import envelope  # noqa: PLC0415 - help does not need it
+    from millstream.client.payloads import envelope  # noqa: PLC0415 - help does not need it
 
     for name, value in pairs:
         if name == envelope.FIELD and value.startswith(envelope.MAGIC):

@@ -213,6 +213,14 @@ def server_status(info: Mapping[str, str], at_ms: int) -> ServerStatus:
 _PRODUCTS = ("millstream", "valkey", "dragonfly", "keydb")
 
 
+def slow_commands(reply: Any) -> tuple[SlowCommand, ...] | None:
+    """The rows of SLOWLOG GET; None if the reply is something else, as no server of Redis's kind sends it."""
+    try:
+        return tuple(map(slow_command, reply))
+    except (TypeError, ValueError, AttributeError):
+        return None
+
+
 def slow_command(row: Sequence[Any]) -> SlowCommand:
     """One row of SLOWLOG GET."""
     number, at, micros, words, *client = row

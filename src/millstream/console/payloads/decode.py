@@ -9,8 +9,8 @@ import re
 from dataclasses import dataclass
 from typing import Literal, get_args
 
-from millstream import envelope
 from millstream.client.jsontext import parse_record
+from millstream.client.payloads import envelope
 from millstream.console.payloads import messagepack
 
 Form = Literal["json", "msgpack", "envelope", "text", "hex"]

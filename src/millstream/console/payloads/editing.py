@@ -14,8 +14,8 @@ from difflib import unified_diff
 
 import msgpack
 
-from millstream import envelope
 from millstream.client.jsontext import parse_record
+from millstream.client.payloads import envelope
 from millstream.console.payloads.decode import Form, decode
 from millstream.texts import json_text, plain
 

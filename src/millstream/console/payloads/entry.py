@@ -7,7 +7,7 @@ A name is looked for where a handler finds it: the entry is its fields, unless i
 from collections.abc import Iterator, Sequence
 from functools import cached_property
 
-from millstream import envelope
+from millstream.client.payloads import envelope
 from millstream.console.payloads.decode import Decoded, Form, decode
 
 _INSIDE = "data"

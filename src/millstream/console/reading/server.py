@@ -12,12 +12,13 @@ from millstream.client.url import without_password
 from millstream.console.model.names import text_of
 from millstream.console.model.replicas import AskedServer, ReplicationPlace, addresses, standings
 from millstream.console.model.replies import refusal
-from millstream.console.model.server import ServerStatus, parse_info, server_status, slow_command
+from millstream.console.model.server import ServerStatus, parse_info, server_status, slow_commands
 from millstream.console.reading.asking import calls
 from millstream.errors import MillstreamError
 
 _SLOW = 50
 """Commands that took long, at most."""
+_OTHER = "its answer is none of this command's: is it a Redis?"
 
 
 async def server(line: Line) -> list[ServerStatus]:
@@ -33,15 +34,16 @@ async def _one(line: Line) -> ServerStatus:
     at_ms = line.wall_time()
     asked: list[Command] = [("INFO",), ("INFO", "commandstats"), ("SLOWLOG", "GET", _SLOW)]
     whole, costs, slow = await calls(line, asked)
+    rows = None if refusal(slow) is not None else slow_commands(slow)
+    fits = {"info": isinstance(whole, bytes), "costs": isinstance(costs, bytes), "slow": rows is not None}
     missing = {
-        name: said
+        name: refusal(reply) or _OTHER
         for name, reply in (("info", whole), ("costs", costs), ("slow", slow))
-        if (said := refusal(reply)) is not None
+        if not fits[name]
     }
     info = parse_info("\n".join(text_of(reply) for reply in (whole, costs) if isinstance(reply, bytes)))
     found = server_status(info, at_ms)
-    rows = () if refusal(slow) is not None else tuple(map(slow_command, slow))
-    return replace(found, slow=rows, missing=missing)
+    return replace(found, slow=rows or (), missing=missing)
 
 
 async def followers(lines: Mapping[str, Line]) -> list[ReplicationPlace]:

@@ -62,12 +62,16 @@ def bulk_ids(first_id: int, count: int) -> list[bytes]:
     return [shape % each for each in range(seq, last + 1)]
 
 
+def _wrapped(difference: int) -> int:
+    """A difference between halves of ids as C's int64 holds it."""
+    return (difference + (1 << 63) & MAX64) - (1 << 63)
+
+
 def _difference(value: int) -> int:
-    """Listpack bytes of a difference between halves of ids, which C's int64 holds, and wraps around."""
+    """Listpack bytes of a difference between halves of ids."""
     if 0 <= value <= 127:  # the most frequent case of the general one below
         return 2
-    value &= MAX64
-    return listpack.integer(value - 2**64 if value >= 2**63 else value)
+    return listpack.integer(_wrapped(value))
 
 
 def _cut(pieces: list[bytes], head: bytes) -> tuple[bytes, list[bytes]]:
@@ -332,6 +336,27 @@ class Block:
         counters = [self.low, self.high, self.payload]
         ids = pack_all(self.ids) if isinstance(self.ids, list) else self.ids.pack()
         return [ids, packed, sorted(self.dead), counters, self.fields, wire]
+
+    def listpack(self) -> bytes:
+        """The listpack that Redis would have of this node.
+
+        A difference between halves of ids is kept as C does in 64 bits, where it wraps around.
+        """
+        entries = list(self.entries())
+        master, _, fields = entries[0]
+        names = fields[::2]
+        dead = sum(is_dead for _, is_dead, _ in entries)
+        small, string = listpack.integer_element, listpack.element
+        out = [small(len(entries) - dead), small(dead), small(len(names)), *map(string, names), small(0)]
+        same, length = small(len(names) + 3), len(fields)
+        for entry_id, is_dead, fields in entries:
+            ms, seq = _wrapped((entry_id >> 64) - (master >> 64)), _wrapped((entry_id & MAX64) - (master & MAX64))
+            if fields[::2] == names and len(fields) == length:
+                out += [small(2 | is_dead), small(ms), small(seq), *map(string, fields[1::2]), same]
+            else:
+                head = [small(int(is_dead)), small(ms), small(seq), small(len(fields) // 2)]
+                out += [*head, *map(string, fields), small(len(fields) + 4)]
+        return listpack.pack(out)
 
     @classmethod
     def unpack(cls, packed: list[Any], before: "Block | None") -> "Block":

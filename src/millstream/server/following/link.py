@@ -10,6 +10,7 @@ what a power cut here could take back.
 
 import asyncio
 import contextlib
+from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Protocol
 
@@ -18,6 +19,7 @@ from millstream.errors import MillstreamError, ProtocolError, StorageError
 from millstream.logs import logger
 from millstream.node.following.obeying import DivergedError, NotHeldError, Obedience
 from millstream.node.following.role import CONNECTING, HANDSHAKE, SYNC
+from millstream.persistence.disk import disk_error
 from millstream.printable import printable
 from millstream.replication.handshake import (
     FAILOVER,
@@ -59,6 +61,9 @@ _WAITING_MAX = 256 * 1024 * 1024
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.1, 1.0
 # Seconds between two copies that are asked for because the data differed
 _DIVERGED_PAUSE = 600.0
+# Seconds before another copy where two in a row could not be taken, doubled with each up to the longest: each costs the
+# primary a rewriting of its log
+_FAILED_PAUSE, _LONGEST_FAILED_PAUSE = 1.0, 60.0
 # Seconds between two words to the primary
 _TELL = 1.0
 # Seconds between two looks whether units may be run
@@ -68,6 +73,11 @@ _HELD = 0.05
 _REASON_MAX = 1000
 
 _NOT_SYNCED = -1  # in place of an offset: the disk has nothing that was run since the link is up
+
+
+def copy_pause(failed: int) -> float:
+    """Seconds before another copy, if so many in a row could not be taken."""
+    return 0.0 if failed < 2 else min(_FAILED_PAUSE * 2 ** min(failed - 1, 30), _LONGEST_FAILED_PAUSE)
 
 
 class LinkHost(Protocol):
@@ -124,11 +134,12 @@ class ReplicaLink:
         self._diverged_at: float | None = None  # loop time
         self._pause = _FIRST_PAUSE
         self._told = ""  # why the link is down, as the log says
+        self._failed = 0  # copies in a row that could not be taken
 
     def follow(self, host: str, port: int) -> None:
         """Connect to a primary, and to no other any more."""
         self.stop()
-        self._pause, self._told, self._diverged_at = _FIRST_PAUSE, "", None
+        self._pause, self._told, self._diverged_at, self._failed = _FIRST_PAUSE, "", None, 0
         self._task = self._server.loop.create_task(self._keep_up(host, port))
 
     def stop(self) -> None:
@@ -157,7 +168,7 @@ class ReplicaLink:
         """Follow until told otherwise, over one connection after the other."""
         following, clock = self._following, self._server.clock
         while not following.is_stuck:
-            reason = ""
+            reason, has_failed = "", False
             wait: float | None = None
             before = following.offset
             connection = self._connection = _Connection(self._server, self._rewriter, self._directory)
@@ -173,7 +184,9 @@ class ReplicaLink:
                 if last is not None:
                     wait = last + _DIVERGED_PAUSE - self._diverged_at
             except StorageError as error:
-                reason = str(error)
+                reason, has_failed, own = str(error), True, self._server.node.journal.log
+                if own is not None and own.is_poisoned:
+                    self._server.fail(error)  # a write that would find it may never come
             except (LinkLostError, ProtocolError, OSError, TimeoutError) as error:
                 reason = str(error) or type(error).__name__
             except Exception as error:
@@ -186,6 +199,8 @@ class ReplicaLink:
             if self._is_news(reason, before):
                 log.warning("the link to %s:%d is down: %s", host, port, reason)
             self._told = reason
+            self._failed = self._failed + 1 if has_failed else 0
+            wait = max(wait or 0, copy_pause(self._failed))
             self._pause = min(self._pause * 2, _LONGEST_PAUSE) if following.offset == before else _FIRST_PAUSE
             following.lost(reason, clock.now().mono)
             failover = self._server.node.failover
@@ -199,7 +214,7 @@ class ReplicaLink:
                 except StorageError as error:
                     self._server.fail(error)
             self._server.after_commands()
-            await asyncio.sleep(max(wait or 0, self._pause))
+            await asyncio.sleep(max(wait, self._pause))
 
     def _is_news(self, reason: str, before: int) -> bool:
         """Whether the log does not say already why the link is down.
@@ -284,7 +299,8 @@ class _Connection:
                     await self._taking
             case CopyBytes(data):
                 assert self._copy is not None
-                self._copy.write(data)
+                with self._to_disk():
+                    self._copy.write(data)
                 following.copy_read += len(data)
             case Send(data):
                 self.asked_to_lead |= FAILOVER in data
@@ -296,19 +312,40 @@ class _Connection:
                 self._past = event
             case Continues(replid):
                 log.info("%s:%d goes on at offset %d", host, port, following.offset)
-                following.renamed(replid, self._server.clock.wall_time())
-                self._go_on()
+                with self._logged():
+                    following.renamed(replid, self._server.clock.wall_time())
+                    self._go_on()
             case CopyBegins():
-                self._node.failover.done(self._server.clock.now())
+                with self._logged():
+                    self._node.failover.done(self._server.clock.now())
                 log.info("%s:%d sends a copy, as of offset %d", host, port, event.offset)
                 self._begins = event
                 following.state, following.copy_size, following.copy_read = SYNC, None, 0
                 following.begun_at = self._server.clock.now().mono
-                self._copy = unnamed_file(self._directory)
+                with self._to_disk():
+                    self._copy = unnamed_file(self._directory)
             case CopySize(size):
                 following.copy_size = size
             case CopyEnds():
                 self._taking = self._server.loop.create_task(self._take(host, port))
+
+    @contextlib.contextmanager
+    def _logged(self) -> Iterator[None]:
+        """What is in memory and cannot be logged ends the server; a copy that cannot be read does not."""
+        try:
+            yield
+        except StorageError as error:
+            self._server.fail(error)
+            raise
+
+    @contextlib.contextmanager
+    def _to_disk(self) -> Iterator[None]:
+        """What fails in it is not the connection."""
+        try:
+            yield
+        except OSError as error:
+            place = self._directory or "the directory for temporary files"
+            raise disk_error(f"cannot keep the primary's copy in {place}", error) from error
 
     def _send(self, data: bytes) -> None:
         if self._writer is not None and not self._writer.is_closing():
@@ -321,7 +358,8 @@ class _Connection:
         assert self._copy is not None
         assert self._begins is not None
         try:
-            self._copy.flush()
+            with self._to_disk():
+                self._copy.flush()
             from millstream.server.following.taking import Taking  # noqa: PLC0415 - most servers never take a copy
 
             upto = self._following.taken_up_to(self._begins, self._past)
@@ -331,7 +369,8 @@ class _Connection:
                 await keep(self._server, self._directory, upto)
             taking = Taking(self._server, self._rewriter, self._copy)
             await taking.take(self._begins, host, port)
-            self._go_on()
+            with self._logged():
+                self._go_on()
             await self._run()
         except BaseException:
             if self._writer is not None:
@@ -375,10 +414,8 @@ class _Connection:
                 while self._is_held:  # noqa: ASYNC110 - a disk has no event
                     await asyncio.sleep(_HELD)
                 try:
-                    has_more = self._obedience.run(self._received, self._server.clock.now())
-                except StorageError as error:
-                    self._server.fail(error)
-                    raise
+                    with self._logged():
+                        has_more = self._obedience.run(self._received, self._server.clock.now())
                 finally:
                     self._server.after_commands()
                 if self._obedience.asked:

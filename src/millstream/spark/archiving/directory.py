@@ -149,8 +149,7 @@ class Folder:
         named = {file.path for file in manifest.files}
         needed = named | {path for path, _ in manifest.retired}
         there = set(self.storage.list())
-        # A list of an object store may lag behind: what it does not show is asked for by name
-        lost = sorted(path for path in named - there if not self.storage.exists(path))
+        lost = [path for path in sorted(named - there) if not self._is_there(path)]
         self._same(lost, sorted(path for path in there - needed if _is_foreign(path)))
         gone = sorted(path for path in there - needed if _is_data(path))
         if not gone:
@@ -159,6 +158,17 @@ class Folder:
         self.switch(manifest, fresh)
         self.remove(gone)
         return fresh
+
+    def _is_there(self, path: str) -> bool:
+        """Whether a file that was not listed can be opened: a list of an object store may lag behind what is there.
+
+        In a directory it may be behind a link, which may not lead out of the archive.
+        """
+        try:
+            self.storage.open(path).close()
+        except FileNotFoundError:
+            return False
+        return True
 
     def _same(self, lost: list[str], foreign: list[str]) -> None:
         if lost:

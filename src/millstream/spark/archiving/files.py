@@ -164,16 +164,19 @@ class PartWriter:
         rows = pa.concat_tables(self._waiting)
         self._waiting = []
         self._waiting_rows = self._waiting_bytes = 0
-        first, last = (Id(rows["id_ms"][at].as_py(), rows["id_seq"][at].as_py()) for at in (0, rows.num_rows - 1))
         if not self._plan.shape.legacy:
             rows, columns, unfit = tables.shaped(rows, self._plan.shape, self.columns)
             self._unfit.update(unfit)
             if columns != self.columns:
                 self._close()
                 self.columns = columns
+        for begin in range(0, rows.num_rows, _GROUP_ROWS):
+            self._write_group(rows.slice(begin, _GROUP_ROWS))
+
+    def _write_group(self, rows: pa.Table) -> None:
         if self._open is None:
-            self._open = FileWriter(self._plan, self.key[0], first, self._label, self.columns)
-        self._open.add(rows, last)
+            self._open = FileWriter(self._plan, self.key[0], _id_at(rows, 0), self._label, self.columns)
+        self._open.add(rows, _id_at(rows, rows.num_rows - 1))
         if self._open.bytes >= self._plan.target_bytes:
             self._close()
 
@@ -308,7 +311,7 @@ def merge(plan: WritePlan, files: Sequence[DataFile], label: str) -> list[DataFi
                 groups = parquet.num_row_groups
                 for at in range(groups):
                     rows = _widened(parquet.read_row_group(at), schema)
-                    last = file.last if at == groups - 1 else _last_id(rows)
+                    last = file.last if at == groups - 1 else _id_at(rows, rows.num_rows - 1)
                     writer.add(rows, last)
         return [writer.finish()]
     except BaseException:
@@ -316,10 +319,10 @@ def merge(plan: WritePlan, files: Sequence[DataFile], label: str) -> list[DataFi
         raise
 
 
-def _last_id(rows: pa.Table) -> Id:
+def _id_at(rows: pa.Table, at: int) -> Id:
     if "id" in rows.schema.names:
-        return parse_id(rows["id"][-1].as_py())
-    return Id(rows["id_ms"][-1].as_py(), rows["id_seq"][-1].as_py())
+        return parse_id(rows["id"][at].as_py())
+    return Id(rows["id_ms"][at].as_py(), rows["id_seq"][at].as_py())
 
 
 def _widened(rows: pa.Table, schema: pa.Schema) -> pa.Table:

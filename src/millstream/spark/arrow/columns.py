@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
-from millstream import envelope
+from millstream.client.payloads import envelope
 from millstream.errors import ConfigError, UsageError
 from millstream.spark.arrow import arrays
 from millstream.spark.arrow.page import LISTED, Page, Want

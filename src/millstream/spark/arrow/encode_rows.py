@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from millstream import envelope
+from millstream.client.payloads import envelope
 from millstream.errors import ConfigError, UsageError
 from millstream.spark.arrow.format_values import texts, unwritable
 from millstream.spark.model.offsets import MAX_PART, Id

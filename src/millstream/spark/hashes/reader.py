@@ -145,7 +145,7 @@ def read(options: "HashOptions", schema: "StructType", number: int, of: int) -> 
     layout = HashLayout.of(schema, options)
     with closing(Router(options.url)) as router:
         for keys in _keys(router, options, number, of):
-            rows = _hashes(router, layout, keys)
+            rows = hashes_of(router, layout, keys)
             if rows:
                 yield layout.batch(rows, options.prefix)
 
@@ -175,8 +175,17 @@ def _scanned(router: Router, server: str, words: Command, options: "HashOptions"
     return reply
 
 
-def _hashes(router: Router, layout: HashLayout, keys: Sequence[bytes]) -> list[Row]:
-    """The fields wanted of each hash that is still there."""
+def hashes_of(router: Router, layout: HashLayout, keys: Sequence[bytes]) -> list[Row]:
+    """The fields wanted of each hash that is still there.
+
+    Args:
+        router: to the servers.
+        layout: what is wanted.
+        keys: of the hashes.
+
+    Raises:
+        UsageError: the server refuses.
+    """
     if layout.whole or not layout.typed:
         replies = router.ask([("HGETALL", key) for key in keys])
         return [(key, pairs(reply)) for key, reply in zip(keys, replies, strict=True) if _is_hash(reply) and reply]

@@ -1,7 +1,7 @@
 """Which parts of a batch one task reads: PURE, decided from numbers alone.
 
-A task costs Spark fifty milliseconds of processor whatever it reads, a part of it less than one. So the small parts of many streams
-are read together, in the order in which they come: what the tasks read one after the other stays the same.
+A task costs Spark fifty milliseconds of processor whatever it reads, a part of it less than one. So the small parts of
+many streams are read together, in the order in which they come: what tasks read one after the other stays the same.
 """
 
 from collections.abc import Sequence

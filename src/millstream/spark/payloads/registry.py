@@ -131,6 +131,12 @@ class Registry:
         return found
 
 
+def forget() -> None:
+    """Ask for every schema anew, as a new process does."""
+    _known.clear()
+    _unknown.clear()
+
+
 _known: dict[tuple[str, int], Any] = {}
 _unknown: dict[tuple[str, int], float] = {}
 

@@ -18,8 +18,8 @@ import json
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, get_args, get_origin, get_type_hints
 
-from millstream import envelope
 from millstream.client.jsontext import TooDeepError
+from millstream.client.payloads import envelope
 from millstream.errors import ConfigError
 from millstream.worker.handlers.convert import Convert, admits_none, as_text, builder, from_json, is_structured
 from millstream.worker.handlers.message import Message, PayloadError

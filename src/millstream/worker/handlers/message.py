@@ -7,7 +7,8 @@ from collections.abc import Awaitable, Callable, Generator, Sequence
 from datetime import UTC, datetime
 from typing import Literal, Protocol, TypeVar
 
-from millstream import envelope, times
+from millstream import times
+from millstream.client.payloads import envelope
 from millstream.errors import ConfigError, MillstreamError, UsageError
 from millstream.logs import logger
 from millstream.worker.model.lifecycle import State

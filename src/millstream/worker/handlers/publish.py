@@ -3,9 +3,9 @@
 import zlib
 from typing import Any
 
-from millstream import envelope
 from millstream.client.capabilities import Capabilities
 from millstream.client.line import Command
+from millstream.client.payloads import envelope
 from millstream.errors import ConfigError, UsageError
 from millstream.worker.handlers.binding import encode, to_body
 from millstream.worker.handlers.message import PayloadError

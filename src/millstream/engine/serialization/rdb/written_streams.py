@@ -13,8 +13,6 @@ from millstream.engine.ids import MAX64
 from millstream.engine.serialization.rdb.streams import ACTIVE_TIMES, COUNTERS, PRODUCERS, RELEASED
 from millstream.engine.streams.group import UNKNOWN, Group
 from millstream.engine.streams.idempotence import Idempotence
-from millstream.engine.streams.listpack import element, integer_element, pack
-from millstream.engine.streams.nodes import Block
 from millstream.engine.streams.pending import Pending
 from millstream.engine.streams.stream import Stream
 
@@ -56,7 +54,7 @@ def stream_pieces(stream: Stream, kind: int) -> Iterator[bytes]:
     nodes = [node for node in stream.entries.nodes() if node.live]
     yield pack_size(len(nodes))
     for node in nodes:
-        yield pack_string(node.first.to_bytes(16, "big")) + pack_string(_listpack(node))
+        yield pack_string(node.first.to_bytes(16, "big")) + pack_string(node.listpack())
     yield pack_size(stream.length)
     for each in (stream.last_id, stream.first_id, stream.max_deleted):
         yield _pack_id(each)
@@ -66,32 +64,6 @@ def stream_pieces(stream: Stream, kind: int) -> Iterator[bytes]:
         yield from _group(name, stream.groups[name], stream.entries_added, kind)
     if kind >= PRODUCERS:
         yield from _producers(stream.idempotence)
-
-
-def _listpack(node: Block) -> bytes:
-    """The listpack that Redis would have of a node.
-
-    A difference between halves of ids is kept as C does in 64 bits, where it wraps around.
-    """
-    entries = list(node.entries())
-    master, _, fields = entries[0]
-    names = fields[::2]
-    dead = sum(is_dead for _, is_dead, _ in entries)
-    small, string = integer_element, element
-    out = [small(len(entries) - dead), small(dead), small(len(names)), *map(string, names), small(0)]
-    same, length = integer_element(len(names) + 3), len(fields)
-    for entry_id, is_dead, fields in entries:
-        ms, seq = _wrapped((entry_id >> 64) - (master >> 64)), _wrapped((entry_id & MAX64) - (master & MAX64))
-        if fields[::2] == names and len(fields) == length:
-            out += [small(2 | is_dead), small(ms), small(seq), *map(string, fields[1::2]), same]
-        else:
-            head = [small(int(is_dead)), small(ms), small(seq), small(len(fields) // 2)]
-            out += [*head, *map(string, fields), small(len(fields) + 4)]
-    return pack(out)
-
-
-def _wrapped(difference: int) -> int:
-    return (difference + (1 << 63) & MAX64) - (1 << 63)
 
 
 def _group(name: bytes, group: Group, added: int, kind: int) -> Iterator[bytes]:

@@ -36,12 +36,17 @@ def open_catalog(name: str | None, storage: Storage) -> "Catalog":
         storage: of the archive.
 
     Raises:
-        ConfigError: there is no such catalog.
+        ConfigError: there is no such catalog, or it is given with a password.
     """
     from pyiceberg.catalog import load_catalog  # noqa: PLC0415 - only who archives to Iceberg has it
     from pyiceberg.exceptions import RESTError  # noqa: PLC0415 - as above
     from sqlalchemy.exc import SQLAlchemyError  # noqa: PLC0415 - as above
 
+    if name is not None and without_password(name) != name:
+        raise ConfigError(
+            f"catalog {without_password(name)!r}: the archive's manifest, which its readers see, would have the "
+            "password: name the catalog in pyiceberg's configuration (.pyiceberg.yaml), and give that name"
+        )
     try:
         files = storage.iceberg_properties()
         if name is None:

@@ -50,6 +50,8 @@ _INFERRED = (
     ("double", r"^-?(?:0|[1-9][0-9]{0,15})(?:\.[0-9]{1,16})?(?:[eE][+-]?[0-9]{1,3})?$"),
     ("boolean", r"^(?:true|false)$"),
 )
+_ESCAPED = r"[^ !#-\[\]-~]"
+"""A character that JSON shows as another."""
 
 Mask = np.ndarray[Any, np.dtype[np.bool_]]
 Numbers = np.ndarray[Any, np.dtype[np.uint64]]
@@ -228,10 +230,33 @@ class _Fields:
     def left_over(self, fields: pa.Array) -> pa.Array:
         """The entries that their columns would not give back as they were."""
         wanted = np.flatnonzero(~self._exact)
-        found: list[str | None] = [None] * len(fields)
-        for at, row in zip(wanted.tolist(), fields.take(pa.array(wanted)).to_pylist(), strict=True):
-            found[at] = json.dumps([[_word(pair["name"]), _word(pair["value"])] for pair in row])
-        return pa.array(found, pa.string())
+        place = np.zeros(len(fields), np.int64)
+        place[wanted] = np.arange(len(wanted))
+        return documents_of(fields.take(pa.array(wanted))).take(pa.array(place, mask=self._exact))
+
+
+def documents_of(fields: pa.Array) -> pa.Array:
+    """Each entry's fields as JSON, a list of names and values; what is not UTF-8 is half of a surrogate pair.
+
+    Words that JSON shows as they are, which most are, are joined in bulk: a fifth of what one by one costs.
+
+    Args:
+        fields: of the entries, as names and values in bytes.
+    """
+    rows, names, values = parts(fields)
+    counts = np.bincount(rows, minlength=len(fields))
+    plain = counts > 0
+    for words in (names, values):
+        plain[rows[pc.match_substring_regex(words, _ESCAPED).to_numpy(zero_copy_only=False)]] = False
+    pairs = pc.binary_join_element_wise(names.view(pa.string()), values.view(pa.string()), '", "')
+    ends = pa.array(np.cumsum([0, *counts], dtype=np.int32))
+    joined = pc.binary_join(pa.ListArray.from_arrays(ends, pairs), '"], ["')
+    quick = pc.binary_join_element_wise('[["', joined, '"]]', "")
+    others = np.flatnonzero(~plain)
+    found: list[str | None] = [None] * len(fields)
+    for at, row in zip(others.tolist(), fields.take(pa.array(others)).to_pylist(), strict=True):
+        found[at] = json.dumps([[_word(pair["name"]), _word(pair["value"])] for pair in row])
+    return pc.if_else(pa.array(plain), quick, pa.array(found, pa.string()))
 
 
 def _nothing() -> pa.Scalar:
