@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import redis
 
+from support.objects import Door, door_port
 from support.servers import ServerProcess, millstream_server, redis_server
 
 if TYPE_CHECKING:
@@ -20,7 +21,10 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator["SparkSession"]:
     from millstream.spark import session
 
     tables = str(tmp_path_factory.mktemp("warehouse"))
-    made = session("tests", quick=True, spark__log__level="ERROR", spark__sql__warehouse__dir=tables)
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in Door(door_port()).environment.items():  # workers that plan reads have the session's alone
+            patch.setenv(name, value)
+        made = session("tests", quick=True, spark__log__level="ERROR", spark__sql__warehouse__dir=tables)
     yield made
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ResourceWarning)  # PySpark leaves its gateway's sockets to the collector

@@ -109,7 +109,7 @@ CLI_DOORS: dict[str, frozenset[str]] = {
     "server.failover": frozenset({"console", "client"}),
     "server.doctor": frozenset({"maintenance"}),
     "spark.archive": frozenset({"spark"}),
-    "spark.replay": frozenset({"spark"}),
+    "spark.replay": frozenset({"spark", "client"}),
     "shared.lazy": frozenset(),  # groups of subcommands
     "console.console": frozenset({"console", "client"}),
     "console.top": frozenset({"console", "client"}),

@@ -5,6 +5,7 @@ and takes one request at a time no more seriously than the next; so the door bef
 """
 
 import contextlib
+import functools
 import http.client
 import re
 import subprocess
@@ -92,6 +93,12 @@ class Door:
         return self
 
 
+@functools.cache
+def door_port() -> int:
+    """Where the door of this process is, or will be: a Spark session that is older has to know."""
+    return free_port()
+
+
 @contextlib.contextmanager
 def object_server(folder: Path) -> Iterator[Door]:
     """The server, with a door before it.
@@ -135,11 +142,11 @@ def _up(port: int) -> bool:
 class _DoorServer(ThreadingHTTPServer):
     daemon_threads = True
 
-    def __init__(self, target: int) -> None:
-        super().__init__(("127.0.0.1", 0), _Handler)
+    def __init__(self, port: int, target: int) -> None:
+        super().__init__(("127.0.0.1", port), _Handler)
         self.target = target
         self.puts = threading.Lock()
-        self.door = Door(self.server_address[1])
+        self.door = Door(port)
 
     def handle_error(self, request: object, client_address: object) -> None:
         """Clients go when they like."""
@@ -225,7 +232,7 @@ class _Handler(BaseHTTPRequestHandler):
 
 @contextlib.contextmanager
 def _door(target: int) -> Iterator[Door]:
-    server = _DoorServer(target)
+    server = _DoorServer(door_port(), target)
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True)
     thread.start()
     try:

@@ -96,7 +96,7 @@ def test_other_places_are_refused_in_one_sentence(given: str, said: str) -> None
 # --- the way of an archive -------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("form", ["before", *FORMATS])
+@pytest.mark.parametrize("form", ["before", "parquet", "delta", pytest.param("iceberg", marks=pytest.mark.long)])
 def test_an_archive_in_a_bucket(
     real_redis: ServerProcess, client: redis.Redis, place: str, tmp_path: Path, form: str
 ) -> None:
@@ -370,7 +370,7 @@ def test_a_log_that_lists_lag_behind(
     assert (numbers(place), client.xlen("s")) == (list(range(1, 31)), 0)
 
 
-@pytest.mark.parametrize("form", FORMATS)
+@pytest.mark.parametrize("form", ["parquet", *(pytest.param(form, marks=pytest.mark.long) for form in FORMATS[1:])])
 def test_throttling_and_cuts_are_ridden_out(
     real_redis: ServerProcess, client: redis.Redis, place: str, door: Door, tmp_path: Path, form: str
 ) -> None:

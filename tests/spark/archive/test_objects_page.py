@@ -37,16 +37,10 @@ def test_everything_on_the_page_runs(
     place: str,
     door: Door,
     tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Spark's tasks, in processes of their own, write there; tools and Spark read all of what was in the stream."""
     for number in range(40):
         client.xadd("orders", {"item": f"tea{number % 3}", "qty": number}, id=f"{1_700_000_000_000 + number}-0")
-    for (
-        name,
-        value,
-    ) in door.environment.items():  # the session may be older than the store: as an executor's environment
-        monkeypatch.setitem(spark.sparkContext.environment, name, value)
     below = place.removeprefix("s3://")
 
     def here(text: str) -> str:

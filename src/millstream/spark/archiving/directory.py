@@ -160,7 +160,10 @@ class Folder:
         return fresh
 
     def _is_there(self, path: str) -> bool:
-        """Whether a file that was not listed can be opened: behind a link, which may not lead out of the archive."""
+        """Whether a file that was not listed can be opened: a list of an object store may lag behind what is there.
+
+        In a directory it may be behind a link, which may not lead out of the archive.
+        """
         try:
             self.storage.open(path).close()
         except FileNotFoundError:
