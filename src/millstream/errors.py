@@ -37,7 +37,9 @@
     │   ├── ArchiveLockedError      another job writes to this archive (spark)
     │   ├── ChangedMeanwhileError   another program wrote to an archive (spark)
     │   ├── ManifestError           an archive's list of files is not one, or a change would break it (spark)
-    │   └── TableChangedError       another program changed a table of an archive (spark)
+    │   ├── FilesChangedError       another program removed files of an archive, or put some there (spark)
+    │   ├── TableChangedError       another program changed a table of an archive (spark)
+    │   └── TableUnreadableError    a table of an archive is damaged (spark)
     │
     │   What a user's handler raises, or finds raised; the worker settles the entry by it:
     ├── Nack                 this delivery did not work out; give the entry to anybody
