@@ -39,7 +39,9 @@
     │   ├── ObjectStoreError        an object store did not do what was asked of it (spark)
     │   │   └── NoConditionalPutError   it cannot put an object on condition, or does not keep to it (spark)
     │   ├── ManifestError           an archive's list of files is not one, or a change would break it (spark)
-    │   └── TableChangedError       another program changed a table of an archive (spark)
+    │   ├── FilesChangedError       another program removed files of an archive, or put some there (spark)
+    │   ├── TableChangedError       another program changed a table of an archive (spark)
+    │   └── TableUnreadableError    a table of an archive is damaged (spark)
     │
     │   What a user's handler raises, or finds raised; the worker settles the entry by it:
     ├── Nack                 this delivery did not work out; give the entry to anybody
