@@ -28,7 +28,7 @@ class TableUnreadableError(StorageError):
 
 
 @contextmanager
-def _told(plan: TablePlan) -> Iterator[None]:
+def _in_one_sentence(plan: TablePlan) -> Iterator[None]:
     """Put what a library says of a table that it cannot read into one sentence."""
     try:
         yield
@@ -79,12 +79,12 @@ def publish(plan: TablePlan, storage: LocalStorage) -> None:
     if plan.shape.format == "delta":
         from millstream.spark.archiving.tables import delta  # noqa: PLC0415 - its package may not be there
 
-        with _told(plan):
+        with _in_one_sentence(plan):
             delta.publish(plan, storage)
     elif plan.shape.format == "iceberg":
         from millstream.spark.archiving.tables import iceberg  # noqa: PLC0415 - its package may not be there
 
-        with _told(plan):
+        with _in_one_sentence(plan):
             iceberg.publish(plan, storage)
 
 
@@ -102,5 +102,5 @@ def expire(plan: TablePlan, storage: LocalStorage, before_ms: int) -> None:
     if plan.shape.format == "iceberg":
         from millstream.spark.archiving.tables import iceberg  # noqa: PLC0415 - as above
 
-        with _told(plan):
+        with _in_one_sentence(plan):
             iceberg.expire(plan, storage, before_ms)
