@@ -66,6 +66,7 @@ LIMITS = {
     "test_views.py: PAGE": DEEP,
     "test_planner.py: SCAN_SECONDS": DEEP,
     "test_sink.py: PIECE_ROWS": DEEP,
+    "test_tables.py: GROUP_ROWS": DEEP,
     "killed_driver.py: PIECE_ROWS": DEEP,
     "retried_driver.py: PIECE_ROWS": DEEP,
     "test_actions.py: PATIENCE": "nobody sets it: from when on a change has a page of its own",

@@ -193,7 +193,7 @@ def test_a_batch_that_is_larger_than_a_file(
     real_redis: ServerProcess, client: redis.Redis, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Files end at about the size that was asked for, and merging does not join them past it."""
-    monkeypatch.setattr("millstream.spark.archiving.files._GROUP_ROWS", 50)
+    monkeypatch.setattr("millstream.spark.archiving.files.GROUP_ROWS", 50)
     chance = random.Random(3)
     for number in range(400):
         client.xadd("orders:eu", {"bytes": chance.randbytes(2000)}, id=f"{FIRST + number}-0")

@@ -55,7 +55,9 @@ _MADE = pa.schema(
 TARGET_BYTES = 128 << 20
 """Of a file, about."""
 
-_GROUP_ROWS = 50_000
+GROUP_ROWS = 50_000
+"""Rows of a row group; the size of a file is looked at between two."""
+
 _GROUP_BYTES = 32 << 20
 _PAGE_ROWS = 8192
 
@@ -108,7 +110,7 @@ class FileWriter:
     def add(self, rows: pa.Table, last: Id) -> None:
         """Write rows, whose ids are greater than those before, up to this one."""
         assert not self._rows or self._last < last
-        self._parquet.write_table(rows.cast(self._parquet.schema), row_group_size=_GROUP_ROWS)
+        self._parquet.write_table(rows.cast(self._parquet.schema), row_group_size=GROUP_ROWS)
         self._last = last
         self._rows += rows.num_rows
 
@@ -155,7 +157,7 @@ class PartWriter:
         self._waiting.append(rows)
         self._waiting_rows += rows.num_rows
         self._waiting_bytes += rows.nbytes
-        if self._waiting_rows >= _GROUP_ROWS or self._waiting_bytes >= _GROUP_BYTES:
+        if self._waiting_rows >= GROUP_ROWS or self._waiting_bytes >= _GROUP_BYTES:
             self._write()
 
     def _write(self) -> None:
@@ -170,8 +172,8 @@ class PartWriter:
             if columns != self.columns:
                 self._close()
                 self.columns = columns
-        for begin in range(0, rows.num_rows, _GROUP_ROWS):
-            self._write_group(rows.slice(begin, _GROUP_ROWS))
+        for begin in range(0, rows.num_rows, GROUP_ROWS):
+            self._write_group(rows.slice(begin, GROUP_ROWS))
 
     def _write_group(self, rows: pa.Table) -> None:
         if self._open is None:
@@ -185,7 +187,7 @@ class PartWriter:
             self._done.append(self._open.finish())
             self._open = None
 
-    def _told(self) -> list[DataFile]:
+    def _with_unfit(self) -> list[DataFile]:
         """The files; the first one tells what fits no column."""
         first, *others = self._done
         return [replace(first, unfit=self._unfit), *others]
@@ -194,7 +196,7 @@ class PartWriter:
         """The files, durable and under their names."""
         self._write()
         self._close()
-        return self._told() if self._unfit else self._done
+        return self._with_unfit() if self._unfit else self._done
 
     def drop(self) -> None:
         """Give up the file at work."""

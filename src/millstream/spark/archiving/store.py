@@ -238,9 +238,9 @@ class ArchiveStore:
         return f"such entries are whole in the column {'fields' if self.manifest.shape.raw else 'entry_json'}"
 
     def _tell(self, stream: str, text: str) -> None:
-        told = f"stream {stream!r}: {text}"
-        self._progress_of(stream).news.append(told)
-        self._fresh.append(told)
+        sentence = f"stream {stream!r}: {text}"
+        self._progress_of(stream).news.append(sentence)
+        self._fresh.append(sentence)
 
     def fresh_news(self) -> Iterator[str]:
         """What came to be told since this was asked last; batches may be taken meanwhile."""

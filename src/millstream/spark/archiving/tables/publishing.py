@@ -28,7 +28,7 @@ class TableUnreadableError(StorageError):
 
 
 @contextmanager
-def _told(plan: TablePlan, storage: Storage) -> Iterator[None]:
+def _in_one_sentence(plan: TablePlan, storage: Storage) -> Iterator[None]:
     """Put what a library says of a table that it cannot read into one sentence."""
     try:
         yield
@@ -84,12 +84,12 @@ def publish(plan: TablePlan, storage: Storage) -> None:
     if plan.shape.format == "delta":
         from millstream.spark.archiving.tables import delta  # noqa: PLC0415 - its package may not be there
 
-        with _told(plan, storage):
+        with _in_one_sentence(plan, storage):
             delta.publish(plan, storage)
     elif plan.shape.format == "iceberg":
         from millstream.spark.archiving.tables import iceberg  # noqa: PLC0415 - its package may not be there
 
-        with _told(plan, storage):
+        with _in_one_sentence(plan, storage):
             iceberg.publish(plan, storage)
 
 
@@ -107,5 +107,5 @@ def expire(plan: TablePlan, storage: Storage, before_ms: int) -> None:
     if plan.shape.format == "iceberg":
         from millstream.spark.archiving.tables import iceberg  # noqa: PLC0415 - as above
 
-        with _told(plan, storage):
+        with _in_one_sentence(plan, storage):
             iceberg.expire(plan, storage, before_ms)
