@@ -83,7 +83,7 @@ def figures_of(promise: dict[str, Any], figures: dict[str, dict[str, Any]]) -> l
 
 def last_figure(promise: dict[str, Any], figures: dict[str, dict[str, Any]]) -> str:
     """What the last whole runs came to, in words; one figure a pattern."""
-    if "never" in promise:
+    if "never" in promise and not promise.get("campaigns"):
         return str(promise["never"])
     if "measured" in promise:
         return f"measured by `{promise['measured']}`, depends on the machine: see [benchmarks.md](benchmarks.md)"
@@ -93,6 +93,8 @@ def last_figure(promise: dict[str, Any], figures: dict[str, dict[str, Any]]) -> 
     for pattern in promise.get("campaigns", []):
         some = [figure for name, figure in figures.items() if fnmatch(name, pattern)]
         found.append(in_words(pattern, some, promise.get("number", {}).get(pattern, 1)))
+    if "never" in promise:
+        found[-1] += f". {promise['never']}"
     return "; ".join(found) or "never recorded"
 
 

@@ -83,6 +83,8 @@ def test_figures_are_taken_over_from_the_records(tmp_path: Path, monkeypatch: py
     told = PROMISES.last_figure({"campaigns": ["kills-*", "none"], "number": {"kills-*": 3}}, figures)
     whole = "2,000 kills in 2 of 3 campaigns, 19 s, 2026-01-01 to 2026-01-02, abc"
     assert told == f"`kills-*`: {whole}; 1 never run; `none`: never run"
+    told = PROMISES.last_figure({"campaigns": ["other"], "never": "Not tested: x."}, figures)
+    assert told == "`other`: 7 kills, 10 s, 2025-01-01, abc. Not tested: x."
 
 
 def test_how_far_an_interrupted_campaign_is_stands_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
