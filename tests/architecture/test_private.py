@@ -25,6 +25,7 @@ PRIVATE = {
     "crowded.py: _spare": "a process that has used up its reserve of descriptors too",
     "test_tls.py: _transport": "a transport that closes on its own accord, as asyncio's does at the end of TLS",
     "killed_driver.py: _streams": "a driver that dies between the cursors of two streams, which travel in one round",
+    "test_objects.py: _wait": "the moment at which a store's list catches up has to be the test's own",
     "test_stopping.py: _sweep_at": "takes away every reason to wake up but the one that the test is about",
 }
 

@@ -329,9 +329,9 @@ class _Babbling(Primary):
                 return
             if words[0] == b"PSYNC":
                 file = self._copies.pop(0)
-                replica.sendall(b"+FULLRESYNC %b 100\r\n$%d\r\n%b*x\r\n" % (ID.encode(), len(file), file))  # type: ignore[attr-defined]
+                replica.sendall(b"+FULLRESYNC %b 100\r\n$%d\r\n%b*x\r\n" % (ID.encode(), len(file), file))  # type: ignore[attr-defined]  # as above
             else:
-                replica.sendall({b"PING": b"+PONG\r\n", b"INFO": b"$0\r\n\r\n"}.get(words[0], b"+OK\r\n"))  # type: ignore[attr-defined]
+                replica.sendall({b"PING": b"+PONG\r\n", b"INFO": b"$0\r\n\r\n"}.get(words[0], b"+OK\r\n"))  # type: ignore[attr-defined]  # as above
 
 
 @pytest.mark.process

@@ -133,13 +133,13 @@ class ReplicaLink:
         self._connection: _Connection | None = None
         self._diverged_at: float | None = None  # loop time
         self._pause = _FIRST_PAUSE
-        self._told = ""  # why the link is down, as the log says
+        self._logged_reason = ""  # why the link is down, as the log says
         self._failed = 0  # copies in a row that could not be taken
 
     def follow(self, host: str, port: int) -> None:
         """Connect to a primary, and to no other any more."""
         self.stop()
-        self._pause, self._told, self._diverged_at, self._failed = _FIRST_PAUSE, "", None, 0
+        self._pause, self._logged_reason, self._diverged_at, self._failed = _FIRST_PAUSE, "", None, 0
         self._task = self._server.loop.create_task(self._keep_up(host, port))
 
     def stop(self) -> None:
@@ -198,7 +198,7 @@ class ReplicaLink:
             reason = printable(reason).replace("\n", " ")[:_REASON_MAX]  # some of it are the primary's words
             if self._is_news(reason, before):
                 log.warning("the link to %s:%d is down: %s", host, port, reason)
-            self._told = reason
+            self._logged_reason = reason
             self._failed = self._failed + 1 if has_failed else 0
             wait = max(wait or 0, copy_pause(self._failed))
             self._pause = min(self._pause * 2, _LONGEST_PAUSE) if following.offset == before else _FIRST_PAUSE
@@ -223,7 +223,7 @@ class ReplicaLink:
             reason: why.
             before: the offset when it was last made: an end behind it is another one.
         """
-        return reason != self._told or self._following.offset != before
+        return reason != self._logged_reason or self._following.offset != before
 
 
 class _Connection:

@@ -37,7 +37,16 @@ class Versioned(Protocol):
         """What is there, and its version; None when nothing is."""
 
     def put_version(self, path: str, data: bytes, version: Any | None) -> Any:
-        """Put bytes in the place of that version, or of nothing; the version that they are."""
+        """Put bytes in the place of that version, or of nothing; the version that they are.
+
+        Args:
+            path: of the object.
+            data: what is there then.
+            version: what must be there; None for nothing.
+
+        Raises:
+            ChangedMeanwhileError: something else was there.
+        """
 
 
 @dataclass(frozen=True)
@@ -93,11 +102,11 @@ def leased(objects: Versioned, path: str, seconds: float = LEASE_SECONDS) -> Ite
     if holder is not None:
         yield holder
         return
-    keeper = _Keeper(objects, path, mine, version)
+    renewal = _Renewal(objects, path, mine, version)
     try:
         yield None
     finally:
-        keeper.give_back()
+        renewal.give_back()
 
 
 def _take(objects: Versioned, path: str, mine: LockRecord) -> tuple[str | None, Any]:
@@ -130,7 +139,7 @@ def _take(objects: Versioned, path: str, mine: LockRecord) -> tuple[str | None, 
             continue  # another one took it, or its owner renewed it: it is looked at again
 
 
-class _Keeper:
+class _Renewal:
     """Renews a lock until it is given back, or another one has it."""
 
     def __init__(self, objects: Versioned, path: str, record: LockRecord, version: Any) -> None:

@@ -18,7 +18,7 @@ from urllib.parse import urlsplit
 from millstream.errors import UsageError
 from millstream.spark.archiving.objects.lease import LEASE_SECONDS, leased
 from millstream.spark.archiving.objects.refusals import NoConditionalPutError, ObjectStoreError, explained
-from millstream.spark.archiving.objects.transfer import Upload, opened
+from millstream.spark.archiving.objects.upload import Upload, opened
 from millstream.spark.archiving.tables.storage import MANIFEST_NAME, ChangedMeanwhileError, NewObject
 
 if TYPE_CHECKING:
@@ -201,6 +201,11 @@ class ObjectStorage:
 
     def put_version(self, path: str, data: bytes, version: Any | None) -> Any:
         """Put bytes in the place of that version, or of nothing; the version that they are.
+
+        Args:
+            path: of the object.
+            data: what is there then.
+            version: what must be there; None for nothing.
 
         Raises:
             ChangedMeanwhileError: another version is there.
