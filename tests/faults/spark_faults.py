@@ -280,9 +280,9 @@ FAULTS = (
         "gap-swallowed-by-a-read",
         "A read of a planned batch gives all its rows or fails.",
         "spark/read/reader.py",
-        "read_range",
-        "if not pages.doubtful and overtaken(whole, before, page, first): ...",
-        "if page is None and overtaken(whole, before, page, first): ...",
+        "_Reading.page",
+        "if not self._pages.doubtful and overtaken(self.whole, before, page, first): ...",
+        "if page is None and overtaken(self.whole, before, page, first): ...",
         f"{PLANNER}::test_a_batch_trimmed_after_it_was_planned",
     ),
     Fault(
