@@ -98,8 +98,8 @@ def no_url(monkeypatch: pytest.MonkeyPatch) -> None:
         (GOOD | {"fields": "a,ID"}, r"option 'fields' is 'a,ID': Spark takes 'ID' for 'id', a column of every entry"),
         (GOOD | {"archive": ""}, "option 'archive' is '': it must not be empty"),
         (
-            GOOD | {"archive": "s3a://b/x"},
-            "option 'archive' is 's3a://b/x': .*must be on a file system of this machine",
+            GOOD | {"archive": "hdfs://b/x"},
+            "option 'archive' is 'hdfs://b/x': an archive cannot lie at hdfs: give s3://bucket/prefix",
         ),
         (GOOD | {"endingOffsets": "earliest"}, "option 'endingOffsets' is 'earliest', which would read nothing"),
         (GOOD | {"endingOffsets": "group"}, "option 'endingOffsets' is 'group': it must be latest or a JSON"),

@@ -17,6 +17,7 @@ EXTRAS = {
     "pyarrow": "spark",
     "pandas": "spark",
     "numpy": "spark",
+    "fastavro": "avro",
     "deltalake": "lake",
     "obstore": "lake",
     "pyiceberg": "lake",
