@@ -1,6 +1,7 @@
 """Fixtures and rules for every test: what a marker demands of the machine, and real servers to talk to."""
 
 import gc
+import logging
 import os
 import sys
 from collections.abc import Generator, Iterator
@@ -80,6 +81,12 @@ def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.Tes
     report = yield
     report.sections = [(name, text.encode(errors="backslashreplace").decode()) for name, text in report.sections]
     return report
+
+
+@pytest.fixture(autouse=True)
+def _logs_as_new() -> None:
+    """What a test reads of a log does not hang on the level that a program run by an earlier one set."""
+    logging.getLogger().setLevel(logging.WARNING)
 
 
 @pytest.fixture

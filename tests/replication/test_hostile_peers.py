@@ -328,6 +328,8 @@ class _Babbling(Primary):
                 replica.sendall(b"+CONTINUE\r\n*x\r\n")  # type: ignore[attr-defined]  # a socket
                 return
             if words[0] == b"PSYNC":
+                if not self._copies:
+                    return
                 file = self._copies.pop(0)
                 replica.sendall(b"+FULLRESYNC %b 100\r\n$%d\r\n%b*x\r\n" % (ID.encode(), len(file), file))  # type: ignore[attr-defined]  # as above
             else:

@@ -67,6 +67,8 @@ class Primary:
                 self.asked.append(words)
                 if words[1] == ID.encode():
                     replica.sendall(b"+CONTINUE\r\n")
+                elif not self._copies:
+                    return  # who asks once more is hung up on
                 else:
                     file = self._copies.pop(0)
                     replica.sendall(b"+FULLRESYNC %b 100\r\n\n$EOF:%b\r\n%b%b" % (ID.encode(), MARK, file, MARK))
