@@ -52,7 +52,7 @@ def archive_place(given: str | Path) -> Path | str:
         given: a path, a ``file:`` URL, or one of ``s3://`` (``s3a://`` is the same), ``gs://`` and ``abfss://``.
 
     Raises:
-        ConfigError: it is none of these, or a URL that names no place in a bucket of its own.
+        ConfigError: it is something else, or a URL that names no place in a bucket of its own.
     """
     text = str(given)
     found = _SCHEME.match(text)

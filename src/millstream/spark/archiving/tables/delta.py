@@ -130,7 +130,7 @@ def _log(plan: TablePlan, version: int) -> str:
 
 
 def _wait(seconds: float) -> None:
-    time.sleep(seconds)
+    time.sleep(seconds)  # a store tells nobody that its lists have caught up
 
 
 def _files(table: "DeltaTable") -> dict[str, int]:
