@@ -317,7 +317,7 @@ def test_a_place_that_is_a_file(real_redis: ServerProcess, client: redis.Redis, 
     assert ((tmp_path / "a").read_text(), client.xlen("s")) == ("mine", 3)
 
 
-@pytest.mark.parametrize("form", ["delta", "iceberg"])
+@pytest.mark.parametrize("form", ["delta", pytest.param("iceberg", marks=pytest.mark.long)])
 def test_clocks_that_disagree(
     real_redis: ServerProcess, client: redis.Redis, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, form: str
 ) -> None:

@@ -11,6 +11,7 @@ from click.testing import CliRunner
 
 from millstream.cli.main import main
 from support.lake import connected
+from support.readme import blocks
 from support.servers import ServerProcess
 from support.source import ROOT
 
@@ -19,10 +20,7 @@ if TYPE_CHECKING:
 
 pytestmark = [pytest.mark.spark, pytest.mark.realserver]
 
-
-def blocks(language: str) -> list[str]:
-    """The page's blocks of one language."""
-    return re.findall(rf"```{language}\n(.*?)```", (ROOT / "docs/lake.md").read_text(), re.DOTALL)
+PAGE = "docs/lake.md"
 
 
 @pytest.mark.filterwarnings("ignore:Iceberg scan planning")
@@ -40,21 +38,23 @@ def test_everything_on_the_page_runs(
     def here(text: str) -> str:
         return text.replace("/data", str(tmp_path)).replace("redis://127.0.0.1:6400/0", real_redis.url)
 
-    languages = re.findall(r"^```(\w+)$", (ROOT / "docs/lake.md").read_text(), re.MULTILINE)
+    languages = re.findall(r"^```(\w+)$", (ROOT / PAGE).read_text(), re.MULTILINE)
     assert sorted(languages) == ["python", "python", "python", "sh", "sql"], "one of these is not run here"
     expected = (40, sum(range(40)))
-    commands = [line for text in blocks("sh") for line in text.splitlines() if line.startswith("millstream archive")]
+    commands = [
+        line for text in blocks("sh", page=PAGE) for line in text.splitlines() if line.startswith("millstream archive")
+    ]
     assert len(commands) == 3
     for line in commands:
         done = CliRunner().invoke(main, shlex.split(here(line))[1:])
         assert done.exit_code == 0, done.output
     assert client.xlen("orders") == 0
-    (statements,) = blocks("sql")
+    (statements,) = blocks("sql", page=PAGE)
     for statement in here(statements).strip().splitlines():
         assert connected().sql(statement).fetchone() == expected, statement
     names: dict[str, Any] = {}
-    for text in blocks("python"):
-        exec(compile(here(text), "docs/lake.md", "exec"), names)
+    for text in blocks("python", page=PAGE):
+        exec(compile(here(text), PAGE, "exec"), names)
         for name in ("plain", "plain_arrow", "delta", "delta_arrow", "ice", "ice_polars"):
             if (frame := names.pop(name, None)) is not None:
                 rows = frame["qty"].to_list() if hasattr(frame["qty"], "to_list") else frame["qty"].to_pylist()
@@ -69,7 +69,7 @@ def test_everything_on_the_page_runs(
         )
         assert (done.exit_code, client.xlen(root)) == (0, 40), done.output
         assert client.xrange(root, count=1)[0][1] == {"item": "tea0", "qty": "0"}
-    (from_python,) = re.findall(r"`(millstream\.spark\.archive\([^`]*\))`", (ROOT / "docs/lake.md").read_text())
+    (from_python,) = re.findall(r"`(millstream\.spark\.archive\([^`]*\))`", (ROOT / PAGE).read_text())
     client.xadd("orders", {"item": "tea0", "note": "a field that comes later"})
     with caplog.at_level("INFO", "millstream.spark"):
         exec(f"import millstream.spark\n{here(from_python)}", {"url": real_redis.url})

@@ -112,7 +112,12 @@ def killed_at_a_request(door: Door, process: "subprocess.Popen[bytes]", nth: int
 
 @pytest.mark.parametrize(
     ("form", "point"),
-    [("parquet", "written:2"), ("parquet", "switching:3"), ("delta", "switched:3"), ("delta", "committing:2")],
+    [
+        ("parquet", "written:2"),
+        pytest.param("parquet", "switching:3", marks=pytest.mark.long),
+        pytest.param("delta", "switched:3", marks=pytest.mark.long),
+        ("delta", "committing:2"),
+    ],
 )
 def test_a_job_killed_on_its_way_to_a_bucket(
     real_redis: ServerProcess, client: redis.Redis, place: str, door: Door, form: str, point: str

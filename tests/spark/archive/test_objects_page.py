@@ -1,4 +1,8 @@
-"""``docs/object-storage.md``: every line and block on the page runs, against a server that is compatible with S3."""
+"""``docs/object-storage.md``: every line and block on the page runs, against a server that is compatible with S3.
+
+The run is for ``make test-long``, and with it Spark's own tasks that write to a bucket: ``make test`` has the commands
+in Spark with directories (``test_lake_page.py``), and buckets without Spark (``test_objects.py``).
+"""
 
 import re
 import shlex
@@ -13,22 +17,37 @@ from millstream.cli.main import main
 from millstream.spark.archiving.objects.storage import ObjectStorage
 from support.lake import connected
 from support.objects import KEY, SECRET, Door
+from support.readme import blocks
 from support.servers import ServerProcess
-from support.source import ROOT
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-pytestmark = [pytest.mark.spark, pytest.mark.realserver]
+PAGE = "docs/object-storage.md"
 
 FRAMES = ("delta", "delta_arrow", "plain", "plain_arrow", "ice_arrow")
 
 
-def blocks(language: str) -> list[str]:
-    """The page's blocks of one language."""
-    return re.findall(rf"```{language}\n(.*?)```", (ROOT / "docs/object-storage.md").read_text(), re.DOTALL)
+def test_every_block_can_be_written_down() -> None:
+    """Each command's options are there, and the programs are Python, whose names the run below looks at."""
+    (lines,) = blocks("sh", page=PAGE)
+    commands = [line for line in lines.splitlines() if line.startswith("millstream")]
+    assert len(commands) == 4
+    for line in commands:
+        name, *words = shlex.split(line)[1:]
+        command = main.get_command(None, name)  # type: ignore[arg-type] # it looks at the name alone
+        assert command is not None, line
+        options = {option for one in command.params for option in (*one.opts, *one.secondary_opts)}
+        assert {word for word in words if word.startswith("-")} <= options, line
+    assert len(blocks("sql", page=PAGE)) == 1
+    tools, union = blocks("python", page=PAGE)
+    assert set(FRAMES) <= set(compile(tools, PAGE, "exec").co_names)
+    assert "table" in compile(union, PAGE, "exec").co_names
 
 
+@pytest.mark.long
+@pytest.mark.spark
+@pytest.mark.realserver
 @pytest.mark.filterwarnings("ignore:Iceberg scan planning")
 def test_everything_on_the_page_runs(
     real_redis: ServerProcess,
@@ -47,7 +66,7 @@ def test_everything_on_the_page_runs(
         text = text.replace("s3://lake/", f"{place}/").replace('"lake/', f'"{below}/')
         return text.replace("/data", str(tmp_path)).replace("redis://127.0.0.1:6400/0", real_redis.url)
 
-    (lines,) = blocks("sh")
+    (lines,) = blocks("sh", page=PAGE)
     commands = [line for line in lines.splitlines() if line.startswith("millstream")]
     assert len(commands) == 4
     for line in commands:
@@ -58,17 +77,17 @@ def test_everything_on_the_page_runs(
     assert set(re.findall(r"export (\w+)=", lines)) <= set(door.environment)
 
     expected = (40, sum(range(40)))
-    (statements,) = blocks("sql")
+    (statements,) = blocks("sql", page=PAGE)
     for statement in here(statements).strip().splitlines():
         assert connected(door).sql(statement).fetchone() == expected, statement
     client.xadd("orders", {"item": "live", "qty": 1000}, id=f"{1_700_000_000_100}-0")
-    tools, union = blocks("python")
+    tools, union = blocks("python", page=PAGE)
     names: dict[str, Any] = {"spark": spark}
-    exec(compile(here(tools), "docs/object-storage.md", "exec"), names)
+    exec(compile(here(tools), PAGE, "exec"), names)
     for name in FRAMES:
         values = names[name]["qty"]
         rows = values.to_list() if hasattr(values, "to_list") else values.to_pylist()
         assert (len(rows), sum(rows)) == expected, name
-    exec(compile(here(union), "docs/object-storage.md", "exec"), names)
+    exec(compile(here(union), PAGE, "exec"), names)
     assert sorted(int(row.fields["qty"]) for row in names["table"].collect()) == [*range(40), 1000]
     assert ObjectStorage(f"{place}/orders").top() == {"_manifest.json", "_lock", "orders"}

@@ -409,7 +409,12 @@ def child(server: ServerProcess, root: Path, form: str, stream: str, hook: str) 
 
 @pytest.mark.parametrize(
     ("form", "point"),
-    [("delta", "committing:3"), ("delta", "committed:3"), ("iceberg", "committed:3"), ("iceberg", "expired:1")],
+    [
+        ("delta", "committing:3"),
+        pytest.param("delta", "committed:3", marks=pytest.mark.long),
+        ("iceberg", "committed:3"),
+        pytest.param("iceberg", "expired:1", marks=pytest.mark.long),
+    ],
 )
 def test_a_job_killed_around_the_commit_of_a_table(
     real_redis: ServerProcess, client: redis.Redis, tmp_path: Path, form: str, point: str
