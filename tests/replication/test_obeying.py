@@ -187,6 +187,29 @@ def test_what_fails_here_asks_for_a_copy(follower: Follower) -> None:
     assert follower.node.keyspace.history.replid == ""
 
 
+@pytest.mark.parametrize("line", ["LPUSH k", "SET k", "XADD s 1-1 f", "GET", "NOSUCH k"])
+def test_a_transaction_with_a_word_that_cannot_be_run_is_not_begun(follower: Follower, line: str) -> None:
+    """Unknown, or of a wrong number of words: what stands before it in the transaction is not run either."""
+    follower.hear("SET k v")
+    before = follower.node.following.offset
+    with pytest.raises((NotHeldError, DivergedError)):
+        follower.hear("SET k w", "SET other w", line, "SET k x", whole=True)
+    assert (follower.ask("GET k"), follower.ask("DBSIZE")) == (b"$1\r\nv\r\n", b":1\r\n")
+    assert follower.node.following.offset == before
+
+
+def test_a_transaction_that_fails_in_its_midst_is_never_gone_on_behind(follower: Follower) -> None:
+    """What ran of it stays until the copy comes; the history is given up with it, so no PSYNC continues there."""
+    follower.node.keyspace.history = ReplicationState("a" * 40, 0)
+    follower.hear("SET k v")
+    before = follower.node.following.offset
+    with pytest.raises(DivergedError, match="LPUSH k x failed here: WRONGTYPE"):
+        follower.hear("SADD z 1", "LPUSH k x", "SADD z 2", whole=True)
+    assert follower.ask("SCARD z") == b":1\r\n"
+    assert (follower.node.following.offset, follower.node.following.divergences) == (before, 1)
+    assert follower.node.keyspace.history.replid == ""
+
+
 @pytest.mark.parametrize("data", [packed([b"PING"]) * 1000, b"*2\r\n$3\r\nSET\r\n$9999999999\r\n" + b"k" * 70_000])
 def test_a_transaction_without_an_end_is_given_up(
     follower: Follower, data: bytes, monkeypatch: pytest.MonkeyPatch

@@ -30,11 +30,10 @@ class Between:
     def __init__(self, target: int, seed: int = 0) -> None:
         self.target = target
         self.passed = self.cuts = 0
-        self.holds = False
         self._random = random.Random(seed)
         self._left: int | None = None  # bytes until the cut
-        self._flows = threading.Event()
-        self._flows.set()
+        self._flows, self._rises = threading.Event(), threading.Event()  # from the target, and to it
+        self.go_on()
         self._pairs: set[tuple[socket.socket, socket.socket]] = set()
         self._gate = threading.Lock()
         self._threads: list[threading.Thread] = []
@@ -59,10 +58,16 @@ class Between:
         """Take nothing more from the target: it is as if the other end read nothing."""
         self._flows.clear()
 
+    def part(self) -> None:
+        """Pass nothing on in either direction, and say nothing: as a network does that has lost its middle."""
+        self._flows.clear()
+        self._rises.clear()
+
     def go_on(self) -> None:
         """Take what comes again."""
         self.holds = False
         self._flows.set()
+        self._rises.set()
 
     def close(self) -> None:
         """The end of all connections, and of this."""
@@ -109,6 +114,7 @@ class Between:
         near, far = pair
         with contextlib.suppress(OSError):
             while data := near.recv(_PIECE):
+                self._rises.wait()
                 far.sendall(data)
         self._end(pair)
 

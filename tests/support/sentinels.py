@@ -20,6 +20,7 @@ class Watched:
         replicas: how many.
         sentinels: how many; more than half of them must agree.
         silence: milliseconds without an answer after which a server counts as gone.
+        way: from the master's port to the one at which Sentinels and replicas reach it.
 
     Attributes:
         servers: the first master, then its replicas.
@@ -34,8 +35,10 @@ class Watched:
         replicas: int = 1,
         sentinels: int = 3,
         silence: int = 500,
+        way: Callable[[int], int] = lambda port: port,
     ) -> None:
         self.master = make(folder / "master")
+        self._way = way(self.master.port)
         self.servers = [self.master, *(make(folder / f"replica-{number}") for number in range(replicas))]
         self.replica = self.servers[1]
         self._quorum, self._silence = sentinels // 2 + 1, silence
@@ -48,7 +51,7 @@ class Watched:
         port = free_port()
         (folder / "sentinel.conf").write_text(
             f"port {port}\nbind 127.0.0.1\ndir {folder}\n"
-            f"sentinel monitor orders 127.0.0.1 {self.master.port} {self._quorum}\n"
+            f"sentinel monitor orders 127.0.0.1 {self._way} {self._quorum}\n"
             f"sentinel down-after-milliseconds orders {self._silence}\n"
             "sentinel failover-timeout orders 3000\n"
         )
@@ -76,7 +79,8 @@ class Watched:
         """The server that the first Sentinel names as master; None if it is none of these."""
         with self.sentinels[0].client(decode_responses=True) as client:
             place: Any = client.execute_command("SENTINEL", "GET-MASTER-ADDR-BY-NAME", "orders")
-        return next((one for one in self.servers if place and one.port == int(place[1])), None)
+        port = int(place[1]) if place else 0
+        return next((one for one in self.servers if port == (self._way if one is self.master else one.port)), None)
 
     def __enter__(self) -> "Watched":
         with contextlib.ExitStack() as stack:
@@ -84,7 +88,7 @@ class Watched:
                 stack.enter_context(server)
                 if server in self.servers[1:]:
                     with server.client() as client:
-                        client.execute_command("REPLICAOF", "127.0.0.1", self.master.port)
+                        client.execute_command("REPLICAOF", "127.0.0.1", self._way)
             eventually(self.ready, 40, what="replicas and Sentinels know each other")
             self._stack = stack.pop_all()
         return self
