@@ -1,6 +1,6 @@
 """What replication costs and how fast it is: Millstream and Redis as primaries and replicas, in one run.
 
-    python bench/replication.py feed [--commands N]      a primary with 0 and 1 replica: processor time of each XADD
+    python bench/replication.py feed [--pairs N]         a primary with 0 and 1 replica: processor time of each XADD
     python bench/replication.py apply [--commands N]     how fast a replica applies what a primary takes at full rate
     python bench/replication.py copy [--entries N]       a full copy, a restart on what it left, PING meanwhile
 
@@ -20,6 +20,7 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import median
 
 import redis
 
@@ -143,27 +144,54 @@ def load(port: int, count: int, *, pipeline: int = 16) -> None:
     subprocess.run(words, stdout=subprocess.DEVNULL, check=True)
 
 
-def feed(folder: str, rounds: int, count: int) -> None:
-    """Print what one replica costs its primary."""
+def feed(folder: str, pairs: int, count: int) -> None:
+    """Print what one replica costs its primary.
+
+    Two primaries stand side by side: one has a replica all the time, the other never had one, so that it makes and
+    keeps no bytes. They take turns with the same load, each first in every second pair.
+    """
     for kind in KINDS:
-        for pipeline in (16, 1):
-            found: list[list[float]] = [[], []]
-            for _ in range(rounds):
-                for replicas in (0, 1):
-                    with running(kind, folder) as primary, contextlib.ExitStack() as stack:
-                        if replicas:
-                            # a Redis replica, which takes what comes faster than both make it
-                            replica = stack.enter_context(running("redis", folder, follows=primary))
-                            wait(lambda p=primary, r=replica: is_even(p, r))  # type: ignore[misc]  # a default
-                        load(primary.port, FILLING)
-                        begun = primary.seconds()
-                        load(primary.port, count, pipeline=pipeline)
-                        found[replicas].append((primary.seconds() - begun) / count * 1e6)
-            without, with_one = (min(each) for each in found)
-            print(
-                f"{kind:10} -P {pipeline:2}: {without:.2f} us an XADD without a replica, {with_one:.2f} with one: "
-                f"{with_one / without - 1:+.0%}"
-            )
+        with (
+            running(kind, folder) as alone,
+            running(kind, folder) as primary,
+            # a Redis replica, which takes what comes faster than both make it
+            running("redis", folder, follows=primary) as replica,
+        ):
+            wait(lambda p=primary, r=replica: is_even(p, r))  # type: ignore[misc]  # a default
+            for pipeline in (1, 16):
+                load(alone.port, FILLING)
+                load(primary.port, FILLING)
+                found = [
+                    _pair((alone, primary), replica, count if pipeline == 1 else 5 * count, pipeline, place % 2)
+                    for place in range(pairs)
+                ]
+                without, with_one = ([each[place] for each in found] for place in (0, 1))
+                ratios = [with_one / without for without, with_one in found]
+                print(
+                    f"{kind:10} -P {pipeline:2}: {_spread(without)} us an XADD without a replica, {_spread(with_one)} "
+                    f"with one; in pairs {median(ratios) - 1:+.1%} ({min(ratios) - 1:+.0%}..{max(ratios) - 1:+.0%})",
+                    flush=True,
+                )
+
+
+def _pair(
+    primaries: tuple[Server, Server], replica: Server, count: int, pipeline: int, first: int
+) -> tuple[float, float]:
+    """Microseconds of the processor for each XADD, of both primaries one after the other."""
+    used = [0.0, 0.0]
+    for place in (first, 1 - first):
+        server = primaries[place]
+        for each in primaries:
+            each.ask().delete("s")  # so that no round has more memory to find than another
+        wait(lambda: is_even(primaries[1], replica))
+        begun = server.seconds()
+        load(server.port, count, pipeline=pipeline)
+        used[place] = (server.seconds() - begun) / count * 1e6
+    return used[0], used[1]
+
+
+def _spread(values: list[float]) -> str:
+    return f"{median(values):.2f} ({min(values):.2f}..{max(values):.2f})"
 
 
 def apply(folder: str, count: int) -> None:
@@ -241,13 +269,13 @@ def main() -> None:
     """Print the figures."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("what", choices=["feed", "apply", "copy"])
-    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--pairs", type=int, default=15, help="of rounds, for feed")
     parser.add_argument("--commands", type=int, default=500_000)
     parser.add_argument("--entries", type=int, default=1_000_000)
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         if options.what == "feed":
-            feed(folder, options.rounds, options.commands // 5)
+            feed(folder, options.pairs, options.commands // 25)
         elif options.what == "apply":
             apply(folder, options.commands)
         else:
