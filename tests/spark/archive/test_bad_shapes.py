@@ -127,6 +127,19 @@ def test_values_that_do_not_fit_a_schema_are_told_once(
         assert connected().sql(sql).fetchone() == (6, 3, 6)
 
 
+@pytest.mark.parametrize("form", FORMATS)
+def test_times_that_no_table_library_has(
+    real_redis: ServerProcess, client: redis.Redis, tmp_path: Path, form: str
+) -> None:
+    """Years before 1 and after 9999 are null and whole beside it: one such entry once ended every later job."""
+    times = [b"0000-01-01", b"0001-01-01T00:00:00+14:00", b"9999-12-31T23:59:59-14:00", b"0001-01-01", b"9999-12-31"]
+    entries = [add(client, FIRST + at, (b"at", time), (b"on", time[:10])) for at, time in enumerate(times)]
+    archive_once(job(real_redis.url, tmp_path / "a", wanted=Wanted(form, schema="at timestamp, on date")))
+    assert (held(tmp_path / "a", "s"), client.xlen("s")) == (entries, 0)
+    sql = f'SELECT count(*), count("at"), count("on") FROM {scan(tmp_path / "a", "s")}'
+    assert connected().sql(sql).fetchone() == (5, 2, 4)
+
+
 @pytest.mark.parametrize(("form", "sign"), [("delta", "%"), ("iceberg", "%"), ("iceberg", "?"), ("iceberg", "#")])
 def test_a_place_that_libraries_would_not_find(
     real_redis: ServerProcess, client: redis.Redis, tmp_path: Path, form: str, sign: str
