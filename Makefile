@@ -52,11 +52,15 @@ CORE_TESTS := tests/engine tests/node/test_batch.py tests/node/test_no_memory.py
 sanitize: install ## the native core's tests with checks of what it reads and writes (ARGS="-m long" for the campaigns)
 	scripts/sanitize.sh $(BIN)/python $(CORE_TESTS) $(or $(ARGS),-m "not long")
 
-# Of each kind one that goes through Spark's own processes: a read, a query that goes on, the sink, mode group
+# Of each kind one that goes through Spark's own processes: a read, a query that goes on, the sink, mode group, a table
+# that lasts, filters, hashes, headers, Avro, and an archive in an object store
 OLDEST_SPARK_TESTS := $(addprefix tests/spark/,\
 	test_spark.py::test_a_batch_read_is_xrange test_spark.py::test_a_stopped_query_goes_on_where_it_was \
 	write/test_sink_spark.py::test_a_query_copies_each_entry_once_and_a_repeated_batch_adds_nothing \
-	group/test_group_spark.py read/test_triggers.py)
+	group/test_group_spark.py read/test_triggers.py \
+	$(addprefix test_at_home.py::test_,a_table_lasts_and_is_read_and_streamed filters_choose_what_is_read_of_a_stream \
+	hashes_that_come_later_are_joined_too headers_travel_from_an_app_through_spark_to_an_app \
+	avro_payloads_of_a_stream_are_columns) archive/test_objects_page.py)
 
 test-oldest-spark: install ## a few of Spark's tests with the oldest PySpark that pyproject.toml allows, in .venv-oldest-spark
 	VENV=$(VENV) scripts/oldest-spark.sh

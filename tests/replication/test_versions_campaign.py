@@ -2,6 +2,7 @@
 
 import contextlib
 import itertools
+import os
 import random
 import tempfile
 from collections.abc import Callable, Iterator
@@ -19,6 +20,8 @@ from support.wire import Wire
 
 OURS = "millstream"
 THEIRS = ("redis", "redis8", "valkey")
+# Programs of further versions, in the campaign alone
+MORE = [path for path in os.environ.get("MILLSTREAM_MORE_SERVERS", "").split(os.pathsep) if path]
 # Who follows whom, first to last; "*" is each of the other servers
 CHAINS = ((OURS, "*", OURS), ("*", OURS, "*"), (OURS, OURS, "*"), ("*", OURS, OURS))
 ROUNDS, CHANGES = 5, 1000
@@ -28,7 +31,14 @@ SEEDS = 4
 def chains() -> list[tuple[str, ...]]:
     """The chains of the servers that there are."""
     there = [name for name in THEIRS if name == "redis" or needs.found(name)]
-    return [tuple(name.replace("*", other) for name in chain) for other in there for chain in CHAINS]
+    return [tuple(name.replace("*", other) for name in chain) for other in there + MORE for chain in CHAINS]
+
+
+def program(name: str) -> str:
+    """Where one of theirs is; empty for the one that is installed."""
+    if name in MORE:
+        return name
+    return "" if name == "redis" else needs.other(name)
 
 
 def server(name: str, folder: Path, port_above: int | None) -> ServerProcess:
@@ -37,7 +47,7 @@ def server(name: str, folder: Path, port_above: int | None) -> ServerProcess:
     if name == OURS:
         return millstream_server(folder, "--fsync", "everysec", *options)
     options = [] if port_above is None else ["--replicaof", "127.0.0.1", str(port_above)]
-    return redis_server(folder, *AT_ONCE, *options, path="" if name == "redis" else needs.other(name))
+    return redis_server(folder, *AT_ONCE, *options, path=program(name))
 
 
 def changes(seed: int, count: int, first: str, since: int) -> Iterator[list[bytes]]:

@@ -132,6 +132,23 @@ def test_the_class_archive_is_never_a_danger(tmp_path: Path, monkeypatch: pytest
     assert not archive.exists()
 
 
+@pytest.mark.process
+@pytest.mark.parametrize("variable", ["SPARK_CONF_DIR", "HADOOP_CONF_DIR", "SPARK_DIST_CLASSPATH"])
+def test_no_class_archive_is_written_beside_a_folder_of_settings(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, variable: str
+) -> None:
+    """Java ends with exit code 1 when it writes one with such a folder on its class path; an empty one is no matter."""
+    fake_java(tmp_path, "17")
+    settings = tmp_path / "settings"
+    settings.mkdir()
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setenv(variable, str(settings))
+    assert "ArchiveClassesAtExit" in java_options(quick=False)
+    (settings / "spark-defaults.conf").write_text("")
+    assert "archive" not in java_options(quick=False).lower()
+
+
 def test_a_choice_of_python_is_respected(monkeypatch: pytest.MonkeyPatch) -> None:
     """Who sets PYSPARK_PYTHON knows why."""
     monkeypatch.setenv("PYSPARK_PYTHON", "/opt/python")

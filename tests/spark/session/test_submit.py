@@ -70,7 +70,8 @@ class Machine:
         settings = {
             "spark.ui.enabled": "false",
             "spark.log.level": "ERROR",
-            "spark.driver.extraJavaOptions": java_options(quick=True),
+            # A class archive is used where there is one; none is written with these settings on Java's class path.
+            "spark.driver.extraJavaOptions": re.sub(r"-XX:ArchiveClassesAtExit=\S+", "", java_options(quick=True)),
         }
         (folder / "spark-defaults.conf").write_text("".join(f"{name} {value}\n" for name, value in settings.items()))
         kept = {

@@ -151,7 +151,21 @@ def _archive_flag(archive: Path) -> str | None:
         archive.unlink()
     except FileNotFoundError:
         pass
-    return "ArchiveClassesAtExit"
+    return None if _folder_of_settings() else "ArchiveClassesAtExit"
+
+
+def _folder_of_settings() -> Path | None:
+    """A directory with files that Spark puts on Java's class path; None for none.
+
+    With one Java writes no class archive: it would end with exit code 1 and a message that it cannot be initialized.
+    """
+    import pyspark  # noqa: PLC0415 - only where a session is made
+
+    home = os.environ.get("SPARK_HOME") or str(Path(pyspark.__file__).parent)
+    places = [os.environ.get("SPARK_CONF_DIR") or str(Path(home, "conf"))]
+    places += [os.environ.get(name, "") for name in ("HADOOP_CONF_DIR", "YARN_CONF_DIR")]
+    places += os.environ.get("SPARK_DIST_CLASSPATH", "").split(os.pathsep)
+    return next((found for found in map(Path, filter(None, places)) if found.is_dir() and any(found.iterdir())), None)
 
 
 def _java_takes(archive: Path) -> bool:
