@@ -295,11 +295,15 @@ def test_the_commands_that_the_docs_name_are_enough(real_redis: ServerProcess, t
             client.acl_deluser("a")
 
 
-def test_a_job_that_no_lock_keeps_out_takes_nothing_from_the_other(tmp_path: Path) -> None:
+def test_a_job_that_no_lock_keeps_out_takes_nothing_from_the_other(
+    both: ServerProcess, client: redis.Redis, tmp_path: Path
+) -> None:
     """It removes files that no manifest names: the job that is writing them must not name them after that, and trim."""
-    where = ArchiveSettings("redis://127.0.0.1:1", ("s",), tmp_path / "a")
+    where = ArchiveSettings(both.url, ("s",), tmp_path / "a")
     first, second = ArchiveStore(where), ArchiveStore(where)
     rows = [(f"{ms}-0", [(b"n", b"1")]) for ms in range(1, 6)]
+    for ident, _ in rows:
+        client.xadd("s", {"n": "1"}, id=ident)
 
     def write(plan: WritePlan, label: str) -> list[DataFile]:
         root = plan.root

@@ -20,8 +20,8 @@ from pyiceberg.types import StringType
 
 from millstream.cli.main import main
 from millstream.errors import ConfigError, StorageError
-from millstream.spark.archiving.directory import FilesChangedError, Folder
-from millstream.spark.archiving.store import ArchiveSettings
+from millstream.spark.archiving.directory import ASIDE, MANIFEST, FilesChangedError, Folder
+from millstream.spark.archiving.store import ArchiveSettings, ArchiveStore
 from millstream.spark.archiving.tables.columns import MOST_COLUMNS
 from millstream.spark.archiving.tables.folders import table_folder
 from millstream.spark.archiving.tables.iceberg import open_catalog
@@ -127,6 +127,19 @@ def test_values_that_do_not_fit_a_schema_are_told_once(
         assert connected().sql(sql).fetchone() == (6, 3, 6)
 
 
+@pytest.mark.parametrize("form", FORMATS)
+def test_times_that_no_table_library_has(
+    real_redis: ServerProcess, client: redis.Redis, tmp_path: Path, form: str
+) -> None:
+    """Years before 1 and after 9999 are null and whole beside it: one such entry once ended every later job."""
+    times = [b"0000-01-01", b"0001-01-01T00:00:00+14:00", b"9999-12-31T23:59:59-14:00", b"0001-01-01", b"9999-12-31"]
+    entries = [add(client, FIRST + at, (b"at", time), (b"on", time[:10])) for at, time in enumerate(times)]
+    archive_once(job(real_redis.url, tmp_path / "a", wanted=Wanted(form, schema="at timestamp, on date")))
+    assert (held(tmp_path / "a", "s"), client.xlen("s")) == (entries, 0)
+    sql = f'SELECT count(*), count("at"), count("on") FROM {scan(tmp_path / "a", "s")}'
+    assert connected().sql(sql).fetchone() == (5, 2, 4)
+
+
 @pytest.mark.parametrize(("form", "sign"), [("delta", "%"), ("iceberg", "%"), ("iceberg", "?"), ("iceberg", "#")])
 def test_a_place_that_libraries_would_not_find(
     real_redis: ServerProcess, client: redis.Redis, tmp_path: Path, form: str, sign: str
@@ -195,6 +208,42 @@ def test_rows_that_somebody_put_among_plain_files(
     own.with_name("mine.parquet").unlink()
     archive_once(job(real_redis.url, tmp_path / "a"))
     assert (own.with_name("notes.txt").exists(), len(shown(tmp_path / "a", "s"))) == (True, 23)
+
+
+def test_a_manifest_from_a_backup_costs_no_file(real_redis: ServerProcess, client: redis.Redis, tmp_path: Path) -> None:
+    """Files that are newer than it hold what was trimmed: they are kept, and the newer manifest has them again."""
+    root = tmp_path / "a"
+    numbers(client, 5)
+    archive_once(job(real_redis.url, root))
+    older = (root / MANIFEST).read_bytes()
+    numbers(client, 5, 5)
+    archive_once(job(real_redis.url, root))
+    newer = (root / MANIFEST).read_bytes()
+    before = {path: path.read_bytes() for path in table(root).glob("*.parquet")}
+    (root / MANIFEST).write_bytes(older)
+    store = ArchiveStore(job(real_redis.url, root))
+    with store.open():
+        (told,) = store.fresh_news()
+        assert "1 files that the manifest does not name" in told
+    aside = root / ASIDE / "stream=s"
+    for path in aside.glob("*.parquet"):
+        path.rename(table(root) / path.name)
+    (root / MANIFEST).write_bytes(newer)
+    assert {path: path.read_bytes() for path in table(root).glob("*.parquet")} == before
+    assert len(held(root, "s")) == 10
+
+
+def test_an_archive_below_another_loses_nothing(real_redis: ServerProcess, client: redis.Redis, tmp_path: Path) -> None:
+    """It is refused; where one is there already, as in a bucket, the outer one's job leaves its files alone."""
+    numbers(client, 5)
+    archive_once(job(real_redis.url, tmp_path / "b", trim=False))
+    archive_once(job(real_redis.url, tmp_path / "a", trim=False))
+    with pytest.raises(ConfigError, match=r"is within the archive .*: give a directory beside it"):
+        archive_once(job(real_redis.url, tmp_path / "a/b"))
+    (tmp_path / "b").rename(tmp_path / "a/b")
+    numbers(client, 5, 5)
+    archive_once(job(real_redis.url, tmp_path / "a", trim=False))
+    assert (len(held(tmp_path / "a", "s")), len(held(tmp_path / "a/b", "s"))) == (10, 5)
 
 
 def append(root: Path, form: str) -> None:

@@ -7,6 +7,7 @@ another job, the manifest's generation does: a job that finds another's stops.
 
 import contextlib
 import re
+import shutil
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -16,15 +17,18 @@ from millstream.failpoints import reach
 from millstream.spark.archiving import manifest as manifests
 from millstream.spark.archiving.manifest import ArchiveManifest
 from millstream.spark.archiving.places import open_storage
-from millstream.spark.archiving.tables.shape import BEFORE, Shape
+from millstream.spark.archiving.tables.folders import table_folder
+from millstream.spark.archiving.tables.shape import BEFORE, Shape, partition_values
 from millstream.spark.archiving.tables.storage import CATALOG, MANIFEST_NAME, ChangedMeanwhileError
 
 MANIFEST = MANIFEST_NAME
 LOCK = "_lock"
 SCRATCH = "_run"
+ASIDE = "_unnamed"
 """Underscores in front: readers of Parquet directories pass over such names."""
 
-_OURS = re.compile(r"(?:.*/)?(?:\.[^/]+\.writing|[^/]+-[0-9a-f]{16}\.parquet)")
+_NAME = r"(?:\.[^/]+\.writing|[^/]+-[0-9a-f]{16}\.parquet)"
+_OURS = re.compile(rf"(?:.*/)?{_NAME}")
 _DATA = re.compile(r"(?:.*/)?[^/._][^/]*\.parquet")
 """What a job names its files, and what they are named while they are written."""
 
@@ -67,18 +71,29 @@ class Folder:
 
         Raises:
             ArchiveLockedError: another job has it.
-            ConfigError: the directory holds something else.
+            ConfigError: the directory holds something else, or is within another archive.
         """
-        if not self.storage.exists(MANIFEST) and self._foreign():
-            raise ConfigError(
-                f"{self.root} is not empty and no archive (it has no {MANIFEST}): give a directory of its own"
-            )
+        if not self.storage.exists(MANIFEST):
+            self._check_free()
         with self.storage.locked(LOCK) as holder:
             if holder is not None:
                 raise ArchiveLockedError(
                     f"the archive {self.root} is being written by {holder}: one job an archive; wait for it or stop it"
                 )
             yield
+
+    def _check_free(self) -> None:
+        if self._foreign():
+            raise ConfigError(
+                f"{self.root} is not empty and no archive (it has no {MANIFEST}): give a directory of its own"
+            )
+        around = [] if self.storage.local is None else self.storage.local.resolve().parents
+        outer = next((folder for folder in around if (folder / MANIFEST).exists()), None)
+        if outer is not None:
+            raise ConfigError(
+                f"{self.root} is within the archive {outer}, whose readers would take the one for the other: give a "
+                "directory beside it"
+            )
 
     def _foreign(self) -> list[str]:
         begun = (LOCK, SCRATCH, f"{MANIFEST}.new")  # by a job that was killed before its first manifest
@@ -137,11 +152,10 @@ class Folder:
             ) from None
         reach("switched")
 
-    def sweep(self, manifest: ArchiveManifest) -> ArchiveManifest:
-        """Remove the data files that the manifest does not name; the manifest that is true then.
+    def unnamed(self, manifest: ArchiveManifest, streams: Iterable[str]) -> dict[str, list[str]]:
+        """By stream, the data files in the folder of its table that the manifest does not name.
 
-        Only under the lock: they are what a job that was killed had begun. Where locks do not reach they may be what
-        another job is at, so the generation changes first: that job stops before it names files that are gone.
+        Files elsewhere, such as those of an archive that was put below this one, are not looked at.
 
         Raises:
             FilesChangedError: files that the manifest names are gone, or plain ones lie among files of others.
@@ -151,13 +165,14 @@ class Folder:
         there = set(self.storage.list())
         lost = [path for path in sorted(named - there) if not self._is_there(path)]
         self._same(lost, sorted(path for path in there - needed if _is_foreign(path)))
-        gone = sorted(path for path in there - needed if _is_data(path))
-        if not gone:
-            return manifest
-        fresh = replace(manifest, generation=manifest.generation + 1)
-        self.switch(manifest, fresh)
-        self.remove(gone)
-        return fresh
+        parts = "".join(f"/{name}=[^/]+" for name in partition_values(manifest.shape, 0))
+        folders = {table_folder(manifest.shape, stream): stream for stream in streams}
+        found: dict[str, list[str]] = {}
+        for path in sorted(there - needed):
+            folder, _, below = path.partition("/")
+            if folder in folders and re.fullmatch(f"{parts}/{_NAME}", f"/{below}"):
+                found.setdefault(folders[folder], []).append(path)
+        return found
 
     def _is_there(self, path: str) -> bool:
         """Whether a file that was not listed can be opened: a list of an object store may lag behind what is there.
@@ -183,19 +198,25 @@ class Folder:
                 "whoever reads the folder reads it too. Nothing was archived or trimmed; move it elsewhere"
             )
 
+    def set_aside(self, path: str) -> None:
+        """Move a data file to where no reader looks, under :data:`ASIDE`; one that is there already is the same."""
+        with self.storage.open(path) as old:
+            new = self.storage.create(f"{ASIDE}/{path}")
+            try:
+                shutil.copyfileobj(old, new.file)
+                new.keep()
+            except FileExistsError:
+                pass
+            finally:
+                new.drop()
+        self.storage.sync_names(f"{ASIDE}/{path}")
+        self.storage.delete(path)
+
     def remove(self, paths: Iterable[str]) -> None:
         """Remove data files that no manifest names any more."""
         for path in paths:
             reach("sweeping")
             self.storage.delete(path)
-
-
-def _is_data(path: str) -> bool:
-    """Whether a file is one of a table's, rather than of its log or of the archive itself."""
-    folder = path.split("/")[:-1]
-    if not folder or any(part.startswith("_") or part == "metadata" for part in folder):
-        return False
-    return _OURS.fullmatch(path) is not None
 
 
 def _is_foreign(path: str) -> bool:

@@ -17,6 +17,7 @@ from millstream.errors import UsageError
 from millstream.failpoints import reach
 from millstream.spark.archiving.directory import MANIFEST, Folder
 from millstream.spark.archiving.files import TARGET_BYTES, WritePlan, merge
+from millstream.spark.archiving.leftovers import sweep
 from millstream.spark.archiving.manifest import ArchiveManifest, ArchivePosition, DataFile, mergeable
 from millstream.spark.archiving.tables.columns import MOST_COLUMNS, TableColumn, agreed
 from millstream.spark.archiving.tables.folders import table_folder
@@ -26,6 +27,8 @@ from millstream.spark.archiving.tables.table import TableFile, TablePlan
 from millstream.spark.archiving.trim import Keep, Trimmed, Trimmer
 from millstream.spark.model import offsets
 from millstream.spark.model.offsets import ZERO, Position, StreamState
+from millstream.spark.options import read as opts
+from millstream.spark.read.stream_info import StreamInfo
 
 
 @dataclass(frozen=True)
@@ -128,7 +131,7 @@ class ArchiveStore:
             prepare(shape, self.folder.storage)
             self.manifest = self.folder.begin(shape)
             self._publish(self.manifest.places)
-            self.manifest = self.folder.sweep(self.manifest)
+            self._sweep()
             self._drop_retired()
             for stream in self.manifest.places:
                 self._progress_of(stream)
@@ -136,6 +139,23 @@ class ArchiveStore:
                 yield
             finally:
                 self._trimmer.close()
+
+    def _sweep(self) -> None:
+        swept = sweep(self.folder, self.manifest, self._streams(), self._states)
+        self.manifest = swept.manifest
+        for stream, text in swept.news.items():
+            self._tell(stream, text)
+
+    def _streams(self) -> set[str]:
+        """The streams of the archive, and those that this job names: one may have been begun for the first time."""
+        return {*self.manifest.places, *self._settings.streams}
+
+    def _states(self, streams: Iterable[str]) -> Mapping[str, StreamState | None]:
+        info = StreamInfo(opts.parse({"url": self._settings.url, "streamPattern": "*"}))
+        try:
+            return info.states(streams)
+        finally:
+            info.close()
 
     # --- what is archived --------------------------------------------------------------------------------------------
 

@@ -50,6 +50,8 @@ _INFERRED = (
     ("double", r"^-?(?:0|[1-9][0-9]{0,15})(?:\.[0-9]{1,16})?(?:[eE][+-]?[0-9]{1,3})?$"),
     ("boolean", r"^(?:true|false)$"),
 )
+_YEARS = {"timestamp": (-62_135_596_800_000_000, 253_402_300_799_999_999), "date": (-719_162, 2_932_896)}
+"""Years 1 to 9999, in the unit of the type: libraries of tables have no others, and could not tell a file's bounds."""
 _ESCAPED = r"[^ !#-\[\]-~]"
 """A character that JSON shows as another."""
 
@@ -223,6 +225,8 @@ class _Fields:
         values, _ = convert(fits, arrow_type(column.type))
         if column.type == "double":
             values = pc.if_else(pc.is_finite(values), values, pa.nulls(1, pa.float64())[0])
+        if column.type in _YEARS:
+            values = _of_known_years(values, column.type)
         self.arrays[column.name] = values
         rest = pc.if_else(values.is_valid(), _nothing(), left)
         return rest, pc.coalesce(text, texts(values, column.name))
@@ -312,6 +316,14 @@ def _is_text(value: bytes) -> bool:
     except UnicodeDecodeError:
         return False
     return True
+
+
+def _of_known_years(values: pa.Array, kind: str) -> pa.Array:
+    """Times of the years that all tools have; null for others."""
+    low, high = _YEARS[kind]
+    numbers = values.view(pa.int32() if kind == "date" else pa.int64())
+    known = pc.and_(pc.greater_equal(numbers, low), pc.less_equal(numbers, high))
+    return pc.if_else(known, values, pa.nulls(1, values.type)[0])
 
 
 def _type_of(values: pa.Array) -> ColumnType | None:
