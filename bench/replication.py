@@ -2,7 +2,7 @@
 
     python bench/replication.py feed [--pairs N]         a primary with 0 and 1 replica: processor time of each XADD
     python bench/replication.py apply [--commands N]     how fast a replica applies what a primary takes at full rate
-    python bench/replication.py copy [--entries N]       a full copy, a restart on what it left, PING meanwhile
+    python bench/replication.py copy [--entries N]       a full copy, beside a start on what it left; PINGs meanwhile
 
 The load is redis-benchmark's, with ``-P 16`` and 50 clients or with one command at a time. What counts is processor
 time, since the machine is shared: of the primary for each command, of the replica for each that it applies.
@@ -221,8 +221,8 @@ def filled(server: Server, entries: int) -> None:
         client.xreadgroup("g", "c", {"s": ">"}, count=1000)
 
 
-def copy(folder: str, entries: int) -> None:
-    """Print how long a full copy takes, and the longest PING of the primary meanwhile."""
+def copy(folder: str, entries: int, rounds: int) -> None:
+    """Print how long a full copy takes, beside a start on the same data, and PINGs of a last one."""
     for kind, follower, memory in (
         ("millstream", "millstream", False),
         ("millstream", "redis", False),
@@ -231,29 +231,41 @@ def copy(folder: str, entries: int) -> None:
     ):
         with running(kind, folder, memory=memory) as primary:
             filled(primary, entries)
+            name = f"{kind}{' --memory' if memory else ''} to {follower}"
+            is_snapshot = follower == "millstream" and not memory  # what the replica's log is then
+            found = [_copied(primary, follower, folder, is_snapshot=is_snapshot) for _ in range(rounds)]
+            whole, used, again = (median(column) for column in zip(*found, strict=True))
+            print(f"{name}: {whole:.2f} s ({entries / whole:,.0f}/s), {used:.1f} of processors", end="")
+            if is_snapshot:
+                ratios = [took / start for took, _, start in found]
+                print(f"; a start on it {again:.2f} s: {median(ratios):.1f} x {_range(ratios)}", end="")
             times: list[float] = []
             over = threading.Event()
             probe = threading.Thread(target=_probe, args=(primary, times, over))
             probe.start()
-            begun, used = time.monotonic(), primary.seconds(children=True)
-            with running(follower, folder, follows=primary) as replica:
-                wait(lambda p=primary, r=replica: is_even(p, r))  # type: ignore[misc]  # a default
-                took = time.monotonic() - begun
-                over.set()
-                probe.join()
-                times.sort()
-                used = primary.seconds(children=True) - used + replica.seconds(children=True)
-                name = f"{kind}{' --memory' if memory else ''} to {follower}"
-                print(
-                    f"{name}: {took:.1f} s ({entries / took:,.0f}/s), {used:.1f} of processors; PING p99 "
-                    f"{times[len(times) * 99 // 100] * 1000:.1f} ms, longest {times[-1] * 1000:.1f}"
-                )
-                if follower == "millstream" and not memory:  # its log is a snapshot now
-                    took = replica.ask().info("replication")["millstream_last_full_sync_taken_seconds"]
-                    made = primary.ask().info("replication").get("millstream_last_full_sync_made_seconds", 0)
-                    again = replica.restart()
-                    print(f"    made in {made:.1f} s, taken over in {took:.1f} s; ", end="")
-                    print(f"a start on it took {again:.1f} s, {replica.seconds():.1f} of a processor")
+            beside, _, _ = _copied(primary, follower, folder, is_snapshot=False)
+            over.set()
+            probe.join()
+            times.sort()
+            print(
+                f"; beside PINGs {beside:.2f} s, PING p99 {times[len(times) * 99 // 100] * 1000:.1f} ms, "
+                f"longest {times[-1] * 1000:.1f}",
+                flush=True,
+            )
+
+
+def _copied(primary: Server, follower: str, folder: str, *, is_snapshot: bool) -> tuple[float, float, float]:
+    """Seconds of a copy, from the start of the replica's process, those of all processors, and of a start on it."""
+    begun, used = time.monotonic(), primary.seconds(children=True)
+    with running(follower, folder, follows=primary) as replica:
+        wait(lambda: is_even(primary, replica))
+        whole = time.monotonic() - begun
+        used = primary.seconds(children=True) - used + replica.seconds(children=True)
+        return whole, used, replica.restart() if is_snapshot else 0.0
+
+
+def _range(values: list[float]) -> str:
+    return f"({min(values):.1f}..{max(values):.1f})"
 
 
 def _probe(server: Server, times: list[float], over: threading.Event) -> None:
@@ -272,6 +284,7 @@ def main() -> None:
     parser.add_argument("--pairs", type=int, default=15, help="of rounds, for feed")
     parser.add_argument("--commands", type=int, default=500_000)
     parser.add_argument("--entries", type=int, default=1_000_000)
+    parser.add_argument("--rounds", type=int, default=5, help="of copies, for copy")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         if options.what == "feed":
@@ -279,7 +292,7 @@ def main() -> None:
         elif options.what == "apply":
             apply(folder, options.commands)
         else:
-            copy(folder, options.entries)
+            copy(folder, options.entries, options.rounds)
 
 
 if __name__ == "__main__":
