@@ -46,7 +46,7 @@ def _link(info: Mapping[str, Any]) -> Iterator[Finding]:
     elif int(info.get("master_sync_in_progress", 0)):
         yield Finding("note", _CHECK, f"all data of {place} are being copied", "until then it shows what it had before")
     else:
-        reason = info.get("millstream_link_error")
+        reason = _text(info.get("millstream_link_error"))
         yield Finding(
             "problem",
             _CHECK,
@@ -55,6 +55,13 @@ def _link(info: Mapping[str, Any]) -> Iterator[Finding]:
             "what it shows is that old, and it must not take over",
             "see that the primary runs and lets it in; where the text names a command, follow docs/replication.md",
         )
+
+
+def _text(value: Any) -> str:
+    """A sentence of INFO as the server wrote it: redis-py makes a list, a map or a number of what looks like one."""
+    if isinstance(value, dict):
+        return ",".join(name if each is True else f"{name}={each}" for name, each in value.items())
+    return ",".join(map(str, value)) if isinstance(value, list) else "" if value is None else str(value)
 
 
 def _replicas(info: Mapping[str, Any]) -> Iterator[Finding]:
