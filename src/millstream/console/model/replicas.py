@@ -103,7 +103,8 @@ def _split(found: list[ReplicationPlace]) -> list[ReplicationPlace]:
 
 
 def _others(leading: set[str]) -> str:
-    return f"{', '.join(sorted(leading))} {'leads' if len(leading) == 1 else 'lead'} too, with another history: if they are of one service, one must follow"
+    verb = "leads" if len(leading) == 1 else "lead"
+    return f"{', '.join(sorted(leading))} {verb} too, with another history: if they are of one service, one must follow"
 
 
 @dataclass(slots=True)
