@@ -72,6 +72,16 @@ def test_why_a_link_is_down_is_said_as_the_server_says_it(said: str) -> None:
     assert next(diagnose_replication(info)).what.endswith(f" s: {said}")
 
 
+@pytest.mark.parametrize(
+    ("reason", "advice"),
+    [("WRONGPASS invalid username-password pair", "masterauth"), ("Connection refused", "network"), ("PFADD", "docs/")],
+)
+def test_what_to_do_about_a_link_goes_by_the_reason(reason: str, advice: str) -> None:
+    """A wrong password, nobody there, and a command that does not exist here are mended in three ways."""
+    down = LINK | {"master_link_status": "down", "millstream_link_error": reason}
+    assert advice in next(diagnose_replication(down)).advice
+
+
 PRIMARY = {"role": "master", "slave0": replica(), "slave1": replica(), "repl_backlog_size": 1 << 20}
 AMPLE = {"repl-timeout": "60", "client-output-buffer-limit": "normal 0 0 0 slave 0 8388608 60 pubsub 1 1 1"}
 

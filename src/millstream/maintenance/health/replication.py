@@ -53,8 +53,17 @@ def _link(info: Mapping[str, Any]) -> Iterator[Finding]:
             f"the link to {place} has been down for {info.get('master_link_down_since_seconds', '?')} s"
             + (f": {reason}" if reason else ""),
             "what it shows is that old, and it must not take over",
-            "see that the primary runs and lets it in; where the text names a command, follow docs/replication.md",
+            _advice(reason),
         )
+
+
+def _advice(reason: str) -> str:
+    """What to do about a link that is down, by the server's reason."""
+    if any(word in reason for word in ("WRONGPASS", "NOAUTH", "NOPERM", "invalid password")):
+        return "set masteruser and masterauth here to a user of the primary that may REPLCONF, PSYNC and PING"
+    if any(word in reason for word in ("refused", "timed out", "unreachable", "No route")):
+        return "see that the primary runs at that address, and that the network between the two lets it through"
+    return "see that the primary runs and lets it in; where the text names a command, follow docs/replication.md"
 
 
 def _text(value: Any) -> str:
