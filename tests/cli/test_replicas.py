@@ -85,6 +85,13 @@ def test_who_follows_whom(pair: tuple[Wire, Wire, list[str]]) -> None:
     assert run("replicas", nobody).exit_code == 3
 
 
+def test_a_service_without_sentinels_is_an_end(pair: tuple[Wire, Wire, list[str]]) -> None:
+    """Several addresses in a URL ended in a traceback of the one that was taken for a port."""
+    places = ",".join(f"127.0.0.1:{free_port()}" for _ in range(2))
+    shown = run("replicas", pair[2][0], f"redis+sentinel://{places}/orders/0")
+    assert (shown.exit_code, "does not answer" in shown.output) == (1, True), (shown.output, shown.exception)
+
+
 def test_equal_servers(pair: tuple[Wire, Wire, list[str]]) -> None:
     """A replica that has all holds the same; a released entry, which its primary's words hold for nobody, too."""
     primary, _, urls = pair

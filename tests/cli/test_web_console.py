@@ -7,6 +7,9 @@ import pytest
 from click.testing import CliRunner, Result
 
 from millstream.cli.main import main
+from millstream.cli.server.doctor import doctor
+from millstream.client.url import DEFAULT_URL
+from millstream.console.watching.servers import ConsoleServer
 from support.ports import free_port
 
 
@@ -43,6 +46,16 @@ def test_urls_are_taken_from_a_file(tmp_path: Path) -> None:
     file.chmod(0o600)
     found = console(f"@{file}")
     assert (found.exit_code, "s3cret" in found.stderr, "a server URL starts with" in found.stderr) == (2, False, True)
+
+
+def test_the_doctor_of_a_page_takes_its_command_line() -> None:
+    """Its server is an argument, not an option; without one it looks at the machine instead."""
+    for url in ("redis://127.0.0.1:1", DEFAULT_URL):
+        words = ConsoleServer(url).command_line("doctor")[1:]
+        assert words == ["doctor", url]
+        with doctor.make_context("doctor", words[1:]) as parsed:
+            assert parsed.params["target"] == url
+    assert ConsoleServer("report:x.json").command_line("doctor")[1:] == ["doctor", "SERVER"]
 
 
 def test_an_empty_password_is_none(tmp_path: Path) -> None:

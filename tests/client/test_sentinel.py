@@ -1,15 +1,18 @@
 """Sentinel URLs: who the master is, is asked at every connection; the master dies and the workers go on."""
 
+import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 import redis
+from click.testing import CliRunner
 from redis.exceptions import ResponseError
 from redis.sentinel import MasterNotFoundError
 
 from millstream import App, StreamSub
+from millstream.cli.main import main
 from millstream.client.connect import sync_client
 from millstream.client.discovery.sentinel import parse_service
 from millstream.client.line import Disconnected
@@ -68,6 +71,15 @@ async def test_workers_go_on_with_the_new_master(watched: Watched) -> None:
         await aeventually(leads, what="the URL leads to the new master")
         assert client.get_connection_kwargs()["db"] == 0
     assert app.stats()["handle"]["reconnects"] >= 1
+
+
+def test_replicas_of_a_service(watched: Watched) -> None:
+    """`millstream replicas` shows the service's primary by its address, with the replica behind it."""
+    done = CliRunner().invoke(main, ["replicas", watched.url, "-o", "json"])
+    assert done.exit_code == 0, (done.output, done.exception)
+    found = json.loads(done.stdout)
+    places = [f"127.0.0.1:{one.port}" for one in (watched.master, watched.replica)]
+    assert [(one["server"], one["role"]) for one in found] == list(zip(places, ["primary", "replica"], strict=True))
 
 
 async def test_nobody_answers(tmp_path: Path) -> None:

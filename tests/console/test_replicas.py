@@ -52,3 +52,11 @@ def test_silence_rings_and_primaries_that_know_nothing() -> None:
     assert [one.address for one in ring] == ["a:1", "b:1"]
     lost = standings([asked("a:1", primary(5)), asked("b:1", replica("a", 5))], {})
     assert [one.problem for one in lost] == ["", "its primary does not know it"]
+
+
+def test_two_primaries_are_a_problem() -> None:
+    """Each is told of the other; one that stands above a replica alone is none."""
+    two = standings([asked("a:1", primary(5)), asked("b:1", primary(5) | {"master_replid": "b" * 40})], {})
+    assert [one.problem.partition(",")[0] for one in two] == ["b:1 leads too", "a:1 leads too"]
+    pair = standings([asked("a:1", primary(5, "b:1:5")), asked("b:1", replica("a", 5))], {})
+    assert [one.problem for one in pair] == ["", ""]

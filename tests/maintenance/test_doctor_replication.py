@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner
+from redis._parsers.helpers import parse_info
 
 from millstream.cli.main import main
 from millstream.maintenance.health.pairs import ServerWords, diagnose_pairs
@@ -60,6 +61,25 @@ def replica(state: str = "online", lag: int = 0) -> dict[str, Any]:
 def test_what_is_found(info: dict[str, Any], expected: list[tuple[str, str]]) -> None:
     """A server that stands alone is passed over; a link that is down says since when and why."""
     assert [(one.level, one.what) for one in diagnose_replication(info)] == expected
+
+
+@pytest.mark.parametrize(
+    "said", ["it holds a library, as of offset 17", "GET k=v, and more=1", "k=v failed, at offset 3", "a=b", "7"]
+)
+def test_why_a_link_is_down_is_said_as_the_server_says_it(said: str) -> None:
+    """redis-py splits at commas, and makes a map of what has `=` in it."""
+    info = parse_info(f"role:slave\r\nmaster_link_status:down\r\nmillstream_link_error:{said}\r\n")
+    assert next(diagnose_replication(info)).what.endswith(f" s: {said}")
+
+
+@pytest.mark.parametrize(
+    ("reason", "advice"),
+    [("WRONGPASS invalid username-password pair", "masterauth"), ("Connection refused", "network"), ("PFADD", "docs/")],
+)
+def test_what_to_do_about_a_link_goes_by_the_reason(reason: str, advice: str) -> None:
+    """A wrong password, nobody there, and a command that does not exist here are mended in three ways."""
+    down = LINK | {"master_link_status": "down", "millstream_link_error": reason}
+    assert advice in next(diagnose_replication(down)).advice
 
 
 PRIMARY = {"role": "master", "slave0": replica(), "slave1": replica(), "repl_backlog_size": 1 << 20}

@@ -151,7 +151,7 @@ def test_killed_while_it_is_written_it_is_there_or_still_in_the_log(tmp_path: Pa
 
 @pytest.mark.parametrize("way", ["counted", "uncounted", "rewritten"])
 def test_what_was_taken_after_the_history_was_given_up_is_kept_too(
-    way: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    way: str, tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Nobody has followed for `repl-backlog-ttl`: no bytes are counted any more, and yet another may lead meanwhile."""
     (tmp_path / "a").mkdir()
@@ -171,7 +171,8 @@ def test_what_was_taken_after_the_history_was_given_up_is_kept_too(
             if way == "rewritten":
                 first.ask("BGREWRITEAOF")
                 eventually(lambda: info(first, "persistence")["aof_rewrite_in_progress"] == "0", what="it is rewritten")
-        with ServerThread(tmp_path / "a") as former, Wire(former.url) as first:
+        monkeypatch.chdir(tmp_path)
+        with ServerThread(Path("a")) as former, Wire(former.url) as first:
             first.ask("SET", "alone:later", "v")
             follow(first, int(port_of(server)))
             wait_level(first, leader)
@@ -180,4 +181,5 @@ def test_what_was_taken_after_the_history_was_given_up_is_kept_too(
     every = ["alone:counted", "alone:uncounted", "alone:later"]
     assert held == every[("counted", "uncounted", "rewritten").index(way) :]
     assert ("the log was rewritten since the other server led" in caplog.text) is (way == "rewritten")
+    assert f"taken over are in {tmp_path / 'a' / 'diverged-'}" in caplog.text  # a relative path is of a folder unknown
     assert not list((tmp_path / "a").glob("*.part"))

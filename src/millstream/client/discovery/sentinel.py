@@ -13,10 +13,12 @@ from urllib.parse import parse_qsl, quote, unquote, urlsplit
 import redis
 import redis.asyncio
 from redis.asyncio.sentinel import Sentinel as AsyncSentinel
+from redis.backoff import NoBackoff
+from redis.retry import Retry
 from redis.sentinel import MasterNotFoundError, Sentinel
 
 from millstream.client.url import SENTINELS
-from millstream.errors import ConfigError
+from millstream.errors import ConfigError, Disconnected
 
 _PORT = 26379
 #: Seconds for one Sentinel to answer; a dead one must not keep us from the next.
@@ -65,6 +67,22 @@ def sync_master(url: str, **options: Any) -> "redis.Redis":
     watch = _BlockingSentinels(service.sentinels, sentinel_kwargs=_to_sentinels(service))  # type: ignore[no-untyped-call] # redis-py's gap
     client: redis.Redis = watch.master_for(service.name, redis_class=redis.Redis, **{**service.options, **options})  # type: ignore[no-untyped-call] # as above
     return client
+
+
+def master_address(url: str) -> tuple[str, int]:
+    """Host and port of the service's master now; blocks.
+
+    Raises:
+        ConfigError: the URL is none of a service.
+        Disconnected: no Sentinel answers, or none knows a master of that name that is up.
+    """
+    service = parse_service(url)
+    once = {**_to_sentinels(service), "retry": Retry(NoBackoff(), 0)}  # a person waits for the answer
+    watch = _BlockingSentinels(service.sentinels, sentinel_kwargs=once)  # type: ignore[no-untyped-call] # redis-py's gap
+    try:
+        return watch.discover_master(service.name)
+    except redis.RedisError as error:
+        raise Disconnected(str(error)) from None
 
 
 def replicas(url: str) -> list[str]:

@@ -5,7 +5,7 @@ with what its neighbour tells of it.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from millstream.console.model.server import PrimaryLink, ReplicaStatus, ServerStatus
 
@@ -86,7 +86,25 @@ def standings(asked: Sequence[AskedServer], names: Mapping[str, str]) -> list[Re
     tree = _Tree(names)
     for one in asked:
         tree.add(one)
-    return list(tree.walk())
+    return _split(list(tree.walk()))
+
+
+def _split(found: list[ReplicationPlace]) -> list[ReplicationPlace]:
+    """Say of primaries that hold different histories that there are several: one of a service must lead."""
+    leading = {one.address for one in found if one.role == "primary" and one.id is not None}
+    if len({one.id for one in found if one.address in leading}) < 2:
+        return found
+    return [
+        replace(one, problem="; ".join(filter(None, (one.problem, _others(leading - {one.address})))))
+        if one.address in leading
+        else one
+        for one in found
+    ]
+
+
+def _others(leading: set[str]) -> str:
+    verb = "leads" if len(leading) == 1 else "lead"
+    return f"{', '.join(sorted(leading))} {verb} too, with another history: if they are of one service, one must follow"
 
 
 @dataclass(slots=True)

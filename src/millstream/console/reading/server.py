@@ -7,8 +7,9 @@ from collections.abc import Mapping
 from dataclasses import replace
 from urllib.parse import urlsplit
 
+from millstream.client.discovery.sentinel import master_address
 from millstream.client.line import Command, Line
-from millstream.client.url import without_password
+from millstream.client.url import CLUSTERS, SENTINELS, without_password
 from millstream.console.model.names import text_of
 from millstream.console.model.replicas import AskedServer, ReplicationPlace, addresses, standings
 from millstream.console.model.replies import refusal
@@ -57,12 +58,30 @@ async def followers(lines: Mapping[str, Line]) -> list[ReplicationPlace]:
 
 
 async def _asked(url: str, line: Line) -> AskedServer:
-    parts = urlsplit(url)
-    address = f"{parts.hostname}:{parts.port or 6379}" if parts.hostname else without_password(url)
+    try:
+        address = await _address(url)
+    except MillstreamError as error:
+        return AskedServer(without_password(url), None, str(error))
     try:
         return AskedServer(address, await _one(line))
     except MillstreamError as error:
         return AskedServer(address, None, str(error))
+
+
+async def _address(url: str) -> str:
+    """Host and port of the server that a URL names; of a service, those of its primary now.
+
+    Raises:
+        Disconnected: no Sentinel answers, or none knows the service.
+        ConfigError: the URL is none of a service.
+    """
+    if url.startswith(SENTINELS):
+        host, port = await asyncio.to_thread(master_address, url)
+        return f"{host}:{port}"
+    parts = urlsplit(url)
+    if not parts.hostname or url.startswith(CLUSTERS):
+        return without_password(url)
+    return f"{parts.hostname}:{parts.port or 6379}"
 
 
 async def _name(address: str) -> str:

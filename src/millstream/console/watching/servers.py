@@ -37,6 +37,8 @@ class ConsoleServer:
         """
         if words[0] == "run":
             return ["millstream", *words]
-        only_live = " ".join(words[:2]) in BY_NAME or words[0] == "spark"
+        only_live = " ".join(words[:2]) in BY_NAME or words[0] in {"spark", "doctor"}
         url = ELSEWHERE if only_live and self.url.startswith(REPORT) else self.address
+        if words[0] == "doctor":  # its server is its argument, and without one it looks at the machine
+            return ["millstream", *words, url]
         return ["millstream", *words, *(["--url", url] if url != DEFAULT_URL else [])]

@@ -46,15 +46,31 @@ def _link(info: Mapping[str, Any]) -> Iterator[Finding]:
     elif int(info.get("master_sync_in_progress", 0)):
         yield Finding("note", _CHECK, f"all data of {place} are being copied", "until then it shows what it had before")
     else:
-        reason = info.get("millstream_link_error")
+        reason = _text(info.get("millstream_link_error"))
         yield Finding(
             "problem",
             _CHECK,
             f"the link to {place} has been down for {info.get('master_link_down_since_seconds', '?')} s"
             + (f": {reason}" if reason else ""),
             "what it shows is that old, and it must not take over",
-            "see that the primary runs and lets it in; where the text names a command, follow docs/replication.md",
+            _advice(reason),
         )
+
+
+def _advice(reason: str) -> str:
+    """What to do about a link that is down, by the server's reason."""
+    if any(word in reason for word in ("WRONGPASS", "NOAUTH", "NOPERM", "invalid password")):
+        return "set masteruser and masterauth here to a user of the primary that may REPLCONF, PSYNC and PING"
+    if any(word in reason for word in ("refused", "timed out", "unreachable", "No route")):
+        return "see that the primary runs at that address, and that the network between the two lets it through"
+    return "see that the primary runs and lets it in; where the text names a command, follow docs/replication.md"
+
+
+def _text(value: Any) -> str:
+    """A sentence of INFO as the server wrote it: redis-py makes a list, a map or a number of what looks like one."""
+    if isinstance(value, dict):
+        return ",".join(name if each is True else f"{name}={each}" for name, each in value.items())
+    return ",".join(map(str, value)) if isinstance(value, list) else "" if value is None else str(value)
 
 
 def _replicas(info: Mapping[str, Any]) -> Iterator[Finding]:

@@ -68,7 +68,7 @@ async def keep(server: TailHost, directory: Path | None, upto: int) -> None:
     assert node.journal.log is not None
     while server.gate.kept < node.journal.log.appended:  # noqa: ASYNC110 - a disk has no event
         await asyncio.sleep(_HELD)
-    path = directory / f"diverged-{name[:8]}-{upto}.jsonl"
+    path = directory.absolute() / f"diverged-{name[:8]}-{upto}.jsonl"  # noqa: ASYNC240 - asks no disk
     words = [str(path.parent), str(upto), path.name, str(node.config.values["replica-keep-diverged"])]
     pipe = asyncio.subprocess.PIPE
     program = await asyncio.create_subprocess_exec(
