@@ -28,7 +28,7 @@ FAULTS = (
         "unlisted-taken-for-gone",
         "A list that lags behind is not taken for what is there.",
         "spark/archiving/directory.py",
-        "Folder.sweep",
+        "Folder.unnamed",
         "lost = [path for path in sorted(named - there) if not self._is_there(path)]",
         "lost = sorted(named - there)",
         f"{OBJECTS}::test_a_list_that_lags_removes_nothing_that_is_named",
