@@ -160,21 +160,23 @@ def count(url: str, answers: list[int]) -> None:
 @pytest.mark.realserver
 def test_a_redis_under_writers_hands_over(tmp_path: Path) -> None:
     """The switch of a migration: who is held when it comes is refused, not answered by the Redis that is left."""
-    with redis_server(tmp_path / "theirs", *AT_ONCE) as redis, Wire(redis.url) as theirs:
-        with ServerThread(tmp_path / "ours") as server, Wire(server.url) as ours:
-            follow(ours, redis.port)
-            wait_level(ours, theirs)
-            answers: list[list[int]] = [[], [], []]
-            writers = [threading.Thread(target=count, args=(redis.url, each)) for each in answers]
-            for writer in writers:
-                writer.start()
-            eventually(lambda: all(len(each) > 20 for each in answers), what="they write")
-            assert theirs.ask("FAILOVER", "TO", "127.0.0.1", port_of(server), "TIMEOUT", "20000") == b"OK"
-            for writer in writers:
-                writer.join(30)
-            eventually(lambda: over(theirs), what="the Redis follows")
-            assert info(ours)["role"] == "master"
-            assert int(ours.ask("GET", "count")) == sum(map(len, answers))
+    with ExitStack() as stack:
+        redis = stack.enter_context(redis_server(tmp_path / "theirs", *AT_ONCE))
+        server = stack.enter_context(ServerThread(tmp_path / "ours"))
+        theirs, ours = (stack.enter_context(Wire(each.url)) for each in (redis, server))
+        follow(ours, redis.port)
+        wait_level(ours, theirs)
+        answers: list[list[int]] = [[], [], []]
+        writers = [threading.Thread(target=count, args=(redis.url, each)) for each in answers]
+        for writer in writers:
+            writer.start()
+        eventually(lambda: all(len(each) > 20 for each in answers), what="they write")
+        assert theirs.ask("FAILOVER", "TO", "127.0.0.1", port_of(server), "TIMEOUT", "20000") == b"OK"
+        for writer in writers:
+            writer.join(30)
+        eventually(lambda: over(theirs), what="the Redis follows")
+        assert info(ours)["role"] == "master"
+        assert int(ours.ask("GET", "count")) == sum(map(len, answers))
 
 
 def test_a_primary_that_is_killed_before_the_answer_asks_again(tmp_path: Path) -> None:
