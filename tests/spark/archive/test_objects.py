@@ -469,6 +469,9 @@ def test_no_bucket_and_nobody_there(real_redis: ServerProcess, place: str, monke
     monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:1")
     with pytest.raises(NotReachedError, match=r"the object store at http://127.0.0.1:1 does not answer"):
         Folder(place).read()
+    monkeypatch.delenv("AWS_ALLOW_HTTP")
+    with pytest.raises(NotReachedError, match=r"without TLS, which is not allowed: set AWS_ALLOW_HTTP=true"):
+        Folder(place).read()
 
 
 def test_credentials_that_nobody_has() -> None:

@@ -107,6 +107,11 @@ def explanation(place: str, doing: str, reason: Exception) -> MillstreamError:
             f"{place}: the store is asked too often ({said}) and did not {doing} within the time for trying again: run "
             "this again later, or with larger batches; nothing is lost"
         )
+    if status is None and "BadScheme" in text:  # of the HTTP client: the address is http://, and TLS is demanded
+        return NotReachedError(
+            f"{place}: the object store{f' at {host}' if host else ''} is named by an address without TLS, which is "
+            "not allowed: set AWS_ALLOW_HTTP=true in the environment, or name one that begins with https://"
+        )
     if status is None and has(_UNREACHED):
         return NotReachedError(
             f"{place}: the object store{f' at {host}' if host else ''} does not answer: start it, or correct its "
