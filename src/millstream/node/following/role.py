@@ -185,7 +185,7 @@ class Following:
             self._record(gone_on(self._keyspace))
             self._primary.start_feed(now.mono, self._journal.feed)
         else:
-            self._journal.feed = None
+            self._primary.forget_feed()
         self._primary.step_up()
 
     def _record(self, step: "Transition") -> None:
