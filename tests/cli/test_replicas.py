@@ -5,6 +5,7 @@ import json
 import socket
 import threading
 from collections.abc import Iterator
+from typing import Any
 
 import hiredis
 import pytest
@@ -232,3 +233,18 @@ def test_an_answer_that_cannot_be_read_is_an_end(pair: tuple[Wire, Wire, list[st
         shown = run("replicas", pair[2][0], other.url)
         assert (shown.exit_code, "its answer cannot be read" in shown.output) == (1, True), shown.output
         assert run("failover", other.url, "--yes").exit_code == 3
+
+
+def test_names_are_resolved_side_by_side(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where names take long, a table of many servers took as long as all of them together."""
+    real, together = socket.getaddrinfo, threading.Barrier(3, timeout=20)
+
+    def slow(host: str, port: object, *words: Any, **options: Any) -> Any:
+        if port is None:  # not of a connection
+            together.wait()
+        return real(host, port, *words, **options)  # type: ignore[arg-type]  # as it was called
+
+    monkeypatch.setattr(socket, "getaddrinfo", slow)
+    port = free_port()
+    shown = run("replicas", *(f"redis://127.0.0.{number}:{port}" for number in (1, 2, 3)))
+    assert shown.exit_code == 3, shown.output
