@@ -1,7 +1,6 @@
 """What a connection is once it is a replica's, and where a replica says that it is reached."""
 
 import signal
-import socket
 import tempfile
 from contextlib import ExitStack
 from pathlib import Path
@@ -17,6 +16,7 @@ from millstream.server.listener import ListenError
 from millstream.server.thread import ServerThread
 from replication.test_following_redis import wait_level
 from replication.test_redis_follows import info, port_of
+from support.ports import free_port
 from support.servers import millstream_server
 from support.waiting import eventually
 from support.wire import Wire
@@ -111,10 +111,8 @@ def test_a_replica_that_came_by_ipv6_can_be_reached(tmp_path: Path) -> None:
 def test_who_never_reached_its_primary_and_leads_has_replicas(tmp_path: Path, *, keeps_log: bool) -> None:
     """Its history had no name then, so no copy of it was ever made, for no reason that the log told."""
     with ServerThread(tmp_path if keeps_log else None) as server, Wire(server.url) as leader, ServerThread() as other:
-        with socket.socket() as nobody:
-            nobody.bind(("127.0.0.1", 0))
-            leader.ask("REPLICAOF", "127.0.0.1", str(nobody.getsockname()[1]))
-            eventually(lambda: info(leader)["millstream_link_error"], what="nobody answers")
+        leader.ask("REPLICAOF", "127.0.0.1", free_port())
+        eventually(lambda: info(leader)["millstream_link_error"], what="nobody answers")
         assert len(info(leader)["master_replid"]) == 40
         assert leader.ask("REPLICAOF", "NO", "ONE") == b"OK"
         leader.ask("SET", "k", "v")

@@ -253,7 +253,7 @@ class Primary:
         """From here on all that is made is kept for a replica, which gets it behind its copy."""
         feed = self.feed
         if feed is None:
-            self._record(begun(self.replid, self._keyspace.history.offset))
+            self._record(begun(self._keyspace, self.replid))
             feed = self.start_feed(now.mono)
         follower.stage, follower.cursor = "wait_bgsave", feed.offset
         self._journal.count_fed()  # so that what the copy is made from says how far the history is
@@ -357,6 +357,7 @@ class Primary:
             replid2="" if past.is_given_up else past.replid2,
             offset=self.offset,
             second=NO_OFFSET if past.is_given_up else past.second,
+            earlier=past.before() if past.is_given_up else past.earlier,
             backlog_size=self._config.backlog_size,
             backlog_first=None if backlog is None else backlog.first + 1,
             backlog_held=0 if backlog is None else backlog.end - backlog.first,
