@@ -143,7 +143,9 @@ class Life:
             with Wire(faulty.url) as wire:
                 wire.ask("PING")
             with Wire(replica) as wire:
-                found = set(wire.ask("KEYS", "*"))
+                keys = wire.ask("KEYS", "*")
+                assert not isinstance(keys, Exception), repr(keys)
+                found = set(keys)
                 assert found in (OLD, NEW), found
                 facts = info(wire)
                 if facts["role"] == "master":
