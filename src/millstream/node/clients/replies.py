@@ -59,8 +59,8 @@ class Replies:
                 return None
             reply = Many(pushes)
         journal = self._journal
-        if journal.log is None:
-            barrier = journal.position
+        if journal.log is None or journal.own:
+            barrier, journal.own = max(journal.own, journal.position), 0
         else:
             # What is logged softly delays nobody but those who look at it
             shows_soft = row is not None and shows_times(row) and not journal.is_holding
