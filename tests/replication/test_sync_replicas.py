@@ -21,7 +21,10 @@ from support.wire import Wire, pack
 
 pytestmark = pytest.mark.process
 
-NO_REPLICAS = "NOREPLICAS Not enough good replicas to write."
+NO_REPLICAS = (
+    "NOREPLICAS Not enough good replicas to write. Fewer than sync-replicas asks for confirm what is written: see INFO "
+    "replication"
+)
 HELD = "NOREPLICAS What this command reads has changes that fewer replicas hold"
 FORCED = "UNBLOCKED force unblock from blocking operation, instance state changed (master -> replica?)"
 
@@ -97,6 +100,12 @@ def short(pair: Pair, stalled: int = 0) -> None:
     assert str(pair.client().ask("SET", "plain", "2")) == NO_REPLICAS
 
 
+def sync_facts(client: Wire) -> tuple[str, ...]:
+    """Of INFO: whether writes are taken, how many replicas must confirm, and how many do."""
+    found = info(client)
+    return tuple(found[f"millstream_sync_{name}"] for name in ("state", "asked", "confirming"))
+
+
 @each_way()
 def test_nothing_is_told_before_a_replica_holds_it(pair: Pair) -> None:
     """Not the writer, a reader, a transaction, a script, one who waits, nor who listens; then all, in order."""
@@ -153,7 +162,9 @@ def test_without_replicas_no_write_is_taken(pair: Pair) -> None:
     assert str(one.ask("SET", "k", "v")) == NO_REPLICAS
     assert str(one.ask("EXEC")) == "EXECABORT Transaction discarded because of previous errors."
     assert (one.ask("PING"), one.ask("GET", "k"), one.ask("DBSIZE")) == (b"PONG", None, 0)
+    assert sync_facts(one) == ("refused", "1", "0")
     pair.begin()
+    assert sync_facts(one) == ("ok", "1", "1")
     pair.other.ask("REPLICAOF", "NO", "ONE")
     short(pair)
     assert str(pair.other.ask("SET", "k", "v")) == NO_REPLICAS  # who leads from here on asks for replicas as well
@@ -176,6 +187,7 @@ def test_what_is_in_flight_when_no_replica_confirms(pair: Pair) -> None:
     assert (one.ask("GET", "plain"), one.ask("PING")) == (b"1", b"PONG")
     found = info(one)
     assert (found["millstream_replicas_waiting"], found["millstream_sync_held"]) == ("1", "1")
+    assert sync_facts(one) == ("refused", "1", "0")
     assert nothing_yet(writer)
     assert one.ask("CONFIG", "SET", "sync-replicas", "0") == b"OK"
     assert writer.read() == b"OK"
