@@ -59,6 +59,21 @@ class PrimaryLink:
 
 
 @dataclass(frozen=True, slots=True)
+class SyncReplicas:
+    """What ``sync-replicas`` comes to.
+
+    Attributes:
+        is_refusing: writes are refused, since too few replicas confirm.
+        asked: how many must.
+        confirming: how many do.
+    """
+
+    is_refusing: bool
+    asked: int
+    confirming: int
+
+
+@dataclass(frozen=True, slots=True)
 class Replication:
     """Where a server stands among its primary and replicas, as INFO's section says it.
 
@@ -69,6 +84,9 @@ class Replication:
         failover: ``no-failover``, or how far one is; None before Redis 6.2.
         primary: the link to the primary; None for a primary itself.
         dialect: version of the oldest Redis that may follow, by its setting; None where the server does not tell.
+        good_replicas: those that count for ``min-replicas-to-write``; None where that is not set.
+        needs_replicas: that setting; None where it was not asked for, or is not told.
+        sync: what ``sync-replicas`` comes to; None where that is not set.
     """
 
     id: str | None
@@ -77,6 +95,9 @@ class Replication:
     failover: str | None
     primary: PrimaryLink | None
     dialect: str | None = None
+    good_replicas: int | None = None
+    needs_replicas: int | None = None
+    sync: SyncReplicas | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -254,7 +275,17 @@ def _replication(info: Mapping[str, str]) -> Replication:
         info.get("master_failover_state"),
         primary,
         info.get("millstream_dialect"),
+        good_replicas=_count(info, "min_slaves_good_slaves"),
+        sync=_sync(info),
     )
+
+
+def _sync(info: Mapping[str, str]) -> SyncReplicas | None:
+    asked = _count(info, "millstream_sync_asked")
+    if asked is None:
+        return None
+    confirming = _count(info, "millstream_sync_confirming") or 0
+    return SyncReplicas(info.get("millstream_sync_state") == "refused", asked, confirming)
 
 
 def _replicas(info: Mapping[str, str]) -> list[ReplicaStatus]:
