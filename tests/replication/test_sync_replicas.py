@@ -1,5 +1,6 @@
 """``sync-replicas``: nobody is told of a write before so many replicas hold it, and without them none is taken."""
 
+import json
 import threading
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -7,9 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 from redis.exceptions import ResponseError
 
 import millstream
+from millstream.cli.main import main
 from millstream.node import primary
 from millstream.server.thread import ServerThread
 from replication.test_following_redis import AT_ONCE, follow, wait_level
@@ -194,6 +197,28 @@ def test_what_is_in_flight_when_no_replica_confirms(pair: Pair) -> None:
     assert one.ask("GET", "touched") == b"v"
     pair.thaw()
     wait_level(pair.other, one)
+
+
+def test_what_is_held_does_not_end_the_look_of_the_doctor(pair: Pair) -> None:
+    """It names the setting that refuses writes, says what cannot be read meanwhile, and looks at all the rest."""
+    pair.begin()
+    pair.freeze()
+    writer = pair.client()
+    writer.send("SET", "k", "v")
+    eventually(lambda: pair.waits(1), what="the reply is held")
+    assert pair.other.ask("REPLICAOF", "NO", "ONE") == b"OK"
+    short(pair)
+    done = CliRunner().invoke(main, ["doctor", pair.primary.url, "--replica", pair.replica.url, "-o", "json"])
+    found = {each["what"]: (each["level"], each["check"]) for each in json.loads(done.output)}
+    assert found.pop("writes are refused: sync-replicas 1, 0 confirm") == ("problem", "replication")
+    assert found.pop("does not tell of claim, idmp; has xnack, xackdel, xdelex") == ("note", "capabilities")
+    (unread,) = [what for what in found if what.startswith("not looked at: NOREPLICAS")]
+    assert found[unread] == ("problem", "streams")
+    assert f"{pair.replica.url} is no replica" in found
+    assert not [what for what in found if "stopped looking" in what]
+    pair.thaw()
+    pair.begin()
+    assert writer.read() == b"OK"
 
 
 def test_a_replica_that_comes_back_lets_out_what_is_held(pair: Pair) -> None:
