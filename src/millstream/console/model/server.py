@@ -9,6 +9,9 @@ from typing import Any
 
 from millstream.console.model.names import text_of
 
+SILENT_SECONDS = 10
+"""A replica that was not heard of for so long counts as gone; Redis's own ``min-replicas-max-lag``."""
+
 
 @dataclass(frozen=True, slots=True)
 class ReplicaStatus:
@@ -25,6 +28,11 @@ class ReplicaStatus:
     state: str
     lag_seconds: int | None
     behind_bytes: int | None
+
+    @property
+    def is_silent(self) -> bool:
+        """Whether it follows and was not heard of for too long; one that waits for its copy says nothing."""
+        return self.state == "online" and (self.lag_seconds or 0) >= SILENT_SECONDS
 
 
 @dataclass(frozen=True, slots=True)

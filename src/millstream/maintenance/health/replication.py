@@ -47,7 +47,7 @@ def _refusals(info: Mapping[str, Any], settings: Mapping[str, str | None]) -> It
             "problem",
             _CHECK,
             f"writes are refused: sync-replicas {asked}, {confirming} {'confirms' if confirming == 1 else 'confirm'}",
-            f"too few replicas hold what is written: {held} changes wait for that, and {waiting} clients for replies",
+            f"too few replicas hold what is written; changes that wait for that: {held}, clients: {waiting}",
             f"{start}; CONFIG SET sync-replicas {confirming} takes writes, and lets out what waits",
         )
     good, needs = info.get("min_slaves_good_slaves"), int(settings.get("min-replicas-to-write") or 1)

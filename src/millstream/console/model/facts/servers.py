@@ -8,11 +8,8 @@ from collections.abc import Iterable, Sequence
 from itertools import zip_longest
 
 from millstream.console.model.advice import Advice, Level
-from millstream.console.model.server import Replication, ServerStatus
+from millstream.console.model.server import SILENT_SECONDS, Replication, ServerStatus
 from millstream.console.words import DASH, brief, plural, span
-
-SILENT_SECONDS = 10
-"""A replica that was not heard of for so long counts as gone; Redis's own ``min-replicas-max-lag``."""
 
 _TEXT = 200  # letters of a reason
 
@@ -104,7 +101,7 @@ def _replicas(node: ServerStatus, was: ServerStatus | None, name: str) -> Iterab
         silent = each.lag_seconds or 0
         evidence: dict[str, object] = {"replica": each.address, "silent_ms": silent * 1000}
         evidence |= {"behind_bytes": each.behind_bytes}
-        if silent >= SILENT_SECONDS:
+        if each.is_silent:
             says = f"its replica {each.address} was last heard of {span(silent * 1000)} ago"
             yield _advice(name, "silent-replica", "warning", f"{says}, and lacks what was written since", evidence)
         elif (late_ms := _late(node, was, each.behind_bytes)) is not None:
