@@ -215,6 +215,17 @@ def test_whoever_hands_over_is_told_of_sentinel(pair: tuple[Wire, Wire, list[str
         assert (done.exit_code, "SENTINEL FAILOVER" in done.output) == (2, True)
 
 
+def test_no_password_is_on_the_command_line() -> None:
+    """By one rule for what looks at servers in operation; the sentence says where it belongs, and hides it."""
+    url = f"redis://:s3cret@127.0.0.1:{free_port()}"
+    for words in (["replicas", url], ["doctor", url], ["compare", url, url], ["failover", url, "--yes"]):
+        done = run(*words)
+        assert (done.exit_code, "s3cret" in done.output) == (2, False), (words, done.output)
+        assert "everybody on this machine sees the password (ps)" in done.output
+    doctor = ["doctor", "redis://127.0.0.1:1", "--replica", url]
+    assert run(*doctor).exit_code == 2
+
+
 class Nonsense:
     """A server that answers everything alike.
 
