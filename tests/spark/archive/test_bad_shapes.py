@@ -21,6 +21,7 @@ from pyiceberg.types import StringType
 from millstream.cli.main import main
 from millstream.errors import ConfigError, StorageError
 from millstream.spark.archiving.directory import ASIDE, MANIFEST, FilesChangedError, Folder
+from millstream.spark.archiving.files import read_pages
 from millstream.spark.archiving.store import ArchiveSettings, ArchiveStore
 from millstream.spark.archiving.tables.columns import MOST_COLUMNS
 from millstream.spark.archiving.tables.folders import table_folder
@@ -30,7 +31,9 @@ from millstream.spark.archiving.tables.shape import FORMATS, Wanted
 from millstream.spark.archiving.tables.storage import LocalStorage
 from millstream.spark.archiving.tables.table import TableChangedError
 from millstream.spark.archiving.trim import Keep
-from support.archives import Entry, archive_once, held
+from millstream.spark.arrow.page import Want
+from millstream.spark.model.offsets import ZERO
+from support.archives import LAST, Entry, archive_once, held
 from support.clock import own_clock
 from support.lake import connected, scan, shown
 from support.servers import ServerProcess
@@ -231,6 +234,53 @@ def test_a_manifest_from_a_backup_costs_no_file(real_redis: ServerProcess, clien
     (root / MANIFEST).write_bytes(newer)
     assert {path: path.read_bytes() for path in table(root).glob("*.parquet")} == before
     assert len(held(root, "s")) == 10
+
+
+@pytest.mark.parametrize(
+    ("first", "count"), [(0, 12), (0, 9), (5, 12), (5, 20)], ids=["lower", "lower, fewer", "the same ids", "around"]
+)
+def test_a_manifest_from_a_backup_and_a_stream_begun_anew_cost_no_file(
+    real_redis: ServerProcess, client: redis.Redis, tmp_path: Path, first: int, count: int
+) -> None:
+    """What the stream has under ids before, around or equal to a file's is no proof that it has the file's entries."""
+    root = tmp_path / "a"
+    numbers(client, 5)
+    archive_once(job(real_redis.url, root))
+    older = (root / MANIFEST).read_bytes()
+    only = [add(client, FIRST + 5 + at, (b"qty", b"once %d" % at)) for at in range(10)]
+    archive_once(job(real_redis.url, root))
+    client.delete("s")
+    numbers(client, count, first)
+    (root / MANIFEST).write_bytes(older)
+    store = ArchiveStore(job(real_redis.url, root))
+    with store.open():
+        (told,) = store.fresh_news()
+        assert "1 files that the manifest does not name" in told
+    (kept,) = (root / ASIDE / "stream=s").glob("*.parquet")
+    with kept.open("rb") as file:
+        (page,) = read_pages(file, ZERO, LAST, Want(listed=True))
+    assert page.ids.to_pylist() == [ident for ident, _ in only]
+    assert client.xlen("s") == count
+
+
+def test_a_file_that_a_killed_job_left_is_compared_with_the_stream(
+    real_redis: ServerProcess, client: redis.Redis, tmp_path: Path
+) -> None:
+    """It goes while the stream has all its entries, the archive's and those past them; without one of them it stays."""
+    root = tmp_path / "a"
+    numbers(client, 1000)
+    archive_once(job(real_redis.url, root, trim=False))
+    older = (root / MANIFEST).read_bytes().replace(f'"{FIRST + 999}-0", "n": 1000'.encode(), b'"1-0", "n": 0')
+    begun = '"files": [\n'
+    older = older.partition(begun.encode())[0] + f"{begun}\n]}}\n".encode()
+    (root / MANIFEST).write_bytes(older)
+    with ArchiveStore(job(real_redis.url, root)).open():
+        assert list(root.rglob("*.parquet")) == []
+    archive_once(job(real_redis.url, root, trim=False))
+    (root / MANIFEST).write_bytes(older)
+    client.xdel("s", f"{FIRST + 700}-0")
+    with ArchiveStore(job(real_redis.url, root)).open():
+        assert len(list((root / ASIDE).rglob("*.parquet"))) == 1
 
 
 def test_an_archive_below_another_loses_nothing(real_redis: ServerProcess, client: redis.Redis, tmp_path: Path) -> None:

@@ -141,7 +141,11 @@ class ArchiveStore:
                 self._trimmer.close()
 
     def _sweep(self) -> None:
-        swept = sweep(self.folder, self.manifest, self._streams(), self._states)
+        info = StreamInfo(opts.parse({"url": self._settings.url, "streamPattern": "*"}))
+        try:
+            swept = sweep(self.folder, self.manifest, self._streams(), info.entries)
+        finally:
+            info.close()
         self.manifest = swept.manifest
         for stream, text in swept.news.items():
             self._tell(stream, text)
@@ -149,13 +153,6 @@ class ArchiveStore:
     def _streams(self) -> set[str]:
         """The streams of the archive, and those that this job names: one may have been begun for the first time."""
         return {*self.manifest.places, *self._settings.streams}
-
-    def _states(self, streams: Iterable[str]) -> Mapping[str, StreamState | None]:
-        info = StreamInfo(opts.parse({"url": self._settings.url, "streamPattern": "*"}))
-        try:
-            return info.states(streams)
-        finally:
-            info.close()
 
     # --- what is archived --------------------------------------------------------------------------------------------
 
