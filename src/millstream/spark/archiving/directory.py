@@ -107,11 +107,14 @@ class Folder:
             ManifestError: it is damaged.
         """
         try:
-            return manifests.load(self.storage.read(MANIFEST))
+            return self._loaded(self.storage.read(MANIFEST))
         except (FileNotFoundError, NotADirectoryError):
             raise NoArchiveError(
                 f"{self.root} is no archive (it has no {MANIFEST}): name what `millstream archive --to` wrote"
             ) from None
+
+    def _loaded(self, data: bytes) -> ArchiveManifest:
+        return manifests.load(data, f"{self.root}/{MANIFEST}")
 
     def begin(self, shape: Shape = BEFORE) -> ArchiveManifest:
         """The manifest, made if this is a new archive; only under the lock.
@@ -133,7 +136,7 @@ class Folder:
             StorageError: the manifest on disk is not the old one.
         """
         data = self.storage.read(MANIFEST)
-        there = manifests.load(data).generation
+        there = self._loaded(data).generation
         if there != old.generation:
             raise StorageError(
                 f"the archive {self.root} was written by another job meanwhile (generation {there}, not "
