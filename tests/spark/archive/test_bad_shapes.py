@@ -130,6 +130,30 @@ def test_values_that_do_not_fit_a_schema_are_told_once(
         assert connected().sql(sql).fetchone() == (6, 3, 6)
 
 
+@pytest.mark.parametrize(
+    ("wanted", "names"),
+    [
+        (Wanted(fields=("qty", "pirce", "never")), "fields 'pirce', 'never'"),
+        (Wanted(schema="qty bigint, pirce double"), "field 'pirce'"),
+        (Wanted(schema="qty bigint"), ""),
+        (Wanted(fields=("*",)), ""),
+    ],
+)
+def test_a_name_that_no_entry_has_is_told_once(
+    real_redis: ServerProcess, client: redis.Redis, tmp_path: Path, wanted: Wanted, names: str
+) -> None:
+    """It may be misspelt, and the archive keeps its form; one that an entry has without a value is no such name."""
+    entries = [add(client, FIRST + at, (b"qty", b""), (b"price", b"%d" % at)) for at in range(5)]
+    said = f"stream 's': none of its first 4 entries has the {names}, which the archive's form names: where that is"
+    (progress,) = archive_once(job(real_redis.url, tmp_path / "a", wanted=wanted, per_batch=4)).report()
+    told = [text.removesuffix(" misspelt, archive into a new directory") for text in progress.news]
+    assert [text for text in told if "none of its" in text] == ([said] if names else [])
+    add(client, FIRST + 10, (b"price", b"1"))
+    (progress,) = archive_once(job(real_redis.url, tmp_path / "a")).report()
+    assert progress.news == []
+    assert held(tmp_path / "a", "s")[:5] == entries
+
+
 @pytest.mark.parametrize("form", FORMATS)
 def test_times_that_no_table_library_has(
     real_redis: ServerProcess, client: redis.Redis, tmp_path: Path, form: str

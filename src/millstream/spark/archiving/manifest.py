@@ -42,6 +42,7 @@ class DataFile:
         bytes: its size.
         columns: with which it was written; the manifest has them by stream.
         unfit: by field, how many values of its batch were in no column; not in the manifest.
+        seen: fields of its batch that the archive's form names; not in the manifest.
     """
 
     path: str
@@ -52,6 +53,7 @@ class DataFile:
     bytes: int
     columns: tuple[TableColumn, ...] = field(default=(), compare=False)
     unfit: Mapping[str, int] = field(default_factory=dict, compare=False)
+    seen: frozenset[str] = field(default=frozenset(), compare=False)
 
 
 @dataclass(frozen=True, slots=True)

@@ -222,6 +222,7 @@ class ArchiveStore:
             if all(same for _, same in found.values()):
                 self._tell_columns(columns)
                 self._tell_unfit(files)
+                self._tell_absent(files)
                 return files, columns
             self.folder.remove(file.path for file in files)
             plan = replace(plan, columns={**plan.columns, **columns})
@@ -250,6 +251,19 @@ class ArchiveStore:
                 self._unfit.add((stream, name))
                 values = "1 value" if count == 1 else f"{count} values"
                 self._tell(stream, f"{values} of field {name!r} in a batch fit none of its columns; {self._whole()}")
+
+    def _tell_absent(self, files: Sequence[DataFile]) -> None:
+        """Fields that the form names and none of a stream's first entries has: a name may be misspelt."""
+        for stream in sorted({file.stream for file in files} - {file.stream for file in self.manifest.files}):
+            first = [file for file in files if file.stream == stream]
+            rows, seen = sum(file.rows for file in first), frozenset[str]().union(*(file.seen for file in first))
+            if names := [repr(name) for name, _ in self.manifest.shape.fields if name not in seen]:
+                which = f"field{'s' if len(names) > 1 else ''} {', '.join(names)}"
+                self._tell(
+                    stream,
+                    f"none of its first {rows} entries has the {which}, which the archive's form names: where that is "
+                    "misspelt, archive into a new directory",
+                )
 
     def _whole(self) -> str:
         return f"such entries are whole in the column {'fields' if self.manifest.shape.raw else 'entry_json'}"
