@@ -12,6 +12,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -34,6 +35,8 @@ from millstream.spark.archiving.trim import Keep, Trimmer
 from millstream.spark.arrow.decode import decode_parsed
 from millstream.spark.arrow.page import Want
 from millstream.spark.model.offsets import MAX_PART, ZERO, DataLossError, Id, Position, parse_id
+from millstream.spark.options import read as options
+from millstream.spark.read.stream_info import StreamInfo
 from millstream.spark.source import MillstreamSource
 from support.archives import LAST, Traffic, archive_once, data_files, held, rows_of
 from support.servers import ServerProcess
@@ -105,6 +108,27 @@ def test_entries_trimmed_by_others_are_missed(both: ServerProcess, client: redis
     with pytest.raises(DataLossError, match="stream 's': 5 entries after 10-0 and before 16-0 were trimmed away"):
         archive_once(where)
     assert len(held(tmp_path / "a", "s")) == 10
+
+
+def test_a_new_archive_says_what_was_gone_before_it(both: ServerProcess, client: redis.Redis, tmp_path: Path) -> None:
+    """How many entries others had trimmed, once; nothing is said of a stream that is whole."""
+    where = ArchiveSettings(both.url, ("s", "whole", "none"), tmp_path / "a")
+    fill(client, "s", 10)
+    fill(client, "whole", 10)
+    client.xtrim("s", maxlen=4, approximate=False)
+    client.xdel("s", "8-0")
+    info = StreamInfo(options.parse({"url": both.url, "streamPattern": "*"}))
+    states = info.states(["s", "whole", "none"])
+    info.close()
+    store = ArchiveStore(where)
+    with store.open():
+        store.check(states)
+        told = "stream 's': 7 entries were trimmed or deleted before the archive begins, which has none of them"
+        assert list(store.fresh_news()) == [told]
+    archive_once(replace(where, streams=("s",), trim=False))
+    with store.open():
+        store.check(states)
+        assert list(store.fresh_news()) == []
 
 
 def test_a_stream_that_went_back_is_neither_archived_nor_trimmed(

@@ -157,7 +157,7 @@ class ArchiveStore:
     # --- what is archived --------------------------------------------------------------------------------------------
 
     def check(self, states: Mapping[str, StreamState | None]) -> None:
-        """See that the streams can be archived on from where the archive ends.
+        """See that the streams can be archived on from where the archive ends; tell what a new one will not have.
 
         Raises:
             UsageError: one of them went back, so its entries would be taken for archived or passed over.
@@ -165,6 +165,11 @@ class ArchiveStore:
         for stream, state in states.items():
             at = self.manifest.places.get(stream)
             if at is None:
+                if state is not None and state.removed:
+                    entries = "1 entry was" if state.removed == 1 else f"{state.removed} entries were"
+                    self._tell(
+                        stream, f"{entries} trimmed or deleted before the archive begins, which has none of them"
+                    )
                 continue
             reason = offsets.how_it_went_back(Position(ZERO, 0, at.id, at.n), state)
             if reason is not None:
