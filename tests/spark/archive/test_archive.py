@@ -31,6 +31,7 @@ from millstream.spark.archiving.files import WritePlan, archived, merge, read_pa
 from millstream.spark.archiving.job import look
 from millstream.spark.archiving.manifest import ArchiveManifest, ArchivePosition, DataFile
 from millstream.spark.archiving.store import ArchiveSettings, ArchiveStore
+from millstream.spark.archiving.tables.shape import Wanted
 from millstream.spark.archiving.trim import Keep, Trimmer
 from millstream.spark.arrow.decode import decode_parsed
 from millstream.spark.arrow.page import Want
@@ -189,6 +190,9 @@ def test_what_is_to_be_kept_stays(both: ServerProcess, client: redis.Redis) -> N
     """A number of entries is kept exactly; young ones are kept by the server's clock."""
     fill(client, "s", 1000)
     assert Trimmer(both.url, Keep(entries=2000)).trim("s", ArchivePosition(Id(900, 0), 900)).count == 0
+    since_1970 = Keep(ms=100 * 365 * 86_400_000, entries=33)
+    found = Trimmer(both.url, since_1970).trim("s", ArchivePosition(Id(900, 0), 900))
+    assert (found.count, found.held_by) == (0, f"kept for {since_1970.ms} ms")
     found = Trimmer(both.url, Keep(entries=333)).trim("s", ArchivePosition(Id(900, 0), 900))
     assert (found.count, found.left, found.held_by) == (667, 333, "the newest 333 entries are kept")
     assert ids(client) == list(range(668, 1001))
@@ -352,6 +356,32 @@ def test_a_job_killed_before_its_first_manifest(real_redis: ServerProcess, tmp_p
         assert not (tmp_path / "a" / MANIFEST).exists()
         archive_once(ArchiveSettings(real_redis.url, ("s",), tmp_path / "a"))
         assert len(held(tmp_path / "a", "s")) == 5
+
+
+def test_a_first_run_that_fails_leaves_nothing(real_redis: ServerProcess, tmp_path: Path) -> None:
+    """Neither a directory nor a form that a second run would be held to; what was there before stays."""
+    where = ArchiveSettings(real_redis.url, ("s",), tmp_path / "x/a", wanted=Wanted("delta"))
+    with pytest.raises(ConfigError, match="schema"), ArchiveStore(replace(where, wanted=Wanted(schema="x"))).open():
+        pass
+    with pytest.raises(RuntimeError, match="no such stream"), ArchiveStore(where).open():
+        raise RuntimeError("no such stream")
+    assert list((tmp_path / "x").iterdir()) == []
+    (tmp_path / "x/a").mkdir()
+    with pytest.raises(RuntimeError, match="no such stream"), ArchiveStore(where).open():
+        raise RuntimeError("no such stream")
+    assert [path.name for path in (tmp_path / "x/a").iterdir()] == [LOCK]
+    store = ArchiveStore(where)
+    with pytest.raises(RuntimeError, match="full disk"), store.open():
+        store.take("x", {}, lambda plan, label: failed(write_files(plan, label, rows_of("s", NASTY[:1]))))
+    assert {path.name for path in (tmp_path / "x/a").iterdir()} == {LOCK, MANIFEST, "s"}
+    for wanted, form in ((Wanted(), "delta"), (Wanted("parquet"), "parquet"), (Wanted(), "parquet")):
+        with ArchiveStore(replace(where, wanted=wanted)).open():
+            assert Folder(where.to).read().shape.format == form
+
+
+def failed(_files: object) -> list[DataFile]:
+    """What a task does at the end of a disk."""
+    raise RuntimeError("full disk")
 
 
 def test_links_out_of_an_archive_are_not_followed(real_redis: ServerProcess, tmp_path: Path) -> None:

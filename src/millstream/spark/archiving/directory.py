@@ -124,10 +124,19 @@ class Folder:
         """
         if not self.storage.exists(MANIFEST):
             self._replace(None, ArchiveManifest(1, shape=shape))
-        elif self.storage.local is None:
+        else:
             there = self.read()
-            self.switch(there, replace(there, generation=there.generation + 1))
+            if self.storage.local is None or there.shape != shape:
+                self.switch(there, replace(there, generation=there.generation + 1, shape=shape))
         return self.read()
+
+    def forget(self) -> None:
+        """Remove the manifest of an archive that was begun in a directory and has nothing; only under the lock.
+
+        In an object store it stays: no object is removed on a condition, and another job may have written it meanwhile.
+        """
+        if self.storage.local is not None and self.storage.top() <= {LOCK, MANIFEST}:
+            self.storage.delete(MANIFEST)
 
     def switch(self, old: ArchiveManifest, new: ArchiveManifest) -> None:
         """Put a new manifest in the place of the old one: durable when this returns.

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from itertools import groupby
 from pathlib import Path
 
-from millstream.errors import UsageError
+from millstream.errors import ConfigError, UsageError
 from millstream.failpoints import reach
 from millstream.spark.archiving.directory import MANIFEST, Folder
 from millstream.spark.archiving.files import TARGET_BYTES, WritePlan, merge
@@ -22,7 +22,7 @@ from millstream.spark.archiving.manifest import ArchiveManifest, ArchivePosition
 from millstream.spark.archiving.tables.columns import MOST_COLUMNS, TableColumn, agreed
 from millstream.spark.archiving.tables.folders import table_folder
 from millstream.spark.archiving.tables.publishing import RETAIN_MS, expire, prepare, publish
-from millstream.spark.archiving.tables.shape import Wanted, choose, part_of
+from millstream.spark.archiving.tables.shape import Shape, Wanted, choose, part_of
 from millstream.spark.archiving.tables.table import TableFile, TablePlan
 from millstream.spark.archiving.trim import Keep, Trimmed, Trimmer
 from millstream.spark.model import offsets
@@ -112,6 +112,8 @@ class ArchiveStore:
         self.busy = threading.Lock()
         """Held while a batch is taken: a job ends between batches, not in one."""
         self._closed = False
+        self._took = False
+        """Whether a batch was begun, of which tasks may write files for a while."""
 
     @contextmanager
     def open(self) -> Iterator[None]:
@@ -125,20 +127,35 @@ class ArchiveStore:
             UsageError: a package is missing that its form needs.
         """
         with self.folder.locked():
-            there = self.folder.read().shape if self.folder.storage.exists(MANIFEST) else None
-            wanted = self._settings.wanted
-            shape = choose(there, wanted or (Wanted(partition="hour", raw=True) if there is None else Wanted()))
+            there = self.folder.read() if self.folder.storage.exists(MANIFEST) else None
+            shape = self._shape(there)
             prepare(shape, self.folder.storage)
             self.manifest = self.folder.begin(shape)
-            self._publish(self.manifest.places)
-            self._sweep()
-            self._drop_retired()
-            for stream in self.manifest.places:
-                self._progress_of(stream)
             try:
+                self._publish(self.manifest.places)
+                self._sweep()
+                self._drop_retired()
+                for stream in self.manifest.places:
+                    self._progress_of(stream)
                 yield
+            except BaseException:
+                if there is None and not self._took:
+                    self.folder.forget()
+                raise
             finally:
                 self._trimmer.close()
+
+    def _shape(self, there: ArchiveManifest | None) -> Shape:
+        """The form to work in; an archive of which nothing was archived yet may still get another one."""
+        wanted = self._settings.wanted
+        if there is None:
+            return choose(None, wanted or Wanted(partition="hour", raw=True))
+        try:
+            return choose(there.shape, wanted or Wanted())
+        except ConfigError:
+            if there.places or wanted is None:
+                raise
+        return choose(None, wanted)
 
     def _sweep(self) -> None:
         info = StreamInfo(opts.parse({"url": self._settings.url, "streamPattern": "*"}))
@@ -196,6 +213,7 @@ class ArchiveStore:
         with self.busy:
             if self._closed:  # the query is about to be stopped; the next run archives this
                 return
+            self._took = True
             reach("batch")
             files, columns = self._written(label, write)
             self.folder.storage.sync_names(*(file.path for file in files))

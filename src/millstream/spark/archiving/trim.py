@@ -83,7 +83,7 @@ if keep ~= '' then
   local spare = length - tonumber(keep)
   if spare <= 0 then
     hold('0-0', 'count')
-  elseif cut == '1' then
+  elseif cut == '1' and limit ~= '0-0' then  -- before 0-0 is nothing, and no range can be asked for
     local step = math.min(spare, tonumber(ARGV[6]))
     local rows = redis.call('XRANGE', key, '-', '(' .. limit, 'COUNT', step)
     if #rows == step then
