@@ -154,6 +154,21 @@ def test_a_name_that_no_entry_has_is_told_once(
     assert held(tmp_path / "a", "s")[:5] == entries
 
 
+@pytest.mark.parametrize(("form", "folder"), [("parquet", "stream=orders%3Aeu"), ("delta", "torders_eu_32e750fe5b45")])
+def test_a_folder_of_another_name_than_the_stream_is_told(
+    real_redis: ServerProcess, client: redis.Redis, tmp_path: Path, form: str, folder: str
+) -> None:
+    """Once, when it is made; a reader has no other way to find it. Nothing is said of one named as its stream."""
+    fill(client, "orders:eu", 3)
+    fill(client, "orders", 3)
+    where = ArchiveSettings(real_redis.url, ("orders:eu", "orders"), tmp_path / "a", wanted=Wanted(form), trim=False)
+    for told in ([f"stream 'orders:eu': it is in the folder {folder}"], []):
+        report = archive_once(where).report()
+        assert [text for progress in report for text in progress.news] == told
+        assert [(progress.left, progress.held_by) for progress in report] == [(3, "nothing is trimmed")] * 2
+    assert (tmp_path / "a" / folder).is_dir()
+
+
 @pytest.mark.parametrize("form", FORMATS)
 def test_times_that_no_table_library_has(
     real_redis: ServerProcess, client: redis.Redis, tmp_path: Path, form: str

@@ -218,9 +218,12 @@ class ArchiveStore:
             files, columns = self._written(label, write)
             self.folder.storage.sync_names(*(file.path for file in files))
             reach("written")
+            begun = {file.stream for file in self.manifest.files}
             self._switch(self.manifest.with_batch(ranges, files, columns))
             for file in files:
                 self._progress_of(file.stream).archived += file.rows
+            for stream in {file.stream for file in files} - begun:
+                self._tell_folder(stream)
             for stream in ranges:
                 self._progress_of(stream)
             self._publish({file.stream for file in files})
@@ -287,6 +290,11 @@ class ArchiveStore:
                     f"none of its first {rows} entries has the {which}, which the archive's form names: where that is "
                     "misspelt, archive into a new directory",
                 )
+
+    def _tell_folder(self, stream: str) -> None:
+        folder = table_folder(self.manifest.shape, stream)
+        if folder.removeprefix("stream=") != stream:
+            self._tell(stream, f"it is in the folder {folder}")
 
     def _whole(self) -> str:
         return f"such entries are whole in the column {'fields' if self.manifest.shape.raw else 'entry_json'}"
@@ -376,15 +384,18 @@ class ArchiveStore:
     # --- what is trimmed ---------------------------------------------------------------------------------------------
 
     def trim(self) -> None:
-        """Remove from the streams what is archived and needed by nobody.
+        """Remove from the streams what is archived and needed by nobody; count what is left, where nothing is removed.
 
         Raises:
             UsageError: a stream went back, or the server refused.
         """
-        if not self._settings.trim:
-            return
         manifest = self._safe
         for stream in self._mine(manifest.places):
+            if not self._settings.trim:
+                left = self._trimmer.left(stream)
+                self._progress_of(stream).left = left
+                self._progress_of(stream).held_by = "nothing is trimmed" if left else ""
+                continue
             found = self._trimmer.trim(stream, manifest.places[stream])
             progress = self._progress_of(stream)
             progress.trimmed += found.count
