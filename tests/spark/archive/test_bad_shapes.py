@@ -5,6 +5,7 @@ that is full or may only be read, clocks that disagree. A job's part in Spark is
 """
 
 import random
+import re
 import shutil
 import time
 from collections.abc import Iterator
@@ -23,7 +24,7 @@ from millstream.errors import ConfigError, StorageError
 from millstream.spark.archiving.directory import ASIDE, MANIFEST, FilesChangedError, Folder
 from millstream.spark.archiving.files import read_pages
 from millstream.spark.archiving.store import ArchiveSettings, ArchiveStore
-from millstream.spark.archiving.tables.columns import MOST_COLUMNS
+from millstream.spark.archiving.tables.columns import MOST_COLUMNS, TAKEN
 from millstream.spark.archiving.tables.folders import table_folder
 from millstream.spark.archiving.tables.iceberg import open_catalog
 from millstream.spark.archiving.tables.publishing import TableUnreadableError
@@ -109,7 +110,9 @@ def test_names_and_values_of_any_kind(
     row = connected().sql(f"SELECT {quoted} FROM {scan(tmp_path / 'a', 's')}").fetchone()
     assert row == tuple(at for at, name in enumerate(NAMES) if len(name) != 1025)
     (progress,) = store.report()
-    (told,) = progress.news
+    renamed, told = progress.news
+    assert renamed.startswith("stream 's': columns that are not called as their fields: a_b for 'a\"b', a_b_2 for ")
+    assert renamed.endswith(f", and {sum(column.name != column.field for column in columns) - 10} more")
     assert told.startswith(f"stream 's': its table has {MOST_COLUMNS} columns and gets no more; such entries are whole")
 
 
@@ -167,6 +170,26 @@ def test_a_folder_of_another_name_than_the_stream_is_told(
         assert [text for progress in report for text in progress.news] == told
         assert [(progress.left, progress.held_by) for progress in report] == [(3, "nothing is trimmed")] * 2
     assert (tmp_path / "a" / folder).is_dir()
+
+
+@pytest.mark.parametrize(
+    "wanted", [Wanted(), Wanted(schema="month bigint, day bigint, Qty bigint, qty bigint, a bigint")]
+)
+def test_columns_that_are_not_called_as_their_fields_are_told(
+    real_redis: ServerProcess, client: redis.Redis, tmp_path: Path, wanted: Wanted
+) -> None:
+    """Names that folders, partitions and other columns have: said with the first batch that has them, and once."""
+    names = [b"month", b"day", b"Qty", b"qty", b"a"]
+    for at in range(2):
+        add(client, FIRST + at, *[(name, b"1") for name in names])
+    (progress,) = archive_once(job(real_redis.url, tmp_path / "a", wanted=wanted, per_batch=1)).report()
+    assert progress.news == [
+        "stream 's': columns that are not called as their fields: month_2 for 'month', day_2 for 'day', qty_2 for 'qty'"
+    ]
+    docs = (Path(__file__).parents[3] / "docs/lake.md").read_text()
+    taken = re.search(r"a name that is taken \(([^)]*), or", docs.replace("\n", " "))
+    assert taken is not None
+    assert set(re.findall(r"`(\w+)`", taken[1])) == TAKEN
 
 
 @pytest.mark.parametrize("form", FORMATS)

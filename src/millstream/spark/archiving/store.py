@@ -30,6 +30,9 @@ from millstream.spark.model.offsets import ZERO, Position, StreamState
 from millstream.spark.options import read as opts
 from millstream.spark.read.stream_info import StreamInfo
 
+_NAMED = 10
+"""Of many columns so many are named in a sentence."""
+
 
 @dataclass(frozen=True)
 class ArchiveSettings:
@@ -259,6 +262,8 @@ class ArchiveStore:
     def _tell_columns(self, columns: Mapping[str, tuple[TableColumn, ...]]) -> None:
         for stream, now in columns.items():
             before = self.manifest.columns.get(stream, ())
+            if not before:
+                self._tell_names(stream, now)
             for column in now[len(before) :] if before else ():
                 known = [one.name for one in before if one.field == column.field]
                 beside = f": its values no longer fit {', '.join(known)}" if known else ""
@@ -266,6 +271,13 @@ class ArchiveStore:
                 self._tell(stream, text)
             if len(now) == MOST_COLUMNS > len(before):
                 self._tell(stream, f"its table has {MOST_COLUMNS} columns and gets no more; {self._whole()}")
+
+    def _tell_names(self, stream: str, columns: Sequence[TableColumn]) -> None:
+        """Columns of a new table that are not called as their fields, in one sentence; of many, some."""
+        other = [f"{column.name} for {column.field!r}" for column in columns if column.name != column.field]
+        if other:
+            more = [f"and {len(other) - _NAMED} more"] if len(other) > _NAMED else []
+            self._tell(stream, f"columns that are not called as their fields: {', '.join(other[:_NAMED] + more)}")
 
     def _tell_unfit(self, files: Iterable[DataFile]) -> None:
         """What fits no column: said once for a field, since a producer that sends such values goes on with it."""
