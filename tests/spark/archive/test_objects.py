@@ -7,6 +7,7 @@ and what goes wrong goes wrong at the door before it (``support.objects``).
 import json
 import os
 import random
+import re
 import signal
 import subprocess
 import sys
@@ -524,6 +525,31 @@ def test_no_bucket_and_nobody_there(real_redis: ServerProcess, place: str, monke
     monkeypatch.delenv("AWS_ALLOW_HTTP")
     with pytest.raises(NotReachedError, match=r"without TLS, which is not allowed: set AWS_ALLOW_HTTP=true"):
         Folder(place).read()
+
+
+@pytest.mark.parametrize(
+    ("other", "prefix"),
+    [("s3://lake/x", "AWS_"), ("gs://lake/x", "GOOGLE_"), ("abfss://c@a.dfs.core.windows.net/x", "AZURE_")],
+)
+def test_a_store_is_told_of_its_own_variables(other: str, prefix: str) -> None:
+    """Those of another one would be of no use, whatever is wrong."""
+    for words in ("BadScheme", "kind: Connect", "the MissingCredentials"):
+        said = str(explanation(other, "get y", GenericError(words)))
+        named = re.findall(r"\b(?:AWS|GOOGLE|AZURE)_", said)
+        assert {*named} <= {prefix}, said
+        assert named or (prefix, words) == ("GOOGLE_", "kind: Connect")
+
+
+def test_azure_without_tls(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The variable that is named is the one that helps: then the store is asked, and nobody answers."""
+    monkeypatch.setenv("AZURE_STORAGE_ACCOUNT_KEY", "a2V5")
+    monkeypatch.setenv("AZURE_STORAGE_ENDPOINT", "http://127.0.0.1:1")
+    other = "abfss://c@account.dfs.core.windows.net/x"
+    with pytest.raises(NotReachedError, match=r"without TLS, which is not allowed: set AZURE_ALLOW_HTTP=true"):
+        Folder(other).read()
+    monkeypatch.setenv("AZURE_ALLOW_HTTP", "true")
+    with pytest.raises(NotReachedError, match=r"at http://127.0.0.1:1 does not answer.*AZURE_STORAGE_ENDPOINT"):
+        Folder(other).read()
 
 
 def test_credentials_that_nobody_has() -> None:
