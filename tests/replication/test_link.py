@@ -250,3 +250,22 @@ def test_data_that_differ_are_replaced_by_a_copy_once(ours: Wire) -> None:
         assert len(primary.asked) == 2
     finally:
         primary.close()
+
+
+def test_who_leads_with_data_that_differed_begins_a_history_of_another_name(ours: Wire) -> None:
+    """Replicas of it could have gone on with the former primary, as if their data were the same."""
+    primary = Primary(copy(k="string"))
+    try:
+        follow(ours, primary.port)
+        eventually(lambda: primary.acks, what="the copy is taken")
+        primary.say("LPUSH k element")
+        eventually(lambda: info(ours)["millstream_link_divergences"] == "1", what="it failed here")
+        assert ours.ask("REPLICAOF", "NO", "ONE") == b"OK"
+        ours.ask("SET", "k", "other")
+        ours.send("PSYNC", "?", "-1")
+        data = b""
+        while b"$" not in data:
+            data += ours.socket.recv(65536)
+        assert ID.encode() not in data
+    finally:
+        primary.close()

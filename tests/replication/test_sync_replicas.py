@@ -110,6 +110,28 @@ def sync_facts(client: Wire) -> tuple[str, ...]:
 
 
 @each_way()
+def test_who_watches_the_server_waits_for_nobody(pair: Pair) -> None:
+    """Not for what others wrote; behind a write of one's own replies stay in their order."""
+    pair.patch.setattr(primary, "STALLED", 10**9)
+    pair.begin()
+    pair.freeze()
+    writer, watcher = pair.client(), pair.client()
+    writer.socket.sendall(pack("SET", "k", "v") + pack("PING"))
+    eventually(lambda: pair.waits(1), what="the write waits")
+    watcher.socket.sendall(pack("PING") * 2)
+    assert [watcher.read(), watcher.read()] == [b"PONG", b"PONG"]
+    assert watcher.ask("HELLO", "3")[b"role"] == b"master"
+    assert b"role:master" in watcher.ask("INFO", "replication")
+    assert watcher.ask("ROLE")[0] == b"master"
+    assert nothing_yet(writer)
+    watcher.send("GET", "k")
+    eventually(lambda: pair.waits(2), what="the read waits")
+    assert nothing_yet(watcher)
+    pair.thaw()
+    assert [writer.read(), writer.read(), watcher.read()] == [b"OK", b"PONG", b"v"]
+
+
+@each_way()
 def test_nothing_is_told_before_a_replica_holds_it(pair: Pair) -> None:
     """Not the writer, a reader, a transaction, a script, one who waits, nor who listens; then all, in order."""
     pair.patch.setattr(primary, "STALLED", 10**9)

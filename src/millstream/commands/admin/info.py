@@ -269,6 +269,7 @@ class ReplicationFacts:
         replid2: of the one that it goes on from; empty for none.
         offset: how far it is, in bytes.
         second: up to where it is the same as that one; -1 for none.
+        earlier: names of those before that, and the same of each in turn.
         backlog_size: bytes to keep of it.
         backlog_first: number of the first byte that is kept; None while nothing is.
         backlog_held: how many are.
@@ -296,6 +297,7 @@ class ReplicationFacts:
     replid2: str = ""
     offset: int = 0
     second: int = -1
+    earlier: tuple[str | int, ...] = ()
     backlog_size: int = 0
     backlog_first: int | None = None
     backlog_held: int = 0
@@ -600,6 +602,8 @@ def _replication(facts: InfoFacts) -> Rows:
     yield "repl_backlog_size", known.backlog_size
     yield "repl_backlog_first_byte_offset", known.backlog_first or 0
     yield "repl_backlog_histlen", known.backlog_held
+    pairs = zip(known.earlier[::2], known.earlier[1::2], strict=True)
+    yield "millstream_earlier_histories", ",".join(f"{name}:{second}" for name, second in pairs)
     yield "millstream_diverged_records", known.diverged_records
     yield "millstream_diverged_files", known.diverged_files
     yield "millstream_full_syncs_made", known.copies_made

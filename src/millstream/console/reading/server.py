@@ -78,7 +78,8 @@ async def followers(lines: Mapping[str, Line]) -> list[ReplicationPlace]:
         lines: by URL.
     """
     asked = await asyncio.gather(*(_asked(url, line) for url, line in lines.items()))
-    return standings(asked, {address: await _name(address) for address in addresses(asked)})
+    named = sorted(addresses(asked))
+    return standings(asked, dict(zip(named, await asyncio.gather(*map(_name, named)), strict=True)))
 
 
 async def _asked(url: str, line: Line) -> AskedServer:

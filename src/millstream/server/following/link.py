@@ -39,6 +39,7 @@ from millstream.replication.handshake import (
 from millstream.replication.received import ReceivedStream
 from millstream.replication.units import packed
 from millstream.server.following.files import unnamed_file
+from millstream.server.following.pauses import copy_pause
 from millstream.server.listener import show_address
 
 if TYPE_CHECKING:
@@ -61,9 +62,6 @@ _WAITING_MAX = 256 * 1024 * 1024
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.1, 1.0
 # Seconds between two copies that are asked for because the data differed
 _DIVERGED_PAUSE = 600.0
-# Seconds before another copy where two in a row could not be taken, doubled with each up to the longest: each costs the
-# primary a rewriting of its log
-_FAILED_PAUSE, _LONGEST_FAILED_PAUSE = 1.0, 60.0
 # Seconds between two words to the primary
 _TELL = 1.0
 # Seconds between two looks whether units may be run
@@ -76,11 +74,6 @@ _REASON_MAX = 1000
 _NOT_LET_IN = ("WRONGPASS", "NOAUTH", "NOPERM", "ERR invalid password", "ERR AUTH", "ERR Client sent AUTH")
 
 _NOT_SYNCED = -1  # in place of an offset: the disk has nothing that was run since the link is up
-
-
-def copy_pause(failed: int) -> float:
-    """Seconds before another copy, if so many in a row could not be taken."""
-    return 0.0 if failed < 2 else min(_FAILED_PAUSE * 2 ** min(failed - 1, 30), _LONGEST_FAILED_PAUSE)
 
 
 class LinkHost(Protocol):
