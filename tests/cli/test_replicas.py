@@ -171,6 +171,62 @@ def test_handing_over_the_role(pair: tuple[Wire, Wire, list[str]]) -> None:
     assert primary.ask("SET", "k", "v") == b"OK"
 
 
+def test_a_handing_over_says_what_is_done(pair: tuple[Wire, Wire, list[str]]) -> None:
+    """In words, and nothing of the server's own; whoever is refused is told where the server stands."""
+    primary, replica, urls = pair
+    at = urls[1].removeprefix("redis://").partition("/")[0]
+    eventually(lambda: b"state=online" in primary.ask("INFO", "replication"), what="it has a replica")
+    done = run("failover", urls[0], "--yes")
+    assert (done.exit_code, "no-failover" in done.output, f"{at} is the primary now" in done.output) == (0, False, True)
+    assert f"it follows {at}: name the primary" in run("failover", urls[0], "--yes").output
+    eventually(lambda: b"state=online" in replica.ask("INFO", "replication"), what="it has a replica")
+    assert run("failover", urls[1], "--yes").exit_code == 0
+    with ServerThread(None) as alone:
+        refused = run("failover", alone.url, "--yes")
+        assert (refused.exit_code, "nobody follows it" in refused.output) == (5, True), refused.output
+
+
+def test_a_handing_over_that_fails_names_who_lags() -> None:
+    """A replica that runs nothing: how much it lacks, and that writes are taken again."""
+    with (
+        ServerThread(None) as one,
+        ServerThread(None) as other,
+        Wire(one.url) as primary,
+        Wire(other.url) as replica,
+    ):
+        replica.ask("REPLICAOF", "127.0.0.1", one.url.rpartition(":")[2].partition("/")[0])
+        eventually(lambda: b"state=online" in primary.ask("INFO", "replication"), what="it has a replica")
+        replica.ask("CLIENT", "PAUSE", "1000000", "WRITE")
+        primary.ask("SET", "k", "v")
+        failed = run("failover", one.url, "--timeout", "300ms", "--yes")
+        assert failed.exit_code == 1, failed.output
+        place = other.url.removeprefix("redis://").partition("/")[0]
+        assert f"no replica held all in time: {place} lacked" in failed.output
+        assert "bytes and was last heard of" in failed.output
+        assert primary.ask("SET", "k", "w") == b"OK"
+
+
+def test_whoever_hands_over_is_told_of_sentinel(pair: tuple[Wire, Wire, list[str]]) -> None:
+    """Before anything is done; a real Sentinel is at work in tests/docs/test_sentinel_page.py."""
+    url = pair[2][0]
+    assert "Sentinel" not in run("failover", url).output
+    with Wire(url) as sentinel:
+        sentinel.ask("SUBSCRIBE", "__sentinel__:hello")
+        done = run("failover", url)
+        assert (done.exit_code, "SENTINEL FAILOVER" in done.output) == (2, True)
+
+
+def test_no_password_is_on_the_command_line() -> None:
+    """By one rule for what looks at servers in operation; the sentence says where it belongs, and hides it."""
+    url = f"redis://:s3cret@127.0.0.1:{free_port()}"
+    for words in (["replicas", url], ["doctor", url], ["compare", url, url], ["failover", url, "--yes"]):
+        done = run(*words)
+        assert (done.exit_code, "s3cret" in done.output) == (2, False), (words, done.output)
+        assert "everybody on this machine sees the password (ps)" in done.output
+    doctor = ["doctor", "redis://127.0.0.1:1", "--replica", url]
+    assert run(*doctor).exit_code == 2
+
+
 class Nonsense:
     """A server that answers everything alike.
 

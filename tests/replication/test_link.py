@@ -1,6 +1,7 @@
 """The link to a primary that says what the test says: copies that are damaged, questions, data that differ."""
 
 import contextlib
+import logging
 import socket
 import tempfile
 import threading
@@ -18,6 +19,7 @@ from millstream.replication.units import packed
 from millstream.server.thread import ServerThread
 from replication.test_following_redis import follow
 from replication.test_redis_follows import info
+from support.ports import free_port
 from support.waiting import eventually
 from support.wire import Wire
 
@@ -198,6 +200,39 @@ def test_a_history_that_cannot_be_logged_ends_the_server(monkeypatch: pytest.Mon
             server.stop()
     finally:
         primary.close()
+
+
+@pytest.mark.parametrize(
+    ("parameters", "reason"),
+    [
+        ({}, "NOAUTH"),
+        ({"masterauth": "wrong"}, "WRONGPASS"),
+        ({"masteruser": "narrow", "masterauth": "pass"}, "NOPERM"),
+    ],
+    ids=["no password", "a wrong one", "too few rights"],
+)
+def test_the_log_names_what_lets_a_replica_in(
+    parameters: dict[str, str], reason: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Beside the primary's own words, the parameters to set; a link that is down for another reason names none."""
+    with (
+        ServerThread(parameters={"requirepass": "secret"}) as primary,
+        ServerThread(parameters=parameters) as replica,
+        Wire(primary.url) as leader,
+        Wire(replica.url) as client,
+        caplog.at_level(logging.WARNING),
+    ):
+        leader.ask("AUTH", "secret")
+        leader.ask("ACL", "SETUSER", "narrow", "on", ">pass", "+ping")
+        follow(client, int(primary.url.rpartition(":")[2].partition("/")[0]))
+        eventually(lambda: info(client)["millstream_link_error"].startswith(reason), what="it is refused")
+        (line,) = {record.getMessage() for record in caplog.records if " is down: " in record.getMessage()}
+        assert f"is down: {reason}" in line
+        assert "masteruser and masterauth" in line
+        caplog.clear()
+        follow(client, free_port())
+        eventually(lambda: "refused" in info(client)["millstream_link_error"], what="nobody is there")
+        assert not [record for record in caplog.records if "masterauth" in record.getMessage()]
 
 
 def test_data_that_differ_are_replaced_by_a_copy_once(ours: Wire) -> None:

@@ -372,9 +372,17 @@ class Primary:
             dialect=self._config.dialect,
             annotate=self._config.annotate,
             confirming=self._config.sync_replicas,
+            confirmed_by=self._confirming(),
+            is_short=self._journal.shortage is not None,
             unconfirmed=len(self._journal.unconfirmed),
             held_clients=len(self._journal.unconfirmed.gate.holders),
         )
+
+    def _confirming(self) -> int:
+        """Replicas that confirm what is written; while writes are refused, those that hold what waits longest."""
+        there = self.followers.good(self._mono, self._config.most_lag or FOREVER, confirming=True)
+        oldest = self._journal.unconfirmed.oldest
+        return there if self._journal.shortage is None or oldest is None else min(there, self.count(oldest))
 
     def count_copy(self, took: int, size: int) -> None:
         """A copy of all data was made: it took so many milliseconds, and has so many bytes."""

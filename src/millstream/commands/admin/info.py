@@ -284,6 +284,8 @@ class ReplicationFacts:
         dialect: in which replicas are told.
         annotate: what those that are ours are told beside.
         confirming: how many must hold what is written before anybody is told of it; 0 for no such rule.
+        confirmed_by: how many do.
+        is_short: these are too few, so that writes are refused.
         unconfirmed: changes that fewer hold.
         held_clients: clients with replies that wait for the disk or for replicas.
     """
@@ -310,6 +312,8 @@ class ReplicationFacts:
     dialect: str = ""
     annotate: str = ""
     confirming: int = 0
+    confirmed_by: int = 0
+    is_short: bool = False
     unconfirmed: int = 0
     held_clients: int = 0
 
@@ -584,6 +588,9 @@ def _replication(facts: InfoFacts) -> Rows:
         place = f"ip={each.ip},port={each.port},state={each.stage}"
         yield f"slave{at}", f"{place},offset={each.offset},lag={each.lag}"
     if known.confirming:
+        yield "millstream_sync_state", "refused" if known.is_short else "ok"
+        yield "millstream_sync_asked", known.confirming
+        yield "millstream_sync_confirming", known.confirmed_by
         yield "millstream_replicas_waiting", known.held_clients
         yield "millstream_sync_held", known.unconfirmed
     yield "master_failover_state", known.failover
