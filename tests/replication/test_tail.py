@@ -212,3 +212,29 @@ def test_what_was_taken_alone_is_known_behind_further_starts_of_either(
     kept = [line for path in files(tmp_path / "a") for line in lines(path)]
     names = [change["key"] for line in kept for change in line["changes"] if change["key"]]
     assert names == [f"alone:{number}" for number in range(starts + 1)]
+
+
+@pytest.mark.parametrize("keeps_log", [True, False], ids=["log", "memory"])
+def test_what_was_taken_alone_is_known_to_who_has_a_copy_of_the_new_primary(tmp_path: Path, *, keeps_log: bool) -> None:
+    """A copy names the histories before its own: whoever has it and leads later knows up to where they are the same."""
+    with ExitStack() as stack:
+        former = stack.enter_context(ServerThread(tmp_path / "a"))
+        leader = stack.enter_context(ServerThread(tmp_path / "b" if keeps_log else None))
+        server = stack.enter_context(ServerThread(tmp_path / "c"))
+        first, second, third = (stack.enter_context(Wire(each.url)) for each in (former, leader, server))
+        first.ask("SET", "shared", "v")
+        follow(second, int(port_of(former)))
+        wait_level(second, first)
+        second.ask("REPLICAOF", "NO", "ONE")
+        first.ask("SET", "alone", "v")
+        follow(third, int(port_of(leader)))
+        wait_level(third, second)
+        third.ask("REPLICAOF", "NO", "ONE")
+    with ExitStack() as stack:
+        former, server = (stack.enter_context(ServerThread(tmp_path / name)) for name in "ac")
+        first, third = (stack.enter_context(Wire(each.url)) for each in (former, server))
+        follow(first, int(port_of(server)))
+        wait_level(first, third)
+        assert first.ask("KEYS", "*") == [b"shared"]
+    kept = [line for path in files(tmp_path / "a") for line in lines(path)]
+    assert [change["key"] for line in kept for change in line["changes"] if change["key"]] == ["alone"]

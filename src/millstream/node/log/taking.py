@@ -23,12 +23,13 @@ from pathlib import Path
 from millstream.clock import SystemClock
 from millstream.commands.table.args import read_integer
 from millstream.engine import transitions
-from millstream.engine.history import NO_DATABASE, ReplicationState
+from millstream.engine.history import NO_DATABASE, ReplicationState, names_of
 from millstream.engine.keyspace import DATABASES, Keyspace
 from millstream.engine.serialization.plain import MalformedError
 from millstream.engine.serialization.rdb.reading import AuxField, NotHeld, RdbError, RdbItem, RdbKey, named, read_file
 from millstream.errors import MillstreamError
 from millstream.node.log.compaction import end_with_parent, open_disk, stand_back
+from millstream.node.log.copying import EARLIER
 from millstream.node.log.snapshot import payloads
 from millstream.persistence.rewrite import Rewrite, make
 
@@ -44,7 +45,7 @@ def fill(space: Keyspace, items: Iterator[RdbItem]) -> list[NotHeld]:
     """Put what is in a copy into an empty keyspace; what of it does not exist here.
 
     Args:
-        space: gets the keys, and the database that the stream goes on with.
+        space: gets the keys, the database that the stream goes on with, and the names of earlier histories.
         items: what the copy holds.
 
     Raises:
@@ -60,7 +61,9 @@ def fill(space: Keyspace, items: Iterator[RdbItem]) -> list[NotHeld]:
         elif isinstance(item, RdbKey):
             lacking.append(NotHeld("key of a database that does not exist here", item.db, item.key))
         elif isinstance(item, AuxField):
-            if item.name == b"repl-stream-db" and not _select(space, item.value):
+            if item.name == EARLIER.encode():
+                space.history.earlier = names_of(item.value)
+            elif item.name == b"repl-stream-db" and not _select(space, item.value):
                 lacking.append(NotHeld(f"database {named(item.value)}, with which the stream goes on", 0))
         elif item.what != _EMPTY:
             lacking.append(item)
