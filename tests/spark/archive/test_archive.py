@@ -32,6 +32,7 @@ from millstream.spark.archiving.job import look
 from millstream.spark.archiving.manifest import ArchiveManifest, ArchivePosition, DataFile
 from millstream.spark.archiving.store import ArchiveSettings, ArchiveStore
 from millstream.spark.archiving.tables.shape import Wanted
+from millstream.spark.archiving.tables.storage import LocalStorage
 from millstream.spark.archiving.trim import Keep, Trimmer
 from millstream.spark.arrow.decode import decode_parsed
 from millstream.spark.arrow.page import Want
@@ -377,6 +378,21 @@ def test_a_first_run_that_fails_leaves_nothing(real_redis: ServerProcess, tmp_pa
     for wanted, form in ((Wanted(), "delta"), (Wanted("parquet"), "parquet"), (Wanted(), "parquet")):
         with ArchiveStore(replace(where, wanted=wanted)).open():
             assert Folder(where.to).read().shape.format == form
+
+
+def test_a_directory_into_which_another_job_comes_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Just as the first job, which has failed, removes it: that one says why it has failed, and the other one works."""
+    storage, rmdir = LocalStorage(tmp_path / "a"), Path.rmdir
+
+    def late(folder: Path) -> None:
+        with LocalStorage(folder).locked(LOCK) as holder:
+            assert holder is None
+            rmdir(folder)
+
+    monkeypatch.setattr(Path, "rmdir", late)
+    with pytest.raises(RuntimeError, match="no such stream"), storage.locked(LOCK):
+        raise RuntimeError("no such stream")
+    assert storage.top() == {LOCK}
 
 
 def failed(_files: object) -> list[DataFile]:

@@ -34,6 +34,7 @@ from millstream.spark.archiving.tables.table import TableChangedError
 from millstream.spark.archiving.trim import Keep
 from millstream.spark.arrow.page import Want
 from millstream.spark.model.offsets import ZERO
+from millstream.spark.read.stream_info import StreamInfo
 from support.archives import LAST, Entry, archive_once, held
 from support.clock import own_clock
 from support.lake import connected, scan, shown
@@ -341,6 +342,34 @@ def test_a_file_that_a_killed_job_left_is_compared_with_the_stream(
     (root / MANIFEST).write_bytes(older)
     client.xdel("s", f"{FIRST + 700}-0")
     with ArchiveStore(job(real_redis.url, root)).open():
+        assert len(list((root / ASIDE).rglob("*.parquet"))) == 1
+
+
+def test_no_more_of_a_stream_is_asked_for_than_a_file_has(
+    real_redis: ServerProcess, client: redis.Redis, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A stream begun anew may have any number of entries between the two of a file, which are not all read at once."""
+    root = tmp_path / "a"
+    where = job(real_redis.url, root, trim=False)
+    fill(client, "s", 1)
+    archive_once(where)
+    older = (root / MANIFEST).read_bytes()
+    for at in (2, 900):
+        client.xadd("s", {"n": at}, f"{at}-0")
+    archive_once(where)
+    client.delete("s")
+    fill(client, "s", 900)
+    (root / MANIFEST).write_bytes(older)
+    asked, brought = StreamInfo.entries, list[int]()
+
+    def counted(self: StreamInfo, *words: Any) -> Any:
+        rows = asked(self, *words)
+        brought.append(len(rows))
+        return rows
+
+    monkeypatch.setattr(StreamInfo, "entries", counted)
+    with ArchiveStore(where).open():
+        assert brought == [2]
         assert len(list((root / ASIDE).rglob("*.parquet"))) == 1
 
 

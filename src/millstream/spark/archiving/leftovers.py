@@ -22,8 +22,8 @@ _LAST = Id(MAX_PART, MAX_PART)
 _AT_ONCE = 256
 """Entries that are asked for in one round trip."""
 
-Entries = Callable[[str, str, str], Sequence[tuple[bytes, Sequence[bytes]]]]
-"""Asks the server for the entries of a stream from one id to another: the id of each, and names and values in turn."""
+Entries = Callable[[str, str, str, int], Sequence[tuple[bytes, Sequence[bytes]]]]
+"""Asks for the entries of a stream from one id to another, so many at most: the id of each, and names and values."""
 
 
 @dataclass(frozen=True)
@@ -91,7 +91,7 @@ def _has(page: Page, stream: str, entries: Entries) -> bool:
         ids = page.ids.slice(begin, _AT_ONCE).to_pylist()
         rows = page.listed.slice(begin, _AT_ONCE).to_pylist()
         mine = {ident: [part for pair in row for part in pair.values()] for ident, row in zip(ids, rows, strict=True)}
-        theirs = {ident.decode(): list(fields) for ident, fields in entries(stream, ids[0], ids[-1])}
+        theirs = {ident.decode(): list(fields) for ident, fields in entries(stream, ids[0], ids[-1], len(ids))}
         if any(theirs.get(ident) != fields for ident, fields in mine.items()):
             return False
     return True
