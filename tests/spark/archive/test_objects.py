@@ -31,6 +31,7 @@ from millstream.spark.archiving.tables.shape import FORMATS, Wanted
 from millstream.spark.archiving.tables.storage import ChangedMeanwhileError
 from support.archives import archive_once, held
 from support.clock import own_clock
+from support.console import ConsoleThread
 from support.objects import KEY, SECRET, Asked, Door, Fault
 from support.servers import ServerProcess
 from support.streams import fill
@@ -558,6 +559,32 @@ def test_credentials_that_nobody_has() -> None:
     problem = explanation("s3://lake/x", "get y", GenericError(asked))
     assert isinstance(problem, NotLetInError)
     assert "no credentials were found: set those of the store in the environment" in str(problem)
+
+
+def test_the_console_shows_an_archive_in_a_bucket(
+    real_redis: ServerProcess, client: redis.Redis, place: str, door: Door
+) -> None:
+    """As one in a directory; no secret is on the page, and a store that refuses or is away is told there."""
+    fill(client, "s", 20)
+    archive_once(ArchiveSettings(real_redis.url, ("s",), place, trim=False, wanted=Wanted()))
+    fill(client, "s", 5, first=21)
+    with ConsoleThread(real_redis.url, archive=place) as console:
+        page = console.ask("/archive")
+        facts = console.ask("/archive.json").facts
+        (stream,) = facts["streams"]
+        assert (facts["path"], facts["unknown"]) == (place, None)
+        assert (stream["entries"], stream["waiting"], stream["kept"]) == (20, 5, 20)
+        assert facts["changed_ms"] > 1_600_000_000_000
+        assert f"--to {place} --dry-run" in page.text
+        for rule, said in (
+            (lambda _asked: (403, "AccessDenied"), "do not allow to get _manifest.json"),
+            (lambda _asked: "cut", "does not answer"),
+        ):
+            door.rule = rule
+            console.forget()
+            page = console.ask("/archive")
+            assert (page.status, said in page.text) == (200, True)
+            assert not [word for word in (KEY, SECRET) if word in page.text]
 
 
 def test_without_the_package_it_is_said(place: str, monkeypatch: pytest.MonkeyPatch) -> None:
