@@ -276,12 +276,10 @@ def test_a_lock_is_not_taken_while_its_lease_lasts(place: str, door: Door, monke
     assert looks == ["GET", "GET", "GET", "renewal"]
 
 
-def test_a_renewal_whose_answer_is_lost_is_our_own(
-    place: str, door: Door, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_renewal_whose_answer_is_lost_is_our_own(place: str, door: Door, caplog: pytest.LogCaptureFixture) -> None:
     """It was done, and the store was away for longer than a request is tried again: the lock is still ours."""
-    monkeypatch.setattr("millstream.spark.archiving.objects.storage._PATIENT", (0, timedelta(seconds=1)))
     storage, other = quick(place, 0.3), ObjectStorage(place)
+    storage.patience = (0, timedelta(seconds=1))
     lost: list[Asked] = []
 
     def lose(asked: Asked) -> Fault | None:
@@ -388,6 +386,30 @@ def test_a_list_that_lags_removes_nothing_that_is_named(
     assert numbers(place) == list(range(1, 121))
     assert client.xlen("s") == 0
     assert not storage.exists("s/stray-0123456789abcdef.parquet")
+
+
+@pytest.mark.parametrize("fault", [(500, "InternalError"), (403, "AccessDenied")])
+def test_a_leftover_that_cannot_be_read_is_not_removed(
+    real_redis: ServerProcess, client: redis.Redis, place: str, door: Door, fault: Fault
+) -> None:
+    """It may be the only copy, named by a newer manifest than the one that was restored: the job ends."""
+    storage, where = ObjectStorage(place), ArchiveSettings(real_redis.url, ("s",), place, wanted=Wanted())
+    fill(client, "s", 5)
+    archive_once(where)
+    older = storage.read(MANIFEST)
+    fill(client, "s", 5, first=6)
+    archive_once(where)
+    newer = storage.read(MANIFEST)
+    before = {path for path in storage.list() if path.endswith(".parquet")}
+    storage.replace_if_unchanged(MANIFEST, newer, older)
+    door.rule = lambda asked: fault if asked.method == "GET" and asked.key.endswith(".parquet") else None
+    store = ArchiveStore(where)
+    store.folder.storage = unready = ObjectStorage(place)
+    unready.patience = (0, timedelta(seconds=1))
+    with pytest.raises(MillstreamError, match="get stream=s"), store.open():
+        pass
+    door.as_new()
+    assert {path for path in storage.list() if path.endswith(".parquet")} == before
 
 
 def test_a_log_that_lists_lag_behind(

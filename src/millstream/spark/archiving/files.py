@@ -19,13 +19,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from millstream.errors import StorageError
 from millstream.spark.archiving.directory import Folder
 from millstream.spark.archiving.manifest import DataFile
 from millstream.spark.archiving.places import open_storage
 from millstream.spark.archiving.tables import rows as tables
 from millstream.spark.archiving.tables.columns import TableColumn, load_columns
 from millstream.spark.archiving.tables.folders import file_folder
+from millstream.spark.archiving.tables.rows import DamagedFileError
 from millstream.spark.archiving.tables.shape import BEFORE, Shape, part_of
 from millstream.spark.arrow.decode import mapped
 from millstream.spark.arrow.page import LISTED, Page, Want
@@ -197,8 +197,8 @@ class PartWriter:
         """The files, durable and under their names."""
         self._write()
         self._close()
-        told = [replace(file, unfit=self._unfit, seen=frozenset(self._seen)) for file in self._done[:1]]
-        return [*told, *self._done[1:]]  # the first one tells of all
+        first = [replace(file, unfit=self._unfit, seen=frozenset(self._seen)) for file in self._done[:1]]
+        return [*first, *self._done[1:]]  # the first one tells of all
 
     def drop(self) -> None:
         """Give up the file at work."""
@@ -304,7 +304,8 @@ def merge(plan: WritePlan, files: Sequence[DataFile], label: str) -> list[DataFi
         label: begins the new file's name.
 
     Raises:
-        StorageError: a link leads out of the archive, or a file is damaged.
+        DamagedFileError: a file is damaged.
+        StorageError: a link leads out of the archive.
     """
     stream, storage = files[0].stream, open_storage(plan.root)
     columns = () if plan.shape.legacy else plan.of(stream)
@@ -350,7 +351,9 @@ def _undamaged(path: str) -> Iterator[None]:
         yield
     except pa.ArrowException as reason:
         first = (str(reason).strip().splitlines() or [""])[0]
-        raise StorageError(f"the file {path!r} of the archive is damaged ({first}): restore it from a backup") from None
+        raise DamagedFileError(
+            f"the file {path!r} of the archive is damaged ({first}): restore it from a backup"
+        ) from None
 
 
 def read_pages(source: Path | BinaryIO, after: Id, until: Id, want: Want) -> Iterator[Page]:
@@ -364,7 +367,7 @@ def read_pages(source: Path | BinaryIO, after: Id, until: Id, want: Want) -> Ite
 
     Raises:
         FileNotFoundError: the file is gone, merged into another one.
-        StorageError: it is damaged.
+        DamagedFileError: it is damaged.
     """
     where = str(source if isinstance(source, Path) else getattr(source, "name", "of unknown name"))
     with _undamaged(where), pq.ParquetFile(source) as parquet:

@@ -145,11 +145,23 @@ class StreamInfo:
         return {key: parse_id(_text(rows[0][0])) if rows else None for key, rows in zip(places, answers, strict=True)}
 
     def first_in(self, key: str, start: Id, end: Id) -> Id | None:
-        """The id of the first entry in ``(start, end]`` of one stream."""
+        """The id of the first entry in ``(start, end]`` of one stream.
+
+        Args:
+            key: the stream.
+            start: exclusive.
+            end: inclusive.
+        """
         return self.firsts({key: (start, end)})[key]
 
     def entries(self, key: str, first: str, last: str) -> list[tuple[bytes, list[bytes]]]:
-        """The entries from one id to another, both inclusive: the id of each, and its names and values in turn."""
+        """The entries from one id to another: the id of each, and its names and values in turn.
+
+        Args:
+            key: the stream.
+            first: inclusive.
+            last: inclusive.
+        """
         found: list[tuple[bytes, list[bytes]]] = checked(self._ask([("XRANGE", key, first, last)])[0])
         return found
 
