@@ -419,9 +419,12 @@ class ArchiveStore:
         """Remove from the streams what is archived and needed by nobody; count what is left, where nothing is removed.
 
         Raises:
+            FilesChangedError: the archive is no longer there.
             UsageError: a stream went back, or the server refused.
         """
         manifest = self._safe
+        if self._settings.trim:
+            self.folder.see()
         for stream in self._mine(manifest.places):
             if not self._settings.trim:
                 left = self._trimmer.left(stream)
