@@ -32,7 +32,8 @@ from millstream.spark.archiving.files import WritePlan, archived, merge, read_pa
 from millstream.spark.archiving.job import PARTS, batch_size, look, partitions_ahead
 from millstream.spark.archiving.manifest import ArchiveManifest, ArchivePosition, DataFile
 from millstream.spark.archiving.store import ArchiveSettings, ArchiveStore
-from millstream.spark.archiving.tables.shape import Shape, Wanted
+from millstream.spark.archiving.tables.rows import DamagedFileError
+from millstream.spark.archiving.tables.shape import BEFORE, Shape, Wanted
 from millstream.spark.archiving.trim import Keep, Trimmer
 from millstream.spark.arrow.decode import decode_parsed
 from millstream.spark.arrow.page import Want
@@ -543,6 +544,36 @@ def bare(array: pa.Array) -> list:
         offsets = array.offsets.to_pylist()
         return [list(zip(keys[begin:end], items[begin:end], strict=True)) for begin, end in pairwise(offsets)]
     return [[(pair["name"], pair["value"]) for pair in row] for row in array.to_pylist()]
+
+
+@pytest.mark.parametrize("shape", [Shape(), BEFORE])
+def test_a_bit_that_flips_is_seen(tmp_path: Path, shape: Shape) -> None:
+    """Wherever in a file: what is read is what was written, or the file is said to be damaged, by its name."""
+    chance = random.Random(2)
+    entries = [
+        (f"{ms}-0", [(b"a", b"%d" % chance.randrange(10**9)), (b"b", chance.randbytes(6))]) for ms in range(1, 500)
+    ]
+    plan = WritePlan(tmp_path, shape)
+    (made,) = write_files(plan, "x", rows_of("s", entries))
+    whole = (tmp_path / made.path).read_bytes()
+
+    def read() -> list[Any]:
+        pages = read_pages(tmp_path / made.path, ZERO, LAST, Want(listed=True))
+        return [(page.ids.to_pylist(), bare(page.listed)) for page in pages]
+
+    good, damaged = read(), 0
+    for _ in range(60):
+        other = bytearray(whole)
+        other[chance.randrange(len(whole))] ^= 1 << chance.randrange(8)
+        (tmp_path / made.path).write_bytes(other)
+        try:
+            assert read() == good
+        except DamagedFileError:
+            damaged += 1
+    assert damaged > 20
+    (tmp_path / made.path).write_bytes(whole[: len(whole) // 2] + b"x" + whole[len(whole) // 2 + 1 :])
+    with pytest.raises(DamagedFileError, match=made.path):
+        merge(plan, [made], "y")
 
 
 def test_a_task_that_fails_leaves_no_file_under_a_name(tmp_path: Path) -> None:
