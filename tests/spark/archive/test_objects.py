@@ -520,6 +520,24 @@ def test_what_a_store_refuses_is_one_sentence(
     assert (numbers(place), client.xlen("s")) == (list(range(1, 11)), 0)
 
 
+def test_credentials_that_expire_before_a_table_is_written(
+    real_redis: ServerProcess, client: redis.Redis, place: str, door: Door
+) -> None:
+    """What Delta's library says is one line of ours, without the store's XML; nothing is trimmed, and it goes on."""
+    fill(client, "s", 10)
+    where = ArchiveSettings(real_redis.url, ("s",), place, wanted=Wanted("delta"))
+    door.rule = lambda asked: (403, "ExpiredToken") if asked.method == "GET" and "_delta_log" in asked.key else None
+    with pytest.raises(
+        StorageError, match=r"the delta table of stream 's' at s3://.*cannot be read or written"
+    ) as caught:
+        archive_once(where)
+    assert not [word for word in ("\n", "<", KEY, SECRET) if word in str(caught.value)]
+    assert client.xlen("s") == 10
+    door.as_new()
+    archive_once(where)
+    assert (numbers(place), client.xlen("s")) == (list(range(1, 11)), 0)
+
+
 def test_a_file_that_may_not_be_deleted_is_said(
     real_redis: ServerProcess, client: redis.Redis, place: str, door: Door
 ) -> None:
