@@ -38,6 +38,7 @@ CALM = 20
 # -P: what lies in the directory in which the server happens to run is not for import
 PROGRAM = (sys.executable, "-P", "-m", "millstream.node.log.compaction")
 TAKING = (*PROGRAM[:-1], "millstream.node.log.taking")
+_NO_COPY = "the process that rewrites the log has told of none"
 
 T = TypeVar("T")
 
@@ -78,12 +79,12 @@ class CopyOrder:
     Attributes:
         file: to write; this process closes it.
         version: of RDB files, as which it is written.
-        made: called once, in another thread, with what came of it; None if nothing did.
+        made: called once, in another thread, with what came of it; if nothing did, with the reason.
     """
 
     file: IO[bytes]
     version: int
-    made: Callable[[CopyMade | None], None]
+    made: Callable[[CopyMade | str], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -246,14 +247,14 @@ class Rewriter:
         except BaseException as error:
             log.exception("internal error while the log was rewritten")
             reason = GivenUpError(repr(error))
-        self._copied(None)
+        self._copied(_NO_COPY if reason is None else str(reason) or repr(reason))
         if self._take is None:
             self._finish("" if reason is None else str(reason))
         else:  # its link tells of it, and says when it is tried again
             self.facts = replace(self.facts, is_running=False)
             self._take.failed(reason or GivenUpError("there was nothing to take"))
 
-    def _copied(self, made: CopyMade | None) -> None:
+    def _copied(self, made: CopyMade | str) -> None:
         """Tell of a copy, once."""
         copy, self._copy = self._copy, None
         if copy is not None:
@@ -344,7 +345,7 @@ class Rewriter:
                     stdin=subprocess.PIPE,
                     stdout=subprocess.PIPE,
                     stderr=subprocess.STDOUT,
-                    env=_environment(),
+                    env=environment(),
                     process_group=0,  # Ctrl-C is for this process, whose end ends the child
                 )
             )
@@ -374,8 +375,8 @@ class Rewriter:
         self.facts = replace(facts, is_running=False, is_ok=False, seconds=int(seconds), failed_in_a_row=row)
 
 
-def _environment() -> dict[str, str]:
-    """The process's environment, with the place this package was imported from put first."""
+def environment() -> dict[str, str]:
+    """For a process that runs a module of this package: this one's, with the place it was imported from put first."""
     root = str(Path(__file__).parents[3])
     before = os.environ.get("PYTHONPATH")
     return os.environ | {"PYTHONPATH": root if not before else os.pathsep.join((root, before))}
