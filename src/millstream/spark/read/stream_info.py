@@ -144,9 +144,26 @@ class StreamInfo:
         answers = [checked(answer) for answer in (self._ask(commands) if commands else [])]
         return {key: parse_id(_text(rows[0][0])) if rows else None for key, rows in zip(places, answers, strict=True)}
 
-    def entries(self, key: str, first: str, last: str) -> list[tuple[bytes, list[bytes]]]:
-        """The entries from one id to another, both inclusive: the id of each, and its names and values in turn."""
-        found: list[tuple[bytes, list[bytes]]] = checked(self._ask([("XRANGE", key, first, last)])[0])
+    def first_in(self, key: str, start: Id, end: Id) -> Id | None:
+        """The id of the first entry in ``(start, end]`` of one stream.
+
+        Args:
+            key: the stream.
+            start: exclusive.
+            end: inclusive.
+        """
+        return self.firsts({key: (start, end)})[key]
+
+    def entries(self, key: str, first: str, last: str, most: int) -> list[tuple[bytes, list[bytes]]]:
+        """The entries from one id to another, both inclusive: the id of each, and its names and values in turn.
+
+        Args:
+            key: the stream.
+            first: the lower id.
+            last: the higher one.
+            most: so many of the first of them.
+        """
+        found: list[tuple[bytes, list[bytes]]] = checked(self._ask([("XRANGE", key, first, last, "COUNT", most)])[0])
         return found
 
     def walk(self, key: str, start: Id, end: Id, stride: int, most: int | None = None) -> tuple[list[Id], int]:
