@@ -211,6 +211,28 @@ def test_what_was_taken_after_the_history_was_given_up_is_kept_too(
     assert not list((tmp_path / "a").glob("*.part"))
 
 
+def test_what_was_taken_between_two_histories_is_told_of(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Nobody counted it, and the copy for who came since then, with which another history began, rewrote the log."""
+    with (
+        ServerThread(tmp_path / "b") as server,
+        ServerThread(tmp_path / "a", parameters={"repl-backlog-ttl": "1"}) as former,
+        Wire(server.url) as leader,
+        Wire(former.url) as first,
+    ):
+        first.ask("SET", "shared", "v")
+        follow(leader, int(port_of(former)))
+        wait_level(leader, first)
+        leader.ask("REPLICAOF", "NO", "ONE")
+        eventually(lambda: info(first)["repl_backlog_active"] == "0", what="the history is given up")
+        first.ask("SET", "alone", "v")
+        with Wire(former.url) as another:
+            another.send("PSYNC", "?", "-1")
+            eventually(lambda: "state=online" in info(first).get("slave0", ""), what="it has its copy")
+            follow(first, int(port_of(server)))
+            wait_level(first, leader)
+    assert "the log was rewritten since the other server led" in caplog.text
+
+
 @pytest.mark.parametrize(("starts", "others"), [(2, 0), (0, 1), (2, 2)], ids=str)
 def test_what_was_taken_alone_is_known_behind_further_starts_of_either(
     tmp_path: Path, starts: int, others: int

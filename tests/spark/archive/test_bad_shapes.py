@@ -375,6 +375,24 @@ def test_no_more_of_a_stream_is_asked_for_than_a_file_has(
         assert len(list((root / ASIDE).rglob("*.parquet"))) == 1
 
 
+def test_a_leftover_file_stays_where_its_key_holds_no_stream(
+    real_redis: ServerProcess, client: redis.Redis, tmp_path: Path
+) -> None:
+    """The error names the key, and the file is where it was."""
+    root = tmp_path / "a"
+    numbers(client, 5)
+    archive_once(job(real_redis.url, root))
+    older = (root / MANIFEST).read_bytes()
+    numbers(client, 5, 5)
+    archive_once(job(real_redis.url, root))
+    (root / MANIFEST).write_bytes(older)
+    client.delete("s")
+    client.set("s", "v")
+    with pytest.raises(ConfigError, match="'s' holds no stream on"), ArchiveStore(job(real_redis.url, root)).open():
+        pass
+    assert len(list((root / "stream=s").rglob("*.parquet"))) == 2
+
+
 def test_an_archive_below_another_loses_nothing(real_redis: ServerProcess, client: redis.Redis, tmp_path: Path) -> None:
     """It is refused; where one is there already, as in a bucket, the outer one's job leaves its files alone."""
     numbers(client, 5)
