@@ -146,10 +146,10 @@ MAKING = (
     Fault(
         "failed-child-believed",
         "A snapshot counts only if the process that made it says that it is whole and on the disk.",
-        "node/log/rewriting.py",
-        "Rewriter._make",
-        "if code: ...",
-        "if code is None: ...",
+        "node/log/children.py",
+        "Child.said",
+        "if code := self._process.wait(): ...",
+        "if (code := self._process.wait()) is None: ...",
         f"{REWRITING}::test_a_killed_child_does_no_harm[datasync 1]",
     ),
     Fault(

@@ -1,8 +1,9 @@
 """The link of a replica to its primary: the connection, the handshake, the copy, the stream, and what is told back.
 
 One task for one primary. A link that is lost is tried again, ever more rarely up to some seconds; what was run stays,
-and the primary is asked for the next byte. A copy goes into a file without a name; another process reads it and makes a
-snapshot of it; only when that is there and was read back does it take the place of what was held, in one step.
+and the primary is asked for the next byte. A copy goes into a file without a name; another process reads it as it comes
+and makes a snapshot of it; only when that is there and was read back does it take the place of what was held, in one
+step.
 
 The primary is told once a second how far the log has *kept* its stream, as the fsync policy asks, so it does not count
 what a power cut here could take back.
@@ -50,6 +51,7 @@ if TYPE_CHECKING:
     from millstream.node.durability.held_replies import ReplyGate
     from millstream.node.log.rewriting import Rewriter
     from millstream.node.node import Node
+    from millstream.server.following.taking import Taking
 
 log = logger("millstream.server")
 
@@ -237,9 +239,10 @@ class _Connection:
         self._running = asyncio.Lock()  # units are run by one at a time
         self._writer: asyncio.StreamWriter | None = None
         self._copy: IO[bytes] | None = None
-        self._begins: CopyBegins | None = None
         self._past: PrimaryPast | None = None
         self._taking: asyncio.Task[None] | None = None
+        self._taker: Taking | None = None
+        self._is_copied = asyncio.Event()  # all of the copy is here, or nobody reads it any more
         self._telling: asyncio.Task[None] | None = None
         self._received_bytes = 0
         self._unsynced: tuple[int, int] | None = None  # a position of the log, and the offset that is durable with it
@@ -301,7 +304,10 @@ class _Connection:
                 assert self._copy is not None
                 with self._to_disk():
                     self._copy.write(data)
+                    self._copy.flush()
                 following.copy_read += len(data)
+                if self._taker is not None and not self._taker.arrived(following.copy_read):
+                    self._is_copied.set()
             case Send(data):
                 self.asked_to_lead |= FAILOVER in data
                 self._send(data)
@@ -319,15 +325,15 @@ class _Connection:
                 with self._logged():
                     self._node.failover.done(self._server.clock.now())
                 log.info("%s:%d sends a copy, as of offset %d", host, port, event.offset)
-                self._begins = event
                 following.state, following.copy_size, following.copy_read = SYNC, None, 0
                 following.begun_at = self._server.clock.now().mono
                 with self._to_disk():
                     self._copy = unnamed_file(self._directory)
+                self._taking = self._server.loop.create_task(self._take(self._copy, event, (host, port)))
             case CopySize(size):
                 following.copy_size = size
             case CopyEnds():
-                self._taking = self._server.loop.create_task(self._take(host, port))
+                self._is_copied.set()
 
     @contextlib.contextmanager
     def _logged(self) -> Iterator[None]:
@@ -353,22 +359,23 @@ class _Connection:
 
     # ------------------------------------------------------------------ the copy
 
-    async def _take(self, host: str, port: int) -> None:
-        """Take the copy over, and run what has come behind it; a failure ends the connection."""
-        assert self._copy is not None
-        assert self._begins is not None
+    async def _take(self, copy: IO[bytes], begins: CopyBegins, primary: tuple[str, int]) -> None:
+        """Take the copy that comes over, and run what has come behind it; a failure ends the connection."""
         try:
-            with self._to_disk():
-                self._copy.flush()
             from millstream.server.following.taking import Taking  # noqa: PLC0415 - most servers never take a copy
 
-            upto = self._following.taken_up_to(self._begins, self._past)
-            if upto is not None:
-                from millstream.server.following.tail import keep  # noqa: PLC0415 - hardly a server ever needs it
+            taker = self._taker = Taking(self._server, self._rewriter, copy, begins, primary)
+            try:
+                await self._is_copied.wait()
+                upto = self._following.taken_up_to(begins, self._past)
+                if upto is not None:
+                    from millstream.server.following.tail import keep  # noqa: PLC0415 - hardly a server ever needs it
 
-                await keep(self._server, self._directory, upto)
-            taking = Taking(self._server, self._rewriter, self._copy)
-            await taking.take(self._begins, host, port)
+                    await keep(self._server, self._directory, upto)
+                await taker.take()
+            finally:
+                self._taker = None
+                await taker.close()
             with self._logged():
                 self._go_on()
             await self._run()
@@ -473,7 +480,7 @@ class _Connection:
             await asyncio.sleep(_TELL)
             if self._following.is_up:
                 self._tell_offset()
-            elif self._taking is not None:
+            elif self._is_copied.is_set():
                 self._send(b"\n")
 
     def leave(self) -> None:
