@@ -93,12 +93,14 @@ class TakeOrder:
 
     Attributes:
         child: from :meth:`Rewriter.reader`; it is closed at the end of the rewriting that this is given to.
+        history: name of the history that the copy is of, and how far that was.
         swap: called in another thread when the snapshot is begun: with its records, which come as it is made, and are
             there at the end of them; and with what then makes it the log. It raises to give up.
         failed: called there at the end; what it says counts only if nothing was swapped.
     """
 
     child: Child
+    history: tuple[str, int]
     swap: Callable[[Iterator[bytes], Callable[[], None]], None]
     failed: Callable[[StorageError | OSError], None]
 
@@ -282,6 +284,8 @@ class Rewriter:
         """Have the snapshot made; gives how many of its bytes are on the medium, and ends with it."""
         child = self._spawn()
         try:
+            if self._take is not None:
+                child.tell("{} {}".format(*self._take.history))
             child.tell(rewrite.encode())
             yield self._synced(child)
         finally:

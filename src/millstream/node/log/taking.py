@@ -1,12 +1,12 @@
 """What makes a snapshot of a primary's copy: a process of its own, as :mod:`millstream.node.log.compaction` is.
 
-``python -m millstream.node.log.taking DIRECTORY NICENESS PLACE COPY REPLID OFFSET HOST PORT DURATION MAXSIZE`` reads
-the copy, an RDB file, from descriptor ``COPY`` while it still comes. Lines of standard input tell how many of its bytes
-are there, and at last, by a :class:`~millstream.persistence.rewrite.Rewrite`, that all are, and which snapshot is to be
-made. That is begun when the copy was read to its end, and is not read back: the parent does so, as it is told in lines
-of ``synced`` and a number on standard output how many bytes of it are on the medium. The snapshot says which history
-it is of, how far, and whose replica this is; the last two words are for streams of which the copy does not say how long
-they remember producers' messages, and how many.
+``python -m millstream.node.log.taking DIRECTORY NICENESS PLACE COPY HOST PORT DURATION MAXSIZE`` reads the copy, an
+RDB file, from descriptor ``COPY`` while it still comes. Lines of standard input tell how many of its bytes are there;
+at last which history it is of, with the offset, and then, by a :class:`~millstream.persistence.rewrite.Rewrite`, that
+all of it is there, and which snapshot is to be made. That is begun when the copy was read to its end. It is not read
+back here: the parent does so, as it is told in lines of ``synced`` and a number on standard output how many bytes of it
+are on the medium. The snapshot says whose replica this is; the last two words are for streams of which the copy does
+not say how long they remember producers' messages, and how many.
 
 =========  =====================================================================================================
 exit code  meaning
@@ -27,7 +27,7 @@ from pathlib import Path
 from millstream.clock import SystemClock
 from millstream.commands.table.args import read_integer
 from millstream.engine import transitions
-from millstream.engine.history import NO_DATABASE, ReplicationState
+from millstream.engine.history import NO_DATABASE
 from millstream.engine.keyspace import DATABASES, Keyspace
 from millstream.engine.serialization.plain import MalformedError
 from millstream.engine.serialization.rdb.reading import AuxField, NotHeld, RdbError, RdbItem, RdbKey, named, read_file
@@ -97,14 +97,18 @@ class Arriving:
         self._lines, self._descriptor = lines, descriptor
         self._changed = threading.Condition()
         self._size = 0
+        self._history = ("", 0)
         self._order: Rewrite | None = None
 
     def listen(self) -> None:
         """Hear all that is said."""
         for line in self._lines:
             with self._changed:
-                if line.strip().isdigit():
+                name, _, offset = line.partition(" ")
+                if name.strip().isdigit():
                     self._size = int(line)
+                elif not name.startswith("{"):
+                    self._history = name, int(offset)
                 else:
                     self._order, self._size = Rewrite.decode(line), os.fstat(self._descriptor).st_size
                 self._changed.notify()
@@ -130,12 +134,12 @@ class Arriving:
             self._changed.wait_for(lambda: self._size > at or self._order is not None)
             return self._size - at
 
-    def order(self) -> Rewrite:
-        """What is to be made, once that is said."""
+    def order(self) -> tuple[Rewrite, str, int]:
+        """What is to be made, once that is said, of which history, and how far that was."""
         with self._changed:
             self._changed.wait_for(lambda: self._order is not None)
             assert self._order is not None
-            return self._order
+            return self._order, *self._history
 
 
 def _tell_synced(size: int) -> None:
@@ -144,20 +148,21 @@ def _tell_synced(size: int) -> None:
 
 def main(argv: list[str]) -> int:
     """Read what is asked for, and do it; the exit code. ``argv`` as in the module's text."""
-    directory, niceness, place, copy, replid, offset, host, port, duration, maxsize = argv
+    directory, niceness, place, copy, host, port, duration, maxsize = argv
     arriving = Arriving(sys.stdin, int(copy))
     threading.Thread(target=arriving.listen, daemon=True).start()
     stand_back(int(niceness))
     assert transitions.MODULES, "importing them is what matters"
     space = Keyspace()
-    space.history, space.primary = ReplicationState(replid, int(offset), NO_DATABASE), (host, int(port))
+    space.primary = host, int(port)
     try:
         lacking = fill(space, read_file(arriving.pieces(), int(duration), int(maxsize)))
         if lacking:
             print(_named(lacking), file=sys.stderr)  # noqa: T201 - this is a program
             return NOT_HELD
+        rewrite, space.history.replid, space.history.offset = arriving.order()
         disk, made = open_disk(Path(directory), place), payloads(space, SystemClock().wall_time())
-        write_snapshot(disk, Path(directory), arriving.order().target, made, _tell_synced)
+        write_snapshot(disk, Path(directory), rewrite.target, made, _tell_synced)
     except RdbError as error:
         print(f"the primary's copy is damaged: {error}", file=sys.stderr)  # noqa: T201 - this is a program
         return 1

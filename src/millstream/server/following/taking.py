@@ -63,13 +63,12 @@ class _PassingLog:
 
 
 class Taking:
-    """One copy that is taken over; a process begins to read it at once, while it comes.
+    """One copy that is taken over; a process that reads it as it comes is started at once.
 
     Args:
         server: the replica's.
         rewriter: of its log; None where none is kept.
         file: for the copy.
-        begins: of which history it is, and how far.
         primary: its host and port.
 
     Raises:
@@ -82,34 +81,35 @@ class Taking:
         server: TakingHost,
         rewriter: Rewriter | None,
         file: IO[bytes],
-        begins: "CopyBegins",
         primary: tuple[str, int],
     ) -> None:
-        self._server, self._begins = server, begins
+        self._server = server
         self._following = server.node.following
         self._is_cancelled = self._is_ordered = False
         self._end: asyncio.Future[None] = server.loop.create_future()
         config = server.node.config
-        words = begins.replid, begins.offset, *primary, config.idmp_duration, config.idmp_maxsize
+        words = *primary, config.idmp_duration, config.idmp_maxsize
         self._passing = None
         if rewriter is None:
             self._passing = _PassingLog(config)
             rewriter = self._passing.rewriter
         self._rewriter = rewriter
         try:
-            child = rewriter.reader(file, tuple(map(str, words)))
+            self._child = rewriter.reader(file, tuple(map(str, words)))
         except OSError as error:
             if self._passing is not None:
                 self._passing.close()
             raise GivenUpError(f"the process that reads a primary's copy cannot be started: {error}") from error
-        self._order = TakeOrder(child, self._swap, self._failed)
 
     def arrived(self, size: int) -> bool:
         """So many bytes of the copy are in its file; whether it is still read."""
-        return self._order.child.hint(str(size))
+        return self._child.hint(str(size))
 
-    async def take(self) -> None:
+    async def take(self, begins: "CopyBegins") -> None:
         """Take it over: all of it is in the file.
+
+        Args:
+            begins: of which history it is, and how far.
 
         Raises:
             NotHeldError: it holds what does not exist here.
@@ -117,16 +117,17 @@ class Taking:
             OSError: the same.
         """
         following, rewriter = self._following, self._rewriter
+        order = TakeOrder(self._child, (begins.replid, begins.offset), self._swap, self._failed)
         try:
             following.begin_taking(self._server.clock.wall_time())
-            while not rewriter.start(priority=0, take=self._order):
+            while not rewriter.start(priority=0, take=order):
                 await asyncio.sleep(_BUSY)  # one is under way
                 following.begin_taking(self._server.clock.wall_time())
             self._is_ordered = True
             await self._end
         except GivenUpError as error:
             if error.code == NOT_HELD:
-                raise NotHeldError(f"{error}, as of offset {self._begins.offset}") from None
+                raise NotHeldError(f"{error}, as of offset {begins.offset}") from None
             raise
         finally:
             self._is_cancelled = True
@@ -136,12 +137,12 @@ class Taking:
     async def close(self) -> None:
         """The end, also of what was not taken over."""
         self._is_cancelled = True
-        self._order.child.kill()
+        self._child.kill()
         await asyncio.shield(asyncio.to_thread(self._clear))
 
     def _clear(self) -> None:
         if not self._is_ordered:
-            self._order.child.close()
+            self._child.close()
         if self._passing is not None:
             self._passing.close()
 
