@@ -138,7 +138,8 @@ class Taking:
         """The end, also of what was not taken over."""
         self._is_cancelled = True
         self._child.kill()
-        await asyncio.shield(asyncio.to_thread(self._clear))
+        # Begun at once, not as a task: the loop may end before that has its first turn, and what is open stays so
+        await asyncio.shield(self._server.loop.run_in_executor(None, self._clear))
 
     def _clear(self) -> None:
         if not self._is_ordered:
