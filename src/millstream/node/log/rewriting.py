@@ -36,6 +36,8 @@ STANDS_BACK = 10
 CALM = 20
 # -P: what lies in the directory in which the server happens to run is not for import
 PROGRAM = (sys.executable, "-P", "-m", "millstream.node.log.compaction")
+# Of a log of so few files, of which all but the snapshot is less than one part of so many of it, a copy is made alone
+FEW_FILES, SMALL_PART = 8, 10
 TAKING = (*PROGRAM[:-1], "millstream.node.log.taking")
 # What the latter says on standard output before the number of bytes of the snapshot that are on the medium
 SYNCED = "synced"
@@ -74,7 +76,7 @@ class CopyMade:
 
 @dataclass(frozen=True, slots=True)
 class CopyOrder:
-    """A copy for replicas that a rewriting makes first.
+    """A copy for replicas that a rewriting makes first; or alone, where there is next to nothing to rewrite.
 
     Attributes:
         file: to write; this process closes it.
@@ -144,6 +146,7 @@ class Rewriter:
         self._stopped = False
         self._copy: CopyOrder | None = None
         self._take: TakeOrder | None = None
+        self._is_alone = False  # only the copy is made
         self._started = 0.0
         self._ended = 0.0
         self._niceness = STANDS_BACK
@@ -169,7 +172,7 @@ class Rewriter:
         """
         if self.facts.is_running or self._stopped:
             return False
-        self._niceness, self._copy, self._take = priority, copy, take
+        self._niceness, self._copy, self._take, self._is_alone = priority, copy, take, False
         self.facts = replace(self.facts, is_running=True, started=self.facts.started + 1)
         self._started = time.monotonic()
         self._thread = threading.Thread(target=self._run, name="millstream-rewrite", daemon=True)
@@ -234,7 +237,9 @@ class Rewriter:
             log.exception("internal error while the log was rewritten")
             reason = GivenUpError(repr(error))
         self._copied(None)
-        if self._take is None:
+        if self._is_alone and reason is None:
+            self.facts = replace(self.facts, is_running=False)
+        elif self._take is None:
             self._finish("" if reason is None else str(reason))
         else:  # its link tells of it, and says when it is tried again
             self._take.child.close()
@@ -256,13 +261,17 @@ class Rewriter:
         rewrite = self._exclusively(self._seal)
         if rewrite is None:
             return
-        before = self._log.total_bytes
+        before, snapshot = self._log.total_bytes, self._log.snapshot_bytes
+        is_small = len(rewrite.source.segments) <= FEW_FILES and (before - snapshot) * SMALL_PART < snapshot
+        self._is_alone = self._copy is not None and is_small
         try:
             with self._making(rewrite) as synced:
                 if self._take is not None:
                     self._swap(self._take, rewrite, synced)
                 else:
                     deque(synced, maxlen=0)  # to its end
+            if self._is_alone:
+                return
             if self._take is None:
                 self._exclusively(lambda: self._log.commit_rewrite(rewrite))
         finally:
@@ -305,7 +314,8 @@ class Rewriter:
         if self._copy is None:
             return Child(self._program, words)
         file = self._copy.file.fileno()
-        return Child(self._program, [*words, str(file), str(self._copy.version)], [file])
+        alone = ["alone"] if self._is_alone else []
+        return Child(self._program, [*words, str(file), str(self._copy.version), *alone], [file])
 
     def _synced(self, child: Child) -> Iterator[int]:
         """Bytes that a process tells to be on the medium, until its end; and pass on what it tells of a copy.
