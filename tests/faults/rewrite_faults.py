@@ -28,7 +28,7 @@ FAULTS = (
         "_sync",
         """
         datasync(file)
-        file.drop_cache()
+        file.drop_cache(before)
         """,
         "",
         f"{CRASH}[DROPPED-rewriting]",

@@ -58,24 +58,28 @@ def write_snapshot(
     file = disk.create(directory / entry.name)
     try:
         put(file, header.encode())
-        number = unsynced = 0
+        number = unsynced = synced = 0
         for payload in payloads:
             put(file, b"".join(encode_records(header, (payload,), number, 0)))
             number += 1
             unsynced += len(payload)
             if unsynced >= SYNC_BYTES:
-                _sync(file, on_synced)
-                unsynced = 0
+                synced, unsynced = _sync(file, synced, on_synced), 0
         put(file, encode_seal(header, number))
-        _sync(file, on_synced)
+        _sync(file, synced, on_synced)
     finally:
         file.close()
 
 
-def _sync(file: DiskFile, on_synced: Callable[[int], None]) -> None:
+def _sync(file: DiskFile, before: int, on_synced: Callable[[int], None]) -> int:
+    """Bring what was written to the medium, behind so many bytes that are there already; how many are then.
+
+    What somebody has read back from there meanwhile may stay in memory, for the next start.
+    """
     datasync(file)
-    file.drop_cache()
-    on_synced(file.size())
+    file.drop_cache(before)
+    on_synced(size := file.size())
+    return size
 
 
 def _open(disk: Disk, directory: Path, entry: SnapshotEntry) -> tuple[DiskFile, FileHeader]:
