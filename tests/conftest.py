@@ -28,6 +28,11 @@ def pytest_configure(config: pytest.Config) -> None:
         bytecode.prepare(config)
 
 
+def pytest_sessionstart(session: pytest.Session) -> None:
+    """What tests read of a log stays as pytest writes it."""
+    quiet.keep_format(session.config)
+
+
 def pytest_itemcollected(item: pytest.Function) -> None:
     """What waits for ``make test-long`` and what is fast is marked so, before ``-m`` selects."""
     if item.get_closest_marker("either_server") and "millstream" in item.callspec.params.values():

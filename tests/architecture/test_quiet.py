@@ -1,9 +1,11 @@
 """A run says what is worth reading: dots, failures, and one summary."""
 
+import logging
 from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
+from pyspark.logger import PySparkLogger
 
 from support import campaign, quiet
 
@@ -49,3 +51,10 @@ def test_a_campaign_that_fails_says_how_to_repeat_it_in_any_case(
     with pytest.raises(ValueError, match="nine"):
         campaign.run("x", lambda seed: int("nine"), [7], folder=tmp_path)
     assert "MILLSTREAM_SEED=7" in capfd.readouterr().err
+
+
+def test_a_failed_query_of_spark_leaves_the_log_of_other_tests_as_it_is(caplog: pytest.LogCaptureFixture) -> None:
+    """Pytest hands its one handler to loggers that do not propagate; PySpark's gives each handler its own format."""
+    PySparkLogger("query").addHandler(caplog.handler)
+    logging.getLogger("millstream").warning("one line", exc_info=ValueError("bad"))
+    assert "one line\nValueError: bad" in caplog.text

@@ -5,6 +5,7 @@ import json
 import socket
 import threading
 from collections.abc import Iterator
+from typing import Any
 
 import hiredis
 import pytest
@@ -170,6 +171,62 @@ def test_handing_over_the_role(pair: tuple[Wire, Wire, list[str]]) -> None:
     assert primary.ask("SET", "k", "v") == b"OK"
 
 
+def test_a_handing_over_says_what_is_done(pair: tuple[Wire, Wire, list[str]]) -> None:
+    """In words, and nothing of the server's own; whoever is refused is told where the server stands."""
+    primary, replica, urls = pair
+    at = urls[1].removeprefix("redis://").partition("/")[0]
+    eventually(lambda: b"state=online" in primary.ask("INFO", "replication"), what="it has a replica")
+    done = run("failover", urls[0], "--yes")
+    assert (done.exit_code, "no-failover" in done.output, f"{at} is the primary now" in done.output) == (0, False, True)
+    assert f"it follows {at}: name the primary" in run("failover", urls[0], "--yes").output
+    eventually(lambda: b"state=online" in replica.ask("INFO", "replication"), what="it has a replica")
+    assert run("failover", urls[1], "--yes").exit_code == 0
+    with ServerThread(None) as alone:
+        refused = run("failover", alone.url, "--yes")
+        assert (refused.exit_code, "nobody follows it" in refused.output) == (5, True), refused.output
+
+
+def test_a_handing_over_that_fails_names_who_lags() -> None:
+    """A replica that runs nothing: how much it lacks, and that writes are taken again."""
+    with (
+        ServerThread(None) as one,
+        ServerThread(None) as other,
+        Wire(one.url) as primary,
+        Wire(other.url) as replica,
+    ):
+        replica.ask("REPLICAOF", "127.0.0.1", one.url.rpartition(":")[2].partition("/")[0])
+        eventually(lambda: b"state=online" in primary.ask("INFO", "replication"), what="it has a replica")
+        replica.ask("CLIENT", "PAUSE", "1000000", "WRITE")
+        primary.ask("SET", "k", "v")
+        failed = run("failover", one.url, "--timeout", "300ms", "--yes")
+        assert failed.exit_code == 1, failed.output
+        place = other.url.removeprefix("redis://").partition("/")[0]
+        assert f"no replica held all in time: {place} lacked" in failed.output
+        assert "bytes and was last heard of" in failed.output
+        assert primary.ask("SET", "k", "w") == b"OK"
+
+
+def test_whoever_hands_over_is_told_of_sentinel(pair: tuple[Wire, Wire, list[str]]) -> None:
+    """Before anything is done; a real Sentinel is at work in tests/docs/test_sentinel_page.py."""
+    url = pair[2][0]
+    assert "Sentinel" not in run("failover", url).output
+    with Wire(url) as sentinel:
+        sentinel.ask("SUBSCRIBE", "__sentinel__:hello")
+        done = run("failover", url)
+        assert (done.exit_code, "SENTINEL FAILOVER" in done.output) == (2, True)
+
+
+def test_no_password_is_on_the_command_line() -> None:
+    """By one rule for what looks at servers in operation; the sentence says where it belongs, and hides it."""
+    url = f"redis://:s3cret@127.0.0.1:{free_port()}"
+    for words in (["replicas", url], ["doctor", url], ["compare", url, url], ["failover", url, "--yes"]):
+        done = run(*words)
+        assert (done.exit_code, "s3cret" in done.output) == (2, False), (words, done.output)
+        assert "everybody on this machine sees the password (ps)" in done.output
+    doctor = ["doctor", "redis://127.0.0.1:1", "--replica", url]
+    assert run(*doctor).exit_code == 2
+
+
 class Nonsense:
     """A server that answers everything alike.
 
@@ -209,8 +266,9 @@ _INFO = b"role:\x1b[2Jx\r\nmaster_replid:\x1b[2J\r\nslave0:ip=\x1b[2J,port=x,sta
     "reply", [b":42\r\n", b"$-1\r\n", b"+OK\r\n", b"*1\r\n:1\r\n", b"$%d\r\n%b\r\n" % (len(_INFO), _INFO)]
 )
 def test_what_answers_nonsense_is_told_of_in_a_line(pair: tuple[Wire, Wire, list[str]], reply: bytes) -> None:
-    """No traceback, no loop without an end, and nothing of it steers the terminal."""
+    """No traceback, no loop without an end, and nothing of it steers the terminal; nor is it as empty as ours is."""
     ours = pair[2][0]
+    pair[0].ask("FLUSHALL")
     with Nonsense(reply) as other:
         for words, codes in (
             (["replicas", ours, other.url], {0}),
@@ -222,6 +280,7 @@ def test_what_answers_nonsense_is_told_of_in_a_line(pair: tuple[Wire, Wire, list
             assert result.exit_code in codes, (words, result.output)
             assert result.exception is None or isinstance(result.exception, SystemExit), (words, result.exception)
             assert result.output.replace("\n", "").isprintable()
+            assert words[0] != "compare" or "has answered what no Redis does" in result.output
 
 
 def test_an_answer_that_cannot_be_read_is_an_end(pair: tuple[Wire, Wire, list[str]]) -> None:
@@ -230,3 +289,18 @@ def test_an_answer_that_cannot_be_read_is_an_end(pair: tuple[Wire, Wire, list[st
         shown = run("replicas", pair[2][0], other.url)
         assert (shown.exit_code, "its answer cannot be read" in shown.output) == (1, True), shown.output
         assert run("failover", other.url, "--yes").exit_code == 3
+
+
+def test_names_are_resolved_side_by_side(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where names take long, a table of many servers took as long as all of them together."""
+    real, together = socket.getaddrinfo, threading.Barrier(3, timeout=20)
+
+    def slow(host: str, port: object, *words: Any, **options: Any) -> Any:
+        if port is None:  # not of a connection
+            together.wait()
+        return real(host, port, *words, **options)  # type: ignore[arg-type]  # as it was called
+
+    monkeypatch.setattr(socket, "getaddrinfo", slow)
+    port = free_port()
+    shown = run("replicas", *(f"redis://127.0.0.{number}:{port}" for number in (1, 2, 3)))
+    assert shown.exit_code == 3, shown.output

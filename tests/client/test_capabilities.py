@@ -3,11 +3,12 @@
 from collections.abc import Iterator
 
 import pytest
-from redis.exceptions import NoPermissionError, ResponseError
+from redis.exceptions import NoPermissionError, ReadOnlyError, ResponseError
 
 from millstream.client import capabilities
 from millstream.client.capabilities import Capabilities, capabilities_of
 from millstream.client.line import Line
+from support.ports import free_port
 from support.servers import ServerProcess, millstream_server
 
 NOTHING = Capabilities()
@@ -46,6 +47,23 @@ async def test_our_server_has_all_and_both_ways_of_asking_agree(ours: ServerProc
         client.connection_pool.disconnect()
         assert capabilities.find_sync(client) is capabilities.find_sync(client)
         assert client.dbsize() == 0
+
+
+def test_a_server_that_takes_no_writes_now_tells_less() -> None:
+    """It refuses the probes whatever it can: that is not known then, and asked again where it matters."""
+    refused = ResponseError("NOREPLICAS Not enough good replicas to write.")
+    found = capabilities_of([[[b"xnack"], None, None], refused, ReadOnlyError("You can't write")])
+    assert found == Capabilities(xnack=True, unknown=frozenset({"claim", "idmp"}))
+
+
+def test_it_is_asked_again_once_it_takes_writes(ours: ServerProcess) -> None:
+    """A replica says less than it can, until it leads."""
+    with ours.client() as client, ours.client() as other:
+        whole = capabilities.find_sync(client)
+        client.replicaof("127.0.0.1", free_port())
+        assert capabilities.find_sync(other).unknown == {"claim", "idmp"}
+        client.replicaof("NO", "ONE")
+        assert capabilities.find_sync(other) == whole
 
 
 @pytest.mark.parametrize(

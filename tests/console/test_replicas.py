@@ -51,7 +51,21 @@ def test_silence_rings_and_primaries_that_know_nothing() -> None:
     ring = standings([asked("a:1", replica("b", 1)), asked("b:1", replica("a", 1))], {})
     assert [one.address for one in ring] == ["a:1", "b:1"]
     lost = standings([asked("a:1", primary(5)), asked("b:1", replica("a", 5))], {})
-    assert [one.problem for one in lost] == ["", "its primary does not know it"]
+    assert [one.problem for one in lost] == ["", "its primary does not know it, though the link is up"]
+
+
+def test_a_link_that_is_down_is_one_fault() -> None:
+    """That its primary does not know it is the same one; a silent replica is said, asked or not."""
+    down = replica("a", 5, master_link_status="down", millstream_link_error="a command that is not known")
+    cut = standings([asked("a:1", primary(5)), asked("b:1", down)], {})
+    assert [one.problem for one in cut] == ["", "a command that is not known"]
+    frozen = primary(5, "b:1:5")
+    frozen["slave0"] = frozen["slave0"].replace("lag=1", "lag=22")
+    said = "its primary has not heard of it for 22 s: it stands still, or cannot be reached"
+    unasked = standings([asked("a:1", frozen)], {})[1]
+    assert (unasked.link, unasked.problem) == ("silent", f"{said}; not asked: give its URL too")
+    both = standings([asked("a:1", frozen), asked("b:1", replica("a", 5))], {})[1]
+    assert (both.link, both.problem) == ("silent", said)
 
 
 def test_two_primaries_are_a_problem() -> None:

@@ -30,7 +30,7 @@ def seen(server: ServerProcess) -> ServerStatus:
 def test_a_replica_and_its_primary_tell_of_each_other(tmp_path: Path) -> None:
     """Both are of one history; a primary that went away is a link that is down, and since when."""
     with redis_server(tmp_path / "one") as primary:
-        words = ("--replicaof", f"127.0.0.1 {primary.port}", "--repl-diskless-sync-delay", "0")
+        words = ("--replicaof", f"127.0.0.1 {primary.port}")
         with redis_server(tmp_path / "two", *words) as replica:
             eventually(lambda: seen(replica).primary_link == "up", what="the replica follows")
             follower, leader = seen(replica).replication, seen(primary).replication

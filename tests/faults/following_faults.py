@@ -61,4 +61,13 @@ FAULTS = (
         "",
         f"{TAIL}::test_what_was_taken_after_the_history_was_given_up_is_kept_too[uncounted]",
     ),
+    Fault(
+        "earlier-histories-forgotten",
+        "What a former primary took is kept, however often it or the new one was started since.",
+        "engine/history.py",
+        "ReplicationState.before",
+        "return ((self.replid2, self.second, *self.earlier) if self.replid2 else self.earlier)[: 2 * EARLIER_MAX]",
+        "return ()",
+        f"{TAIL}::test_what_was_taken_alone_is_known_behind_further_starts_of_either[0-1]",
+    ),
 )

@@ -67,9 +67,9 @@ FAULTS = (
         "old-history-too-far",
         "A replica with more than its primary kept gets a copy.",
         "node/log/feeding.py",
-        "gone_on",
-        'return ("hist", NO_DATABASE, new_replid(), past.offset, past.replid, past.offset + 1)',
-        'return ("hist", NO_DATABASE, new_replid(), past.offset, past.replid, past.offset + 2)',
+        "renamed",
+        'return ("hist", db, replid, past.offset, past.replid, past.offset + 1, list(past.before()))',
+        'return ("hist", db, replid, past.offset, past.replid, past.offset + 2, list(past.before()))',
         f"{PARTS}::test_a_start_takes_another_name_and_knows_the_old_one",
     ),
     Fault(

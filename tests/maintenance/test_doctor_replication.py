@@ -60,7 +60,35 @@ def replica(state: str = "online", lag: int = 0) -> dict[str, Any]:
 )
 def test_what_is_found(info: dict[str, Any], expected: list[tuple[str, str]]) -> None:
     """A server that stands alone is passed over; a link that is down says since when and why."""
-    assert [(one.level, one.what) for one in diagnose_replication(info)] == expected
+    assert [(one.level, one.what) for one in diagnose_replication(info, {})] == expected
+
+
+SYNC = {"millstream_sync_state": "refused", "millstream_sync_asked": 2, "millstream_sync_confirming": 1}
+
+
+@pytest.mark.parametrize(
+    ("info", "settings", "refused", "away"),
+    [
+        (SYNC, {}, "sync-replicas 2, 1 confirms", "all writes are refused (sync-replicas 2)"),
+        (SYNC | {"millstream_sync_state": "ok"}, {}, None, "all writes are refused (sync-replicas 2)"),
+        (
+            {"min_slaves_good_slaves": 1},
+            {"min-replicas-to-write": "2"},
+            "min-replicas-to-write 2, 1 heard of lately",
+            "all writes are refused (min-replicas-to-write 2)",
+        ),
+        ({"min_slaves_good_slaves": 1}, {}, None, "all writes are refused (min-replicas-to-write)"),
+        ({}, {}, None, "nobody else has what is written"),
+    ],
+)
+def test_writes_that_are_refused(
+    info: dict[str, Any], settings: dict[str, str | None], refused: str | None, away: str
+) -> None:
+    """The setting that refuses them is named; one that is not in force is not."""
+    found = list(diagnose_replication({"role": "master", "slave0": replica(), **info}, settings))
+    problems = [one.what for one in found if one.level == "problem"]
+    assert problems == ([f"writes are refused: {refused}"] if refused else [])
+    assert [one.why for one in found if one.what == "one replica only"] == [f"while it is away, {away}"]
 
 
 @pytest.mark.parametrize(
@@ -69,7 +97,7 @@ def test_what_is_found(info: dict[str, Any], expected: list[tuple[str, str]]) ->
 def test_why_a_link_is_down_is_said_as_the_server_says_it(said: str) -> None:
     """redis-py splits at commas, and makes a map of what has `=` in it."""
     info = parse_info(f"role:slave\r\nmaster_link_status:down\r\nmillstream_link_error:{said}\r\n")
-    assert next(diagnose_replication(info)).what.endswith(f" s: {said}")
+    assert next(diagnose_replication(info, {})).what.endswith(f" s: {said}")
 
 
 @pytest.mark.parametrize(
@@ -79,7 +107,7 @@ def test_why_a_link_is_down_is_said_as_the_server_says_it(said: str) -> None:
 def test_what_to_do_about_a_link_goes_by_the_reason(reason: str, advice: str) -> None:
     """A wrong password, nobody there, and a command that does not exist here are mended in three ways."""
     down = LINK | {"master_link_status": "down", "millstream_link_error": reason}
-    assert advice in next(diagnose_replication(down)).advice
+    assert advice in next(diagnose_replication(down, {})).advice
 
 
 PRIMARY = {"role": "master", "slave0": replica(), "slave1": replica(), "repl_backlog_size": 1 << 20}

@@ -269,7 +269,7 @@ def test_a_transaction_that_attempts_and_looks_waits_for_its_own_record(world: W
     client.call("XINFO", "CONSUMERS", "s", "g")
     client.call("EXEC")
     assert client.barrier == world.log.appended
-    client.call("PING")
+    client.call("EXISTS", "s")
     assert client.barrier == world.log.appended
 
 

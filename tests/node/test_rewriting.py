@@ -116,7 +116,7 @@ def test_a_copy_of_what_was_rewritten_just_now_rewrites_nothing(log: Log, tmp_pa
     for number in range(rewriting.FEW_FILES + 1):
         log.append(codec.pack(0, [("set", 0, b"last", b"%d" % number, None)]))
         log.write()
-        made: list[rewriting.CopyMade | None] = []
+        made: list[rewriting.CopyMade | str] = []
         path = tmp_path / f"{number}.rdb"
         with path.open("w+b") as file:
             rewriter.start(copy=rewriting.CopyOrder(file, 10, made.append))

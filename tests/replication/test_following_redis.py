@@ -17,7 +17,7 @@ from support.wire import Wire
 
 pytestmark = [pytest.mark.process, pytest.mark.realserver]
 
-AT_ONCE = ("--repl-diskless-sync-delay", "0", "--enable-debug-command", "yes")
+AT_ONCE = ("--enable-debug-command", "yes")
 
 
 @pytest.fixture(scope="module", params=["redis", "redis8"] if needs.found("redis8") else ["redis"])

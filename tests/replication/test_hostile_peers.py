@@ -22,7 +22,7 @@ from millstream.persistence.rewrite import Rewrite
 from millstream.replication.handshake import Handshake, Introduction, LinkRefused
 from millstream.replication.received import ReceivedStream
 from millstream.replication.units import packed
-from millstream.server.following.link import copy_pause
+from millstream.server.following.pauses import copy_pause
 from millstream.server.thread import ServerThread
 from replication.test_following_redis import follow
 from replication.test_link import ID, Primary, copy, full_disk  # noqa: F401 - a fixture

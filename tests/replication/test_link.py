@@ -1,6 +1,7 @@
 """The link to a primary that says what the test says: copies that are damaged, questions, data that differ."""
 
 import contextlib
+import logging
 import socket
 import tempfile
 import threading
@@ -18,6 +19,7 @@ from millstream.replication.units import packed
 from millstream.server.thread import ServerThread
 from replication.test_following_redis import follow
 from replication.test_redis_follows import info
+from support.ports import free_port
 from support.waiting import eventually
 from support.wire import Wire
 
@@ -200,6 +202,39 @@ def test_a_history_that_cannot_be_logged_ends_the_server(monkeypatch: pytest.Mon
         primary.close()
 
 
+@pytest.mark.parametrize(
+    ("parameters", "reason"),
+    [
+        ({}, "NOAUTH"),
+        ({"masterauth": "wrong"}, "WRONGPASS"),
+        ({"masteruser": "narrow", "masterauth": "pass"}, "NOPERM"),
+    ],
+    ids=["no password", "a wrong one", "too few rights"],
+)
+def test_the_log_names_what_lets_a_replica_in(
+    parameters: dict[str, str], reason: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Beside the primary's own words, the parameters to set; a link that is down for another reason names none."""
+    with (
+        ServerThread(parameters={"requirepass": "secret"}) as primary,
+        ServerThread(parameters=parameters) as replica,
+        Wire(primary.url) as leader,
+        Wire(replica.url) as client,
+        caplog.at_level(logging.WARNING),
+    ):
+        leader.ask("AUTH", "secret")
+        leader.ask("ACL", "SETUSER", "narrow", "on", ">pass", "+ping")
+        follow(client, int(primary.url.rpartition(":")[2].partition("/")[0]))
+        eventually(lambda: info(client)["millstream_link_error"].startswith(reason), what="it is refused")
+        (line,) = {record.getMessage() for record in caplog.records if " is down: " in record.getMessage()}
+        assert f"is down: {reason}" in line
+        assert "masteruser and masterauth" in line
+        caplog.clear()
+        follow(client, free_port())
+        eventually(lambda: "refused" in info(client)["millstream_link_error"], what="nobody is there")
+        assert not [record for record in caplog.records if "masterauth" in record.getMessage()]
+
+
 def test_data_that_differ_are_replaced_by_a_copy_once(ours: Wire) -> None:
     """A command that fails here ends the link; a copy is asked for at once, and if it is so again not before long."""
     primary = Primary(copy(k="string"), copy(k="string", other="2"))
@@ -213,5 +248,24 @@ def test_data_that_differ_are_replaced_by_a_copy_once(ours: Wire) -> None:
         eventually(lambda: info(ours)["millstream_link_divergences"] == "2", what="it failed again")
         assert "LPUSH k element failed here: WRONGTYPE" in info(ours)["millstream_link_error"]
         assert len(primary.asked) == 2
+    finally:
+        primary.close()
+
+
+def test_who_leads_with_data_that_differed_begins_a_history_of_another_name(ours: Wire) -> None:
+    """Replicas of it could have gone on with the former primary, as if their data were the same."""
+    primary = Primary(copy(k="string"))
+    try:
+        follow(ours, primary.port)
+        eventually(lambda: primary.acks, what="the copy is taken")
+        primary.say("LPUSH k element")
+        eventually(lambda: info(ours)["millstream_link_divergences"] == "1", what="it failed here")
+        assert ours.ask("REPLICAOF", "NO", "ONE") == b"OK"
+        ours.ask("SET", "k", "other")
+        ours.send("PSYNC", "?", "-1")
+        data = b""
+        while b"$" not in data:
+            data += ours.socket.recv(65536)
+        assert ID.encode() not in data
     finally:
         primary.close()

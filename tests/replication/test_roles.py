@@ -1,8 +1,10 @@
 """What a connection is once it is a replica's, and where a replica says that it is reached."""
 
+import signal
+import tempfile
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import pytest
 
@@ -14,6 +16,7 @@ from millstream.server.listener import ListenError
 from millstream.server.thread import ServerThread
 from replication.test_following_redis import wait_level
 from replication.test_redis_follows import info, port_of
+from support.ports import free_port
 from support.servers import millstream_server
 from support.waiting import eventually
 from support.wire import Wire
@@ -102,3 +105,58 @@ def test_a_replica_that_came_by_ipv6_can_be_reached(tmp_path: Path) -> None:
             assert theirs.ask("FAILOVER", "TO", "::1", port_of(replica)) == b"OK"
             eventually(lambda: info(ours)["role"] == "master", what="it leads")
             wait_level(theirs, ours)
+
+
+@pytest.mark.parametrize("keeps_log", [True, False], ids=["log", "memory"])
+def test_who_never_reached_its_primary_and_leads_has_replicas(tmp_path: Path, *, keeps_log: bool) -> None:
+    """Its history had no name then, so no copy of it was ever made, for no reason that the log told."""
+    with ServerThread(tmp_path if keeps_log else None) as server, Wire(server.url) as leader, ServerThread() as other:
+        leader.ask("REPLICAOF", "127.0.0.1", free_port())
+        eventually(lambda: info(leader)["millstream_link_error"], what="nobody answers")
+        assert len(info(leader)["master_replid"]) == 40
+        assert leader.ask("REPLICAOF", "NO", "ONE") == b"OK"
+        leader.ask("SET", "k", "v")
+        with Wire(other.url) as replica:
+            replica.ask("REPLICAOF", "127.0.0.1", port_of(server))
+            wait_level(replica, leader)
+            assert replica.ask("GET", "k") == b"v"
+
+
+@pytest.mark.parametrize("keeps_log", [True, False], ids=["log", "memory"])
+def test_copies_that_cannot_be_made_are_made_ever_more_rarely_and_say_why(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, *, keeps_log: bool
+) -> None:
+    """A replica that came again each second had the log rewritten each second, and the reason stood elsewhere."""
+    opened: list[str] = []
+
+    def full(**_: object) -> IO[bytes]:
+        opened.append("/dev/full")
+        return Path("/dev/full").open("w+b")  # its user closes it
+
+    monkeypatch.setattr(tempfile, "TemporaryFile", full)
+    monkeypatch.setattr(replicas, "copy_pause", lambda failed: 3600 if failed > 1 else 0)
+    with ServerThread(tmp_path if keeps_log else None) as server, Wire(server.url) as wire, ExitStack() as stack:
+        for _ in range(2):
+            replica = stack.enter_context(Wire(server.url))
+            replica.send("PSYNC", "?", "-1")
+            assert replica.is_closed()
+        last = stack.enter_context(Wire(server.url))
+        last.send("PSYNC", "?", "-1")
+        assert last.socket.recv(1) == b"\n"
+        assert "state=wait_bgsave" in info(wire)["slave0"]
+        assert len(opened) == 2
+    said = [record.getMessage() for record in caplog.records if "closing replica" in record.getMessage()]
+    why = "No space left on device" if keeps_log else "the process that wrote it has failed"
+    assert len(said) == 2
+    assert why in said[0]
+
+
+def test_a_program_that_ignores_its_children_has_copies_made() -> None:
+    """The system tells it nothing of a child's end, and no copy was ever made after the first."""
+    before = signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+    try:
+        with ServerThread() as server, Wire(server.url) as wire, Wire(server.url) as replica:
+            replica.send("PSYNC", "?", "-1")
+            eventually(lambda: "state=online" in info(wire).get("slave0", ""), what="it has its copy")
+    finally:
+        signal.signal(signal.SIGCHLD, before)

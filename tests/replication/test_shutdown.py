@@ -21,7 +21,7 @@ NOT_ENDED = "ERR Errors trying to SHUTDOWN. Check logs."
 @pytest.fixture(params=["ours", pytest.param("memory", marks=pytest.mark.long), "redis"])
 def server(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[ServerProcess]:
     if request.param == "redis":
-        made = redis_server(tmp_path, "--repl-diskless-sync-delay", "0")
+        made = redis_server(tmp_path)
     else:
         made = millstream_server(tmp_path, *(["--memory"] if request.param == "memory" else []))
     with made:

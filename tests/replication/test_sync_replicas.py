@@ -1,5 +1,6 @@
 """``sync-replicas``: nobody is told of a write before so many replicas hold it, and without them none is taken."""
 
+import json
 import threading
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -7,9 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 from redis.exceptions import ResponseError
 
 import millstream
+from millstream.cli.main import main
 from millstream.node import primary
 from millstream.server.thread import ServerThread
 from replication.test_following_redis import AT_ONCE, follow, wait_level
@@ -21,7 +24,10 @@ from support.wire import Wire, pack
 
 pytestmark = pytest.mark.process
 
-NO_REPLICAS = "NOREPLICAS Not enough good replicas to write."
+NO_REPLICAS = (
+    "NOREPLICAS Not enough good replicas to write. Fewer than sync-replicas asks for confirm what is written: see INFO "
+    "replication"
+)
 HELD = "NOREPLICAS What this command reads has changes that fewer replicas hold"
 FORCED = "UNBLOCKED force unblock from blocking operation, instance state changed (master -> replica?)"
 
@@ -97,6 +103,34 @@ def short(pair: Pair, stalled: int = 0) -> None:
     assert str(pair.client().ask("SET", "plain", "2")) == NO_REPLICAS
 
 
+def sync_facts(client: Wire) -> tuple[str, ...]:
+    """Of INFO: whether writes are taken, how many replicas must confirm, and how many do."""
+    found = info(client)
+    return tuple(found[f"millstream_sync_{name}"] for name in ("state", "asked", "confirming"))
+
+
+@each_way()
+def test_who_watches_the_server_waits_for_nobody(pair: Pair) -> None:
+    """Not for what others wrote; behind a write of one's own replies stay in their order."""
+    pair.patch.setattr(primary, "STALLED", 10**9)
+    pair.begin()
+    pair.freeze()
+    writer, watcher = pair.client(), pair.client()
+    writer.socket.sendall(pack("SET", "k", "v") + pack("PING"))
+    eventually(lambda: pair.waits(1), what="the write waits")
+    watcher.socket.sendall(pack("PING") * 2)
+    assert [watcher.read(), watcher.read()] == [b"PONG", b"PONG"]
+    assert watcher.ask("HELLO", "3")[b"role"] == b"master"
+    assert b"role:master" in watcher.ask("INFO", "replication")
+    assert watcher.ask("ROLE")[0] == b"master"
+    assert nothing_yet(writer)
+    watcher.send("GET", "k")
+    eventually(lambda: pair.waits(2), what="the read waits")
+    assert nothing_yet(watcher)
+    pair.thaw()
+    assert [writer.read(), writer.read(), watcher.read()] == [b"OK", b"PONG", b"v"]
+
+
 @each_way()
 def test_nothing_is_told_before_a_replica_holds_it(pair: Pair) -> None:
     """Not the writer, a reader, a transaction, a script, one who waits, nor who listens; then all, in order."""
@@ -153,7 +187,9 @@ def test_without_replicas_no_write_is_taken(pair: Pair) -> None:
     assert str(one.ask("SET", "k", "v")) == NO_REPLICAS
     assert str(one.ask("EXEC")) == "EXECABORT Transaction discarded because of previous errors."
     assert (one.ask("PING"), one.ask("GET", "k"), one.ask("DBSIZE")) == (b"PONG", None, 0)
+    assert sync_facts(one) == ("refused", "1", "0")
     pair.begin()
+    assert sync_facts(one) == ("ok", "1", "1")
     pair.other.ask("REPLICAOF", "NO", "ONE")
     short(pair)
     assert str(pair.other.ask("SET", "k", "v")) == NO_REPLICAS  # who leads from here on asks for replicas as well
@@ -176,12 +212,35 @@ def test_what_is_in_flight_when_no_replica_confirms(pair: Pair) -> None:
     assert (one.ask("GET", "plain"), one.ask("PING")) == (b"1", b"PONG")
     found = info(one)
     assert (found["millstream_replicas_waiting"], found["millstream_sync_held"]) == ("1", "1")
+    assert sync_facts(one) == ("refused", "1", "0")
     assert nothing_yet(writer)
     assert one.ask("CONFIG", "SET", "sync-replicas", "0") == b"OK"
     assert writer.read() == b"OK"
     assert one.ask("GET", "touched") == b"v"
     pair.thaw()
     wait_level(pair.other, one)
+
+
+def test_what_is_held_does_not_end_the_look_of_the_doctor(pair: Pair) -> None:
+    """It names the setting that refuses writes, says what cannot be read meanwhile, and looks at all the rest."""
+    pair.begin()
+    pair.freeze()
+    writer = pair.client()
+    writer.send("SET", "k", "v")
+    eventually(lambda: pair.waits(1), what="the reply is held")
+    assert pair.other.ask("REPLICAOF", "NO", "ONE") == b"OK"
+    short(pair)
+    done = CliRunner().invoke(main, ["doctor", pair.primary.url, "--replica", pair.replica.url, "-o", "json"])
+    found = {each["what"]: (each["level"], each["check"]) for each in json.loads(done.output)}
+    assert found.pop("writes are refused: sync-replicas 1, 0 confirm") == ("problem", "replication")
+    assert found.pop("does not tell of claim, idmp; has xnack, xackdel, xdelex") == ("note", "capabilities")
+    (unread,) = [what for what in found if what.startswith("not looked at: NOREPLICAS")]
+    assert found[unread] == ("problem", "streams")
+    assert f"{pair.replica.url} is no replica" in found
+    assert not [what for what in found if "stopped looking" in what]
+    pair.thaw()
+    pair.begin()
+    assert writer.read() == b"OK"
 
 
 def test_a_replica_that_comes_back_lets_out_what_is_held(pair: Pair) -> None:

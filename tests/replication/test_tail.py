@@ -183,3 +183,32 @@ def test_what_was_taken_after_the_history_was_given_up_is_kept_too(
     assert ("the log was rewritten since the other server led" in caplog.text) is (way == "rewritten")
     assert f"taken over are in {tmp_path / 'a' / 'diverged-'}" in caplog.text  # a relative path is of a folder unknown
     assert not list((tmp_path / "a").glob("*.part"))
+
+
+@pytest.mark.parametrize(("starts", "others"), [(2, 0), (0, 1), (2, 2)], ids=str)
+def test_what_was_taken_alone_is_known_behind_further_starts_of_either(
+    tmp_path: Path, starts: int, others: int
+) -> None:
+    """Each start has a new name for the history, and only the last two were known: nobody told of what was lost."""
+    with ServerThread(tmp_path / "a") as former, ServerThread(tmp_path / "b") as server, ExitStack() as stack:
+        first, leader = (stack.enter_context(Wire(each.url)) for each in (former, server))
+        first.ask("SET", "shared", "v")
+        follow(leader, int(port_of(former)))
+        wait_level(leader, first)
+        leader.ask("REPLICAOF", "NO", "ONE")
+        leader.ask("SET", "newer", "v")
+        first.ask("SET", "alone:0", "v")
+    for number in range(1, starts + 1):
+        with ServerThread(tmp_path / "a") as former, Wire(former.url) as first:
+            first.ask("SET", f"alone:{number}", "v")
+    for _ in range(others):
+        with ServerThread(tmp_path / "b") as server, Wire(server.url) as leader:
+            leader.ask("SET", "newer", "v")
+    with ServerThread(tmp_path / "a") as former, ServerThread(tmp_path / "b") as server, ExitStack() as stack:
+        first, leader = (stack.enter_context(Wire(each.url)) for each in (former, server))
+        follow(first, int(port_of(server)))
+        wait_level(first, leader)
+        assert sorted(first.ask("KEYS", "*")) == [b"newer", b"shared"]
+    (kept,) = files(tmp_path / "a")
+    names = [change["key"] for line in lines(kept) for change in line["changes"] if change["key"]]
+    assert names == [f"alone:{number}" for number in range(starts + 1)]

@@ -4,13 +4,16 @@
    CALLFAULTS_WHO, "server", "child" for the process that makes snapshots, "taking" for the one that makes them of a
    primary's copy, or "diverged" for the one that writes what nobody else has; CALLFAULTS_CALL, open, write, fsync,
    rename, unlink or ftruncate; CALLFAULTS_AT, its number from 1; CALLFAULTS_TIMES, how many fail in a row;
-   CALLFAULTS_HOW, an errno, 0 for half of a write, negative for an errno that is reported though the call was done. */
+   CALLFAULTS_HOW, an errno, 0 for half of a write, negative for an errno that is reported though the call was done,
+   10000 to end the process by SIGKILL in place of the call; CALLFAULTS_ONCE, a file that the first process to fail a
+   call makes, after which none does. */
 
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -38,6 +41,11 @@ __attribute__((constructor)) static void begin(void) {
     if (size > 0 && memmem(line, size, "millstream.node.log.taking", 26)) who = "taking";
     if (size > 0 && memmem(line, size, "millstream.maintenance.log.diverged", 35)) who = "diverged";
     directory = getenv("CALLFAULTS_DIR");
+    for (int given = 3; directory && given < 64; given++) { /* files that the parent hands on, named or not */
+        char link[64];
+        snprintf(link, sizeof link, "/proc/self/fd/%d", given);
+        ours[given] = readlink(link, line, sizeof line) >= (long)strlen(directory) && !strncmp(line, directory, strlen(directory));
+    }
     const char *path = getenv("CALLFAULTS_TRACE"), *process = getenv("CALLFAULTS_WHO"), *call = getenv("CALLFAULTS_CALL");
     if (path) trace = syscall(SYS_openat, AT_FDCWD, path, O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0600);
     if (!process || strcmp(process, who) || !call) return;
@@ -48,15 +56,24 @@ __attribute__((constructor)) static void begin(void) {
     how = atoi(getenv("CALLFAULTS_HOW"));
 }
 
+/* Whether no other process has failed a call. */
+static int is_first(void) {
+    const char *once = getenv("CALLFAULTS_ONCE");
+    int fd = once ? syscall(SYS_openat, AT_FDCWD, once, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600) : -1;
+    if (fd >= 0) syscall(SYS_close, fd);
+    return !once || fd >= 0;
+}
+
 /* Whether this call is the one to fail. */
 static int due(int kind, const char *what) {
     char line[512];
     pthread_mutex_lock(&gate);
-    int number = ++counts[kind], hit = kind == wanted && number >= at && number < at + times;
+    int number = ++counts[kind], hit = kind == wanted && number >= at && number < at + times && is_first();
     if (trace >= 0) {
         int size = snprintf(line, sizeof line, "%s %s %d %s%s\n", who, NAMES[kind], number, what, hit ? " FAILS" : "");
         syscall(SYS_write, trace, line, size);
     }
+    if (hit && how == 10000) kill(getpid(), SIGKILL);
     pthread_mutex_unlock(&gate);
     return hit;
 }

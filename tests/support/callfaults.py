@@ -19,6 +19,9 @@ SOURCE = Path(__file__).with_suffix(".c")
 SHORT = 0
 """Half of a write is done."""
 
+KILL = 10_000
+"""In place of the call the process ends by SIGKILL."""
+
 
 @dataclass(frozen=True, slots=True)
 class CallFault:
@@ -29,7 +32,8 @@ class CallFault:
             primary's copy, ``diverged`` for the one that writes what no other server has.
         call: ``open``, ``write``, ``fsync``, ``rename``, ``unlink`` or ``ftruncate``.
         at: which of these calls on the directory, from 1.
-        how: an errno; 0 for half of a write; negative for an errno that is reported though the call was done.
+        how: an errno; 0 for half of a write; negative for an errno that is reported though the call was done; or
+            :data:`KILL`.
         times: how many calls in a row fail.
     """
 
@@ -40,7 +44,7 @@ class CallFault:
     times: int = 1
 
     def __str__(self) -> str:
-        name = "short" if self.how == SHORT else errno.errorcode[abs(self.how)]
+        name = {SHORT: "short", KILL: "SIGKILL"}.get(self.how) or errno.errorcode[abs(self.how)]
         return f"{self.who} {self.call} {self.at} {name}{'-late' if self.how < 0 else ''} x{self.times}"
 
 
@@ -57,12 +61,24 @@ def library(folder: Path) -> Path:
     return made
 
 
-def preloading(made: Path, directory: Path, trace: Path, fault: CallFault | None) -> list[str]:
-    """What stands before a command so that the calls of its process on a directory are counted, and one fails."""
+def preloading(
+    made: Path, directory: Path, trace: Path, fault: CallFault | None, once: Path | None = None
+) -> list[str]:
+    """What stands before a command so that the calls of its process on a directory are counted, and one fails.
+
+    Args:
+        made: the library.
+        directory: on which the calls are counted.
+        trace: gets a line for each.
+        fault: what fails, in each process that it is for; None for nothing.
+        once: a file that is not there yet, for a fault of one call in the first such process alone.
+    """
     words = ["env", f"LD_PRELOAD={made}", f"CALLFAULTS_DIR={directory}", f"CALLFAULTS_TRACE={trace}"]
     if fault is not None:
         words += [f"CALLFAULTS_WHO={fault.who}", f"CALLFAULTS_CALL={fault.call}", f"CALLFAULTS_AT={fault.at}"]
         words += [f"CALLFAULTS_TIMES={fault.times}", f"CALLFAULTS_HOW={fault.how}"]
+    if once is not None:
+        words.append(f"CALLFAULTS_ONCE={once}")
     return words
 
 

@@ -3,6 +3,7 @@
 import re
 from collections import Counter
 from collections.abc import Iterable
+from typing import Any
 
 import pytest
 
@@ -15,6 +16,18 @@ def begin(config: pytest.Config) -> None:
     capture = config.pluginmanager.getplugin("capturemanager")
     if capture is not None:
         campaign.uncaptured = capture.global_and_fixture_disabled
+
+
+def keep_format(config: pytest.Config) -> None:
+    """``caplog`` is given to every logger that does not propagate, and PySpark's would make it write JSON for good.
+
+    pytest hands one handler to all tests of a process, from 9.2 on also to such loggers; after the first failed query
+    of Spark all later tests, of any part, would read lines of another form.
+    """
+    plugin: Any = config.pluginmanager.getplugin("logging-plugin")
+    if plugin is not None:
+        for handler in (plugin.caplog_handler, plugin.report_handler):
+            handler.setFormatter = lambda _: None
 
 
 def reasons(reports: Iterable[pytest.TestReport]) -> str:

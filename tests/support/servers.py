@@ -140,7 +140,8 @@ def redis_server(folder: Path, *options: str, path: str = "") -> ServerProcess:
     port = free_port()
     folder.mkdir(parents=True, exist_ok=True)
     words = [path or program("redis-server"), "--port", str(port), "--bind", "127.0.0.1", "--dir", str(folder)]
-    words += ["--save", "", "--appendonly", "no", *options]
+    words += ["--save", "", "--appendonly", "no"]
+    words += ["--repl-diskless-sync-delay", "0", *options]  # else a replica waits 5 s for others to copy with it
     return ServerProcess(words, port, folder / "redis-server.out")
 
 

@@ -61,7 +61,7 @@ struct Runner {
 };
 
 static PyObject *s_keys, *s_expires, *s_index, *s_data, *s_buffer, *s_entries, *s_last_id, *s_entries_added, *s_node_max_bytes,
-    *s_node_max_entries, *s_slow_from, *s_nothing;
+    *s_node_max_entries, *s_slow_from, *s_sync_replicas, *s_nothing;
 static PyTypeObject RunType;
 
 /* ---------------------------------------------------------------- words */
@@ -242,9 +242,19 @@ static int is_waited_for(Run *run, PyObject *places)
 
 /* ---------------------------------------------------------------- the commands */
 
+static int get_limit(PyObject *config, PyObject *name, int64_t *limit)
+{
+    PyObject *value = PyObject_GetAttr(config, name);
+    *limit = value == NULL ? -1 : PyLong_AsLongLong(value);
+    Py_XDECREF(value);
+    return *limit == -1 && PyErr_Occurred() ? -1 : 0;
+}
+
+/* With sync-replicas what a run answers may wait without end, and a PING must not: its own reply tells of no data */
 static int run_ping(Run *run)
 {
-    if (run->count != 1)
+    int64_t replicas;
+    if (run->count != 1 || get_limit(run->of->config, s_sync_replicas, &replicas) < 0 || replicas)
         return ORDINARY;
     return buf_add(&run->of->replies, "+PONG\r\n", 7) < 0 ? ORDINARY : DONE;
 }
@@ -662,14 +672,6 @@ static const char *run_commands(Run *run, const char *at, const char *end, PyObj
 
 #include "run_obeyed.h"
 
-static int get_limit(PyObject *config, PyObject *name, int64_t *limit)
-{
-    PyObject *value = PyObject_GetAttr(config, name);
-    *limit = value == NULL ? -1 : PyLong_AsLongLong(value);
-    Py_XDECREF(value);
-    return *limit == -1 && PyErr_Occurred() ? -1 : 0;
-}
-
 /* Makes a run ready for the keys of a database; -1 with an exception, and then it is to be closed, too */
 static int open_run(Run *run, PyObject *database)
 {
@@ -911,6 +913,7 @@ int runner_prepare(void)
         {&s_node_max_bytes, "node_max_bytes"},
         {&s_node_max_entries, "node_max_entries"},
         {&s_slow_from, "slow_from"},
+        {&s_sync_replicas, "sync_replicas"},
     };
     for (size_t at = 0; at < sizeof strings / sizeof *strings; at++)
         if ((*strings[at].place = PyUnicode_InternFromString(strings[at].text)) == NULL)

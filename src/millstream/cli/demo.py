@@ -21,7 +21,10 @@ if TYPE_CHECKING:
 @click.command()
 @click.option("--rows", type=int, metavar="N", help="Only the first N flights of the year (1,000 or more).")
 @click.option(
-    "--url", type=ServerUrl(), metavar="URL", help="A running server (redis://, rediss://, unix://) instead of our own."
+    "--url",
+    type=ServerUrl(secret=True),
+    metavar="URL",
+    help="A running server (redis://, rediss://, unix://) instead of our own.",
 )
 @click.option(
     "--out",

@@ -64,9 +64,14 @@ def _choices(command: Command) -> Command:
 
 
 @click.command("import", epilog=EPILOG)
-@click.argument("source", type=ServerUrl())
+@click.argument("source", type=ServerUrl(secret=True))
 @click.option(
-    "--to", "target", required=True, type=ServerUrl(), metavar="URL", help="Where to: redis://..., file:///DIR."
+    "--to",
+    "target",
+    required=True,
+    type=ServerUrl(secret=True),
+    metavar="URL",
+    help="Where to: redis://..., file:///DIR.",
 )
 @_choices
 def import_(source: str, target: str, db: int | None, form: str, **choices: Any) -> None:
@@ -92,8 +97,8 @@ def import_(source: str, target: str, db: int | None, form: str, **choices: Any)
 
 
 @click.command(epilog=EPILOG)
-@click.argument("source", type=ServerUrl())
-@click.argument("target", type=ServerUrl())
+@click.argument("source", type=ServerUrl(secret=True))
+@click.argument("target", type=ServerUrl(secret=True))
 @click.option("--text", is_flag=True, help="A file of text, one command a line, instead of RESP.")
 @click.option(
     "--for",

@@ -11,7 +11,7 @@ from weakref import WeakKeyDictionary
 
 from redis.exceptions import ResponseError
 
-from millstream.client.line import Command, Line, Reply
+from millstream.client.line import Command, Line, Reply, passes
 from millstream.client.slots import beside
 
 if TYPE_CHECKING:
@@ -45,6 +45,7 @@ class Capabilities:
         xdelex: XDELEX (Redis 8.2).
         claim: XREADGROUP ... CLAIM (Redis 8.4): one command reads new entries and claims stale ones.
         idmp: XADD ... IDMP (Redis 8.6): the server drops a repeated publish.
+        unknown: names of those of these that it does not tell now, since it refuses writes; they count as absent.
     """
 
     xnack: bool = False
@@ -52,6 +53,7 @@ class Capabilities:
     xdelex: bool = False
     claim: bool = False
     idmp: bool = False
+    unknown: frozenset[str] = frozenset()
 
 
 def capabilities_of(replies: Sequence[Reply]) -> Capabilities:
@@ -69,7 +71,12 @@ def capabilities_of(replies: Sequence[Reply]) -> Capabilities:
         xdelex=xdelex,
         claim=isinstance(claim, Exception) and str(claim).startswith("NOGROUP"),
         idmp=idmp is None,
+        unknown=frozenset(name for name, reply in (("claim", claim), ("idmp", idmp)) if _passes(reply)),
     )
+
+
+def _passes(reply: Reply) -> bool:
+    return isinstance(reply, Exception) and passes(reply)
 
 
 async def find(line: Line, near: str = NOWHERE) -> Capabilities:
@@ -81,15 +88,18 @@ _known: WeakKeyDictionary[Any, Capabilities] = WeakKeyDictionary()
 
 
 def find_sync(client: "redis.Redis") -> Capabilities:
-    """Ask the server behind a blocking client, once per connection pool."""
+    """Ask the server behind a blocking client, once per connection pool unless it does not tell all of it now."""
     pool = client.connection_pool
-    if pool not in _known:
-        connection = pool.get_connection()
-        try:
-            _known[pool] = capabilities_of([_ask(connection, command) for command in probes()])
-        finally:
-            pool.release(connection)
-    return _known[pool]
+    if pool in _known:
+        return _known[pool]
+    connection = pool.get_connection()
+    try:
+        found = capabilities_of([_ask(connection, command) for command in probes()])
+    finally:
+        pool.release(connection)
+    if not found.unknown:
+        _known[pool] = found
+    return found
 
 
 def _ask(connection: Any, command: Command) -> Reply:

@@ -7,11 +7,15 @@ so that a primary that starts again still knows how far its replicas may have co
 Source: https://redis.io/docs/latest/operate/oss_and_stack/management/replication/ (replication ID explained)
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
 NO_DATABASE = -1
 """Nothing is selected: what is sent next begins with SELECT."""
 NO_OFFSET = -1
+EARLIER_MAX = 32
+"""Histories before the last but one whose names are kept: each start of a primary, and each promotion, makes one."""
 
 
 @dataclass(slots=True)
@@ -25,6 +29,8 @@ class ReplicationState:
         replid2: name of the history that this one goes on from; empty for none. Where nothing is recorded any more, of
             the one that was given up.
         second: offset in that up to which both are the same, plus 1; :data:`NO_OFFSET` for none.
+        earlier: the histories that came before those, the latest first: name and such an offset of each in turn. Nobody
+            goes on behind them; they tell which changes another server has that went on from one of them.
     """
 
     replid: str = ""
@@ -32,6 +38,7 @@ class ReplicationState:
     db: int = NO_DATABASE
     replid2: str = ""
     second: int = NO_OFFSET
+    earlier: tuple[Any, ...] = ()
 
     def advance(self, db: int, size: int) -> None:
         """So many bytes more, behind which a database is selected."""
@@ -42,6 +49,16 @@ class ReplicationState:
     def is_given_up(self) -> bool:
         """It is recorded no more, and there may be changes since that no offset counts."""
         return not self.replid and bool(self.replid2)
+
+    def before(self) -> tuple[Any, ...]:
+        """What ``earlier`` is of a history that goes on from this one."""
+        return ((self.replid2, self.second, *self.earlier) if self.replid2 else self.earlier)[: 2 * EARLIER_MAX]
+
+    def ends(self) -> Iterator[tuple[str, int]]:
+        """The histories that this one goes on from, the latest first: name, and offset up to which it is the same."""
+        names = self.before()
+        for name, second in zip(names[::2], names[1::2], strict=True):
+            yield name, second - 1
 
     def follows(self, replid: str, offset: int) -> bool:
         """Whether who has this offset of that history holds what was here at that offset.

@@ -14,7 +14,7 @@ An expired key stays here until somebody deletes it by a transition: whether a k
 and recovery has none.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, ClassVar, Protocol
 
 from millstream.engine.history import ReplicationState
@@ -246,9 +246,11 @@ def _swap(space: Keyspace, db: int, other: int) -> None:
 
 
 @transition("hist")
-def _history(space: Keyspace, db: int, replid: str, offset: int, replid2: str, second: int) -> None:
+def _history(  # noqa: PLR0917 - the record of the log
+    space: Keyspace, db: int, replid: str, offset: int, replid2: str, second: int, earlier: Sequence[Any] = ()
+) -> None:
     """Another history begins, or none where ``replid`` is empty; see :mod:`millstream.engine.history`."""
-    space.history = ReplicationState(replid, offset, db, replid2, second)
+    space.history = ReplicationState(replid, offset, db, replid2, second, tuple(earlier))
 
 
 @transition("role")

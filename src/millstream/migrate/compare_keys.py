@@ -26,6 +26,11 @@ PAGE_KEYS = 200
 PAGE_ITEMS = 1000
 """Members of a collection asked for at a time, where they have an order."""
 
+# What INFO's keyspace has in it where there are no keys too
+_SECTION = "# Keyspace"
+# Letters of an answer that are shown
+_SAID = 100
+
 _PLAIN = {b"string", b"list", b"set", b"zset", b"hash", b"stream"}
 
 Tell = Callable[[str, int, int], None]
@@ -103,7 +108,10 @@ def _databases(*links: Link) -> dict[int, list[int]]:
     """Number of a database -> how many keys each has there."""
     found: dict[int, list[int]] = {}
     for link in links:
-        for line in link.call("INFO", "keyspace").decode().splitlines():
+        text = link.call("INFO", "keyspace").decode()
+        if _SECTION not in text:  # what says OK to everything is no empty server
+            raise ValueError(text[:_SAID])
+        for line in text.splitlines():
             name, mark, facts = line.partition(":keys=")
             if mark:
                 found.setdefault(int(name[2:]), []).append(int(facts.partition(",")[0]))

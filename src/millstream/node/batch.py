@@ -219,7 +219,8 @@ class PyPlainRunner(ScriptCalls):
         return b"$%d\r\n%b\r\n" % (len(data), data)
 
     def _ping(self, words: list[bytes]) -> bytes | None:
-        return b"+PONG\r\n" if len(words) == 1 else None
+        # With sync-replicas what a run answers may wait without end, and a PING must not: it tells of no data
+        return b"+PONG\r\n" if len(words) == 1 and not self._config.sync_replicas else None
 
     def _set(self, words: list[bytes]) -> bytes | None:
         if len(words) != 3:

@@ -149,11 +149,16 @@ class Primary:
             mono: monotonic milliseconds.
         """
         self._journal.feed = feed
-        self.replid, self._asked = self._keyspace.history.replid, -1
+        self.replid, self._asked = self._keyspace.history.replid or new_replid(), -1
         self._alone_since = self._mono = self._pinged_at = mono
         self.on_feed()
         assert self.shell is not None
         self.shell.begin(feed)
+
+    def forget_feed(self) -> None:
+        """Nothing is told of what is here, and nobody has it: the next history has a name of its own."""
+        self._journal.feed = None
+        self.replid = new_replid()
 
     def cut_all(self) -> None:
         """Have all replicas come anew, since the history has another name."""
@@ -182,11 +187,10 @@ class Primary:
     def _end(self, wall: int) -> None:
         """Nobody has followed for long: nothing is kept of the history from here on, but up to where others had it."""
         self._journal.count_fed()
-        self._journal.feed = None
+        self.forget_feed()
         self._record(given_up(self._keyspace, had_replicas=self.furthest != NO_OFFSET))
         self._journal.flush(wall)
         self.furthest = NO_OFFSET
-        self.replid = new_replid()
 
     def stop(self, wall: int) -> None:
         """The server stops: have the log count all that replicas were told, so that they can go on there."""
@@ -249,7 +253,7 @@ class Primary:
         """From here on all that is made is kept for a replica, which gets it behind its copy."""
         feed = self.feed
         if feed is None:
-            self._record(begun(self.replid, self._keyspace.history.offset))
+            self._record(begun(self._keyspace, self.replid))
             feed = self.start_feed(now.mono)
         follower.stage, follower.cursor = "wait_bgsave", feed.offset
         self._journal.count_fed()  # so that what the copy is made from says how far the history is
@@ -353,6 +357,7 @@ class Primary:
             replid2="" if past.is_given_up else past.replid2,
             offset=self.offset,
             second=NO_OFFSET if past.is_given_up else past.second,
+            earlier=past.before() if past.is_given_up else past.earlier,
             backlog_size=self._config.backlog_size,
             backlog_first=None if backlog is None else backlog.first + 1,
             backlog_held=0 if backlog is None else backlog.end - backlog.first,
@@ -367,9 +372,17 @@ class Primary:
             dialect=self._config.dialect,
             annotate=self._config.annotate,
             confirming=self._config.sync_replicas,
+            confirmed_by=self._confirming(),
+            is_short=self._journal.shortage is not None,
             unconfirmed=len(self._journal.unconfirmed),
             held_clients=len(self._journal.unconfirmed.gate.holders),
         )
+
+    def _confirming(self) -> int:
+        """Replicas that confirm what is written; while writes are refused, those that hold what waits longest."""
+        there = self.followers.good(self._mono, self._config.most_lag or FOREVER, confirming=True)
+        oldest = self._journal.unconfirmed.oldest
+        return there if self._journal.shortage is None or oldest is None else min(there, self.count(oldest))
 
     def count_copy(self, took: int, size: int) -> None:
         """A copy of all data was made: it took so many milliseconds, and has so many bytes."""

@@ -27,6 +27,8 @@ _NO_TEXT = b"$-1"
 _OFFSET_MAX = 2**63 - 1
 _PAST = re.compile(rb"^master_replid2:([0-9a-zA-Z]{40})\r?$", re.MULTILINE)
 _SECOND = re.compile(rb"^second_repl_offset:(-?[0-9]{1,18})\r?$", re.MULTILINE)
+_EARLIER = re.compile(rb"^millstream_earlier_histories:(.*)$", re.MULTILINE)
+_PAIR = re.compile(rb"([0-9a-zA-Z]{40}):(-?[0-9]{1,18})")
 OURS = b"millstream"
 """The capability by which a primary that is Millstream knows its like; others pass over it."""
 FAILOVER = b"FAILOVER"
@@ -97,15 +99,14 @@ class CopyBegins:
 
 @dataclass(frozen=True, slots=True)
 class PrimaryPast:
-    """Which history the primary's own goes on from.
+    """Which histories the primary's own goes on from.
 
     Attributes:
-        replid: name of that; zeros for none.
-        second: offset up to which both are the same, plus 1.
+        ends: name of that, zeros for none, and the offset up to which both are the same; then the same of what that
+            one goes on from, where the primary tells.
     """
 
-    replid: str
-    second: int
+    ends: tuple[tuple[str, int], ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -221,7 +222,9 @@ class Handshake:
         del self._data[:size]
         replid, second = _PAST.search(text), _SECOND.search(text)
         if replid and second:
-            yield PrimaryPast(replid[1].decode(), int(second[1]))
+            earlier = _EARLIER.search(text)
+            pairs = [(replid[1], second[1]), *(_PAIR.findall(earlier[1]) if earlier else ())]
+            yield PrimaryPast(tuple((name.decode(), int(end) - 1) for name, end in pairs))
         self._read = self._answer
         yield Send(packed(self._steps[0][0]))
 

@@ -6,6 +6,7 @@ have held, logs nothing, and ends without cleaning up, since all that it has is 
 """
 
 import asyncio
+import contextlib
 import gc
 import os
 import sys
@@ -15,6 +16,8 @@ from typing import IO
 
 # Where children are made by copying and threads of the system's own libraries do not stand in the way
 _FORKS = sys.platform == "linux"
+# What a child says that has written all
+_WELL = b"1"
 
 
 def can_fork() -> bool:
@@ -52,11 +55,15 @@ def write_in_child(
 
     def ended() -> None:
         loop.remove_reader(reading)
+        said = os.read(reading, len(_WELL))
         os.close(reading)
-        _, status = os.waitpid(child, 0)
-        done(well=status == 0)
+        with contextlib.suppress(
+            ChildProcessError
+        ):  # where this program ignores SIGCHLD, the system has cleared it away
+            os.waitpid(child, 0)
+        done(well=said == _WELL)
 
-    loop.add_reader(reading, ended)  # it can be read when the child, which has the other end, is gone
+    loop.add_reader(reading, ended)  # the child's last word, or its end
 
 
 def _write(fd: int, heard: int, data: Iterable[bytes]) -> None:
@@ -72,6 +79,7 @@ def _write(fd: int, heard: int, data: Iterable[bytes]) -> None:
             rest = memoryview(piece)
             while rest:
                 rest = rest[os.write(fd, rest) :]
+        os.write(heard, _WELL)
         status = 0
     finally:
         os._exit(status)

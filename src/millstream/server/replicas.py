@@ -20,6 +20,7 @@ from millstream.node.log.copying import NO_KEYS, pieces
 from millstream.node.log.rewriting import CopyMade, CopyOrder
 from millstream.replication.dialect import COPIES, DIALECTS
 from millstream.server.following.files import unnamed_file
+from millstream.server.following.pauses import copy_pause
 from millstream.server.forking import can_fork, write_in_child
 
 if TYPE_CHECKING:
@@ -112,6 +113,8 @@ class Replicas:
         self._feed: Feed | None = None
         self._copies: dict[int, _Copy] = {}  # on their way, by session
         self._is_copying = False
+        self._failed = 0  # copies in a row that could not be made
+        self._not_before = 0.0  # loop time of the next one
         self._ordered_at = 0  # monotonic milliseconds, of the copy that is made
         self._slow: dict[int, int] = {}  # session: monotonic milliseconds since when the soft limit is passed
         self._is_scheduled = self._is_opening = False
@@ -293,6 +296,8 @@ class Replicas:
         """See to the copies for those that wait for one."""
         if self._feed is None or self._is_copying or not (waiting := self._waiting()):
             return
+        if self._server.loop.time() < self._not_before:  # they wait, and are told each second that this server is there
+            return
         self._ordered_at = self._server.clock.now().mono
         version = self._version(waiting[0])  # who reads another one is next
         waiting = [each for each in waiting if self._version(each) == version]
@@ -334,10 +339,10 @@ class Replicas:
         self, file: "IO[bytes]", made: CopyMade, version: int, waiting: "list[Follower]", *, well: bool
     ) -> None:
         """The child begun for some has ended; who has come since then shares what it wrote, not its failure."""
+        self._is_copying = False
         if well:
             self._copied(file, made, version)
         else:
-            self._is_copying = False
             self._no_file(file, "the process that wrote it has failed", waiting)
             self._schedule()
 
@@ -345,21 +350,20 @@ class Replicas:
         if file is not None:
             with contextlib.suppress(OSError):  # what is left is written before it is closed
                 file.close()
-        for follower in waiting:
-            self._cut(follower, f"no file can be made for its copy: {reason}")
+        self._give_up(f"no file can be made for its copy: {reason}", waiting)
 
     def _order_copy(self, rewriter: "Rewriter | None", feed: "Feed", version: int) -> None:
         assert rewriter is not None
         try:
             file = unnamed_file(self._directory)
         except OSError as error:
-            self._give_up(f"no file can be made for its copy: {error}")
+            self._give_up(f"no file can be made for its copy: {error}", self._waiting())
             return
         call = self._server.loop.call_soon_threadsafe
 
-        def made(copy: CopyMade | None) -> None:
+        def made(copy: CopyMade | str) -> None:
             with contextlib.suppress(RuntimeError):  # the loop has ended
-                call(self._copied, file, copy, version)
+                call(self._rewritten, file, copy, version)
 
         if rewriter.start(priority=0, copy=CopyOrder(file, version, made)):
             self._is_copying = feed.selects = True
@@ -367,15 +371,27 @@ class Replicas:
         else:  # a rewriting is under way: the next look tries again
             file.close()
 
-    def _copied(self, file: "IO[bytes]", made: CopyMade | None, version: int) -> None:
+    def _rewritten(self, file: "IO[bytes]", made: CopyMade | str, version: int) -> None:
+        """The process that rewrites the log has made a copy, or has not, for a reason."""
         self._is_copying = False
-        feed = self._feed
-        if feed is not None:
-            feed.selects = False
-            feed.forget_database()
-        if made is None or feed is None or made.replid != self._primary.replid:
+        if self._feed is not None:
+            self._feed.selects = False
+        if isinstance(made, str):
             file.close()
-            self._give_up("its copy could not be made; see above")
+            self._give_up(f"its copy could not be made: {made}", self._waiting())
+        else:
+            self._copied(file, made, version)
+
+    def _copied(self, file: "IO[bytes]", made: CopyMade, version: int) -> None:
+        feed = self._feed
+        if feed is None:  # the server stops, or nobody follows any more
+            file.close()
+            return
+        feed.forget_database()
+        if made.replid != self._primary.replid:
+            file.close()
+            reason = f"it is of the history {made.replid}, and this server's is {self._primary.replid} now"
+            self._give_up(reason, self._waiting())
         elif feed.backlog.has(made.offset):
             self._hand_out(
                 _Copy(file, made),
@@ -387,6 +403,7 @@ class Replicas:
             self._schedule()
 
     def _hand_out(self, copy: _Copy, waiting: "list[Follower]") -> None:
+        self._failed, self._not_before = 0, 0.0
         self._primary.count_copy(self._server.clock.now().mono - self._ordered_at, copy.size)
         for follower in waiting:
             copy.add(follower.id)
@@ -399,8 +416,11 @@ class Replicas:
         if not waiting:
             copy.drop(0)
 
-    def _give_up(self, reason: str) -> None:
-        for follower in self._waiting():
+    def _give_up(self, reason: str, waiting: "list[Follower]") -> None:
+        """No copy could be made: those it was for are sent away, and whoever comes waits, ever longer."""
+        self._failed += 1
+        self._not_before = self._server.loop.time() + copy_pause(self._failed)
+        for follower in waiting:
             self._cut(follower, reason)
 
     # ------------------------------------------------------------------ time

@@ -306,6 +306,16 @@ async def test_names_and_values_of_any_bytes_are_shown_and_do_nothing(data: Serv
         assert client.xpending_range(HOSTILE, HOSTILE, "2-1", "2-1", 1)[0]["consumer"] == b"web-1"
 
 
+async def test_a_lost_link_needs_a_person() -> None:
+    """A replica whose primary is away says so on the first view, and leads to the view of the server."""
+    with ServerThread() as server, redis.Redis.from_url(server.url) as client:
+        client.replicaof("127.0.0.1", str(free_port()))
+        async with terminal(server.url, size=LARGE) as screen:
+            await screen.shows("NEEDS A PERSON", "its link to its primary", "$ millstream doctor redis://")
+            await screen.press("enter")
+            await screen.shows("memory", "WHAT COMMANDS COST")
+
+
 async def test_the_keys_are_listed(data: ServerThread, client: redis.Redis) -> None:
     """With every view that can be typed; a view that is typed wrongly is said so."""
     async with terminal(data.url, size=LARGE) as screen:

@@ -12,6 +12,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -30,10 +31,13 @@ from millstream.spark.archiving.files import WritePlan, archived, merge, read_pa
 from millstream.spark.archiving.job import look
 from millstream.spark.archiving.manifest import ArchiveManifest, ArchivePosition, DataFile
 from millstream.spark.archiving.store import ArchiveSettings, ArchiveStore
+from millstream.spark.archiving.tables.shape import Wanted
 from millstream.spark.archiving.trim import Keep, Trimmer
 from millstream.spark.arrow.decode import decode_parsed
 from millstream.spark.arrow.page import Want
 from millstream.spark.model.offsets import MAX_PART, ZERO, DataLossError, Id, Position, parse_id
+from millstream.spark.options import read as options
+from millstream.spark.read.stream_info import StreamInfo
 from millstream.spark.source import MillstreamSource
 from support.archives import LAST, Traffic, archive_once, data_files, held, rows_of
 from support.servers import ServerProcess
@@ -107,6 +111,27 @@ def test_entries_trimmed_by_others_are_missed(both: ServerProcess, client: redis
     assert len(held(tmp_path / "a", "s")) == 10
 
 
+def test_a_new_archive_says_what_was_gone_before_it(both: ServerProcess, client: redis.Redis, tmp_path: Path) -> None:
+    """How many entries others had trimmed, once; nothing is said of a stream that is whole."""
+    where = ArchiveSettings(both.url, ("s", "whole", "none"), tmp_path / "a")
+    fill(client, "s", 10)
+    fill(client, "whole", 10)
+    client.xtrim("s", maxlen=4, approximate=False)
+    client.xdel("s", "8-0")
+    info = StreamInfo(options.parse({"url": both.url, "streamPattern": "*"}))
+    states = info.states(["s", "whole", "none"])
+    info.close()
+    store = ArchiveStore(where)
+    with store.open():
+        store.check(states)
+        told = "stream 's': 7 entries were trimmed or deleted before the archive begins, which has none of them"
+        assert list(store.fresh_news()) == [told]
+    archive_once(replace(where, streams=("s",), trim=False))
+    with store.open():
+        store.check(states)
+        assert list(store.fresh_news()) == []
+
+
 def test_a_stream_that_went_back_is_neither_archived_nor_trimmed(
     both: ServerProcess, client: redis.Redis, tmp_path: Path
 ) -> None:
@@ -165,6 +190,9 @@ def test_what_is_to_be_kept_stays(both: ServerProcess, client: redis.Redis) -> N
     """A number of entries is kept exactly; young ones are kept by the server's clock."""
     fill(client, "s", 1000)
     assert Trimmer(both.url, Keep(entries=2000)).trim("s", ArchivePosition(Id(900, 0), 900)).count == 0
+    since_1970 = Keep(ms=100 * 365 * 86_400_000, entries=33)
+    found = Trimmer(both.url, since_1970).trim("s", ArchivePosition(Id(900, 0), 900))
+    assert (found.count, found.held_by) == (0, f"kept for {since_1970.ms} ms")
     found = Trimmer(both.url, Keep(entries=333)).trim("s", ArchivePosition(Id(900, 0), 900))
     assert (found.count, found.left, found.held_by) == (667, 333, "the newest 333 entries are kept")
     assert ids(client) == list(range(668, 1001))
@@ -328,6 +356,32 @@ def test_a_job_killed_before_its_first_manifest(real_redis: ServerProcess, tmp_p
         assert not (tmp_path / "a" / MANIFEST).exists()
         archive_once(ArchiveSettings(real_redis.url, ("s",), tmp_path / "a"))
         assert len(held(tmp_path / "a", "s")) == 5
+
+
+def test_a_first_run_that_fails_leaves_nothing(real_redis: ServerProcess, tmp_path: Path) -> None:
+    """Neither a directory nor a form that a second run would be held to; what was there before stays."""
+    where = ArchiveSettings(real_redis.url, ("s",), tmp_path / "x/a", wanted=Wanted("delta"))
+    with pytest.raises(ConfigError, match="schema"), ArchiveStore(replace(where, wanted=Wanted(schema="x"))).open():
+        pass
+    with pytest.raises(RuntimeError, match="no such stream"), ArchiveStore(where).open():
+        raise RuntimeError("no such stream")
+    assert list((tmp_path / "x").iterdir()) == []
+    (tmp_path / "x/a").mkdir()
+    with pytest.raises(RuntimeError, match="no such stream"), ArchiveStore(where).open():
+        raise RuntimeError("no such stream")
+    assert [path.name for path in (tmp_path / "x/a").iterdir()] == [LOCK]
+    store = ArchiveStore(where)
+    with pytest.raises(RuntimeError, match="full disk"), store.open():
+        store.take("x", {}, lambda plan, label: failed(write_files(plan, label, rows_of("s", NASTY[:1]))))
+    assert {path.name for path in (tmp_path / "x/a").iterdir()} == {LOCK, MANIFEST, "s"}
+    for wanted, form in ((Wanted(), "delta"), (Wanted("parquet"), "parquet"), (Wanted(), "parquet")):
+        with ArchiveStore(replace(where, wanted=wanted)).open():
+            assert Folder(where.to).read().shape.format == form
+
+
+def failed(_files: object) -> list[DataFile]:
+    """What a task does at the end of a disk."""
+    raise RuntimeError("full disk")
 
 
 def test_links_out_of_an_archive_are_not_followed(real_redis: ServerProcess, tmp_path: Path) -> None:

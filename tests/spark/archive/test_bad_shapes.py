@@ -5,6 +5,7 @@ that is full or may only be read, clocks that disagree. A job's part in Spark is
 """
 
 import random
+import re
 import shutil
 import time
 from collections.abc import Iterator
@@ -21,8 +22,9 @@ from pyiceberg.types import StringType
 from millstream.cli.main import main
 from millstream.errors import ConfigError, StorageError
 from millstream.spark.archiving.directory import ASIDE, MANIFEST, FilesChangedError, Folder
+from millstream.spark.archiving.files import read_pages
 from millstream.spark.archiving.store import ArchiveSettings, ArchiveStore
-from millstream.spark.archiving.tables.columns import MOST_COLUMNS
+from millstream.spark.archiving.tables.columns import MOST_COLUMNS, TAKEN
 from millstream.spark.archiving.tables.folders import table_folder
 from millstream.spark.archiving.tables.iceberg import open_catalog
 from millstream.spark.archiving.tables.publishing import TableUnreadableError
@@ -30,7 +32,9 @@ from millstream.spark.archiving.tables.shape import FORMATS, Wanted
 from millstream.spark.archiving.tables.storage import LocalStorage
 from millstream.spark.archiving.tables.table import TableChangedError
 from millstream.spark.archiving.trim import Keep
-from support.archives import Entry, archive_once, held
+from millstream.spark.arrow.page import Want
+from millstream.spark.model.offsets import ZERO
+from support.archives import LAST, Entry, archive_once, held
 from support.clock import own_clock
 from support.lake import connected, scan, shown
 from support.servers import ServerProcess
@@ -106,7 +110,9 @@ def test_names_and_values_of_any_kind(
     row = connected().sql(f"SELECT {quoted} FROM {scan(tmp_path / 'a', 's')}").fetchone()
     assert row == tuple(at for at, name in enumerate(NAMES) if len(name) != 1025)
     (progress,) = store.report()
-    (told,) = progress.news
+    renamed, told = progress.news
+    assert renamed.startswith("stream 's': columns that are not called as their fields: a_b for 'a\"b', a_b_2 for ")
+    assert renamed.endswith(f", and {sum(column.name != column.field for column in columns) - 10} more")
     assert told.startswith(f"stream 's': its table has {MOST_COLUMNS} columns and gets no more; such entries are whole")
 
 
@@ -125,6 +131,65 @@ def test_values_that_do_not_fit_a_schema_are_told_once(
         assert held(root, "s") == entries
         sql = f"SELECT count(*), sum(qty), count(entry_json) FROM {scan(root, 's')}"
         assert connected().sql(sql).fetchone() == (6, 3, 6)
+
+
+@pytest.mark.parametrize(
+    ("wanted", "names"),
+    [
+        (Wanted(fields=("qty", "pirce", "never")), "fields 'pirce', 'never'"),
+        (Wanted(schema="qty bigint, pirce double"), "field 'pirce'"),
+        (Wanted(schema="qty bigint"), ""),
+        (Wanted(fields=("*",)), ""),
+    ],
+)
+def test_a_name_that_no_entry_has_is_told_once(
+    real_redis: ServerProcess, client: redis.Redis, tmp_path: Path, wanted: Wanted, names: str
+) -> None:
+    """It may be misspelt, and the archive keeps its form; one that an entry has without a value is no such name."""
+    entries = [add(client, FIRST + at, (b"qty", b""), (b"price", b"%d" % at)) for at in range(5)]
+    said = f"stream 's': none of its first 4 entries has the {names}, which the archive's form names: where that is"
+    (progress,) = archive_once(job(real_redis.url, tmp_path / "a", wanted=wanted, per_batch=4)).report()
+    told = [text.removesuffix(" misspelt, archive into a new directory") for text in progress.news]
+    assert [text for text in told if "none of its" in text] == ([said] if names else [])
+    add(client, FIRST + 10, (b"price", b"1"))
+    (progress,) = archive_once(job(real_redis.url, tmp_path / "a")).report()
+    assert progress.news == []
+    assert held(tmp_path / "a", "s")[:5] == entries
+
+
+@pytest.mark.parametrize(("form", "folder"), [("parquet", "stream=orders%3Aeu"), ("delta", "torders_eu_32e750fe5b45")])
+def test_a_folder_of_another_name_than_the_stream_is_told(
+    real_redis: ServerProcess, client: redis.Redis, tmp_path: Path, form: str, folder: str
+) -> None:
+    """Once, when it is made; a reader has no other way to find it. Nothing is said of one named as its stream."""
+    fill(client, "orders:eu", 3)
+    fill(client, "orders", 3)
+    where = ArchiveSettings(real_redis.url, ("orders:eu", "orders"), tmp_path / "a", wanted=Wanted(form), trim=False)
+    for told in ([f"stream 'orders:eu': it is in the folder {folder}"], []):
+        report = archive_once(where).report()
+        assert [text for progress in report for text in progress.news] == told
+        assert [(progress.left, progress.held_by) for progress in report] == [(3, "nothing is trimmed")] * 2
+    assert (tmp_path / "a" / folder).is_dir()
+
+
+@pytest.mark.parametrize(
+    "wanted", [Wanted(), Wanted(schema="month bigint, day bigint, Qty bigint, qty bigint, a bigint")]
+)
+def test_columns_that_are_not_called_as_their_fields_are_told(
+    real_redis: ServerProcess, client: redis.Redis, tmp_path: Path, wanted: Wanted
+) -> None:
+    """Names that folders, partitions and other columns have: said with the first batch that has them, and once."""
+    names = [b"month", b"day", b"Qty", b"qty", b"a"]
+    for at in range(2):
+        add(client, FIRST + at, *[(name, b"1") for name in names])
+    (progress,) = archive_once(job(real_redis.url, tmp_path / "a", wanted=wanted, per_batch=1)).report()
+    assert progress.news == [
+        "stream 's': columns that are not called as their fields: month_2 for 'month', day_2 for 'day', qty_2 for 'qty'"
+    ]
+    docs = (Path(__file__).parents[3] / "docs/lake.md").read_text()
+    taken = re.search(r"a name that is taken \(([^)]*), or", docs.replace("\n", " "))
+    assert taken is not None
+    assert set(re.findall(r"`(\w+)`", taken[1])) == TAKEN
 
 
 @pytest.mark.parametrize("form", FORMATS)
@@ -231,6 +296,52 @@ def test_a_manifest_from_a_backup_costs_no_file(real_redis: ServerProcess, clien
     (root / MANIFEST).write_bytes(newer)
     assert {path: path.read_bytes() for path in table(root).glob("*.parquet")} == before
     assert len(held(root, "s")) == 10
+
+
+@pytest.mark.parametrize(
+    ("first", "count"), [(0, 12), (0, 9), (5, 12), (5, 20)], ids=["lower", "lower, fewer", "the same ids", "around"]
+)
+def test_a_manifest_from_a_backup_and_a_stream_begun_anew_cost_no_file(
+    real_redis: ServerProcess, client: redis.Redis, tmp_path: Path, first: int, count: int
+) -> None:
+    """What the stream has under ids before, around or equal to a file's is no proof that it has the file's entries."""
+    root = tmp_path / "a"
+    numbers(client, 5)
+    archive_once(job(real_redis.url, root))
+    older = (root / MANIFEST).read_bytes()
+    only = [add(client, FIRST + 5 + at, (b"qty", b"once %d" % at)) for at in range(10)]
+    archive_once(job(real_redis.url, root))
+    client.delete("s")
+    numbers(client, count, first)
+    (root / MANIFEST).write_bytes(older)
+    store = ArchiveStore(job(real_redis.url, root))
+    with store.open():
+        assert ["1 files that the manifest does not name" in told for told in store.fresh_news()] == [True]
+    (kept,) = (root / ASIDE / "stream=s").glob("*.parquet")
+    with kept.open("rb") as file:
+        (page,) = read_pages(file, ZERO, LAST, Want(listed=True))
+    assert page.ids.to_pylist() == [ident for ident, _ in only]
+    assert client.xlen("s") == count
+
+
+def test_a_file_that_a_killed_job_left_is_compared_with_the_stream(
+    real_redis: ServerProcess, client: redis.Redis, tmp_path: Path
+) -> None:
+    """It goes while the stream has all its entries, the archive's and those past them; without one of them it stays."""
+    root = tmp_path / "a"
+    numbers(client, 1000)
+    archive_once(job(real_redis.url, root, trim=False))
+    older = (root / MANIFEST).read_bytes().replace(f'"{FIRST + 999}-0", "n": 1000'.encode(), b'"1-0", "n": 0')
+    begun = '"files": [\n'
+    older = older.partition(begun.encode())[0] + f"{begun}\n]}}\n".encode()
+    (root / MANIFEST).write_bytes(older)
+    with ArchiveStore(job(real_redis.url, root)).open():
+        assert list(root.rglob("*.parquet")) == []
+    archive_once(job(real_redis.url, root, trim=False))
+    (root / MANIFEST).write_bytes(older)
+    client.xdel("s", f"{FIRST + 700}-0")
+    with ArchiveStore(job(real_redis.url, root)).open():
+        assert len(list((root / ASIDE).rglob("*.parquet"))) == 1
 
 
 def test_an_archive_below_another_loses_nothing(real_redis: ServerProcess, client: redis.Redis, tmp_path: Path) -> None:

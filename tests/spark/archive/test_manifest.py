@@ -19,6 +19,7 @@ from millstream.spark.archiving.manifest import (
     load,
     mergeable,
 )
+from millstream.spark.archiving.tables.shape import Shape
 from millstream.spark.model.offsets import ZERO, Id, Position
 
 
@@ -104,6 +105,51 @@ def test_a_manifest_of_any_bytes_is_damaged_or_one(wrong: str) -> None:
     """Nothing in it ends a job with an error that names no cause."""
     with pytest.raises(StorageError, match=r"the archive's manifest is damaged.*restore it from a backup"):
         load(wrong)
+
+
+DOUBLED = '["s/1-5", "s", "1-0", "5-0", 5, 1000],'
+WRONG = [
+    (DOUBLED, DOUBLED + DOUBLED, "the file s/1-5 is named twice"),
+    (DOUBLED, DOUBLED + DOUBLED.replace("s/1-5", "s/b"), "the files s/1-5 and s/b would hold the same entries"),
+    ('"1-0", "5-0"', '"1-0", "6-0"', "the files s/1-5 and s/6-10 would hold the same entries"),
+    ('"1-0", "5-0"', '"5-0", "1-0"', "the file s/1-5 ends before it begins"),
+    ('"11-0", "20-0"', '"11-0", "21-0"', "the file s/11-20 reaches past what was read of its stream"),
+    ('"s/1-5", "s"', '"s/1-5", "t"', "the file s/1-5 is of stream 't', of which nothing is archived"),
+    ('"5-0", 5, 1000', '"5-0", 0, 1000', "0 is not a whole number of"),
+    ('"5-0", 5, 1000', '"5-0", -5, 1000', "-5 is not a whole number of"),
+    ('"5-0", 5, 1000', '"5-0", 5, -1', "-1 is not a whole number of"),
+    ('"5-0", 5, 1000', '"5-0", 5.5, 1000', "5.5 is not a whole number of"),
+    ('"5-0", 5, 1000', '"5-0", "5", 1000', "'5' is not a whole number of"),
+    ('"5-0", 5, 1000', '"5-0", true, 1000', "True is not a whole number of"),
+    ('"n": 20', '"n": -1', "-1 is not a whole number of"),
+    ('"n": 20', '"n": 20, "holes": -1', "-1 is not a whole number of"),
+    ('"generation": 2', '"generation": -2', "-2 is not a whole number of"),
+]
+
+
+@pytest.mark.parametrize(("old", "new", "said"), WRONG, ids=[row[1] for row in WRONG])
+def test_a_manifest_that_contradicts_itself_is_damaged(old: str, new: str, said: str) -> None:
+    """What would count entries twice, or remove a file that is still named, is not read; it says what and where."""
+    text = dump(some())
+    assert text.count(old) == 1
+    with pytest.raises(
+        ManifestError, match=r"^/x/y: the archive's manifest is damaged \(.*: restore it from a b"
+    ) as told:
+        load(text.replace(old, new), "/x/y")
+    assert said in str(told.value)
+
+
+def test_a_file_that_is_named_is_not_retired_as_well() -> None:
+    """It would be removed after a day, as one that was merged."""
+    made = replace(some(), shape=Shape("delta"))
+    assert load(dump(replace(made, retired=(("s/old", 5),)))).retired == (("s/old", 5),)
+    for retired, said in (
+        ((("s/1-5", 5),), "the file s/1-5 is named twice"),
+        ((("s/old", 5), ("s/old", 6)), "the file s/old is named twice"),
+        ((("s/old", -5),), "-5 is not a whole number of"),
+    ):
+        with pytest.raises(ManifestError, match=said):
+            load(dump(replace(made, retired=retired)))
 
 
 @settings(deadline=None)

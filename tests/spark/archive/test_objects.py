@@ -7,10 +7,13 @@ and what goes wrong goes wrong at the door before it (``support.objects``).
 import json
 import os
 import random
+import re
 import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from dataclasses import replace
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
@@ -27,6 +30,7 @@ from millstream.spark.archiving.store import ArchiveSettings, ArchiveStore
 from millstream.spark.archiving.tables.shape import FORMATS, Wanted
 from millstream.spark.archiving.tables.storage import ChangedMeanwhileError
 from support.archives import archive_once, held
+from support.clock import own_clock
 from support.objects import KEY, SECRET, Asked, Door, Fault
 from support.servers import ServerProcess
 from support.streams import fill
@@ -244,6 +248,55 @@ def test_one_job_an_archive(place: str) -> None:
     with second.locked():
         assert json.loads(ObjectStorage(place).read(LOCK))["owner"]
     assert not json.loads(ObjectStorage(place).read(LOCK))["owner"]
+
+
+def test_a_lock_is_not_taken_while_its_lease_lasts(place: str, door: Door, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who finds it taken puts nothing while it watches, and takes the first renewal for a sign of life.
+
+    The clock stands, so nothing here hangs on when the owner renews: it does once it was looked at three times.
+    """
+    own_clock(monkeypatch, "millstream.spark.archiving.objects.lease", monotonic=lambda: 5.0)
+    owner, watcher = ObjectStorage(place), Folder(place)
+    record = LockRecord("x", "process 1 on elsewhere", "other/1/1/1", 0.2)
+    owner.put_if_absent(LOCK, record.data)
+    looks: list[str] = []
+
+    def renew(asked: Asked) -> None:
+        if not asked.key.endswith(LOCK) or len(looks) > 3:
+            return
+        looks.append(asked.method)
+        if len(looks) == 3:
+            looks.append("renewal")
+            owner.replace_if_unchanged(LOCK, record.data, replace(record, renewed=1).data)
+
+    door.rule = renew
+    with pytest.raises(ArchiveLockedError, match="written by process 1 on elsewhere"), watcher.locked():
+        pass
+    assert looks == ["GET", "GET", "GET", "renewal"]
+
+
+def test_a_renewal_whose_answer_is_lost_is_our_own(
+    place: str, door: Door, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was done, and the store was away for longer than a request is tried again: the lock is still ours."""
+    monkeypatch.setattr("millstream.spark.archiving.objects.storage._PATIENT", (0, timedelta(seconds=1)))
+    storage, other = quick(place, 0.3), ObjectStorage(place)
+    lost: list[Asked] = []
+
+    def lose(asked: Asked) -> Fault | None:
+        if lost or asked.method != "PUT" or not asked.key.endswith(LOCK):
+            return None
+        lost.append(asked)
+        return "lost"
+
+    with storage.locked(LOCK) as holder:
+        assert holder is None
+        door.rule = lose
+        eventually(lambda: "was not renewed, which is tried again" in caplog.text)
+        there = LockRecord.load(other.read(LOCK)).renewed
+        eventually(lambda: LockRecord.load(other.read(LOCK)).renewed > there + 1)
+    assert "was taken by another job" not in caplog.text
+    assert LockRecord.load(other.read(LOCK)).owner == ""
 
 
 def test_a_lock_whose_owner_is_gone_is_taken_after_its_lease(place: str) -> None:
@@ -472,6 +525,31 @@ def test_no_bucket_and_nobody_there(real_redis: ServerProcess, place: str, monke
     monkeypatch.delenv("AWS_ALLOW_HTTP")
     with pytest.raises(NotReachedError, match=r"without TLS, which is not allowed: set AWS_ALLOW_HTTP=true"):
         Folder(place).read()
+
+
+@pytest.mark.parametrize(
+    ("other", "prefix"),
+    [("s3://lake/x", "AWS_"), ("gs://lake/x", "GOOGLE_"), ("abfss://c@a.dfs.core.windows.net/x", "AZURE_")],
+)
+def test_a_store_is_told_of_its_own_variables(other: str, prefix: str) -> None:
+    """Those of another one would be of no use, whatever is wrong."""
+    for words in ("BadScheme", "kind: Connect", "the MissingCredentials"):
+        said = str(explanation(other, "get y", GenericError(words)))
+        named = re.findall(r"\b(?:AWS|GOOGLE|AZURE)_", said)
+        assert {*named} <= {prefix}, said
+        assert named or (prefix, words) == ("GOOGLE_", "kind: Connect")
+
+
+def test_azure_without_tls(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The variable that is named is the one that helps: then the store is asked, and nobody answers."""
+    monkeypatch.setenv("AZURE_STORAGE_ACCOUNT_KEY", "a2V5")
+    monkeypatch.setenv("AZURE_STORAGE_ENDPOINT", "http://127.0.0.1:1")
+    other = "abfss://c@account.dfs.core.windows.net/x"
+    with pytest.raises(NotReachedError, match=r"without TLS, which is not allowed: set AZURE_ALLOW_HTTP=true"):
+        Folder(other).read()
+    monkeypatch.setenv("AZURE_ALLOW_HTTP", "true")
+    with pytest.raises(NotReachedError, match=r"at http://127.0.0.1:1 does not answer.*AZURE_STORAGE_ENDPOINT"):
+        Folder(other).read()
 
 
 def test_credentials_that_nobody_has() -> None:

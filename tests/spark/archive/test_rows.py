@@ -40,7 +40,7 @@ def back(made: pa.Table) -> list[Pairs]:
 
 
 def through(rows: list[Pairs], shape: Shape | None = None, known: tuple[TableColumn, ...] = ()) -> pa.Table:
-    made, columns, _ = shaped(table(rows), shape or Shape(), known)
+    made, columns, *_ = shaped(table(rows), shape or Shape(), known)
     assert columns_of(made.schema) == columns
     return made
 

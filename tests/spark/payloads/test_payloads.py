@@ -4,6 +4,8 @@ import base64
 import datetime as dt
 import io
 import json
+import random
+import re
 import struct
 import uuid
 from collections.abc import Iterator
@@ -252,3 +254,37 @@ def test_another_page_is_no_registry(registry: SchemaRegistry) -> None:
     registry.schemas[2] = json.loads("[]")
     with pytest.raises(ConfigError, match="does not answer in JSON"):
         Registry(registry.url).by_id(2)
+
+
+@pytest.mark.parametrize(
+    ("kind", "data", "said"),
+    [
+        ("string", b"", "its 0 bytes end before its values do: it was cut off, or was written with another schema"),
+        ("string", b"\x06ab", "its 3 bytes end before its values do"),
+        ("string", b"\x80\x80", "its 2 bytes end before its values do"),
+        ("double", b"\x00\x00", "its 2 bytes end before its values do"),
+        ("boolean", b"", "its 0 bytes end before its values do"),
+        ({"type": "fixed", "name": "F", "size": 4}, b"ab", "its 2 bytes end before its values do"),
+        ({"type": "array", "items": "long"}, b"\x08\x02", "its 2 bytes end before its values do"),
+        ("string", b"\x05ab", "a length in it is below 0: it is damaged, or was written with another schema"),
+        (["null", "string"], b"\x08", "it has a choice of a union or an enum that the schema lacks"),
+        ({"type": "enum", "name": "E", "symbols": ["A"]}, b"\x08", "it has a choice of a union or an enum"),
+    ],
+)
+def test_short_and_damaged_payloads_are_told_in_words(kind: Any, data: bytes, said: str) -> None:
+    """No Python of the library's: what is wrong with the bytes, and what that may mean."""
+    schema = {"type": "record", "name": "R", "fields": [{"name": "a", "type": kind}]}
+    with pytest.raises(UndecodableError, match=f"a payload cannot be read by the schema: {said}"):
+        read([data], schema)
+    assert read([data], schema, permissive=True) == [None]
+
+
+def test_what_is_wrong_is_never_told_in_the_words_of_python() -> None:
+    """Whatever they are, over every type."""
+    chance = random.Random(11)
+    whole = avro(EVERYTHING, VALUES)
+    for length in range(len(whole)):
+        for data in (whole[:length], chance.randbytes(length)):
+            with pytest.raises(UndecodableError) as told:
+                read([data], EVERYTHING)
+            assert not re.search(r"index out of range|<_io|: $|Error", str(told.value)), str(told.value)

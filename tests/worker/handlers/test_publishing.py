@@ -12,12 +12,14 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import redis
+import redis.asyncio
 
 import millstream
 from millstream import App, Disconnected, Middleware
 from millstream.client.capabilities import find_sync
 from millstream.client.line import Line
 from millstream.errors import MillstreamError, UsageError
+from millstream.server.thread import ServerThread
 from millstream.worker.handlers.middleware import Publication, Publish
 from millstream.worker.handlers.sender import SCRIPT, SHA
 from support import needs
@@ -134,6 +136,22 @@ async def test_very_many_with_ids_of_their_own_are_each_added_once(server: Serve
         await app.close()
         assert thief.stolen == 1
     assert sorted(int(fields["n"]) for _, fields in client.xrange("s")) == list(range(300))
+
+
+async def test_a_server_that_takes_no_writes_now_may_know_idmp() -> None:
+    """A publisher that begins while a replica is in its place is told that, and goes on once it leads."""
+    with ServerThread() as server:
+        app = App(server.url, registry=False)
+        client = redis.asyncio.Redis.from_url(server.url)
+        await client.replicaof("127.0.0.1", free_port())
+        with pytest.raises(redis.ReadOnlyError):
+            await app.publish("s", {"n": 1}, idempotent="order-1")
+        await client.replicaof("NO", "ONE")
+        assert await app.publish("s", {"n": 1}, idempotent="order-1") == await app.publish(
+            "s", {"n": 1}, idempotent="order-1"
+        )
+        await app.close()
+        await client.aclose()
 
 
 async def test_a_publish_waits_for_a_server_that_comes_back(own_server: ServerProcess) -> None:

@@ -8,7 +8,7 @@ import click
 
 from millstream.cli.shared.confirm import confirm
 from millstream.cli.shared.secret_files import check_secret
-from millstream.cli.shared.servers import GIVEN, context_named, usual_url
+from millstream.cli.shared.servers import GIVEN, context_named, usual_url, without_secret
 from millstream.errors import UsageError
 
 
@@ -23,7 +23,7 @@ def servers(words: tuple[str, ...], reports: tuple[str, ...] = ()) -> list[str]:
         UsageError: a URL is invalid, has a password that others see, or a file cannot be read.
     """
     from millstream.client.recorded.report import open_report  # noqa: PLC0415 - help does not need it
-    from millstream.client.url import REPORT, check_shared, without_password  # noqa: PLC0415 - as above
+    from millstream.client.url import REPORT, check_shared  # noqa: PLC0415 - as above
 
     found: list[str] = []
     for word in words:
@@ -33,12 +33,7 @@ def servers(words: tuple[str, ...], reports: tuple[str, ...] = ()) -> list[str]:
         if word.startswith("context:"):
             found.append(context_named(word.partition(":")[2]))
             continue
-        if without_password(word) != word:
-            raise UsageError(
-                f"{without_password(word)}: everybody on this machine sees the password (ps): put the URL into "
-                "MILLSTREAM_URL, or into a file that only you can read, and give @FILE"
-            )
-        found.append(word)
+        found.append(without_secret(word))
     found += [f"{REPORT}{name}" for name in reports]
     for url in found:
         if url.startswith(REPORT):  # one that cannot be read is said at once

@@ -210,7 +210,8 @@ async def _add(line: "Line", how: AddOptions, entries: Iterable[list[bytes]], ad
     from millstream.client.capabilities import find  # noqa: PLC0415 - as above
 
     near = line.near(how.stream)
-    if (how.idempotent or how.idempotent_by) and not (await find(line, how.stream)).idmp:
+    can = await find(line, how.stream) if how.idempotent or how.idempotent_by else None
+    if can is not None and not can.idmp and "idmp" not in can.unknown:  # else the server says itself why it refuses
         raise UsageError("--idempotent needs XADD IDMP, which this server has not got (Millstream and Redis 8.6 have)")
     for commands, wrong in _batches(how, entries):
         try:

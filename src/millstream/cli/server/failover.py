@@ -17,6 +17,16 @@ if TYPE_CHECKING:
     from millstream.console.model.server import ServerStatus
 
 _LOOK = 0.1  # seconds between two questions how far it is
+_OVER = "no-failover"
+_SAID = {
+    "waiting-for-sync": "writers wait until a replica holds all",
+    "failover-in-progress": "a replica is asked to lead",
+}
+_HELLO = "__sentinel__:hello"  # every Sentinel listens there, on each server that it watches
+_WATCHED = (
+    "Sentinel watches this server, and learns of this only later: have Sentinel do it, by SENTINEL FAILOVER and its "
+    "name of the service, so that clients find the new primary"
+)
 
 
 @click.command(context_settings={"max_content_width": 110})
@@ -35,7 +45,8 @@ def failover(url: str, to: str | None, timeout: str, yes: bool) -> None:
 
     Writers wait until the replica holds all, which takes a second or so; then that one leads, the former primary
     follows it, and clients that write to that are told READONLY: they must be pointed to the new primary. Where
-    Sentinel watches, use its own `SENTINEL FAILOVER`, by which clients find the new one.
+    Sentinel watches, which is said before anything is done, use its own `SENTINEL FAILOVER`, by which clients find the
+    new one. If no replica holds all in time, those that lag are named, and all goes on as before.
 
     \b
     Examples:
@@ -48,6 +59,8 @@ def failover(url: str, to: str | None, timeout: str, yes: bool) -> None:
     output = Output()
     with exits("millstream failover"):
         words = _words(to, span("--timeout", timeout))
+        if ask(url, _is_watched):
+            output.say(_WATCHED)
         confirm(f"Hand over the role of {_shown(url)}{f' to {to}' if to else ''}?", "hand it over", yes=yes)
 
         async def work(line: "Line") -> str:
@@ -92,20 +105,65 @@ async def _hand_over(line: "Line", words: "Command", output: Output) -> str:
 
     refused = refusal((await calls(line, [words]))[0])
     if refused is not None:
-        raise FailoverRefusedError(f"the server refused: {refused}")
-    said = ""
+        raise FailoverRefusedError(f"the server refused: {refused} ({_why_refused(await _status(line))})")
+    said, waited = "", None
     while True:
-        state = (await _status(line)).replication
+        status = await _status(line)
+        state = status.replication
         if state is None or state.failover is None:
             raise FailoverRefusedError("the server does not tell how far it is: the user needs the right to INFO")
-        if state.failover != said:
-            said = state.failover or ""
-            output.say({"waiting-for-sync": "writers wait until a replica holds all"}.get(said, said))
-        if said == "no-failover":
+        if state.failover == _OVER:
             if state.primary is None:
-                raise MillstreamError("no replica took the role: the server's log says why, and it takes writes again")
+                late = _late(status if waited is None else waited)
+                if not late:
+                    raise MillstreamError(
+                        "no replica took the role: the server's log says why, and it takes writes again"
+                    )
+                raise MillstreamError(f"no replica held all in time: {late}. The server takes writes again")
             return state.primary.address
+        if state.failover != said:
+            said = state.failover
+            output.say(_SAID.get(said, said))
+        waited = status
         await asyncio.sleep(_LOOK)
+
+
+def _why_refused(status: "ServerStatus") -> str:
+    """What a refusal has to do with where the server stands, or who tells that."""
+    state = status.replication
+    if state is not None and state.primary is not None:
+        return f"it follows {state.primary.address}: name the primary"
+    if state is not None and not status.replicas:
+        return "nobody follows it: if another leads by now, `millstream replicas` with the URLs of both shows which"
+    return "`millstream replicas` shows which replicas there are and how far they are"
+
+
+def _late(status: "ServerStatus") -> str:
+    """The replicas that did not hold all, and how far they were; empty for none.
+
+    Args:
+        status: of the primary, when writers were held last.
+    """
+    from millstream.console.words import DASH, size, span  # noqa: PLC0415 - help does not need it
+
+    return "; ".join(
+        f"{each.address} lacked {DASH if each.behind_bytes is None else size(each.behind_bytes)}"
+        + ("" if each.lag_seconds is None else f" and was last heard of {span(each.lag_seconds * 1000)} before")
+        for each in status.replicas
+        if each.behind_bytes != 0 or each.state != "online"
+    )
+
+
+async def _is_watched(line: "Line") -> bool:
+    """Whether a Sentinel listens; not where the server does not tell.
+
+    Raises:
+        Disconnected: no answer came.
+    """
+    from millstream.console.reading.asking import calls  # noqa: PLC0415 - help does not need it
+
+    (reply,) = await calls(line, [("PUBSUB", "NUMSUB", _HELLO)])
+    return isinstance(reply, list) and len(reply) == 2 and isinstance(reply[1], int) and reply[1] > 0
 
 
 async def _status(line: "Line") -> "ServerStatus":

@@ -19,13 +19,13 @@ _COLUMNS = (
     Column("follows", rank=7),
     Column("link"),
     Column("behind_bytes", "bytes", "behind"),
-    Column("silent_ms", "span", "heard of"),
-    Column("down_ms", "span", "link down", rank=2),
+    Column("silent_ms", "span", "silent for"),
+    Column("down_ms", "span", "down for", rank=2),
     Column("offset", "count", rank=3),
     Column("id", title="history", rank=6),
     Column("copies", "count", rank=5),
-    Column("copied_ms", "span", "last copy", rank=4),
-    Column("copy_bytes", "bytes", "its size", rank=9),
+    Column("copied_ms", "span", "copied ago", rank=4),
+    Column("copy_bytes", "bytes", "copy size", rank=9),
     Column("dialect", rank=8),
     Column("problem", "prose"),
 )
@@ -43,6 +43,18 @@ def replicas(urls: tuple[str, ...], watch: float | None, form: str) -> None:
     Each URL is that of one server, Millstream, Redis or Valkey; context:NAME and @FILE stand for URLs, since a password
     never belongs on a command line. A server that another one names is in the list as well, with what that one tells of
     it. What each server tells is a moment apart from what the next one tells.
+
+    \b
+    Columns, the same in JSON under the names in parentheses:
+      link                     up, down, sync (a copy comes), silent (its primary has not heard of it for 10 s); of a
+                               replica that was not asked its primary's word: online, wait_bgsave, send_bulk
+      behind (behind_bytes)    bytes of its primary's stream of changes that it does not have
+      silent for (silent_ms)   since its primary heard of it last, or else since it heard of that
+      down for (down_ms)       since the link went down
+      offset, history (id)     how far that stream is, and its name: who has another history holds other data
+      copies, copied ago (copied_ms), copy size (copy_bytes)
+                               whole copies that it took over since its start, and the last of them
+      dialect                  version of Redis in whose words it tells its replicas
 
     \b
     Examples:

@@ -24,7 +24,7 @@ from millstream.cli.shared.config_files import (
 )
 from millstream.cli.shared.confirm import PRODUCTION
 from millstream.cli.shared.secret_files import first_line
-from millstream.client.url import DEFAULT_URL
+from millstream.client.url import DEFAULT_URL, without_password
 from millstream.errors import ConfigError, UsageError
 from millstream.printable import printable
 
@@ -268,16 +268,39 @@ def server_and_rest(words: tuple[str, ...]) -> tuple[str, tuple[str, ...]]:
     if not ctx.meta.get(GIVEN):
         if not words:
             raise UsageError("it needs a server: its URL, or --context NAME")
-        return ServerUrl().convert(words[0], None, ctx), words[1:]
+        return ServerUrl(secret=True).convert(words[0], None, ctx), words[1:]
     if named:
         raise UsageError("--context and a URL both name a server: leave one out")
     return usual_url(), words
 
 
+def without_secret(url: str) -> str:
+    """A URL of the command line, which is refused with a password in it: whoever is on the machine sees it.
+
+    Raises:
+        UsageError: it has one.
+    """
+    shown = without_password(url)
+    if shown != url:
+        raise UsageError(
+            f"{shown}: everybody on this machine sees the password (ps): put it where a context finds it (`millstream "
+            "context add --help`) and say context:NAME; console, top and replicas also take MILLSTREAM_URL, or @FILE, "
+            "with URLs in a file that only you can read"
+        )
+    return url
+
+
 class ServerUrl(click.ParamType[str]):
-    """A server's URL where a command takes several: ``context:NAME`` stands for the one of that context."""
+    """A server's URL where a command takes several: ``context:NAME`` stands for the one of that context.
+
+    Args:
+        secret: one with a password in it is taken, by commands that may be given two servers with two passwords.
+    """
 
     name = "url"
+
+    def __init__(self, *, secret: bool = False) -> None:
+        self._secret = secret
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:  # noqa: ARG002 - click's signature
         """The URL that is meant.
@@ -291,10 +314,12 @@ class ServerUrl(click.ParamType[str]):
             NoServerError: there is no such context, or its password cannot be had.
         """
         scheme, _, name = str(value).partition(":")
-        if scheme != "context" or (ctx is not None and ctx.resilient_parsing):
+        if ctx is not None and ctx.resilient_parsing:
             return str(value)
         try:
-            return context_named(name)
+            if scheme == "context":
+                return context_named(name)
+            return str(value) if self._secret else without_secret(str(value))
         except UsageError as error:
             raise _no_server(error, ctx) from None
 

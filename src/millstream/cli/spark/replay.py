@@ -26,10 +26,14 @@ _COLUMNS = (
 
 
 @click.command()
-@click.argument("source", type=ServerUrl())
+@click.argument("source", type=ServerUrl(secret=True))
 @click.argument("stream")
 @click.option(
-    "--to", "target", type=ServerUrl(), metavar="URL", help="The server that gets the entries; or --context names it."
+    "--to",
+    "target",
+    type=ServerUrl(secret=True),
+    metavar="URL",
+    help="The server that gets the entries; or --context names it.",
 )
 @click.option("--as", "into", metavar="KEY", help="The stream there.  [default: STREAM]")
 @click.option("--since", metavar="TIME", help="Entries from this time on.")

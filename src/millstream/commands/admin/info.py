@@ -269,6 +269,7 @@ class ReplicationFacts:
         replid2: of the one that it goes on from; empty for none.
         offset: how far it is, in bytes.
         second: up to where it is the same as that one; -1 for none.
+        earlier: names of those before that, and the same of each in turn.
         backlog_size: bytes to keep of it.
         backlog_first: number of the first byte that is kept; None while nothing is.
         backlog_held: how many are.
@@ -283,6 +284,8 @@ class ReplicationFacts:
         dialect: in which replicas are told.
         annotate: what those that are ours are told beside.
         confirming: how many must hold what is written before anybody is told of it; 0 for no such rule.
+        confirmed_by: how many do.
+        is_short: these are too few, so that writes are refused.
         unconfirmed: changes that fewer hold.
         held_clients: clients with replies that wait for the disk or for replicas.
     """
@@ -294,6 +297,7 @@ class ReplicationFacts:
     replid2: str = ""
     offset: int = 0
     second: int = -1
+    earlier: tuple[str | int, ...] = ()
     backlog_size: int = 0
     backlog_first: int | None = None
     backlog_held: int = 0
@@ -308,6 +312,8 @@ class ReplicationFacts:
     dialect: str = ""
     annotate: str = ""
     confirming: int = 0
+    confirmed_by: int = 0
+    is_short: bool = False
     unconfirmed: int = 0
     held_clients: int = 0
 
@@ -582,6 +588,9 @@ def _replication(facts: InfoFacts) -> Rows:
         place = f"ip={each.ip},port={each.port},state={each.stage}"
         yield f"slave{at}", f"{place},offset={each.offset},lag={each.lag}"
     if known.confirming:
+        yield "millstream_sync_state", "refused" if known.is_short else "ok"
+        yield "millstream_sync_asked", known.confirming
+        yield "millstream_sync_confirming", known.confirmed_by
         yield "millstream_replicas_waiting", known.held_clients
         yield "millstream_sync_held", known.unconfirmed
     yield "master_failover_state", known.failover
@@ -593,6 +602,8 @@ def _replication(facts: InfoFacts) -> Rows:
     yield "repl_backlog_size", known.backlog_size
     yield "repl_backlog_first_byte_offset", known.backlog_first or 0
     yield "repl_backlog_histlen", known.backlog_held
+    pairs = zip(known.earlier[::2], known.earlier[1::2], strict=True)
+    yield "millstream_earlier_histories", ",".join(f"{name}:{second}" for name, second in pairs)
     yield "millstream_diverged_records", known.diverged_records
     yield "millstream_diverged_files", known.diverged_files
     yield "millstream_full_syncs_made", known.copies_made

@@ -36,6 +36,7 @@ class Advice:
         raw: the commands of the server that it comes to, as far as they are known here.
         consumer: that it is about; None for the group.
         query: id of the Spark query that it is about, with its title; None for none.
+        server: what the server is called that it is about, which has no stream then; None for none.
     """
 
     code: str
@@ -48,6 +49,7 @@ class Advice:
     raw: tuple[tuple[str, ...], ...] = ()
     consumer: str | None = None
     query: tuple[str, str] | None = None
+    server: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

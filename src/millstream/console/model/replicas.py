@@ -34,7 +34,8 @@ class ReplicationPlace:
         depth: 0 for one that follows nobody, or nobody that is known.
         role: ``primary`` or ``replica``; None where it is not known.
         follows: address of its primary.
-        link: to that: ``up``, ``down``, ``sync`` while a copy comes, or its primary's word for it.
+        link: to that: ``up``, ``down``, ``sync`` while a copy comes, ``silent`` where its primary has not heard of it
+            for ten seconds, or else its primary's word for it.
         behind_bytes: of its primary's stream that it does not have; None where that is not known.
         silent_seconds: since it was last heard of by its primary, or else since it last heard of that.
         down_seconds: since its link went down; None while it is up.
@@ -175,8 +176,10 @@ def _standing(place: _Place, above: _Place | None, depth: int) -> ReplicationPla
         known = ReplicationPlace(place.address, depth, role, follows, problem=problem)
         if seen is None:
             return known
+        word = "silent" if seen.is_silent else seen.state
+        said = "; ".join(filter(None, (_silence(seen), problem)))
         return ReplicationPlace(
-            place.address, depth, role, follows, seen.state, seen.behind_bytes, seen.lag_seconds, problem=problem
+            place.address, depth, role, follows, word, seen.behind_bytes, seen.lag_seconds, problem=said
         )
     state, link = asked.status.replication, _link(asked.status)
     return ReplicationPlace(
@@ -184,7 +187,7 @@ def _standing(place: _Place, above: _Place | None, depth: int) -> ReplicationPla
         depth=depth,
         role=None if state is None else "primary" if link is None else "replica",
         follows=None if link is None else link.address,
-        link=None if link is None else "sync" if link.is_syncing else link.state,
+        link=None if link is None else _state(link, seen),
         behind_bytes=_behind(asked.status, seen, above),
         silent_seconds=seen.lag_seconds if seen is not None else link.heard_seconds if link is not None else None,
         down_seconds=None if link is None else link.down_seconds,
@@ -196,6 +199,19 @@ def _standing(place: _Place, above: _Place | None, depth: int) -> ReplicationPla
         dialect=None if state is None else state.dialect,
         problem=_problem(asked.status, seen, above),
     )
+
+
+def _state(link: PrimaryLink, seen: ReplicaStatus | None) -> str:
+    """The word for a link, by both ends of it."""
+    if link.is_syncing:
+        return "sync"
+    return "silent" if link.state == "up" and seen is not None and seen.is_silent else link.state
+
+
+def _silence(seen: ReplicaStatus | None) -> str:
+    if seen is None or not seen.is_silent:
+        return ""
+    return f"its primary has not heard of it for {seen.lag_seconds} s: it stands still, or cannot be reached"
 
 
 def _behind(status: ServerStatus, seen: ReplicaStatus | None, above: _Place | None) -> int | None:
@@ -217,6 +233,9 @@ def _problem(status: ServerStatus, seen: ReplicaStatus | None, above: _Place | N
         said.append(link.error)
     if link.divergences:
         said.append(f"its data differed from its primary's {link.divergences} times, and were copied anew")
-    if seen is None and above is not None and above.asked is not None and above.asked.status is not None:
-        said.append("its primary does not know it")
+    if silence := _silence(seen):
+        said.append(silence)
+    answered = above is not None and above.asked is not None and above.asked.status is not None
+    if seen is None and answered and link.state == "up":  # one whose link is down is not known there, as must be
+        said.append("its primary does not know it, though the link is up")
     return "; ".join(said)

@@ -9,6 +9,9 @@ from typing import Any
 
 from millstream.console.model.names import text_of
 
+SILENT_SECONDS = 10
+"""A replica that was not heard of for so long counts as gone; Redis's own ``min-replicas-max-lag``."""
+
 
 @dataclass(frozen=True, slots=True)
 class ReplicaStatus:
@@ -25,6 +28,11 @@ class ReplicaStatus:
     state: str
     lag_seconds: int | None
     behind_bytes: int | None
+
+    @property
+    def is_silent(self) -> bool:
+        """Whether it follows and was not heard of for too long; one that waits for its copy says nothing."""
+        return self.state == "online" and (self.lag_seconds or 0) >= SILENT_SECONDS
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +67,21 @@ class PrimaryLink:
 
 
 @dataclass(frozen=True, slots=True)
+class SyncReplicas:
+    """What ``sync-replicas`` comes to.
+
+    Attributes:
+        is_refusing: writes are refused, since too few replicas confirm.
+        asked: how many must.
+        confirming: how many do.
+    """
+
+    is_refusing: bool
+    asked: int
+    confirming: int
+
+
+@dataclass(frozen=True, slots=True)
 class Replication:
     """Where a server stands among its primary and replicas, as INFO's section says it.
 
@@ -69,6 +92,9 @@ class Replication:
         failover: ``no-failover``, or how far one is; None before Redis 6.2.
         primary: the link to the primary; None for a primary itself.
         dialect: version of the oldest Redis that may follow, by its setting; None where the server does not tell.
+        good_replicas: those that count for ``min-replicas-to-write``; None where that is not set.
+        needs_replicas: that setting; None where it was not asked for, or is not told.
+        sync: what ``sync-replicas`` comes to; None where that is not set.
     """
 
     id: str | None
@@ -77,6 +103,9 @@ class Replication:
     failover: str | None
     primary: PrimaryLink | None
     dialect: str | None = None
+    good_replicas: int | None = None
+    needs_replicas: int | None = None
+    sync: SyncReplicas | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -254,7 +283,17 @@ def _replication(info: Mapping[str, str]) -> Replication:
         info.get("master_failover_state"),
         primary,
         info.get("millstream_dialect"),
+        good_replicas=_count(info, "min_slaves_good_slaves"),
+        sync=_sync(info),
     )
+
+
+def _sync(info: Mapping[str, str]) -> SyncReplicas | None:
+    asked = _count(info, "millstream_sync_asked")
+    if asked is None:
+        return None
+    confirming = _count(info, "millstream_sync_confirming") or 0
+    return SyncReplicas(info.get("millstream_sync_state") == "refused", asked, confirming)
 
 
 def _replicas(info: Mapping[str, str]) -> list[ReplicaStatus]:

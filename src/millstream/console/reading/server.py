@@ -19,6 +19,7 @@ from millstream.errors import MillstreamError
 
 _SLOW = 50
 """Commands that took long, at most."""
+_NEEDS = "min-replicas-to-write"
 _OTHER = "its answer is none of this command's: is it a Redis?"
 
 
@@ -47,6 +48,29 @@ async def _one(line: Line) -> ServerStatus:
     return replace(found, slow=rows or (), missing=missing)
 
 
+async def standing(line: Line) -> list[ServerStatus]:
+    """Each server as :func:`server` has it, of what INFO says alone: in one command for most, so that it can be often.
+
+    Raises:
+        Disconnected: no answer came.
+    """
+    return [await _standing(node) for node in await line.nodes()]
+
+
+async def _standing(line: Line) -> ServerStatus:
+    at_ms = line.wall_time()
+    (whole,) = await calls(line, [("INFO",)])
+    if not isinstance(whole, bytes):
+        return replace(server_status({}, at_ms), missing={"info": refusal(whole) or _OTHER})
+    found = server_status(parse_info(text_of(whole)), at_ms)
+    if found.replication is None or found.replication.good_replicas is None:
+        return found
+    (reply,) = await calls(line, [("CONFIG", "GET", _NEEDS)])  # who may not is told less
+    needs = text_of(reply[1]) if isinstance(reply, list) and len(reply) == 2 and isinstance(reply[1], bytes) else ""
+    known = int(needs) if needs.isdecimal() and len(needs) < 20 else None
+    return replace(found, replication=replace(found.replication, needs_replicas=known))
+
+
 async def followers(lines: Mapping[str, Line]) -> list[ReplicationPlace]:
     """Who follows whom among servers, all of which are asked at once; one that does not answer is told of as that.
 
@@ -54,7 +78,8 @@ async def followers(lines: Mapping[str, Line]) -> list[ReplicationPlace]:
         lines: by URL.
     """
     asked = await asyncio.gather(*(_asked(url, line) for url, line in lines.items()))
-    return standings(asked, {address: await _name(address) for address in addresses(asked)})
+    named = sorted(addresses(asked))
+    return standings(asked, dict(zip(named, await asyncio.gather(*map(_name, named)), strict=True)))
 
 
 async def _asked(url: str, line: Line) -> AskedServer:

@@ -7,10 +7,12 @@ from typing import TypeAlias
 
 from millstream.client.line import Line
 from millstream.console.changes.rights import rights_on
-from millstream.console.model.advice import Case
+from millstream.console.model.advice import Advice, Case
 from millstream.console.model.facts.findings import worst_groups
+from millstream.console.model.facts.servers import servers_advice
 from millstream.console.model.pending import PendingChoice, PendingEntry, PendingOrder, PendingPage
 from millstream.console.model.rates import GroupRate, rates
+from millstream.console.model.server import ServerStatus
 from millstream.console.model.spark.archive import ArchiveSeen
 from millstream.console.model.spark.queries import QueriesSeen
 from millstream.console.model.streams import StreamsSeen
@@ -18,6 +20,7 @@ from millstream.console.payloads.shown import light
 from millstream.console.reading import fleet, pending, streams
 from millstream.console.reading.archive import archive
 from millstream.console.reading.case import read_case, read_cases
+from millstream.console.reading.server import standing
 from millstream.console.watching.watch import Reading, ServerWatch
 from millstream.worker.registry import protocol
 
@@ -141,6 +144,22 @@ async def all_queries(watch: ServerWatch) -> Reading[QueriesSeen]:
         MillstreamError: the server does not answer.
     """
     return await watch.read("queries", fleet.queries)
+
+
+async def server_standing(watch: ServerWatch) -> Reading[list[ServerStatus]]:
+    """Each server, by its INFO alone.
+
+    Raises:
+        MillstreamError: the server does not answer.
+    """
+    return await watch.read("standing", standing)
+
+
+def on_servers(reading: Reading[list[ServerStatus]]) -> list[Advice]:
+    """What there is to say of the servers, also by how far their replicas came since the reading before."""
+    before = reading.before
+    earlier = () if before is None else tuple(before.value)
+    return servers_advice(reading.value, earlier)
 
 
 async def some_streams(watch: ServerWatch, keys: Sequence[str]) -> Reading[StreamsSeen]:

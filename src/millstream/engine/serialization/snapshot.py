@@ -34,7 +34,7 @@ def transitions(space: Keyspace) -> Iterator[Transition]:
         yield ("role", NO_DATABASE, *space.primary, *([True] if space.hands_over else []))
     past = space.history
     if past.replid or past.is_given_up:
-        yield ("hist", past.db, past.replid, past.offset, past.replid2, past.second)
+        yield ("hist", past.db, past.replid, past.offset, past.replid2, past.second, list(past.earlier))
     for base in space.databases:
         for key, value in base.keys.items():
             expires_at = base.expires.get(key)

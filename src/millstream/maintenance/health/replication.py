@@ -10,14 +10,21 @@ _SILENT = 10
 """Seconds without a word of a replica from which it no longer counts; Redis's own ``min-replicas-max-lag``."""
 
 
-def diagnose_replication(info: Mapping[str, Any]) -> Iterator[Finding]:
+ROLE_SETTINGS = ("min-replicas-to-write",)
+"""What :func:`diagnose_replication` goes by where ``min_slaves_good_slaves`` is in INFO."""
+
+
+def diagnose_replication(info: Mapping[str, Any], settings: Mapping[str, str | None]) -> Iterator[Finding]:
     """Findings about a primary's replicas, or a replica's link; nothing of a server that stands alone.
 
     Args:
         info: INFO as redis-py reads it.
+        settings: :data:`ROLE_SETTINGS`, as far as they are known.
     """
     if info.get("role") == "slave":
         yield from _link(info)
+    else:
+        yield from _refusals(info, settings)
     kept = int(info.get("millstream_diverged_files", 0))
     if kept:
         yield Finding(
@@ -27,7 +34,31 @@ def diagnose_replication(info: Mapping[str, Any]) -> Iterator[Finding]:
             "another server led already, and its data have taken their place here",
             "read them, put back what is wanted as docs/replication.md says, then remove the files (diverged-*)",
         )
-    yield from _replicas(info)
+    yield from _replicas(info, settings)
+
+
+def _refusals(info: Mapping[str, Any], settings: Mapping[str, str | None]) -> Iterator[Finding]:
+    """Writes that a primary refuses for lack of replicas, by the setting that does."""
+    start = "start its replicas, and see that they reach it"
+    if info.get("millstream_sync_state") == "refused":
+        asked, confirming = (int(info.get(f"millstream_sync_{name}", 0)) for name in ("asked", "confirming"))
+        held, waiting = (int(info.get(f"millstream_{name}", 0)) for name in ("sync_held", "replicas_waiting"))
+        yield Finding(
+            "problem",
+            _CHECK,
+            f"writes are refused: sync-replicas {asked}, {confirming} {'confirms' if confirming == 1 else 'confirm'}",
+            f"too few replicas hold what is written; changes that wait for that: {held}, clients: {waiting}",
+            f"{start}; CONFIG SET sync-replicas {confirming} takes writes, and lets out what waits",
+        )
+    good, needs = info.get("min_slaves_good_slaves"), int(settings.get("min-replicas-to-write") or 1)
+    if good is not None and int(good) < needs:
+        yield Finding(
+            "problem",
+            _CHECK,
+            f"writes are refused: min-replicas-to-write {needs}, {good} heard of lately",
+            "too few replicas would hold what is written",
+            f"{start}; or CONFIG SET min-replicas-to-write {good}",
+        )
 
 
 def _link(info: Mapping[str, Any]) -> Iterator[Finding]:
@@ -73,7 +104,7 @@ def _text(value: Any) -> str:
     return ",".join(map(str, value)) if isinstance(value, list) else "" if value is None else str(value)
 
 
-def _replicas(info: Mapping[str, Any]) -> Iterator[Finding]:
+def _replicas(info: Mapping[str, Any], settings: Mapping[str, str | None]) -> Iterator[Finding]:
     replicas = [value for name, value in info.items() if _is_replica(name) and isinstance(value, Mapping)]
     if not replicas:
         return
@@ -96,11 +127,21 @@ def _replicas(info: Mapping[str, Any]) -> Iterator[Finding]:
             "note",
             _CHECK,
             "one replica only",
-            "while it is away, nobody has what is written; min-replicas-to-write 1 then refuses all writes",
+            "while it is away, " + _while_away(info, settings),
             "add a second one where writes must survive the loss of two machines",
         )
     elif not bad:
         yield Finding("ok", _CHECK, f"{len(replicas)} replicas")
+
+
+def _while_away(info: Mapping[str, Any], settings: Mapping[str, str | None]) -> str:
+    """What becomes of writes while the only replica is away, by the settings in force."""
+    if "millstream_sync_asked" in info:
+        return f"all writes are refused (sync-replicas {info['millstream_sync_asked']})"
+    if "min_slaves_good_slaves" in info:
+        needs = settings.get("min-replicas-to-write")
+        return f"all writes are refused ({' '.join(filter(None, ('min-replicas-to-write', needs)))})"
+    return "nobody else has what is written"
 
 
 def diagnose_stream(info: Mapping[str, Any], settings: Mapping[str, str | None], rate: float) -> Iterator[Finding]:

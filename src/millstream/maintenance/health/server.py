@@ -16,6 +16,7 @@ from millstream.client.url import check_remote, without_password
 from millstream.maintenance.health.findings import Finding, Level
 from millstream.maintenance.health.pairs import PAIR_SETTINGS, ServerWords, diagnose_pairs
 from millstream.maintenance.health.replication import (
+    ROLE_SETTINGS,
     STREAM_SETTINGS,
     diagnose_replication,
     diagnose_stream,
@@ -66,22 +67,66 @@ def diagnose_server(url: str, limits: Limits, replicas: tuple[str, ...] = ()) ->
             yield _unread(error, url)
             return
         try:
-            yield from _server(client, info)
-            yield from _settings(client, info)
-            yield from diagnose_replication(info)
-            yield from _streams(client, limits)
-            if has_replicas(info):
-                yield from diagnose_stream(info, _settings_of(client, STREAM_SETTINGS), _rate(client, info, begun))
-            if replicas:
-                unseen: list[Finding] = []
-                yield from diagnose_pairs(_words_of(client, url), list(_others(replicas, unseen)))
-                yield from unseen
+            for section in _sections(client, url, info, begun, limits, replicas):
+                yield from _unless_refused(*section)
         except redis.RedisError as error:
             yield Finding(
                 "problem", "server", f"stopped looking: {error}", "the rest is not known", "mend this, then try again"
             )
         except Exception as error:  # noqa: BLE001 - as above
             yield _unread(error, url)
+
+
+def _sections(
+    client: Any, url: str, info: dict[str, Any], begun: float, limits: Limits, replicas: tuple[str, ...]
+) -> Iterator[tuple[str, Iterator[Finding]]]:
+    """What is looked at, one after the other, and what each is called.
+
+    Args:
+        client: of the server.
+        url: of it.
+        info: INFO as redis-py reads it.
+        begun: monotonic seconds when that was asked for.
+        limits: what is too much.
+        replicas: URLs of its replicas.
+    """
+    yield "server", _server(client, info)
+    yield "settings", _settings(client, info)
+    settings = _settings_of(client, ROLE_SETTINGS) if "min_slaves_good_slaves" in info else {}
+    yield "replication", diagnose_replication(info, settings)
+    yield "streams", _streams(client, limits)
+    if has_replicas(info):
+        settings = _settings_of(client, STREAM_SETTINGS)
+        yield "replication", diagnose_stream(info, settings, _rate(client, info, begun))
+    if replicas:
+        yield "replication", _pairs(client, url, replicas)
+
+
+def _unless_refused(check: str, section: Iterator[Finding]) -> Iterator[Finding]:
+    """A section's findings; what the server refuses to tell is one more, and the next section is looked at.
+
+    Args:
+        check: what the section is called.
+        section: makes the findings.
+    """
+    try:
+        yield from section
+    except redis.ResponseError as error:
+        advice = "mend what is found beside this, or ask with a user who may, then try again"
+        yield Finding("problem", check, f"not looked at: {error}", "what is wrong there is not known", advice)
+
+
+def _pairs(client: Any, url: str, replicas: tuple[str, ...]) -> Iterator[Finding]:
+    """The server beside its replicas.
+
+    Args:
+        client: of the server.
+        url: of it.
+        replicas: theirs.
+    """
+    unseen: list[Finding] = []
+    yield from diagnose_pairs(_words_of(client, url), list(_others(replicas, unseen)))
+    yield from unseen
 
 
 def _client(url: str) -> Any:
@@ -154,9 +199,18 @@ def _server(client: Any, info: dict[str, Any]) -> Iterator[Finding]:
     if "millstream_core" in info:
         yield _core(info["millstream_core"])
     can = find_sync(client)
-    has = [field.name for field in fields(Capabilities) if getattr(can, field.name)]
-    lacks = [field.name for field in fields(Capabilities) if not getattr(can, field.name)]
-    if lacks:
+    names = [field.name for field in fields(Capabilities) if field.name != "unknown" and field.name not in can.unknown]
+    has = [name for name in names if getattr(can, name)]
+    lacks = [name for name in names if not getattr(can, name)]
+    if can.unknown:
+        yield Finding(
+            "note",
+            "capabilities",
+            f"does not tell of {', '.join(sorted(can.unknown))}" + (f"; has {', '.join(has)}" if has else ""),
+            "it takes no writes now, which is how these are asked for",
+            "ask again when it takes some, if that matters",
+        )
+    elif lacks:
         yield Finding(
             "note",
             "capabilities",

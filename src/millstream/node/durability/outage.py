@@ -22,7 +22,11 @@ if TYPE_CHECKING:
 
 _REDIS = "MISCONF Errors writing to the AOF file: "  # what clients made for Redis look for
 _WRITES = "Writes are turned away and reads go on; when there is space again writes are taken, without a restart"
-NO_REPLICAS = "NOREPLICAS Not enough good replicas to write."
+# Redis's words, which clients look for, and a clause of ours: another setting than min-replicas-to-write is at work
+_UNCONFIRMED = (
+    "NOREPLICAS Not enough good replicas to write. Fewer than sync-replicas asks for confirm what is written: see INFO "
+    "replication"
+)
 _HELD = (
     "What this command reads has changes that wait for space on the disk, so it cannot be read before they are "
     "written; what has none can be read"
@@ -153,7 +157,7 @@ class Shortage(Outage):
 
     @property
     def _of_writes(self) -> str:
-        return NO_REPLICAS
+        return _UNCONFIRMED
 
     @property
     def _of_reads(self) -> str:

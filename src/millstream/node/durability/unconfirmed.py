@@ -53,6 +53,11 @@ class Unconfirmed:
         """Whether what waits longest is behind one offset, and not behind a later one that a replica has come to."""
         return bool(self._waiting) and before < self._waiting[0][1] <= offset
 
+    @property
+    def oldest(self) -> int | None:
+        """The offset behind what waits longest; None where nothing does."""
+        return self._waiting[0][1] if self._waiting else None
+
     def confirm(self, offset: int) -> bool:
         """Enough replicas are at an offset; whether more is released."""
         waiting = self._waiting

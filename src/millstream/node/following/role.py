@@ -14,7 +14,7 @@ from millstream.engine.history import NO_DATABASE, NO_OFFSET
 from millstream.errors import CommandError
 from millstream.node.following.relay import Relay
 from millstream.node.log import rebuilding
-from millstream.node.log.feeding import begun, gone_on
+from millstream.node.log.feeding import forgotten, gone_on, renamed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -185,7 +185,7 @@ class Following:
             self._record(gone_on(self._keyspace))
             self._primary.start_feed(now.mono, self._journal.feed)
         else:
-            self._journal.feed = None
+            self._primary.forget_feed()
         self._primary.step_up()
 
     def _record(self, step: "Transition") -> None:
@@ -232,14 +232,14 @@ class Following:
         if past.replid == replid:
             return
         self._journal.count_fed()  # what came and changed nothing is a part of the history that has the old name
-        self._record(("hist", past.db, replid, past.offset, past.replid, past.offset + 1))
+        self._record(renamed(self._keyspace, replid, past.db))
         self._journal.flush(wall)
         self._primary.adopt(self.relay, self.heard_at)
         self._primary.cut_all()
 
     def forget_history(self) -> None:
         """What was run differs from what the primary has: the record at work says that only a copy helps."""
-        self._record(begun("", self._keyspace.history.offset))
+        self._record(forgotten(self._keyspace))
 
     def begin_taking(self, wall: int) -> None:
         """A copy is here: it will take the place of all records up to one that is made now.
@@ -260,18 +260,17 @@ class Following:
 
         Args:
             begins: of which history the copy is, and as of which offset.
-            past: which history that goes on from; None if the primary has not told.
+            past: which histories that goes on from; None if the primary has not told.
         """
         mine = self._keyspace.history
         known = NO_OFFSET
         if not (mine.replid or mine.is_given_up):
             return None
-        theirs = [(begins.replid, begins.offset)] + ([] if past is None else [(past.replid, past.second - 1)])
+        ends = dict(mine.ends()) | {mine.replid: mine.offset}
+        theirs = [(begins.replid, begins.offset), *(() if past is None else past.ends)]
         for name, offset in theirs:
-            if name == mine.replid:
-                known = max(known, offset)
-            elif name == mine.replid2:
-                known = max(known, min(offset, mine.second - 1))
+            if name in ends:
+                known = max(known, min(offset, ends[name]))
         if known == NO_OFFSET and (self._has_led or mine.is_given_up):
             known = self._primary.furthest if self._primary.furthest != NO_OFFSET else max(mine.second - 1, 0)
         if mine.is_given_up:

@@ -48,7 +48,7 @@ class Child:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
-            env=_environment(),
+            env=environment(),
             process_group=0,  # Ctrl-C is for this process, whose end ends the child
             bufsize=0,
         )
@@ -113,8 +113,8 @@ class Child:
                     pipe.close()
 
 
-def _environment() -> dict[str, str]:
-    """The process's environment, with the place this package was imported from put first."""
+def environment() -> dict[str, str]:
+    """For a process that runs a module of this package: this one's, with the place it was imported from put first."""
     root = str(Path(__file__).parents[3])
     before = os.environ.get("PYTHONPATH")
     return os.environ | {"PYTHONPATH": root if not before else os.pathsep.join((root, before))}

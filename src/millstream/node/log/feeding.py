@@ -177,9 +177,15 @@ class Feed:
         self.on_bytes()
 
 
-def begun(replid: str, offset: int) -> "Transition":
-    """The transition with which a history begins, or with no name ends, at an offset."""
-    return ("hist", NO_DATABASE, replid, offset, "", NO_OFFSET)
+def begun(space: "Keyspace", replid: str) -> "Transition":
+    """The transition with which a history begins where none is recorded, or none any more."""
+    past = space.history
+    return ("hist", NO_DATABASE, replid, past.offset, "", NO_OFFSET, list(past.before()))
+
+
+def forgotten(space: "Keyspace") -> "Transition":
+    """The transition with which nothing is known any more of where the data have come from."""
+    return ("hist", NO_DATABASE, "", space.history.offset, "", NO_OFFSET)
 
 
 def given_up(space: "Keyspace", *, had_replicas: bool) -> "Transition":
@@ -190,8 +196,9 @@ def given_up(space: "Keyspace", *, had_replicas: bool) -> "Transition":
         had_replicas: replicas have had it under its present name.
     """
     past = space.history
-    known = (past.replid, past.offset + 1) if had_replicas or not past.replid2 else (past.replid2, past.second)
-    return ("hist", NO_DATABASE, "", past.offset, *known)
+    if had_replicas or not past.replid2:
+        return ("hist", NO_DATABASE, "", past.offset, past.replid, past.offset + 1, list(past.before()))
+    return ("hist", NO_DATABASE, "", past.offset, past.replid2, past.second, list(past.earlier))
 
 
 def gone_on(space: "Keyspace") -> "Transition":
@@ -199,5 +206,16 @@ def gone_on(space: "Keyspace") -> "Transition":
 
     Whatever it sent and did not keep is of the old name only, so nobody takes that for a part of the new one.
     """
+    return renamed(space, new_replid(), NO_DATABASE)
+
+
+def renamed(space: "Keyspace", replid: str, db: int) -> "Transition":
+    """The transition with which the history goes on under another name.
+
+    Args:
+        space: the data.
+        replid: the name.
+        db: the database that is selected.
+    """
     past = space.history
-    return ("hist", NO_DATABASE, new_replid(), past.offset, past.replid, past.offset + 1)
+    return ("hist", db, replid, past.offset, past.replid, past.offset + 1, list(past.before()))

@@ -41,6 +41,7 @@ FEW_FILES, SMALL_PART = 8, 10
 TAKING = (*PROGRAM[:-1], "millstream.node.log.taking")
 # What the latter says on standard output before the number of bytes of the snapshot that are on the medium
 SYNCED = "synced"
+_NO_COPY = "the process that rewrites the log has told of none"
 
 T = TypeVar("T")
 
@@ -81,12 +82,12 @@ class CopyOrder:
     Attributes:
         file: to write; this process closes it.
         version: of RDB files, as which it is written.
-        made: called once, in another thread, with what came of it; None if nothing did.
+        made: called once, in another thread, with what came of it; if nothing did, with the reason.
     """
 
     file: IO[bytes]
     version: int
-    made: Callable[[CopyMade | None], None]
+    made: Callable[[CopyMade | str], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -236,7 +237,7 @@ class Rewriter:
         except BaseException as error:
             log.exception("internal error while the log was rewritten")
             reason = GivenUpError(repr(error))
-        self._copied(None)
+        self._copied(_NO_COPY if reason is None else str(reason) or repr(reason))
         if self._is_alone and reason is None:
             self.facts = replace(self.facts, is_running=False)
         elif self._take is None:
@@ -246,7 +247,7 @@ class Rewriter:
             self.facts = replace(self.facts, is_running=False)
             self._take.failed(reason or GivenUpError("there was nothing to take"))
 
-    def _copied(self, made: CopyMade | None) -> None:
+    def _copied(self, made: CopyMade | str) -> None:
         """Tell of a copy, once."""
         copy, self._copy = self._copy, None
         if copy is not None:

@@ -42,6 +42,7 @@ from millstream.replication.handshake import (
 from millstream.replication.received import ReceivedStream
 from millstream.replication.units import packed
 from millstream.server.following.files import unnamed_file
+from millstream.server.following.pauses import copy_pause
 from millstream.server.listener import show_address
 
 if TYPE_CHECKING:
@@ -65,9 +66,6 @@ _WAITING_MAX = 256 * 1024 * 1024
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.1, 1.0
 # Seconds between two copies that are asked for because the data differed
 _DIVERGED_PAUSE = 600.0
-# Seconds before another copy where two in a row could not be taken, doubled with each up to the longest: each costs the
-# primary a rewriting of its log
-_FAILED_PAUSE, _LONGEST_FAILED_PAUSE = 1.0, 60.0
 # Seconds between two words to the primary
 _TELL = 1.0
 # Seconds between two looks whether units may be run
@@ -76,12 +74,10 @@ _HELD = 0.05
 # Letters of a reason that are shown
 _REASON_MAX = 1000
 
+# How a primary says that a user, or what a user may, does not do; the last two by Redis before 6 and without a password
+_NOT_LET_IN = ("WRONGPASS", "NOAUTH", "NOPERM", "ERR invalid password", "ERR AUTH", "ERR Client sent AUTH")
+
 _NOT_SYNCED = -1  # in place of an offset: the disk has nothing that was run since the link is up
-
-
-def copy_pause(failed: int) -> float:
-    """Seconds before another copy, if so many in a row could not be taken."""
-    return 0.0 if failed < 2 else min(_FAILED_PAUSE * 2 ** min(failed - 1, 30), _LONGEST_FAILED_PAUSE)
 
 
 class LinkHost(Protocol):
@@ -201,7 +197,7 @@ class ReplicaLink:
                 connection.close()
             reason = printable(reason).replace("\n", " ")[:_REASON_MAX]  # some of it are the primary's words
             if self._is_news(reason, before):
-                log.warning("the link to %s:%d is down: %s", host, port, reason)
+                log.warning("the link to %s:%d is down: %s%s", host, port, reason, _what_lets_in(reason))
             self._logged_reason = reason
             self._failed = self._failed + 1 if has_failed else 0
             wait = max(wait or 0, copy_pause(self._failed))
@@ -228,6 +224,13 @@ class ReplicaLink:
             before: the offset when it was last made: an end behind it is another one.
         """
         return reason != self._logged_reason or self._following.offset != before
+
+
+def _what_lets_in(reason: str) -> str:
+    """The parameters that decide it, where a primary has refused a user, or its rights; else nothing."""
+    if not reason.startswith(_NOT_LET_IN):
+        return ""
+    return " (masteruser and masterauth say as whom this server comes; that user needs +psync +replconf +ping)"
 
 
 class _Connection:

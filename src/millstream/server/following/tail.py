@@ -5,12 +5,13 @@ files are on the disk, so whenever this server ends, what they hold is there or 
 """
 
 import asyncio
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 from millstream.errors import StorageError
 from millstream.logs import logger
+from millstream.node.log.children import environment
+from millstream.node.log.rewriting import PROGRAM
 
 if TYPE_CHECKING:
     from millstream.node.durability.held_replies import ReplyGate
@@ -72,7 +73,7 @@ async def keep(server: TailHost, directory: Path | None, upto: int) -> None:
     words = [str(path.parent), str(upto), path.name, str(node.config.values["replica-keep-diverged"])]
     pipe = asyncio.subprocess.PIPE
     program = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", _PROGRAM, *words, stdin=pipe, stdout=pipe, stderr=pipe
+        *PROGRAM[:-1], _PROGRAM, *words, stdin=pipe, stdout=pipe, stderr=pipe, env=environment()
     )
     try:
         assert program.stdout is not None

@@ -107,11 +107,14 @@ class Folder:
             ManifestError: it is damaged.
         """
         try:
-            return manifests.load(self.storage.read(MANIFEST))
+            return self._loaded(self.storage.read(MANIFEST))
         except (FileNotFoundError, NotADirectoryError):
             raise NoArchiveError(
                 f"{self.root} is no archive (it has no {MANIFEST}): name what `millstream archive --to` wrote"
             ) from None
+
+    def _loaded(self, data: bytes) -> ArchiveManifest:
+        return manifests.load(data, f"{self.root}/{MANIFEST}")
 
     def begin(self, shape: Shape = BEFORE) -> ArchiveManifest:
         """The manifest, made if this is a new archive; only under the lock.
@@ -121,10 +124,19 @@ class Folder:
         """
         if not self.storage.exists(MANIFEST):
             self._replace(None, ArchiveManifest(1, shape=shape))
-        elif self.storage.local is None:
+        else:
             there = self.read()
-            self.switch(there, replace(there, generation=there.generation + 1))
+            if self.storage.local is None or there.shape != shape:
+                self.switch(there, replace(there, generation=there.generation + 1, shape=shape))
         return self.read()
+
+    def forget(self) -> None:
+        """Remove the manifest of an archive that was begun in a directory and has nothing; only under the lock.
+
+        In an object store it stays: no object is removed on a condition, and another job may have written it meanwhile.
+        """
+        if self.storage.local is not None and self.storage.top() <= {LOCK, MANIFEST}:
+            self.storage.delete(MANIFEST)
 
     def switch(self, old: ArchiveManifest, new: ArchiveManifest) -> None:
         """Put a new manifest in the place of the old one: durable when this returns.
@@ -133,7 +145,7 @@ class Folder:
             StorageError: the manifest on disk is not the old one.
         """
         data = self.storage.read(MANIFEST)
-        there = manifests.load(data).generation
+        there = self._loaded(data).generation
         if there != old.generation:
             raise StorageError(
                 f"the archive {self.root} was written by another job meanwhile (generation {there}, not "

@@ -37,7 +37,10 @@ SCHEMA = pa.schema([("id_ms", pa.uint64()), ("id_seq", pa.uint64()), ("fields", 
 SOURCE_SCHEMA = "stream string, id string, fields array<struct<name:binary,value:binary>>"
 """What a job reads of the streams."""
 
-MADE = "path string, stream string, first string, last string, rows long, bytes long, columns string, unfit string"
+MADE = (
+    "path string, stream string, first string, last string, rows long, bytes long, columns string, unfit string, "
+    "seen string"
+)
 """What a task tells of the files it wrote."""
 
 _MADE = pa.schema(
@@ -50,6 +53,7 @@ _MADE = pa.schema(
         ("bytes", pa.int64()),
         ("columns", pa.string()),
         ("unfit", pa.string()),
+        ("seen", pa.string()),
     ]
 )
 TARGET_BYTES = 128 << 20
@@ -149,6 +153,7 @@ class PartWriter:
         self._open: FileWriter | None = None
         self._done: list[DataFile] = []
         self._unfit: Counter[str] = Counter()
+        self._seen: set[str] = set()
         self._waiting: list[pa.Table] = []
         self._waiting_rows = self._waiting_bytes = 0
 
@@ -167,8 +172,9 @@ class PartWriter:
         self._waiting = []
         self._waiting_rows = self._waiting_bytes = 0
         if not self._plan.shape.legacy:
-            rows, columns, unfit = tables.shaped(rows, self._plan.shape, self.columns)
+            rows, columns, unfit, seen = tables.shaped(rows, self._plan.shape, self.columns)
             self._unfit.update(unfit)
+            self._seen |= seen
             if columns != self.columns:
                 self._close()
                 self.columns = columns
@@ -187,16 +193,12 @@ class PartWriter:
             self._done.append(self._open.finish())
             self._open = None
 
-    def _with_unfit(self) -> list[DataFile]:
-        """The files; the first one tells what fits no column."""
-        first, *others = self._done
-        return [replace(first, unfit=self._unfit), *others]
-
     def finish(self) -> list[DataFile]:
         """The files, durable and under their names."""
         self._write()
         self._close()
-        return self._with_unfit() if self._unfit else self._done
+        told = [replace(file, unfit=self._unfit, seen=frozenset(self._seen)) for file in self._done[:1]]
+        return [*told, *self._done[1:]]  # the first one tells of all
 
     def drop(self) -> None:
         """Give up the file at work."""
@@ -222,15 +224,16 @@ def write_batches(plan: WritePlan, label: str, batches: Iterable[pa.RecordBatch]
     )
 
 
-def _texts(file: DataFile) -> tuple[str, str]:
-    return json.dumps([column.json for column in file.columns]), json.dumps(dict(file.unfit))
+def _texts(file: DataFile) -> tuple[str, ...]:
+    what = [column.json for column in file.columns], dict(file.unfit), sorted(file.seen)
+    return tuple(json.dumps(each) for each in what)
 
 
 def file_of(row: Any) -> DataFile:
     """The file that a row of :data:`MADE` tells of."""
     ends = parse_id(row.first), parse_id(row["last"])
-    columns, unfit = load_columns(json.loads(row.columns)), json.loads(row.unfit)
-    return DataFile(row.path, row.stream, *ends, row.rows, row.bytes, columns, unfit)
+    columns, unfit, seen = load_columns(json.loads(row.columns)), json.loads(row.unfit), json.loads(row.seen)
+    return DataFile(row.path, row.stream, *ends, row.rows, row.bytes, columns, unfit, frozenset(seen))
 
 
 def write_files(plan: WritePlan, label: str, batches: Iterable[pa.RecordBatch]) -> list[DataFile]:

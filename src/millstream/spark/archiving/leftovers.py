@@ -3,22 +3,27 @@
 A batch that was begun is in the stream too, which is trimmed of nothing that no manifest names. Where the stream has it
 no longer, either others trimmed it before it was archived, or the manifest is older than the files: one of a backup was
 put in its place. Such files may hold the only copy of their entries, so they are moved out of readers' sight.
+
+That the stream has them is seen by comparing the entries themselves: one that was deleted and begun anew may have ids
+below and above theirs, or even the same ones.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from millstream.errors import StorageError
 from millstream.spark.archiving.directory import ASIDE, Folder
 from millstream.spark.archiving.files import read_pages
 from millstream.spark.archiving.manifest import ArchiveManifest
-from millstream.spark.arrow.page import Want
-from millstream.spark.model.offsets import MAX_PART, Id, StreamState
+from millstream.spark.arrow.page import Page, Want
+from millstream.spark.model.offsets import MAX_PART, Id
 
 _LAST = Id(MAX_PART, MAX_PART)
+_AT_ONCE = 256
+"""Entries that are asked for in one round trip."""
 
-States = Callable[[Iterable[str]], Mapping[str, StreamState | None]]
-"""Asks the server for the states of streams."""
+Entries = Callable[[str, str, str], Sequence[tuple[bytes, Sequence[bytes]]]]
+"""Asks the server for the entries of a stream from one id to another: the id of each, and names and values in turn."""
 
 
 @dataclass(frozen=True)
@@ -34,7 +39,7 @@ class Swept:
     news: Mapping[str, str]
 
 
-def sweep(folder: Folder, manifest: ArchiveManifest, streams: Iterable[str], states: States) -> Swept:
+def sweep(folder: Folder, manifest: ArchiveManifest, streams: Iterable[str], entries: Entries) -> Swept:
     """Clear the folders of tables of files that the manifest does not name.
 
     Only under the lock. Where locks do not reach they may be what another job is at, so the generation changes first:
@@ -44,7 +49,7 @@ def sweep(folder: Folder, manifest: ArchiveManifest, streams: Iterable[str], sta
         folder: the archive.
         manifest: of it.
         streams: whose tables are looked at.
-        states: asked where a file holds entries that are not archived.
+        entries: asked for what a file holds that is not archived.
 
     Raises:
         FilesChangedError: files that the manifest names are gone, or plain ones lie among files of others.
@@ -53,12 +58,10 @@ def sweep(folder: Folder, manifest: ArchiveManifest, streams: Iterable[str], sta
     if not begun:
         return Swept(manifest, {})
     news: dict[str, list[str]] = {}
-    ahead = dict(_ahead(folder, manifest, begun))
-    there = states({stream for stream, _ in ahead.values()}) if ahead else {}
-    for path, (stream, first) in ahead.items():
-        state = there[stream]
-        if state is None or state.first is None or state.first > first:
-            news.setdefault(stream, []).append(path)
+    for stream, paths in begun.items():
+        after = manifest.place(stream).id
+        if alone := [path for path in paths if _holds_more(folder, path, stream, after, entries)]:
+            news[stream] = alone
     fresh = replace(manifest, generation=manifest.generation + 1)
     folder.switch(manifest, fresh)
     kept = {path for paths in news.values() for path in paths}
@@ -68,23 +71,30 @@ def sweep(folder: Folder, manifest: ArchiveManifest, streams: Iterable[str], sta
     return Swept(fresh, {stream: _sentence(paths) for stream, paths in news.items()})
 
 
-def _ahead(
-    folder: Folder, manifest: ArchiveManifest, begun: Mapping[str, list[str]]
-) -> Iterator[tuple[str, tuple[str, Id]]]:
-    """Files that hold entries past what is archived of their stream, with that and the first such entry."""
-    for stream, paths in begun.items():
-        for path in paths:
-            if not path.endswith(".parquet"):
-                continue  # never whole
-            try:
-                with folder.storage.open(path) as file:
-                    page = next(read_pages(file, manifest.place(stream).id, _LAST, Want()), None)
-            except FileNotFoundError:  # a list that lags
-                continue
-            except StorageError:  # damaged: nothing is to be had from it
-                continue
-            if page is not None:
-                yield path, (stream, page.first)
+def _holds_more(folder: Folder, path: str, stream: str, after: Id, entries: Entries) -> bool:
+    """Whether a file holds an entry past what is archived of its stream that the stream does not have as it is here."""
+    if not path.endswith(".parquet"):
+        return False  # never whole
+    try:
+        with folder.storage.open(path) as file:
+            return not all(_has(page, stream, entries) for page in read_pages(file, after, _LAST, Want(listed=True)))
+    except FileNotFoundError:  # a list that lags
+        return False
+    except StorageError:  # damaged: nothing is to be had from it
+        return False
+
+
+def _has(page: Page, stream: str, entries: Entries) -> bool:
+    """Whether the stream has all entries of a page."""
+    assert page.listed is not None
+    for begin in range(0, len(page.ids), _AT_ONCE):
+        ids = page.ids.slice(begin, _AT_ONCE).to_pylist()
+        rows = page.listed.slice(begin, _AT_ONCE).to_pylist()
+        mine = {ident: [part for pair in row for part in pair.values()] for ident, row in zip(ids, rows, strict=True)}
+        theirs = {ident.decode(): list(fields) for ident, fields in entries(stream, ids[0], ids[-1])}
+        if any(theirs.get(ident) != fields for ident, fields in mine.items()):
+            return False
+    return True
 
 
 def _sentence(paths: list[str]) -> str:

@@ -42,6 +42,7 @@ class DataFile:
         bytes: its size.
         columns: with which it was written; the manifest has them by stream.
         unfit: by field, how many values of its batch were in no column; not in the manifest.
+        seen: fields of its batch that the archive's form names; not in the manifest.
     """
 
     path: str
@@ -52,6 +53,7 @@ class DataFile:
     bytes: int
     columns: tuple[TableColumn, ...] = field(default=(), compare=False)
     unfit: Mapping[str, int] = field(default_factory=dict, compare=False)
+    seen: frozenset[str] = field(default=frozenset(), compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,18 +173,35 @@ class ArchiveManifest:
         return replace(self, generation=self.generation + 1, retired=left)
 
     def _checked(self, places: Mapping[str, ArchivePosition], files: Iterable[DataFile]) -> "ArchiveManifest":
-        ordered = sorted(files, key=_order)
-        for one, next_one in pairwise(ordered):
-            if one.stream == next_one.stream and one.last >= next_one.first:
-                raise ManifestError(f"the files {one.path} and {next_one.path} would hold the same entries")
-        for file in ordered:
-            if file.last > places[file.stream].id:
-                raise ManifestError(f"the file {file.path} reaches past what was read of its stream")
-        return replace(self, generation=self.generation + 1, places=places, files=tuple(ordered))
+        made = replace(self, generation=self.generation + 1, places=places, files=tuple(sorted(files, key=_order)))
+        problem = _contradiction(made)
+        if problem is not None:
+            raise ManifestError(problem)
+        return made
 
 
 def _order(file: DataFile) -> tuple[str, Id]:
     return file.stream, file.first
+
+
+def _contradiction(manifest: ArchiveManifest) -> str | None:
+    """What of a manifest cannot be, its files being in order; None when nothing is."""
+    for one, next_one in pairwise(manifest.files):
+        if one.stream == next_one.stream and one.last >= next_one.first and one.path != next_one.path:
+            return f"the files {one.path} and {next_one.path} would hold the same entries"
+    for file in manifest.files:
+        if file.first > file.last:
+            return f"the file {file.path} ends before it begins"
+        if file.stream not in manifest.places:
+            return f"the file {file.path} is of stream {file.stream!r}, of which nothing is archived"
+        if file.last > manifest.places[file.stream].id:
+            return f"the file {file.path} reaches past what was read of its stream"
+    seen: set[str] = set()
+    for path in [*(file.path for file in manifest.files), *(path for path, _ in manifest.retired)]:
+        if path in seen:
+            return f"the file {path} is named twice"
+        seen.add(path)
+    return None
 
 
 def dump(manifest: ArchiveManifest) -> str:
@@ -203,35 +222,54 @@ def dump(manifest: ArchiveManifest) -> str:
     return json.dumps(head)[:-1] + ', "files": [\n' + ",\n".join(lines) + "\n]}\n"
 
 
-def load(text: str | bytes) -> ArchiveManifest:
+def load(text: str | bytes, where: str = "") -> ArchiveManifest:
     """The inverse of :func:`dump`.
 
+    Args:
+        text: of the manifest.
+        where: it lies, for an error.
+
     Raises:
-        ManifestError: it is something else, or of a newer version.
+        ManifestError: it is something else, contradicts itself, or is of a newer version.
     """
+    place = f"{where}: " if where else ""
     try:
         raw: dict[str, Any] = parse(text)
         if raw["format"] not in (1, FORMAT):
-            raise ManifestError(f"the archive is of format {raw['format']}, and this version reads {FORMAT}: upgrade")
+            raise ManifestError(
+                f"{place}the archive is of format {raw['format']!r}, and this version reads {FORMAT}: upgrade"
+            )
         form = {} if raw["format"] == 1 else _form(raw)
-        return ArchiveManifest(
-            int(raw["generation"]),
+        made = ArchiveManifest(
+            _count(raw["generation"]),
             {name: _place(at) for name, at in raw["places"].items()},
-            tuple(
-                DataFile(_below(path), stream, parse_id(first), parse_id(last), int(rows), int(size))
-                for path, stream, first, last, rows, size in raw["files"]
-            ),
+            tuple(sorted((_file(*row) for row in raw["files"]), key=_order)),
             **form,
         )
+        problem = _contradiction(made)
     except (ValueError, KeyError, TypeError, AttributeError, OverflowError) as reason:
-        raise ManifestError(f"the archive's manifest is damaged ({reason!r}): restore it from a backup") from None
+        problem = repr(reason)
+    if problem is not None:
+        raise ManifestError(f"{place}the archive's manifest is damaged ({problem}): restore it from a backup") from None
+    return made
+
+
+def _file(path: str, stream: str, first: str, last: str, rows: int, size: int) -> DataFile:
+    return DataFile(_below(path), stream, parse_id(first), parse_id(last), _count(rows, 1), _count(size))
+
+
+def _count(value: object, least: int = 0) -> int:
+    """A number of things."""
+    if type(value) is not int or value < least:
+        raise ValueError(f"{value!r} is not a whole number of {least} or more")
+    return value
 
 
 def _form(raw: Mapping[str, Any]) -> dict[str, Any]:
     return {
         "shape": Shape.load(raw["shape"]),
         "columns": {str(name): load_columns(found) for name, found in raw["columns"].items()},
-        "retired": tuple((_below(path), int(when)) for path, when in raw["retired"]),
+        "retired": tuple((_below(path), _count(when)) for path, when in raw["retired"]),
     }
 
 
@@ -244,7 +282,7 @@ def _below(path: str) -> str:
 
 
 def _place(raw: Mapping[str, Any]) -> ArchivePosition:
-    return ArchivePosition(parse_id(raw["id"]), int(raw["n"]), int(raw.get("holes", 0)))
+    return ArchivePosition(parse_id(raw["id"]), _count(raw["n"]), _count(raw.get("holes", 0)))
 
 
 # --- which files are merged ------------------------------------------------------------------------------------------

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from itertools import groupby
 from pathlib import Path
 
-from millstream.errors import UsageError
+from millstream.errors import ConfigError, UsageError
 from millstream.failpoints import reach
 from millstream.spark.archiving.directory import MANIFEST, Folder
 from millstream.spark.archiving.files import TARGET_BYTES, WritePlan, merge
@@ -22,13 +22,16 @@ from millstream.spark.archiving.manifest import ArchiveManifest, ArchivePosition
 from millstream.spark.archiving.tables.columns import MOST_COLUMNS, TableColumn, agreed
 from millstream.spark.archiving.tables.folders import table_folder
 from millstream.spark.archiving.tables.publishing import RETAIN_MS, expire, prepare, publish
-from millstream.spark.archiving.tables.shape import Wanted, choose, part_of
+from millstream.spark.archiving.tables.shape import Shape, Wanted, choose, part_of
 from millstream.spark.archiving.tables.table import TableFile, TablePlan
 from millstream.spark.archiving.trim import Keep, Trimmed, Trimmer
 from millstream.spark.model import offsets
 from millstream.spark.model.offsets import ZERO, Position, StreamState
 from millstream.spark.options import read as opts
 from millstream.spark.read.stream_info import StreamInfo
+
+_NAMED = 10
+"""Of many columns so many are named in a sentence."""
 
 
 @dataclass(frozen=True)
@@ -112,6 +115,8 @@ class ArchiveStore:
         self.busy = threading.Lock()
         """Held while a batch is taken: a job ends between batches, not in one."""
         self._closed = False
+        self._took = False
+        """Whether a batch was begun, of which tasks may write files for a while."""
 
     @contextmanager
     def open(self) -> Iterator[None]:
@@ -125,23 +130,42 @@ class ArchiveStore:
             UsageError: a package is missing that its form needs.
         """
         with self.folder.locked():
-            there = self.folder.read().shape if self.folder.storage.exists(MANIFEST) else None
-            wanted = self._settings.wanted
-            shape = choose(there, wanted or (Wanted(partition="hour", raw=True) if there is None else Wanted()))
+            there = self.folder.read() if self.folder.storage.exists(MANIFEST) else None
+            shape = self._shape(there)
             prepare(shape, self.folder.storage)
             self.manifest = self.folder.begin(shape)
-            self._publish(self.manifest.places)
-            self._sweep()
-            self._drop_retired()
-            for stream in self.manifest.places:
-                self._progress_of(stream)
             try:
+                self._publish(self.manifest.places)
+                self._sweep()
+                self._drop_retired()
+                for stream in self.manifest.places:
+                    self._progress_of(stream)
                 yield
+            except BaseException:
+                if there is None and not self._took:
+                    self.folder.forget()
+                raise
             finally:
                 self._trimmer.close()
 
+    def _shape(self, there: ArchiveManifest | None) -> Shape:
+        """The form to work in; an archive of which nothing was archived yet may still get another one."""
+        wanted = self._settings.wanted
+        if there is None:
+            return choose(None, wanted or Wanted(partition="hour", raw=True))
+        try:
+            return choose(there.shape, wanted or Wanted())
+        except ConfigError:
+            if there.places or wanted is None:
+                raise
+        return choose(None, wanted)
+
     def _sweep(self) -> None:
-        swept = sweep(self.folder, self.manifest, self._streams(), self._states)
+        info = StreamInfo(opts.parse({"url": self._settings.url, "streamPattern": "*"}))
+        try:
+            swept = sweep(self.folder, self.manifest, self._streams(), info.entries)
+        finally:
+            info.close()
         self.manifest = swept.manifest
         for stream, text in swept.news.items():
             self._tell(stream, text)
@@ -150,17 +174,10 @@ class ArchiveStore:
         """The streams of the archive, and those that this job names: one may have been begun for the first time."""
         return {*self.manifest.places, *self._settings.streams}
 
-    def _states(self, streams: Iterable[str]) -> Mapping[str, StreamState | None]:
-        info = StreamInfo(opts.parse({"url": self._settings.url, "streamPattern": "*"}))
-        try:
-            return info.states(streams)
-        finally:
-            info.close()
-
     # --- what is archived --------------------------------------------------------------------------------------------
 
     def check(self, states: Mapping[str, StreamState | None]) -> None:
-        """See that the streams can be archived on from where the archive ends.
+        """See that the streams can be archived on from where the archive ends; tell what a new one will not have.
 
         Raises:
             UsageError: one of them went back, so its entries would be taken for archived or passed over.
@@ -168,6 +185,11 @@ class ArchiveStore:
         for stream, state in states.items():
             at = self.manifest.places.get(stream)
             if at is None:
+                if state is not None and state.removed:
+                    entries = "1 entry was" if state.removed == 1 else f"{state.removed} entries were"
+                    self._tell(
+                        stream, f"{entries} trimmed or deleted before the archive begins, which has none of them"
+                    )
                 continue
             reason = offsets.how_it_went_back(Position(ZERO, 0, at.id, at.n), state)
             if reason is not None:
@@ -194,13 +216,17 @@ class ArchiveStore:
         with self.busy:
             if self._closed:  # the query is about to be stopped; the next run archives this
                 return
+            self._took = True
             reach("batch")
             files, columns = self._written(label, write)
             self.folder.storage.sync_names(*(file.path for file in files))
             reach("written")
+            begun = {file.stream for file in self.manifest.files}
             self._switch(self.manifest.with_batch(ranges, files, columns))
             for file in files:
                 self._progress_of(file.stream).archived += file.rows
+            for stream in {file.stream for file in files} - begun:
+                self._tell_folder(stream)
             for stream in ranges:
                 self._progress_of(stream)
             self._publish({file.stream for file in files})
@@ -225,6 +251,7 @@ class ArchiveStore:
             if all(same for _, same in found.values()):
                 self._tell_columns(columns)
                 self._tell_unfit(files)
+                self._tell_absent(files)
                 return files, columns
             self.folder.remove(file.path for file in files)
             plan = replace(plan, columns={**plan.columns, **columns})
@@ -235,6 +262,8 @@ class ArchiveStore:
     def _tell_columns(self, columns: Mapping[str, tuple[TableColumn, ...]]) -> None:
         for stream, now in columns.items():
             before = self.manifest.columns.get(stream, ())
+            if not before:
+                self._tell_names(stream, now)
             for column in now[len(before) :] if before else ():
                 known = [one.name for one in before if one.field == column.field]
                 beside = f": its values no longer fit {', '.join(known)}" if known else ""
@@ -242,6 +271,13 @@ class ArchiveStore:
                 self._tell(stream, text)
             if len(now) == MOST_COLUMNS > len(before):
                 self._tell(stream, f"its table has {MOST_COLUMNS} columns and gets no more; {self._whole()}")
+
+    def _tell_names(self, stream: str, columns: Sequence[TableColumn]) -> None:
+        """Columns of a new table that are not called as their fields, in one sentence; of many, some."""
+        other = [f"{column.name} for {column.field!r}" for column in columns if column.name != column.field]
+        if other:
+            more = [f"and {len(other) - _NAMED} more"] if len(other) > _NAMED else []
+            self._tell(stream, f"columns that are not called as their fields: {', '.join(other[:_NAMED] + more)}")
 
     def _tell_unfit(self, files: Iterable[DataFile]) -> None:
         """What fits no column: said once for a field, since a producer that sends such values goes on with it."""
@@ -253,6 +289,24 @@ class ArchiveStore:
                 self._unfit.add((stream, name))
                 values = "1 value" if count == 1 else f"{count} values"
                 self._tell(stream, f"{values} of field {name!r} in a batch fit none of its columns; {self._whole()}")
+
+    def _tell_absent(self, files: Sequence[DataFile]) -> None:
+        """Fields that the form names and none of a stream's first entries has: a name may be misspelt."""
+        for stream in sorted({file.stream for file in files} - {file.stream for file in self.manifest.files}):
+            first = [file for file in files if file.stream == stream]
+            rows, seen = sum(file.rows for file in first), frozenset[str]().union(*(file.seen for file in first))
+            if names := [repr(name) for name, _ in self.manifest.shape.fields if name not in seen]:
+                which = f"field{'s' if len(names) > 1 else ''} {', '.join(names)}"
+                self._tell(
+                    stream,
+                    f"none of its first {rows} entries has the {which}, which the archive's form names: where that is "
+                    "misspelt, archive into a new directory",
+                )
+
+    def _tell_folder(self, stream: str) -> None:
+        folder = table_folder(self.manifest.shape, stream)
+        if folder.removeprefix("stream=") != stream:
+            self._tell(stream, f"it is in the folder {folder}")
 
     def _whole(self) -> str:
         return f"such entries are whole in the column {'fields' if self.manifest.shape.raw else 'entry_json'}"
@@ -342,15 +396,18 @@ class ArchiveStore:
     # --- what is trimmed ---------------------------------------------------------------------------------------------
 
     def trim(self) -> None:
-        """Remove from the streams what is archived and needed by nobody.
+        """Remove from the streams what is archived and needed by nobody; count what is left, where nothing is removed.
 
         Raises:
             UsageError: a stream went back, or the server refused.
         """
-        if not self._settings.trim:
-            return
         manifest = self._safe
         for stream in self._mine(manifest.places):
+            if not self._settings.trim:
+                left = self._trimmer.left(stream)
+                self._progress_of(stream).left = left
+                self._progress_of(stream).held_by = "nothing is trimmed" if left else ""
+                continue
             found = self._trimmer.trim(stream, manifest.places[stream])
             progress = self._progress_of(stream)
             progress.trimmed += found.count

@@ -12,7 +12,7 @@ from millstream.errors import UsageError
 from millstream.failpoints import reach
 from millstream.spark.archiving.manifest import ArchivePosition
 from millstream.spark.connection.connection import ErrorReply
-from millstream.spark.connection.router import Router
+from millstream.spark.connection.router import Router, absent, pairs
 from millstream.spark.model.offsets import ZERO, Id, parse_id
 
 CHUNK = 100
@@ -83,7 +83,7 @@ if keep ~= '' then
   local spare = length - tonumber(keep)
   if spare <= 0 then
     hold('0-0', 'count')
-  elseif cut == '1' then
+  elseif cut == '1' and limit ~= '0-0' then  -- before 0-0 is nothing, and no range can be asked for
     local step = math.min(spare, tonumber(ARGV[6]))
     local rows = redis.call('XRANGE', key, '-', '(' .. limit, 'COUNT', step)
     if #rows == step then
@@ -165,6 +165,13 @@ class Trimmer:
     def look(self, stream: str, archived: ArchivePosition) -> Trimmed:
         """What :meth:`trim` would do, without doing it, and without regard to a number of entries to keep."""
         return _read(stream, archived, self._ask(stream, archived, cut=False), self._keep)
+
+    def left(self, stream: str) -> int | None:
+        """How many entries are in a stream; None where the user may not know."""
+        (answer,) = self._router.ask([("XINFO", "STREAM", stream)])
+        if isinstance(answer, ErrorReply):
+            return 0 if absent(answer) else None
+        return int(pairs(answer)[b"length"])
 
     def _ask(self, stream: str, archived: ArchivePosition, *, cut: bool) -> Any:
         floors = ["" if floor is None else floor for floor in (self._keep.ms, self._keep.entries)]

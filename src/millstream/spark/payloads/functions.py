@@ -225,8 +225,25 @@ class _Payloads:
             found = self._fastavro.schemaless_reader(data, writer, reader)
             found = found if self._fit is None else self._fit(found)
         except Exception as reason:  # noqa: BLE001 - of many kinds, whatever the bytes are
-            words = str(reason) or type(reason).__name__
-            raise UndecodableError(f"a payload cannot be read by {what}: {words}") from None
+            size = len(data.getvalue())
+            raise UndecodableError(f"a payload cannot be read by {what}: {_in_words(reason, size)}") from None
         if left := len(data.read()):
             raise UndecodableError(f"a payload cannot be read by {what}: {left} bytes are left over")
         return found
+
+
+def _in_words(reason: Exception, size: int) -> str:
+    """What an error of fastavro's means, whose own words are those of Python's lists and numbers.
+
+    Args:
+        reason: the error.
+        size: bytes of the payload behind the id of its schema.
+    """
+    text = str(reason)
+    if isinstance(reason, EOFError) and text.startswith("Expected -"):
+        return "a length in it is below 0: it is damaged, or was written with another schema"
+    if isinstance(reason, EOFError) or (isinstance(reason, IndexError) and "string index" in text):
+        return f"its {size} bytes end before its values do: it was cut off, or was written with another schema"
+    if isinstance(reason, IndexError):
+        return "it has a choice of a union or an enum that the schema lacks: it was written with another one"
+    return text or type(reason).__name__

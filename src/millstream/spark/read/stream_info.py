@@ -144,6 +144,11 @@ class StreamInfo:
         answers = [checked(answer) for answer in (self._ask(commands) if commands else [])]
         return {key: parse_id(_text(rows[0][0])) if rows else None for key, rows in zip(places, answers, strict=True)}
 
+    def entries(self, key: str, first: str, last: str) -> list[tuple[bytes, list[bytes]]]:
+        """The entries from one id to another, both inclusive: the id of each, and its names and values in turn."""
+        found: list[tuple[bytes, list[bytes]]] = checked(self._ask([("XRANGE", key, first, last)])[0])
+        return found
+
     def walk(self, key: str, start: Id, end: Id, stride: int, most: int | None = None) -> tuple[list[Id], int]:
         """Count the entries in ``(start, end]`` by reading them in bounded pages and dropping all but their ids.
 

@@ -27,7 +27,7 @@ _CURES = {
     ),
     "MOVED": _ONE_NODE,
     "CROSSSLOT": _ONE_NODE,
-    "NOREPLICAS": "too few of its replicas are up (min-replicas-to-write): start them, then start this again",
+    "NOREPLICAS": "too few of its replicas are up (min-replicas-to-write, sync-replicas): start them, then this again",
 }
 
 

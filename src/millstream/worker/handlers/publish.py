@@ -77,12 +77,12 @@ def xadd(
 
 
 def need_idmp(found: Capabilities) -> None:
-    """Insist on XADD IDMP.
+    """Insist on XADD IDMP; a server that does not tell now, since it refuses writes, says why itself.
 
     Raises:
         UsageError: the server has not got it.
     """
-    if not found.idmp:
+    if not found.idmp and "idmp" not in found.unknown:
         raise UsageError(
             "publish(idempotent=...) needs XADD IDMP, which this server has not got (Millstream and Redis 8.6 have): "
             "publish without it and let the handler stand a repetition, or use such a server"

@@ -81,10 +81,13 @@ class Sender:
         self._made = 0
 
     async def server(self) -> Capabilities:
-        """What the server can do, asked once."""
-        if self._capabilities is None:
-            self._capabilities = await find(self.line)
-        return self._capabilities
+        """What the server can do, asked once unless it does not tell all of it now."""
+        if self._capabilities is not None:
+            return self._capabilities
+        found = await find(self.line)
+        if not found.unknown:
+            self._capabilities = found
+        return found
 
     async def add(self, stream: str, fields: list[bytes], how: How) -> str:
         """Add one entry and return its id.

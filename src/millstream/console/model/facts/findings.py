@@ -110,6 +110,8 @@ def place_of(advice: Advice) -> str:
     """What a finding is about, in words."""
     if advice.query is not None:
         return f"query {name(advice.query[1])}"
+    if advice.server is not None:
+        return advice.server
     return name(advice.stream) if advice.group is None else f"{name(advice.group)} on {name(advice.stream)}"
 
 
@@ -133,6 +135,7 @@ def finding_facts(advice: Advice, remedy: Sequence[str] | str | None) -> Facts:
         "group": advice.group,
         "consumer": advice.consumer,
         "query": None if advice.query is None else advice.query[0],
+        "server": advice.server,
         "says": advice.says,
         "evidence": dict(advice.evidence),
         "remedy": remedy or None,

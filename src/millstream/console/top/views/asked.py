@@ -166,6 +166,8 @@ def _finding_row(advice: Advice, ident: str, times: str, under: tuple[str, ...])
     about, to = {"key": advice.stream}, place("letters", key=advice.stream)
     if advice.query is not None:
         about, to = {}, place("queries")
+    elif advice.server is not None:
+        about, to = {}, place("server")
     elif advice.group is not None:
         about |= {"group": advice.group} | _consumer(advice)
         to = place("group", key=advice.stream, group=advice.group, consumer=advice.consumer)

@@ -12,7 +12,15 @@ from millstream.console.model.streams import StreamsSeen, StreamStatus
 from millstream.console.top.views.asked import GROUP_COLUMNS, TopAsked, all_findings, findings_section, group_row
 from millstream.console.top.views.drawing import sparkline
 from millstream.console.top.views.view import TopView, ViewColumn, ViewRow, ViewSection, place
-from millstream.console.watching.questions import Rates, all_queries, everything, rates_of, worst_cases
+from millstream.console.watching.questions import (
+    Rates,
+    all_queries,
+    everything,
+    on_servers,
+    rates_of,
+    server_standing,
+    worst_cases,
+)
 from millstream.console.watching.watch import Reading
 
 STREAMS = 200
@@ -81,8 +89,9 @@ async def _advice(asked: TopAsked, reading: Reading[StreamsSeen]) -> tuple[list[
     seen = reading.value
     looked = await worst_cases(asked.watch, seen, rates_of(reading))
     queries = await all_queries(asked.watch)
-    found = advice_on(looked.value, [*lost_queries(queries.value, seen), *letters_waiting(seen)])
-    return found, asked.source(reading, looked, queries)
+    servers = await server_standing(asked.watch)
+    besides = [*on_servers(servers), *lost_queries(queries.value, seen), *letters_waiting(seen)]
+    return advice_on(looked.value, besides), asked.source(reading, looked, queries, servers)
 
 
 def _figures(facts: dict[str, Any]) -> tuple[tuple[str, str], ...]:

@@ -57,6 +57,8 @@ def _href(asked: Asked, advice: Advice) -> str:
     """The page that a finding is about."""
     if advice.query is not None:
         return asked.link("/query", id=advice.query[0])
+    if advice.server is not None:
+        return asked.link("/server")
     if advice.group is None:
         return asked.link("/dead", key=advice.stream)
     return asked.link("/group", key=advice.stream, group=advice.group, consumer=advice.consumer)

@@ -8,7 +8,15 @@ from millstream.console.model.facts.findings import finding_facts, letters_waiti
 from millstream.console.model.facts.overview import SORTS, sorted_streams, totals
 from millstream.console.model.facts.streams import Facts, group_facts, refused_lines, stream_facts
 from millstream.console.model.streams import StreamStatus
-from millstream.console.watching.questions import Rates, all_queries, everything, rates_of, worst_cases
+from millstream.console.watching.questions import (
+    Rates,
+    all_queries,
+    everything,
+    on_servers,
+    rates_of,
+    server_standing,
+    worst_cases,
+)
 from millstream.console.web.charts.small import sparkline
 from millstream.console.web.page import Asked, WebPage
 from millstream.console.web.pages.common import GroupRow, command_line, group_row
@@ -53,7 +61,12 @@ async def overview_page(asked: Asked) -> WebPage:
     whole = totals(seen, done[0])
     looked = await worst_cases(asked.watch, seen, done)
     queries = await all_queries(asked.watch)
-    noted = findings(asked, looked.value, [*lost_queries(queries.value, seen), *letters_waiting(seen)])
+    servers = await server_standing(asked.watch)
+    noted = findings(
+        asked,
+        looked.value,
+        [*on_servers(servers), *lost_queries(queries.value, seen), *letters_waiting(seen)],
+    )
     urgent = [one for one in noted if one.advice.level != "hint"]
     facts: Facts = {
         "totals": whole,
@@ -76,7 +89,7 @@ async def overview_page(asked: Asked) -> WebPage:
         "size": STREAMS,
     }
     shell = [command_line(asked, "stream", "ls"), command_line(asked, "group", "ls")]
-    return WebPage("overview", "Overview", facts, view, shell, **WebPage.source(reading, looked, queries))
+    return WebPage("overview", "Overview", facts, view, shell, **WebPage.source(reading, looked, queries, servers))
 
 
 def _row(asked: Asked, stream: StreamStatus, now_ms: int, done: Rates) -> StreamRow:

@@ -164,7 +164,20 @@ class _Renewal:
                 logger.warning("the archive's lock was not renewed, which is tried again: %s", reason)
 
     def _put(self, record: LockRecord) -> None:
-        self._version = self._objects.put_version(self._path, record.data, self._version)
+        """Put a record in the place of the last one, or of a later one of ours that was put and whose answer was lost.
+
+        Raises:
+            ChangedMeanwhileError: another has the lock.
+        """
+        try:
+            self._version = self._objects.put_version(self._path, record.data, self._version)
+        except ChangedMeanwhileError:
+            there = self._objects.versioned(self._path)
+            if there is None or (found := LockRecord.load(there[0])).owner != self._record.owner:
+                raise
+            # Once more is renewed, or who watches might find the same bytes, and some stores call those one version
+            record = replace(record, renewed=found.renewed + 1)
+            self._version = self._objects.put_version(self._path, record.data, there[1])
         self._record = record
 
     def give_back(self) -> None:

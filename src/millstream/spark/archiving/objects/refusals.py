@@ -6,6 +6,7 @@ No address with its query and no header is quoted: they may hold what is secret.
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 
 from millstream.errors import MillstreamError, NotFoundError, NotLetInError, NotReachedError, StorageError
 
@@ -19,6 +20,37 @@ _UNKNOWN_CREDENTIALS = ("InvalidAccessKeyId", "SignatureDoesNotMatch", "ExpiredT
 _FULL = ("QuotaExceeded", "StorageFull", "InsufficientStorage", "InsufficientCapacity", "NoSpace", "QuotaReached")
 _SLOW = ("SlowDown", "ServerBusy", "TooManyRequests", "RequestLimitExceeded", "rateLimitExceeded")
 _UNREACHED = ("kind: Connect", "kind: Timeout", "kind: Request", "kind: Interrupted", "error sending request")
+
+
+@dataclass(frozen=True)
+class _Variables:
+    """What of the environment is of use with a store.
+
+    Attributes:
+        credentials: that it takes, in words.
+        http: allows an address without TLS.
+        address: where its address is corrected, in words.
+    """
+
+    credentials: str
+    http: str
+    address: str
+
+
+_OF = {
+    "s3": _Variables(
+        "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY",
+        "AWS_ALLOW_HTTP",
+        " (AWS_ENDPOINT_URL for a store other than Amazon's)",
+    ),
+    "gs": _Variables("GOOGLE_APPLICATION_CREDENTIALS", "GOOGLE_ALLOW_HTTP", ""),
+    "abfss": _Variables(
+        "AZURE_STORAGE_ACCOUNT_KEY, or AZURE_STORAGE_CLIENT_ID with _CLIENT_SECRET and _TENANT_ID",
+        "AZURE_ALLOW_HTTP",
+        " (AZURE_STORAGE_ENDPOINT for a store other than Azure's)",
+    ),
+}
+"""By the scheme of an archive's URL."""
 
 
 class ObjectStoreError(StorageError):
@@ -75,6 +107,7 @@ def explanation(place: str, doing: str, reason: Exception) -> MillstreamError:
         reason: as ``obstore`` raised it.
     """
     text, kind = str(reason), type(reason).__name__
+    variables = _OF[place.partition("://")[0]]
     code, status, host = (_first(shape, text) for shape in (_CODE, _STATUS, _HOST))
     said = " ".join(filter(None, (status, code))) or kind
 
@@ -85,8 +118,8 @@ def explanation(place: str, doing: str, reason: Exception) -> MillstreamError:
         return _no_bucket(place)
     if has(_NO_CREDENTIALS):  # the last place that is asked for some is the machine's own, by an address of its own
         return NotLetInError(
-            f"{place}: no credentials were found: set those of the store in the environment (AWS_ACCESS_KEY_ID and "
-            "AWS_SECRET_ACCESS_KEY, GOOGLE_APPLICATION_CREDENTIALS, AZURE_STORAGE_ACCOUNT_KEY), on executors too"
+            f"{place}: no credentials were found: set those of the store in the environment ({variables.credentials}), "
+            "on executors too"
         )
     if has(_UNKNOWN_CREDENTIALS) or kind == "UnauthenticatedError":
         return NotLetInError(f"{place}: the store refused the credentials ({said}): correct those in the environment")
@@ -110,12 +143,12 @@ def explanation(place: str, doing: str, reason: Exception) -> MillstreamError:
     if status is None and "BadScheme" in text:  # of the HTTP client: the address is http://, and TLS is demanded
         return NotReachedError(
             f"{place}: the object store{f' at {host}' if host else ''} is named by an address without TLS, which is "
-            "not allowed: set AWS_ALLOW_HTTP=true in the environment, or name one that begins with https://"
+            f"not allowed: set {variables.http}=true in the environment, or name one that begins with https://"
         )
     if status is None and has(_UNREACHED):
         return NotReachedError(
             f"{place}: the object store{f' at {host}' if host else ''} does not answer: start it, or correct its "
-            "address (AWS_ENDPOINT_URL for a store other than Amazon's)"
+            f"address{variables.address}"
         )
     line = text.partition("\n")[0] if status is None and host is None else ""
     return ObjectStoreError(f"{place}: the store did not {doing} ({line or said}): run this again; nothing is lost")

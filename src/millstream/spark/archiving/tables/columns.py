@@ -18,7 +18,8 @@ MOST_COLUMNS = 500
 OWN = ("id", "id_ms", "id_seq", "timestamp", "entry_json", "fields")
 """Columns of every table, which come from the entry and not from its fields."""
 
-_TAKEN = {*OWN, "stream", "date", "hour", "month", "day"}  # the last five name folders and partitions
+TAKEN = {*OWN, "stream", "date", "hour", "month", "day"}
+"""Names that no column of a field gets; the last five name folders and partitions."""
 _WORDS = {
     "bigint": "bigint", "long": "bigint", "int": "bigint", "integer": "bigint", "double": "double", "float": "double",
     "boolean": "boolean", "bool": "boolean", "string": "string", "text": "string", "varchar": "string",
@@ -80,7 +81,7 @@ def load_columns(raw: Iterable[Sequence[Any]]) -> tuple[TableColumn, ...]:
         (column.field + column.name).encode()  # half of a surrogate pair is in no file
         if not column.name:
             raise ValueError("a column has no name")
-    if len({column.name.lower() for column in found} | _TAKEN) != len(found) + len(_TAKEN):
+    if len({column.name.lower() for column in found} | TAKEN) != len(found) + len(TAKEN):
         raise ValueError("two columns have one name")
     return found
 
@@ -118,7 +119,7 @@ def extended(known: Sequence[TableColumn], found: Mapping[str, ColumnType]) -> t
         found: by field, the type of the values that have no column, in the order in which the fields were seen.
     """
     columns = list(known)
-    taken = _TAKEN | {column.name.lower() for column in columns}
+    taken = TAKEN | {column.name.lower() for column in columns}
     for field, kind in found.items():
         if len(columns) >= MOST_COLUMNS:
             break

@@ -116,11 +116,13 @@ class Shaped(NamedTuple):
         rows: in the columns of :func:`file_schema`.
         columns: those known, and others where values fit none of them.
         unfit: by field, how many values are in none of its columns, empty ones aside.
+        seen: fields of the entries that the form names.
     """
 
     rows: pa.Table
     columns: tuple[TableColumn, ...]
     unfit: dict[str, int]
+    seen: set[str]
 
 
 def shaped(rows: pa.Table, shape: Shape, known: Sequence[TableColumn]) -> Shaped:
@@ -143,7 +145,7 @@ def shaped(rows: pa.Table, shape: Shape, known: Sequence[TableColumn]) -> Shaped
     schema = file_schema(shape, found.columns)
     others = [found.arrays.get(column.name, pa.nulls(len(fields), arrow_type(column.type))) for column in found.columns]
     made = [array.cast(field.type) for array, field in zip([*own, *others], schema, strict=True)]
-    return Shaped(pa.Table.from_arrays(made, schema=schema), found.columns, found.unfit)
+    return Shaped(pa.Table.from_arrays(made, schema=schema), found.columns, found.unfit, found.seen)
 
 
 def _timestamps(ms: Numbers) -> pa.Array:
@@ -165,12 +167,16 @@ class _Fields:
         self.columns = tuple(known)
         self.arrays: dict[str, pa.Array] = {}
         self.unfit: dict[str, int] = {}
+        self.seen: set[str] = set()
         self._shape = shape
+        self._named = {name for name, _ in shape.fields}
         self._exact = np.ones(len(fields), bool)
         rows, names, values = parts(fields)
         ranks = np.full(len(rows), -1)
         for name, hits in _by_name(names):
             field = _text(name)
+            if field in self._named:
+                self.seen.add(field)
             if field is None or not self._wanted(field) or not self._has_place(field):
                 continue
             place = np.zeros(len(fields), np.int64)
@@ -184,9 +190,7 @@ class _Fields:
         self._exact[rows[1:][unordered]] = False
 
     def _wanted(self, field: str) -> bool:
-        if self._shape.columns == "all":
-            return True
-        return any(field == name for name, _ in self._shape.fields)
+        return self._shape.columns == "all" or field in self._named
 
     def _has_place(self, field: str) -> bool:
         """Whether it has a column or may get one: names without end must not cost more than being passed over."""

@@ -156,10 +156,16 @@ class LocalStorage:
 
     @contextlib.contextmanager
     def locked(self, path: str) -> Iterator[str | None]:
-        """Hold a file's lock; the directory is made if there is none."""
+        """Hold a file's lock; the directory is made if there is none, and goes again if nothing came into it."""
+        new = not self.root.exists()
         self.root.mkdir(parents=True, exist_ok=True)
         with locked(self.root / path) as holder:
-            yield None if holder is None else f"process {holder}"
+            try:
+                yield None if holder is None else f"process {holder}"
+            finally:
+                if new and holder is None and self.top() == {path}:
+                    (self.root / path).unlink()
+                    self.root.rmdir()
 
     def read(self, path: str) -> bytes:
         """What is there.
@@ -322,6 +328,9 @@ def locked(path: Path) -> Iterator[str | None]:
         except BlockingIOError:
             file.seek(0)
             yield file.read().strip() or "unknown"
+            return
+        if not os.fstat(file.fileno()).st_nlink:  # it was removed, with its directory, after it was opened here
+            yield "that ends now"
             return
         file.truncate(0)
         file.write(f"{os.getpid()}\n")

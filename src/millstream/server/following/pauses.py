@@ -1,0 +1,10 @@
+"""How long to wait before a copy of all data is tried again that could not be made or taken."""
+
+# Seconds where two in a row could not, doubled with each up to the longest: each costs the primary a rewriting of its
+# log
+_FIRST, _LONGEST = 1.0, 60.0
+
+
+def copy_pause(failed: int) -> float:
+    """Seconds before another copy, if so many in a row could not be made or taken."""
+    return 0.0 if failed < 2 else min(_FIRST * 2 ** min(failed - 1, 30), _LONGEST)
