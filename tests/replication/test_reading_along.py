@@ -1,5 +1,6 @@
 """A copy that is read while it comes: what reads it is killed, the link is lost, the copy is damaged; nothing is."""
 
+import contextlib
 import os
 import signal
 import socket
@@ -50,8 +51,12 @@ class Slow(Primary):
 
 def readers() -> list[int]:
     """Processes of this one that read a copy."""
-    lists = [path.read_text().split() for path in Path("/proc/self/task").glob("*/children")]
-    return [int(pid) for pids in lists for pid in pids if b"log.taking" in Path(f"/proc/{pid}/cmdline").read_bytes()]
+    found = []
+    for path in Path("/proc/self/task").glob("*/children"):
+        with contextlib.suppress(OSError):  # a thread, or such a process, has ended
+            pids = [int(pid) for pid in path.read_text().split()]
+            found += [pid for pid in pids if b"log.taking" in Path(f"/proc/{pid}/cmdline").read_bytes()]
+    return found
 
 
 def reader() -> int:
