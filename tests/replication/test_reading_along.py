@@ -12,6 +12,8 @@ from typing import Any, BinaryIO
 import pytest
 
 from millstream.node.following.role import Following
+from millstream.node.log.children import ChildProcess, GivenUpError
+from millstream.node.log.rewriting import TAKING
 from millstream.server.thread import ServerThread
 from replication.test_following_redis import follow
 from replication.test_link import ID, MARK, Primary, copy
@@ -219,3 +221,20 @@ def test_a_copy_that_was_awaited_and_does_not_come(ours: Wire) -> None:
         assert len(primary.asked) == 2
     finally:
         primary.close()
+
+
+def test_a_reader_ends_with_its_server_whatever_it_waits_for(tmp_path: Path) -> None:
+    """Its standard input ends, and so does it, in the midst of the copy, without a word."""
+    path = tmp_path / "copy"
+    path.write_bytes(copy(k="v")[:20])
+    with path.open("rb") as file:
+        number = file.fileno()
+        words = [str(tmp_path), "0", "0:0", str(number), "127.0.0.1", "1", "100", "100"]
+        reading = ChildProcess(TAKING, words, [number])
+    try:
+        assert reading.hint("20")
+        reading.let_go()
+        with pytest.raises(GivenUpError, match="ended with code 1"):
+            list(reading.said())
+    finally:
+        reading.close()

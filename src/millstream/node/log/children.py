@@ -29,7 +29,7 @@ class GivenUpError(StorageError):
         self.code = code
 
 
-class Child:
+class ChildProcess:
     """See the module's text.
 
     Args:

@@ -18,7 +18,7 @@ from millstream.commands.admin.info import RewriteFacts
 from millstream.commands.context.config import Config
 from millstream.errors import StorageError
 from millstream.logs import logger
-from millstream.node.log.children import Child, GivenUpError
+from millstream.node.log.children import ChildProcess, GivenUpError
 from millstream.persistence.rewrite import Rewrite
 
 if TYPE_CHECKING:
@@ -102,7 +102,7 @@ class TakeOrder:
         failed: called there at the end; what it says counts only if nothing was swapped.
     """
 
-    child: Child
+    child: ChildProcess
     history: tuple[str, int]
     swap: Callable[[Iterator[bytes], Callable[[], None]], None]
     failed: Callable[[StorageError | OSError], None]
@@ -143,7 +143,7 @@ class Rewriter:
         self._in_thread = in_thread
         self._thread: threading.Thread | None = None
         self._gate = threading.Lock()  # guards the two below
-        self._child: Child | None = None
+        self._child: ChildProcess | None = None
         self._stopped = False
         self._copy: CopyOrder | None = None
         self._take: TakeOrder | None = None
@@ -180,11 +180,10 @@ class Rewriter:
         self._thread.start()
         return True
 
-    def reader(self, file: IO[bytes], words: Sequence[str]) -> Child:
+    def reader(self, file: IO[bytes], words: Sequence[str]) -> ChildProcess:
         """A process that reads a primary's copy, which may still be coming, for a :class:`TakeOrder`.
 
-        It is told with :meth:`~millstream.node.log.children.Child.hint` how many bytes of the copy are there. Whoever
-        gives no such order closes it.
+        It is told by its ``hint`` how many bytes of the copy are there. Whoever gives no such order closes it.
 
         Args:
             file: the copy; this process closes it.
@@ -194,7 +193,7 @@ class Rewriter:
             OSError: it cannot be started.
         """
         number = file.fileno()
-        return Child(TAKING, [str(self._log.directory), "0", self._log.place, str(number), *words], [number])
+        return ChildProcess(TAKING, [str(self._log.directory), "0", self._log.place, str(number), *words], [number])
 
     def report(self) -> RewriteFacts:
         """What INFO shows."""
@@ -303,22 +302,22 @@ class Rewriter:
                 self._child = None
             child.close()
 
-    def _spawn(self) -> Child:
+    def _spawn(self) -> ChildProcess:
         with self._gate:
             if self._stopped:
                 raise GivenUpError("the server stops")
             self._child = self._begun() if self._take is None else self._take.child
             return self._child
 
-    def _begun(self) -> Child:
+    def _begun(self) -> ChildProcess:
         words = [str(self._log.directory), str(self._niceness), self._log.place]
         if self._copy is None:
-            return Child(self._program, words)
+            return ChildProcess(self._program, words)
         file = self._copy.file.fileno()
         alone = ["alone"] if self._is_alone else []
-        return Child(self._program, [*words, str(file), str(self._copy.version), *alone], [file])
+        return ChildProcess(self._program, [*words, str(file), str(self._copy.version), *alone], [file])
 
-    def _synced(self, child: Child) -> Iterator[int]:
+    def _synced(self, child: ChildProcess) -> Iterator[int]:
         """Bytes that a process tells to be on the medium, until its end; and pass on what it tells of a copy.
 
         Raises:
