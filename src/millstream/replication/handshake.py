@@ -84,6 +84,11 @@ class LinkRefused:
 
 
 @dataclass(frozen=True, slots=True)
+class CopyAwaited:
+    """The primary makes a copy: it has said that it is still there, as it does only then."""
+
+
+@dataclass(frozen=True, slots=True)
 class CopyBegins:
     """A copy of all data follows, as of an offset of a history."""
 
@@ -136,7 +141,8 @@ class StreamBytes:
     data: bytes
 
 
-Event = Send | LinkRefused | PrimaryPast | CopyBegins | CopySize | CopyBytes | CopyEnds | Continues | StreamBytes
+CopyEvent = CopyAwaited | CopyBegins | CopySize | CopyBytes | CopyEnds
+Event = Send | LinkRefused | PrimaryPast | CopyEvent | Continues | StreamBytes
 
 
 class Handshake:
@@ -153,6 +159,7 @@ class Handshake:
         self._steps: deque[tuple[list[bytes], Callable[[bytes], Iterator[Event]]]] = deque(self._words())
         self._left: int | None = 0  # bytes of the copy to come; None where a mark ends it
         self._mark = b""
+        self._is_awaited = False  # a copy, as was told
         self._read: Callable[[], Iterator[Event]] = self._answer
 
     def begin(self) -> bytes:
@@ -245,6 +252,9 @@ class Handshake:
         return line
 
     def _answer(self) -> Iterator[Event]:
+        if self._steps[0][1] == self._asked and not self._is_awaited and self._data.startswith((b"\n", b"\r")):
+            self._is_awaited = True
+            yield CopyAwaited()
         line = self._line()
         if line is None:
             return
