@@ -12,6 +12,8 @@ import pytest
 from click.testing import CliRunner, Result
 
 from millstream.cli.main import main
+from millstream.console.reading import asking
+from millstream.migrate import compare_keys
 from millstream.server.thread import ServerThread
 from support.ports import free_port
 from support.servers import ServerProcess
@@ -91,6 +93,27 @@ def test_a_service_without_sentinels_is_an_end(pair: tuple[Wire, Wire, list[str]
     places = ",".join(f"127.0.0.1:{free_port()}" for _ in range(2))
     shown = run("replicas", pair[2][0], f"redis+sentinel://{places}/orders/0")
     assert (shown.exit_code, "does not answer" in shown.output) == (1, True), (shown.output, shown.exception)
+
+
+def test_comparing_with_a_frozen_server_ends(
+    pair: tuple[Wire, Wire, list[str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One that takes connections and says nothing, as a stopped process: it was waited for silently, for minutes."""
+    monkeypatch.setattr(compare_keys, "TIMEOUT", 0.3)
+    with socket.create_server(("127.0.0.1", 0)) as frozen:
+        url = f"redis://127.0.0.1:{frozen.getsockname()[1]}"
+        for urls in ((pair[2][0], url), (url, pair[2][0])):
+            shown = run("compare", *urls)
+            assert (shown.exit_code, f"{url} does not answer" in shown.stderr) == (3, True), shown.output
+            assert "0.3 s" in shown.stderr
+
+
+def test_a_frozen_server_is_told_in_words(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What was said of it was the name of a class of Python's."""
+    monkeypatch.setattr(asking, "PATIENCE", 0.3)
+    with socket.create_server(("127.0.0.1", 0)) as frozen:
+        shown = run("replicas", f"redis://127.0.0.1:{frozen.getsockname()[1]}")
+    assert (shown.exit_code, "it did not answer within 0.3 s" in shown.stderr) == (3, True), shown.output
 
 
 def test_equal_servers(pair: tuple[Wire, Wire, list[str]]) -> None:

@@ -253,8 +253,9 @@ class Line:
             self._wake.clear()
             batch, self._queue = self._queue, []
             self._written = False
+            limit = max(each for _, _, _, each, _ in batch)
             try:
-                async with asyncio.timeout(max(limit for _, _, _, limit, _ in batch)):
+                async with asyncio.timeout(limit):
                     await self._exchange(batch)
             except asyncio.CancelledError:
                 self._fail(batch, Disconnected("the line was closed"))
@@ -264,7 +265,8 @@ class Line:
                 self._fail(batch, AccessDenied(str(error)))
             except (RedisError, OSError, TimeoutError) as error:
                 await self._hang_up()
-                self._fail(batch, Disconnected(str(error) or type(error).__name__, sent=self._written))
+                reason = str(error) or f"it did not answer within {limit:g} s"
+                self._fail(batch, Disconnected(reason, sent=self._written))
             except Exception as error:  # noqa: BLE001 - the parser raises what it will at bytes that no Redis sends
                 await self._hang_up()
                 self._fail(batch, Disconnected(f"its answer cannot be read: {error!r}", sent=self._written))

@@ -23,6 +23,9 @@ from millstream.migrate.read_stream import overview
 PAGE_KEYS = 200
 """Keys asked for at a time."""
 
+TIMEOUT = 30.0
+"""Seconds without a word of a server after which it does not answer: no command here takes as long."""
+
 PAGE_ITEMS = 1000
 """Members of a collection asked for at a time, where they have an order."""
 
@@ -85,7 +88,7 @@ def compare_servers(source: str, copy: str, tell: Tell) -> KeyComparison:
         MigrationError: one of them answers what no server of Redis's kind does.
     """
     found = KeyComparison()
-    with Link(source) as one, Link(copy) as other:
+    with Link(source, timeout=TIMEOUT) as one, Link(copy, timeout=TIMEOUT) as other:
         try:
             _compare_all(found, one, other, tell)
         except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:

@@ -6,6 +6,7 @@ from typing import Any, TypeAlias
 
 from hiredis import pack_command
 from redis.exceptions import AuthenticationError, RedisError, ResponseError
+from redis.exceptions import TimeoutError as NoReplyError
 
 from millstream.client.connect import sync_client
 from millstream.client.url import without_password
@@ -56,6 +57,7 @@ class Link:
     Args:
         url: of a server, or of a store in this process; see :mod:`millstream.client.url`.
         db: number of the database, instead of the one in the URL.
+        timeout: seconds without a word after which the server counts as gone, unless the URL has a ``socket_timeout``.
 
     Attributes:
         database: number of the database.
@@ -67,10 +69,10 @@ class Link:
         StorageError: a data directory that cannot be opened.
     """
 
-    def __init__(self, url: str, *, db: int | None = None) -> None:
+    def __init__(self, url: str, *, db: int | None = None, timeout: float = TIMEOUT) -> None:
         self.name = without_password(url)
         self.is_own = url.startswith(("memory://", "file://"))
-        self._client = sync_client(url, protocol=2, socket_timeout=TIMEOUT, socket_connect_timeout=CONNECT_TIMEOUT)
+        self._client = sync_client(url, protocol=2, socket_timeout=timeout, socket_connect_timeout=CONNECT_TIMEOUT)
         try:
             self._connection = self._client.connection_pool.get_connection()
         except (RedisError, OSError) as error:
@@ -152,6 +154,10 @@ class Link:
                 f"{self.name} does not let us in: {error}\nPut name and password into the URL, as in "
                 "redis://USER:PASSWORD@HOST:PORT/DB"
             )
+        if isinstance(error, NoReplyError) and (
+            limit := self._client.connection_pool.connection_kwargs["socket_timeout"]
+        ):
+            return LinkError(f"{self.name} does not answer ({error}): it is waited for {limit:g} s")
         return LinkError(f"{self.name} cannot be reached or went away: {error}")
 
 
