@@ -148,6 +148,10 @@ def test_only_the_latest_files_are_kept(tmp_path: Path) -> None:
         assert lines(kept)[0]["changes"][0]["key"] == "alone:1"
         assert held == {"alone:1", "orders", "list", "number"}
         assert sorted(each.name for each in folder.glob("diverged-*")) == [kept.name, kept.stem + ".resp"]
+        with Wire(former.url) as first:
+            for path in folder.glob("diverged-*"):  # as the doctor says; the number stayed until the next start
+                path.unlink()
+            assert info(first)["millstream_diverged_files"] == "0"
 
 
 def test_killed_while_it_is_written_it_is_there_or_still_in_the_log(tmp_path: Path) -> None:

@@ -42,7 +42,7 @@ from millstream.server.connection import VOID, Connection
 from millstream.server.figures.machine import read_machine
 from millstream.server.figures.rates import Rates
 from millstream.server.following.link import ReplicaLink
-from millstream.server.following.tail import count
+from millstream.server.following.tail import count, remove_parts
 from millstream.server.listener import ListenError, bind_tcp, bind_unix, show_address, tcp_sentence, tcp_url
 from millstream.server.replicas import Replicas
 from millstream.server.settings import Settings
@@ -227,6 +227,7 @@ class Server:
         assert directory is not None
         assert self._log is not None
         adopt(self._log)
+        remove_parts(directory)
         node.primary.diverged_files = count(directory)
         if exposure := exposed(directory):
             log.warning("%s", exposure)
@@ -321,6 +322,9 @@ class Server:
         return self.node.stats.processed, self.facts.input_bytes, self.facts.output_bytes
 
     def _read_machine(self) -> "MachineFacts":
+        primary, directory = self.node.primary, self.settings.directory
+        if primary.diverged_files and directory is not None:  # readers remove them; only this server adds any
+            primary.diverged_files = count(directory)
         waiting = {True: 0, False: 0}
         for connection in self._connections.values():
             waiting[connection.session.is_replica] += connection.unsent

@@ -36,10 +36,14 @@ class TailHost(Protocol):
     gate: "ReplyGate"
 
 
-def count(directory: Path) -> int:
-    """How many files there are in a data directory, of this server's earlier times too; parts of others are removed."""
-    for part in directory.glob("diverged-*.part"):  # who wrote it was killed
+def remove_parts(directory: Path) -> None:
+    """Remove what was begun of a file by a server that was killed."""
+    for part in directory.glob("diverged-*.part"):
         part.unlink(missing_ok=True)
+
+
+def count(directory: Path) -> int:
+    """How many files there are in a data directory, of this server's earlier times too."""
     return sum(1 for _ in directory.glob("diverged-*.jsonl"))
 
 
