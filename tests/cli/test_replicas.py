@@ -1,5 +1,6 @@
 """``millstream replicas`` and ``millstream compare``, on a primary of ours and a replica of ours."""
 
+import asyncio
 import contextlib
 import json
 import socket
@@ -12,8 +13,10 @@ import pytest
 from click.testing import CliRunner, Result
 
 from millstream.cli.main import main
-from millstream.console.reading import asking
-from millstream.migrate import compare_keys
+from millstream.client.line import Line
+from millstream.errors import Disconnected
+from millstream.migrate.compare_keys import TIMEOUT, compare_servers
+from millstream.migrate.errors import LinkError
 from millstream.server.thread import ServerThread
 from support.ports import free_port
 from support.servers import ServerProcess
@@ -95,25 +98,34 @@ def test_a_service_without_sentinels_is_an_end(pair: tuple[Wire, Wire, list[str]
     assert (shown.exit_code, "does not answer" in shown.output) == (1, True), (shown.output, shown.exception)
 
 
-def test_comparing_with_a_frozen_server_ends(
-    pair: tuple[Wire, Wire, list[str]], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_comparing_with_a_frozen_server_ends(pair: tuple[Wire, Wire, list[str]]) -> None:
     """One that takes connections and says nothing, as a stopped process: it was waited for silently, for minutes."""
-    monkeypatch.setattr(compare_keys, "TIMEOUT", 0.3)
+    here = pair[2][0]
     with socket.create_server(("127.0.0.1", 0)) as frozen:
         url = f"redis://127.0.0.1:{frozen.getsockname()[1]}"
-        for urls in ((pair[2][0], url), (url, pair[2][0])):
-            shown = run("compare", *urls)
-            assert (shown.exit_code, f"{url} does not answer" in shown.stderr) == (3, True), shown.output
-            assert "0.3 s" in shown.stderr
+        for urls in ((here, url), (url, here)):
+            with pytest.raises(LinkError, match=rf"{url} does not answer .* 0.3 s"):
+                compare_servers(*urls, lambda *_: None, timeout=0.3)
+        shown = run("compare", here, f"{url}?socket_timeout=0.3")
+    assert (shown.exit_code, f"{url}?socket_timeout=0.3 does not answer" in shown.stderr) == (3, True), shown.output
+    assert TIMEOUT <= 30
 
 
-def test_a_frozen_server_is_told_in_words(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_frozen_server_is_told_in_words() -> None:
     """What was said of it was the name of a class of Python's."""
-    monkeypatch.setattr(asking, "PATIENCE", 0.3)
-    with socket.create_server(("127.0.0.1", 0)) as frozen:
-        shown = run("replicas", f"redis://127.0.0.1:{frozen.getsockname()[1]}")
-    assert (shown.exit_code, "it did not answer within 0.3 s" in shown.stderr) == (3, True), shown.output
+
+    async def asked(url: str) -> None:
+        line = Line(url, timeout=0.3)
+        try:
+            await line.call("PING")
+        finally:
+            await line.close()
+
+    with (
+        socket.create_server(("127.0.0.1", 0)) as frozen,
+        pytest.raises(Disconnected, match=r"it did not answer within 0.3 s"),
+    ):
+        asyncio.run(asked(f"redis://127.0.0.1:{frozen.getsockname()[1]}"))
 
 
 def test_equal_servers(pair: tuple[Wire, Wire, list[str]]) -> None:
@@ -229,14 +241,20 @@ def test_a_handing_over_that_fails_names_who_lags() -> None:
         assert primary.ask("SET", "k", "w") == b"OK"
 
 
-def test_whoever_hands_over_is_told_of_sentinel(pair: tuple[Wire, Wire, list[str]]) -> None:
-    """Before anything is done; a real Sentinel is at work in tests/docs/test_sentinel_page.py."""
-    url = pair[2][0]
+def test_where_sentinel_watches_it_hands_over(pair: tuple[Wire, Wire, list[str]]) -> None:
+    """It turns back a primary that it has not chosen, so --yes does not help; what to run is said.
+
+    A real Sentinel is at work in tests/docs/test_sentinel_page.py.
+    """
+    primary, _, (url, _) = pair
     assert "Sentinel" not in run("failover", url).output
     with Wire(url) as sentinel:
         sentinel.ask("SUBSCRIBE", "__sentinel__:hello")
-        done = run("failover", url)
-        assert (done.exit_code, "SENTINEL FAILOVER" in done.output) == (2, True)
+        done = run("failover", url, "--yes")
+        assert (done.exit_code, "-h SENTINEL -p 26379 SENTINEL FAILOVER NAME`" in done.output) == (2, True), done.output
+    done = run("failover", "redis+sentinel://10.0.0.9:5000,10.0.0.8/orders/0", "--yes")
+    assert (done.exit_code, "`redis-cli -h 10.0.0.9 -p 5000 SENTINEL FAILOVER orders`" in done.output) == (2, True)
+    assert b"role:master" in primary.ask("INFO", "replication")
 
 
 def test_no_password_is_on_the_command_line() -> None:

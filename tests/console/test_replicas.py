@@ -50,6 +50,13 @@ def test_silence_rings_and_primaries_that_know_nothing() -> None:
     assert [(one.role, one.problem) for one in silent] == [(None, "does not answer: refused")]
     ring = standings([asked("a:1", replica("b", 1)), asked("b:1", replica("a", 1))], {})
     assert [one.address for one in ring] == ["a:1", "b:1"]
+    said = "nobody leads: a:1, b:1 follow each other"
+    assert [said in one.problem for one in ring] == [True, True]
+    below = [
+        *(asked(f"{one}:1", replica(other, 1)) for one, other in ("ab", "bc", "ca")),
+        asked("d:1", replica("a", 1)),
+    ]
+    assert ["nobody leads: a:1, b:1, c:1" in one.problem for one in standings(below, {})] == [True, True, True, False]
     lost = standings([asked("a:1", primary(5)), asked("b:1", replica("a", 5))], {})
     assert [one.problem for one in lost] == ["", "its primary does not know it, though the link is up"]
 
@@ -74,3 +81,14 @@ def test_two_primaries_are_a_problem() -> None:
     assert [one.problem.partition(",")[0] for one in two] == ["b:1 leads too", "a:1 leads too"]
     pair = standings([asked("a:1", primary(5, "b:1:5")), asked("b:1", replica("a", 5))], {})
     assert [one.problem for one in pair] == ["", ""]
+
+
+def test_a_primary_that_refuses_writes_says_so() -> None:
+    """For lack of replicas, by either setting; one that has them says nothing."""
+    sync = {"millstream_sync_asked": "1", "millstream_sync_confirming": "0"}
+    for more, said in (
+        (sync | {"millstream_sync_state": "refused"}, "writes are refused: sync-replicas 1, 0 confirm"),
+        (sync | {"millstream_sync_state": "ok"}, ""),
+        ({"min_slaves_good_slaves": "0"}, "writes are refused: min-replicas-to-write, 0 replicas heard of lately"),
+    ):
+        assert [one.problem for one in standings([asked("a:1", primary(5) | more)], {})] == [said]

@@ -74,21 +74,22 @@ class KeyComparison:
     unread: dict[str, int] = field(default_factory=dict)
 
 
-def compare_servers(source: str, copy: str, tell: Tell) -> KeyComparison:
+def compare_servers(source: str, copy: str, tell: Tell, *, timeout: float = TIMEOUT) -> KeyComparison:
     """Read all keys of all databases.
 
     Args:
         source: URL of the one.
         copy: URL of the other.
         tell: called now and then.
+        timeout: seconds without a word of a server after which it does not answer.
 
     Raises:
-        LinkError: one of them cannot be reached.
+        LinkError: one of them cannot be reached, or does not answer.
         RefusedError: one of them refuses to be read.
         MigrationError: one of them answers what no server of Redis's kind does.
     """
     found = KeyComparison()
-    with Link(source, timeout=TIMEOUT) as one, Link(copy, timeout=TIMEOUT) as other:
+    with Link(source, timeout=timeout) as one, Link(copy, timeout=timeout) as other:
         try:
             _compare_all(found, one, other, tell)
         except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:

@@ -1,6 +1,7 @@
 """``millstream failover``."""
 
 import asyncio
+import shlex
 from typing import TYPE_CHECKING, ClassVar
 
 import click
@@ -23,10 +24,7 @@ _SAID = {
     "failover-in-progress": "a replica is asked to lead",
 }
 _HELLO = "__sentinel__:hello"  # every Sentinel listens there, on each server that it watches
-_WATCHED = (
-    "Sentinel watches this server, and learns of this only later: have Sentinel do it, by SENTINEL FAILOVER and its "
-    "name of the service, so that clients find the new primary"
-)
+_SENTINEL_PORT = 26379
 
 
 @click.command(context_settings={"max_content_width": 110})
@@ -45,8 +43,8 @@ def failover(url: str, to: str | None, timeout: str, yes: bool) -> None:
 
     Writers wait until the replica holds all, which takes a second or so; then that one leads, the former primary
     follows it, and clients that write to that are told READONLY: they must be pointed to the new primary. Where
-    Sentinel watches, which is said before anything is done, use its own `SENTINEL FAILOVER`, by which clients find the
-    new one. If no replica holds all in time, those that lag are named, and all goes on as before.
+    Sentinel watches it is refused: Sentinel would turn the new primary back; its own `SENTINEL FAILOVER` is for that.
+    If no replica holds all in time, those that lag are named, and all goes on as before.
 
     \b
     Examples:
@@ -59,14 +57,39 @@ def failover(url: str, to: str | None, timeout: str, yes: bool) -> None:
     output = Output()
     with exits("millstream failover"):
         words = _words(to, span("--timeout", timeout))
-        if ask(url, _is_watched):
-            output.say(_WATCHED)
+        _refuse_watched(url)
         confirm(f"Hand over the role of {_shown(url)}{f' to {to}' if to else ''}?", "hand it over", yes=yes)
 
         async def work(line: "Line") -> str:
             return await _hand_over(line, words, output)
 
         output.say(f"{ask(url, work)} is the primary now")
+
+
+def _refuse_watched(url: str) -> None:
+    """Nobody but Sentinel hands over the role where Sentinel watches.
+
+    It takes a new primary that it has not chosen for one that must follow, and turns it back: for half a minute both
+    follow each other, and nobody leads.
+
+    Raises:
+        UsageError: the URL is that of a service, or a Sentinel listens at the server.
+        Disconnected: no answer came.
+    """
+    from millstream.client.discovery.sentinel import parse_service  # noqa: PLC0415 - help does not need it
+    from millstream.client.url import SENTINELS  # noqa: PLC0415 - as above
+
+    host, port, name = "SENTINEL", _SENTINEL_PORT, "NAME"
+    if url.startswith(SENTINELS):
+        service = parse_service(url)
+        (host, port), name = service.sentinels[0], service.name
+    elif not ask(url, _is_watched):
+        return
+    named = "" if url.startswith(SENTINELS) else ", by a Sentinel's address and its name of the service"
+    raise UsageError(
+        "Sentinel watches this server, and would turn another primary back, so that nobody leads for a while: "
+        f"have it do this{named}, as in `redis-cli -h {host} -p {port} SENTINEL FAILOVER {shlex.quote(name)}`"
+    )
 
 
 def _shown(url: str) -> str:

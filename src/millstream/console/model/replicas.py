@@ -158,9 +158,22 @@ class _Tree:
         shown.add(name)
         place = self._places[name]
         above = None if place.parent is None else self._places[place.parent]
-        yield _standing(place, above, depth)
+        yield self._with_ring(name, _standing(place, above, depth))
         for child in place.children:
             yield from self._walk(child, depth + 1, shown)
+
+    def _with_ring(self, name: str, found: ReplicationPlace) -> ReplicationPlace:
+        """Say of one that follows itself by way of others that nobody leads."""
+        ring = [name]
+        while (above := self._places[ring[-1]].parent) is not None and above not in ring:
+            ring.append(above)
+        if above != name:
+            return found
+        members = ", ".join(sorted(self._places[one].address for one in ring))
+        return replace(found, problem="; ".join(filter(None, (found.problem, f"nobody leads: {members} {_RING}"))))
+
+
+_RING = "follow each other"
 
 
 def _link(status: ServerStatus) -> PrimaryLink | None:
@@ -227,7 +240,9 @@ def _behind(status: ServerStatus, seen: ReplicaStatus | None, above: _Place | No
 def _problem(status: ServerStatus, seen: ReplicaStatus | None, above: _Place | None) -> str:
     link = _link(status)
     if link is None:
-        return "" if status.replication is not None else status.missing.get("info", "")
+        if status.replication is None:
+            return status.missing.get("info", "")
+        return "; ".join(says for says, _ in status.replication.refusals())
     said = []
     if link.error:
         said.append(link.error)

@@ -3,11 +3,12 @@
 All of it is what INFO and SLOWLOG say. A figure that a version does not have is None.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from millstream.console.model.names import text_of
+from millstream.console.words import plural
 
 SILENT_SECONDS = 10
 """A replica that was not heard of for so long counts as gone; Redis's own ``min-replicas-max-lag``."""
@@ -106,6 +107,20 @@ class Replication:
     good_replicas: int | None = None
     needs_replicas: int | None = None
     sync: SyncReplicas | None = None
+
+    def refusals(self) -> Iterator[tuple[str, dict[str, object]]]:
+        """Why a primary refuses writes for lack of replicas: sentences with their facts; nothing of others."""
+        if self.primary is not None:
+            return
+        sync, good, needs = self.sync, self.good_replicas, self.needs_replicas
+        if sync is not None and sync.is_refusing:
+            verb = "confirms" if sync.confirming == 1 else "confirm"
+            says = f"writes are refused: sync-replicas {sync.asked}, {sync.confirming} {verb}"
+            yield says, {"sync_replicas": sync.asked, "confirming": sync.confirming}
+        if good is not None and good < (1 if needs is None else needs):
+            setting = "min-replicas-to-write" if needs is None else f"min-replicas-to-write {needs}"
+            says = f"writes are refused: {setting}, {plural(good, 'replica')} heard of lately"
+            yield says, {"min_replicas_to_write": needs, "good_replicas": good}
 
 
 @dataclass(frozen=True, slots=True)

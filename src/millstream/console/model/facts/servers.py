@@ -9,7 +9,7 @@ from itertools import zip_longest
 
 from millstream.console.model.advice import Advice, Level
 from millstream.console.model.server import SILENT_SECONDS, Replication, ServerStatus
-from millstream.console.words import DASH, brief, plural, span
+from millstream.console.words import DASH, brief, span
 
 _TEXT = 200  # letters of a reason
 
@@ -78,18 +78,7 @@ def _link(state: Replication, name: str) -> Iterable[Advice]:
 
 
 def _refusals(state: Replication, name: str) -> Iterable[Advice]:
-    if state.primary is not None:
-        return
-    sync, good, needs = state.sync, state.good_replicas, state.needs_replicas
-    if sync is not None and sync.is_refusing:
-        verb = "confirms" if sync.confirming == 1 else "confirm"
-        says = f"writes are refused: sync-replicas {sync.asked}, {sync.confirming} {verb}"
-        evidence: dict[str, object] = {"sync_replicas": sync.asked, "confirming": sync.confirming}
-        yield _advice(name, "writes-refused", "problem", says, evidence)
-    if good is not None and good < (1 if needs is None else needs):
-        setting = "min-replicas-to-write" if needs is None else f"min-replicas-to-write {needs}"
-        says = f"writes are refused: {setting}, {plural(good, 'replica')} heard of lately"
-        evidence = {"min_replicas_to_write": needs, "good_replicas": good}
+    for says, evidence in state.refusals():
         yield _advice(name, "writes-refused", "problem", says, evidence)
 
 
