@@ -211,3 +211,11 @@ def test_a_real_pair(tmp_path: Path) -> None:
         assert found[f"stream-node-max-entries is 50 on {first.url} and 100 on {second.url}"] == "note"
         assert [level for what, level in found.items() if what.startswith("redis://127.0.0.1:1:")] == ["problem"]
     assert CliRunner().invoke(main, ["doctor", str(tmp_path), "--replica", "redis://x"]).exit_code == 2
+
+
+def test_a_full_disk_is_this_servers() -> None:
+    """Of a copy that finds no room here, the advice was to look after the primary."""
+    reason = "cannot keep the primary's copy in /data: No space left on device; free some space there"
+    info = {"role": "slave", "master_link_status": "down", "millstream_link_error": reason}
+    (finding,) = diagnose_replication(info, {})
+    assert "make room in that directory of this server" in finding.advice

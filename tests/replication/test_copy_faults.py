@@ -82,6 +82,7 @@ class Life:
         fault: what fails; None for nothing.
         seen: the calls of that side.
         codes: with which it ended before it was told to.
+        said: its log.
     """
 
     folder: Path
@@ -90,6 +91,7 @@ class Life:
     fault: CallFault | None
     seen: list[Call] = field(default_factory=list)
     codes: list[int] = field(default_factory=list)
+    said: str = ""
 
     def live(self) -> "Life":
         """A copy goes from one to the other, however often it has to be tried."""
@@ -116,6 +118,7 @@ class Life:
             eventually(lambda: self._is_through(faulty, plain, *ports), 2 * DEADLINE, what="the copy is taken")
         self.seen = calls(self.folder / "trace")
         text = faulty.log.read_text(errors="replace")
+        self.said = text
         assert "Traceback" not in text, text[-3000:]
         assert set(self.codes) <= {1, -9}, text[-3000:]
         if self.side == "replica":
@@ -176,6 +179,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     [
         ("replica", CallFault("taking", "fsync", 1, KILL)),
         ("primary", CallFault("child", "write", 1, errno.ENOSPC)),
+        ("replica", CallFault("taking", "write", 1, errno.ENOSPC)),
     ],
     ids=str,
 )
@@ -186,6 +190,9 @@ def test_a_child_that_fails_at_a_copy_costs_another_try(
     life = survived(tmp_path / "life", made, side, fault)
     assert any(one.failed for one in life.seen), life.seen
     assert life.codes == []
+    if side == "replica" and fault.how == errno.ENOSPC:  # whose disk it was, and where, nobody was told
+        place = life.folder / "data"
+        assert f"primary's copy in {place}: No space left on device; free some space there; tried again in" in life.said
 
 
 @pytest.mark.long

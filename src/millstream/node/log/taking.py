@@ -35,6 +35,7 @@ from millstream.errors import MillstreamError
 from millstream.node.log.compaction import open_disk, stand_back
 from millstream.node.log.copying import EARLIER
 from millstream.node.log.snapshot import payloads
+from millstream.persistence.disk import disk_error
 from millstream.persistence.rewrite import Rewrite
 from millstream.persistence.snapshot import write_snapshot
 
@@ -169,7 +170,10 @@ def main(argv: list[str]) -> int:
     except RdbError as error:
         print(f"the primary's copy is damaged: {error}", file=sys.stderr)  # noqa: T201 - this is a program
         return 1
-    except (MillstreamError, MalformedError, OSError, MemoryError) as error:
+    except OSError as error:
+        print(disk_error(f"cannot make a log of the primary's copy in {directory}", error), file=sys.stderr)  # noqa: T201
+        return 1
+    except (MillstreamError, MalformedError, MemoryError) as error:
         print(str(error) or repr(error), file=sys.stderr)  # noqa: T201 - this is a program
         return 1
     return 0

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Protocol
 
 from millstream.commands.context.session import Traffic
-from millstream.errors import MillstreamError, ProtocolError, StorageError
+from millstream.errors import DiskError, MillstreamError, ProtocolError, StorageError
 from millstream.logs import logger
 from millstream.node.following.obeying import DivergedError, NotHeldError, Obedience
 from millstream.node.following.role import CONNECTING, HANDSHAKE, SYNC
@@ -196,12 +196,14 @@ class ReplicaLink:
             finally:
                 connection.close()
             reason = printable(reason).replace("\n", " ")[:_REASON_MAX]  # some of it are the primary's words
-            if self._is_news(reason, before):
-                log.warning("the link to %s:%d is down: %s%s", host, port, reason, _what_lets_in(reason))
-            self._logged_reason = reason
+            is_news, self._logged_reason = self._is_news(reason, before), reason
             self._failed = self._failed + 1 if has_failed else 0
-            wait = max(wait or 0, copy_pause(self._failed))
             self._pause = min(self._pause * 2, _LONGEST_PAUSE) if following.offset == before else _FIRST_PAUSE
+            wait = max(wait or 0, copy_pause(self._failed), self._pause)
+            if has_failed:  # each such try costs both sides a whole copy, so each is told
+                log.warning("the link to %s:%d is down: %s; tried again in %.1f s", host, port, reason, wait)
+            elif is_news:
+                log.warning("the link to %s:%d is down: %s%s", host, port, reason, _what_lets_in(reason))
             following.lost(reason, clock.now().mono)
             failover = self._server.node.failover
             if failover.is_asking:
@@ -214,7 +216,7 @@ class ReplicaLink:
                 except StorageError as error:
                     self._server.fail(error)
             self._server.after_commands()
-            await asyncio.sleep(max(wait, self._pause))
+            await asyncio.sleep(wait)
 
     def _is_news(self, reason: str, before: int) -> bool:
         """Whether the log does not say already why the link is down.
@@ -366,8 +368,7 @@ class _Connection:
         try:
             yield
         except OSError as error:
-            place = self._directory or "the directory for temporary files"
-            raise disk_error(f"cannot keep the primary's copy in {place}", error) from error
+            raise self._no_copy(error) from error
 
     def _send(self, data: bytes) -> None:
         if self._writer is not None and not self._writer.is_closing():
@@ -405,10 +406,16 @@ class _Connection:
             await self._run()
         except asyncio.CancelledError:
             raise
-        except BaseException:
+        except BaseException as error:
             if self._writer is not None:
                 self._writer.transport.abort()  # whoever reads finds it, and asks what became of this
+            if isinstance(error, OSError):  # nothing of the connection: what could not be read or written is here
+                raise self._no_copy(error) from error
             raise
+
+    def _no_copy(self, error: OSError) -> DiskError:
+        place = "the directory for temporary files" if self._directory is None else self._directory.absolute()
+        return disk_error(f"cannot keep the primary's copy in {place}", error)
 
     # ------------------------------------------------------------------ the stream
 
