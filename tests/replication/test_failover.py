@@ -1,5 +1,6 @@
 """FAILOVER: the role goes to a replica that holds all, under writers, and back; who refuses does not lead."""
 
+import logging
 import signal
 import threading
 from collections.abc import Iterator
@@ -66,6 +67,29 @@ def test_nothing_is_lost_under_writers(pair: list[tuple[ServerThread, Wire]]) ->
         assert state(old_wire.ask) == state(new_wire.ask)
     assert [info(wire)["millstream_full_syncs_taken"] for wire in (other,)] == ["1"]
     assert info(one)["role"] == "master"
+
+
+def test_the_log_says_who_changed_a_role(
+    pair: list[tuple[ServerThread, Wire]], caplog: pytest.LogCaptureFixture
+) -> None:
+    """Of REPLICAOF, NO ONE and FAILOVER nothing was said: one line each, with the user and the address that asked."""
+    (first, one), (second, other) = pair
+    with caplog.at_level(logging.INFO):
+        assert other.ask("REPLICAOF", "NO", "ONE") == b"OK"
+        assert other.ask("REPLICAOF", "NO", "ONE") == b"OK"  # which changes nothing
+        follow(other, int(port_of(first)))
+        wait_level(other, one)
+        assert one.ask("FAILOVER", "TO", "127.0.0.1", port_of(second)) == b"OK"
+        eventually(lambda: over(one), what="the former primary follows")
+    said = [record.getMessage() for record in caplog.records]
+    for start, count in (
+        ("REPLICAOF NO ONE: this server is a primary from offset", 1),
+        (f"REPLICAOF: this server follows 127.0.0.1:{port_of(first)} from here on (by default at 127.0.0.1:", 1),
+        (f"FAILOVER: who writes waits until 127.0.0.1:{port_of(second)} holds all (by default at 127.0.0.1:", 1),
+        ("PSYNC FAILOVER, its primary hands over: this server is a primary from offset", 1),
+        ("failover: the other leads, and this server follows it", 1),
+    ):
+        assert sum(line.startswith(start) for line in said) == count, (start, said)
 
 
 def test_what_is_refused(pair: list[tuple[ServerThread, Wire]]) -> None:

@@ -13,7 +13,11 @@ from millstream.commands.context.context import LEADS_ALREADY, Context
 from millstream.commands.table.args import SYNTAX, keyword, read_integer
 from millstream.commands.table.table import command
 from millstream.errors import CommandError
+from millstream.logs import logger
+from millstream.printable import printable
 from millstream.replies import OK, Many, Reply, Simple
+
+log = logger("millstream.server")
 
 _LARGEST_PORT = 65535
 # What it cannot hold would end a field or a line where others see it, in INFO
@@ -55,7 +59,21 @@ def _lead(ctx: Context, replid: str) -> None:
         raise CommandError("ERR PSYNC FAILOVER not allowed while failing over.")
     if replid.lower() != ctx.host.keyspace.history.replid:
         raise CommandError("ERR PSYNC FAILOVER replid must match my replid.")
-    following.lead(ctx.now)
+    _take_the_lead(ctx, "PSYNC FAILOVER, its primary hands over")
+
+
+def _take_the_lead(ctx: Context, why: str) -> None:
+    """Make a replica a primary; of one that is a primary already there is nothing to say."""
+    was_replica = ctx.host.following.is_replica
+    ctx.host.following.lead(ctx.now)
+    if was_replica:
+        log.info("%s: this server is a primary from offset %d on (by %s)", why, ctx.host.replication.offset, _who(ctx))
+
+
+def _who(ctx: Context) -> str:
+    """User and address of whoever asks, for the log."""
+    user = (ctx.session.user or b"").decode("utf-8", "surrogateescape")
+    return printable(f"{user} at {ctx.session.addr}").replace("\n", " ")
 
 
 @_replica(
@@ -154,7 +172,7 @@ def _follow(ctx: Context, argv: list[bytes]) -> Reply:
     if ctx.host.failover.is_under_way:
         raise CommandError("ERR REPLICAOF not allowed while failing over.")
     if keyword(argv[1]) == b"NO" and keyword(argv[2]) == b"ONE":
-        following.lead(ctx.now)
+        _take_the_lead(ctx, "REPLICAOF NO ONE")
         return OK
     if ctx.session.is_replica:
         raise CommandError("ERR Command is not valid when client is a replica.")
@@ -165,7 +183,9 @@ def _follow(ctx: Context, argv: list[bytes]) -> Reply:
         raise CommandError("ERR Invalid master host")
     if ctx.dirty:  # of a transaction: nobody else would be told of that, and the reply would say that it is done
         raise CommandError("ERR REPLICAOF not allowed behind changes of the same transaction.")
-    if following.follow(argv[1].decode("ascii"), port, ctx.now):
+    host = argv[1].decode("ascii")
+    if following.follow(host, port, ctx.now):
+        log.info("REPLICAOF: this server follows %s:%d from here on (by %s)", host, port, _who(ctx))
         return OK
     return Simple(b"OK Already connected to specified master")
 
@@ -194,8 +214,11 @@ def failover(ctx: Context, argv: list[bytes]) -> Reply:
         if len(argv) > 2:
             raise SYNTAX
         ctx.host.failover.abort(ctx.now)
+        log.info("FAILOVER ABORT (by %s)", _who(ctx))
     else:
         ctx.host.failover.begin(wanted.target, wanted.timeout, ctx.now, by_force=wanted.by_force)
+        place = "a replica" if wanted.target is None else printable(":".join(map(str, wanted.target)))
+        log.info("FAILOVER: who writes waits until %s holds all (by %s)", place, _who(ctx))
     return OK
 
 

@@ -147,6 +147,7 @@ class Failover:
             self._following.led()
             self._journal.flush(now.wall)
             self._end(now)
+            log.info("failover: the other leads, and this server follows it")
 
     def _end(self, now: "Now") -> None:
         self._primary.failover, self._target, self._ends = NONE, None, None
