@@ -54,6 +54,7 @@ LIMITS = {
     "test_slow_readers.py: MOST": "as many pages as a console keeps live are more than a test should open",
     "test_slow_readers.py: PATIENCE": DEEP,
     "test_payloads.py: PATIENCE": DEEP,
+    "test_objects.py: PATIENT": "a store is tried again for minutes",
     "test_reader.py: FIRST_COUNT": DEEP,
     "test_reader.py: MOST_COUNT": DEEP,
     "test_replay.py: FIRST_COUNT": DEEP,

@@ -279,7 +279,7 @@ def test_a_renewal_whose_answer_is_lost_is_our_own(
     place: str, door: Door, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It was done, and the store was away for longer than a request is tried again: the lock is still ours."""
-    monkeypatch.setattr("millstream.spark.archiving.objects.storage._PATIENT", (0, timedelta(seconds=1)))
+    monkeypatch.setattr("millstream.spark.archiving.objects.storage.PATIENT", (0, timedelta(seconds=1)))
     storage, other = quick(place, 0.3), ObjectStorage(place)
     lost: list[Asked] = []
 

@@ -31,7 +31,7 @@ _PART = 16 << 20
 _MARK = "millstreamput"
 """Of an object's metadata: which put it is. When an answer was lost, that tells our own put from another's."""
 
-_PATIENT = (10, timedelta(minutes=3))
+PATIENT = (10, timedelta(minutes=3))
 _FIRST = (2, timedelta(seconds=15))
 """How often a request is tried again, and for how long: in the midst of the work, and at first."""
 
@@ -306,7 +306,7 @@ class ObjectStorage:
     def _store(self) -> "ObjectStore":
         if self._opened is None:
             self._meet()
-            self._opened = self._made(*_PATIENT)
+            self._opened = self._made(*PATIENT)
         return self._opened
 
     def _meet(self) -> None:
