@@ -197,8 +197,8 @@ class PartWriter:
         """The files, durable and under their names."""
         self._write()
         self._close()
-        told = [replace(file, unfit=self._unfit, seen=frozenset(self._seen)) for file in self._done[:1]]
-        return [*told, *self._done[1:]]  # the first one tells of all
+        first = [replace(file, unfit=self._unfit, seen=frozenset(self._seen)) for file in self._done[:1]]
+        return [*first, *self._done[1:]]  # the first one tells of all
 
     def drop(self) -> None:
         """Give up the file at work."""
