@@ -63,8 +63,8 @@ class Replies:
         journal = self._journal
         if row is not None and self._waits_for_nothing(row):
             barrier = 0
-        elif journal.log is None:
-            barrier = journal.position
+        elif journal.log is None or journal.own:
+            barrier, journal.own = max(journal.own, journal.position), 0
         else:
             # What is logged softly delays nobody but those who look at it
             shows_soft = row is not None and shows_times(row) and not journal.is_holding

@@ -154,6 +154,16 @@ class StreamInfo:
         answers = [checked(answer) for answer in (self._ask(commands) if commands else [])]
         return {key: parse_id(_text(rows[0][0])) if rows else None for key, rows in zip(places, answers, strict=True)}
 
+    def first_in(self, key: str, start: Id, end: Id) -> Id | None:
+        """The id of the first entry in ``(start, end]`` of one stream.
+
+        Args:
+            key: the stream.
+            start: exclusive.
+            end: inclusive.
+        """
+        return self.firsts({key: (start, end)})[key]
+
     def entries(self, key: str, first: str, last: str, most: int) -> list[tuple[bytes, list[bytes]]]:
         """The entries from one id to another, both inclusive: the id of each, and its names and values in turn.
 

@@ -31,7 +31,7 @@ _PART = 16 << 20
 _MARK = "millstreamput"
 """Of an object's metadata: which put it is. When an answer was lost, that tells our own put from another's."""
 
-PATIENT = (10, timedelta(minutes=3))
+_PATIENT = (10, timedelta(minutes=3))
 _FIRST = (2, timedelta(seconds=15))
 """How often a request is tried again, and for how long: in the midst of the work, and at first."""
 
@@ -47,6 +47,7 @@ class ObjectStorage:
     """
 
     lease_seconds = LEASE_SECONDS
+    patience = _PATIENT
     local: Path | None = None
 
     def __init__(self, url: str) -> None:
@@ -306,7 +307,7 @@ class ObjectStorage:
     def _store(self) -> "ObjectStore":
         if self._opened is None:
             self._meet()
-            self._opened = self._made(*PATIENT)
+            self._opened = self._made(*self.patience)
         return self._opened
 
     def _meet(self) -> None:
