@@ -239,6 +239,8 @@ def copy(folder: str, entries: int, rounds: int) -> None:
             if is_snapshot:
                 ratios = [took / start for took, _, start in found]
                 print(f"; a start on it {again:.2f} s: {median(ratios):.1f} x {_range(ratios)}", end="")
+                bare = median(_bare_start(folder) for _ in range(rounds))
+                print(f"; a start on nothing {bare:.2f} s", end="")
             times: list[float] = []
             over = threading.Event()
             probe = threading.Thread(target=_probe, args=(primary, times, over))
@@ -262,6 +264,13 @@ def _copied(primary: Server, follower: str, folder: str, *, is_snapshot: bool) -
         whole = time.monotonic() - begun
         used = primary.seconds(children=True) - used + replica.seconds(children=True)
         return whole, used, replica.restart() if is_snapshot else 0.0
+
+
+def _bare_start(folder: str) -> float:
+    """Seconds of a start that has nothing to load, which are a part of the copy's time and of the other start's."""
+    begun = time.monotonic()
+    with running("millstream", folder):
+        return time.monotonic() - begun
 
 
 def _range(values: list[float]) -> str:

@@ -38,6 +38,7 @@
     │   ├── ChangedMeanwhileError   another program wrote to an archive (spark)
     │   ├── ObjectStoreError        an object store did not do what was asked of it (spark)
     │   │   └── NoConditionalPutError   it cannot put an object on condition, or does not keep to it (spark)
+    │   ├── DamagedFileError        a data file of an archive is not what was written (spark)
     │   ├── ManifestError           an archive's list of files is not one, or a change would break it (spark)
     │   ├── FilesChangedError       another program removed files of an archive, or put some there (spark)
     │   ├── TableChangedError       another program changed a table of an archive (spark)

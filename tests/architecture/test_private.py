@@ -70,6 +70,7 @@ LIMITS = {
     "test_tables.py: GROUP_ROWS": DEEP,
     "killed_driver.py: PIECE_ROWS": DEEP,
     "retried_driver.py: PIECE_ROWS": DEEP,
+    "test_archive_spark.py: PARTS": "nobody sets it: as many files as a batch has would take the test seconds",
     "test_actions.py: PATIENCE": "nobody sets it: from when on a change has a page of its own",
     "test_actions.py: RUNNING": "nobody sets it: so many slow changes would take the test seconds each",
     "test_entry_filters.py: LOOKED_AT": "nobody sets it: a page looks at thousands of entries",

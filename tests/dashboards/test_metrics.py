@@ -12,6 +12,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import redis
 import yaml
 from prometheus_client.parser import text_string_to_metric_families
 
@@ -19,6 +20,7 @@ from millstream import App, Retry, StreamSub
 from millstream.dashboards.boards import BOARDS
 from millstream.dashboards.catalogue import find, write_all
 from millstream.pipelines.health import PipelineHealth
+from millstream.server.thread import ServerThread
 from millstream.worker.monitoring.health import serving
 from support.needs import lacking, program
 from support.ports import free_port
@@ -94,6 +96,14 @@ def exporter() -> str:
     return found or lacking("no redis_exporter on PATH (package prometheus-redis-exporter)")
 
 
+def exported(url: str, folder: Path) -> set[str]:
+    """The names of the samples that redis_exporter has of a server."""
+    port = free_port()
+    words = (exporter(), "-redis.addr", url, "-web.listen-address", f"127.0.0.1:{port}")
+    with running(*words, log=folder / f"exporter-{port}.log"):
+        return shown(eventually(lambda: fetched(f"http://127.0.0.1:{port}/metrics"), what="redis_exporter answers"))
+
+
 async def test_what_workers_and_pipelines_are_asked_for_is_shown(server: ServerProcess) -> None:
     """Every series of a panel or a rule that is theirs."""
     async with worker(server.url, asyncio.Event()) as port:
@@ -114,14 +124,14 @@ async def test_what_workers_and_pipelines_are_asked_for_is_shown(server: ServerP
 def test_what_the_server_is_asked_for_redis_exporter_shows(
     kind: str, request: pytest.FixtureRequest, tmp_path: Path
 ) -> None:
-    """Of ours, since its INFO has Redis's names; and of a Redis with a log."""
-    program_of, port = exporter(), free_port()
+    """Of ours, since its INFO has Redis's names; and of a Redis with a log; of each beside its replica."""
     server: ServerProcess = request.getfixturevalue("server" if kind == "millstream" else "logging_redis")
-    words = (program_of, "-redis.addr", server.url, "-web.listen-address", f"127.0.0.1:{port}")
-    with running(*words, log=tmp_path / "exporter.log"):
-        text = eventually(lambda: fetched(f"http://127.0.0.1:{port}/metrics"), what="redis_exporter answers")
+    with server.client() as client, ServerThread() as replica, redis.Redis.from_url(replica.url) as follower:
+        follower.replicaof("127.0.0.1", server.port)
+        eventually(lambda: "online" in str(client.info("replication").get("slave0")), what="it has a replica")
+        found = exported(server.url, tmp_path) | exported(replica.url, tmp_path)
     theirs = {name for name in asked() if name.startswith("redis_") and not name.startswith("redis_stream_")}
-    assert theirs - shown(text) == set()
+    assert theirs - found == set()
     assert len(theirs) >= 15
 
 

@@ -25,10 +25,10 @@ FAULTS = (
         "snapshot-not-synced",
         "A snapshot's content is on the medium before the manifest names it.",
         "persistence/snapshot.py",
-        "write_snapshot",
+        "_sync",
         """
         datasync(file)
-        file.drop_cache()
+        file.drop_cache(before)
         """,
         "",
         f"{CRASH}[DROPPED-rewriting]",

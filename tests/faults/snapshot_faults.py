@@ -4,6 +4,7 @@ from faults.planting import ASSERTION, Fault
 
 GIVES_BACK = "tests/node/test_snapshot.py::test_a_snapshot_gives_back_what_it_was_made_of"
 REWRITING = "tests/node/test_rewriting.py"
+ALONG = "tests/replication/test_reading_along.py"
 LOG = "tests/persistence/test_rewrite.py"
 CRASH = "tests/persistence/test_crash.py::test_a_crash_after_any_operation_loses_nothing_durable"
 RECOVERED = (*ASSERTION, "LogCorruptError")
@@ -146,10 +147,10 @@ MAKING = (
     Fault(
         "failed-child-believed",
         "A snapshot counts only if the process that made it says that it is whole and on the disk.",
-        "node/log/rewriting.py",
-        "Rewriter._make",
-        "if code: ...",
-        "if code is None: ...",
+        "node/log/children.py",
+        "ChildProcess.said",
+        "if code := self._process.wait(): ...",
+        "if (code := self._process.wait()) is None: ...",
         f"{REWRITING}::test_a_killed_child_does_no_harm[datasync 1]",
     ),
     Fault(
@@ -187,6 +188,43 @@ MAKING = (
         "self._log.remove_obsolete()",
         "",
         f"{REWRITING}::test_a_killed_child_does_no_harm[create 1]",
+    ),
+    Fault(
+        "reader-of-a-copy-outlives-its-server",
+        "The process that reads a primary's copy ends when its server does.",
+        "node/log/taking.py",
+        "Arriving.listen",
+        "os._exit(1)",
+        "os._exit(0)",
+        f"{ALONG}::test_a_reader_ends_with_its_server_whatever_it_waits_for",
+        shows=("Failed",),
+    ),
+    Fault(
+        "copy-read-further-than-it-has-come",
+        "A copy is read as far as it has come, and its end is where the primary says.",
+        "node/log/taking.py",
+        "Arriving._beyond",
+        "self._changed.wait_for(lambda: self._size > at or self._order is not None)",
+        "self._changed.wait_for(lambda: True)",
+        f"{ALONG}::test_damage_at_the_end_of_a_copy[directory]",
+    ),
+    Fault(
+        "snapshot-read-back-before-it-is-synced",
+        "A snapshot that takes the place of all data is read back from the medium, piece by piece.",
+        "persistence/snapshot.py",
+        "snapshot_payloads",
+        "for scan.size in chain(first, sizes, _size(file, doing)): ...",
+        "for scan.size in chain(_size(file, doing), sizes): ...",
+        "tests/persistence/test_rewrite.py::test_a_snapshot_is_read_back_as_it_is_made",
+    ),
+    Fault(
+        "each-copy-rewrites-the-log",
+        "A copy of a log that was rewritten just now writes no snapshot beside.",
+        "node/log/rewriting.py",
+        "Rewriter._rewrite",
+        "self._is_alone = self._copy is not None and is_small",
+        "self._is_alone = False",
+        f"{REWRITING}::test_a_copy_of_what_was_rewritten_just_now_rewrites_nothing",
     ),
     Fault(
         "child-outlives-its-parent",

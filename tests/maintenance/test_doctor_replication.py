@@ -78,6 +78,12 @@ SYNC = {"millstream_sync_state": "refused", "millstream_sync_asked": 2, "millstr
             "all writes are refused (min-replicas-to-write 2)",
         ),
         ({"min_slaves_good_slaves": 1}, {}, None, "all writes are refused (min-replicas-to-write)"),
+        (
+            {"min_slaves_good_slaves": 0},
+            {},
+            "min-replicas-to-write, 0 heard of lately",
+            "all writes are refused (min-replicas-to-write)",
+        ),
         ({}, {}, None, "nobody else has what is written"),
     ],
 )

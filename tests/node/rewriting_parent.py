@@ -69,7 +69,7 @@ class Telling(Rewriter):
 
     def _spawn(self) -> object:  # type: ignore[override] # a child all the same
         child = super()._spawn()
-        say("child", child.process.pid)
+        say("child", child.pid)
         meet("child", Path("started"))
         return child
 

@@ -10,6 +10,8 @@ from pathlib import Path
 import pytest
 
 from millstream.commands.context.config import Config
+from millstream.engine.keyspace import StringValue
+from millstream.engine.serialization.rdb.reading import RdbKey, read_file
 from millstream.errors import DiskFullError
 from millstream.node.log import codec, rewriting
 from millstream.node.log.rewriting import Rewriter
@@ -101,6 +103,32 @@ def test_a_killed_child_does_no_harm(
     assert healthy.facts.is_ok
     log.close()
     assert recovered(log.directory) == list(range(1, 106))
+
+
+@pytest.mark.process
+def test_a_copy_of_what_was_rewritten_just_now_rewrites_nothing(log: Log, tmp_path: Path) -> None:
+    """It would cost the disk all data once more; when there are many files it is done by the way, as otherwise."""
+    log.append(codec.pack(0, [("set", 0, b"large", b"v" * 100_000, None)]))
+    log.write()
+    rewriter, seen = Rewriter(log, Config()), []
+    rewriter.start()
+    ended(rewriter)
+    for number in range(rewriting.FEW_FILES + 1):
+        log.append(codec.pack(0, [("set", 0, b"last", b"%d" % number, None)]))
+        log.write()
+        made: list[rewriting.CopyMade | str] = []
+        path = tmp_path / f"{number}.rdb"
+        with path.open("w+b") as file:
+            rewriter.start(copy=rewriting.CopyOrder(file, 10, made.append))
+            ended(rewriter)
+        values = {item.key: item.value for item in read_file([path.read_bytes()]) if isinstance(item, RdbKey)}
+        assert isinstance(value := values[b"last"], StringValue)
+        assert (value.data, len(values), len(made)) == (b"%d" % number, 3, 1)
+        seen.append([each.name for each in log.directory.glob("*.snap")])
+    assert all(len(names) == 1 for names in seen)
+    assert [names == seen[0] for names in seen] == [True] * rewriting.FEW_FILES + [False]
+    assert rewriter.facts.is_ok
+    log.close()
 
 
 WAITS_FOR_EVER = """

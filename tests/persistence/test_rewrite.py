@@ -4,6 +4,7 @@ import errno
 import itertools
 import json
 import os
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from zlib import crc32
@@ -15,10 +16,10 @@ from millstream.persistence.check import check
 from millstream.persistence.disk import DiskFile
 from millstream.persistence.frame import FRAME_SIZE, HEADER_SIZE
 from millstream.persistence.log import Log
-from millstream.persistence.manifest import read_manifest, snapshot_name
+from millstream.persistence.manifest import SnapshotEntry, read_manifest, snapshot_name
 from millstream.persistence.recovery import switch_manifest
 from millstream.persistence.rewrite import Rewrite, contents, make
-from millstream.persistence.snapshot import SYNC_BYTES, new_entry, write_snapshot
+from millstream.persistence.snapshot import SYNC_BYTES, new_entry, snapshot_payloads, write_snapshot
 from persistence.reference import HOME, disk_with, entropy, files_of
 from support.simdisk import Crash, Fault, Inode, SimDisk
 
@@ -310,6 +311,64 @@ def test_what_cannot_be_read_back_is_no_snapshot() -> None:
     assert log.append(b"ninth") == 9
     log.close()
     assert opened(disk) == [*RECORDS, b"ninth"]
+
+
+PIECES = [bytes([number]) * (SYNC_BYTES // 4) for number in range(11)]
+
+
+def synced_sizes(disk: SimDisk, target: SnapshotEntry) -> list[int]:
+    """Write a snapshot; how much of it was on the medium, each time that was told."""
+    sizes: list[int] = []
+    write_snapshot(disk, HOME, target, PIECES, sizes.append)
+    return sizes
+
+
+def test_a_snapshot_is_read_back_as_it_is_made() -> None:
+    """As far as was told and no further; at the end all of it is there."""
+    disk, target, seen = SimDisk(), new_entry(11, entropy(3)), []
+    sizes = synced_sizes(disk, target)
+    found: list[bytes] = []
+
+    def told() -> Iterator[int]:
+        for size in sizes:
+            yield size
+            seen.append(len(found))
+
+    for payload in snapshot_payloads(disk, HOME, target, synced=told()):
+        found.append(payload)  # noqa: PERF402 - it is looked at meanwhile
+    assert found == PIECES
+    assert seen == [4, 8, 11]
+
+
+@pytest.mark.parametrize("place", [0, 1, 2])
+def test_a_snapshot_that_is_damaged_while_it_is_made_is_none(place: int) -> None:
+    """Wherever the medium gives back something else than was written; what was handed out is as it was."""
+    disk, target = SimDisk(), new_entry(11, entropy(3))
+    sizes = synced_sizes(disk, target)
+    (inode,) = disk.names.values()
+    inode.cache[sizes[place] - 50] ^= 1
+    found: list[bytes] = []
+    with pytest.raises(LogCorruptError, match=r"damaged or cut short"):
+        found.extend(snapshot_payloads(disk, HOME, target, synced=iter(sizes)))
+    assert found == PIECES[: len(found)]
+
+
+@pytest.mark.parametrize("told", [1, 2])
+def test_a_snapshot_whose_making_was_given_up_is_none(told: int) -> None:
+    """What its maker raises goes through; one that only ends there has no seal."""
+    disk, target = SimDisk(), new_entry(11, entropy(3))
+    sizes = synced_sizes(disk, target)[:told]
+    (inode,) = disk.names.values()
+    del inode.cache[sizes[-1] :]
+
+    def failing() -> Iterator[int]:
+        yield from sizes
+        raise DiskFullError("no room")
+
+    with pytest.raises(DiskFullError, match="no room"):
+        list(snapshot_payloads(disk, HOME, target, synced=failing()))
+    with pytest.raises(LogCorruptError, match=r"damaged or cut short"):
+        list(snapshot_payloads(disk, HOME, target, synced=sizes))
 
 
 def test_a_full_disk_gives_a_rewriting_up_without_harm() -> None:

@@ -7,6 +7,7 @@ import pytest
 from millstream.errors import ProtocolError
 from millstream.replication.handshake import (
     Continues,
+    CopyAwaited,
     CopyBegins,
     CopyBytes,
     CopyEnds,
@@ -59,7 +60,8 @@ def test_a_copy_and_the_stream_behind_it_are_found_wherever_bytes_are_cut(pieces
     ]
     size = None if b"EOF" in frame else len(COPY)
     rest = [event for event in found if not isinstance(event, Send)]
-    assert rest == [CopyBegins(ID, 17), CopySize(size), CopyBytes(COPY), CopyEnds(), StreamBytes(REST)]
+    whole = [CopyBegins(ID, 17), CopySize(size), CopyBytes(COPY), CopyEnds(), StreamBytes(REST)]
+    assert rest == [CopyAwaited(), *whole], "the first empty line tells that it is made"
 
 
 @pytest.mark.parametrize("pieces", [1, 3, 1000])

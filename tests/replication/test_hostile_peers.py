@@ -13,7 +13,9 @@ from millstream.commands.context.session import Session
 from millstream.engine.keyspace import Keyspace
 from millstream.engine.serialization.rdb.reading import AuxField, RdbError, named, read_file
 from millstream.errors import ProtocolError, StorageError
+from millstream.node.durability.outage import Outage
 from millstream.node.following.obeying import NotHeldError
+from millstream.node.log import codec
 from millstream.node.log.taking import fill
 from millstream.node.node import Node
 from millstream.persistence.disk import RealDisk
@@ -351,3 +353,26 @@ def test_a_primary_that_fails_in_one_way_is_one_line_of_the_log(
             assert ours.ask("GET", "k") == b"theirs"
     finally:
         primary.close()
+
+
+def test_who_takes_a_role_on_a_full_disk_answers_others_as_before(tmp_path: Path) -> None:
+    """The reply to REPLICAOF waits for space; every other reply of the server waited with it, PING's and INFO's too."""
+    log, _ = Log.open(tmp_path)
+    leader = Leader(log)
+    now = leader.clock.now()
+    leader.ask("SET", "k", "v")
+    leader.node.journal.suspend(Outage("there is no space", [codec.pack(0, [("set", 0, b"other", b"v", None)])]))
+    other = leader.node.sessions.open(now)
+    for words in (["REPLICAOF", "127.0.0.1", "1"], ["REPLICAOF", "NO", "ONE"]):
+        before = log.appended
+        told = leader.node.execute(leader.client, [word.encode() for word in words], now)
+        seen = [leader.node.execute(other, each, now) for each in ([b"PING"], [b"GET", b"k"])]
+        assert told is not None
+        assert told.barrier == log.appended
+        assert [each and each.barrier for each in seen] == [0, 0]
+        assert log.appended > before
+    leader.node.journal.resume()
+    later = leader.node.execute(other, [b"GET", b"k"], now)
+    assert later is not None
+    assert later.barrier == log.appended
+    log.close()

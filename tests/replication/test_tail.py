@@ -2,6 +2,8 @@
 
 import json
 import logging
+import subprocess
+import sys
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -11,6 +13,7 @@ import pytest
 from millstream.server.thread import ServerThread
 from replication.test_following_redis import follow, wait_level, write
 from replication.test_redis_follows import info, port_of
+from support.readme import block
 from support.servers import millstream_server
 from support.waiting import eventually
 from support.wire import Wire
@@ -69,6 +72,29 @@ def test_what_was_taken_alone_is_in_files_and_can_be_put_back(tmp_path: Path) ->
         assert leader.ask("XPENDING", "orders", "g")[0] == 2
         leader.ask("SELECT", 3)
         assert leader.ask("LRANGE", "list", 0, -1) == [b"two", b"one"]
+
+
+def test_entries_are_added_anew_as_the_page_says(tmp_path: Path) -> None:
+    """Where the new primary's ids are ahead; fields that are no text too. Only the server's user may read the files."""
+    with ServerThread(tmp_path / "a") as former, ServerThread(tmp_path / "b") as server, ExitStack() as stack:
+        first, leader = (stack.enter_context(Wire(each.url)) for each in (former, server))
+        first.ask("XADD", "orders", "*", "of", "both")
+        follow(leader, int(port_of(former)))
+        wait_level(leader, first)
+        leader.ask("REPLICAOF", "NO", "ONE")
+        first.ask("XADD", "orders", "*", "lost", b"\xff\x00")
+        first.ask("SET", "plain", "v")
+        first.ask("XADD", b"\xfe", "*", "a", "1", "a", "2")
+        leader.ask("XADD", "orders", "*", "newer", "v")
+        follow(first, int(port_of(server)))
+        wait_level(first, leader)
+        (kept,) = files(tmp_path / "a")
+        assert {each.stat().st_mode & 0o777 for each in kept.parent.glob("diverged-*")} == {0o600}
+        snippet = block("python", "diverged-....jsonl", page="docs/replication.md")
+        subprocess.run([sys.executable, "-c", snippet, kept, server.url], check=True, stdout=subprocess.DEVNULL)
+        held = leader.ask("XRANGE", "orders", "-", "+")
+        assert [fields for _, fields in held] == [[b"of", b"both"], [b"newer", b"v"], [b"lost", b"\xff\x00"]]
+        assert [fields for _, fields in leader.ask("XRANGE", b"\xfe", "-", "+")] == [[b"a", b"1", b"a", b"2"]]
 
 
 def test_nothing_is_written_where_nothing_is_lost(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -185,6 +211,28 @@ def test_what_was_taken_after_the_history_was_given_up_is_kept_too(
     assert not list((tmp_path / "a").glob("*.part"))
 
 
+def test_what_was_taken_between_two_histories_is_told_of(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Nobody counted it, and the copy for who came since then, with which another history began, rewrote the log."""
+    with (
+        ServerThread(tmp_path / "b") as server,
+        ServerThread(tmp_path / "a", parameters={"repl-backlog-ttl": "1"}) as former,
+        Wire(server.url) as leader,
+        Wire(former.url) as first,
+    ):
+        first.ask("SET", "shared", "v")
+        follow(leader, int(port_of(former)))
+        wait_level(leader, first)
+        leader.ask("REPLICAOF", "NO", "ONE")
+        eventually(lambda: info(first)["repl_backlog_active"] == "0", what="the history is given up")
+        first.ask("SET", "alone", "v")
+        with Wire(former.url) as another:
+            another.send("PSYNC", "?", "-1")
+            eventually(lambda: "state=online" in info(first).get("slave0", ""), what="it has its copy")
+            follow(first, int(port_of(server)))
+            wait_level(first, leader)
+    assert "the log was rewritten since the other server led" in caplog.text
+
+
 @pytest.mark.parametrize(("starts", "others"), [(2, 0), (0, 1), (2, 2)], ids=str)
 def test_what_was_taken_alone_is_known_behind_further_starts_of_either(
     tmp_path: Path, starts: int, others: int
@@ -209,6 +257,32 @@ def test_what_was_taken_alone_is_known_behind_further_starts_of_either(
         follow(first, int(port_of(server)))
         wait_level(first, leader)
         assert sorted(first.ask("KEYS", "*")) == [b"newer", b"shared"]
-    (kept,) = files(tmp_path / "a")
-    names = [change["key"] for line in lines(kept) for change in line["changes"] if change["key"]]
+    kept = [line for path in files(tmp_path / "a") for line in lines(path)]
+    names = [change["key"] for line in kept for change in line["changes"] if change["key"]]
     assert names == [f"alone:{number}" for number in range(starts + 1)]
+
+
+@pytest.mark.parametrize("keeps_log", [True, False], ids=["log", "memory"])
+def test_what_was_taken_alone_is_known_to_who_has_a_copy_of_the_new_primary(tmp_path: Path, *, keeps_log: bool) -> None:
+    """A copy names the histories before its own: whoever has it and leads later knows up to where they are the same."""
+    with ExitStack() as stack:
+        former = stack.enter_context(ServerThread(tmp_path / "a"))
+        leader = stack.enter_context(ServerThread(tmp_path / "b" if keeps_log else None))
+        server = stack.enter_context(ServerThread(tmp_path / "c"))
+        first, second, third = (stack.enter_context(Wire(each.url)) for each in (former, leader, server))
+        first.ask("SET", "shared", "v")
+        follow(second, int(port_of(former)))
+        wait_level(second, first)
+        second.ask("REPLICAOF", "NO", "ONE")
+        first.ask("SET", "alone", "v")
+        follow(third, int(port_of(leader)))
+        wait_level(third, second)
+        third.ask("REPLICAOF", "NO", "ONE")
+    with ExitStack() as stack:
+        former, server = (stack.enter_context(ServerThread(tmp_path / name)) for name in "ac")
+        first, third = (stack.enter_context(Wire(each.url)) for each in (former, server))
+        follow(first, int(port_of(server)))
+        wait_level(first, third)
+        assert first.ask("KEYS", "*") == [b"shared"]
+    kept = [line for path in files(tmp_path / "a") for line in lines(path)]
+    assert [change["key"] for line in kept for change in line["changes"] if change["key"]] == ["alone"]

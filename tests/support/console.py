@@ -54,7 +54,7 @@ class ConsoleThread:
     """
 
     def __init__(
-        self, *urls: str, access: Access | None = None, allow_changes: bool = False, archive: Path | None = None
+        self, *urls: str, access: Access | None = None, allow_changes: bool = False, archive: Path | str | None = None
     ) -> None:
         servers = tuple(map(ConsoleServer, urls))
         self.settings = ConsoleSettings(servers, access or Access(), allow_changes, archive)

@@ -158,11 +158,11 @@ class SimFile:
             inode.sync()
         self._disk.end(fault)
 
-    def drop_cache(self) -> None:
-        """Forget the cache, if nothing waits in it to be written."""
+    def drop_cache(self, start: int = 0) -> None:
+        """Forget the cache behind a place, if nothing waits in it to be written."""
         fault = self._disk.begin("drop_cache", self._path)
         if not fault and not self._inode.changes:
-            self._inode.cache = bytearray(self._inode.medium)
+            self._inode.cache[start:] = self._inode.medium[start:]
         self._disk.end(fault)
 
     def displaced(self, size: int) -> str:

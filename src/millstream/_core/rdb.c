@@ -275,19 +275,24 @@ static int read_listpack(View key, View packed, Reading *reading)
 /* read_listpacks(nodes) */
 PyObject *read_listpacks(PyObject *Py_UNUSED(self), PyObject *nodes)
 {
-    if (!PyList_Check(nodes))
-        return PyErr_Format(PyExc_TypeError, "a list of nodes is expected");
+    PyObject *iterator = PyObject_GetIter(nodes), *node;
+    if (iterator == NULL)
+        return NULL;
     PyObject *store = PyType_GenericAlloc(&EntryStoreType, 0);
     Reading reading = {.store = (EntryStore *)store};
     int status = store == NULL ? -1 : 0;
-    for (Py_ssize_t i = 0; status == 0 && i < PyList_GET_SIZE(nodes); i++) {
+    while (status == 0 && (node = PyIter_Next(iterator)) != NULL) {
         PyObject *key, *packed;
-        if (!is_tuple(PyList_GET_ITEM(nodes, i)) || !PyArg_ParseTuple(PyList_GET_ITEM(nodes, i), "SS", &key, &packed))
+        if (!is_tuple(node) || !PyArg_ParseTuple(node, "SS", &key, &packed))
             status = -1;
         else
             status = read_listpack((View){PyBytes_AS_STRING(key), PyBytes_GET_SIZE(key)},
                                    (View){PyBytes_AS_STRING(packed), PyBytes_GET_SIZE(packed)}, &reading);
+        Py_DECREF(node);
     }
+    Py_DECREF(iterator);
+    if (status == 0 && PyErr_Occurred())
+        status = -1;
     words_free(&reading.names);
     words_free(&reading.words);
     if (status < 0)

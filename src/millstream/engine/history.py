@@ -7,6 +7,7 @@ so that a primary that starts again still knows how far its replicas may have co
 Source: https://redis.io/docs/latest/operate/oss_and_stack/management/replication/ (replication ID explained)
 """
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -16,6 +17,20 @@ NO_DATABASE = -1
 NO_OFFSET = -1
 EARLIER_MAX = 32
 """Histories before the last but one whose names are kept: each start of a primary, and each promotion, makes one."""
+
+
+_PAIR = re.compile(rb"([0-9a-zA-Z]{40}):(-?[0-9]{1,18})")
+
+
+def text_of(names: tuple[Any, ...]) -> str:
+    """Histories as another server is told of them: ``name:offset``, with commas between."""
+    return ",".join(f"{name}:{second}" for name, second in zip(names[::2], names[1::2], strict=True))
+
+
+def names_of(text: bytes) -> tuple[Any, ...]:
+    """What another server has told so, as ``earlier`` of :class:`ReplicationState` has it; what is none is left out."""
+    pairs = _PAIR.findall(text)[:EARLIER_MAX]
+    return tuple(each for name, second in pairs for each in (name.decode(), int(second)))
 
 
 @dataclass(slots=True)

@@ -32,6 +32,7 @@ class Journal:
     Attributes:
         log: as given.
         position: of the last record that replies wait for; 0 for none.
+        own: of the record of the command at work, made while changes are held, for which its reply alone waits; else 0.
         weight: of the record at work.
         disk_outage: why nothing may be appended now, None while it may.
         shortage: why nothing may be written though the disk takes it: too few replicas.
@@ -55,7 +56,8 @@ class Journal:
         self.feed: Feed | None = None
         self._steps: list[Transition | bytes] = []  # bytes: the record of a run, a part of this one
         self._is_hard = False  # one of these is not soft
-        self._last = 0  # the position as it was before changes were held
+        self.own = 0
+        self._last = 0  # the position as it was before changes were held, or of a record made since
         self._unlogged = 0  # records made where no log is kept, for replicas to confirm
         self._lost: StorageError | None = None
 
@@ -95,7 +97,7 @@ class Journal:
         Raises:
             StorageError: it is in memory and not in the log, whose replay would be another state from here on.
         """
-        self.weight.bytes = 0
+        self.weight.bytes = self.own = 0
         if self._lost is not None:
             raise self._lost
         steps = self._steps
@@ -116,7 +118,9 @@ class Journal:
                 raise
             except Exception as error:  # a record beyond its limit, no memory for it
                 raise not_logged(f"{len(steps)} changes of one command or transaction were made", error) from error
-            if hard:
+            if hard and self.is_holding:  # a change of role: all others are answered as before
+                self.own = self._last = position
+            elif hard:
                 self.position = position
         if is_fed:
             self._fed(record)

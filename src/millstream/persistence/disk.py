@@ -52,8 +52,12 @@ class DiskFile(Protocol):
         """
         ...
 
-    def drop_cache(self) -> None:
-        """Ask that the next reads come from the medium, not from memory. Where it cannot be asked, nothing happens."""
+    def drop_cache(self, start: int = 0) -> None:
+        """Ask that the next reads come from the medium, not from memory. Where it cannot be asked, nothing happens.
+
+        Args:
+            start: byte behind which that is asked for.
+        """
         ...
 
     def displaced(self, size: int) -> str:
@@ -255,10 +259,11 @@ class RealFile:
         else:
             os.fdatasync(self._fd)
 
-    def drop_cache(self) -> None:
+    def drop_cache(self, start: int = 0) -> None:
         """See :class:`DiskFile`."""
         if sys.platform != "darwin":
-            os.posix_fadvise(self._fd, 0, 0, os.POSIX_FADV_DONTNEED)
+            page = start - start % _PAGE  # a page of which a part is meant stays
+            os.posix_fadvise(self._fd, page, 0, os.POSIX_FADV_DONTNEED)
 
     def displaced(self, size: int) -> str:
         """See :class:`DiskFile`."""
@@ -282,6 +287,7 @@ class RealFile:
             self._home.close(fd)
 
 
+_PAGE = os.sysconf("SC_PAGE_SIZE")
 _LEADS_NOWHERE = frozenset({errno.ENOENT, errno.ENOTDIR, errno.ELOOP})
 
 

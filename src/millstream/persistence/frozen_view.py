@@ -64,10 +64,10 @@ class FrozenFile:
         if self._file is not None:
             self._file.close()
 
-    def drop_cache(self) -> None:
+    def drop_cache(self, start: int = 0) -> None:
         """See ``DiskFile``."""
         if self._file is not None:
-            self._file.drop_cache()
+            self._file.drop_cache(start)
 
     def displaced(self, size: int) -> str:  # noqa: ARG002 - no name is looked up again
         """It stays readable, whatever becomes of its name."""

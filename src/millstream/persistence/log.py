@@ -43,7 +43,7 @@ was begun, whole, and perhaps later ones.
 import contextlib
 import os
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -309,17 +309,18 @@ class Log:
                 return None
             return Rewrite(Manifest(sealed, self._manifest.snapshot), new_entry(self.written, self._entropy))
 
-    def rewritten(self, rewrite: Rewrite) -> Iterator[bytes]:
-        """The payloads of the snapshot that was made, before it takes the place of anything.
+    def rewritten(self, rewrite: Rewrite, synced: Iterable[int] = ()) -> Iterator[bytes]:
+        """The payloads of the snapshot that was made, or is being made, before it takes the place of anything.
 
         Args:
             rewrite: from :meth:`begin_rewrite` of this log.
+            synced: how far it is, see :func:`~millstream.persistence.snapshot.snapshot_payloads`.
 
         Raises:
             LogCorruptError: it is not whole; what was handed out is as it was written.
             DiskError: the disk cannot be read.
         """
-        return snapshot_payloads(self._disk, self._directory, rewrite.target)
+        return snapshot_payloads(self._disk, self._directory, rewrite.target, synced=synced)
 
     def commit_rewrite(self, rewrite: Rewrite) -> None:
         """Let the snapshot that was made take the place of what it was made from. It must be whole and synced.

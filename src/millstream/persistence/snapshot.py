@@ -2,11 +2,13 @@
 
 The file is a header and frames as in a log file (see ``frame``), with a magic of its own: each frame holds one opaque
 payload, numbered 0, 1, 2, ..., and a seal ends it. Its name tells the position and its identity. Nothing names it while
-it is being made; it becomes part of the log when the manifest does, and that only after it was synced and read back.
+it is being made; it becomes part of the log when the manifest does, and that only after it was synced and read back,
+behind whoever makes it or at its side, piece by piece.
 Damage is never cut away, since nothing else holds what it holds: a start is refused.
 """
 
 from collections.abc import Callable, Iterable, Iterator
+from itertools import chain, islice
 from pathlib import Path
 
 from millstream.errors import LogCorruptError
@@ -33,7 +35,13 @@ def new_entry(last: int, entropy: Entropy) -> SnapshotEntry:
     return SnapshotEntry(snapshot_name(last, identity), last, identity)
 
 
-def write_snapshot(disk: Disk, directory: Path, entry: SnapshotEntry, payloads: Iterable[bytes]) -> None:
+def write_snapshot(
+    disk: Disk,
+    directory: Path,
+    entry: SnapshotEntry,
+    payloads: Iterable[bytes],
+    on_synced: Callable[[int], None] = lambda _: None,
+) -> None:
     """Make the file, sealed and on the medium; its name is durable after ``sync_directory``.
 
     Args:
@@ -41,6 +49,7 @@ def write_snapshot(disk: Disk, directory: Path, entry: SnapshotEntry, payloads: 
         directory: the data directory.
         entry: its name and identity; nothing may have the name.
         payloads: one for each frame, in order.
+        on_synced: called with how many bytes of the file are on the medium, and are read from there; whole frames.
 
     Raises:
         OSError: the disk failed or is full; a part of the file may be left.
@@ -49,19 +58,28 @@ def write_snapshot(disk: Disk, directory: Path, entry: SnapshotEntry, payloads: 
     file = disk.create(directory / entry.name)
     try:
         put(file, header.encode())
-        number = unsynced = 0
+        number = unsynced = synced = 0
         for payload in payloads:
             put(file, b"".join(encode_records(header, (payload,), number, 0)))
             number += 1
             unsynced += len(payload)
             if unsynced >= SYNC_BYTES:
-                datasync(file)
-                unsynced = 0
+                synced, unsynced = _sync(file, synced, on_synced), 0
         put(file, encode_seal(header, number))
-        datasync(file)
-        file.drop_cache()
+        _sync(file, synced, on_synced)
     finally:
         file.close()
+
+
+def _sync(file: DiskFile, before: int, on_synced: Callable[[int], None]) -> int:
+    """Bring what was written to the medium, behind so many bytes that are there already; how many are then.
+
+    What somebody has read back from there meanwhile may stay in memory, for the next start.
+    """
+    datasync(file)
+    file.drop_cache(before)
+    on_synced(size := file.size())
+    return size
 
 
 def _open(disk: Disk, directory: Path, entry: SnapshotEntry) -> tuple[DiskFile, FileHeader]:
@@ -152,7 +170,11 @@ def damage(directory: Path, entry: SnapshotEntry, result: ScanResult) -> LogCorr
 
 
 def snapshot_payloads(
-    disk: Disk, directory: Path, entry: SnapshotEntry, tick: Callable[[int], None] | None = None
+    disk: Disk,
+    directory: Path,
+    entry: SnapshotEntry,
+    tick: Callable[[int], None] | None = None,
+    synced: Iterable[int] = (),
 ) -> Iterator[bytes]:
     """The payloads in order, a whole snapshot's or an error at the end; memory is bounded by the largest.
 
@@ -161,24 +183,38 @@ def snapshot_payloads(
         directory: the data directory.
         entry: what the manifest says of the file.
         tick: called with how many bytes of the file were read.
+        synced: of a file that is being made: how many of its bytes are on the medium, each time there are more; at the
+            end of these it is there. What they raise goes through.
 
     Raises:
         LogCorruptError: the file is damaged; payloads that were handed out already are as they were written.
         DiskError: the disk cannot be read.
     """
     doing = f"cannot read {directory / entry.name}"
+    sizes = iter(synced)
+    first = list(islice(sizes, 1))  # before that there need not be a file
     try:
         file, header = _open(disk, directory, entry)
     except OSError as error:
         raise disk_error(doing, error) from error
     try:
-        scan = Scan(file, header, tried(file.size, doing))
-        runs = scan.runs()
-        while (run := tried(lambda: next(runs, None), doing)) is not None:
-            yield from run
-            if tick is not None:
-                tick(scan.end)
+        scan = Scan(file, header, 0)
+        for scan.size in chain(first, sizes, _size(file, doing)):
+            for run in _tried(scan.runs(), doing):
+                yield from run
+                if tick is not None:
+                    tick(scan.end)
         if broken := damage(directory, entry, tried(lambda: assess(scan), doing)):
             raise broken
     finally:
         file.close()
+
+
+def _size(file: DiskFile, doing: str) -> Iterator[int]:
+    """Of a file, when that is asked for."""
+    yield tried(file.size, doing)
+
+
+def _tried(runs: Iterator[list[bytes]], doing: str) -> Iterator[list[bytes]]:
+    while (run := tried(lambda: next(runs, None), doing)) is not None:
+        yield run

@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from millstream.engine.history import NO_OFFSET
+from millstream.engine.history import NO_OFFSET, names_of
 from millstream.replication.units import packed
 
 # Bytes of a line of the primary; a longer one is none
@@ -28,7 +28,6 @@ _OFFSET_MAX = 2**63 - 1
 _PAST = re.compile(rb"^master_replid2:([0-9a-zA-Z]{40})\r?$", re.MULTILINE)
 _SECOND = re.compile(rb"^second_repl_offset:(-?[0-9]{1,18})\r?$", re.MULTILINE)
 _EARLIER = re.compile(rb"^millstream_earlier_histories:(.*)$", re.MULTILINE)
-_PAIR = re.compile(rb"([0-9a-zA-Z]{40}):(-?[0-9]{1,18})")
 OURS = b"millstream"
 """The capability by which a primary that is Millstream knows its like; others pass over it."""
 FAILOVER = b"FAILOVER"
@@ -85,6 +84,11 @@ class LinkRefused:
 
 
 @dataclass(frozen=True, slots=True)
+class CopyAwaited:
+    """The primary makes a copy: it has said that it is still there, as it does only then."""
+
+
+@dataclass(frozen=True, slots=True)
 class CopyBegins:
     """A copy of all data follows, as of an offset of a history."""
 
@@ -137,7 +141,8 @@ class StreamBytes:
     data: bytes
 
 
-Event = Send | LinkRefused | PrimaryPast | CopyBegins | CopySize | CopyBytes | CopyEnds | Continues | StreamBytes
+CopyEvent = CopyAwaited | CopyBegins | CopySize | CopyBytes | CopyEnds
+Event = Send | LinkRefused | PrimaryPast | CopyEvent | Continues | StreamBytes
 
 
 class Handshake:
@@ -154,6 +159,7 @@ class Handshake:
         self._steps: deque[tuple[list[bytes], Callable[[bytes], Iterator[Event]]]] = deque(self._words())
         self._left: int | None = 0  # bytes of the copy to come; None where a mark ends it
         self._mark = b""
+        self._is_awaited = False  # a copy, as was told
         self._read: Callable[[], Iterator[Event]] = self._answer
 
     def begin(self) -> bytes:
@@ -216,8 +222,8 @@ class Handshake:
         replid, second = _PAST.search(text), _SECOND.search(text)
         if replid and second:
             earlier = _EARLIER.search(text)
-            pairs = [(replid[1], second[1]), *(_PAIR.findall(earlier[1]) if earlier else ())]
-            yield PrimaryPast(tuple((name.decode(), int(end) - 1) for name, end in pairs))
+            names = (replid[1].decode(), int(second[1]), *(names_of(earlier[1]) if earlier else ()))
+            yield PrimaryPast(tuple((name, end - 1) for name, end in zip(names[::2], names[1::2], strict=True)))
         self._read = self._answer
         yield Send(packed(self._steps[0][0]))
 
@@ -246,6 +252,9 @@ class Handshake:
         return line
 
     def _answer(self) -> Iterator[Event]:
+        if self._steps[0][1] == self._asked and not self._is_awaited and self._data.startswith((b"\n", b"\r")):
+            self._is_awaited = True
+            yield CopyAwaited()
         line = self._line()
         if line is None:
             return

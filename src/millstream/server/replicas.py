@@ -323,6 +323,7 @@ class Replicas:
                 self._is_copying = True
                 written = partial(self._written, file, made, version, waiting)
                 write_in_child(self._server.loop, file, data, written)
+                self._greet_waiting()
                 feed.forget_database()
                 return
             file.writelines(data)
@@ -366,6 +367,7 @@ class Replicas:
 
         if rewriter.start(priority=0, copy=CopyOrder(file, version, made)):
             self._is_copying = feed.selects = True
+            self._greet_waiting()
         else:  # a rewriting is under way: the next look tries again
             file.close()
 
@@ -441,7 +443,11 @@ class Replicas:
     def _look_after(self) -> None:
         for follower in self._primary.tick(self._server.clock.now()):
             self._cut(follower, "it was silent for too long")
-        for follower in self._waiting():  # so that it does not think that we are gone
+        self._greet_waiting()
+
+    def _greet_waiting(self) -> None:
+        """Say that a copy is being made: so they make ready for it, and do not think that we are gone."""
+        for follower in self._waiting():
             if (connection := self._server.connection_of(follower.id)) is not None:
                 connection.push(b"\n")
 

@@ -143,6 +143,12 @@ def read(scene: Scene) -> None:
     scene.ask(scene.observer, 1, pack("XRANGE", "s", "2", "+"), ENTRIES)
 
 
+def count_of_keys(scene: Scene) -> None:
+    """INFO counts keys and bytes written, as DBSIZE does."""
+    scene.write("SET", "k", "v", reply=b"OK")
+    scene.ask(scene.observer, 1, pack("INFO", "keyspace"), None)
+
+
 def wake_up(scene: Scene) -> None:
     scene.observer.send("XREAD", "BLOCK", 0, "STREAMS", "s", "$")
     eventually(waits(scene.server))
@@ -224,6 +230,7 @@ def look(scene: Scene) -> None:
 SCENES = [
     reply,
     read,
+    count_of_keys,
     wake_up,
     group_wake_up,
     event,

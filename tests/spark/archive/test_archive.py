@@ -3,6 +3,7 @@
 Here a job's part in Spark is done in place (``support.archives``); ``test_archive_spark.py`` has Spark itself.
 """
 
+import cProfile
 import json
 import os
 import random
@@ -28,10 +29,12 @@ from millstream.errors import ConfigError, StorageError, UsageError
 from millstream.failpoints import ARCHIVE as POINTS
 from millstream.spark.archiving.directory import LOCK, MANIFEST, ArchiveLockedError, Folder
 from millstream.spark.archiving.files import WritePlan, archived, merge, read_pages, write_batches, write_files
-from millstream.spark.archiving.job import look
+from millstream.spark.archiving.job import PARTS, batch_size, look, partitions_ahead
 from millstream.spark.archiving.manifest import ArchiveManifest, ArchivePosition, DataFile
 from millstream.spark.archiving.store import ArchiveSettings, ArchiveStore
-from millstream.spark.archiving.tables.shape import Wanted
+from millstream.spark.archiving.tables.rows import DamagedFileError
+from millstream.spark.archiving.tables.shape import BEFORE, Shape, Wanted
+from millstream.spark.archiving.tables.storage import LocalStorage
 from millstream.spark.archiving.trim import Keep, Trimmer
 from millstream.spark.arrow.decode import decode_parsed
 from millstream.spark.arrow.page import Want
@@ -130,6 +133,56 @@ def test_a_new_archive_says_what_was_gone_before_it(both: ServerProcess, client:
     with store.open():
         store.check(states)
         assert list(store.fresh_news()) == []
+
+
+def test_batches_are_smaller_where_there_are_many_partitions(both: ServerProcess, client: redis.Redis) -> None:
+    """A file each: a job over a year's hours shows how far it is, and a kill costs it seconds; odd ids cost little."""
+    hours = ArchiveManifest(1, shape=Shape(partition="hour"))
+    for name, ids in {
+        "hours": [f"{1_600_000_000_000 + 3_600_000 * at}-0" for at in range(2000)],
+        "few": [f"{1_600_000_000_000 + at}-0" for at in range(2000)],
+        "odd": ["1-0", *(f"{1_600_000_000_000 + at}-0" for at in range(2000)), f"{MAX_PART}-7"],
+    }.items():
+        pipeline = client.pipeline(transaction=False)
+        for ident in ids:
+            pipeline.xadd(name, {"a": "1"}, id=ident)
+        pipeline.execute()
+    info = StreamInfo(options.parse({"url": both.url, "streamPattern": "*"}))
+    states = info.states(["hours", "few", "odd"])
+    parts = {name: partitions_ahead(hours, name, state, info.first_in) for name, state in states.items()}
+    one = ArchiveManifest(1, shape=Shape())
+    unparted = [partitions_ahead(one, name, state, info.first_in) for name, state in states.items()]
+    info.close()
+    assert (parts["hours"], parts["few"], unparted) == (2000, 1, [1, 1, 1])
+    assert batch_size(200_000, 2000, parts["hours"]) == PARTS
+    assert batch_size(200_000, 2000, parts["odd"]) == 200_000
+    assert parts["odd"] <= PARTS
+    assert batch_size(200_000, 2_000_000, parts["hours"]) == 200_000
+    assert batch_size(200_000, 200_000, parts["hours"]) == 50_000
+    assert batch_size(200, 2000, parts["hours"]) == 200
+    assert partitions_ahead(hours, "none", None, info.first_in) == 0
+    done = ArchiveManifest(1, places={"few": ArchivePosition(Id(1_700_000_000_000, 0), 2000)}, shape=hours.shape)
+    assert partitions_ahead(done, "few", states["few"], info.first_in) == 0
+
+
+def test_a_batch_costs_no_more_than_its_files(tmp_path: Path) -> None:
+    """Twice the files are twice the calls: each stream's total was summed up for each file, which took seconds."""
+
+    def calls(count: int) -> int:
+        store = ArchiveStore(ArchiveSettings("redis://127.0.0.1:1", ("s",), tmp_path / str(count)))
+        with store.open():
+            (tmp_path / str(count) / "stream=s").mkdir()
+            files = [
+                DataFile(f"stream=s/{at}-0123456789abcdef.parquet", "s", Id(at, 0), Id(at, 0), 1, 1 << 40)
+                for at in range(1, count + 1)
+            ]
+            profile = cProfile.Profile()
+            profile.runcall(store.take, "x", {"s": Position(ZERO, 0, Id(count, 0), count)}, lambda *_: files)
+            (progress,) = store.report()
+            assert (progress.archived, progress.total) == (count, count)
+        return sum(row.callcount for row in profile.getstats())
+
+    assert calls(1600) < 2.4 * calls(800)
 
 
 def test_a_stream_that_went_back_is_neither_archived_nor_trimmed(
@@ -379,6 +432,21 @@ def test_a_first_run_that_fails_leaves_nothing(real_redis: ServerProcess, tmp_pa
             assert Folder(where.to).read().shape.format == form
 
 
+def test_a_directory_into_which_another_job_comes_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Just as the first job, which has failed, removes it: that one says why it has failed, and the other one works."""
+    storage, rmdir = LocalStorage(tmp_path / "a"), Path.rmdir
+
+    def late(folder: Path) -> None:
+        with LocalStorage(folder).locked(LOCK) as holder:
+            assert holder is None
+            rmdir(folder)
+
+    monkeypatch.setattr(Path, "rmdir", late)
+    with pytest.raises(RuntimeError, match="no such stream"), storage.locked(LOCK):
+        raise RuntimeError("no such stream")
+    assert storage.top() == {LOCK}
+
+
 def failed(_files: object) -> list[DataFile]:
     """What a task does at the end of a disk."""
     raise RuntimeError("full disk")
@@ -492,6 +560,36 @@ def bare(array: pa.Array) -> list:
         offsets = array.offsets.to_pylist()
         return [list(zip(keys[begin:end], items[begin:end], strict=True)) for begin, end in pairwise(offsets)]
     return [[(pair["name"], pair["value"]) for pair in row] for row in array.to_pylist()]
+
+
+@pytest.mark.parametrize("shape", [Shape(), BEFORE])
+def test_a_bit_that_flips_is_seen(tmp_path: Path, shape: Shape) -> None:
+    """Wherever in a file: what is read is what was written, or the file is said to be damaged, by its name."""
+    chance = random.Random(2)
+    entries = [
+        (f"{ms}-0", [(b"a", b"%d" % chance.randrange(10**9)), (b"b", chance.randbytes(6))]) for ms in range(1, 500)
+    ]
+    plan = WritePlan(tmp_path, shape)
+    (made,) = write_files(plan, "x", rows_of("s", entries))
+    whole = (tmp_path / made.path).read_bytes()
+
+    def read() -> list[Any]:
+        pages = read_pages(tmp_path / made.path, ZERO, LAST, Want(listed=True))
+        return [(page.ids.to_pylist(), bare(page.listed)) for page in pages]
+
+    good, damaged = read(), 0
+    for _ in range(60):
+        other = bytearray(whole)
+        other[chance.randrange(len(whole))] ^= 1 << chance.randrange(8)
+        (tmp_path / made.path).write_bytes(other)
+        try:
+            assert read() == good
+        except DamagedFileError:
+            damaged += 1
+    assert damaged > 20
+    (tmp_path / made.path).write_bytes(whole[: len(whole) // 2] + b"x" + whole[len(whole) // 2 + 1 :])
+    with pytest.raises(DamagedFileError, match=made.path):
+        merge(plan, [made], "y")
 
 
 def test_a_task_that_fails_leaves_no_file_under_a_name(tmp_path: Path) -> None:

@@ -18,7 +18,9 @@ from millstream.cli.main import main
 from millstream.errors import ConfigError
 from millstream.failpoints import ARCHIVE as POINTS
 from millstream.spark.archiving.directory import MANIFEST, Folder
+from millstream.spark.archiving.job import run
 from millstream.spark.archiving.store import ArchiveSettings
+from millstream.spark.archiving.tables.shape import Wanted
 from support import campaign
 from support.archives import Traffic, archive_once, data_files, held
 from support.servers import ServerProcess, redis_server
@@ -94,6 +96,25 @@ def test_the_command_archives_and_trims(
     table = spark.read.parquet(str(tmp_path / "a"))
     assert table.where("date = '2023-11-14' AND id_ms = 1700000000000").count() == 1
     assert not (tmp_path / "a" / "_run").exists()
+
+
+def test_progress_moves_over_many_partitions(
+    real_redis: ServerProcess,
+    client: redis.Redis,
+    spark: "SparkSession",
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A batch of a year's hours takes minutes; it is several then, and the job says how far it is after each."""
+    monkeypatch.setattr("millstream.spark.archiving.job.PARTS", 3)
+    for at in range(12):
+        client.xadd("s", {"n": at}, id=f"{3_600_000 * at + 1}-0")
+    told: list[tuple[int, int]] = []
+    where = ArchiveSettings(real_redis.url, ("s",), tmp_path / "a", once=True, wanted=Wanted(partition="hour"))
+    run(where, spark, lambda: False, lambda _what, done, whole: told.append((done, whole)))
+    assert Folder(tmp_path / "a").read().generation == 5
+    assert {whole for _, whole in told} == {12}
+    assert told[-1] == (12, 12)
 
 
 @pytest.mark.parametrize(

@@ -10,6 +10,7 @@ import shutil
 import time
 from collections.abc import Iterator
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,8 @@ from pyiceberg.types import StringType
 from millstream.cli.main import main
 from millstream.errors import ConfigError, StorageError
 from millstream.spark.archiving.directory import ASIDE, MANIFEST, FilesChangedError, Folder
-from millstream.spark.archiving.files import read_pages
+from millstream.spark.archiving.files import WritePlan, read_pages, write_files
+from millstream.spark.archiving.manifest import DataFile
 from millstream.spark.archiving.store import ArchiveSettings, ArchiveStore
 from millstream.spark.archiving.tables.columns import MOST_COLUMNS, TAKEN
 from millstream.spark.archiving.tables.folders import table_folder
@@ -33,8 +35,9 @@ from millstream.spark.archiving.tables.storage import LocalStorage
 from millstream.spark.archiving.tables.table import TableChangedError
 from millstream.spark.archiving.trim import Keep
 from millstream.spark.arrow.page import Want
-from millstream.spark.model.offsets import ZERO
-from support.archives import LAST, Entry, archive_once, held
+from millstream.spark.model.offsets import ZERO, Position, parse_id
+from millstream.spark.read.stream_info import StreamInfo
+from support.archives import LAST, Entry, archive_once, held, rows_of
 from support.clock import own_clock
 from support.lake import connected, scan, shown
 from support.servers import ServerProcess
@@ -344,6 +347,52 @@ def test_a_file_that_a_killed_job_left_is_compared_with_the_stream(
         assert len(list((root / ASIDE).rglob("*.parquet"))) == 1
 
 
+def test_no_more_of_a_stream_is_asked_for_than_a_file_has(
+    real_redis: ServerProcess, client: redis.Redis, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A stream begun anew may have any number of entries between the two of a file, which are not all read at once."""
+    root = tmp_path / "a"
+    where = job(real_redis.url, root, trim=False)
+    fill(client, "s", 1)
+    archive_once(where)
+    older = (root / MANIFEST).read_bytes()
+    for at in (2, 900):
+        client.xadd("s", {"n": at}, f"{at}-0")
+    archive_once(where)
+    client.delete("s")
+    fill(client, "s", 900)
+    (root / MANIFEST).write_bytes(older)
+    asked, brought = StreamInfo.entries, list[int]()
+
+    def counted(self: StreamInfo, *words: Any) -> Any:
+        rows = asked(self, *words)
+        brought.append(len(rows))
+        return rows
+
+    monkeypatch.setattr(StreamInfo, "entries", counted)
+    with ArchiveStore(where).open():
+        assert brought == [2]
+        assert len(list((root / ASIDE).rglob("*.parquet"))) == 1
+
+
+def test_a_leftover_file_stays_where_its_key_holds_no_stream(
+    real_redis: ServerProcess, client: redis.Redis, tmp_path: Path
+) -> None:
+    """The error names the key, and the file is where it was."""
+    root = tmp_path / "a"
+    numbers(client, 5)
+    archive_once(job(real_redis.url, root))
+    older = (root / MANIFEST).read_bytes()
+    numbers(client, 5, 5)
+    archive_once(job(real_redis.url, root))
+    (root / MANIFEST).write_bytes(older)
+    client.delete("s")
+    client.set("s", "v")
+    with pytest.raises(ConfigError, match="'s' holds no stream on"), ArchiveStore(job(real_redis.url, root)).open():
+        pass
+    assert len(list((root / "stream=s").rglob("*.parquet"))) == 2
+
+
 def test_an_archive_below_another_loses_nothing(real_redis: ServerProcess, client: redis.Redis, tmp_path: Path) -> None:
     """It is refused; where one is there already, as in a bucket, the outer one's job leaves its files alone."""
     numbers(client, 5)
@@ -466,6 +515,41 @@ def test_a_full_disk_and_one_that_may_only_be_read(
     small.mkdir()
     said = run_on(small, "12m", Path(__file__).with_name("full_archive.py"), real_redis.url)
     assert [line.split()[0] for line in said.splitlines()] == list(FORMATS)
+
+
+def test_a_place_that_vanishes_while_the_job_runs(
+    real_redis: ServerProcess, client: redis.Redis, tmp_path: Path
+) -> None:
+    """Removed, or no longer mounted: what was archived there and is still in the stream stays, as does what is new."""
+    root = tmp_path / "a"
+    rows = numbers(client, 10)
+    client.xgroup_create("s", "g", "0")
+    store = ArchiveStore(job(real_redis.url, root))
+
+    def write(plan: WritePlan, label: str, first: int, end: int, *, gone: bool = False) -> list[DataFile]:
+        entries = [(ident, [(b"qty", b"1")]) for ident in rows[first:end]]
+        files = write_files(plan, label, rows_of("s", entries))
+        if gone:
+            root.rename(tmp_path / "elsewhere")
+        return files
+
+    def ranges(first: int, end: int) -> dict[str, Position]:
+        start = parse_id(rows[first - 1]) if first else ZERO
+        return {"s": Position(start, first, parse_id(rows[end - 1]), end)}
+
+    with store.open():
+        store.take("x", ranges(0, 5), partial(write, first=0, end=5))
+        store.trim()
+        with pytest.raises(FileNotFoundError, match="stream=s"):
+            store.take("y", ranges(5, 8), partial(write, first=5, end=8, gone=True))
+        client.xgroup_setid("s", "g", "$")  # now they could go
+        with pytest.raises(FilesChangedError, match=r"archive .*/a has no _manifest.json any more.*othing more is tr"):
+            store.trim()
+    assert client.xlen("s") == 10
+    shutil.rmtree(root, ignore_errors=True)
+    (tmp_path / "elsewhere").rename(root)
+    archive_once(job(real_redis.url, root))
+    assert ([ident for ident, _ in held(root, "s")], client.xlen("s")) == (rows, 0)
 
 
 def test_a_place_that_is_a_file(real_redis: ServerProcess, client: redis.Redis, tmp_path: Path) -> None:

@@ -31,6 +31,7 @@ from millstream.spark.archiving.tables.shape import FORMATS, Wanted
 from millstream.spark.archiving.tables.storage import ChangedMeanwhileError
 from support.archives import archive_once, held
 from support.clock import own_clock
+from support.console import ConsoleThread
 from support.objects import KEY, SECRET, Asked, Door, Fault
 from support.servers import ServerProcess
 from support.streams import fill
@@ -275,12 +276,10 @@ def test_a_lock_is_not_taken_while_its_lease_lasts(place: str, door: Door, monke
     assert looks == ["GET", "GET", "GET", "renewal"]
 
 
-def test_a_renewal_whose_answer_is_lost_is_our_own(
-    place: str, door: Door, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_renewal_whose_answer_is_lost_is_our_own(place: str, door: Door, caplog: pytest.LogCaptureFixture) -> None:
     """It was done, and the store was away for longer than a request is tried again: the lock is still ours."""
-    monkeypatch.setattr("millstream.spark.archiving.objects.storage._PATIENT", (0, timedelta(seconds=1)))
     storage, other = quick(place, 0.3), ObjectStorage(place)
+    storage.patience = (0, timedelta(seconds=1))
     lost: list[Asked] = []
 
     def lose(asked: Asked) -> Fault | None:
@@ -387,6 +386,30 @@ def test_a_list_that_lags_removes_nothing_that_is_named(
     assert numbers(place) == list(range(1, 121))
     assert client.xlen("s") == 0
     assert not storage.exists("s/stray-0123456789abcdef.parquet")
+
+
+@pytest.mark.parametrize("fault", [(500, "InternalError"), (403, "AccessDenied")])
+def test_a_leftover_that_cannot_be_read_is_not_removed(
+    real_redis: ServerProcess, client: redis.Redis, place: str, door: Door, fault: Fault
+) -> None:
+    """It may be the only copy, named by a newer manifest than the one that was restored: the job ends."""
+    storage, where = ObjectStorage(place), ArchiveSettings(real_redis.url, ("s",), place, wanted=Wanted())
+    fill(client, "s", 5)
+    archive_once(where)
+    older = storage.read(MANIFEST)
+    fill(client, "s", 5, first=6)
+    archive_once(where)
+    newer = storage.read(MANIFEST)
+    before = {path for path in storage.list() if path.endswith(".parquet")}
+    storage.replace_if_unchanged(MANIFEST, newer, older)
+    door.rule = lambda asked: fault if asked.method == "GET" and asked.key.endswith(".parquet") else None
+    store = ArchiveStore(where)
+    store.folder.storage = unready = ObjectStorage(place)
+    unready.patience = (0, timedelta(seconds=1))
+    with pytest.raises(MillstreamError, match="get stream=s"), store.open():
+        pass
+    door.as_new()
+    assert {path for path in storage.list() if path.endswith(".parquet")} == before
 
 
 def test_a_log_that_lists_lag_behind(
@@ -497,6 +520,24 @@ def test_what_a_store_refuses_is_one_sentence(
     assert (numbers(place), client.xlen("s")) == (list(range(1, 11)), 0)
 
 
+def test_credentials_that_expire_before_a_table_is_written(
+    real_redis: ServerProcess, client: redis.Redis, place: str, door: Door
+) -> None:
+    """What Delta's library says is one line of ours, without the store's XML; nothing is trimmed, and it goes on."""
+    fill(client, "s", 10)
+    where = ArchiveSettings(real_redis.url, ("s",), place, wanted=Wanted("delta"))
+    door.rule = lambda asked: (403, "ExpiredToken") if asked.method == "GET" and "_delta_log" in asked.key else None
+    with pytest.raises(
+        StorageError, match=r"the delta table of stream 's' at s3://.*cannot be read or written"
+    ) as caught:
+        archive_once(where)
+    assert not [word for word in ("\n", "<", KEY, SECRET) if word in str(caught.value)]
+    assert client.xlen("s") == 10
+    door.as_new()
+    archive_once(where)
+    assert (numbers(place), client.xlen("s")) == (list(range(1, 11)), 0)
+
+
 def test_a_file_that_may_not_be_deleted_is_said(
     real_redis: ServerProcess, client: redis.Redis, place: str, door: Door
 ) -> None:
@@ -558,6 +599,32 @@ def test_credentials_that_nobody_has() -> None:
     problem = explanation("s3://lake/x", "get y", GenericError(asked))
     assert isinstance(problem, NotLetInError)
     assert "no credentials were found: set those of the store in the environment" in str(problem)
+
+
+def test_the_console_shows_an_archive_in_a_bucket(
+    real_redis: ServerProcess, client: redis.Redis, place: str, door: Door
+) -> None:
+    """As one in a directory; no secret is on the page, and a store that refuses or is away is told there."""
+    fill(client, "s", 20)
+    archive_once(ArchiveSettings(real_redis.url, ("s",), place, trim=False, wanted=Wanted()))
+    fill(client, "s", 5, first=21)
+    with ConsoleThread(real_redis.url, archive=place) as console:
+        page = console.ask("/archive")
+        facts = console.ask("/archive.json").facts
+        (stream,) = facts["streams"]
+        assert (facts["path"], facts["unknown"]) == (place, None)
+        assert (stream["entries"], stream["waiting"], stream["kept"]) == (20, 5, 20)
+        assert facts["changed_ms"] > 1_600_000_000_000
+        assert f"--to {place} --dry-run" in page.text
+        for rule, said in (
+            (lambda _asked: (403, "AccessDenied"), "do not allow to get _manifest.json"),
+            (lambda _asked: "cut", "does not answer"),
+        ):
+            door.rule = rule
+            console.forget()
+            page = console.ask("/archive")
+            assert (page.status, said in page.text) == (200, True)
+            assert not [word for word in (KEY, SECRET) if word in page.text]
 
 
 def test_without_the_package_it_is_said(place: str, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -21,6 +21,7 @@ import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 import pytest
 import redis
+from pyiceberg.table import Transaction
 from pyiceberg.utils.config import Config
 
 from millstream.errors import ConfigError, StorageError
@@ -34,7 +35,7 @@ from millstream.spark.archiving.tables.folders import table_folder
 from millstream.spark.archiving.tables.iceberg import open_catalog
 from millstream.spark.archiving.tables.shape import FORMATS, Shape, Wanted
 from millstream.spark.archiving.tables.storage import ChangedMeanwhileError, LocalStorage
-from millstream.spark.model.offsets import ZERO, Id, Position
+from millstream.spark.model.offsets import ZERO, Id, Position, parse_id
 from millstream.spark.source import MillstreamSource
 from support import campaign
 from support.archives import Traffic, archive_once, data_files, held, rows_of
@@ -338,6 +339,58 @@ def test_tasks_that_infer_other_types_write_the_batch_again(tmp_path: Path) -> N
     assert [(one.name, str(one.type)) for one in manifest.columns["s"]] == [("p", "double")]
     assert data_files(tmp_path / "a") == {file.path for file in manifest.files}
     assert held(tmp_path / "a", "s") == [("1-0", ((b"p", b"1"),)), ("2-0", ((b"p", b"1.5"),))]
+
+
+class CountingFolder(Folder):
+    """An archive's folder that counts how often its manifest is written."""
+
+    switches = 0
+
+    def switch(self, old: ArchiveManifest, new: ArchiveManifest) -> None:
+        """As it is."""
+        self.switches += 1
+        super().switch(old, new)
+
+
+def test_many_merges_are_one_change_of_the_manifest(tmp_path: Path) -> None:
+    """It is written whole each time, and a table's log gets a commit: a thousand hours that end are not a thousand."""
+    rows = [(f"{3_600_000 * hour + half}-0", [(b"n", b"1")]) for hour in range(1, 13) for half in (0, 1)]
+    store = ArchiveStore(ArchiveSettings("redis://127.0.0.1:1", ("s",), tmp_path / "a", wanted=Wanted("delta", "hour")))
+    store.folder = folder = CountingFolder(tmp_path / "a")
+
+    def write(plan: WritePlan, label: str) -> list[DataFile]:
+        return [file for row in rows for file in write_files(plan, label, rows_of("s", [row]))]
+
+    with store.open():
+        store.take("x", {"s": Position(ZERO, 0, parse_id(rows[-1][0]), len(rows))}, write)
+        assert (len(store.manifest.files), len(store.manifest.retired), folder.switches) == (13, 22, 2)
+    assert deltalake.DeltaTable(str(tmp_path / "a/s")).version() == 1
+    assert [ident for ident, _ in held(tmp_path / "a", "s")] == [ident for ident, _ in rows]
+
+
+def test_a_commit_of_many_files_copies_the_metadata_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Iceberg's library makes it anew for whoever asks, with copies of all that it says: not for each file."""
+    asked: list[int] = []
+    whole = Transaction.table_metadata.fget
+    assert whole is not None
+
+    def counted(self: Transaction) -> Any:
+        asked.append(1)
+        return whole(self)
+
+    monkeypatch.setattr(Transaction, "table_metadata", property(counted))
+
+    def times(count: int) -> int:
+        rows = [(f"{3_600_000 * hour}-0", [(b"n", b"1")]) for hour in range(1, count + 1)]
+        root = tmp_path / str(count)
+        store = ArchiveStore(ArchiveSettings("redis://127.0.0.1:1", ("s",), root, wanted=Wanted("iceberg", "hour")))
+        asked.clear()
+        with store.open():
+            ranges = {"s": Position(ZERO, 0, parse_id(rows[-1][0]), count)}
+            store.take("x", ranges, lambda plan, label: write_files(plan, label, rows_of("s", rows)))
+        return len(asked)
+
+    assert times(20) == times(2)
 
 
 def test_a_damaged_manifest_of_a_table_is_said_to_be_so(tmp_path: Path) -> None:

@@ -52,11 +52,11 @@ def doctor(target: str | None, pending_older: str, streams: int, replicas: tuple
 
     Without an argument: this machine (versions, libraries, limits). With a data directory: also its disk (file system,
     space, measured speed of fsync), who uses it, and whether its log is whole. With the URL of a server (redis://,
-    rediss://, unix://), Millstream or Redis: whether it answers, what it can do, settings that lose events (eviction,
-    no append-only file, fsync), replicas and the link to a primary (where
-    there are replicas it looks for a second how much is written), pending entries and consumers that nobody looks
-    after, groups whose lag is not known, streams that nobody trims. Nothing is changed, but for a small file that is
-    written to DIR and removed to measure its disk.
+    rediss://, unix://; context:NAME for one with a password), Millstream or Redis: whether it answers, what it can do,
+    settings that lose events (eviction, no append-only file, fsync), writes that are refused, replicas and the link to
+    a primary (where there are replicas it looks for a second how much is written), pending entries and consumers that
+    nobody looks after, groups whose lag is not known, streams that nobody trims. Nothing is changed, but for a small
+    file that is written to DIR and removed to measure its disk.
 
     \b
     Levels:

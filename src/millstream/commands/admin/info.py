@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 
 from millstream import core
 from millstream._version import __version__
+from millstream.engine.history import text_of
 
 REDIS_VERSION = "8.10.0"
 """The Redis whose behaviour this server has; what HELLO and INFO tell clients."""
@@ -602,8 +603,7 @@ def _replication(facts: InfoFacts) -> Rows:
     yield "repl_backlog_size", known.backlog_size
     yield "repl_backlog_first_byte_offset", known.backlog_first or 0
     yield "repl_backlog_histlen", known.backlog_held
-    pairs = zip(known.earlier[::2], known.earlier[1::2], strict=True)
-    yield "millstream_earlier_histories", ",".join(f"{name}:{second}" for name, second in pairs)
+    yield "millstream_earlier_histories", text_of(known.earlier)
     yield "millstream_diverged_records", known.diverged_records
     yield "millstream_diverged_files", known.diverged_files
     yield "millstream_full_syncs_made", known.copies_made

@@ -50,12 +50,12 @@ def _refusals(info: Mapping[str, Any], settings: Mapping[str, str | None]) -> It
             f"too few replicas hold what is written; changes that wait for that: {held}, clients: {waiting}",
             f"{start}; CONFIG SET sync-replicas {confirming} takes writes, and lets out what waits",
         )
-    good, needs = info.get("min_slaves_good_slaves"), int(settings.get("min-replicas-to-write") or 1)
-    if good is not None and int(good) < needs:
+    good, needs = info.get("min_slaves_good_slaves"), settings.get("min-replicas-to-write")
+    if good is not None and int(good) < int(needs or 1):
         yield Finding(
             "problem",
             _CHECK,
-            f"writes are refused: min-replicas-to-write {needs}, {good} heard of lately",
+            f"writes are refused: {_setting(needs)}, {good} heard of lately",
             "too few replicas would hold what is written",
             f"{start}; or CONFIG SET min-replicas-to-write {good}",
         )
@@ -134,13 +134,17 @@ def _replicas(info: Mapping[str, Any], settings: Mapping[str, str | None]) -> It
         yield Finding("ok", _CHECK, f"{len(replicas)} replicas")
 
 
+def _setting(needs: str | None) -> str:
+    """The setting by which a primary needs replicas, with its value where that is told."""
+    return f"min-replicas-to-write {needs}" if needs else "min-replicas-to-write"
+
+
 def _while_away(info: Mapping[str, Any], settings: Mapping[str, str | None]) -> str:
     """What becomes of writes while the only replica is away, by the settings in force."""
     if "millstream_sync_asked" in info:
         return f"all writes are refused (sync-replicas {info['millstream_sync_asked']})"
     if "min_slaves_good_slaves" in info:
-        needs = settings.get("min-replicas-to-write")
-        return f"all writes are refused ({' '.join(filter(None, ('min-replicas-to-write', needs)))})"
+        return f"all writes are refused ({_setting(settings.get('min-replicas-to-write'))})"
     return "nobody else has what is written"
 
 

@@ -106,7 +106,7 @@ def write(disk: Disk, path: Path, upto: int) -> tuple[int, bool]:
     places = path, path.with_suffix(".resp")
     parts = [each.with_name(each.name + ".part") for each in places]
     try:
-        with parts[0].open("w", encoding="utf-8") as shown, parts[1].open("wb") as commands:
+        with open(parts[0], "w", encoding="utf-8", opener=_own) as shown, open(parts[1], "wb", opener=_own) as commands:
             for record, data in tail:
                 shown.write(json_text(_line(record)) + "\n")
                 commands.write(data)
@@ -122,6 +122,11 @@ def write(disk: Disk, path: Path, upto: int) -> tuple[int, bool]:
         for part in parts:
             part.unlink(missing_ok=True)
     return count, tail.is_rewritten
+
+
+def _own(path: str, flags: int) -> int:
+    """Open a file that nobody else reads, as the log from which it is."""
+    return os.open(path, flags, 0o600)
 
 
 def _line(record: LogRecord) -> dict[str, object]:

@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 
 # Items of a reply that are written out without being counted before
 _FEW = 1024
+# Commands that say how a server is
+_WATCHING = {"info", "role"}
 
 
 class Heard(Many):
@@ -59,10 +61,10 @@ class Replies:
                 return None
             reply = Many(pushes)
         journal = self._journal
-        if row is not None and _tells_no_data(row):
+        if row is not None and self._waits_for_nothing(row):
             barrier = 0
-        elif journal.log is None:
-            barrier = journal.position
+        elif journal.log is None or journal.own:
+            barrier, journal.own = max(journal.own, journal.position), 0
         else:
             # What is logged softly delays nobody but those who look at it
             shows_soft = row is not None and shows_times(row) and not journal.is_holding
@@ -70,6 +72,14 @@ class Replies:
         if type(reply) is list and self._overflows(session, reply):
             return None
         return Outcome(encode(reply, session.resp), barrier)
+
+    def _waits_for_nothing(self, row: "Command") -> bool:
+        """Whether a reply may go before all is kept: who connects hears of no change by it.
+
+        Who watches a server does: INFO counts keys, and so waits for the disk. For replicas of ``sync-replicas``, which
+        may stay away, it does not, or a server would look dead while it is at work.
+        """
+        return row.group == "connection" or (self._config.sync_replicas > 0 and row.name in _WATCHING)
 
     def _overflows(self, session: "Session", reply: list[Reply]) -> bool:
         """Whether a reply is not made; many of it may be one and the same string, which writing it out would copy."""
@@ -83,14 +93,6 @@ class Replies:
             return 0
         limits = self._config.output_limits
         return (limits.pubsub if session.is_subscribed else limits.normal).hard
-
-
-def _tells_no_data(row: "Command") -> bool:
-    """Whether a reply may go before all is kept: who watches a server, or connects to it, hears of no change by it.
-
-    A PING that waited for replicas of ``sync-replicas`` would be a server that looks dead while it is at work.
-    """
-    return row.group == "connection" or row.name in {"info", "role"}
 
 
 def _count_skipped(session: "Session") -> None:

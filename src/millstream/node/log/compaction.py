@@ -1,17 +1,18 @@
 """What makes a snapshot of the log's sealed files: a process of its own, so that the server's stands still for nothing.
 
-``python -m millstream.node.log.compaction DIRECTORY NICENESS PLACE [COPY VERSION]`` reads one line from standard input,
-a :class:`~millstream.persistence.rewrite.Rewrite`, and writes the snapshot that it asks for. First, where a descriptor
-``COPY`` is given, it writes a copy for replicas to that, an RDB file of that version, and tells on standard output how
-far it goes, in one line of ``copy``, the history's name, its offset and database. Its priority is that much lower than
-its parent's. It works in the very directory of its parent's log, which ``PLACE`` tells from every other
-(``DiskLock.place``), and in no other that has its path by now. It takes no lock, changes no file that is there, and
-ends at once when its standard input does, which happens at the latest when its parent ends.
+``python -m millstream.node.log.compaction DIRECTORY NICENESS PLACE [COPY VERSION [alone]]`` reads one line from
+standard input, a :class:`~millstream.persistence.rewrite.Rewrite`, and writes the snapshot that it asks for. First,
+where a descriptor ``COPY`` is given, it writes a copy for replicas to that, an RDB file of that version, and tells on
+standard output how far it goes, in one line of ``copy``, the history's name, its offset and database; ``alone``, it
+makes no snapshot. Its priority is that much lower than its parent's. It works in the very directory of its parent's
+log, which ``PLACE`` tells from every other (``DiskLock.place``), and in no other that has its path by now. It takes no
+lock, changes no file that is there, and ends at once when its standard input does, which happens at the latest when its
+parent ends.
 
 =========  ==========================================================================
 exit code  meaning
 =========  ==========================================================================
-0          the snapshot is whole and on the disk
+0          the snapshot is whole and on the disk, or was not to be made
 1          it is not, for the reason given on standard error; a part of it may be left
 =========  ==========================================================================
 """
@@ -33,7 +34,9 @@ from millstream.persistence.disk import Disk, RealDisk
 from millstream.persistence.rewrite import Rewrite, contents, make
 
 
-def compact(disk: Disk, directory: Path, rewrite: Rewrite, copy: int | None = None, version: int = 10) -> None:
+def compact(
+    disk: Disk, directory: Path, rewrite: Rewrite, copy: int | None = None, version: int = 10, *, alone: bool = False
+) -> None:
     """Make the snapshot of a rewriting.
 
     Args:
@@ -42,6 +45,7 @@ def compact(disk: Disk, directory: Path, rewrite: Rewrite, copy: int | None = No
         rewrite: what to make from what.
         copy: descriptor of a file for a copy of the same data for replicas.
         version: of that copy.
+        alone: make only the copy.
 
     Raises:
         LogCorruptError: a file it was to be made from is damaged.
@@ -54,7 +58,8 @@ def compact(disk: Disk, directory: Path, rewrite: Rewrite, copy: int | None = No
         wall = replay.apply(space, payload)
     if copy is not None:
         _write_copy(space, wall, copy, version)
-    make(disk, directory, rewrite, payloads(space, wall))
+    if not alone:
+        make(disk, directory, rewrite, payloads(space, wall))
 
 
 def _write_copy(space: Keyspace, wall: int, descriptor: int, version: int) -> None:
@@ -91,7 +96,7 @@ def open_disk(directory: Path, place: str) -> RealDisk:
     return disk
 
 
-def main(directory: str, niceness: str, place: str, copy: str = "", version: str = "10") -> int:
+def main(directory: str, niceness: str, place: str, copy: str = "", version: str = "10", alone: str = "") -> int:
     """Read what is asked for, and do it; the exit code.
 
     Args:
@@ -101,13 +106,14 @@ def main(directory: str, niceness: str, place: str, copy: str = "", version: str
             and this process's start, and then nothing must be written there.
         copy: a descriptor as text, or nothing.
         version: of the copy, as text.
+        alone: anything, if only the copy is to be made.
     """
     rewrite = Rewrite.decode(sys.stdin.readline())
     threading.Thread(target=end_with_parent, daemon=True).start()
     stand_back(int(niceness))
     try:
         order = int(copy) if copy else None
-        compact(open_disk(Path(directory), place), Path(directory), rewrite, order, int(version))
+        compact(open_disk(Path(directory), place), Path(directory), rewrite, order, int(version), alone=bool(alone))
     except (MillstreamError, OSError, MemoryError) as error:
         print(str(error) or repr(error), file=sys.stderr)  # noqa: T201 - this is a program
         return 1

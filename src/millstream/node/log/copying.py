@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from millstream.commands.admin.info import REDIS_VERSION
-from millstream.engine.history import NO_DATABASE
+from millstream.engine.history import NO_DATABASE, text_of
 from millstream.engine.keyspace import Keyspace
 from millstream.engine.serialization.rdb.writing import write_file
 
@@ -13,6 +13,8 @@ if TYPE_CHECKING:
     from millstream.node.log.rewriting import CopyMade
 
 NO_KEYS = Keyspace()
+EARLIER = "millstream-earlier-histories"
+"""The field of a copy that names the histories that its own goes on from; Redis passes over those it does not know."""
 
 
 def pieces(space: Keyspace, past: "ReplicationState | CopyMade", wall: int, version: int) -> Iterator[bytes]:
@@ -27,4 +29,6 @@ def pieces(space: Keyspace, past: "ReplicationState | CopyMade", wall: int, vers
     aux = {"redis-ver": REDIS_VERSION, "redis-bits": "64", "ctime": str(wall // 1000)}
     if past.db != NO_DATABASE:
         aux["repl-stream-db"] = str(past.db)
+    if names := space.history.before():
+        aux[EARLIER] = text_of(names)
     return write_file(space, aux={**aux, "repl-id": past.replid, "repl-offset": str(past.offset)}, version=version)

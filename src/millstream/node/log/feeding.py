@@ -178,9 +178,13 @@ class Feed:
 
 
 def begun(space: "Keyspace", replid: str) -> "Transition":
-    """The transition with which a history begins where none is recorded, or none any more."""
+    """The transition with which a history begins where none is recorded, or none any more.
+
+    Behind the end of one that was given up it begins further on, for there may be changes that no offset counts, which
+    nobody has who has all up to that end.
+    """
     past = space.history
-    return ("hist", NO_DATABASE, replid, past.offset, "", NO_OFFSET, list(past.before()))
+    return ("hist", NO_DATABASE, replid, past.offset + past.is_given_up, "", NO_OFFSET, list(past.before()))
 
 
 def forgotten(space: "Keyspace") -> "Transition":

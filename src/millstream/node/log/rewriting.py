@@ -6,20 +6,19 @@ that fails leaves the log as it is; another is tried later, ever more rarely if 
 """
 
 import contextlib
-import os
-import subprocess
 import sys
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, TypeVar
 
 from millstream.commands.admin.info import RewriteFacts
 from millstream.commands.context.config import Config
 from millstream.errors import StorageError
 from millstream.logs import logger
+from millstream.node.log.children import ChildProcess, GivenUpError
 from millstream.persistence.rewrite import Rewrite
 
 if TYPE_CHECKING:
@@ -37,7 +36,11 @@ STANDS_BACK = 10
 CALM = 20
 # -P: what lies in the directory in which the server happens to run is not for import
 PROGRAM = (sys.executable, "-P", "-m", "millstream.node.log.compaction")
+# Of a log of so few files, of which all but the snapshot is less than one part of so many of it, a copy is made alone
+FEW_FILES, SMALL_PART = 8, 10
 TAKING = (*PROGRAM[:-1], "millstream.node.log.taking")
+# What the latter says on standard output before the number of bytes of the snapshot that are on the medium
+SYNCED = "synced"
 _NO_COPY = "the process that rewrites the log has told of none"
 
 T = TypeVar("T")
@@ -74,7 +77,7 @@ class CopyMade:
 
 @dataclass(frozen=True, slots=True)
 class CopyOrder:
-    """A copy for replicas that a rewriting makes first.
+    """A copy for replicas that a rewriting makes first; or alone, where there is next to nothing to rewrite.
 
     Attributes:
         file: to write; this process closes it.
@@ -92,45 +95,17 @@ class TakeOrder:
     """A snapshot that is made of a primary's copy instead of the log, whose place it is to take.
 
     Attributes:
-        file: the copy; this process closes it.
-        words: for :mod:`millstream.node.log.taking`, behind the file's descriptor.
-        swap: called in another thread when the snapshot is there: with how its records are read, and with what makes
-            it the log. It raises to give up.
+        child: from :meth:`Rewriter.reader`; it is closed at the end of the rewriting that this is given to.
+        history: name of the history that the copy is of, and how far that was.
+        swap: called in another thread when the snapshot is begun: with its records, which come as it is made, and are
+            there at the end of them; and with what then makes it the log. It raises to give up.
         failed: called there at the end; what it says counts only if nothing was swapped.
     """
 
-    file: IO[bytes]
-    words: tuple[str, ...]
+    child: ChildProcess
+    history: tuple[str, int]
     swap: Callable[[Iterator[bytes], Callable[[], None]], None]
     failed: Callable[[StorageError | OSError], None]
-
-
-@dataclass(slots=True)
-class _Child:
-    """The process that makes the snapshot."""
-
-    process: "subprocess.Popen[bytes]"
-
-    @property
-    def lifeline(self) -> IO[bytes]:
-        """What it reads; it ends when this is closed."""
-        assert self.process.stdin is not None
-        return self.process.stdin
-
-
-class GivenUpError(StorageError):
-    """A rewriting ended without a snapshot; the log is as it was.
-
-    What to do: read the reason in it, mostly space or memory; it is tried again by itself.
-
-    Args:
-        reason: why.
-        code: the exit code of the process that was to make it; 0 for none.
-    """
-
-    def __init__(self, reason: str, code: int = 0) -> None:
-        super().__init__(reason)
-        self.code = code
 
 
 def _at_once(job: Callable[[], T]) -> T:
@@ -168,10 +143,11 @@ class Rewriter:
         self._in_thread = in_thread
         self._thread: threading.Thread | None = None
         self._gate = threading.Lock()  # guards the two below
-        self._child: _Child | None = None
+        self._child: ChildProcess | None = None
         self._stopped = False
         self._copy: CopyOrder | None = None
         self._take: TakeOrder | None = None
+        self._is_alone = False  # only the copy is made
         self._started = 0.0
         self._ended = 0.0
         self._niceness = STANDS_BACK
@@ -197,12 +173,27 @@ class Rewriter:
         """
         if self.facts.is_running or self._stopped:
             return False
-        self._niceness, self._copy, self._take = priority, copy, take
+        self._niceness, self._copy, self._take, self._is_alone = priority, copy, take, False
         self.facts = replace(self.facts, is_running=True, started=self.facts.started + 1)
         self._started = time.monotonic()
         self._thread = threading.Thread(target=self._run, name="millstream-rewrite", daemon=True)
         self._thread.start()
         return True
+
+    def reader(self, file: IO[bytes], words: Sequence[str]) -> ChildProcess:
+        """A process that reads a primary's copy, which may still be coming, for a :class:`TakeOrder`.
+
+        It is told by its ``hint`` how many bytes of the copy are there. Whoever gives no such order closes it.
+
+        Args:
+            file: the copy; this process closes it.
+            words: for :mod:`millstream.node.log.taking`, behind the file's descriptor.
+
+        Raises:
+            OSError: it cannot be started.
+        """
+        number = file.fileno()
+        return ChildProcess(TAKING, [str(self._log.directory), "0", self._log.place, str(number), *words], [number])
 
     def report(self) -> RewriteFacts:
         """What INFO shows."""
@@ -218,22 +209,20 @@ class Rewriter:
         with self._gate:
             self._stopped = True
             if self._child is not None:
-                self._child.process.kill()
+                self._child.kill()
         if self._thread is not None:
             self._thread.join()
 
     def give_up(self, take: TakeOrder) -> None:
         """Give up to take a copy over, if that is under way."""
-        with self._gate:
-            if self._take is take and self._child is not None:
-                self._child.process.kill()
+        if self._take is take:
+            take.child.kill()
 
     def abandon(self) -> None:
         """In a forked child: hold nothing that keeps the parent's rewriting alive."""
         self._stopped = True
         if self._child is not None:
-            with contextlib.suppress(OSError):  # closing is all that matters
-                self._child.lifeline.close()
+            self._child.let_go()
 
     # ------------------------------------------------------------------ in the thread
 
@@ -248,9 +237,12 @@ class Rewriter:
             log.exception("internal error while the log was rewritten")
             reason = GivenUpError(repr(error))
         self._copied(_NO_COPY if reason is None else str(reason) or repr(reason))
-        if self._take is None:
+        if self._is_alone and reason is None:
+            self.facts = replace(self.facts, is_running=False)
+        elif self._take is None:
             self._finish("" if reason is None else str(reason))
         else:  # its link tells of it, and says when it is tried again
+            self._take.child.close()
             self.facts = replace(self.facts, is_running=False)
             self._take.failed(reason or GivenUpError("there was nothing to take"))
 
@@ -269,87 +261,74 @@ class Rewriter:
         rewrite = self._exclusively(self._seal)
         if rewrite is None:
             return
-        before = self._log.total_bytes
+        before, snapshot = self._log.total_bytes, self._log.snapshot_bytes
+        is_small = len(rewrite.source.segments) <= FEW_FILES and (before - snapshot) * SMALL_PART < snapshot
+        self._is_alone = self._copy is not None and is_small
         try:
-            self._make(rewrite)
+            with self._making(rewrite) as synced:
+                if self._take is not None:
+                    self._swap(self._take, rewrite, synced)
+                else:
+                    deque(synced, maxlen=0)  # to its end
+            if self._is_alone:
+                return
             if self._take is None:
                 self._exclusively(lambda: self._log.commit_rewrite(rewrite))
-            else:
-                self._swap(self._take, rewrite)
         finally:
             with contextlib.suppress(StorageError):  # harmless, and tried again at the next rewriting or start
                 self._log.remove_obsolete()
         seconds = time.monotonic() - self._started
         log.info("the log was rewritten in %.1f s: %d bytes instead of %d", seconds, self._log.total_bytes, before)
 
-    def _swap(self, take: TakeOrder, rewrite: Rewrite) -> None:
+    def _swap(self, take: TakeOrder, rewrite: Rewrite, synced: Iterator[int]) -> None:
         def commit() -> None:
             if self._log.appended != rewrite.target.last:
                 raise GivenUpError("records were added to the log while a copy was taken over")
             self._log.commit_rewrite(rewrite)
 
-        take.swap(self._log.rewritten(rewrite), commit)
+        take.swap(self._log.rewritten(rewrite, synced), commit)
 
-    def _make(self, rewrite: Rewrite) -> None:
-        """Have the snapshot made, and wait for it."""
+    @contextlib.contextmanager
+    def _making(self, rewrite: Rewrite) -> Iterator[Iterator[int]]:
+        """Have the snapshot made; gives how many of its bytes are on the medium, and ends with it."""
         child = self._spawn()
         try:
-            with contextlib.suppress(BrokenPipeError):  # it says why it has ended
-                child.lifeline.write(rewrite.encode().encode() + b"\n")
-                child.lifeline.flush()
-            said = self._listen(child)
-            code = child.process.wait()
+            if self._take is not None:
+                child.tell("{} {}".format(*self._take.history))
+            child.tell(rewrite.encode())
+            yield self._synced(child)
         finally:
             with self._gate:
                 self._child = None
-            child.process.kill()  # nothing, unless something was raised above
-            child.process.wait()
-            for pipe in (child.process.stdin, child.process.stdout):
-                if pipe is not None:
-                    with contextlib.suppress(BrokenPipeError):  # what it did not read is lost
-                        pipe.close()
-        if code:
-            reason = said.splitlines()[-1] if said else f"the process that does it ended with code {code}"
-            raise GivenUpError(reason, code)
+            child.close()
 
-    def _listen(self, child: _Child) -> str:
-        """What it says until its end, but for the line that tells of a copy."""
-        said = []
-        assert child.process.stdout is not None
-        for line in child.process.stdout:
-            words = line.decode(errors="replace").split()
-            if self._copy is not None and len(words) == 4 and words[0] == "copy":
-                self._copied(CopyMade(words[1], int(words[2]), int(words[3])))
-            else:
-                said.append(line.decode(errors="replace"))
-        return "".join(said).strip()
-
-    def _spawn(self) -> _Child:
+    def _spawn(self) -> ChildProcess:
         with self._gate:
             if self._stopped:
                 raise GivenUpError("the server stops")
-            program, words = self._program, [str(self._log.directory), str(self._niceness), self._log.place]
-            order = self._copy or self._take
-            files = [] if order is None else [order.file.fileno()]
-            if self._take is not None:
-                program = TAKING
-            words += map(str, files)
-            if self._take is not None:
-                words += self._take.words
-            elif self._copy is not None:
-                words.append(str(self._copy.version))
-            self._child = _Child(
-                subprocess.Popen(
-                    [*program, *words],
-                    pass_fds=files,
-                    stdin=subprocess.PIPE,
-                    stdout=subprocess.PIPE,
-                    stderr=subprocess.STDOUT,
-                    env=environment(),
-                    process_group=0,  # Ctrl-C is for this process, whose end ends the child
-                )
-            )
+            self._child = self._begun() if self._take is None else self._take.child
             return self._child
+
+    def _begun(self) -> ChildProcess:
+        words = [str(self._log.directory), str(self._niceness), self._log.place]
+        if self._copy is None:
+            return ChildProcess(self._program, words)
+        file = self._copy.file.fileno()
+        alone = ["alone"] if self._is_alone else []
+        return ChildProcess(self._program, [*words, str(file), str(self._copy.version), *alone], [file])
+
+    def _synced(self, child: ChildProcess) -> Iterator[int]:
+        """Bytes that a process tells to be on the medium, until its end; and pass on what it tells of a copy.
+
+        Raises:
+            GivenUpError: it has not made the snapshot.
+        """
+        for line in child.said():
+            words = line.split()
+            if self._copy is not None and len(words) == 4 and words[0] == "copy":
+                self._copied(CopyMade(words[1], int(words[2]), int(words[3])))
+            elif len(words) == 2 and words[0] == SYNCED:
+                yield int(words[1])
 
     def _finish(self, failure: str) -> None:
         facts = self.facts
@@ -373,10 +352,3 @@ class Rewriter:
                 "rewriting the log was given up, which does it no harm: %s; not before %d s again", failure, pause
             )
         self.facts = replace(facts, is_running=False, is_ok=False, seconds=int(seconds), failed_in_a_row=row)
-
-
-def environment() -> dict[str, str]:
-    """For a process that runs a module of this package: this one's, with the place it was imported from put first."""
-    root = str(Path(__file__).parents[3])
-    before = os.environ.get("PYTHONPATH")
-    return os.environ | {"PYTHONPATH": root if not before else os.pathsep.join((root, before))}

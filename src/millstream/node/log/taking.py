@@ -1,36 +1,42 @@
 """What makes a snapshot of a primary's copy: a process of its own, as :mod:`millstream.node.log.compaction` is.
 
-``python -m millstream.node.log.taking DIRECTORY NICENESS PLACE COPY REPLID OFFSET HOST PORT DURATION MAXSIZE`` reads
-the copy, an RDB file, from descriptor ``COPY`` to its end before anything is replaced, and writes the snapshot that it
-is asked for as compaction is. The snapshot says which history it is of, how far, and whose replica this is; the last
-two are for streams of which the copy does not say how long they remember producers' messages, and how many.
+``python -m millstream.node.log.taking DIRECTORY NICENESS PLACE COPY HOST PORT DURATION MAXSIZE`` reads the copy, an
+RDB file, from descriptor ``COPY`` while it still comes. Lines of standard input tell how many of its bytes are there;
+at last which history it is of, with the offset, and then, by a :class:`~millstream.persistence.rewrite.Rewrite`, that
+all of it is there, and which snapshot is to be made. That is begun when the copy was read to its end. It is not read
+back here: the parent does so, as it is told in lines of ``synced`` and a number on standard output how many bytes of it
+are on the medium. The snapshot says whose replica this is; the last two words are for streams of which the copy does
+not say how long they remember producers' messages, and how many.
 
 =========  =====================================================================================================
 exit code  meaning
 =========  =====================================================================================================
-0          the snapshot is whole and on the disk
+0          the snapshot is on the disk
 1          it is not, for the reason given on standard error; a part of it may be left
 3          the copy holds what does not exist here, which standard error names; nothing was written
 =========  =====================================================================================================
 """
 
+import errno
 import os
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from millstream.clock import SystemClock
 from millstream.commands.table.args import read_integer
 from millstream.engine import transitions
-from millstream.engine.history import NO_DATABASE, ReplicationState
+from millstream.engine.history import NO_DATABASE, names_of
 from millstream.engine.keyspace import DATABASES, Keyspace
 from millstream.engine.serialization.plain import MalformedError
 from millstream.engine.serialization.rdb.reading import AuxField, NotHeld, RdbError, RdbItem, RdbKey, named, read_file
 from millstream.errors import MillstreamError
-from millstream.node.log.compaction import end_with_parent, open_disk, stand_back
+from millstream.node.log.compaction import open_disk, stand_back
+from millstream.node.log.copying import EARLIER
 from millstream.node.log.snapshot import payloads
-from millstream.persistence.rewrite import Rewrite, make
+from millstream.persistence.rewrite import Rewrite
+from millstream.persistence.snapshot import write_snapshot
 
 NOT_HELD = 3
 _PIECE = 1 << 20
@@ -44,7 +50,7 @@ def fill(space: Keyspace, items: Iterator[RdbItem]) -> list[NotHeld]:
     """Put what is in a copy into an empty keyspace; what of it does not exist here.
 
     Args:
-        space: gets the keys, and the database that the stream goes on with.
+        space: gets the keys, the database that the stream goes on with, and the names of earlier histories.
         items: what the copy holds.
 
     Raises:
@@ -60,7 +66,9 @@ def fill(space: Keyspace, items: Iterator[RdbItem]) -> list[NotHeld]:
         elif isinstance(item, RdbKey):
             lacking.append(NotHeld("key of a database that does not exist here", item.db, item.key))
         elif isinstance(item, AuxField):
-            if item.name == b"repl-stream-db" and not _select(space, item.value):
+            if item.name == EARLIER.encode():
+                space.history.earlier = names_of(item.value)
+            elif item.name == b"repl-stream-db" and not _select(space, item.value):
                 lacking.append(NotHeld(f"database {named(item.value)}, with which the stream goes on", 0))
         elif item.what != _EMPTY:
             lacking.append(item)
@@ -85,28 +93,79 @@ def _named(lacking: list[NotHeld]) -> str:
     return f"the copy holds what does not exist here: {', '.join(shown)}" + (f" and {more} more" if more else "")
 
 
-def _pieces(descriptor: int) -> Iterator[bytes]:
-    with open(descriptor, "rb") as file:
-        file.seek(0)
-        while piece := file.read(_PIECE):
+class Arriving:
+    """How much of a copy is there, as lines of standard input say; the process ends with them."""
+
+    def __init__(self, lines: Iterable[str], descriptor: int) -> None:
+        self._lines, self._descriptor = lines, descriptor
+        self._changed = threading.Condition()
+        self._size = 0
+        self._history = ("", 0)
+        self._order: Rewrite | None = None
+
+    def listen(self) -> None:
+        """Hear all that is said."""
+        for line in self._lines:
+            with self._changed:
+                name, _, offset = line.partition(" ")
+                if name.strip().isdigit():
+                    self._size = int(line)
+                elif not name.startswith("{"):
+                    self._history = name, int(offset)
+                else:
+                    self._order, self._size = Rewrite.decode(line), os.fstat(self._descriptor).st_size
+                self._changed.notify()
+        os._exit(1)
+
+    def pieces(self) -> Iterator[bytes]:
+        """The copy's bytes, as they come. The parent writes where the file's own place is, so they are read by theirs.
+
+        Raises:
+            OSError: they cannot be read.
+        """
+        at = 0
+        while size := self._beyond(at):
+            piece = os.pread(self._descriptor, min(size, _PIECE), at)
+            if not piece:
+                raise OSError(errno.EIO, "the copy is shorter than was said")
+            at += len(piece)
             yield piece
+
+    def _beyond(self, at: int) -> int:
+        """How many bytes there are behind a place; 0 at the end."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._size > at or self._order is not None)
+            return self._size - at
+
+    def order(self) -> tuple[Rewrite, str, int]:
+        """What is to be made, once that is said, of which history, and how far that was."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._order is not None)
+            assert self._order is not None
+            return self._order, *self._history
+
+
+def _tell_synced(size: int) -> None:
+    print("synced", size, flush=True)  # noqa: T201 - this is a program
 
 
 def main(argv: list[str]) -> int:
     """Read what is asked for, and do it; the exit code. ``argv`` as in the module's text."""
-    directory, niceness, place, copy, replid, offset, host, port, duration, maxsize = argv
-    rewrite = Rewrite.decode(sys.stdin.readline())
-    threading.Thread(target=end_with_parent, daemon=True).start()
+    directory, niceness, place, copy, host, port, duration, maxsize = argv
+    arriving = Arriving(sys.stdin, int(copy))
+    threading.Thread(target=arriving.listen, daemon=True).start()
     stand_back(int(niceness))
     assert transitions.MODULES, "importing them is what matters"
     space = Keyspace()
-    space.history, space.primary = ReplicationState(replid, int(offset), NO_DATABASE), (host, int(port))
+    space.primary = host, int(port)
     try:
-        lacking = fill(space, read_file(_pieces(int(copy)), int(duration), int(maxsize)))
+        lacking = fill(space, read_file(arriving.pieces(), int(duration), int(maxsize)))
         if lacking:
             print(_named(lacking), file=sys.stderr)  # noqa: T201 - this is a program
             return NOT_HELD
-        make(open_disk(Path(directory), place), Path(directory), rewrite, payloads(space, SystemClock().wall_time()))
+        rewrite, space.history.replid, space.history.offset = arriving.order()
+        disk, made = open_disk(Path(directory), place), payloads(space, SystemClock().wall_time())
+        write_snapshot(disk, Path(directory), rewrite.target, made, _tell_synced)
     except RdbError as error:
         print(f"the primary's copy is damaged: {error}", file=sys.stderr)  # noqa: T201 - this is a program
         return 1

@@ -1,8 +1,9 @@
 """The link of a replica to its primary: the connection, the handshake, the copy, the stream, and what is told back.
 
 One task for one primary. A link that is lost is tried again, ever more rarely up to some seconds; what was run stays,
-and the primary is asked for the next byte. A copy goes into a file without a name; another process reads it and makes a
-snapshot of it; only when that is there and was read back does it take the place of what was held, in one step.
+and the primary is asked for the next byte. A copy goes into a file without a name; another process reads it as it comes
+and makes a snapshot of it; only when that is there and was read back does it take the place of what was held, in one
+step.
 
 The primary is told once a second how far the log has *kept* its stream, as the fsync policy asks, so it does not count
 what a power cut here could take back.
@@ -24,9 +25,11 @@ from millstream.printable import printable
 from millstream.replication.handshake import (
     FAILOVER,
     Continues,
+    CopyAwaited,
     CopyBegins,
     CopyBytes,
     CopyEnds,
+    CopyEvent,
     CopySize,
     Event,
     Handshake,
@@ -51,6 +54,7 @@ if TYPE_CHECKING:
     from millstream.node.durability.held_replies import ReplyGate
     from millstream.node.log.rewriting import Rewriter
     from millstream.node.node import Node
+    from millstream.server.following.taking import Taking
 
 log = logger("millstream.server")
 
@@ -243,6 +247,8 @@ class _Connection:
         self._begins: CopyBegins | None = None
         self._past: PrimaryPast | None = None
         self._taking: asyncio.Task[None] | None = None
+        self._taker: Taking | None = None
+        self._is_copied = asyncio.Event()  # all of the copy is here, or nobody reads it any more
         self._telling: asyncio.Task[None] | None = None
         self._received_bytes = 0
         self._unsynced: tuple[int, int] | None = None  # a position of the log, and the offset that is durable with it
@@ -266,7 +272,7 @@ class _Connection:
         while True:
             async with asyncio.timeout(timeout):
                 data = await reader.read(_PIECE)
-            if self._taking is not None and self._taking.done():
+            if self._taking is not None and self._taking.done() and not self._taking.cancelled():
                 self._taking.result()
             if not data:
                 raise LinkLostError("the primary has closed the connection")
@@ -296,15 +302,10 @@ class _Connection:
         match event:
             case StreamBytes(data):
                 self._received.feed(data)
-                if self._taking is None or self._taking.done():
+                if self._begins is None or self._taking is None or self._taking.done():
                     await self._run()
                 elif self._received.waiting > _WAITING_MAX:
                     await self._taking
-            case CopyBytes(data):
-                assert self._copy is not None
-                with self._to_disk():
-                    self._copy.write(data)
-                following.copy_read += len(data)
             case Send(data):
                 self.asked_to_lead |= FAILOVER in data
                 self._send(data)
@@ -314,23 +315,41 @@ class _Connection:
             case PrimaryPast():
                 self._past = event
             case Continues(replid):
+                if self._taking is not None:
+                    self._taking.cancel()
                 log.info("%s:%d goes on at offset %d", host, port, following.offset)
                 with self._logged():
                     following.renamed(replid, self._server.clock.wall_time())
                     self._go_on()
+            case _:
+                self._copy_in(event, host, port)
+
+    def _copy_in(self, event: CopyEvent, host: str, port: int) -> None:
+        """What the primary says of a copy, and what of it has come."""
+        following = self._following
+        match event:
+            case CopyBytes(data):
+                assert self._copy is not None
+                with self._to_disk():
+                    self._copy.write(data)
+                    self._copy.flush()
+                following.copy_read += len(data)
+                if self._taker is not None and not self._taker.arrived(following.copy_read):
+                    self._is_copied.set()
+            case CopyAwaited():
+                self._await_copy(host, port)
             case CopyBegins():
                 with self._logged():
                     self._node.failover.done(self._server.clock.now())
                 log.info("%s:%d sends a copy, as of offset %d", host, port, event.offset)
-                self._begins = event
                 following.state, following.copy_size, following.copy_read = SYNC, None, 0
                 following.begun_at = self._server.clock.now().mono
-                with self._to_disk():
-                    self._copy = unnamed_file(self._directory)
+                self._begins = event
+                self._await_copy(host, port)
             case CopySize(size):
                 following.copy_size = size
             case CopyEnds():
-                self._taking = self._server.loop.create_task(self._take(host, port))
+                self._is_copied.set()
 
     @contextlib.contextmanager
     def _logged(self) -> Iterator[None]:
@@ -356,25 +375,36 @@ class _Connection:
 
     # ------------------------------------------------------------------ the copy
 
-    async def _take(self, host: str, port: int) -> None:
-        """Take the copy over, and run what has come behind it; a failure ends the connection."""
-        assert self._copy is not None
-        assert self._begins is not None
-        try:
+    def _await_copy(self, host: str, port: int) -> None:
+        """Have somebody ready to read the copy that will come."""
+        if self._copy is None:
             with self._to_disk():
-                self._copy.flush()
+                self._copy = unnamed_file(self._directory)
+            self._taking = self._server.loop.create_task(self._take(self._copy, (host, port)))
+
+    async def _take(self, copy: IO[bytes], primary: tuple[str, int]) -> None:
+        """Take the copy that comes over, and run what has come behind it; a failure ends the connection."""
+        try:
             from millstream.server.following.taking import Taking  # noqa: PLC0415 - most servers never take a copy
 
-            upto = self._following.taken_up_to(self._begins, self._past)
-            if upto is not None:
-                from millstream.server.following.tail import keep  # noqa: PLC0415 - hardly a server ever needs it
+            taker = self._taker = Taking(self._server, self._rewriter, copy, primary)
+            try:
+                await self._is_copied.wait()
+                assert self._begins is not None
+                upto = self._following.taken_up_to(self._begins, self._past)
+                if upto is not None:
+                    from millstream.server.following.tail import keep  # noqa: PLC0415 - hardly a server ever needs it
 
-                await keep(self._server, self._directory, upto)
-            taking = Taking(self._server, self._rewriter, self._copy)
-            await taking.take(self._begins, host, port)
+                    await keep(self._server, self._directory, upto)
+                await taker.take(self._begins)
+            finally:
+                self._taker = None
+                await taker.close()
             with self._logged():
                 self._go_on()
             await self._run()
+        except asyncio.CancelledError:
+            raise
         except BaseException:
             if self._writer is not None:
                 self._writer.transport.abort()  # whoever reads finds it, and asks what became of this
@@ -476,7 +506,7 @@ class _Connection:
             await asyncio.sleep(_TELL)
             if self._following.is_up:
                 self._tell_offset()
-            elif self._taking is not None:
+            elif self._is_copied.is_set():
                 self._send(b"\n")
 
     def leave(self) -> None:

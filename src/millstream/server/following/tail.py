@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Protocol
 
 from millstream.errors import StorageError
 from millstream.logs import logger
-from millstream.node.log.rewriting import PROGRAM, environment
+from millstream.node.log.children import environment
+from millstream.node.log.rewriting import PROGRAM
 
 if TYPE_CHECKING:
     from millstream.node.durability.held_replies import ReplyGate

@@ -13,7 +13,8 @@ from typing import IO, TYPE_CHECKING, Protocol
 from millstream.errors import StorageError
 from millstream.node.following.obeying import NotHeldError
 from millstream.node.log import codec
-from millstream.node.log.rewriting import GivenUpError, Rewriter, TakeOrder
+from millstream.node.log.children import GivenUpError
+from millstream.node.log.rewriting import Rewriter, TakeOrder
 from millstream.node.log.taking import NOT_HELD
 from millstream.persistence.log import Log
 from millstream.server.following.files import passing_directory
@@ -54,63 +55,97 @@ class _PassingLog:
         self._log.append(codec.pack(0, []))  # a snapshot stands for some record
         self.rewriter = Rewriter(self._log, config)
 
-    async def close(self) -> None:
+    def close(self) -> None:
         """Take it away again."""
-        await asyncio.to_thread(self.rewriter.stop)
+        self.rewriter.stop()
         self._log.close()
         self._directory.cleanup()
 
 
 class Taking:
-    """One copy that is taken over.
+    """One copy that is taken over; a process that reads it as it comes is started at once.
 
     Args:
         server: the replica's.
         rewriter: of its log; None where none is kept.
-        file: the copy.
+        file: for the copy.
+        primary: its host and port.
+
+    Raises:
+        StorageError: the process cannot be started, or there is no room for its log.
+        OSError: the latter.
     """
 
-    def __init__(self, server: TakingHost, rewriter: Rewriter | None, file: IO[bytes]) -> None:
-        self._server, self._rewriter, self._file = server, rewriter, file
+    def __init__(
+        self,
+        server: TakingHost,
+        rewriter: Rewriter | None,
+        file: IO[bytes],
+        primary: tuple[str, int],
+    ) -> None:
+        self._server = server
         self._following = server.node.following
-        self._is_cancelled = False
+        self._is_cancelled = self._is_ordered = False
         self._end: asyncio.Future[None] = server.loop.create_future()
+        config = server.node.config
+        words = *primary, config.idmp_duration, config.idmp_maxsize
+        self._passing = None
+        if rewriter is None:
+            self._passing = _PassingLog(config)
+            rewriter = self._passing.rewriter
+        self._rewriter = rewriter
+        try:
+            self._child = rewriter.reader(file, tuple(map(str, words)))
+        except OSError as error:
+            if self._passing is not None:
+                self._passing.close()
+            raise GivenUpError(f"the process that reads a primary's copy cannot be started: {error}") from error
 
-    async def take(self, begins: "CopyBegins", host: str, port: int) -> None:
-        """Take it over.
+    def arrived(self, size: int) -> bool:
+        """So many bytes of the copy are in its file; whether it is still read."""
+        return self._child.hint(str(size))
+
+    async def take(self, begins: "CopyBegins") -> None:
+        """Take it over: all of it is in the file.
 
         Args:
             begins: of which history it is, and how far.
-            host: of the primary.
-            port: of the primary.
 
         Raises:
             NotHeldError: it holds what does not exist here.
             StorageError: it is damaged, or there is no room for it.
             OSError: the same.
         """
-        following, config = self._following, self._server.node.config
-        words = begins.replid, begins.offset, host, port, config.idmp_duration, config.idmp_maxsize
-        order = TakeOrder(self._file, tuple(map(str, words)), self._swap, self._failed)
-        passing, rewriter = None, self._rewriter
-        if rewriter is None:
-            passing = _PassingLog(config)
-            rewriter = passing.rewriter
+        following, rewriter = self._following, self._rewriter
+        order = TakeOrder(self._child, (begins.replid, begins.offset), self._swap, self._failed)
         try:
             following.begin_taking(self._server.clock.wall_time())
             while not rewriter.start(priority=0, take=order):
                 await asyncio.sleep(_BUSY)  # one is under way
                 following.begin_taking(self._server.clock.wall_time())
+            self._is_ordered = True
             await self._end
         except GivenUpError as error:
-            raise NotHeldError(f"{error}, as of offset {begins.offset}") if error.code == NOT_HELD else error from None
+            if error.code == NOT_HELD:
+                raise NotHeldError(f"{error}, as of offset {begins.offset}") from None
+            raise
         finally:
             self._is_cancelled = True
             following.is_taking = False
-            rewriter.give_up(order)
             self._server.after_commands()
-            if passing is not None:
-                await asyncio.shield(passing.close())
+
+    async def close(self) -> None:
+        """The end, also of what was not taken over."""
+        self._is_cancelled = True
+        self._child.kill()
+        # Begun at once, not as a task: the loop may end before that has its first turn, and what is open stays so
+        await asyncio.shield(self._server.loop.run_in_executor(None, self._clear))
+
+    def _clear(self) -> None:
+        if not self._is_ordered:
+            self._child.close()
+        if self._passing is not None:
+            self._passing.close()
 
     # ------------------------------------------------------------------ in the thread of the rewriting
 

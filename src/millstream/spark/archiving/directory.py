@@ -116,6 +116,21 @@ class Folder:
     def _loaded(self, data: bytes) -> ArchiveManifest:
         return manifests.load(data, f"{self.root}/{MANIFEST}")
 
+    def see(self) -> None:
+        """See that the archive is still there: it may have been removed, or its disk be mounted no more.
+
+        Raises:
+            FilesChangedError: it is not.
+        """
+        if not self.storage.exists(MANIFEST):
+            raise self._gone()
+
+    def _gone(self) -> FilesChangedError:
+        return FilesChangedError(
+            f"the archive {self.root} has no {MANIFEST} any more: it was removed, or its disk is away. Nothing more is "
+            "trimmed; bring it back and run this again, or archive into a new directory"
+        )
+
     def begin(self, shape: Shape = BEFORE) -> ArchiveManifest:
         """The manifest, made if this is a new archive; only under the lock.
 
@@ -142,9 +157,13 @@ class Folder:
         """Put a new manifest in the place of the old one: durable when this returns.
 
         Raises:
+            FilesChangedError: there is none any more.
             StorageError: the manifest on disk is not the old one.
         """
-        data = self.storage.read(MANIFEST)
+        try:
+            data = self.storage.read(MANIFEST)
+        except FileNotFoundError:
+            raise self._gone() from None
         there = self._loaded(data).generation
         if there != old.generation:
             raise StorageError(

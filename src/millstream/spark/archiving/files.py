@@ -19,13 +19,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from millstream.errors import StorageError
 from millstream.spark.archiving.directory import Folder
 from millstream.spark.archiving.manifest import DataFile
 from millstream.spark.archiving.places import open_storage
 from millstream.spark.archiving.tables import rows as tables
 from millstream.spark.archiving.tables.columns import TableColumn, load_columns
 from millstream.spark.archiving.tables.folders import file_folder
+from millstream.spark.archiving.tables.rows import DamagedFileError
 from millstream.spark.archiving.tables.shape import BEFORE, Shape, part_of
 from millstream.spark.arrow.decode import mapped
 from millstream.spark.arrow.page import LISTED, Page, Want
@@ -107,7 +107,9 @@ class FileWriter:
         self._new = open_storage(plan.root).create(self._path)
         schema = SCHEMA if plan.shape.legacy else tables.file_schema(plan.shape, columns)
         order = [pq.SortingColumn(schema.get_field_index(name)) for name in ("id_ms", "id_seq")]
-        self._parquet = pq.ParquetWriter(self._new.file, schema, compression="zstd", sorting_columns=order)
+        self._parquet = pq.ParquetWriter(
+            self._new.file, schema, compression="zstd", sorting_columns=order, write_page_checksum=True
+        )
         self._first = self._last = first
         self._rows = 0
 
@@ -197,8 +199,8 @@ class PartWriter:
         """The files, durable and under their names."""
         self._write()
         self._close()
-        told = [replace(file, unfit=self._unfit, seen=frozenset(self._seen)) for file in self._done[:1]]
-        return [*told, *self._done[1:]]  # the first one tells of all
+        first = [replace(file, unfit=self._unfit, seen=frozenset(self._seen)) for file in self._done[:1]]
+        return [*first, *self._done[1:]]  # the first one tells of all
 
     def drop(self) -> None:
         """Give up the file at work."""
@@ -304,7 +306,8 @@ def merge(plan: WritePlan, files: Sequence[DataFile], label: str) -> list[DataFi
         label: begins the new file's name.
 
     Raises:
-        StorageError: a link leads out of the archive, or a file is damaged.
+        DamagedFileError: a file is damaged.
+        StorageError: a link leads out of the archive.
     """
     stream, storage = files[0].stream, open_storage(plan.root)
     columns = () if plan.shape.legacy else plan.of(stream)
@@ -312,7 +315,7 @@ def merge(plan: WritePlan, files: Sequence[DataFile], label: str) -> list[DataFi
     schema = SCHEMA if plan.shape.legacy else tables.file_schema(plan.shape, columns)
     try:
         for file in files:
-            with _undamaged(file.path), storage.open(file.path) as opened, pq.ParquetFile(opened) as parquet:
+            with _undamaged(file.path), storage.open(file.path) as opened, _checked(opened) as parquet:
                 groups = parquet.num_row_groups
                 for at in range(groups):
                     rows = _widened(parquet.read_row_group(at), schema)
@@ -348,9 +351,21 @@ def _undamaged(path: str) -> Iterator[None]:
     """Put what Arrow says of a file that is no longer what was written into one sentence."""
     try:
         yield
-    except pa.ArrowException as reason:
+    except (pa.ArrowException, UnicodeDecodeError, OSError) as reason:
+        if isinstance(reason, OSError) and reason.errno is not None:
+            raise  # of the disk: Arrow's own, of what it cannot read, have no number
         first = (str(reason).strip().splitlines() or [""])[0]
-        raise StorageError(f"the file {path!r} of the archive is damaged ({first}): restore it from a backup") from None
+        raise DamagedFileError(
+            f"the file {path!r} of the archive is damaged ({first}): restore it from a backup"
+        ) from None
+
+
+def _checked(source: Path | BinaryIO) -> pq.ParquetFile:
+    """A file whose pages are compared with their checksums; files of 0.1 have none.
+
+    Nothing else sees most bits that flip: they were other entries, without a word.
+    """
+    return pq.ParquetFile(source, page_checksum_verification=True)
 
 
 def read_pages(source: Path | BinaryIO, after: Id, until: Id, want: Want) -> Iterator[Page]:
@@ -364,10 +379,10 @@ def read_pages(source: Path | BinaryIO, after: Id, until: Id, want: Want) -> Ite
 
     Raises:
         FileNotFoundError: the file is gone, merged into another one.
-        StorageError: it is damaged.
+        DamagedFileError: it is damaged.
     """
     where = str(source if isinstance(source, Path) else getattr(source, "name", "of unknown name"))
-    with _undamaged(where), pq.ParquetFile(source) as parquet:
+    with _undamaged(where), _checked(source) as parquet:
         names = parquet.schema_arrow.names
         known = () if "fields" in names else tables.columns_of(parquet.schema_arrow)
         place = names.index("id_ms")

@@ -23,10 +23,10 @@ from millstream.errors import MillstreamError, NotFoundError, UsageError
 from millstream.paths import archive_place
 from millstream.spark.archiving.directory import MANIFEST, SCRATCH, Folder
 from millstream.spark.archiving.files import MADE, SOURCE_SCHEMA, WritePlan, file_of, write_batches
-from millstream.spark.archiving.manifest import ArchivePosition, DataFile
+from millstream.spark.archiving.manifest import ArchiveManifest, ArchivePosition, DataFile
 from millstream.spark.archiving.store import ArchiveSettings, ArchiveStore, Progress
-from millstream.spark.archiving.tables.shape import Wanted
-from millstream.spark.model.offsets import ZERO, Offset, StreamState, load
+from millstream.spark.archiving.tables.shape import Wanted, part_of
+from millstream.spark.model.offsets import MAX_PART, ZERO, Id, Offset, StreamState, load
 from millstream.spark.monitoring.error_text import last_words
 from millstream.spark.options import read as opts
 from millstream.spark.read.stream_info import StreamInfo
@@ -42,6 +42,12 @@ Tell = Callable[[str, int, int], None]
 logger = logging.getLogger("millstream.spark")
 
 LOOK_SECONDS = 0.2
+PARTS = 500
+"""Partitions of a batch, about: so many files are written, and named in a table, in some seconds."""
+
+_SLICES, _ROUNDS = 64, 8
+"""Of a stream's time, in which entries are looked for; and how often those with some are cut up again."""
+
 _OURS = re.compile(
     r"(?:Config|Usage|DataLoss|NotFound|NotLetIn|NotReached|Storage|ObjectStore|NoConditionalPut)Error: "
 )
@@ -192,6 +198,53 @@ def waiting(store: ArchiveStore, stream: str, state: StreamState | None) -> int:
     return max(0, state.added - (known.n if known else state.removed))
 
 
+def partitions_ahead(
+    manifest: ArchiveManifest, stream: str, state: StreamState | None, firsts: Callable[[str, Id, Id], Id | None]
+) -> int:
+    """Of how many partitions of its table the entries are, at most, that are to be archived.
+
+    Where that may be many, slices of the time are looked into: one entry of another year must not make years of it.
+
+    Args:
+        manifest: of the archive.
+        stream: its key.
+        state: of the stream now; None where there is none.
+        firsts: asked for the first entry of a stream after an id, up to another one.
+    """
+    if state is None or state.first is None:
+        return 0
+    begin, end = max(state.first, manifest.place(stream).id).ms, state.last.ms
+
+    def between(first: int, last: int) -> int:
+        return max(0, part_of(manifest.shape, last) - part_of(manifest.shape, first) + 1)
+
+    whole = between(begin, end)
+    spans = [(begin, end)] if begin <= end else []
+    for _ in range(_ROUNDS):
+        if sum(between(*span) for span in spans) <= PARTS:
+            break
+        step = sum(last - first for first, last in spans) // _SLICES + 1
+        slices = [(at, min(last, at + step - 1)) for first, last in spans for at in range(first, last + 1, step)]
+        spans = [each for each in slices if firsts(stream, Id(each[0], 0).before, Id(each[1], MAX_PART)) is not None]
+        if 2 * len(spans) > len(slices):  # there are entries nearly everywhere
+            break
+    return min(whole, sum(between(*span) for span in spans))
+
+
+def batch_size(most: int, entries: int, parts: int) -> int:
+    """How many entries a batch should have, so that it has about :data:`PARTS` partitions, each a file or more.
+
+    A job shows what it has archived after each batch, and loses what it was at when it is killed: one batch of a year's
+    hours takes minutes. An entry is of one partition, so batches need never be smaller than that.
+
+    Args:
+        most: entries at most.
+        entries: that are waiting.
+        parts: partitions that they are of, at most.
+    """
+    return most if parts <= PARTS else min(most, max(PARTS, entries * PARTS // parts))
+
+
 class _ArchiveRun:
     """One run of a job.
 
@@ -260,14 +313,18 @@ class _ArchiveRun:
         try:
             there = info.keys()
             states = info.states(there)
+            self._store.check(states)
+            places = self._store.manifest.places
+            starts: dict[str, Any] = {}
+            parts = 0
+            for stream in there:
+                starts[stream] = places[stream].raw if stream in places else "earliest"
+                self._total += waiting(self._store, stream, states[stream])
+                if settings.once:
+                    parts += partitions_ahead(self._store.manifest, stream, states[stream], info.first_in)
         finally:
             info.close()
-        self._store.check(states)
-        places = self._store.manifest.places
-        starts: dict[str, Any] = {}
-        for stream in there:
-            starts[stream] = places[stream].raw if stream in places else "earliest"
-            self._total += waiting(self._store, stream, states[stream])
+        common["maxEntriesPerTrigger"] = str(batch_size(settings.per_batch, self._total, parts))
         return common | {"startingOffsets": json.dumps(starts) if starts else "earliest"}
 
     def _batch(self, frame: "DataFrame", number: int) -> None:

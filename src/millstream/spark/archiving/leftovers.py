@@ -11,10 +11,10 @@ below and above theirs, or even the same ones.
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from millstream.errors import StorageError
 from millstream.spark.archiving.directory import ASIDE, Folder
 from millstream.spark.archiving.files import read_pages
 from millstream.spark.archiving.manifest import ArchiveManifest
+from millstream.spark.archiving.tables.rows import DamagedFileError
 from millstream.spark.arrow.page import Page, Want
 from millstream.spark.model.offsets import MAX_PART, Id
 
@@ -22,8 +22,8 @@ _LAST = Id(MAX_PART, MAX_PART)
 _AT_ONCE = 256
 """Entries that are asked for in one round trip."""
 
-Entries = Callable[[str, str, str], Sequence[tuple[bytes, Sequence[bytes]]]]
-"""Asks the server for the entries of a stream from one id to another: the id of each, and names and values in turn."""
+Entries = Callable[[str, str, str, int], Sequence[tuple[bytes, Sequence[bytes]]]]
+"""Asks for the entries of a stream from one id to another, so many at most: the id of each, and names and values."""
 
 
 @dataclass(frozen=True)
@@ -53,6 +53,7 @@ def sweep(folder: Folder, manifest: ArchiveManifest, streams: Iterable[str], ent
 
     Raises:
         FilesChangedError: files that the manifest names are gone, or plain ones lie among files of others.
+        StorageError: a file cannot be read now, so nobody knows what it holds.
     """
     begun = folder.unnamed(manifest, streams)
     if not begun:
@@ -80,7 +81,7 @@ def _holds_more(folder: Folder, path: str, stream: str, after: Id, entries: Entr
             return not all(_has(page, stream, entries) for page in read_pages(file, after, _LAST, Want(listed=True)))
     except FileNotFoundError:  # a list that lags
         return False
-    except StorageError:  # damaged: nothing is to be had from it
+    except DamagedFileError:  # nothing is to be had from it; one that cannot be read now is another matter
         return False
 
 
@@ -91,7 +92,7 @@ def _has(page: Page, stream: str, entries: Entries) -> bool:
         ids = page.ids.slice(begin, _AT_ONCE).to_pylist()
         rows = page.listed.slice(begin, _AT_ONCE).to_pylist()
         mine = {ident: [part for pair in row for part in pair.values()] for ident, row in zip(ids, rows, strict=True)}
-        theirs = {ident.decode(): list(fields) for ident, fields in entries(stream, ids[0], ids[-1])}
+        theirs = {ident.decode(): list(fields) for ident, fields in entries(stream, ids[0], ids[-1], len(ids))}
         if any(theirs.get(ident) != fields for ident, fields in mine.items()):
             return False
     return True

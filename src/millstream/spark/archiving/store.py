@@ -30,6 +30,9 @@ from millstream.spark.model.offsets import ZERO, Position, StreamState
 from millstream.spark.options import read as opts
 from millstream.spark.read.stream_info import StreamInfo
 
+_MERGED_AT_ONCE = 100
+"""Runs of files that are merged before the manifest names what came of them: a kill throws away so much."""
+
 _NAMED = 10
 """Of many columns so many are named in a sentence."""
 
@@ -110,6 +113,7 @@ class ArchiveStore:
         """Streams and fields of which was said that values fit no column."""
         self.folder = Folder(settings.to)
         self.manifest = ArchiveManifest()
+        self._counted = self.manifest, Counter[str]()
         self._safe = self.manifest
         """What tables are known to hold: up to there streams are trimmed."""
         self.busy = threading.Lock()
@@ -223,12 +227,13 @@ class ArchiveStore:
             reach("written")
             begun = {file.stream for file in self.manifest.files}
             self._switch(self.manifest.with_batch(ranges, files, columns))
+            rows = Counter[str]()
             for file in files:
-                self._progress_of(file.stream).archived += file.rows
-            for stream in {file.stream for file in files} - begun:
+                rows[file.stream] += file.rows
+            for stream in {*ranges, *rows}:
+                self._progress_of(stream).archived += rows[stream]
+            for stream in sorted({*rows} - begun):
                 self._tell_folder(stream)
-            for stream in ranges:
-                self._progress_of(stream)
             self._publish({file.stream for file in files})
             self._merge(label)
             self._drop_retired()
@@ -333,8 +338,18 @@ class ArchiveStore:
     def _progress_of(self, stream: str) -> Progress:
         found = self._progress.setdefault(stream, Progress(stream))
         found.upto = str(self.manifest.place(stream).id)
-        found.total = sum(file.rows for file in self.manifest.files if file.stream == stream)
+        found.total = self._rows()[stream]
         return found
+
+    def _rows(self) -> Counter[str]:
+        """Entries in the archive by stream: counted once a manifest, since there may be many streams and many files."""
+        counted, rows = self._counted
+        if counted is not self.manifest:
+            counted, rows = self.manifest, Counter()
+            for file in counted.files:
+                rows[file.stream] += file.rows
+            self._counted = counted, rows
+        return rows
 
     def _publish(self, streams: Iterable[str]) -> None:
         """Bring the tables of streams to the manifest; from then on their entries may be trimmed."""
@@ -360,16 +375,21 @@ class ArchiveStore:
         return TablePlan(stream, name, manifest.shape, columns, by_path, retired, manifest.generation)
 
     def _merge(self, label: str) -> None:
+        """Merge small files: many runs with one change of the manifest, which has to be written whole each time."""
         kept = self.manifest.shape.format != "parquet"
-        for run in list(self._mergeable()):
-            new = merge(self._plan(), run, f"{label}-merged")
-            self.folder.storage.sync_names(*(file.path for file in new))
-            reach("merged")
-            retired_ms = int(time.time() * 1000) if kept else None
-            self._switch(self.manifest.with_merged(run, new, retired_ms))
-            self._publish({run[0].stream})
+        runs = list(self._mergeable())
+        for begin in range(0, len(runs), _MERGED_AT_ONCE):
+            merged = self.manifest
+            some = runs[begin : begin + _MERGED_AT_ONCE]
+            for run in some:
+                new = merge(self._plan(), run, f"{label}-merged")
+                self.folder.storage.sync_names(*(file.path for file in new))
+                reach("merged")
+                merged = merged.with_merged(run, new, int(time.time() * 1000) if kept else None)
+            self._switch(merged)
+            self._publish({run[0].stream for run in some})
             if not kept:  # a reader that began before finds its rows in the new file
-                self.folder.remove(file.path for file in run)
+                self.folder.remove(file.path for run in some for file in run)
 
     def _drop_retired(self) -> None:
         """Remove merged files that no reader of a table can be at any more."""
@@ -399,9 +419,12 @@ class ArchiveStore:
         """Remove from the streams what is archived and needed by nobody; count what is left, where nothing is removed.
 
         Raises:
+            FilesChangedError: the archive is no longer there.
             UsageError: a stream went back, or the server refused.
         """
         manifest = self._safe
+        if self._settings.trim:
+            self.folder.see()
         for stream in self._mine(manifest.places):
             if not self._settings.trim:
                 left = self._trimmer.left(stream)

@@ -118,11 +118,7 @@ class StreamInfo:
         if isinstance(answer, Exception):
             if "no such key" in str(answer).lower():
                 return None
-            if "WRONGTYPE" in str(answer) or "wrong kind of value" in str(answer):
-                raise ConfigError(
-                    f"option 'stream': {key!r} holds no stream on {self._options.shown_url}: name another key"
-                )
-            raise routing.refusal(answer, f"stream {key!r}: the server refused XINFO STREAM: {answer}")
+            raise self._refusal(key, "XINFO STREAM", answer)
         info = pairs(answer)
         if b"entries-added" not in info:
             raise UsageError(
@@ -138,15 +134,52 @@ class StreamInfo:
             first=parse_id(_text(first[0])) if first else None,
         )
 
+    def _refusal(self, key: str, command: str, answer: Exception) -> UsageError:
+        """The error to raise where the server refused a command on a stream.
+
+        Args:
+            key: of the stream.
+            command: its name.
+            answer: the server's.
+        """
+        if "WRONGTYPE" in str(answer) or "wrong kind of value" in str(answer):
+            return ConfigError(
+                f"option 'stream': {key!r} holds no stream on {self._options.shown_url}: name another key"
+            )
+        return routing.refusal(answer, f"stream {key!r}: the server refused {command}: {answer}")
+
     def firsts(self, places: Mapping[str, tuple[Id, Id]]) -> dict[str, Id | None]:
         """By stream, the id of the first entry in ``(start, end]`` that is there now."""
         commands = [("XRANGE", key, f"({start}", str(end), "COUNT", 1) for key, (start, end) in places.items()]
         answers = [checked(answer) for answer in (self._ask(commands) if commands else [])]
         return {key: parse_id(_text(rows[0][0])) if rows else None for key, rows in zip(places, answers, strict=True)}
 
-    def entries(self, key: str, first: str, last: str) -> list[tuple[bytes, list[bytes]]]:
-        """The entries from one id to another, both inclusive: the id of each, and its names and values in turn."""
-        found: list[tuple[bytes, list[bytes]]] = checked(self._ask([("XRANGE", key, first, last)])[0])
+    def first_in(self, key: str, start: Id, end: Id) -> Id | None:
+        """The id of the first entry in ``(start, end]`` of one stream.
+
+        Args:
+            key: the stream.
+            start: exclusive.
+            end: inclusive.
+        """
+        return self.firsts({key: (start, end)})[key]
+
+    def entries(self, key: str, first: str, last: str, most: int) -> list[tuple[bytes, list[bytes]]]:
+        """The entries from one id to another, both inclusive: the id of each, and its names and values in turn.
+
+        Args:
+            key: the stream.
+            first: the lower id.
+            last: the higher one.
+            most: so many of the first of them.
+
+        Raises:
+            UsageError: the key holds no stream, or the server refused.
+        """
+        (answer,) = self._ask([("XRANGE", key, first, last, "COUNT", most)])
+        if isinstance(answer, Exception):
+            raise self._refusal(key, "XRANGE", answer)
+        found: list[tuple[bytes, list[bytes]]] = answer
         return found
 
     def walk(self, key: str, start: Id, end: Id, stride: int, most: int | None = None) -> tuple[list[Id], int]:

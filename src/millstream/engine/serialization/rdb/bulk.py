@@ -6,7 +6,7 @@ PURE. The functions here are the specification, and what runs where the native c
 Source: the format as rdb.h, listpack.c, crc64.c and lzf_d.c of Redis describe it.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import cache
 from typing import TYPE_CHECKING
 
@@ -87,11 +87,12 @@ def py_decompress(data: bytes, size: int) -> bytes:
 # ---------------------------------------------------------------------- entries
 
 
-def py_read_listpacks(nodes: list[tuple[bytes, bytes]]) -> EntryStore:
+def py_read_listpacks(nodes: Iterable[tuple[bytes, bytes]]) -> EntryStore:
     """A store of the entries of nodes.
 
     Args:
-        nodes: of each the id it lies under, and its listpack; those without an entry are left out.
+        nodes: of each the id it lies under, and its listpack; those without an entry are left out. Each is asked for
+            when the one before it was read, and what that raises goes through.
 
     Raises:
         MalformedError: they are damaged, or no stream can have them.

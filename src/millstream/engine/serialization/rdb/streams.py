@@ -37,7 +37,7 @@ def read_stream(source: Payload, kind: int, idmp_duration: int, idmp_maxsize: in
     Raises:
         MalformedError: it is damaged.
     """
-    entries = read_listpacks([(string(source), string(source)) for _ in range(source.size())])
+    entries = read_listpacks((string(source), string(source)) for _ in range(source.size()))
     length = source.size()
     last = source.entry_id()
     max_deleted, added = 0, length

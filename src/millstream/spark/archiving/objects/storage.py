@@ -47,6 +47,7 @@ class ObjectStorage:
     """
 
     lease_seconds = LEASE_SECONDS
+    patience = _PATIENT
     local: Path | None = None
 
     def __init__(self, url: str) -> None:
@@ -306,7 +307,7 @@ class ObjectStorage:
     def _store(self) -> "ObjectStore":
         if self._opened is None:
             self._meet()
-            self._opened = self._made(*_PATIENT)
+            self._opened = self._made(*self.patience)
         return self._opened
 
     def _meet(self) -> None:

@@ -213,13 +213,11 @@ def _commit(table: "Table", plan: TablePlan, added: list[str], removed: list[Any
             with transaction.update_schema() as schema:
                 for column in missing:
                     schema.add_column(column.name, _iceberg_type(column.type))
-        _numbers_fit(transaction.table_metadata.schema(), plan)
+        metadata = transaction.table_metadata  # made anew, copies and all, whenever it is asked for
+        _numbers_fit(metadata.schema(), plan)
         if not (added or removed):
             return
-        files = [
-            parquet_file_to_data_file(table.io, transaction.table_metadata, f"{table.location()}/{path}")
-            for path in added
-        ]
+        files = [parquet_file_to_data_file(table.io, metadata, f"{table.location()}/{path}") for path in added]
         update = transaction.update_snapshot(snapshot_properties=said)
         with update.overwrite() if removed else update.merge_append() as snapshot:
             for file in removed:

@@ -109,6 +109,13 @@ def _numbered(field: pa.Field, number: int) -> pa.Field:
 # --- entries to rows -------------------------------------------------------------------------------------------------
 
 
+class DamagedFileError(StorageError):
+    """A data file of an archive is no longer what was written.
+
+    What to do: restore the file from a backup.
+    """
+
+
 class Shaped(NamedTuple):
     """Entries as rows.
 
@@ -354,12 +361,12 @@ def columns_of(schema: pa.Schema) -> tuple[TableColumn, ...]:
     """The columns of a file, as its metadata says.
 
     Raises:
-        StorageError: it says nothing that can be read.
+        DamagedFileError: it says nothing that can be read.
     """
     try:
         return load_columns(parse((schema.metadata or {})[MARK]))
     except (KeyError, ValueError, TypeError, AttributeError) as reason:
-        raise StorageError(f"a file of the archive does not say which columns it has ({reason!r})") from None
+        raise DamagedFileError(f"a file of the archive does not say which columns it has ({reason!r})") from None
 
 
 def entries_of(batch: pa.RecordBatch, columns: Sequence[TableColumn]) -> pa.Array:
@@ -370,7 +377,7 @@ def entries_of(batch: pa.RecordBatch, columns: Sequence[TableColumn]) -> pa.Arra
         columns: of its file.
 
     Raises:
-        StorageError: the JSON of an entry is damaged.
+        DamagedFileError: the JSON of an entry is damaged.
     """
     documents = batch.column("entry_json")
     whole = documents.is_valid().to_numpy(zero_copy_only=False)
@@ -405,7 +412,7 @@ def _pairs(document: str) -> list[tuple[bytes, bytes]]:
     try:
         return [(_bytes(name), _bytes(value)) for name, value in parse(document)]
     except (ValueError, TypeError, AttributeError):
-        raise StorageError("an entry in the archive is damaged: its entry_json is not what was written") from None
+        raise DamagedFileError("an entry in the archive is damaged: its entry_json is not what was written") from None
 
 
 def _bytes(word: str) -> bytes:

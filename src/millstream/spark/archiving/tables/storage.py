@@ -164,8 +164,9 @@ class LocalStorage:
                 yield None if holder is None else f"process {holder}"
             finally:
                 if new and holder is None and self.top() == {path}:
-                    (self.root / path).unlink()
-                    self.root.rmdir()
+                    with contextlib.suppress(OSError):  # another job has come into it meanwhile
+                        (self.root / path).unlink()
+                        self.root.rmdir()
 
     def read(self, path: str) -> bytes:
         """What is there.
