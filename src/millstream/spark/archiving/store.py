@@ -109,6 +109,8 @@ class ArchiveStore:
         self._trimmer = Trimmer(settings.url, settings.keep)
         self._progress: dict[str, Progress] = {}
         self._fresh: deque[str] = deque()
+        self._doubtful: frozenset[str] = frozenset()
+        """Streams of which the manifest counts as archived what it names no file for."""
         self._unfit: set[tuple[str, str]] = set()
         """Streams and fields of which was said that values fit no column."""
         self.folder = Folder(settings.to)
@@ -171,6 +173,7 @@ class ArchiveStore:
         finally:
             info.close()
         self.manifest = swept.manifest
+        self._doubtful = swept.doubtful
         for stream, text in swept.news.items():
             self._tell(stream, text)
 
@@ -426,7 +429,7 @@ class ArchiveStore:
         if self._settings.trim:
             self.folder.see()
         for stream in self._mine(manifest.places):
-            if not self._settings.trim:
+            if not self._settings.trim or stream in self._doubtful:
                 left = self._trimmer.left(stream)
                 self._progress_of(stream).left = left
                 self._progress_of(stream).held_by = "nothing is trimmed" if left else ""
