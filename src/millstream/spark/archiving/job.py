@@ -24,7 +24,7 @@ from millstream.paths import archive_place
 from millstream.spark.archiving.directory import MANIFEST, SCRATCH, Folder
 from millstream.spark.archiving.files import MADE, SOURCE_SCHEMA, WritePlan, file_of, write_batches
 from millstream.spark.archiving.manifest import ArchiveManifest, ArchivePosition, DataFile
-from millstream.spark.archiving.store import ArchiveSettings, ArchiveStore, Progress
+from millstream.spark.archiving.store import UNTRIMMED, ArchiveSettings, ArchiveStore, Progress
 from millstream.spark.archiving.tables.shape import Wanted, part_of
 from millstream.spark.model.offsets import MAX_PART, ZERO, Id, Offset, StreamState, load
 from millstream.spark.monitoring.error_text import last_words
@@ -171,6 +171,8 @@ def _outlook(
 ) -> Outlook:
     archive = waiting(store, stream, state)
     assert state is not None
+    if not settings.trim:
+        return Outlook(stream, archive, 0, state.length, UNTRIMMED if state.length else "")
     found = store.look(stream, ArchivePosition(state.last, state.added))
     trim = 0
     if found.limit is not None:

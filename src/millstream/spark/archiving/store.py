@@ -33,6 +33,9 @@ from millstream.spark.read.stream_info import StreamInfo
 _MERGED_AT_ONCE = 100
 """Runs of files that are merged before the manifest names what came of them: a kill throws away so much."""
 
+UNTRIMMED = "nothing is trimmed"
+"""What keeps the entries of a stream that a job leaves as it is."""
+
 _NAMED = 10
 """Of many columns so many are named in a sentence."""
 
@@ -432,7 +435,7 @@ class ArchiveStore:
             if not self._settings.trim or stream in self._doubtful:
                 left = self._trimmer.left(stream)
                 self._progress_of(stream).left = left
-                self._progress_of(stream).held_by = "nothing is trimmed" if left else ""
+                self._progress_of(stream).held_by = UNTRIMMED if left else ""
                 continue
             found = self._trimmer.trim(stream, manifest.places[stream])
             progress = self._progress_of(stream)
