@@ -107,6 +107,25 @@ def test_a_manifest_of_any_bytes_is_damaged_or_one(wrong: str) -> None:
         load(wrong)
 
 
+def test_what_is_wrong_with_a_manifest_is_said_in_plain_words() -> None:
+    """Whoever reads the sentence need not know Python."""
+    text = dump(some())
+    for wrong, said in (
+        (text[:-20], "it ends too early"),
+        ("", "it ends too early"),
+        (text.replace(":", ";", 1), "it is not JSON from line 1, column 10 on"),
+        (text.encode().replace(b"s/1-5", b"s/\xff"), "it is not UTF-8"),
+        (text.replace('"places"', '"place"'), "it has no 'places'"),
+        ("[]", "a value in it is of another kind than belongs there"),
+        (text.replace(", 5, 1000]", ", 5]", 1), "a value in it is of another kind than belongs there"),
+        (text.replace('"1-0"', '"1-x"'), "'1-x'"),
+    ):
+        with pytest.raises(ManifestError, match=r"manifest is damaged \(") as told:
+            load(wrong)
+        assert said in str(told.value)
+        assert "Error" not in str(told.value)
+
+
 DOUBLED = '["s/1-5", "s", "1-0", "5-0", 5, 1000],'
 WRONG = [
     (DOUBLED, DOUBLED + DOUBLED, "the file s/1-5 is named twice"),

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import Any
 
-from millstream.client.jsontext import parse
+from millstream.client.jsontext import fault, parse
 from millstream.errors import StorageError
 from millstream.spark.archiving.tables.columns import TableColumn, load_columns
 from millstream.spark.archiving.tables.shape import BEFORE, Shape
@@ -275,7 +275,7 @@ def load(text: str | bytes, where: str = "") -> ArchiveManifest:
         )
         problem = _contradiction(made) or _missing(made, raw.get("archived"))
     except (ValueError, KeyError, TypeError, AttributeError, OverflowError) as reason:
-        problem = repr(reason)
+        problem = fault(reason)
     if problem is not None:
         raise ManifestError(f"{place}the archive's manifest is damaged ({problem}): restore it from a backup") from None
     return made
