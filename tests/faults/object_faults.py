@@ -55,11 +55,20 @@ FAULTS = (
     Fault(
         "leftover-by-its-first-id",
         "A file that no manifest names goes only while the stream has all its entries.",
-        "spark/archiving/leftovers.py",
-        "_has",
+        "spark/archiving/begun_anew.py",
+        "has",
         "theirs.get(ident) != fields",
         "ident not in theirs",
         "tests/spark/archive/test_bad_shapes.py::test_a_manifest_from_a_backup_and_a_stream_begun_anew_cost_no_file",
+    ),
+    Fault(
+        "leftover-of-what-counts-as-archived",
+        "A file that no manifest names goes only while named files have what counts as archived of it.",
+        "spark/archiving/leftovers.py",
+        "_named_have",
+        "return all(...)",
+        "return True",
+        "tests/spark/archive/test_bad_shapes.py::test_files_that_somebody_took_out_of_a_manifest",
     ),
     Fault(
         "pages-not-compared-with-their-checksums",

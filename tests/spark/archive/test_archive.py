@@ -208,6 +208,34 @@ def test_a_stream_that_went_back_is_neither_archived_nor_trimmed(
     assert ids(client) == [20, 21, 22, 23]
 
 
+@pytest.mark.parametrize("form", ["parquet", "delta"])
+def test_a_stream_begun_anew_that_outgrew_the_old_one_is_told_from_it(
+    both: ServerProcess, client: redis.Redis, tmp_path: Path, form: str
+) -> None:
+    """By its entries under ids that count as archived: the first of them, and the archive's last one."""
+    where = ArchiveSettings(both.url, ("s",), tmp_path / "a", trim=False, wanted=Wanted(form))
+    fill(client, "s", 10)
+    archive_once(where)
+    assert look(where)[0].archive == 0
+    client.xdel("s", "1-0", "10-0")
+    client.xadd("s", {"n": "11"}, "11-0")
+    assert look(where)[0].archive == 1
+    for first, pairs in (("0-7", {"n": "1"}), ("1-0", {"n": "other"}), ("1-0", {"n": "1", "m": ""})):
+        client.delete("s")
+        client.xadd("s", pairs, first)
+        fill(client, "s", 20, first=20)
+        with pytest.raises(UsageError, match=rf"'s' is not the one .*: its entry {first} is .*nothing was ar"):
+            look(where)
+    client.delete("s")
+    fill(client, "s", 9)
+    client.xadd("s", {"n": "other"}, "10-0")
+    with pytest.raises(UsageError, match=r"'s' is not the one .*: its entry 10-0 is"):
+        look(where)
+    client.delete("s")
+    fill(client, "s", 20)
+    assert look(where)[0].archive == 10
+
+
 # --- what is trimmed -------------------------------------------------------------------------------------------------
 
 

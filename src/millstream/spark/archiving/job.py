@@ -160,6 +160,7 @@ def look(settings: ArchiveSettings) -> list[Outlook]:
     try:
         states = info.states(info.keys())
         store.check(states)
+        store.compare(states, info.entries)
         found = [_outlook(settings, store, info, stream, state) for stream, state in sorted(states.items())]
     finally:
         info.close()
@@ -316,6 +317,7 @@ class _ArchiveRun:
             there = info.keys()
             states = info.states(there)
             self._store.check(states)
+            self._store.compare(states, info.entries)
             places = self._store.manifest.places
             starts: dict[str, Any] = {}
             parts = 0

@@ -9,11 +9,12 @@ below and above theirs, or even the same ones. Of what counts as archived the fi
 every id, as they do when a merge was killed: a manifest may have been edited.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from itertools import chain
 from typing import BinaryIO
 
+from millstream.spark.archiving.begun_anew import Entries, has
 from millstream.spark.archiving.directory import ASIDE, Folder
 from millstream.spark.archiving.files import read_pages
 from millstream.spark.archiving.manifest import ArchiveManifest, DataFile
@@ -22,11 +23,6 @@ from millstream.spark.arrow.page import Page, Want
 from millstream.spark.model.offsets import MAX_PART, ZERO, Id, parse_id
 
 _LAST = Id(MAX_PART, MAX_PART)
-_AT_ONCE = 256
-"""Entries that are asked for in one round trip."""
-
-Entries = Callable[[str, str, str, int], Sequence[tuple[bytes, Sequence[bytes]]]]
-"""Asks for the entries of a stream from one id to another, so many at most: the id of each, and names and values."""
 
 
 @dataclass(frozen=True)
@@ -98,7 +94,7 @@ def _holds_more(folder: Folder, path: str, after: Id, stream: str, entries: Entr
     return _holds(
         folder,
         path,
-        lambda file: not all(_has(page, stream, entries) for page in read_pages(file, after, _LAST, Want(listed=True))),
+        lambda file: not all(has(page, stream, entries) for page in read_pages(file, after, _LAST, Want(listed=True))),
     )
 
 
@@ -137,19 +133,6 @@ def _named(folder: Folder, files: Iterable[DataFile], after: Id) -> Iterator[str
 
 def _ids(pages: Iterable[Page]) -> Iterator[str]:
     return (ident for page in pages for ident in page.ids.to_pylist())
-
-
-def _has(page: Page, stream: str, entries: Entries) -> bool:
-    """Whether the stream has all entries of a page."""
-    assert page.listed is not None
-    for begin in range(0, len(page.ids), _AT_ONCE):
-        ids = page.ids.slice(begin, _AT_ONCE).to_pylist()
-        rows = page.listed.slice(begin, _AT_ONCE).to_pylist()
-        mine = {ident: [part for pair in row for part in pair.values()] for ident, row in zip(ids, rows, strict=True)}
-        theirs = {ident.decode(): list(fields) for ident, fields in entries(stream, ids[0], ids[-1], len(ids))}
-        if any(theirs.get(ident) != fields for ident, fields in mine.items()):
-            return False
-    return True
 
 
 def _sentence(paths: list[str], *, trimmed: bool) -> str:

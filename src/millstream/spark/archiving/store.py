@@ -15,6 +15,7 @@ from pathlib import Path
 
 from millstream.errors import ConfigError, UsageError
 from millstream.failpoints import reach
+from millstream.spark.archiving.begun_anew import Entries, other_entry
 from millstream.spark.archiving.directory import MANIFEST, Folder
 from millstream.spark.archiving.files import TARGET_BYTES, WritePlan, merge
 from millstream.spark.archiving.leftovers import sweep
@@ -207,6 +208,26 @@ class ArchiveStore:
                     f"stream {stream!r} went back: it is archived up to {at.id} (entry {at.n}), but {reason}. It was "
                     "deleted and made anew, or restored from an older state; nothing was archived or trimmed. Archive "
                     "it into a new directory"
+                )
+
+    def compare(self, states: Mapping[str, StreamState | None], entries: Entries) -> None:
+        """See that the streams are those that were archived, where they still have entries that were.
+
+        Raises:
+            DamagedFileError: a file of the archive is damaged.
+            UsageError: one of them is another one.
+        """
+        for stream, state in states.items():
+            at = self.manifest.place(stream).id
+            if state is None or state.first is None or state.first > at:
+                continue
+            other = other_entry(self.folder, self.manifest, stream, entries)
+            if other is not None:
+                raise UsageError(
+                    f"stream {stream!r} is not the one that was archived: its entry {other} is not in the archive as "
+                    f"it is in the stream, and the archive goes up to {at}. It was deleted and made anew, or the "
+                    "archive's manifest was edited; nothing was archived or trimmed. Restore the manifest, or archive "
+                    "the stream into a new directory"
                 )
 
     def take(
