@@ -141,8 +141,11 @@ def test_a_command_line_that_cannot_be_meant(
     assert told in done.stderr
 
 
-def test_a_stream_that_does_not_exist(real_redis: ServerProcess, spark: "SparkSession", tmp_path: Path) -> None:
-    """Exit code 4, as of every command that is given a name of nothing."""
+def test_a_stream_that_does_not_exist(
+    real_redis: ServerProcess, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Exit code 4, as of every command that is given a name of nothing; seen before Spark is started."""
+    monkeypatch.setattr("millstream.spark.sessions.local.session", lambda *_, **__: pytest.fail("Spark was started"))
     done = CliRunner().invoke(main, ["archive", real_redis.url, "nope", "--once", "--to", str(tmp_path / "a")])
     assert (done.exit_code, done.stdout) == (4, "")
     assert "stream 'nope' does not exist on the server" in done.stderr

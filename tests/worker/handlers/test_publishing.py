@@ -21,7 +21,7 @@ from millstream.client.line import Line
 from millstream.errors import MillstreamError, UsageError
 from millstream.server.thread import ServerThread
 from millstream.worker.handlers.middleware import Publication, Publish
-from millstream.worker.handlers.sender import SCRIPT, SHA
+from millstream.worker.handlers.sender import SCRIPT, SHA, WORDS_LIMIT
 from support import needs
 from support.ports import free_port
 from support.readme import block
@@ -136,6 +136,26 @@ async def test_very_many_with_ids_of_their_own_are_each_added_once(server: Serve
         await app.close()
         assert thief.stolen == 1
     assert sorted(int(fields["n"]) for _, fields in client.xrange("s")) == list(range(300))
+
+
+async def test_a_wide_entry_waits_for_a_server_that_takes_no_writes_now() -> None:
+    """No script can add it, and whether the server knows IDMP is told only once it takes writes."""
+    fields = {f"f{number}": number for number in range(WORDS_LIMIT)}
+    with ServerThread() as server:
+        app = App(server.url, registry=False)
+        client = redis.asyncio.Redis.from_url(server.url)
+        await client.replicaof("127.0.0.1", free_port())
+        publish = asyncio.create_task(app.publish("s", fields, retry=60))
+
+        async def is_refused() -> bool:
+            return "errorstat_READONLY" in await client.info("errorstats")
+
+        await aeventually(is_refused, what="writes are refused")
+        await client.replicaof("NO", "ONE")
+        assert await publish
+        assert await client.xlen("s") == 1
+        await app.close()
+        await client.aclose()
 
 
 async def test_a_server_that_takes_no_writes_now_may_know_idmp() -> None:

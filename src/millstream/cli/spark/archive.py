@@ -20,6 +20,7 @@ PARTITIONS = ("none", "month", "day", "hour")
 """As in ``spark.archiving.tables.shape``, which help does not wait for."""
 
 if TYPE_CHECKING:
+    from millstream.spark.archiving.job import Outlook
     from millstream.spark.archiving.store import ArchiveSettings
 
 _PROGRESS = (
@@ -185,11 +186,15 @@ def _check(streams: tuple[str, ...], pattern: str | None, every: float, batch: i
         raise UsageError("--every, --batch and --file-size must be greater than 0")
 
 
-def _look(settings: "ArchiveSettings", output: Output) -> None:
+def _outlook(settings: "ArchiveSettings") -> "list[Outlook]":
     from millstream.spark.archiving.job import look  # noqa: PLC0415 - help does not wait for Arrow
 
     with replies_of(settings.url):
-        found = look(settings)
+        return look(settings)
+
+
+def _look(settings: "ArchiveSettings", output: Output) -> None:
+    found = _outlook(settings)
     rows = [(one.stream, one.archive, one.trim, one.left, one.held_by or None) for one in found]
     output.table(Table("streams", _OUTLOOK, rows, empty="No streams."))
 
@@ -198,6 +203,7 @@ def _run(settings: "ArchiveSettings", master: str, output: Output) -> None:
     from millstream.spark.archiving.job import run  # noqa: PLC0415 - as above
     from millstream.spark.sessions import local  # noqa: PLC0415 - help does not wait for Spark
 
+    _outlook(settings)  # what would be refused is refused at once, not after Spark's start
     spark = local.session("millstream archive", quiet=True, master=master, spark__log__level="OFF")
     # After Spark, which has its own idea of Ctrl-C.
     with ended_by_signal() as ended, output.progress({"archived": "archiving"}, unit="entries") as tell:

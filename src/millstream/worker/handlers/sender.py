@@ -111,7 +111,8 @@ class Sender:
         deadline = asyncio.get_running_loop().time() + retry
         if idempotent is not None:
             return await self._until(deadline, stream, xadd(stream, fields, trim, idempotent), idmp=True)
-        if (await self._known(deadline)).idmp:
+        known = await self._known(deadline)
+        if known.idmp or "idmp" in known.unknown:  # that is told no more in time: the server says itself why it refuses
             name = self._free.pop() if self._free else self._new_name()
             command = xadd(stream, fields, trim, secrets.token_hex(8), name)
             try:
@@ -125,11 +126,13 @@ class Sender:
         return f"{PRODUCER}:{self._name}:{self._made}"
 
     async def _known(self, deadline: float) -> Capabilities:
-        """What the server can do, asked until it answers or the time is up."""
+        """What the server can do, asked until it tells whether it has IDMP or the time is up."""
         pauses = iter(_PAUSES)
         while True:
             try:
-                return await self.server()
+                found = await self.server()
+                if "idmp" not in found.unknown or not await _pause(deadline, next(pauses, _PAUSES[-1])):
+                    return found
             except Disconnected:
                 if not await _pause(deadline, next(pauses, _PAUSES[-1])):
                     raise
