@@ -93,7 +93,7 @@ FAULTS = (
         "outage-taken-for-damage",
         "A file that cannot be read at the moment is not removed as a damaged one.",
         "spark/archiving/leftovers.py",
-        "_holds_more",
+        "_holds",
         "try: ...\nexcept FileNotFoundError: ...\nexcept DamagedFileError: ...",
         "try: ...\nexcept FileNotFoundError: ...\nexcept Exception: ...",
         f"{OBJECTS}::test_a_leftover_that_cannot_be_read_is_not_removed",

@@ -25,7 +25,6 @@ from obstore.exceptions import GenericError
 from millstream.errors import ConfigError, MillstreamError, NotFoundError, NotLetInError, NotReachedError, StorageError
 from millstream.paths import archive_place
 from millstream.spark.archiving.directory import LOCK, MANIFEST, ArchiveLockedError, Folder
-from millstream.spark.archiving.objects import storage as objects
 from millstream.spark.archiving.objects.lease import LockRecord
 from millstream.spark.archiving.objects.refusals import NoConditionalPutError, ObjectStoreError, explanation
 from millstream.spark.archiving.objects.storage import ONE_PUT, ObjectStorage
@@ -610,7 +609,7 @@ def test_a_machine_that_does_not_say_whether_it_has_credentials_is_not_waited_fo
     """Where a network swallows what is asked of it, the job hangs up and says that none were found."""
     for name in [name for name in os.environ if name.startswith("AWS_")]:
         monkeypatch.delenv(name)
-    monkeypatch.setattr(objects, "_FIRST", (0, timedelta(seconds=1), timedelta(seconds=0.2)))
+    monkeypatch.setattr(ObjectStorage, "patience_at_first", (0, timedelta(seconds=1), timedelta(seconds=0.2)))
     with socket.create_server(("127.0.0.1", 0)) as silent, ThreadPoolExecutor() as pool:
         monkeypatch.setenv("AWS_METADATA_ENDPOINT", f"http://127.0.0.1:{silent.getsockname()[1]}")
         monkeypatch.setenv("AWS_REGION", "us-east-1")

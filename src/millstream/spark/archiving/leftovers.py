@@ -75,8 +75,8 @@ def sweep(folder: Folder, manifest: ArchiveManifest, streams: Iterable[str], ent
     for path in sorted(kept):
         folder.set_aside(path)
     folder.remove(path for paths in begun.values() for path in paths if path not in kept)
-    told = {stream: _sentence(paths, trimmed=stream not in doubtful) for stream, paths in news.items()}
-    return Swept(fresh, told, frozenset(doubtful))
+    sentences = {stream: _sentence(paths, trimmed=stream not in doubtful) for stream, paths in news.items()}
+    return Swept(fresh, sentences, frozenset(doubtful))
 
 
 def _holds_archived(folder: Folder, path: str, manifest: ArchiveManifest, stream: str) -> bool:

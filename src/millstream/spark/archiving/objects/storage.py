@@ -52,6 +52,7 @@ class ObjectStorage:
 
     lease_seconds = LEASE_SECONDS
     patience = _PATIENT
+    patience_at_first = _FIRST
     local: Path | None = None
 
     def __init__(self, url: str) -> None:
@@ -318,7 +319,7 @@ class ObjectStorage:
         """See that somebody is there and lets us in, without the patience that an outage in the midst deserves."""
         import obstore  # noqa: PLC0415 - as above
 
-        store = self._made(*_FIRST)
+        store = self._made(*self.patience_at_first)
         try:
             with explained(self._url, f"get {MANIFEST_NAME}"):
                 obstore.get(store, MANIFEST_NAME)
