@@ -50,6 +50,25 @@ def parse_record(text: str | bytes) -> Any:
     raise TooDeepError(f"JSON that is nested more than {DEEPEST} levels")
 
 
+def fault(reason: Exception) -> str:
+    """What is wrong with JSON that could not be read as what it should be, in plain words.
+
+    Args:
+        reason: as :func:`parse`, or whoever looked into what it gave, raised it.
+    """
+    if isinstance(reason, json.JSONDecodeError):
+        if not reason.doc[reason.pos :].strip() or reason.msg.startswith("Unterminated string"):
+            return "it ends too early"
+        return f"it is not JSON from line {reason.lineno}, column {reason.colno} on"
+    if isinstance(reason, UnicodeError):
+        return "it is not UTF-8"
+    if isinstance(reason, KeyError):
+        return f"it has no {reason.args[0]!r}"
+    if isinstance(reason, ValueError):
+        return str(reason)
+    return "a value in it is of another kind than belongs there"
+
+
 def _children(value: Any) -> Any:
     if isinstance(value, dict):
         return value.values()

@@ -22,9 +22,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import redis
+from click.testing import CliRunner
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from millstream.cli.main import main
 from millstream.errors import ConfigError, StorageError, UsageError
 from millstream.failpoints import ARCHIVE as POINTS
 from millstream.spark.archiving.directory import LOCK, MANIFEST, ArchiveLockedError, Folder
@@ -206,6 +208,34 @@ def test_a_stream_that_went_back_is_neither_archived_nor_trimmed(
     assert ids(client) == [20, 21, 22, 23]
 
 
+@pytest.mark.parametrize("form", ["parquet", "delta"])
+def test_a_stream_begun_anew_that_outgrew_the_old_one_is_told_from_it(
+    both: ServerProcess, client: redis.Redis, tmp_path: Path, form: str
+) -> None:
+    """By its entries under ids that count as archived: the first of them, and the archive's last one."""
+    where = ArchiveSettings(both.url, ("s",), tmp_path / "a", trim=False, wanted=Wanted(form))
+    fill(client, "s", 10)
+    archive_once(where)
+    assert look(where)[0].archive == 0
+    client.xdel("s", "1-0", "10-0")
+    client.xadd("s", {"n": "11"}, "11-0")
+    assert look(where)[0].archive == 1
+    for first, pairs in (("0-7", {"n": "1"}), ("1-0", {"n": "other"}), ("1-0", {"n": "1", "m": ""})):
+        client.delete("s")
+        client.xadd("s", pairs, first)
+        fill(client, "s", 20, first=20)
+        with pytest.raises(UsageError, match=rf"'s' is not the one .*: its entry {first} is .*nothing was ar"):
+            look(where)
+    client.delete("s")
+    fill(client, "s", 9)
+    client.xadd("s", {"n": "other"}, "10-0")
+    with pytest.raises(UsageError, match=r"'s' is not the one .*: its entry 10-0 is"):
+        look(where)
+    client.delete("s")
+    fill(client, "s", 20)
+    assert look(where)[0].archive == 10
+
+
 # --- what is trimmed -------------------------------------------------------------------------------------------------
 
 
@@ -245,15 +275,15 @@ def test_what_is_to_be_kept_stays(both: ServerProcess, client: redis.Redis) -> N
     assert Trimmer(both.url, Keep(entries=2000)).trim("s", ArchivePosition(Id(900, 0), 900)).count == 0
     since_1970 = Keep(ms=100 * 365 * 86_400_000, entries=33)
     found = Trimmer(both.url, since_1970).trim("s", ArchivePosition(Id(900, 0), 900))
-    assert (found.count, found.held_by) == (0, f"kept for {since_1970.ms} ms")
+    assert (found.count, found.held_by) == (0, "kept for 36500 d 0 h")
     found = Trimmer(both.url, Keep(entries=333)).trim("s", ArchivePosition(Id(900, 0), 900))
     assert (found.count, found.left, found.held_by) == (667, 333, "the newest 333 entries are kept")
     assert ids(client) == list(range(668, 1001))
     assert Trimmer(both.url, Keep(entries=33)).trim("s", ArchivePosition(Id(900, 0), 900)).left == 100
     young = client.xadd("s", {"n": "1"})
     place = ArchivePosition(parse_id(young.decode()), 1001)
-    found = Trimmer(both.url, Keep(ms=3_600_000)).trim("s", place)
-    assert (found.count, found.held_by) == (100, "kept for 3600000 ms")
+    found = Trimmer(both.url, Keep(ms=3_600_000, given="1h")).trim("s", place)
+    assert (found.count, found.held_by) == (100, "kept for 1h")
     assert [ident for ident, _ in client.xrange("s")] == [young]
     assert Trimmer(both.url, Keep(ms=0)).trim("s", ArchivePosition(place.id, 1001)).left in (
         0,
@@ -321,6 +351,15 @@ def test_a_dry_run_changes_nothing_and_names_who_holds_it(
     ]
     found = look(ArchiveSettings(both.url, ("t",), tmp_path / "a", keep=Keep(entries=2)))
     assert [(one.trim, one.left, one.held_by) for one in found] == [(3, 2, "the newest 2 entries are kept")]
+    found = look(ArchiveSettings(both.url, ("s", "t"), tmp_path / "a", trim=False))
+    assert [(one.archive, one.trim, one.left, one.held_by) for one in found] == [
+        (20, 0, 20, "nothing is trimmed"),
+        (5, 0, 5, "nothing is trimmed"),
+    ]
+    client.xadd("t", {"n": "1"})
+    words = ["archive", both.url, "t", "--to", str(tmp_path / "a"), "--dry-run", "--keep", "1h", "-o", "json"]
+    assert "kept for 1h" in CliRunner().invoke(main, words).output
+    client.xdel("t", client.xrevrange("t", count=1)[0][0])
     assert not (tmp_path / "a").exists()
     assert (client.xlen("s"), client.xlen("t")) == (20, 5)
     with pytest.raises(ConfigError, match="stream 'nope' does not exist"):

@@ -9,6 +9,7 @@ import re
 import shutil
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
@@ -23,8 +24,8 @@ from pyiceberg.types import StringType
 from millstream.cli.main import main
 from millstream.errors import ConfigError, StorageError
 from millstream.spark.archiving.directory import ASIDE, MANIFEST, FilesChangedError, Folder
-from millstream.spark.archiving.files import WritePlan, read_pages, write_files
-from millstream.spark.archiving.manifest import DataFile
+from millstream.spark.archiving.files import WritePlan, merge, read_pages, write_files
+from millstream.spark.archiving.manifest import ArchivePosition, DataFile, ManifestError, dump
 from millstream.spark.archiving.store import ArchiveSettings, ArchiveStore
 from millstream.spark.archiving.tables.columns import MOST_COLUMNS, TAKEN
 from millstream.spark.archiving.tables.folders import table_folder
@@ -37,7 +38,7 @@ from millstream.spark.archiving.trim import Keep
 from millstream.spark.arrow.page import Want
 from millstream.spark.model.offsets import ZERO, Position, parse_id
 from millstream.spark.read.stream_info import StreamInfo
-from support.archives import LAST, Entry, archive_once, held, rows_of
+from support.archives import LAST, Entry, archive_once, data_files, held, rows_of
 from support.clock import own_clock
 from support.lake import connected, scan, shown
 from support.servers import ServerProcess
@@ -334,9 +335,8 @@ def test_a_file_that_a_killed_job_left_is_compared_with_the_stream(
     root = tmp_path / "a"
     numbers(client, 1000)
     archive_once(job(real_redis.url, root, trim=False))
-    older = (root / MANIFEST).read_bytes().replace(f'"{FIRST + 999}-0", "n": 1000'.encode(), b'"1-0", "n": 0')
-    begun = '"files": [\n'
-    older = older.partition(begun.encode())[0] + f"{begun}\n]}}\n".encode()
+    there = Folder(root).read()
+    older = dump(replace(there, places={"s": ArchivePosition(parse_id("1-0"), 0)}, files=())).encode()
     (root / MANIFEST).write_bytes(older)
     with ArchiveStore(job(real_redis.url, root)).open():
         assert list(root.rglob("*.parquet")) == []
@@ -345,6 +345,63 @@ def test_a_file_that_a_killed_job_left_is_compared_with_the_stream(
     client.xdel("s", f"{FIRST + 700}-0")
     with ArchiveStore(job(real_redis.url, root)).open():
         assert len(list((root / ASIDE).rglob("*.parquet"))) == 1
+
+
+def written(root: Path, **changes: Any) -> None:
+    """The archive's manifest with other values, as a version that wrote no totals left it."""
+    text = dump(replace(Folder(root).read(), **changes))
+    (root / MANIFEST).write_text(re.sub(r'"archived": \{[^}]*\}, ', "", text))
+
+
+@pytest.mark.parametrize("form", FORMATS)
+def test_files_that_somebody_took_out_of_a_manifest(
+    real_redis: ServerProcess, client: redis.Redis, tmp_path: Path, form: str
+) -> None:
+    """What was archived and is in no named file is not removed, and the stream is not trimmed of it."""
+    root = tmp_path / "a"
+    where = job(real_redis.url, root, form)
+    numbers(client, 50)
+    archive_once(replace(where, trim=False))
+    text = (root / MANIFEST).read_text()
+    (root / MANIFEST).write_text(text.partition('"files": [')[0] + '"files": [\n]}\n')
+    with pytest.raises(ManifestError, match="hold 0 entries, and 50 were archived"):
+        archive_once(where)
+    assert (client.xlen("s"), len(data_files(root))) == (50, 1)
+    (root / MANIFEST).write_text(text)
+    written(root, files=())
+    store = archive_once(where)
+    said = r"1 files that the manifest does not name, .*, and nothing of it is trimmed by this run"
+    assert [re.search(said, told) is not None for told in store.report()[0].news] == [True]
+    assert (client.xlen("s"), len(list((root / ASIDE).rglob("*.parquet")))) == (50, 1)
+
+
+def test_a_killed_merge_leaves_nothing(real_redis: ServerProcess, client: redis.Redis, tmp_path: Path) -> None:
+    """Merged or not yet: files whose entries are in files that the manifest names go, and nothing is set aside."""
+    root = tmp_path / "a"
+    for at in range(3):
+        numbers(client, 10, 10 * at)
+        archive_once(job(real_redis.url, root), label=str(at))
+    before = Folder(root).read()
+    assert len(before.files) == 3
+    plan = WritePlan(root, before.shape, before.columns, 1 << 20)
+    made = merge(plan, before.files, "m")
+    for names, gone in ((before.files, made), (tuple(made), before.files)):
+        kept = {each.path: (root / each.path).read_bytes() for each in (*made, *before.files)}
+        written(root, files=names)
+        store = ArchiveStore(job(real_redis.url, root))
+        with store.open():
+            assert list(store.fresh_news()) == []
+        assert [each.path for each in gone if (root / each.path).exists()] == []
+        assert not (root / ASIDE).exists()
+        for path, data in kept.items():
+            (root / path).write_bytes(data)
+    written(root, files=before.files[1:])
+    for path in (before.files[0], before.files[1]):
+        assert path.rows == 10
+    with ArchiveStore(job(real_redis.url, root)).open():
+        pass
+    aside = {path.name for path in (root / ASIDE).rglob("*.parquet")}
+    assert aside == {Path(each.path).name for each in (made[0], before.files[0])}
 
 
 def test_no_more_of_a_stream_is_asked_for_than_a_file_has(

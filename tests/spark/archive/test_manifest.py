@@ -107,6 +107,25 @@ def test_a_manifest_of_any_bytes_is_damaged_or_one(wrong: str) -> None:
         load(wrong)
 
 
+def test_what_is_wrong_with_a_manifest_is_said_in_plain_words() -> None:
+    """Whoever reads the sentence need not know Python."""
+    text = dump(some())
+    for wrong, said in (
+        (text[:-20], "it ends too early"),
+        ("", "it ends too early"),
+        (text.replace(":", ";", 1), "it is not JSON from line 1, column 10 on"),
+        (text.encode().replace(b"s/1-5", b"s/\xff"), "it is not UTF-8"),
+        (text.replace('"places"', '"place"'), "it has no 'places'"),
+        ("[]", "a value in it is of another kind than belongs there"),
+        (text.replace(", 5, 1000]", ", 5]", 1), "a value in it is of another kind than belongs there"),
+        (text.replace('"1-0"', '"1-x"'), "'1-x'"),
+    ):
+        with pytest.raises(ManifestError, match=r"manifest is damaged \(") as told:
+            load(wrong)
+        assert said in str(told.value)
+        assert "Error" not in str(told.value)
+
+
 DOUBLED = '["s/1-5", "s", "1-0", "5-0", 5, 1000],'
 WRONG = [
     (DOUBLED, DOUBLED + DOUBLED, "the file s/1-5 is named twice"),
@@ -124,6 +143,10 @@ WRONG = [
     ('"n": 20', '"n": -1', "-1 is not a whole number of"),
     ('"n": 20', '"n": 20, "holes": -1', "-1 is not a whole number of"),
     ('"generation": 2', '"generation": -2', "-2 is not a whole number of"),
+    ('"11-0", "20-0", 10,', '"11-0", "20-0", 9,', "the files of stream 's' hold 19 entries, and 20 were archived"),
+    ('"archived": {"s": 20}', '"archived": {"s": 21}', "the files of stream 's' hold 20 entries, and 21 were archived"),
+    ('"archived": {"s": 20}', '"archived": {}', "the files of stream 's' hold 20 entries, and 0 were archived"),
+    ('"archived": {"s": 20}', '"archived": {"s": -1}', "-1 is not a whole number of"),
 ]
 
 
@@ -137,6 +160,14 @@ def test_a_manifest_that_contradicts_itself_is_damaged(old: str, new: str, said:
     ) as told:
         load(text.replace(old, new), "/x/y")
     assert said in str(told.value)
+
+
+def test_a_manifest_without_the_files_of_what_was_archived_is_damaged() -> None:
+    """A stream would be trimmed of what no file has; a manifest of before there were totals is read as it is."""
+    head, begun, _ = dump(some()).partition('"files": [')
+    with pytest.raises(ManifestError, match="the files of stream 's' hold 0 entries, and 20 were archived"):
+        load(f"{head}{begun}]}}")
+    assert load(dump(some()).replace('"archived": {"s": 20}, ', "")) == some()
 
 
 def test_a_file_that_is_named_is_not_retired_as_well() -> None:

@@ -9,9 +9,11 @@ import os
 import random
 import re
 import signal
+import socket
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
@@ -599,6 +601,26 @@ def test_credentials_that_nobody_has() -> None:
     problem = explanation("s3://lake/x", "get y", GenericError(asked))
     assert isinstance(problem, NotLetInError)
     assert "no credentials were found: set those of the store in the environment" in str(problem)
+
+
+def test_a_machine_that_does_not_say_whether_it_has_credentials_is_not_waited_for(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Where a network swallows what is asked of it, the job hangs up and says that none were found."""
+    for name in [name for name in os.environ if name.startswith("AWS_")]:
+        monkeypatch.delenv(name)
+    monkeypatch.setattr(ObjectStorage, "patience_at_first", (0, timedelta(seconds=1), timedelta(seconds=0.2)))
+    with socket.create_server(("127.0.0.1", 0)) as silent, ThreadPoolExecutor() as pool:
+        monkeypatch.setenv("AWS_METADATA_ENDPOINT", f"http://127.0.0.1:{silent.getsockname()[1]}")
+        monkeypatch.setenv("AWS_REGION", "us-east-1")
+        found = pool.submit(ObjectStorage("s3://lake/x").exists, MANIFEST)
+        asked, _ = silent.accept()
+        with asked:
+            asked.settimeout(20)  # obstore's own patience is longer
+            while asked.recv(4096):
+                pass
+        with pytest.raises(NotLetInError, match=r"no credentials were found: set those"):
+            found.result()
 
 
 def test_the_console_shows_an_archive_in_a_bucket(

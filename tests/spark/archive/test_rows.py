@@ -167,7 +167,13 @@ def test_an_archive_keeps_its_form() -> None:
     made = choose(None, Wanted("delta", "day", fields=("a", "b")))
     assert choose(made, Wanted()) == choose(made, Wanted(format="delta")) == made
     assert Shape.load(made.json) == made
-    assert describe(made) == "delta, by day, with columns of named fields"
+    assert describe(made) == "delta, by day, with columns of the fields 'a', 'b'"
+    assert describe(choose(None, Wanted(schema="a int"))).endswith("with columns of a schema: 'a' bigint")
+    many = choose(None, Wanted(fields=tuple(f"f{at}" for at in range(12))))
+    assert describe(many).endswith("'f9' and 2 more")
+    corrected = r"of the fields 'a', 'b', .*leave these options out to go on with it, or archive into a new directory"
+    with pytest.raises(ConfigError, match=corrected):
+        choose(made, Wanted(fields=("a", "c")))
     for other in (Wanted("iceberg"), Wanted(partition="none"), Wanted(raw=True), Wanted(schema="a int")):
         with pytest.raises(ConfigError, match="the archive is delta, by day"):
             choose(made, other)

@@ -166,7 +166,7 @@ def archive(  # noqa: PLR0917 - click passes every option by name
             every=seconds,
             per_batch=batch,
             trim=trim,
-            keep=Keep(keep_ms, keep_entries),
+            keep=Keep(keep_ms, keep_entries, keep or ""),
             skip_lost=skip_lost,
             target_bytes=file_size << 20,
             wanted=wanted,

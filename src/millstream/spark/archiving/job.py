@@ -24,7 +24,7 @@ from millstream.paths import archive_place
 from millstream.spark.archiving.directory import MANIFEST, SCRATCH, Folder
 from millstream.spark.archiving.files import MADE, SOURCE_SCHEMA, WritePlan, file_of, write_batches
 from millstream.spark.archiving.manifest import ArchiveManifest, ArchivePosition, DataFile
-from millstream.spark.archiving.store import ArchiveSettings, ArchiveStore, Progress
+from millstream.spark.archiving.store import UNTRIMMED, ArchiveSettings, ArchiveStore, Progress
 from millstream.spark.archiving.tables.shape import Wanted, part_of
 from millstream.spark.model.offsets import MAX_PART, ZERO, Id, Offset, StreamState, load
 from millstream.spark.monitoring.error_text import last_words
@@ -160,6 +160,7 @@ def look(settings: ArchiveSettings) -> list[Outlook]:
     try:
         states = info.states(info.keys())
         store.check(states)
+        store.compare(states, info.entries)
         found = [_outlook(settings, store, info, stream, state) for stream, state in sorted(states.items())]
     finally:
         info.close()
@@ -171,6 +172,8 @@ def _outlook(
 ) -> Outlook:
     archive = waiting(store, stream, state)
     assert state is not None
+    if not settings.trim:
+        return Outlook(stream, archive, 0, state.length, UNTRIMMED if state.length else "")
     found = store.look(stream, ArchivePosition(state.last, state.added))
     trim = 0
     if found.limit is not None:
@@ -314,6 +317,7 @@ class _ArchiveRun:
             there = info.keys()
             states = info.states(there)
             self._store.check(states)
+            self._store.compare(states, info.entries)
             places = self._store.manifest.places
             starts: dict[str, Any] = {}
             parts = 0

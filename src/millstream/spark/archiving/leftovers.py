@@ -5,25 +5,24 @@ no longer, either others trimmed it before it was archived, or the manifest is o
 put in its place. Such files may hold the only copy of their entries, so they are moved out of readers' sight.
 
 That the stream has them is seen by comparing the entries themselves: one that was deleted and begun anew may have ids
-below and above theirs, or even the same ones.
+below and above theirs, or even the same ones. Of what counts as archived the files that the manifest names have to hold
+every id, as they do when a merge was killed: a manifest may have been edited.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from itertools import chain
+from typing import BinaryIO
 
+from millstream.spark.archiving.begun_anew import Entries, has
 from millstream.spark.archiving.directory import ASIDE, Folder
 from millstream.spark.archiving.files import read_pages
-from millstream.spark.archiving.manifest import ArchiveManifest
+from millstream.spark.archiving.manifest import ArchiveManifest, DataFile
 from millstream.spark.archiving.tables.rows import DamagedFileError
 from millstream.spark.arrow.page import Page, Want
-from millstream.spark.model.offsets import MAX_PART, Id
+from millstream.spark.model.offsets import MAX_PART, ZERO, Id, parse_id
 
 _LAST = Id(MAX_PART, MAX_PART)
-_AT_ONCE = 256
-"""Entries that are asked for in one round trip."""
-
-Entries = Callable[[str, str, str, int], Sequence[tuple[bytes, Sequence[bytes]]]]
-"""Asks for the entries of a stream from one id to another, so many at most: the id of each, and names and values."""
 
 
 @dataclass(frozen=True)
@@ -33,10 +32,12 @@ class Swept:
     Attributes:
         manifest: that is true then.
         news: by stream, a sentence about files that were kept.
+        doubtful: streams of which the manifest counts as archived what it names no file for.
     """
 
     manifest: ArchiveManifest
     news: Mapping[str, str]
+    doubtful: frozenset[str] = frozenset()
 
 
 def sweep(folder: Folder, manifest: ArchiveManifest, streams: Iterable[str], entries: Entries) -> Swept:
@@ -59,9 +60,14 @@ def sweep(folder: Folder, manifest: ArchiveManifest, streams: Iterable[str], ent
     if not begun:
         return Swept(manifest, {})
     news: dict[str, list[str]] = {}
+    doubtful = set[str]()
     for stream, paths in begun.items():
         after = manifest.place(stream).id
-        if alone := [path for path in paths if _holds_more(folder, path, stream, after, entries)]:
+        alone = [path for path in paths if _holds_archived(folder, path, manifest, stream)]
+        if alone:
+            doubtful.add(stream)
+        alone += [path for path in paths if path not in alone and _holds_more(folder, path, after, stream, entries)]
+        if alone:
             news[stream] = alone
     fresh = replace(manifest, generation=manifest.generation + 1)
     folder.switch(manifest, fresh)
@@ -69,38 +75,70 @@ def sweep(folder: Folder, manifest: ArchiveManifest, streams: Iterable[str], ent
     for path in sorted(kept):
         folder.set_aside(path)
     folder.remove(path for paths in begun.values() for path in paths if path not in kept)
-    return Swept(fresh, {stream: _sentence(paths) for stream, paths in news.items()})
+    sentences = {stream: _sentence(paths, trimmed=stream not in doubtful) for stream, paths in news.items()}
+    return Swept(fresh, sentences, frozenset(doubtful))
 
 
-def _holds_more(folder: Folder, path: str, stream: str, after: Id, entries: Entries) -> bool:
+def _holds_archived(folder: Folder, path: str, manifest: ArchiveManifest, stream: str) -> bool:
+    """Whether a file holds an entry that counts as archived and is in no file of the manifest."""
+    until = manifest.place(stream).id
+    return _holds(
+        folder,
+        path,
+        lambda file: not _named_have(folder, manifest, stream, _ids(read_pages(file, ZERO, until, Want()))),
+    )
+
+
+def _holds_more(folder: Folder, path: str, after: Id, stream: str, entries: Entries) -> bool:
     """Whether a file holds an entry past what is archived of its stream that the stream does not have as it is here."""
+    return _holds(
+        folder,
+        path,
+        lambda file: not all(has(page, stream, entries) for page in read_pages(file, after, _LAST, Want(listed=True))),
+    )
+
+
+def _holds(folder: Folder, path: str, look: Callable[[BinaryIO], bool]) -> bool:
+    """What a look at a file of nobody comes to: false for one of which nothing is to be had."""
     if not path.endswith(".parquet"):
         return False  # never whole
     try:
         with folder.storage.open(path) as file:
-            return not all(_has(page, stream, entries) for page in read_pages(file, after, _LAST, Want(listed=True)))
+            return look(file)
     except FileNotFoundError:  # a list that lags
         return False
-    except DamagedFileError:  # nothing is to be had from it; one that cannot be read now is another matter
+    except DamagedFileError:  # one that cannot be read now is another matter
         return False
 
 
-def _has(page: Page, stream: str, entries: Entries) -> bool:
-    """Whether the stream has all entries of a page."""
-    assert page.listed is not None
-    for begin in range(0, len(page.ids), _AT_ONCE):
-        ids = page.ids.slice(begin, _AT_ONCE).to_pylist()
-        rows = page.listed.slice(begin, _AT_ONCE).to_pylist()
-        mine = {ident: [part for pair in row for part in pair.values()] for ident, row in zip(ids, rows, strict=True)}
-        theirs = {ident.decode(): list(fields) for ident, fields in entries(stream, ids[0], ids[-1], len(ids))}
-        if any(theirs.get(ident) != fields for ident, fields in mine.items()):
-            return False
-    return True
+def _named_have(folder: Folder, manifest: ArchiveManifest, stream: str, ids: Iterator[str]) -> bool:
+    """Whether the files that a manifest names have all of these ids, which are in order."""
+    first = next(ids, None)
+    if first is None:
+        return True
+    begin = parse_id(first).before
+    named = _named(folder, manifest.of(stream, begin, manifest.place(stream).id), begin)
+    return all(ident in named for ident in chain([first], ids))  # each look goes on where the last one ended
 
 
-def _sentence(paths: list[str]) -> str:
+def _named(folder: Folder, files: Iterable[DataFile], after: Id) -> Iterator[str]:
+    """The ids of files in order; none of one that is damaged or gone."""
+    for each in files:
+        try:
+            with folder.storage.open(each.path) as file:
+                yield from _ids(read_pages(file, after, _LAST, Want()))
+        except (DamagedFileError, FileNotFoundError):
+            continue
+
+
+def _ids(pages: Iterable[Page]) -> Iterator[str]:
+    return (ident for page in pages for ident in page.ids.to_pylist())
+
+
+def _sentence(paths: list[str], *, trimmed: bool) -> str:
+    untrimmed = "" if trimmed else ", and nothing of it is trimmed by this run"
     return (
-        f"{len(paths)} files that the manifest does not name, such as {paths[0]}, hold entries that the stream no "
-        f"longer has: they were moved to {ASIDE}. A manifest restored from a backup is older than they are: put the "
-        "newer one and these files in their places"
+        f"{len(paths)} files that the manifest does not name, such as {paths[0]}, hold entries that neither the stream "
+        f"nor another file has: they were moved to {ASIDE}{untrimmed}. A manifest restored from a backup is older than "
+        "they are: put the newer one and these files in their places"
     )

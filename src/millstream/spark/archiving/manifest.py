@@ -6,12 +6,13 @@ and nothing is taken twice, whoever ran the batch.
 """
 
 import json
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import Any
 
-from millstream.client.jsontext import parse
+from millstream.client.jsontext import fault, parse
 from millstream.errors import StorageError
 from millstream.spark.archiving.tables.columns import TableColumn, load_columns
 from millstream.spark.archiving.tables.shape import BEFORE, Shape
@@ -204,12 +205,38 @@ def _contradiction(manifest: ArchiveManifest) -> str | None:
     return None
 
 
+def _totals(manifest: ArchiveManifest) -> Counter[str]:
+    """Entries in the archive by stream."""
+    rows = Counter[str]()
+    for file in manifest.files:
+        rows[file.stream] += file.rows
+    return rows
+
+
+def _missing(manifest: ArchiveManifest, archived: Mapping[str, Any] | None) -> str | None:
+    """Of which stream the files do not hold as many entries as were archived; None when there is none.
+
+    Its place says only how many were added up to there: others may have removed some before they were archived.
+    """
+    if archived is None:  # written by a version that did not count them
+        return None
+    said = {name: _count(rows) for name, rows in archived.items()}
+    totals = _totals(manifest)
+    for stream in sorted({*said, *totals}):
+        if totals[stream] != said.get(stream, 0):
+            return (
+                f"the files of stream {stream!r} hold {totals[stream]} entries, and {said.get(stream, 0)} were archived"
+            )
+    return None
+
+
 def dump(manifest: ArchiveManifest) -> str:
     """The manifest as its file holds it: JSON with one data file a line, so that people can look into it."""
     head: dict[str, Any] = {
         "format": 1 if manifest.shape == BEFORE else FORMAT,
         "generation": manifest.generation,
         "places": {name: at.raw for name, at in sorted(manifest.places.items())},
+        "archived": dict(sorted(_totals(manifest).items())),  # no files are ever left out: merged ones hold as many
     }
     if manifest.shape != BEFORE:
         head["shape"] = manifest.shape.json
@@ -246,9 +273,9 @@ def load(text: str | bytes, where: str = "") -> ArchiveManifest:
             tuple(sorted((_file(*row) for row in raw["files"]), key=_order)),
             **form,
         )
-        problem = _contradiction(made)
+        problem = _contradiction(made) or _missing(made, raw.get("archived"))
     except (ValueError, KeyError, TypeError, AttributeError, OverflowError) as reason:
-        problem = repr(reason)
+        problem = fault(reason)
     if problem is not None:
         raise ManifestError(f"{place}the archive's manifest is damaged ({problem}): restore it from a backup") from None
     return made

@@ -15,6 +15,7 @@ from pathlib import Path
 
 from millstream.errors import ConfigError, UsageError
 from millstream.failpoints import reach
+from millstream.spark.archiving.begun_anew import Entries, other_entry
 from millstream.spark.archiving.directory import MANIFEST, Folder
 from millstream.spark.archiving.files import TARGET_BYTES, WritePlan, merge
 from millstream.spark.archiving.leftovers import sweep
@@ -32,6 +33,9 @@ from millstream.spark.read.stream_info import StreamInfo
 
 _MERGED_AT_ONCE = 100
 """Runs of files that are merged before the manifest names what came of them: a kill throws away so much."""
+
+UNTRIMMED = "nothing is trimmed"
+"""What keeps the entries of a stream that a job leaves as it is."""
 
 _NAMED = 10
 """Of many columns so many are named in a sentence."""
@@ -109,6 +113,8 @@ class ArchiveStore:
         self._trimmer = Trimmer(settings.url, settings.keep)
         self._progress: dict[str, Progress] = {}
         self._fresh: deque[str] = deque()
+        self._doubtful: frozenset[str] = frozenset()
+        """Streams of which the manifest counts as archived what it names no file for."""
         self._unfit: set[tuple[str, str]] = set()
         """Streams and fields of which was said that values fit no column."""
         self.folder = Folder(settings.to)
@@ -171,6 +177,7 @@ class ArchiveStore:
         finally:
             info.close()
         self.manifest = swept.manifest
+        self._doubtful = swept.doubtful
         for stream, text in swept.news.items():
             self._tell(stream, text)
 
@@ -201,6 +208,26 @@ class ArchiveStore:
                     f"stream {stream!r} went back: it is archived up to {at.id} (entry {at.n}), but {reason}. It was "
                     "deleted and made anew, or restored from an older state; nothing was archived or trimmed. Archive "
                     "it into a new directory"
+                )
+
+    def compare(self, states: Mapping[str, StreamState | None], entries: Entries) -> None:
+        """See that the streams are those that were archived, where they still have entries that were.
+
+        Raises:
+            DamagedFileError: a file of the archive is damaged.
+            UsageError: one of them is another one.
+        """
+        for stream, state in states.items():
+            at = self.manifest.place(stream).id
+            if state is None or state.first is None or state.first > at:
+                continue
+            other = other_entry(self.folder, self.manifest, stream, entries)
+            if other is not None:
+                raise UsageError(
+                    f"stream {stream!r} is not the one that was archived: its entry {other} is not in the archive as "
+                    f"it is in the stream, and the archive goes up to {at}. It was deleted and made anew, or the "
+                    "archive's manifest was edited; nothing was archived or trimmed. Restore the manifest, or archive "
+                    "the stream into a new directory"
                 )
 
     def take(
@@ -426,10 +453,10 @@ class ArchiveStore:
         if self._settings.trim:
             self.folder.see()
         for stream in self._mine(manifest.places):
-            if not self._settings.trim:
+            if not self._settings.trim or stream in self._doubtful:
                 left = self._trimmer.left(stream)
                 self._progress_of(stream).left = left
-                self._progress_of(stream).held_by = "nothing is trimmed" if left else ""
+                self._progress_of(stream).held_by = UNTRIMMED if left else ""
                 continue
             found = self._trimmer.trim(stream, manifest.places[stream])
             progress = self._progress_of(stream)

@@ -14,6 +14,7 @@ from millstream.spark.archiving.manifest import ArchivePosition
 from millstream.spark.connection.connection import ErrorReply
 from millstream.spark.connection.router import Router, absent, pairs
 from millstream.spark.model.offsets import ZERO, Id, parse_id
+from millstream.texts import span_text
 
 CHUNK = 100
 """Entries that one call of the script cuts when a number of entries is to be kept: it has to step over them."""
@@ -105,10 +106,12 @@ class Keep:
     Attributes:
         ms: entries younger than this, by the server's clock; None for no such floor.
         entries: so many of the newest; None for no such floor.
+        given: the age as somebody wrote it, such as ``"1h"``.
     """
 
     ms: int | None = None
     entries: int | None = None
+    given: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,7 +211,7 @@ def _held(why: list[bytes], keep: Keep) -> str:
         who = f"consumer {more[2]!r}" if more[2] else "no consumer (given back)"
         return f"group {more[0]!r} has {more[1]} pending, held by {who}"
     if kind == "age":
-        return f"kept for {keep.ms} ms"
+        return f"kept for {keep.given or span_text(keep.ms or 0)}"
     if kind == "count":
         return f"the newest {keep.entries} entries are kept"
     return "the rest is not archived yet"

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+from millstream.client.jsontext import fault
 from millstream.errors import UsageError
 from millstream.spark.model.offsets import Id, parse_id
 
@@ -102,8 +103,8 @@ def load(raw: Mapping[str, Any], group: str, query: str) -> Claim:
         theirs = raw["group"]
     except (AttributeError, KeyError, TypeError, ValueError, OverflowError) as reason:
         raise UsageError(
-            f"the checkpoint's offsets are not those of a millstream query of mode 'group': {raw!r} ({reason!r}); give "
-            "this query a checkpointLocation of its own"
+            f"the checkpoint's offsets are not those of a millstream query of mode 'group': {raw!r} ({fault(reason)}); "
+            "give this query a checkpointLocation of its own"
         ) from None
     for option, mine, other in (("group", group, theirs), ("queryName", claim.consumer, consumer)):
         if mine != other:

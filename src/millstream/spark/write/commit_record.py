@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import astuple, dataclass
 from typing import TYPE_CHECKING, Any
 
-from millstream.client.jsontext import parse
+from millstream.client.jsontext import fault, parse
 from millstream.errors import UsageError
 from millstream.spark.connection.connection import Command, Reply
 from millstream.spark.connection.router import Router
@@ -49,7 +49,7 @@ class CommitRecord:
             parts = None if kept["parts"] is None else tuple(_part(part) for part in kept["parts"])
             return cls(_number(kept["version"]), parts)
         except (KeyError, TypeError) as reason:
-            raise ValueError(f"it is no record of a batch ({reason!r})") from None
+            raise ValueError(f"it is no record of a batch ({fault(reason)})") from None
 
 
 def _part(kept: list[Any]) -> Part:

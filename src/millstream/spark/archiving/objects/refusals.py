@@ -15,7 +15,7 @@ _STATUS = re.compile(r"status code: (\d{3})")
 _HOST = re.compile(r"https?://[^/\s?]+")
 
 _NO_BUCKET = ("NoSuchBucket", "ContainerNotFound", "bucket does not exist")
-_NO_CREDENTIALS = ("169.254.", "metadata.google", "MissingCredentials", "metadata endpoint")
+_NO_CREDENTIALS = ("169.254.", "/latest/api/token", "metadata.google", "MissingCredentials", "metadata endpoint")
 _UNKNOWN_CREDENTIALS = ("InvalidAccessKeyId", "SignatureDoesNotMatch", "ExpiredToken", "InvalidToken", "TokenRefresh")
 _FULL = ("QuotaExceeded", "StorageFull", "InsufficientStorage", "InsufficientCapacity", "NoSpace", "QuotaReached")
 _SLOW = ("SlowDown", "ServerBusy", "TooManyRequests", "RequestLimitExceeded", "rateLimitExceeded")

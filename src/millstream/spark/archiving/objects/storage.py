@@ -32,8 +32,12 @@ _MARK = "millstreamput"
 """Of an object's metadata: which put it is. When an answer was lost, that tells our own put from another's."""
 
 _PATIENT = (10, timedelta(minutes=3))
-_FIRST = (2, timedelta(seconds=15))
-"""How often a request is tried again, and for how long: in the midst of the work, and at first."""
+_FIRST = (2, timedelta(seconds=15), timedelta(seconds=5))
+"""How often a request is tried again, and for how long: in the midst of the work, and at first.
+
+At first also how long an answer may take: a machine that has no credentials of its own is asked for them at an address
+that some networks swallow without a word.
+"""
 
 
 class ObjectStorage:
@@ -48,6 +52,7 @@ class ObjectStorage:
 
     lease_seconds = LEASE_SECONDS
     patience = _PATIENT
+    patience_at_first = _FIRST
     local: Path | None = None
 
     def __init__(self, url: str) -> None:
@@ -314,14 +319,14 @@ class ObjectStorage:
         """See that somebody is there and lets us in, without the patience that an outage in the midst deserves."""
         import obstore  # noqa: PLC0415 - as above
 
-        store = self._made(*_FIRST)
+        store = self._made(*self.patience_at_first)
         try:
             with explained(self._url, f"get {MANIFEST_NAME}"):
                 obstore.get(store, MANIFEST_NAME)
         except (FileNotFoundError, ObjectStoreError):
             return  # it is there, and what it is asked for next says more
 
-    def _made(self, retries: int, longest: timedelta) -> "ObjectStore":
+    def _made(self, retries: int, longest: timedelta, answer: timedelta | None = None) -> "ObjectStore":
         from obstore import store as stores  # noqa: PLC0415 - as above
 
         parts = urlsplit(self._url)
@@ -329,6 +334,9 @@ class ObjectStorage:
             "prefix": parts.path.strip("/") or None,
             "retry_config": {"max_retries": retries, "retry_timeout": longest},
         }
+        if answer is not None:
+            # Not client_options, for which obstore passes over those of the environment
+            more["config"] = {"timeout": f"{answer.total_seconds()} s"}
         with explained(self._url, "open it"):
             if parts.scheme == "s3":
                 return stores.S3Store(parts.netloc, **more)

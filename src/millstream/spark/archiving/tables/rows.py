@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from millstream.client.jsontext import parse
+from millstream.client.jsontext import fault, parse
 from millstream.errors import StorageError
 from millstream.spark.archiving.tables.columns import (
     MOST_COLUMNS,
@@ -366,7 +366,7 @@ def columns_of(schema: pa.Schema) -> tuple[TableColumn, ...]:
     try:
         return load_columns(parse((schema.metadata or {})[MARK]))
     except (KeyError, ValueError, TypeError, AttributeError) as reason:
-        raise DamagedFileError(f"a file of the archive does not say which columns it has ({reason!r})") from None
+        raise DamagedFileError(f"a file of the archive does not say which columns it has ({fault(reason)})") from None
 
 
 def entries_of(batch: pa.RecordBatch, columns: Sequence[TableColumn]) -> pa.Array:

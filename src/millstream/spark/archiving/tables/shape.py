@@ -16,6 +16,8 @@ PARTITIONS = ("none", "month", "day", "hour")
 
 _LAST_MS = 253_402_300_799_999
 _HOUR_MS = 3_600_000
+_NAMED = 10
+"""Of many fields so many are named in a sentence."""
 
 
 @dataclass(frozen=True)
@@ -128,8 +130,8 @@ def choose(there: Shape | None, wanted: Wanted) -> Shape:
     )
     if not same:
         raise ConfigError(
-            f"the archive is {describe(there)}, and an archive keeps its form: leave these options out, or archive "
-            "into a new directory"
+            f"the archive is {describe(there)}, and an archive keeps its form: leave these options out to go on "
+            "with it, or archive into a new directory, which is also how a misspelt field is put right"
         )
     return there
 
@@ -149,8 +151,10 @@ def _columns(wanted: Wanted) -> tuple[str, tuple[tuple[str, ColumnType | None], 
 def describe(shape: Shape) -> str:
     """A form in words."""
     parted = "not partitioned" if shape.partition == "none" else f"by {shape.partition}"
-    columns = {"none": "", "all": "with a column for each field", "fields": "with columns of named fields"}
-    words = [columns.get(shape.columns, "with the columns of a schema")]
+    named = [repr(name) if kind is None else f"{name!r} {kind}" for name, kind in shape.fields]
+    listed = ", ".join(named[:_NAMED]) + (f" and {len(named) - _NAMED} more" if len(named) > _NAMED else "")
+    columns = {"none": "", "all": "with a column for each field", "fields": f"with columns of the fields {listed}"}
+    words = [columns.get(shape.columns, f"with columns of a schema: {listed}")]
     words += ["raw entries"] if shape.raw else []
     return f"{shape.format}, {parted}, {' and '.join(filter(None, words))}"
 
