@@ -11,7 +11,7 @@ import pytest
 
 from millstream.server.thread import ServerThread
 from replication.replicated import state
-from replication.test_following_redis import AT_ONCE, follow, is_level, seen, wait_level, write
+from replication.test_following_redis import WITH_DEBUG, follow, is_level, seen, wait_level, write
 from replication.test_redis_follows import info, port_of
 from support.ports import free_port
 from support.servers import millstream_server, redis_server
@@ -162,7 +162,7 @@ def test_to_a_redis_and_back(tmp_path: Path) -> None:
     """Redis takes the role from us by the same words, and gives it back."""
     with ServerThread(tmp_path / "ours") as server, Wire(server.url) as ours:
         ours.ask("XADD", "s", "1-1", "f", "v")
-        with redis_server(tmp_path / "theirs", *AT_ONCE) as redis, Wire(redis.url) as theirs:
+        with redis_server(tmp_path / "theirs", *WITH_DEBUG) as redis, Wire(redis.url) as theirs:
             theirs.ask("REPLICAOF", "127.0.0.1", port_of(server))
             eventually(lambda: info(theirs)["master_link_status"] == "up", what="it follows")
             for old, new in ((ours, theirs), (theirs, ours)):
@@ -185,7 +185,7 @@ def count(url: str, answers: list[int]) -> None:
 def test_a_redis_under_writers_hands_over(tmp_path: Path) -> None:
     """The switch of a migration: who is held when it comes is refused, not answered by the Redis that is left."""
     with ExitStack() as stack:
-        redis = stack.enter_context(redis_server(tmp_path / "theirs", *AT_ONCE))
+        redis = stack.enter_context(redis_server(tmp_path / "theirs", *WITH_DEBUG))
         server = stack.enter_context(ServerThread(tmp_path / "ours"))
         theirs, ours = (stack.enter_context(Wire(each.url)) for each in (redis, server))
         follow(ours, redis.port)

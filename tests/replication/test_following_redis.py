@@ -17,13 +17,13 @@ from support.wire import Wire
 
 pytestmark = [pytest.mark.process, pytest.mark.realserver]
 
-AT_ONCE = ("--enable-debug-command", "yes")
+WITH_DEBUG = ("--enable-debug-command", "yes")
 
 
 @pytest.fixture(scope="module", params=["redis", "redis8"] if needs.found("redis8") else ["redis"])
 def primary(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
     path = "" if request.param == "redis" else needs.other(request.param)
-    with redis_server(Path(tmp_path_factory.mktemp("primary")), *AT_ONCE, path=path) as server:
+    with redis_server(Path(tmp_path_factory.mktemp("primary")), *WITH_DEBUG, path=path) as server:
         yield server
 
 
@@ -273,7 +273,7 @@ def test_a_replica_that_starts_again_goes_on(fsync: str, theirs: Wire, primary: 
 
 def test_a_primary_that_starts_again_is_followed_again(tmp_path: Path) -> None:
     """Redis has another history after a start: a copy of that takes the place of what was here."""
-    primary = redis_server(tmp_path, *AT_ONCE, "--requirepass", "secret")
+    primary = redis_server(tmp_path, *WITH_DEBUG, "--requirepass", "secret")
     primary.url = f"redis://:secret@127.0.0.1:{primary.port}"
     parameters = {"masterauth": "secret", "masteruser": "default"}
     with ServerThread(tmp_path / "ours", parameters=parameters) as server, Wire(server.url) as ours:

@@ -15,7 +15,7 @@ import millstream
 from millstream.cli.main import main
 from millstream.node import primary
 from millstream.server.thread import ServerThread
-from replication.test_following_redis import AT_ONCE, follow, wait_level
+from replication.test_following_redis import WITH_DEBUG, follow, wait_level
 from replication.test_redis_follows import info, port_of
 from support.ports import free_port
 from support.servers import redis_server
@@ -322,7 +322,7 @@ def test_a_redis_confirms_too(tmp_path: Path) -> None:
     with (
         ServerThread(tmp_path / "a", parameters={"sync-replicas": "1"}) as server,
         Wire(server.url) as one,
-        redis_server(tmp_path / "b", *AT_ONCE, "--replicaof", "127.0.0.1", port_of(server)),
+        redis_server(tmp_path / "b", *WITH_DEBUG, "--replicaof", "127.0.0.1", port_of(server)),
     ):
         eventually(lambda: one.ask("SET", "k", "v") == b"OK", 20, what="writes are taken")
 

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from replication.replicated import Changes, state
-from replication.test_following_redis import AT_ONCE, follow, info, seen, wait_level
+from replication.test_following_redis import WITH_DEBUG, follow, info, seen, wait_level
 from support import needs
 from support.campaign import LIMIT, run
 from support.servers import ServerProcess, millstream_server, redis_server
@@ -47,7 +47,7 @@ def server(name: str, folder: Path, port_above: int | None) -> ServerProcess:
     if name == OURS:
         return millstream_server(folder, "--fsync", "everysec", *options)
     options = [] if port_above is None else ["--replicaof", "127.0.0.1", str(port_above)]
-    return redis_server(folder, *AT_ONCE, *options, path=program(name))
+    return redis_server(folder, *WITH_DEBUG, *options, path=program(name))
 
 
 def changes(seed: int, count: int, first: str, since: int) -> Iterator[list[bytes]]:

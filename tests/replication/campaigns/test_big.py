@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from replication.campaigns.load import Writers, all_of, assert_same
-from replication.test_following_redis import AT_ONCE, follow, is_level, seen
+from replication.test_following_redis import WITH_DEBUG, follow, is_level, seen
 from replication.test_redis_follows import info
 from support import needs
 from support.between import Between
@@ -81,7 +81,7 @@ def server(kind: str, folder: Path, seed: int) -> ServerProcess:
         return millstream_server(folder, *STORES[seed % len(STORES)], "--set", sizes[0], "--set", sizes[1])
     path = needs.found("redis8") if seed % 2 else None
     limit = "--client-output-buffer-limit", "replica 1gb 0 0"
-    return redis_server(folder, *AT_ONCE, *limit, path=path or "")
+    return redis_server(folder, *WITH_DEBUG, *limit, path=path or "")
 
 
 def fill(url: str, entries: int, pending: int) -> None:

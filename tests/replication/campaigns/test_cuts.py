@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from replication.campaigns.load import Writers, all_of, assert_same
-from replication.test_following_redis import AT_ONCE, follow, seen
+from replication.test_following_redis import WITH_DEBUG, follow, seen
 from replication.test_redis_follows import info
 from support import needs
 from support.between import Between
@@ -35,7 +35,7 @@ def ours(folder: Path, seed: int) -> ServerProcess:
 def theirs(folder: Path, seed: int) -> ServerProcess:
     """A Redis: by turns the one on PATH, and a newer one where there is one."""
     path = needs.found("redis8") if seed % 2 else None
-    return redis_server(folder, *AT_ONCE, "--repl-backlog-size", "256mb", path=path or "")
+    return redis_server(folder, *WITH_DEBUG, "--repl-backlog-size", "256mb", path=path or "")
 
 
 def made(way: str, folder: Path, seed: int) -> list[ServerProcess]:

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from millstream import App, StreamSub
-from replication.test_following_redis import AT_ONCE, follow, wait_level
+from replication.test_following_redis import WITH_DEBUG, follow, wait_level
 from replication.test_redis_follows import info
 from support import needs
 from support.between import Between
@@ -92,9 +92,9 @@ async def moves(seed: int, folder: Path) -> int:
     chance = random.Random(seed)
     path = (needs.found("redis8") if seed % 2 else None) or ""
     with ExitStack() as stack:
-        first = stack.enter_context(redis_server(folder / "first", *AT_ONCE, path=path))
+        first = stack.enter_context(redis_server(folder / "first", *WITH_DEBUG, path=path))
         ours = stack.enter_context(millstream_server(folder / "ours", "--fsync", chance.choice(("always", "everysec"))))
-        last = stack.enter_context(redis_server(folder / "last", *AT_ONCE, path=path))
+        last = stack.enter_context(redis_server(folder / "last", *WITH_DEBUG, path=path))
         door = stack.enter_context(Between(first.port, seed))
         url = f"redis://127.0.0.1:{door.port}/0"
         app, seen = App(url), Counter[int]()
