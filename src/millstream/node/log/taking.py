@@ -171,7 +171,7 @@ def main(argv: list[str]) -> int:
         print(f"the primary's copy is damaged: {error}", file=sys.stderr)  # noqa: T201 - this is a program
         return 1
     except OSError as error:
-        print(disk_error(f"cannot make a log of the primary's copy in {directory}", error), file=sys.stderr)  # noqa: T201
+        print(disk_error(f"cannot make a log of the primary's copy in {directory}", error), file=sys.stderr)  # noqa: T201 - as above
         return 1
     except (MillstreamError, MalformedError, MemoryError) as error:
         print(str(error) or repr(error), file=sys.stderr)  # noqa: T201 - this is a program
