@@ -1,5 +1,6 @@
 """We follow ourselves: a chain of three, leading in its midst, and a replica that is killed or finds no room."""
 
+import logging
 import shutil
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -53,9 +54,9 @@ def test_a_primary_that_starts_again_and_its_replica(fsync: "Fsync", tmp_path: P
             assert above.ask("GET", "k") == below.ask("GET", "k") == b"early"
 
 
-def test_what_a_replica_has_told_its_primary(tmp_path: Path) -> None:
-    """INFO says how far its log had the stream, and its disk; with --memory there is no disk."""
-    with ExitStack() as stack:
+def test_what_a_replica_has_told_its_primary(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """INFO says how far its log had the stream, and its disk; with --memory none. The log tells of both copies."""
+    with caplog.at_level(logging.INFO, "millstream"), ExitStack() as stack:
         servers = [stack.enter_context(ServerThread(folder)) for folder in (tmp_path / "a", tmp_path / "b", None)]
         first, *replicas = [stack.enter_context(Wire(server.url)) for server in servers]
         assert "millstream_link_kept_offset" not in info(first)
@@ -63,6 +64,9 @@ def test_what_a_replica_has_told_its_primary(tmp_path: Path) -> None:
             follow(replica, int(port_of(servers[0])))
         for replica in replicas:
             wait_level(replica, first)
+        assert (
+            caplog.text.count(f"the copy of 127.0.0.1:{port_of(servers[0])} has taken the place of what was here") == 2
+        )
         first.ask("SET", "k", "v")
         offset = int(info(first)["master_repl_offset"])
         assert first.ask("WAIT", "2", "30000") == 2

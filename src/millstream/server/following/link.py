@@ -403,6 +403,7 @@ class _Connection:
                 await taker.close()
             with self._logged():
                 self._go_on()
+            log.info("the copy of %s:%d has taken the place of what was here", *primary)
             await self._run()
         except asyncio.CancelledError:
             raise
