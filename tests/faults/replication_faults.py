@@ -102,7 +102,7 @@ FAULTS = (
     Fault(
         "sent-when-released",
         "Sending goes by what is kept: a replica that is sent only what is confirmed confirms nothing.",
-        "server/replicas.py",
+        "server/leading/replicas.py",
         "Replicas.pump",
         "feed.backlog.kept(self._server.gate.kept)",
         "feed.backlog.kept(self._server.gate.released)",

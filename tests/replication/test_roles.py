@@ -11,7 +11,7 @@ import pytest
 from millstream.clock import Now
 from millstream.node.primary import Primary
 from millstream.replication.followers import Follower
-from millstream.server import replicas
+from millstream.server.leading import replicas
 from millstream.server.listener import ListenError
 from millstream.server.thread import ServerThread
 from replication.test_following_redis import wait_level

@@ -26,12 +26,8 @@ Data = bytes | bytearray | memoryview
 T = TypeVar("T")
 
 
-class DiskFile(Protocol):
-    """An open file. Writes go to its end; reads name their place."""
-
-    def append(self, data: Data) -> int:
-        """Write at the end; returns how many bytes were taken, which may be fewer than given."""
-        ...
+class ReadableFile(Protocol):
+    """An open file, or what is read like one."""
 
     def read_at(self, offset: int, size: int) -> bytes:
         """Up to ``size`` bytes from ``offset``; fewer only at the end of the file."""
@@ -39,6 +35,14 @@ class DiskFile(Protocol):
 
     def size(self) -> int:
         """Length in bytes."""
+        ...
+
+
+class DiskFile(ReadableFile, Protocol):
+    """An open file. Writes go to its end; reads name their place."""
+
+    def append(self, data: Data) -> int:
+        """Write at the end; returns how many bytes were taken, which may be fewer than given."""
         ...
 
     def truncate(self, size: int) -> None:

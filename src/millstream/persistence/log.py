@@ -48,6 +48,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from millstream.errors import DiskError, DiskFullError, LogCorruptError, UsageError
+from millstream.persistence.copied_log import LogFiles
 from millstream.persistence.disk import FULL, Disk, DiskLock, RealDisk, datasync, disk_error, put
 from millstream.persistence.frame import HEADER_SIZE, MAX_PAYLOAD, Entropy, encode_records, encode_seal
 from millstream.persistence.inventory import Progress, payloads_of, take_inventory, unnamed
@@ -289,6 +290,39 @@ class Log:
                 yield from snapshot_payloads(self._disk, self._directory, self._manifest.snapshot)
             for found in examined:
                 yield from payloads_of(self._disk, self._directory, found, lambda _: None)
+
+    def files(self, last: int) -> LogFiles:
+        """Its files as they are now, open, for who begins with what this log holds; whatever becomes of their names.
+
+        Args:
+            last: position of the last record that is wanted; it must be written.
+
+        Raises:
+            DiskError: a file cannot be opened, or the log is poisoned.
+            UsageError: a snapshot has more by now.
+        """
+        with self._io, contextlib.ExitStack() as opened:
+            self._check()
+            made = self._manifest.snapshot
+            if last > self.written or last + 1 < self._manifest.begin:
+                raise UsageError(f"the log has no files up to record {last}: it begins with {self._manifest.begin}")
+            segments = [each for each in self._manifest.segments if each.first <= max(last, self._manifest.begin)]
+            sizes = self._others | {self._manifest.segments[-1].name: self._size}
+            files = []
+            try:
+                for name in (*([made.name] if made else []), *(each.name for each in segments)):
+                    file = self._disk.open_read(self._directory / name)
+                    opened.callback(file.close)
+                    files.append((file, sizes[name]))
+            except OSError as error:
+                raise disk_error(f"cannot read the log in {self._directory}", error) from error
+            opened.pop_all()
+            return LogFiles(Manifest(tuple(segments), made), last, files)
+
+    @property
+    def count(self) -> int:
+        """How many files it has."""
+        return len(self._manifest.names)
 
     def begin_rewrite(self) -> Rewrite | None:
         """Go on in a new log file, so that all written so far is in files that change no more; see ``rewrite``.

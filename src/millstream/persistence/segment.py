@@ -6,7 +6,7 @@ from enum import Enum
 from pathlib import Path
 
 from millstream.errors import LogCorruptError
-from millstream.persistence.disk import DiskFile
+from millstream.persistence.disk import ReadableFile
 from millstream.persistence.frame import (
     FRAME_SIZE,
     HEADER_SIZE,
@@ -60,7 +60,7 @@ class ScanResult:
         return self.size - self.end
 
 
-def read_header(file: DiskFile, path: Path, expected: FileHeader | None = None) -> FileHeader:
+def read_header(file: ReadableFile, path: Path, expected: FileHeader | None = None) -> FileHeader:
     """The header of an open file.
 
     Args:
@@ -104,7 +104,7 @@ class Scan:
         misplaced: a whole frame stands at ``end``, but it is not the next one.
     """
 
-    def __init__(self, file: DiskFile, header: FileHeader, size: int) -> None:
+    def __init__(self, file: ReadableFile, header: FileHeader, size: int) -> None:
         self.file = file
         self.header = header
         self.size = size
@@ -175,7 +175,7 @@ def assess(scan: Scan) -> ScanResult:
     return ScanResult(state, scan.header.first, scan.records, scan.end, scan.size, whole_behind=whole, reason=reason)
 
 
-def salvage(file: DiskFile, header: FileHeader, start: int, number: int) -> Iterator[tuple[int, int, bytes]]:
+def salvage(file: ReadableFile, header: FileHeader, start: int, number: int) -> Iterator[tuple[int, int, bytes]]:
     """Whole records behind damage: where each starts, its position, its payload. A guess at nothing: CRCs are right.
 
     Args:
@@ -189,7 +189,7 @@ def salvage(file: DiskFile, header: FileHeader, start: int, number: int) -> Iter
             yield at, header.first + head.number, file.read_at(at + FRAME_SIZE, head.length)
 
 
-def frame_ends(file: DiskFile, header: FileHeader, start: int, size: int) -> Iterator[tuple[int, int]]:
+def frame_ends(file: ReadableFile, header: FileHeader, start: int, size: int) -> Iterator[tuple[int, int]]:
     """Steps over frames that are known to be whole: how many records of the file there are so far, and where it is.
 
     Args:
@@ -207,7 +207,7 @@ def frame_ends(file: DiskFile, header: FileHeader, start: int, size: int) -> Ite
 class _Search:
     """Finds frames at any offset: yields where, each valid head, and whether its payload is whole too."""
 
-    def __init__(self, file: DiskFile, header: FileHeader, size: int, start: int) -> None:
+    def __init__(self, file: ReadableFile, header: FileHeader, size: int, start: int) -> None:
         self.file = file
         self.header = header
         self.size = size

@@ -31,6 +31,7 @@ class Follower:
         copy_only: it wants the copy and no stream behind it.
         keyless: the copy is to be without keys.
         is_ours: it is Millstream, and reads the newest form of a copy.
+        reads_log: it begins with the files of a log, where there is one.
     """
 
     id: int
@@ -45,6 +46,7 @@ class Follower:
     copy_only: bool = False
     keyless: bool = False
     is_ours: bool = False
+    reads_log: bool = False
 
     def lag(self, mono: int) -> int:
         """Whole seconds since it was last heard of, as INFO shows them."""

@@ -30,6 +30,11 @@ _SECOND = re.compile(rb"^second_repl_offset:(-?[0-9]{1,18})\r?$", re.MULTILINE)
 _EARLIER = re.compile(rb"^millstream_earlier_histories:(.*)$", re.MULTILINE)
 OURS = b"millstream"
 """The capability by which a primary that is Millstream knows its like; others pass over it."""
+READS_LOG = b"millstream-log-1"
+"""The capability to begin with the files of a primary's log, sent to who has the primary's own number.
+
+Whoever makes anything new in them (a transition, a form of a record, a frame, a manifest) makes that another number.
+"""
 FAILOVER = b"FAILOVER"
 """The word of PSYNC that asks a replica to lead."""
 # What a primary may say to PING and is yet asked further: that it wants to know first who asks
@@ -188,7 +193,7 @@ class Handshake:
         yield [b"REPLCONF", b"listening-port", b"%d" % me.port], self._heard
         if me.ip:
             yield [b"REPLCONF", b"ip-address", _bytes(me.ip)], self._heard
-        yield [b"REPLCONF", b"capa", b"eof", b"capa", b"psync2", b"capa", OURS], self._heard
+        yield [b"REPLCONF", b"capa", b"eof", b"capa", b"psync2", b"capa", OURS, b"capa", READS_LOG], self._heard
         if me.asks_past:
             yield [b"INFO", b"replication"], self._framed
         known = [me.replid.encode(), b"%d" % (me.offset + 1)] if me.replid else [b"?", b"-1"]

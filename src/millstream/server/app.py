@@ -43,8 +43,8 @@ from millstream.server.figures.machine import read_machine
 from millstream.server.figures.rates import Rates
 from millstream.server.following.link import ReplicaLink
 from millstream.server.following.tail import count, remove_parts
+from millstream.server.leading.replicas import Replicas
 from millstream.server.listener import ListenError, bind_tcp, bind_unix, show_address, tcp_sentence, tcp_url
-from millstream.server.replicas import Replicas
 from millstream.server.settings import Settings
 from millstream.server.sockets import Sockets, native_calls
 from millstream.server.tls import make_context, make_link_context
@@ -163,7 +163,7 @@ class Server:
             self._listen()
             if loading is not None:
                 await self._recover(loading)
-            self._replicas = node.primary.shell = Replicas(self, self._rewriter, self.settings.directory)
+            self._replicas = node.primary.shell = Replicas(self, self._rewriter, self._log, self.settings.directory)
             self._link = node.following.shell = ReplicaLink(self, self._rewriter, self.settings.directory)
             self._resume_role()
             if self.committer is not None:

@@ -114,6 +114,7 @@ class Announced(Protocol):
         copy_only: it wants a copy of the data and no more.
         keyless: the copy is to be without keys.
         is_ours: it is Millstream.
+        reads_log: it begins with the files of a log, where there is one.
     """
 
     ip: str
@@ -121,6 +122,7 @@ class Announced(Protocol):
     copy_only: bool
     keyless: bool
     is_ours: bool
+    reads_log: bool
 
 
 class ReplicationHost(Protocol):

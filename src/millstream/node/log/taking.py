@@ -1,12 +1,13 @@
 """What makes a snapshot of a primary's copy: a process of its own, as :mod:`millstream.node.log.compaction` is.
 
 ``python -m millstream.node.log.taking DIRECTORY NICENESS PLACE COPY HOST PORT DURATION MAXSIZE`` reads the copy, an
-RDB file, from descriptor ``COPY`` while it still comes. Lines of standard input tell how many of its bytes are there;
-at last which history it is of, with the offset, and then, by a :class:`~millstream.persistence.rewrite.Rewrite`, that
-all of it is there, and which snapshot is to be made. That is begun when the copy was read to its end. It is not read
-back here: the parent does so, as it is told in lines of ``synced`` and a number on standard output how many bytes of it
-are on the medium. The snapshot says whose replica this is; the last two words are for streams of which the copy does
-not say how long they remember producers' messages, and how many.
+RDB file or the files of a log, from descriptor ``COPY`` while it still comes. Lines of standard input tell how many of
+its bytes are there; at last which history it is of, with the offset, and then, by a
+:class:`~millstream.persistence.rewrite.Rewrite`, that all of it is there, and which snapshot is to be made. That is
+begun when the copy was read to its end. It is not read back here: the parent does so, as it is told in lines of
+``synced`` and a number on standard output how many bytes of it are on the medium. The snapshot says whose replica this
+is; the last two words are for streams of which the copy does not say how long they remember producers' messages, and
+how many.
 
 =========  =====================================================================================================
 exit code  meaning
@@ -27,14 +28,17 @@ from pathlib import Path
 from millstream.clock import SystemClock
 from millstream.commands.table.args import read_integer
 from millstream.engine import transitions
-from millstream.engine.history import NO_DATABASE, names_of
+from millstream.engine.history import NO_DATABASE, ReplicationState, names_of
 from millstream.engine.keyspace import DATABASES, Keyspace
 from millstream.engine.serialization.plain import MalformedError
 from millstream.engine.serialization.rdb.reading import AuxField, NotHeld, RdbError, RdbItem, RdbKey, named, read_file
-from millstream.errors import MillstreamError
+from millstream.errors import LogCorruptError, MillstreamError
+from millstream.node.log import replay
 from millstream.node.log.compaction import open_disk, stand_back
 from millstream.node.log.copying import EARLIER
 from millstream.node.log.snapshot import payloads
+from millstream.persistence import copied_log
+from millstream.persistence.copied_log import MAGIC
 from millstream.persistence.disk import disk_error
 from millstream.persistence.rewrite import Rewrite
 from millstream.persistence.snapshot import write_snapshot
@@ -74,6 +78,38 @@ def fill(space: Keyspace, items: Iterator[RdbItem]) -> list[NotHeld]:
         elif item.what != _EMPTY:
             lacking.append(item)
     return lacking
+
+
+def read_log(space: Keyspace, source: copied_log.Source) -> None:
+    """Apply the records of a primary's log to an empty keyspace, its history with them.
+
+    Args:
+        space: gets all.
+        source: the log, as :mod:`millstream.persistence.copied_log` has it.
+
+    Raises:
+        LogCorruptError: it is damaged, or a record is none.
+        StorageError: it is of a later version.
+        OSError: it cannot be read.
+    """
+    for payload in copied_log.payloads(source):
+        try:
+            replay.apply(space, payload)
+        except (MillstreamError, MemoryError):
+            raise
+        except Exception as error:  # its checksums are right: somebody made it so
+            raise LogCorruptError(f"a record makes no sense: {error!r:.200}", path="", offset=0) from error
+
+
+def expect(history: ReplicationState, replid: str, offset: int) -> None:
+    """Make sure that a log holds the history that the primary has told.
+
+    Raises:
+        LogCorruptError: it does not.
+    """
+    if (history.replid, history.offset) != (replid, offset):
+        held = f"it holds history {history.replid!r} up to offset {history.offset}"
+        raise LogCorruptError(f"{held}, and {replid!r} up to {offset} was told", path="", offset=0)
 
 
 def _select(space: Keyspace, value: bytes) -> bool:
@@ -119,21 +155,35 @@ class Arriving:
         os._exit(1)
 
     def pieces(self) -> Iterator[bytes]:
-        """The copy's bytes, as they come. The parent writes where the file's own place is, so they are read by theirs.
+        """The copy's bytes, as they come.
 
         Raises:
             OSError: they cannot be read.
         """
         at = 0
         while size := self._beyond(at):
-            piece = os.pread(self._descriptor, min(size, _PIECE), at)
-            if not piece:
-                raise OSError(errno.EIO, "the copy is shorter than was said")
+            piece = self._read(at, min(size, _PIECE))
             at += len(piece)
             yield piece
 
+    def read_at(self, offset: int, size: int) -> bytes:
+        """So many bytes from a place, waited for; fewer only at the end of all.
+
+        Raises:
+            OSError: they cannot be read.
+        """
+        there = max(min(self._beyond(offset + size - 1) + size - 1, size), 0)
+        return self._read(offset, there) if there else b""
+
+    def _read(self, at: int, size: int) -> bytes:
+        """Bytes that are there. The parent writes where the file's own place is, so they are read by theirs."""
+        data = os.pread(self._descriptor, size, at)
+        if len(data) < size:
+            raise OSError(errno.EIO, "the copy is shorter than was said")
+        return data
+
     def _beyond(self, at: int) -> int:
-        """How many bytes there are behind a place; 0 at the end."""
+        """How many bytes there are behind a place, once there are any; 0 or less if it is at the end or behind it."""
         with self._changed:
             self._changed.wait_for(lambda: self._size > at or self._order is not None)
             return self._size - at
@@ -158,16 +208,20 @@ def main(argv: list[str]) -> int:
     stand_back(int(niceness))
     assert transitions.MODULES, "importing them is what matters"
     space = Keyspace()
-    space.primary = host, int(port)
     try:
-        lacking = fill(space, read_file(arriving.pieces(), int(duration), int(maxsize)))
-        if lacking:
+        if is_log := arriving.read_at(0, len(MAGIC)) == MAGIC:
+            read_log(space, arriving)
+        elif lacking := fill(space, read_file(arriving.pieces(), int(duration), int(maxsize))):
             print(_named(lacking), file=sys.stderr)  # noqa: T201 - this is a program
             return NOT_HELD
-        rewrite, space.history.replid, space.history.offset = arriving.order()
+        rewrite, replid, offset = arriving.order()
+        if is_log:
+            expect(space.history, replid, offset)
+        space.history.replid, space.history.offset = replid, offset
+        space.primary, space.hands_over = (host, int(port)), False
         disk, made = open_disk(Path(directory), place), payloads(space, SystemClock().wall_time())
         write_snapshot(disk, Path(directory), rewrite.target, made, _tell_synced)
-    except RdbError as error:
+    except (RdbError, LogCorruptError) as error:
         print(f"the primary's copy is damaged: {error}", file=sys.stderr)  # noqa: T201 - this is a program
         return 1
     except OSError as error:

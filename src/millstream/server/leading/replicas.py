@@ -1,19 +1,19 @@
 """What sends replicas their copies and the stream, and looks after them once a second.
 
 Bytes go out of the backlog as each replica takes them, once the log has kept them: never what a power cut could still
-take back. A copy is made by the process that rewrites the log, of the same sealed files, in a file without a name;
+take back. A Millstream begins with the files of the log as they lie there, where not much in them is out of date. For
+anybody else the process that rewrites the log makes a copy, of the same sealed files, in a file without a name;
 replicas that come meanwhile share it. Without a data directory a child of this process makes it, of the memory as it is
 at that moment.
 """
 
 import asyncio
 import contextlib
-import os
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
-from millstream.errors import StorageError
+from millstream.errors import StorageError, UsageError
 from millstream.logs import logger
 from millstream.node.following.role import FORCED
 from millstream.node.log.copying import NO_KEYS, pieces
@@ -21,9 +21,11 @@ from millstream.node.log.rewriting import CopyMade, CopyOrder
 from millstream.replication.dialect import COPIES, DIALECTS
 from millstream.server.following.files import unnamed_file
 from millstream.server.following.pauses import copy_pause
-from millstream.server.forking import can_fork, write_in_child
+from millstream.server.leading.copies import PIECE, Copy
+from millstream.server.leading.forking import can_fork, write_in_child
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from typing import IO
 
     from millstream.clock import Clock
@@ -31,13 +33,17 @@ if TYPE_CHECKING:
     from millstream.node.log.feeding import Feed
     from millstream.node.log.rewriting import Rewriter
     from millstream.node.node import Node
+    from millstream.persistence.copied_log import LogFiles
+    from millstream.persistence.log import Log
     from millstream.replication.followers import Follower
     from millstream.server.connection import Connection
 
 log = logger("millstream.server")
 
-# Bytes passed on at a time, and those that a replica may leave untaken before it is passed no more
-_PIECE = 64 * 1024
+# A log is sent as it is where what lies behind its snapshot is no larger than that and so many bytes
+_BEHIND = 128 * 1024 * 1024
+# Files that are opened for that, at most
+_FILES = 64
 # Bytes passed on in one turn of the loop, to all replicas together; then clients have theirs
 _TURN = 4 * 1024 * 1024
 # Seconds between two looks
@@ -72,50 +78,28 @@ class ReplicaHost(Protocol):
         """The disk failed."""
 
 
-class _Copy:
-    """A copy in a file; closed when the last of those who are sent it has it, or is gone."""
-
-    def __init__(self, file: "IO[bytes]", made: CopyMade) -> None:
-        self.made = made
-        self.size = os.fstat(file.fileno()).st_size
-        self._file = file
-        self._places: dict[int, int] = {}  # of replicas, by session
-
-    def add(self, session_id: int) -> None:
-        """One more is to be sent it."""
-        self._places[session_id] = 0
-
-    def read(self, session_id: int) -> bytes:
-        """The next bytes for one; none at the end."""
-        data = os.pread(self._file.fileno(), _PIECE, self._places[session_id])
-        self._places[session_id] += len(data)
-        return data
-
-    def drop(self, session_id: int) -> None:
-        """One has it all, or is gone."""
-        self._places.pop(session_id, None)
-        if not self._places:
-            self._file.close()
-
-
 class Replicas:
     """The shell of a node's primary, see :class:`~millstream.node.primary.Shell`.
 
     Args:
         server: whose replicas these are.
         rewriter: makes copies; None where no log is kept.
+        log: what it rewrites.
         directory: for the files of copies; None where no log is kept.
     """
 
-    def __init__(self, server: ReplicaHost, rewriter: "Rewriter | None", directory: Path | None) -> None:
-        self._server, self._rewriter, self._directory = server, rewriter, directory
+    def __init__(
+        self, server: ReplicaHost, rewriter: "Rewriter | None", log: "Log | None", directory: Path | None
+    ) -> None:
+        self._server, self._rewriter, self._log, self._directory = server, rewriter, log, directory
         self._primary = server.node.primary
         self._feed: Feed | None = None
-        self._copies: dict[int, _Copy] = {}  # on their way, by session
+        self._copies: dict[int, Copy] = {}  # on their way, by session
         self._is_copying = False
         self._failed = 0  # copies in a row that could not be made
         self._not_before = 0.0  # loop time of the next one
         self._ordered_at = 0  # monotonic milliseconds, of the copy that is made
+        self._moment: tuple[CopyMade, int] | None = None  # of a log, and the position that is to be kept first
         self._slow: dict[int, int] = {}  # session: monotonic milliseconds since when the soft limit is passed
         self._is_scheduled = self._is_opening = False
         self._left = 0  # bytes that may be passed on in this turn
@@ -134,7 +118,7 @@ class Replicas:
         """A replica has come."""
         log.info("replica %s:%d asks for the stream: %s", follower.ip, follower.port, follower.stage)
         if (connection := self._server.connection_of(follower.id)) is not None:
-            connection.keep_little(_PIECE)
+            connection.keep_little(PIECE)
         self._schedule()
 
     def leave(self, follower: "Follower") -> None:
@@ -174,7 +158,8 @@ class Replicas:
     def release(self) -> None:
         """The log has come further."""
         self.pump()
-        if self._feed is None or self._feed.backlog.next_position() is None:
+        self._open_log()
+        if self._moment is None and (self._feed is None or self._feed.backlog.next_position() is None):
             self._server.gate.watchers.pop(self, None)
 
     def _schedule(self) -> None:
@@ -216,7 +201,7 @@ class Replicas:
         """A replica takes more again; the others are not looked at, since there may be a thousand."""
         follower, feed = self._primary.followers.get(session_id), self._feed
         if follower is not None and feed is not None:
-            self._left = _PIECE
+            self._left = PIECE
             self._serve(feed, follower)
             if self._left <= 0:
                 self._schedule()
@@ -239,7 +224,7 @@ class Replicas:
         if follower.stage == "send_bulk":
             self._send_copy(follower, connection)
         if follower.stage == "online":
-            while self._may_send(connection) and (data := feed.backlog.read(follower.cursor, _PIECE)):
+            while self._may_send(connection) and (data := feed.backlog.read(follower.cursor, PIECE)):
                 follower.cursor += len(data)
                 self._left -= len(data)
                 connection.push(data)
@@ -251,7 +236,11 @@ class Replicas:
     def _send_copy(self, follower: "Follower", connection: "Connection") -> None:
         copy = self._copies[follower.id]
         while self._may_send(connection):
-            data = copy.read(follower.id)
+            try:
+                data = copy.read(follower.id)
+            except OSError as error:
+                self._cut(follower, f"its copy cannot be read: {error}")
+                return
             self._left -= len(data)
             if data:
                 connection.push(data)
@@ -299,6 +288,9 @@ class Replicas:
         if self._server.loop.time() < self._not_before:  # they wait, and are told each second that this server is there
             return
         self._ordered_at = self._server.clock.now().mono
+        if self._log is not None and any(map(self._takes_log, waiting)) and self._is_small(self._log):
+            self._order_log(self._log)
+            return
         version = self._version(waiting[0])  # who reads another one is next
         waiting = [each for each in waiting if self._version(each) == version]
         keyless = [each for each in waiting if each.keyless]
@@ -333,7 +325,7 @@ class Replicas:
             self._no_file(file, str(error) or repr(error), waiting)
             return
         feed.forget_database()
-        self._hand_out(_Copy(file, made), waiting)
+        self._hand_out(Copy.of_file(made, file), waiting)
 
     def _written(
         self, file: "IO[bytes]", made: CopyMade, version: int, waiting: "list[Follower]", *, well: bool
@@ -341,7 +333,7 @@ class Replicas:
         """The child begun for some has ended; who has come since then shares what it wrote, not its failure."""
         self._is_copying = False
         if well:
-            self._copied(file, made, version)
+            self._copied(Copy.of_file(made, file), partial(self._takes_file, version))
         else:
             self._no_file(file, "the process that wrote it has failed", waiting)
             self._schedule()
@@ -380,29 +372,78 @@ class Replicas:
             file.close()
             self._give_up(f"its copy could not be made: {made}", self._waiting())
         else:
-            self._copied(file, made, version)
+            self._copied(Copy.of_file(made, file), partial(self._takes_file, version))
 
-    def _copied(self, file: "IO[bytes]", made: CopyMade, version: int) -> None:
-        feed = self._feed
+    def _takes_file(self, version: int, follower: "Follower") -> bool:
+        return not follower.keyless and self._version(follower) == version
+
+    def _takes_log(self, follower: "Follower") -> bool:
+        return follower.reads_log and not (follower.keyless or follower.copy_only)
+
+    def _is_small(self, kept: "Log") -> bool:
+        """Behind the snapshot there may be what is out of date: is it too little to be rewritten first?"""
+        return kept.total_bytes - kept.snapshot_bytes <= kept.snapshot_bytes + _BEHIND and kept.count <= _FILES
+
+    def _order_log(self, kept: "Log") -> None:
+        """The files of the log, up to what is in memory now, once that is kept."""
+        history = self._server.node.keyspace.history  # as the records say it: a question that none counts is behind it
+        self._moment = CopyMade(history.replid, history.offset, history.db), kept.appended
+        self._is_copying = True
+        self._greet_waiting()
+        self._open_log()
+
+    def _open_log(self) -> None:
+        """Have the files opened, in a thread: who writes them holds the log for as long as its disk takes."""
+        if self._moment is None:
+            return
+        made, position = self._moment
+        if self._server.gate.kept < position:
+            self._server.gate.watchers[self] = None
+            return
+        self._moment = None
+        self._server.loop.run_in_executor(None, self._open_files, made, position)
+
+    def _open_files(self, made: CopyMade, position: int) -> None:
+        assert self._log is not None
+        found: LogFiles | StorageError | UsageError
+        try:
+            found = self._log.files(position)
+        except (StorageError, UsageError) as error:
+            found = error
+        try:
+            self._server.loop.call_soon_threadsafe(self._opened, made, found)
+        except RuntimeError:  # the loop has ended
+            if not isinstance(found, Exception):
+                found.close()
+
+    def _opened(self, made: CopyMade, found: "LogFiles | StorageError | UsageError") -> None:
+        self._is_copying = False
+        if isinstance(found, UsageError):  # the log was rewritten meanwhile: another one
+            self._schedule()
+        elif isinstance(found, StorageError):
+            self._give_up(str(found), [each for each in self._waiting() if self._takes_log(each)])
+        else:
+            self._copied(Copy.of_log(made, found), self._takes_log)
+
+    def _copied(self, copy: Copy, takes: "Callable[[Follower], bool]") -> None:
+        """There is a copy, for all that wait for such a one by now."""
+        feed, made = self._feed, copy.made
         if feed is None:  # the server stops, or nobody follows any more
-            file.close()
+            copy.close()
             return
         feed.forget_database()
         if made.replid != self._primary.replid:
-            file.close()
+            copy.close()
             reason = f"it is of the history {made.replid}, and this server's is {self._primary.replid} now"
             self._give_up(reason, self._waiting())
         elif feed.backlog.has(made.offset):
-            self._hand_out(
-                _Copy(file, made),
-                [each for each in self._waiting() if not each.keyless and self._version(each) == version],
-            )
+            self._hand_out(copy, list(filter(takes, self._waiting())))
             self._run()
         else:  # who had ordered it is gone, and with it the bytes behind the copy: another one
-            file.close()
+            copy.close()
             self._schedule()
 
-    def _hand_out(self, copy: _Copy, waiting: "list[Follower]") -> None:
+    def _hand_out(self, copy: Copy, waiting: "list[Follower]") -> None:
         self._failed, self._not_before = 0, 0.0
         self._primary.count_copy(self._server.clock.now().mono - self._ordered_at, copy.size)
         for follower in waiting:

@@ -1,0 +1,151 @@
+"""A log as one run of bytes, with which another server begins: its files as they lie here, read there as they come.
+
+``MAGIC``, then two numbers of four bytes (least first), the length of a JSON text and its CRC-32; the text; then the
+bytes of each file. The text says which files: ``{"source": a manifest's, "sizes": [bytes of each], "last": position}``.
+Records behind ``last`` are passed over, so a file may be longer than what counts of it: it went on being written.
+
+Every byte is proved by the checksums of the files themselves, their marks and the numbers of their records.
+"""
+
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from struct import Struct
+from typing import Protocol
+from zlib import crc32
+
+from millstream.errors import LogCorruptError
+from millstream.persistence.disk import DiskFile
+from millstream.persistence.frame import SNAPSHOT_MAGIC, FileHeader
+from millstream.persistence.manifest import MISSHAPEN, Manifest
+from millstream.persistence.segment import Scan, read_header
+
+MAGIC = b"MILLSTREAM LOG 1\n"
+_NUMBERS = Struct("<II")
+_TEXT_MAX = 1 << 20
+
+
+class Source(Protocol):
+    """Where the bytes come from."""
+
+    def read_at(self, offset: int, size: int) -> bytes:
+        """So many bytes from a place, waited for; fewer only at the end of all."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class LogFiles:
+    """The files of a log, open, up to a position that is written.
+
+    Attributes:
+        manifest: which they are.
+        last: the position.
+        files: each, with how many of its bytes count.
+    """
+
+    manifest: Manifest
+    last: int
+    files: Sequence[tuple[DiskFile, int]]
+
+    def head(self) -> bytes:
+        """What stands before the bytes of the files."""
+        sizes = [size for _, size in self.files]
+        text = json.dumps({"source": self.manifest.facts(), "sizes": sizes, "last": self.last}).encode()
+        return MAGIC + _NUMBERS.pack(len(text), crc32(text)) + text
+
+    def close(self) -> None:
+        """Let go of them."""
+        for file, _ in self.files:
+            file.close()
+
+
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """One file of those that come."""
+
+    source: Source
+    name: str
+    begin: int
+    length: int
+
+    def read_at(self, offset: int, size: int) -> bytes:
+        return self.source.read_at(self.begin + offset, min(size, self.length - offset))
+
+    def size(self) -> int:
+        return self.length
+
+    def damaged(self, at: int) -> LogCorruptError:
+        text = f"{self.name} is damaged or cut short at byte {at} of {self.length}"
+        return LogCorruptError(text, path=self.name, offset=at)
+
+
+def payloads(source: Source) -> Iterator[bytes]:
+    """The records of a log that comes, up to the last that counts; at the end of this it was whole.
+
+    Args:
+        source: its bytes, from ``MAGIC`` on.
+
+    Raises:
+        LogCorruptError: it is not; what was handed out before is as it was written.
+        FormatError: a file is of a version this program does not read.
+        OSError: it cannot be read.
+    """
+    manifest, sizes, last, begin = _head(source)
+    made, parts = manifest.snapshot, []
+    for name, size in zip((*([made.name] if made else []), *(e.name for e in manifest.segments)), sizes, strict=True):
+        parts.append(_Part(source, name, begin, size))
+        begin += size
+    if made is not None:
+        yield from _snapshot(parts.pop(0), FileHeader.of(made.identity, made.last + 1, SNAPSHOT_MAGIC))
+    ends = [each.first for each in manifest.segments[1:]]
+    for part, entry, end in zip(parts, manifest.segments, (*ends, last + 1), strict=True):
+        yield from _segment(part, FileHeader.of(entry.identity, entry.first), end - entry.first)
+
+
+def _head(source: Source) -> tuple[Manifest, list[int], int, int]:
+    """The files, the bytes of each, the last position that counts, and where the first of them begins."""
+    begin = len(MAGIC) + _NUMBERS.size
+    data = source.read_at(0, begin)
+    if len(data) < begin or not data.startswith(MAGIC):
+        raise _damaged("it does not begin as one")
+    length, crc = _NUMBERS.unpack_from(data, len(MAGIC))
+    text = source.read_at(begin, length) if length <= _TEXT_MAX else b""
+    if len(text) != length or crc32(text) != crc:
+        raise _damaged("what it says of its files is cut short")
+    try:
+        facts = json.loads(text)
+        manifest, sizes, last = Manifest.of(facts["source"]), facts["sizes"], facts["last"]
+        count = len(manifest.segments) + (manifest.snapshot is not None)
+        if [type(each) for each in (last, *sizes)] != [int] * (count + 1) or min(sizes) < 0:
+            raise ValueError(f"{count} files of {sizes!r:.200} bytes")
+        if last + 1 < manifest.segments[-1].first:
+            raise ValueError(f"record {last} is in none of them")
+    except MISSHAPEN as reason:  # its checksum is right: somebody wrote it so
+        raise _damaged(f"what it says of its files makes no sense ({type(reason).__name__}: {reason})") from None
+    return manifest, sizes, last, begin + length
+
+
+def _damaged(why: str) -> LogCorruptError:
+    return LogCorruptError(f"this is no log: {why}", path="", offset=0)
+
+
+def _snapshot(part: _Part, header: FileHeader) -> Iterator[bytes]:
+    scan = Scan(part, read_header(part, Path(part.name), header), part.length)
+    for run in scan.runs():
+        yield from run
+    if scan.end != part.length or not scan.sealed:
+        raise part.damaged(scan.end)
+
+
+def _segment(part: _Part, header: FileHeader, count: int) -> Iterator[bytes]:
+    """So many records of a log file; there may be more only where it is the last."""
+    scan = Scan(part, read_header(part, Path(part.name), header), part.length)
+    left = count
+    for run in scan.runs():
+        yield from run[:left]
+        left -= len(run)
+        if left <= 0:
+            return
+    if left:
+        raise part.damaged(scan.end)

@@ -1,0 +1,71 @@
+"""A copy of all data on its way to replicas: bytes of one file or of several, and how far each replica is."""
+
+import errno
+import os
+from collections.abc import Callable, Sequence
+from typing import IO, TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from millstream.node.log.rewriting import CopyMade
+    from millstream.persistence.copied_log import LogFiles
+
+PIECE = 64 * 1024
+"""Bytes passed on at a time."""
+
+
+class Copy:
+    """A copy in files; they are closed when the last of those who are sent it has it, or is gone.
+
+    Args:
+        made: of which moment.
+        parts: what reads some bytes from a place, and how many there are, in order.
+        close: lets go of them.
+    """
+
+    def __init__(
+        self, made: "CopyMade", parts: Sequence[tuple[Callable[[int, int], bytes], int]], close: Callable[[], None]
+    ) -> None:
+        self.made = made
+        self.size = sum(size for _, size in parts)
+        self._parts, self.close = parts, close
+        self._places: dict[int, int] = {}  # of replicas, by session
+
+    @classmethod
+    def of_file(cls, made: "CopyMade", file: IO[bytes]) -> "Copy":
+        """One that was written to a file."""
+        size = os.fstat(file.fileno()).st_size
+        return cls(made, [(lambda place, most: os.pread(file.fileno(), most, place), size)], file.close)
+
+    @classmethod
+    def of_log(cls, made: "CopyMade", log: "LogFiles") -> "Copy":
+        """One that the files of a log are."""
+        head = log.head()
+        parts = [(lambda place, most: head[place : place + most], len(head)), *((f.read_at, n) for f, n in log.files)]
+        return cls(made, parts, log.close)
+
+    def add(self, session_id: int) -> None:
+        """One more is to be sent it."""
+        self._places[session_id] = 0
+
+    def read(self, session_id: int) -> bytes:
+        """The next bytes for one; none at the end.
+
+        Raises:
+            OSError: they cannot be read.
+        """
+        begin, place = 0, self._places[session_id]
+        for read, size in self._parts:
+            if place < begin + size:
+                data = read(place - begin, min(PIECE, begin + size - place))
+                if not data:
+                    raise OSError(errno.EIO, "a file of its copy is shorter than it was")
+                self._places[session_id] += len(data)
+                return data
+            begin += size
+        return b""
+
+    def drop(self, session_id: int) -> None:
+        """One has it all, or is gone."""
+        self._places.pop(session_id, None)
+        if not self._places:
+            self.close()
