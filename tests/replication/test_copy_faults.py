@@ -1,7 +1,8 @@
 """One system call fails, or a process is killed in its place, while a primary makes a copy and a replica takes it.
 
-On whichever side: what a replica shows is all of the old data or all of the new, a start always follows, and in the end
-both hold the same. What the replica alone had taken as a former primary is in its files before it is replaced.
+A Redis follows where the fault is that of the process which makes an RDB file, which a Millstream takes only of a large
+log. On whichever side: what a replica shows is all of the old data or all of the new, a start always follows, and in
+the end both hold the same. What the replica alone had taken as a former primary is in its files before it is replaced.
 """
 
 import contextlib
@@ -17,7 +18,7 @@ from replication.test_following_redis import wait_level
 from replication.test_redis_follows import info, port_of
 from support import campaign
 from support.callfaults import KILL, SHORT, Call, CallFault, calls, library, preloading
-from support.servers import ServerProcess, millstream_server
+from support.servers import ServerProcess, millstream_server, redis_server
 from support.waiting import DEADLINE, eventually
 from support.wire import Wire
 
@@ -55,12 +56,14 @@ KINDS: tuple[tuple[str, str, str, int, int], ...] = (
     ("replica", "server", "rename", KILL, 3),
     ("replica", "server", "unlink", errno.EIO, 3),
     ("replica", "server", "unlink", KILL, 3),
-    ("primary", "child", "write", KILL, 5),
-    ("primary", "child", "write", errno.ENOSPC, 5),
-    ("primary", "child", "write", SHORT, 5),
-    ("primary", "child", "open", errno.EIO, 6),
-    ("primary", "child", "open", KILL, 6),
-    ("primary", "child", "fsync", errno.EIO, 2),
+    ("rdb", "child", "write", KILL, 5),
+    ("rdb", "child", "write", errno.ENOSPC, 5),
+    ("rdb", "child", "write", SHORT, 5),
+    ("rdb", "child", "open", errno.EIO, 6),
+    ("rdb", "child", "open", KILL, 6),
+    ("rdb", "child", "fsync", errno.EIO, 2),
+    ("primary", "server", "pread", errno.EIO, 40),
+    ("primary", "server", "pread", KILL, 40),
     ("primary", "server", "write", KILL, 10),
     ("primary", "server", "write", errno.ENOSPC, 10),
     ("primary", "server", "write", errno.EIO, 10),
@@ -78,7 +81,7 @@ class Life:
     Attributes:
         folder: for both.
         made: the library.
-        side: ``primary`` or ``replica``: which has the fault.
+        side: ``primary`` or ``replica``: which has the fault; ``rdb`` for the primary of a Redis.
         fault: what fails; None for nothing.
         seen: the calls of that side.
         codes: with which it ended before it was told to.
@@ -96,7 +99,9 @@ class Life:
     def live(self) -> "Life":
         """A copy goes from one to the other, however often it has to be tried."""
         faulty = millstream_server(self.folder)
-        with ServerThread() as other, contextlib.ExitStack() as stack:
+        with contextlib.ExitStack() as stack:
+            redis = redis_server(self.folder / "redis") if self.side == "rdb" else ServerThread()
+            other: ServerProcess | ServerThread = stack.enter_context(redis)
             stack.callback(faulty.__exit__)
             faulty.start()
             with Wire(faulty.url) as wire, Wire(other.url) as theirs:
@@ -178,7 +183,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     ("side", "fault"),
     [
         ("replica", CallFault("taking", "fsync", 1, KILL)),
-        ("primary", CallFault("child", "write", 1, errno.ENOSPC)),
+        ("rdb", CallFault("child", "write", 1, errno.ENOSPC)),
         ("replica", CallFault("taking", "write", 1, errno.ENOSPC)),
     ],
     ids=str,
@@ -197,7 +202,7 @@ def test_a_child_that_fails_at_a_copy_costs_another_try(
 
 @pytest.mark.long
 @pytest.mark.timeout(campaign.LIMIT)
-@pytest.mark.parametrize("side", ["replica", "primary"])
+@pytest.mark.parametrize("side", ["replica", "primary", "rdb"])
 def test_every_call_around_a_copy_fails_once(tmp_path: Path, made: Path, side: str) -> None:
     """Each call of each kind, in each way that it can fail, of both servers and their children."""
     kinds = [kind for kind in KINDS if kind[0] == side]

@@ -55,7 +55,7 @@ def test_a_copy_and_the_stream_behind_it_are_found_wherever_bytes_are_cut(pieces
     found = events(data, pieces, Introduction(6400))
     assert said(found) == [
         b"REPLCONF listening-port 6400",
-        b"REPLCONF capa eof capa psync2 capa millstream",
+        b"REPLCONF capa eof capa psync2 capa millstream capa millstream-log-1",
         b"PSYNC ? -1",
     ]
     size = None if b"EOF" in frame else len(COPY)
@@ -75,7 +75,7 @@ def test_it_goes_on_behind_what_it_holds(pieces: int, answer: bytes, name: str) 
         b"AUTH worker secret",
         b"REPLCONF listening-port 6400",
         b"REPLCONF ip-address 198.51.100.7",
-        b"REPLCONF capa eof capa psync2 capa millstream",
+        b"REPLCONF capa eof capa psync2 capa millstream capa millstream-log-1",
         b"PSYNC %b 100" % ID.encode(),
     ]
     assert [event for event in found if not isinstance(event, Send)] == [Continues(name), StreamBytes(REST)]

@@ -3,7 +3,7 @@
    Variables: CALLFAULTS_DIR, the directory; CALLFAULTS_TRACE, a file that gets one line for each call on it;
    CALLFAULTS_WHO, "server", "child" for the process that makes snapshots, "taking" for the one that makes them of a
    primary's copy, or "diverged" for the one that writes what nobody else has; CALLFAULTS_CALL, open, write, fsync,
-   rename, unlink or ftruncate; CALLFAULTS_AT, its number from 1; CALLFAULTS_TIMES, how many fail in a row;
+   rename, unlink, ftruncate or pread; CALLFAULTS_AT, its number from 1; CALLFAULTS_TIMES, how many fail in a row;
    CALLFAULTS_HOW, an errno, 0 for half of a write, negative for an errno that is reported though the call was done,
    10000 to end the process by SIGKILL in place of the call; CALLFAULTS_ONCE, a file that the first process to fail a
    call makes, after which none does. */
@@ -21,8 +21,8 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-enum { OPEN, WRITE, FSYNC, RENAME, UNLINK, FTRUNCATE, KINDS };
-static const char *NAMES[] = {"open", "write", "fsync", "rename", "unlink", "ftruncate"};
+enum { OPEN, WRITE, FSYNC, RENAME, UNLINK, FTRUNCATE, PREAD, KINDS };
+static const char *NAMES[] = {"open", "write", "fsync", "rename", "unlink", "ftruncate", "pread"};
 
 #define MOST 65536
 static unsigned char ours[MOST]; /* descriptors of the directory and its files */
@@ -133,6 +133,8 @@ ssize_t pwrite64(int fd, const void *data, size_t size, off64_t to) { WRITTEN(RE
         return call;                                                                                                   \
     } while (0)
 
+ssize_t pread(int fd, void *to, size_t size, off_t from) { DONE(PREAD, is_ours(fd), "-", REAL(pread)(fd, to, size, from)); }
+ssize_t pread64(int fd, void *to, size_t size, off64_t from) { DONE(PREAD, is_ours(fd), "-", REAL(pread64)(fd, to, size, from)); }
 int fsync(int fd) { DONE(FSYNC, is_ours(fd), "-", REAL(fsync)(fd)); }
 int fdatasync(int fd) { DONE(FSYNC, is_ours(fd), "-", REAL(fdatasync)(fd)); }
 int ftruncate(int fd, off_t size) { DONE(FTRUNCATE, is_ours(fd), "-", REAL(ftruncate)(fd, size)); }

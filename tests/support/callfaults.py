@@ -30,7 +30,7 @@ class CallFault:
     Attributes:
         who: ``server``, or ``child`` for the process that makes snapshots, ``taking`` for the one that makes one of a
             primary's copy, ``diverged`` for the one that writes what no other server has.
-        call: ``open``, ``write``, ``fsync``, ``rename``, ``unlink`` or ``ftruncate``.
+        call: ``open``, ``write``, ``fsync``, ``rename``, ``unlink``, ``ftruncate`` or ``pread``.
         at: which of these calls on the directory, from 1.
         how: an errno; 0 for half of a write; negative for an errno that is reported though the call was done; or
             :data:`KILL`.

@@ -117,8 +117,8 @@ def _head(source: Source) -> tuple[Manifest, list[int], int, int]:
         facts = json.loads(text)
         manifest, sizes, last = Manifest.of(facts["source"]), facts["sizes"], facts["last"]
         count = len(manifest.segments) + (manifest.snapshot is not None)
-        if [type(each) for each in (last, *sizes)] != [int] * (count + 1) or min(sizes) < 0:
-            raise ValueError(f"{count} files of {sizes!r:.200} bytes")
+        if len(sizes) != count or not all(type(each) is int and 0 <= each < 2**63 for each in (last, *sizes)):
+            raise ValueError(f"{count} files of {sizes!r:.200} bytes up to record {last!r:.20}")
         if last + 1 < manifest.segments[-1].first:
             raise ValueError(f"record {last} is in none of them")
     except MISSHAPEN as reason:  # its checksum is right: somebody wrote it so

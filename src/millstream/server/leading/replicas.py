@@ -421,7 +421,9 @@ class Replicas:
         if isinstance(found, UsageError):  # the log was rewritten meanwhile: another one
             self._schedule()
         elif isinstance(found, StorageError):
-            self._give_up(str(found), [each for each in self._waiting() if self._takes_log(each)])
+            self._give_up(
+                f"its copy could not be made: {found}", [each for each in self._waiting() if self._takes_log(each)]
+            )
         else:
             self._copied(Copy.of_log(made, found), self._takes_log)
 

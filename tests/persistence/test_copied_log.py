@@ -1,0 +1,204 @@
+"""A log as one run of bytes: what is read of it is what was written, or an error, wherever it is cut or changed."""
+
+import json
+import random
+from dataclasses import dataclass
+from struct import pack
+from zlib import crc32
+
+import pytest
+
+from millstream.errors import LogCorruptError, MillstreamError, UsageError
+from millstream.persistence import copied_log
+from millstream.persistence.copied_log import MAGIC, LogFiles, payloads
+from millstream.persistence.log import Log
+from millstream.persistence.rewrite import contents, make
+from persistence.reference import HOME, entropy
+from support.simdisk import SimDisk
+
+HEAD = len(MAGIC) + 8
+
+
+@dataclass
+class Whole:
+    """All bytes of a copy.
+
+    Attributes:
+        data: those.
+    """
+
+    data: bytes
+
+    def read_at(self, offset: int, size: int) -> bytes:
+        assert size >= 0
+        assert offset >= 0
+        return self.data[offset : offset + size]
+
+
+def sent(files: LogFiles) -> bytes:
+    """What goes out of the files of a log."""
+    return files.head() + b"".join(file.read_at(0, size) for file, size in files.files)
+
+
+def read(data: bytes) -> list[bytes]:
+    return list(payloads(Whole(data)))
+
+
+def record(number: int) -> bytes:
+    return b"%d:" % number + b"x" * (number % 7 * 9)
+
+
+class Growing:
+    """A log of a simulated disk, with files of a kilobyte.
+
+    Attributes:
+        disk: that.
+        log: the log.
+    """
+
+    def __init__(self) -> None:
+        self.disk = SimDisk()
+        self.log, _ = Log.open(HOME, self.disk, segment_bytes=1000, entropy=entropy(1))
+
+    def add(self, count: int) -> None:
+        for _ in range(count):
+            self.log.append(record(self.log.appended + 1))
+            self.log.write()
+        self.log.sync()
+
+    def rewrite(self) -> None:
+        """All so far becomes a snapshot."""
+        rewrite = self.log.begin_rewrite()
+        assert rewrite is not None
+        make(self.disk, HOME, rewrite, list(contents(self.disk, HOME, rewrite)))
+        self.log.commit_rewrite(rewrite)
+        self.log.remove_obsolete()
+
+
+@pytest.fixture
+def growing() -> Growing:
+    return Growing()
+
+
+def test_each_position_of_a_log_with_and_without_a_snapshot(growing: Growing) -> None:
+    """Records behind the position are passed over, in the last file and where later files were begun."""
+    growing.add(60)
+    for last in range(61):
+        assert read(sent(growing.log.files(last))) == [record(number) for number in range(1, last + 1)]
+    growing.rewrite()
+    growing.add(40)
+    assert growing.log.count > 2
+    for last in range(60, 101):
+        files = growing.log.files(last)
+        assert read(sent(files)) == [record(number) for number in range(1, last + 1)]
+        assert len(files.files) <= growing.log.count
+        files.close()
+
+
+def test_an_empty_log(growing: Growing) -> None:
+    assert read(sent(growing.log.files(0))) == []
+
+
+def test_files_that_are_open_outlive_a_rewriting(growing: Growing) -> None:
+    """They lose their names while they are sent; a position that only the new snapshot has is refused in words."""
+    growing.add(30)
+    files = growing.log.files(25)
+    growing.add(5)
+    growing.rewrite()
+    assert read(sent(files)) == [record(number) for number in range(1, 26)]
+    with pytest.raises(UsageError, match="no files up to record 25: it begins with 36"):
+        growing.log.files(25)
+    with pytest.raises(UsageError, match="up to record 36"):
+        growing.log.files(36)
+
+
+def copies() -> list[tuple[bytes, list[bytes]]]:
+    """With and without a snapshot, each with what is in it; the last file goes on behind the position."""
+    growing, found = Growing(), []
+    growing.add(40)
+    for _ in range(2):
+        last = growing.log.appended - 3
+        found.append((sent(growing.log.files(last)), [record(number) for number in range(1, last + 1)]))
+        growing.rewrite()
+        growing.add(40)
+    return found
+
+
+COPIES = copies()
+
+
+@pytest.mark.parametrize(("data", "expected"), COPIES, ids=["log", "snapshot"])
+def test_a_copy_that_is_cut_anywhere(data: bytes, expected: list[bytes]) -> None:
+    """An error, or all that counts where only what is behind that is missing; never less in silence."""
+    whole = 0
+    for size in range(len(data)):
+        found: list[bytes] = []
+        try:
+            found.extend(payloads(Whole(data[:size])))
+            whole += 1
+            assert found == expected
+        except LogCorruptError as error:
+            assert str(error)  # noqa: PT017 - how many do not raise is asserted below
+    assert 0 < whole < 300
+
+
+@pytest.mark.parametrize(("data", "expected"), COPIES, ids=["log", "snapshot"])
+def test_a_copy_with_one_byte_changed(data: bytes, expected: list[bytes]) -> None:
+    """Every byte: an error, or the records as they were."""
+    chance, refused = random.Random(7), 0
+    for at in range(len(data)):
+        changed = bytearray(data)
+        changed[at] ^= 1 << chance.randrange(8)
+        try:
+            assert read(bytes(changed)) == expected
+        except MillstreamError:
+            refused += 1
+    assert refused > len(data) * 3 // 4
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        ({"sizes": []}, "makes no sense"),
+        ({"sizes": [-1, 2]}, "makes no sense"),
+        ({"sizes": [True]}, "makes no sense"),
+        ({"sizes": "ab"}, "makes no sense"),
+        ({"sizes": None}, "makes no sense"),
+        ({"last": "1"}, "makes no sense"),
+        ({"last": -1}, "makes no sense"),
+        ({"last": 10**30}, "makes no sense"),
+        ({"last": 2**63 - 1}, "damaged or cut short"),
+        ({"source": {}}, "makes no sense"),
+        ({"source": {"snapshot": None, "segments": []}}, "makes no sense"),
+        ({"sizes": [10**30]}, "makes no sense"),
+        ({"sizes": [0]}, "header is cut short"),
+    ],
+    ids=str,
+)
+def test_a_head_that_somebody_made_up(change: dict[str, object], reason: str) -> None:
+    """Its checksum is right, and it is told what is wrong; nothing of that size is asked for."""
+    growing = Growing()
+    growing.add(3)
+    data = sent(growing.log.files(3))
+    length = int.from_bytes(data[len(MAGIC) : len(MAGIC) + 4], "little")
+    facts = json.loads(data[HEAD : HEAD + length])
+    text = json.dumps(facts | change).encode()
+    made = MAGIC + pack("<II", len(text), crc32(text)) + text + data[HEAD + length :]
+    with pytest.raises(LogCorruptError, match=reason):
+        read(made)
+
+
+def test_a_head_without_an_end() -> None:
+    """It says that it is longer than any is, and nobody waits for it."""
+    with pytest.raises(LogCorruptError, match="cut short"):
+        read(MAGIC + pack("<II", 2**32 - 1, 0) + b"{}" * 100)
+    with pytest.raises(LogCorruptError, match="does not begin"):
+        read(copied_log.MAGIC[:-1])
+
+
+def test_a_file_that_cannot_be_opened(growing: Growing) -> None:
+    """The error names it, and none stays open."""
+    growing.add(40)
+    growing.disk.remove(HOME / growing.log.files(1).manifest.segments[0].name)
+    with pytest.raises(MillstreamError, match="cannot read the log in"):
+        growing.log.files(40)

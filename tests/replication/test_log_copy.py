@@ -1,0 +1,265 @@
+"""A Millstream begins with the files of its primary's log: who else does not, what is in them, and what is refused."""
+
+import socket
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from millstream.engine import transitions
+from millstream.engine.history import NO_DATABASE
+from millstream.engine.keyspace import Keyspace, StringValue
+from millstream.errors import DiskError, UsageError
+from millstream.node.log import codec
+from millstream.node.log.taking import read_log
+from millstream.persistence.copied_log import MAGIC
+from millstream.persistence.log import Log
+from millstream.replication.handshake import OURS, READS_LOG
+from millstream.server.leading import replicas
+from millstream.server.thread import ServerThread
+from persistence.reference import HOME, entropy
+from persistence.test_copied_log import Whole, sent
+from replication.replicated import state
+from replication.test_following_redis import follow, wait_level, write
+from replication.test_link import ID, Primary
+from replication.test_redis_follows import info, port_of
+from server.disk.test_shown import Gate, gate  # noqa: F401 - a fixture
+from support.simdisk import SimDisk
+from support.waiting import eventually
+from support.wire import Wire
+
+pytestmark = pytest.mark.process
+
+assert transitions.MODULES
+
+
+class Taker:
+    """A connection that asks for a copy; what comes is looked at byte by byte."""
+
+    def __init__(self, url: str, *announced: bytes) -> None:
+        self.wire = Wire(url)
+        self.lines = self.wire.socket.makefile("rb")
+        if announced:
+            self.wire.send("REPLCONF", *announced)
+            assert self.lines.readline() == b"+OK\r\n"
+
+    def line(self) -> bytes:
+        """The next line that is not empty."""
+        while (line := self.lines.readline()) == b"\n":
+            pass
+        return line
+
+    def copy(self) -> tuple[str, int, bytes]:
+        """The history, its offset, and the copy."""
+        self.wire.send("PSYNC", "?", "-1")
+        return self.rest()
+
+    def rest(self) -> tuple[str, int, bytes]:
+        """The same, of a copy that was asked for."""
+        _, replid, offset = self.line().split()
+        return replid.decode(), int(offset), self.lines.read(int(self.line()[1:]))
+
+    def __enter__(self) -> "Taker":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.lines.close()
+        self.wire.close()
+
+
+def ours(url: str) -> Taker:
+    """One that says what a Millstream says."""
+    return Taker(url, b"capa", b"eof", b"capa", OURS, b"capa", READS_LOG)
+
+
+def test_what_is_sent_are_the_records_up_to_the_moment(tmp_path: Path) -> None:
+    """With a snapshot and records behind it; the stream goes on with the byte behind them."""
+    with ServerThread(tmp_path) as server, Wire(server.url) as wire:
+        wire.ask("SET", "early", "v")
+        wire.ask("BGREWRITEAOF")
+        eventually(lambda: info(wire, "persistence")["aof_rewrite_in_progress"] == "0", what="there is a snapshot")
+        wire.ask("XADD", "s", "1-1", "f", "v")
+        wire.ask("SELECT", "3")
+        wire.ask("SET", "late", "v")
+        with ours(server.url) as taker:
+            replid, offset, data = taker.copy()
+            space = Keyspace()
+            read_log(space, Whole(data))
+            assert [sorted(space.databases[db].keys) for db in (0, 3)] == [[b"early", b"s"], [b"late"]]
+            assert (space.history.replid, space.history.offset) == (replid, offset)
+            assert replid == info(wire)["master_replid"]
+            wire.ask("SET", "next", "v")
+            expected = b"*2\r\n$6\r\nSELECT\r\n$1\r\n3\r\n*3\r\n$3\r\nSET\r\n$4\r\nnext\r\n$1\r\nv\r\n"
+            assert taker.lines.read(len(expected)) == expected
+            assert info(wire)["millstream_last_full_sync_made_bytes"] == str(len(data))
+
+
+@pytest.mark.parametrize(
+    "announced",
+    [(), (b"capa", OURS), (b"capa", READS_LOG, b"rdb-only", b"1"), (b"capa", READS_LOG, b"rdb-filter-only", b"")],
+    ids=["redis", "earlier", "copy", "keyless"],
+)
+def test_who_else_gets_an_rdb_file(tmp_path: Path, announced: tuple[bytes, ...]) -> None:
+    """A Redis, a Millstream that knows another form of the log, redis-cli --rdb, and who wants no keys."""
+    with ServerThread(tmp_path) as server, Wire(server.url) as wire:
+        wire.ask("SET", "k", "v")
+        with Taker(server.url, *announced) as taker:
+            _, _, data = taker.copy()
+            assert data.startswith(b"REDIS")
+            assert (b"\x01k\x01v" in data) == (b"rdb-filter-only" not in announced)
+
+
+def test_a_log_with_much_behind_its_snapshot_is_rewritten(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is out of date would be sent, read and kept; as many files as that could be all descriptors there are."""
+    for name in ("_BEHIND", "_FILES"):
+        with ServerThread(tmp_path) as server, Wire(server.url) as wire, monkeypatch.context() as few:
+            few.setattr(replicas, name, 1)
+            wire.ask("SET", "k", "v" * 100)
+            with ours(server.url) as taker:
+                assert taker.copy()[2].startswith(b"REDIS")
+            eventually(lambda: info(wire, "persistence")["aof_rewrite_in_progress"] == "0", what="it is rewritten")
+            if name == "_BEHIND":
+                with ours(server.url) as taker:
+                    assert taker.copy()[2].startswith(MAGIC)
+
+
+def test_nothing_is_sent_of_what_the_disk_has_not(tmp_path: Path, gate: Gate) -> None:  # noqa: F811 - as above
+    """A power cut would leave a replica ahead of its primary, under the same name."""
+    with ExitStack() as stack:
+        server = stack.enter_context(ServerThread(tmp_path, fsync="always"))
+        writer = stack.enter_context(Wire(server.url))
+        first, taker = (stack.enter_context(ours(server.url)) for _ in range(2))
+        first.copy()
+        gate.shut()
+        writer.send("SET", "late", "v")
+        assert gate.entered.wait(30)
+        taker.wire.send("PSYNC", "?", "-1")
+        assert taker.lines.read(3) == b"\n\n\n", "a look each second tells it that it waits"
+        taker.wire.socket.setblocking(False)
+        with pytest.raises(BlockingIOError):
+            taker.wire.socket.recv(1, socket.MSG_PEEK)
+        taker.wire.socket.setblocking(True)
+        gate.open()
+        _, _, data = taker.rest()
+        assert b"late" in data
+        assert writer.read() == b"OK"
+
+
+@pytest.mark.parametrize("memory", [False, True], ids=["directory", "memory"])
+def test_a_replica_holds_what_its_primary_holds(tmp_path: Path, *, memory: bool) -> None:
+    """Also behind a replica, whose log says that it follows somebody else; and under writes."""
+    with ExitStack() as stack:
+        servers = [stack.enter_context(ServerThread(tmp_path / name)) for name in "ab"]
+        servers.append(stack.enter_context(ServerThread(None if memory else tmp_path / "c")))
+        first, second, third = (stack.enter_context(Wire(server.url)) for server in servers)
+        write(first, 1, 500)
+        follow(second, int(port_of(servers[0])))
+        write(first, 2, 500)
+        wait_level(second, first)
+        follow(third, int(port_of(servers[1])))
+        write(first, 3, 500)
+        wait_level(third, first)
+        assert state(first.ask) == state(second.ask) == state(third.ask)
+        assert info(third)["master_port"] == port_of(servers[1])
+        assert [info(each)["millstream_full_syncs_taken"] for each in (second, third)] == ["1", "1"]
+        assert third.ask("REPLICAOF", "NO", "ONE") == b"OK"
+        assert third.ask("SET", "own", "v") == b"OK"
+
+
+@pytest.mark.parametrize(
+    ("error", "sent_away"), [(UsageError("the log has no files"), False), (DiskError("cannot read it"), True)], ids=str
+)
+def test_files_that_cannot_be_opened(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    error: Exception,
+    *,
+    sent_away: bool,
+) -> None:
+    """The log was rewritten just then: another try. The disk is broken: the replica is told no, and comes again."""
+    real: Callable[..., Any] = Log.files
+
+    def once(log: Log, last: int) -> Any:
+        monkeypatch.setattr(Log, "files", real)
+        raise error
+
+    monkeypatch.setattr(Log, "files", once)
+    with ServerThread(tmp_path) as server, Wire(server.url) as wire:
+        wire.ask("SET", "k", "v")
+        with ours(server.url) as taker:
+            if sent_away:
+                taker.wire.send("PSYNC", "?", "-1")
+                assert taker.wire.is_closed()
+                assert "closing replica 127.0.0.1:0, since its copy could not be made: cannot read it" in caplog.text
+            else:
+                assert taker.copy()[2].startswith(MAGIC)
+        with ours(server.url) as taker:
+            assert b"k" in taker.copy()[2]
+
+
+# ---------------------------------------------------------------------- what a primary may send
+
+
+def log_of(*records: bytes) -> bytes:
+    """A copy of a log of records."""
+    made, _ = Log.open(HOME, SimDisk(), entropy=entropy(1))
+    for record in records:
+        made.append(record)
+    made.write()
+    made.sync()
+    return sent(made.files(made.appended))
+
+
+HISTORY = ("hist", NO_DATABASE, ID, 100, "", -1)
+GOOD = log_of(codec.pack(0, [HISTORY, ("set", 0, b"k", b"good", None)]))
+
+
+@pytest.fixture
+def replica(tmp_path: Path) -> Iterator[Wire]:
+    with ServerThread(tmp_path) as server, Wire(server.url) as wire:
+        assert wire.ask("SET", "mine", "v") == b"OK"
+        yield wire
+
+
+@pytest.mark.parametrize(
+    ("data", "reason"),
+    [
+        (log_of(codec.pack(0, [("set", 0, b"k", b"v", None)])), "it holds history '' up to offset 0, and"),
+        (log_of(codec.pack(0, [("hist", -1, ID, 99, "", -1)])), "up to offset 99, and"),
+        (log_of(codec.pack(0, [HISTORY, ("nothing", 0)])), "a record makes no sense: KeyError('nothing')"),
+        (log_of(codec.pack(0, [HISTORY, ("set", 99, b"k", b"v", None)])), "a record makes no sense: IndexError"),
+        (log_of(codec.pack(0, [HISTORY, ("set",)])), "a record makes no sense: "),
+        (log_of(b"\xc1"), "a record makes no sense: "),
+        (log_of(b""), "a record makes no sense: "),
+        (log_of(b"\x93\x09\x00\x90"), "version 9"),
+        (GOOD[:-1], "is damaged or cut short at byte 32 of"),
+        (GOOD[:40], "what it says of its files is cut short"),
+        (MAGIC, "it does not begin as one"),
+    ],
+    ids=range(11),
+)
+def test_a_log_that_is_none_takes_the_place_of_nothing(replica: Wire, data: bytes, reason: str) -> None:
+    """The old data are shown, the reason is told, and the next copy is taken."""
+    primary = Primary(data)
+    try:
+        follow(replica, primary.port)
+        eventually(lambda: reason in info(replica).get("millstream_link_error", ""), what=f"{reason} is told")
+        assert (replica.ask("GET", "mine"), replica.ask("DBSIZE")) == (b"v", 1)
+        primary._copies = [GOOD]
+        eventually(lambda: replica.ask("GET", "k") == b"good", what="the next copy is taken")
+        assert replica.ask("DBSIZE") == 1
+        assert info(replica)["slave_repl_offset"] == "100"
+    finally:
+        primary.close()
+
+
+def test_the_reader_is_the_one_of_a_start() -> None:
+    """What a start makes of records is what a replica makes of them."""
+    space = Keyspace()
+    read_log(space, Whole(GOOD))
+    value = space.databases[0].keys[b"k"]
+    assert isinstance(value, StringValue)
+    assert value.data == b"good"
