@@ -13,14 +13,14 @@ from millstream.engine.history import NO_DATABASE
 from millstream.engine.keyspace import Keyspace, StringValue
 from millstream.errors import DiskError, UsageError
 from millstream.node.log import codec
+from millstream.node.log.copied_log import MAGIC
 from millstream.node.log.taking import read_log
-from millstream.persistence.copied_log import MAGIC
 from millstream.persistence.log import Log
 from millstream.replication.handshake import OURS, READS_LOG
 from millstream.server.leading import replicas
 from millstream.server.thread import ServerThread
+from node.test_copied_log import Whole, sent
 from persistence.reference import HOME, entropy
-from persistence.test_copied_log import Whole, sent
 from replication.replicated import state
 from replication.test_following_redis import follow, wait_level, write
 from replication.test_link import ID, Primary
@@ -243,12 +243,11 @@ def replica(tmp_path: Path) -> Iterator[Wire]:
 )
 def test_a_log_that_is_none_takes_the_place_of_nothing(replica: Wire, data: bytes, reason: str) -> None:
     """The old data are shown, the reason is told, and the next copy is taken."""
-    primary = Primary(data)
+    primary = Primary(data, GOOD)
     try:
         follow(replica, primary.port)
         eventually(lambda: reason in info(replica).get("millstream_link_error", ""), what=f"{reason} is told")
         assert (replica.ask("GET", "mine"), replica.ask("DBSIZE")) == (b"v", 1)
-        primary._copies = [GOOD]
         eventually(lambda: replica.ask("GET", "k") == b"good", what="the next copy is taken")
         assert replica.ask("DBSIZE") == 1
         assert info(replica)["slave_repl_offset"] == "100"

@@ -43,13 +43,12 @@ was begun, whole, and perhaps later ones.
 import contextlib
 import os
 import threading
-from collections.abc import Iterable, Iterator
-from dataclasses import replace
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from millstream.errors import DiskError, DiskFullError, LogCorruptError, UsageError
-from millstream.persistence.copied_log import LogFiles
-from millstream.persistence.disk import FULL, Disk, DiskLock, RealDisk, datasync, disk_error, put
+from millstream.persistence.disk import FULL, Disk, DiskFile, DiskLock, RealDisk, datasync, disk_error, put
 from millstream.persistence.frame import HEADER_SIZE, MAX_PAYLOAD, Entropy, encode_records, encode_seal
 from millstream.persistence.inventory import Progress, payloads_of, take_inventory, unnamed
 from millstream.persistence.lockfile import Owner, take_lock, write_owner
@@ -65,6 +64,26 @@ _DISPLACED = (
     "are taken. What was promised is in what was there before: put that back if it was moved, and start again"
 )
 _LOOK = "`millstream log check {}` says what is wrong, what would be lost, and what to do"
+
+
+@dataclass(frozen=True, slots=True)
+class LogFiles:
+    """The files of a log, open, up to a position that is written.
+
+    Attributes:
+        manifest: which they are.
+        last: the position.
+        files: each, with how many of its bytes count.
+    """
+
+    manifest: Manifest
+    last: int
+    files: Sequence[tuple[DiskFile, int]]
+
+    def close(self) -> None:
+        """Let go of them."""
+        for file, _ in self.files:
+            file.close()
 
 
 class Log:

@@ -15,7 +15,6 @@ from millstream.commands.table.table import command
 from millstream.errors import CommandError
 from millstream.logs import logger
 from millstream.printable import printable
-from millstream.replication.handshake import OURS, READS_LOG
 from millstream.replies import OK, Many, Reply, Simple
 
 log = logger("millstream.server")
@@ -128,8 +127,8 @@ def _announce(ctx: Context, name: bytes, value: bytes) -> None:
     elif name == b"rdb-filter-only":
         known.keyless = True  # it names what beside keys is to be there, and there is nothing else here
     elif name == b"capa":
-        known.is_ours = known.is_ours or value == OURS
-        known.reads_log = known.reads_log or value == READS_LOG
+        known.is_ours = known.is_ours or value == b"millstream"
+        known.reads_log = known.reads_log or value == b"millstream-log-1"
     elif name not in {b"version", b"rdb-no-compress", b"rdb-no-checksum"}:
         raise CommandError(f"ERR Unrecognized REPLCONF option: {name.decode('utf-8', 'surrogateescape')}")
 

@@ -33,12 +33,11 @@ from millstream.engine.keyspace import DATABASES, Keyspace
 from millstream.engine.serialization.plain import MalformedError
 from millstream.engine.serialization.rdb.reading import AuxField, NotHeld, RdbError, RdbItem, RdbKey, named, read_file
 from millstream.errors import LogCorruptError, MillstreamError
-from millstream.node.log import replay
+from millstream.node.log import copied_log, replay
 from millstream.node.log.compaction import open_disk, stand_back
+from millstream.node.log.copied_log import MAGIC
 from millstream.node.log.copying import EARLIER
 from millstream.node.log.snapshot import payloads
-from millstream.persistence import copied_log
-from millstream.persistence.copied_log import MAGIC
 from millstream.persistence.disk import disk_error
 from millstream.persistence.rewrite import Rewrite
 from millstream.persistence.snapshot import write_snapshot
@@ -80,12 +79,12 @@ def fill(space: Keyspace, items: Iterator[RdbItem]) -> list[NotHeld]:
     return lacking
 
 
-def read_log(space: Keyspace, source: copied_log.Source) -> None:
+def read_log(space: Keyspace, source: copied_log.CopiedBytes) -> None:
     """Apply the records of a primary's log to an empty keyspace, its history with them.
 
     Args:
         space: gets all.
-        source: the log, as :mod:`millstream.persistence.copied_log` has it.
+        source: the log, as :mod:`millstream.node.log.copied_log` has it.
 
     Raises:
         LogCorruptError: it is damaged, or a record is none.
@@ -103,6 +102,11 @@ def read_log(space: Keyspace, source: copied_log.Source) -> None:
 
 def expect(history: ReplicationState, replid: str, offset: int) -> None:
     """Make sure that a log holds the history that the primary has told.
+
+    Args:
+        history: as the records say.
+        replid: its name, as told.
+        offset: how far it is, as told.
 
     Raises:
         LogCorruptError: it does not.

@@ -5,9 +5,11 @@ import os
 from collections.abc import Callable, Sequence
 from typing import IO, TYPE_CHECKING
 
+from millstream.node.log.copied_log import head
+
 if TYPE_CHECKING:
     from millstream.node.log.rewriting import CopyMade
-    from millstream.persistence.copied_log import LogFiles
+    from millstream.persistence.log import LogFiles
 
 PIECE = 64 * 1024
 """Bytes passed on at a time."""
@@ -39,8 +41,8 @@ class Copy:
     @classmethod
     def of_log(cls, made: "CopyMade", log: "LogFiles") -> "Copy":
         """One that the files of a log are."""
-        head = log.head()
-        parts = [(lambda place, most: head[place : place + most], len(head)), *((f.read_at, n) for f, n in log.files)]
+        begin = head(log)
+        parts = [(lambda place, most: begin[place : place + most], len(begin)), *((f.read_at, n) for f, n in log.files)]
         return cls(made, parts, log.close)
 
     def add(self, session_id: int) -> None:

@@ -33,8 +33,7 @@ if TYPE_CHECKING:
     from millstream.node.log.feeding import Feed
     from millstream.node.log.rewriting import Rewriter
     from millstream.node.node import Node
-    from millstream.persistence.copied_log import LogFiles
-    from millstream.persistence.log import Log
+    from millstream.persistence.log import Log, LogFiles
     from millstream.replication.followers import Follower
     from millstream.server.connection import Connection
 

@@ -9,9 +9,9 @@ from zlib import crc32
 import pytest
 
 from millstream.errors import LogCorruptError, MillstreamError, UsageError
-from millstream.persistence import copied_log
-from millstream.persistence.copied_log import MAGIC, LogFiles, payloads
-from millstream.persistence.log import Log
+from millstream.node.log import copied_log
+from millstream.node.log.copied_log import MAGIC, head, payloads
+from millstream.persistence.log import Log, LogFiles
 from millstream.persistence.rewrite import contents, make
 from persistence.reference import HOME, entropy
 from support.simdisk import SimDisk
@@ -37,7 +37,7 @@ class Whole:
 
 def sent(files: LogFiles) -> bytes:
     """What goes out of the files of a log."""
-    return files.head() + b"".join(file.read_at(0, size) for file, size in files.files)
+    return head(files) + b"".join(file.read_at(0, size) for file, size in files.files)
 
 
 def read(data: bytes) -> list[bytes]:
@@ -96,6 +96,7 @@ def test_each_position_of_a_log_with_and_without_a_snapshot(growing: Growing) ->
 
 
 def test_an_empty_log(growing: Growing) -> None:
+    """It has one file without a record."""
     assert read(sent(growing.log.files(0))) == []
 
 

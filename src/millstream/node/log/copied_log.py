@@ -8,7 +8,7 @@ Every byte is proved by the checksums of the files themselves, their marks and t
 """
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from struct import Struct
@@ -16,8 +16,8 @@ from typing import Protocol
 from zlib import crc32
 
 from millstream.errors import LogCorruptError
-from millstream.persistence.disk import DiskFile
 from millstream.persistence.frame import SNAPSHOT_MAGIC, FileHeader
+from millstream.persistence.log import LogFiles
 from millstream.persistence.manifest import MISSHAPEN, Manifest
 from millstream.persistence.segment import Scan, read_header
 
@@ -26,45 +26,26 @@ _NUMBERS = Struct("<II")
 _TEXT_MAX = 1 << 20
 
 
-class Source(Protocol):
-    """Where the bytes come from."""
+class CopiedBytes(Protocol):
+    """The run of bytes, as far as it has come."""
 
     def read_at(self, offset: int, size: int) -> bytes:
         """So many bytes from a place, waited for; fewer only at the end of all."""
         ...
 
 
-@dataclass(frozen=True, slots=True)
-class LogFiles:
-    """The files of a log, open, up to a position that is written.
-
-    Attributes:
-        manifest: which they are.
-        last: the position.
-        files: each, with how many of its bytes count.
-    """
-
-    manifest: Manifest
-    last: int
-    files: Sequence[tuple[DiskFile, int]]
-
-    def head(self) -> bytes:
-        """What stands before the bytes of the files."""
-        sizes = [size for _, size in self.files]
-        text = json.dumps({"source": self.manifest.facts(), "sizes": sizes, "last": self.last}).encode()
-        return MAGIC + _NUMBERS.pack(len(text), crc32(text)) + text
-
-    def close(self) -> None:
-        """Let go of them."""
-        for file, _ in self.files:
-            file.close()
+def head(log: LogFiles) -> bytes:
+    """What stands before the bytes of the files."""
+    sizes = [size for _, size in log.files]
+    text = json.dumps({"source": log.manifest.facts(), "sizes": sizes, "last": log.last}).encode()
+    return MAGIC + _NUMBERS.pack(len(text), crc32(text)) + text
 
 
 @dataclass(frozen=True, slots=True)
-class _Part:
+class _CopiedFile:
     """One file of those that come."""
 
-    source: Source
+    source: CopiedBytes
     name: str
     begin: int
     length: int
@@ -80,7 +61,7 @@ class _Part:
         return LogCorruptError(text, path=self.name, offset=at)
 
 
-def payloads(source: Source) -> Iterator[bytes]:
+def payloads(source: CopiedBytes) -> Iterator[bytes]:
     """The records of a log that comes, up to the last that counts; at the end of this it was whole.
 
     Args:
@@ -91,10 +72,10 @@ def payloads(source: Source) -> Iterator[bytes]:
         FormatError: a file is of a version this program does not read.
         OSError: it cannot be read.
     """
-    manifest, sizes, last, begin = _head(source)
+    manifest, sizes, last, begin = _read_head(source)
     made, parts = manifest.snapshot, []
     for name, size in zip((*([made.name] if made else []), *(e.name for e in manifest.segments)), sizes, strict=True):
-        parts.append(_Part(source, name, begin, size))
+        parts.append(_CopiedFile(source, name, begin, size))
         begin += size
     if made is not None:
         yield from _snapshot(parts.pop(0), FileHeader.of(made.identity, made.last + 1, SNAPSHOT_MAGIC))
@@ -103,7 +84,7 @@ def payloads(source: Source) -> Iterator[bytes]:
         yield from _segment(part, FileHeader.of(entry.identity, entry.first), end - entry.first)
 
 
-def _head(source: Source) -> tuple[Manifest, list[int], int, int]:
+def _read_head(source: CopiedBytes) -> tuple[Manifest, list[int], int, int]:
     """The files, the bytes of each, the last position that counts, and where the first of them begins."""
     begin = len(MAGIC) + _NUMBERS.size
     data = source.read_at(0, begin)
@@ -130,7 +111,7 @@ def _damaged(why: str) -> LogCorruptError:
     return LogCorruptError(f"this is no log: {why}", path="", offset=0)
 
 
-def _snapshot(part: _Part, header: FileHeader) -> Iterator[bytes]:
+def _snapshot(part: _CopiedFile, header: FileHeader) -> Iterator[bytes]:
     scan = Scan(part, read_header(part, Path(part.name), header), part.length)
     for run in scan.runs():
         yield from run
@@ -138,7 +119,7 @@ def _snapshot(part: _Part, header: FileHeader) -> Iterator[bytes]:
         raise part.damaged(scan.end)
 
 
-def _segment(part: _Part, header: FileHeader, count: int) -> Iterator[bytes]:
+def _segment(part: _CopiedFile, header: FileHeader, count: int) -> Iterator[bytes]:
     """So many records of a log file; there may be more only where it is the last."""
     scan = Scan(part, read_header(part, Path(part.name), header), part.length)
     left = count
