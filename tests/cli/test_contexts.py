@@ -3,13 +3,14 @@
 import json
 import os
 import pty
+import shlex
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
+from urllib.parse import quote, urlsplit
 
 import pytest
 import redis
@@ -447,3 +448,28 @@ def test_a_context_is_for_every_command_that_asks_a_server(guarded: str, home: P
         assert "--context and a URL both name a server" in run(*both, code=2).stderr
     for neither in (["archive", "--to", "x"], ["replay", "x", "orders"]):
         assert "it needs a server: its URL, or --context NAME" in run(*neither, code=2).stderr
+
+
+def test_a_line_that_is_shown_of_a_server_with_a_password_can_be_run(guarded: str, home: Path) -> None:
+    """It names the context; where there was none, one that is to be made, and never the URL with stars in it."""
+    write(home / "pw", SECRET)
+    run("context", "add", "here", guarded, "--user", "ops", "--password-file", str(home / "pw"))
+    snapshot = ["--snapshot", "-", "--view", "stream orders"]
+    for named, environment in (
+        (["context:here"], {}),
+        (["--context", "here"], {}),
+        ([], {"MILLSTREAM_CONTEXT": "here"}),
+    ):
+        words = _shown_line(run("top", *named, *snapshot, **environment).stdout)
+        assert words[-2:] == ["--context", "here"]
+        assert "orders" in run(*words).stdout
+    secret = f"ops:{quote(SECRET, safe='')}"
+    words = _shown_line(run("top", *snapshot, MILLSTREAM_URL=guarded.replace("://", f"://{secret}@")).stdout)
+    assert words[-2:] == ["--context", "NAME"]
+    assert "has no context 'NAME'; these are: here; `millstream context add` makes one" in run(*words, code=4).stderr
+
+
+def _shown_line(text: str) -> list[str]:
+    """The last command line that a view of `top` shows, as words behind the program's name."""
+    lines = [line.partition("$ millstream ")[2] for line in text.splitlines()]
+    return shlex.split([line for line in lines if line][-1])

@@ -6,6 +6,7 @@ import json
 import socket
 import threading
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import hiredis
@@ -239,6 +240,44 @@ def test_a_handing_over_that_fails_names_who_lags() -> None:
         assert f"no replica held all in time: {place} lacked" in failed.output
         assert "bytes and was last heard of" in failed.output
         assert primary.ask("SET", "k", "w") == b"OK"
+
+
+def test_a_handing_over_without_masterauth_is_told_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Before, where the server's settings show it, and after; with the setting that it names, it goes through."""
+    with (
+        ServerThread(None) as one,
+        ServerThread(None) as other,
+        Wire(one.url) as primary,
+        Wire(other.url) as replica,
+    ):
+        for wire in (primary, replica):
+            wire.ask("CONFIG", "SET", "requirepass", "pw")
+            wire.ask("AUTH", "pw")
+        replica.ask("CONFIG", "SET", "masterauth", "pw")
+        replica.ask("REPLICAOF", "127.0.0.1", one.url.rpartition(":")[2].partition("/")[0])
+        eventually(lambda: b"state=online" in primary.ask("INFO", "replication"), what="it has a replica")
+        config = tmp_path / "millstream/config.toml"
+        config.parent.mkdir()
+        config.write_text(f'[contexts.one]\nurl = "{one.url}"\npassword-env = "PW"\n')
+        config.chmod(0o600)
+        monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+        monkeypatch.setenv("PW", "pw")
+        asked = run("failover", "context:one")
+        assert (asked.exit_code, "asks for a password and has no masterauth" in asked.output) == (2, True)
+        failed = run("failover", "context:one", "--yes")
+        assert failed.exit_code == 1, failed.output
+        last = failed.output.splitlines()[-1]
+        assert "no replica took the role, and this server takes writes again" in last
+        assert "masterauth is empty here" in last
+        assert "`CONFIG SET masterauth PASSWORD`" in last
+        primary.ask("CONFIG", "SET", "masterauth", "wrong")
+        eventually(lambda: b"state=online" in primary.ask("INFO", "replication"), what="it has a replica again")
+        wrong = run("failover", "context:one", "--yes").output
+        assert ("Where that is WRONGPASS" in wrong, "has no masterauth" in wrong) == (True, False), wrong
+        primary.ask("CONFIG", "SET", "masterauth", "pw")
+        eventually(lambda: b"state=online" in primary.ask("INFO", "replication"), what="it has a replica again")
+        done = run("failover", "context:one", "--yes")
+        assert (done.exit_code, "masterauth" in done.output) == (0, False), done.output
 
 
 def test_where_sentinel_watches_it_hands_over(pair: tuple[Wire, Wire, list[str]]) -> None:

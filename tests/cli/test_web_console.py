@@ -58,6 +58,17 @@ def test_the_doctor_of_a_page_takes_its_command_line() -> None:
     assert ConsoleServer("report:x.json").command_line("doctor")[1:] == ["doctor", "SERVER"]
 
 
+def test_no_command_line_of_a_page_has_a_password_or_its_stars() -> None:
+    """Neither would be taken: a context stands for both, and for one that is to be made where there is none."""
+    for url in ("redis://:s3cret@10.0.0.1:6379/0", "unix:///run/m.sock?password=s3cret"):
+        named, unnamed = ConsoleServer(url, "prod"), ConsoleServer(url)
+        assert named.command_line("doctor")[1:] == ["doctor", "context:prod"]
+        assert named.command_line("stream", "ls")[1:] == ["stream", "ls", "--context", "prod"]
+        assert unnamed.command_line("doctor")[1:] == ["doctor", "context:NAME"]
+        assert unnamed.command_line("group", "rm", "a", "b")[1:] == ["group", "rm", "a", "b", "--context", "NAME"]
+    assert ConsoleServer("redis://h:1/0", "prod").command_line("stream", "ls")[-2:] == ["--url", "redis://h:1/0"]
+
+
 def test_an_empty_password_is_none(tmp_path: Path) -> None:
     """A file whose first line is empty would let everybody in."""
     file = tmp_path / "password"

@@ -98,10 +98,15 @@ def exporter() -> str:
 
 def exported(url: str, folder: Path) -> set[str]:
     """The names of the samples that redis_exporter has of a server."""
+    return shown(exposition(url, folder))
+
+
+def exposition(url: str, folder: Path) -> str:
+    """What redis_exporter shows of a server."""
     port = free_port()
     words = (exporter(), "-redis.addr", url, "-web.listen-address", f"127.0.0.1:{port}")
     with running(*words, log=folder / f"exporter-{port}.log"):
-        return shown(eventually(lambda: fetched(f"http://127.0.0.1:{port}/metrics"), what="redis_exporter answers"))
+        return eventually(lambda: fetched(f"http://127.0.0.1:{port}/metrics"), what="redis_exporter answers")
 
 
 async def test_what_workers_and_pipelines_are_asked_for_is_shown(server: ServerProcess) -> None:
@@ -129,10 +134,23 @@ def test_what_the_server_is_asked_for_redis_exporter_shows(
     with server.client() as client, ServerThread() as replica, redis.Redis.from_url(replica.url) as follower:
         follower.replicaof("127.0.0.1", server.port)
         eventually(lambda: "online" in str(client.info("replication").get("slave0")), what="it has a replica")
+        client.config_set("min-replicas-to-write", 2)
+        with pytest.raises(redis.ResponseError, match="NOREPLICAS"):
+            client.set("k", "v")
         found = exported(server.url, tmp_path) | exported(replica.url, tmp_path)
     theirs = {name for name in asked() if name.startswith("redis_") and not name.startswith("redis_stream_")}
     assert theirs - found == set()
     assert len(theirs) >= 15
+
+
+def test_writes_refused_by_sync_replicas_are_counted_as_the_alert_asks(server: ServerProcess, tmp_path: Path) -> None:
+    """With the label that the alert goes by, a count of the commands that were refused."""
+    with server.client() as client:
+        client.config_set("sync-replicas", 1)
+        for _ in range(3):
+            with pytest.raises(redis.ResponseError, match="Fewer than sync-replicas asks for confirm"):
+                client.xadd("orders", {"n": 1})
+    assert 'redis_errors_total{err="NOREPLICAS"} 3' in exposition(server.url, tmp_path).splitlines()
 
 
 @pytest.fixture

@@ -201,6 +201,22 @@ def test_damage_is_found_and_said(log: Log, caplog: pytest.LogCaptureFixture) ->
     assert kinds(log.directory) == {"log"}
 
 
+def test_a_directory_that_is_gone_is_named_with_what_to_do(log: Log) -> None:
+    """By the process that makes the snapshot, which finds no directory where its parent's log was."""
+    rewrite = log.begin_rewrite()
+    assert rewrite is not None
+    gone = log.directory.with_name("gone")
+    words = [*rewriting.PROGRAM, str(gone), "0", log.place]
+    with subprocess.Popen(words, stdin=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as child:
+        assert child.stdin is not None
+        assert child.stderr is not None
+        child.stdin.write(f"{rewrite.encode()}\n")
+        child.stdin.flush()  # it ends without a word when that is closed
+        said = child.stderr.read()
+    why = "No such file or directory; is it the right directory?"
+    assert (child.returncode, said) == (1, f"cannot open the data directory {gone}: {why}\n")
+
+
 def test_an_empty_log_has_nothing_to_rewrite(tmp_path: Path) -> None:
     """That is no failure, and nothing is made."""
     log, _ = Log.open(tmp_path / "data")

@@ -46,6 +46,17 @@ def test_queries_are_shown_the_lost_ones_first(console: ConsoleThread, client: r
     assert found[1]["phases"] == {"addBatch": 5}
 
 
+def test_what_a_program_is_to_say_has_no_stars_for_a_password(data: ServerThread, client: redis.Redis) -> None:
+    """A variable has the URL then, as a page names none; the command lines name a context."""
+    client.acl_setuser("driver", enabled=True, passwords=["+pw"], keys=["*"], categories=["+@all"])
+    with ConsoleThread(data.url.replace("://", "://driver:pw@")) as guarded:
+        text = guarded.ask("/spark").text
+        shell = guarded.ask("/spark.json").facts["shell"]
+    client.acl_deluser("driver")
+    assert 'millstream.spark.watch(spark, os.environ["MILLSTREAM_URL"])' in text
+    assert shell == ["millstream spark ls --context NAME"]
+
+
 def test_a_lost_query_is_found_on_the_overview(console: ConsoleThread, client: redis.Redis) -> None:
     """For a day, unless it runs again under its name; and one that ends no batch while entries wait."""
     for ms in range(1, 4):

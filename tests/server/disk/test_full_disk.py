@@ -8,6 +8,7 @@ from support import campaign
 from support.smalldisk import run_on
 
 UNOPENED = Path(__file__).with_name("unopened.py")
+UNREWRITTEN = Path(__file__).with_name("unrewritten.py")
 ROUND = Path(__file__).with_name("full.py")
 
 
@@ -29,6 +30,13 @@ def test_start_without_any_space(tmp_path: Path) -> None:
     small = tmp_path / "small"
     small.mkdir()
     run_on(small, "300k", UNOPENED)
+
+
+def test_a_snapshot_without_space(tmp_path: Path) -> None:
+    """A rewriting that cannot write it says which file, why, and what to do, and goes through where that was done."""
+    small = tmp_path / "small"
+    small.mkdir()
+    run_on(small, "16m", UNREWRITTEN)
 
 
 @pytest.mark.long

@@ -10,8 +10,7 @@ from urllib.parse import urlsplit
 
 import click
 
-from millstream.cli.console.servers import check_changes
-from millstream.cli.console.servers import servers as servers_of
+from millstream.cli.console.servers import check_changes, given_servers
 from millstream.cli.shared.output import Output, context_option, exits
 from millstream.cli.shared.paths import ArchivePlace
 from millstream.cli.shared.secret_files import first_line
@@ -100,10 +99,9 @@ def console(  # noqa: PLR0917 - click passes every option by name
             user_header=_header(user_header),
             proxies=_networks(proxies, user_header) or Access().proxies,
         )
-        found = servers_of(urls, reports)
-        servers = tuple(map(ConsoleServer, found))
+        servers = tuple(ConsoleServer(one.url, one.context) for one in given_servers(urls, reports))
         if allow_changes:
-            check_changes(found)
+            check_changes([server.url for server in servers])
         settings = ConsoleSettings(servers, access, allow_changes, archive)
 
         def ready(address: str) -> None:

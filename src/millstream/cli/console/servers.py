@@ -2,18 +2,37 @@
 
 import sys
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import click
 
 from millstream.cli.shared.confirm import confirm
 from millstream.cli.shared.secret_files import check_secret
-from millstream.cli.shared.servers import GIVEN, context_named, usual_url, without_secret
+from millstream.cli.shared.servers import GIVEN, USED, context_named, usual_url, without_secret
 from millstream.errors import UsageError
 
 
+@dataclass(frozen=True, slots=True)
+class GivenServer:
+    """A server that a command line means.
+
+    Attributes:
+        url: with the password, if it has one.
+        context: the name of the context it was given by; empty for none.
+    """
+
+    url: str = field(repr=False)
+    context: str = ""
+
+
 def servers(words: tuple[str, ...], reports: tuple[str, ...] = ()) -> list[str]:
-    """The URLs that are meant, checked; without any, that of the command line's context or of what names one else.
+    """The URLs of :func:`given_servers`."""
+    return [one.url for one in given_servers(words, reports)]
+
+
+def given_servers(words: tuple[str, ...], reports: tuple[str, ...] = ()) -> list[GivenServer]:
+    """The servers that are meant, checked; without any, that of the command line's context or of what names one else.
 
     Args:
         words: URLs, ``context:NAME``, or ``@FILE`` for those in a file.
@@ -25,22 +44,27 @@ def servers(words: tuple[str, ...], reports: tuple[str, ...] = ()) -> list[str]:
     from millstream.client.recorded.report import open_report  # noqa: PLC0415 - help does not need it
     from millstream.client.url import REPORT, check_shared  # noqa: PLC0415 - as above
 
-    found: list[str] = []
-    for word in words:
-        if word.startswith("@"):
-            found += _from_file(word[1:])
-            continue
-        if word.startswith("context:"):
-            found.append(context_named(word.partition(":")[2]))
-            continue
-        found.append(without_secret(word))
-    found += [f"{REPORT}{name}" for name in reports]
-    for url in found:
-        if url.startswith(REPORT):  # one that cannot be read is said at once
-            open_report(url)
-    if found and click.get_current_context().meta.get(GIVEN):
+    found = [one for word in words for one in _named_by(word)]
+    found += [GivenServer(f"{REPORT}{name}") for name in reports]
+    for one in found:
+        if one.url.startswith(REPORT):  # one that cannot be read is said at once
+            open_report(one.url)
+    meta = click.get_current_context().meta
+    if found and meta.get(GIVEN):
         raise UsageError("--context and a URL both name a server: leave --context out, and name it as context:NAME")
-    return [check_shared(url) for url in found or [usual_url()]]
+    found = found or [GivenServer(usual_url(), meta.get(USED, ""))]
+    for one in found:
+        check_shared(one.url)
+    return found
+
+
+def _named_by(word: str) -> list[GivenServer]:
+    if word.startswith("@"):
+        return [GivenServer(url) for url in _from_file(word[1:])]
+    if word.startswith("context:"):
+        name = word.partition(":")[2]
+        return [GivenServer(context_named(name), name)]
+    return [GivenServer(without_secret(word))]
 
 
 def check_changes(urls: Sequence[str]) -> None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from millstream.cli.changes.changing import actor
-from millstream.cli.console.servers import check_changes, servers
+from millstream.cli.console.servers import check_changes, given_servers
 from millstream.cli.shared.output import Output, context_option, exits
 from millstream.errors import UsageError
 
@@ -52,15 +52,15 @@ def top(url: str | None, allow_changes: bool, view: str, snapshot: str | None) -
         from millstream.console.top.views.every import place_of_words  # noqa: PLC0415 - as above
         from millstream.console.watching.servers import ConsoleServer  # noqa: PLC0415 - as above
 
-        found, *others = servers(() if url is None else (url,))
+        found, *others = given_servers(() if url is None else (url,))
         if others:
             raise UsageError(
                 f"{without_password(url or '')} names {len(others) + 1} servers, and a terminal shows one: name that"
             )
         if allow_changes:
-            check_changes([found])
+            check_changes([found.url])
         who = replace(actor(), via="top") if allow_changes else None
-        settings = TopSettings(ConsoleServer(found), who, place_of_words(view))
+        settings = TopSettings(ConsoleServer(found.url, found.context), who, place_of_words(view))
         if snapshot is not None:
             _write(settings, snapshot)
         else:

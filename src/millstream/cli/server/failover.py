@@ -18,13 +18,14 @@ if TYPE_CHECKING:
     from millstream.console.model.server import ServerStatus
 
 _LOOK = 0.1  # seconds between two questions how far it is
-_OVER = "no-failover"
+_OVER, _ASKING = "no-failover", "failover-in-progress"
 _SAID = {
     "waiting-for-sync": "writers wait until a replica holds all",
-    "failover-in-progress": "a replica is asked to lead",
+    _ASKING: "a replica is asked to lead",
 }
 _HELLO = "__sentinel__:hello"  # every Sentinel listens there, on each server that it watches
 _SENTINEL_PORT = 26379
+_LETS_IN = "`CONFIG SET masterauth PASSWORD` at this server (and masteruser, who needs +psync +replconf +ping)"
 
 
 @click.command(context_settings={"max_content_width": 110})
@@ -44,7 +45,8 @@ def failover(url: str, to: str | None, timeout: str, yes: bool) -> None:
     Writers wait until the replica holds all, which takes a second or so; then that one leads, the former primary
     follows it, and clients that write to that are told READONLY: they must be pointed to the new primary. Where
     Sentinel watches it is refused: Sentinel would turn the new primary back; its own `SENTINEL FAILOVER` is for that.
-    If no replica holds all in time, those that lag are named, and all goes on as before.
+    If no replica holds all in time, those that lag are named, and all goes on as before. The former primary logs in at
+    the new one as masteruser and masterauth of its own settings say: one that may lack them is told of first.
 
     \b
     Examples:
@@ -56,12 +58,18 @@ def failover(url: str, to: str | None, timeout: str, yes: bool) -> None:
     """
     output = Output()
     with exits("millstream failover"):
-        words = _words(to, span("--timeout", timeout))
+        wait = span("--timeout", timeout)
+        words = _words(to, wait)
         _refuse_watched(url)
+        if ask(url, _may_be_shut_out):
+            output.say(
+                f"{_shown(url)} asks for a password and has no masterauth: a replica that asks for one too does not "
+                f"let it follow, and then does not lead. Before that, {_LETS_IN}"
+            )
         confirm(f"Hand over the role of {_shown(url)}{f' to {to}' if to else ''}?", "hand it over", yes=yes)
 
         async def work(line: "Line") -> str:
-            return await _hand_over(line, words, output)
+            return await _hand_over(line, words, wait / 1000, output)
 
         output.say(f"{ask(url, work)} is the primary now")
 
@@ -112,12 +120,13 @@ def _words(to: str | None, timeout: int) -> "Command":
     return ("FAILOVER", "TO", host.strip("[]"), int(port), "TIMEOUT", timeout)
 
 
-async def _hand_over(line: "Line", words: "Command", output: Output) -> str:
+async def _hand_over(line: "Line", words: "Command", limit: float, output: Output) -> str:
     """Wait for the end; the address of the new primary.
 
     Args:
         line: to the primary.
         words: the command.
+        limit: seconds after which it is given up by the server.
         output: where it is said how far it is.
 
     Raises:
@@ -126,6 +135,7 @@ async def _hand_over(line: "Line", words: "Command", output: Output) -> str:
     from millstream.console.model.replies import refusal  # noqa: PLC0415 - help does not need it
     from millstream.console.reading.asking import calls  # noqa: PLC0415 - as above
 
+    over = asyncio.get_running_loop().time() + limit  # the server's time is not up before
     refused = refusal((await calls(line, [words]))[0])
     if refused is not None:
         raise FailoverRefusedError(f"the server refused: {refused} ({_why_refused(await _status(line))})")
@@ -137,10 +147,13 @@ async def _hand_over(line: "Line", words: "Command", output: Output) -> str:
             raise FailoverRefusedError("the server does not tell how far it is: the user needs the right to INFO")
         if state.failover == _OVER:
             if state.primary is None:
-                late = _late(status if waited is None else waited)
+                # one that held all soon after the last look, and refused then, was not late
+                is_up = asyncio.get_running_loop().time() >= over and said != _ASKING
+                late = _late(status if waited is None else waited) if is_up else ""
                 if not late:
                     raise MillstreamError(
-                        "no replica took the role: the server's log says why, and it takes writes again"
+                        "no replica took the role, and this server takes writes again: its log says why. "
+                        f"{await _why_not_taken(line)}"
                     )
                 raise MillstreamError(f"no replica held all in time: {late}. The server takes writes again")
             return state.primary.address
@@ -175,6 +188,35 @@ def _late(status: "ServerStatus") -> str:
         for each in status.replicas
         if each.behind_bytes != 0 or each.state != "online"
     )
+
+
+async def _why_not_taken(line: "Line") -> str:
+    """What may have kept a replica from leading, and what to do then."""
+    if await _setting(line, "masterauth") == b"":
+        return f"masterauth is empty here, so one that asks for a password does not let this one follow: {_LETS_IN}"
+    return f"Where that is WRONGPASS, NOAUTH or NOPERM: {_LETS_IN}"
+
+
+async def _may_be_shut_out(line: "Line") -> bool:
+    """Whether the server has no password for a primary and asks for one itself, as its replicas mostly do then.
+
+    Raises:
+        Disconnected: no answer came.
+    """
+    return await _setting(line, "masterauth") == b"" and bool(await _setting(line, "requirepass"))
+
+
+async def _setting(line: "Line", name: str) -> bytes | None:
+    """The value of a parameter; None where the server does not tell.
+
+    Raises:
+        Disconnected: no answer came.
+    """
+    from millstream.console.reading.asking import calls  # noqa: PLC0415 - help does not need it
+
+    (reply,) = await calls(line, [("CONFIG", "GET", name)])
+    value = reply[1] if isinstance(reply, list) and len(reply) == 2 else None
+    return value if isinstance(value, bytes) else None
 
 
 async def _is_watched(line: "Line") -> bool:

@@ -31,6 +31,9 @@ from millstream.printable import printable
 GIVEN = "millstream.context"
 """Where click's context has the name that ``--context`` gave."""
 
+USED = "millstream.used"
+"""Where click's context has the name of the context whose server a command without a URL asks."""
+
 _CONTEXT = "MILLSTREAM_CONTEXT"
 _URLS = ("MILLSTREAM_URL", "REDIS_URL")
 
@@ -330,6 +333,7 @@ def _no_server(error: UsageError, ctx: click.Context | None) -> NoServerError:
 
 
 def _used(ctx: click.Context, context: ServerContext, *, explicit: bool) -> str:
+    ctx.meta[USED] = context.name
     if context.production and not explicit:
         ctx.meta[PRODUCTION] = context.name
     return context_url(context, os.environ, ask_password)

@@ -9,6 +9,10 @@ ELSEWHERE = "SERVER"
 """Where a command line of a report's page has the URL of the server: a report takes no change, nor whoever reads it one
 of another server that happens to be the usual one."""
 
+A_CONTEXT = "NAME"
+"""Where a command line has the name of a context, for a server with a password that the console was given otherwise: no
+command line takes a password, and without a server it might be run on another one."""
+
 
 @dataclass(frozen=True, slots=True)
 class ConsoleServer:
@@ -16,9 +20,11 @@ class ConsoleServer:
 
     Attributes:
         url: as given, perhaps with a password: it is never shown.
+        context: the name of the context it was given by; empty for none.
     """
 
     url: str = field(repr=False)
+    context: str = ""
 
     @property
     def name(self) -> str:
@@ -27,8 +33,20 @@ class ConsoleServer:
 
     @property
     def address(self) -> str:
-        """Its URL for a command line; a password is left out, as three stars."""
+        """Its URL, to be read; a password is left out, as three stars."""
         return without_password(self.url)
+
+    @property
+    def has_secret(self) -> bool:
+        """Whether its URL has a password in it, so that no command line can have the URL."""
+        return self.address != self.url
+
+    @property
+    def argument(self) -> str:
+        """The word that names it on a command line that takes servers as arguments."""
+        if self.has_secret:
+            return f"context:{self.context or A_CONTEXT}"
+        return ELSEWHERE if self.url.startswith(REPORT) else self.url
 
     def command_line(self, *words: str) -> list[str]:
         """The command line of a subcommand, for this server; what a report cannot answer is for the server it is of.
@@ -37,8 +55,13 @@ class ConsoleServer:
         """
         if words[0] == "run":
             return ["millstream", *words]
-        only_live = " ".join(words[:2]) in BY_NAME or words[0] in {"spark", "doctor"}
-        url = ELSEWHERE if only_live and self.url.startswith(REPORT) else self.address
         if words[0] == "doctor":  # its server is its argument, and without one it looks at the machine
-            return ["millstream", *words, url]
-        return ["millstream", *words, *(["--url", url] if url != DEFAULT_URL else [])]
+            return ["millstream", *words, self.argument]
+        return ["millstream", *words, *self._options(words)]
+
+    def _options(self, words: tuple[str, ...]) -> list[str]:
+        if self.has_secret:
+            return ["--context", self.context or A_CONTEXT]
+        only_live = " ".join(words[:2]) in BY_NAME or words[0] == "spark"
+        url = self.argument if only_live else self.url
+        return ["--url", url] if url != DEFAULT_URL else []

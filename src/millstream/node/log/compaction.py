@@ -30,7 +30,7 @@ from millstream.errors import DiskError, MillstreamError
 from millstream.node.log import replay
 from millstream.node.log.copying import pieces
 from millstream.node.log.snapshot import payloads
-from millstream.persistence.disk import Disk, RealDisk
+from millstream.persistence.disk import Disk, RealDisk, disk_error
 from millstream.persistence.rewrite import Rewrite, contents, make
 
 
@@ -49,8 +49,8 @@ def compact(
 
     Raises:
         LogCorruptError: a file it was to be made from is damaged.
-        StorageError: such a file cannot be read, or is of a later version.
-        OSError: the snapshot could not be written.
+        StorageError: such a file cannot be read, or is of a later version; or the snapshot could not be written.
+        OSError: the copy could not be written.
     """
     assert transitions.MODULES, "importing them is what matters"
     space, wall = Keyspace(), 0
@@ -59,7 +59,10 @@ def compact(
     if copy is not None:
         _write_copy(space, wall, copy, version)
     if not alone:
-        make(disk, directory, rewrite, payloads(space, wall))
+        try:
+            make(disk, directory, rewrite, payloads(space, wall))
+        except OSError as error:
+            raise disk_error(f"cannot make the snapshot {directory / rewrite.target.name}", error) from error
 
 
 def _write_copy(space: Keyspace, wall: int, descriptor: int, version: int) -> None:
@@ -88,10 +91,14 @@ def open_disk(directory: Path, place: str) -> RealDisk:
     """The disk, if the directory is still the one that the log is in.
 
     Raises:
-        DiskError: it is another one.
+        DiskError: it is another one, or cannot be opened.
     """
     disk = RealDisk()
-    if disk.hold(directory) != place:
+    try:
+        found = disk.hold(directory)
+    except OSError as error:
+        raise disk_error(f"cannot open the data directory {directory}", error) from error
+    if found != place:
         raise DiskError(f"{directory} is another directory now than the one that the log is in")
     return disk
 

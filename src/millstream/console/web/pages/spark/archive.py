@@ -29,7 +29,7 @@ async def archive_page(asked: Asked) -> WebPage:
         "unknown": seen.why,
     }
     view = {"seen": seen, "now": seen.at_ms, "size": sum(one.bytes for one in seen.streams)}
-    shell = [["millstream", "archive", asked.watch.server.address, *_named(seen), "--to", seen.path, "--dry-run"]]
+    shell = [["millstream", "archive", asked.watch.server.argument, *_named(seen), "--to", seen.path, "--dry-run"]]
     return WebPage("archive", "Archive", facts, view, shell, **WebPage.source(reading))
 
 

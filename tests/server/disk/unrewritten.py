@@ -1,0 +1,51 @@
+"""A process that starts a server on a small file system, and has its log rewritten where the snapshot finds no space.
+
+Argument: the mount point of a file system of 16 MiB.
+"""
+
+import os
+import sys
+from pathlib import Path
+
+from support.servers import millstream_server
+from support.waiting import eventually
+from support.wire import Wire
+
+DATA = 6 * 1024 * 1024
+BALLAST = 6 * 1024 * 1024
+
+
+def main() -> None:
+    """The log names the snapshot, the reason and what to do; with space it is made, though asked for at once."""
+    home = Path(sys.argv[1])
+    server = millstream_server(home.parent / "server")
+    server.command[server.command.index("--dir") + 1] = str(home / "data")
+    with server, Wire(server.url) as wire:
+        for number in range(DATA // 65536):
+            assert wire.ask("SET", f"key{number}", os.urandom(65536)) == b"OK"
+        (home / "ballast").write_bytes(bytes(BALLAST))
+        assert rewritten(wire) == "err"
+        given_up = [line for line in server.log.read_text().splitlines() if "rewriting the log was given up" in line]
+        assert len(given_up) == 1, given_up
+        assert f"cannot make the snapshot {home / 'data'}/snapshot-" in given_up[0], given_up
+        assert ".snap: No space left on device; free some space there; not before" in given_up[0], given_up
+        (home / "ballast").unlink()
+        assert rewritten(wire) == "ok"
+
+
+def rewritten(wire: Wire) -> str:
+    """How it went, by INFO."""
+    wire.ask("BGREWRITEAOF")
+    told = eventually(lambda: ended(wire), what="the rewriting has ended")
+    return told["aof_last_bgrewrite_status"]
+
+
+def ended(wire: Wire) -> dict[str, str]:
+    """What INFO says, nothing while a rewriting is under way."""
+    rows = wire.ask("INFO", "persistence").decode().splitlines()
+    told = dict(row.split(":", 1) for row in rows if ":" in row)
+    return told if told["aof_rewrite_in_progress"] == "0" else {}
+
+
+if __name__ == "__main__":
+    main()
