@@ -10,11 +10,10 @@ import pytest
 
 from millstream.engine import transitions
 from millstream.engine.history import NO_DATABASE
-from millstream.engine.keyspace import Keyspace, StringValue
 from millstream.errors import DiskError, UsageError
 from millstream.node.log import codec
-from millstream.node.log.copied_log import MAGIC
-from millstream.node.log.taking import read_log
+from millstream.node.log.copied_log import MAGIC, payloads
+from millstream.node.log.rebuilding import from_log
 from millstream.persistence.log import Log
 from millstream.replication.handshake import OURS, READS_LOG
 from millstream.server.leading import replicas
@@ -85,8 +84,7 @@ def test_what_is_sent_are_the_records_up_to_the_moment(tmp_path: Path) -> None:
         wire.ask("SET", "late", "v")
         with ours(server.url) as taker:
             replid, offset, data = taker.copy()
-            space = Keyspace()
-            read_log(space, Whole(data))
+            space = from_log(payloads(Whole(data)))
             assert [sorted(space.databases[db].keys) for db in (0, 3)] == [[b"early", b"s"], [b"late"]]
             assert (space.history.replid, space.history.offset) == (replid, offset)
             assert replid == info(wire)["master_replid"]
@@ -227,8 +225,8 @@ def replica(tmp_path: Path) -> Iterator[Wire]:
 @pytest.mark.parametrize(
     ("data", "reason"),
     [
-        (log_of(codec.pack(0, [("set", 0, b"k", b"v", None)])), "it holds history '' up to offset 0, and"),
-        (log_of(codec.pack(0, [("hist", -1, ID, 99, "", -1)])), "up to offset 99, and"),
+        (log_of(codec.pack(0, [("set", 0, b"k", b"v", None)])), "and holds history none up to offset 0"),
+        (log_of(codec.pack(0, [("hist", -1, ID, 99, "", -1)])), "and holds history " + ID + " up to offset 99"),
         (log_of(codec.pack(0, [HISTORY, ("nothing", 0)])), "a record makes no sense: KeyError('nothing')"),
         (log_of(codec.pack(0, [HISTORY, ("set", 99, b"k", b"v", None)])), "a record makes no sense: IndexError"),
         (log_of(codec.pack(0, [HISTORY, ("set",)])), "a record makes no sense: "),
@@ -253,12 +251,3 @@ def test_a_log_that_is_none_takes_the_place_of_nothing(replica: Wire, data: byte
         assert info(replica)["slave_repl_offset"] == "100"
     finally:
         primary.close()
-
-
-def test_the_reader_is_the_one_of_a_start() -> None:
-    """What a start makes of records is what a replica makes of them."""
-    space = Keyspace()
-    read_log(space, Whole(GOOD))
-    value = space.databases[0].keys[b"k"]
-    assert isinstance(value, StringValue)
-    assert value.data == b"good"

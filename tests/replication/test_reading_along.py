@@ -112,10 +112,10 @@ def test_a_reader_that_is_killed_while_it_writes(
     pid = half_here(ours, primary)
     os.kill(pid, signal.SIGSTOP)  # or it might have done all
 
-    def amid(following: Following, payloads: Iterator[bytes]) -> Callable[[int], None]:
+    def amid(following: Following, *words: Any) -> Callable[[int], None]:
         monkeypatch.setattr(Following, "prepared", real)
         os.kill(pid, signal.SIGKILL)
-        result: Callable[[int], None] = real(following, payloads)
+        result: Callable[[int], None] = real(following, *words)
         return result
 
     monkeypatch.setattr(Following, "prepared", amid)

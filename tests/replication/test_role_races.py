@@ -3,6 +3,7 @@
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
+from typing import Any
 
 import pytest
 
@@ -58,8 +59,8 @@ def test_who_leads_takes_no_copy_over_that_was_about_to_be(
         lead(replica)
         is_queued.wait(30)
 
-    def prepared(following: Following, payloads: Iterator[bytes]) -> Callable[[int], None]:
-        adopt = prepare(following, payloads)
+    def prepared(following: Following, *words: Any) -> Callable[[int], None]:
+        adopt = prepare(following, *words)
         loop.call_soon_threadsafe(lead_first)
         return adopt
 

@@ -27,6 +27,8 @@ from millstream.persistence.segment import Scan, ScanResult, TailState, assess, 
 
 # Bytes after which what was written is synced: one sync of a large file holds up those of the log beside it
 SYNC_BYTES = 8 << 20
+# Bytes that one write has, or more where one payload is larger
+WRITE_BYTES = 1 << 18
 
 
 def new_entry(last: int, entropy: Entropy) -> SnapshotEntry:
@@ -59,16 +61,30 @@ def write_snapshot(
     try:
         put(file, header.encode())
         number = unsynced = synced = 0
-        for payload in payloads:
-            put(file, b"".join(encode_records(header, (payload,), number, 0)))
-            number += 1
-            unsynced += len(payload)
+        for run in _runs(payloads):
+            put(file, b"".join(encode_records(header, run, number, 0)))
+            number += len(run)
+            unsynced += sum(map(len, run))
             if unsynced >= SYNC_BYTES:
                 synced, unsynced = _sync(file, synced, on_synced), 0
         put(file, encode_seal(header, number))
         _sync(file, synced, on_synced)
     finally:
         file.close()
+
+
+def _runs(payloads: Iterable[bytes]) -> Iterator[list[bytes]]:
+    """Small ones together, since each run is a write."""
+    run: list[bytes] = []
+    size = 0
+    for payload in payloads:
+        run.append(payload)
+        size += len(payload)
+        if size >= WRITE_BYTES:
+            yield run
+            run, size = [], 0
+    if run:
+        yield run
 
 
 def _sync(file: DiskFile, before: int, on_synced: Callable[[int], None]) -> int:

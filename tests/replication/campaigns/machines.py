@@ -29,6 +29,7 @@ from millstream.persistence.log import Log
 from millstream.persistence.rewrite import contents, make
 from millstream.replication.dialect import COPIES, DIALECTS
 from millstream.replication.followers import Follower
+from millstream.replication.handshake import CopyBegins
 from millstream.replication.received import ReceivedStream
 from replication.campaigns.load import Load
 from replication.replicated import state
@@ -170,7 +171,7 @@ class Machine:
         assert fill(space, read_file([copy], 100, 100)) == []
 
         def adopt() -> None:
-            following.prepared(payloads(space, self.now.wall))(self.now.mono)
+            following.prepared(payloads(space, self.now.wall), CopyBegins(replid, offset))(self.now.mono)
 
         self._put(lambda _: payloads(space, self.now.wall), adopt)
         following.is_taking = False

@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING, Protocol
 
 from millstream.commands.admin.info import CopyFacts, LinkFacts
 from millstream.engine.history import NO_DATABASE, NO_OFFSET
-from millstream.errors import CommandError
+from millstream.errors import CommandError, MillstreamError
 from millstream.node.following.relay import Relay
 from millstream.node.log import rebuilding
+from millstream.node.log.children import GivenUpError
 from millstream.node.log.feeding import forgotten, gone_on, renamed
 
 if TYPE_CHECKING:
@@ -277,16 +278,27 @@ class Following:
             return min(known, mine.offset)
         return known if NO_OFFSET < known < mine.offset else None
 
-    def prepared(self, payloads: "Iterator[bytes]") -> "Callable[[int], None]":
+    def prepared(self, payloads: "Iterator[bytes]", begins: "CopyBegins") -> "Callable[[int], None]":
         """Read a copy, in any thread; what is returned makes it the data, at a time in monotonic milliseconds.
 
         Args:
             payloads: the snapshot that was made of the copy, which is the log's by the time that is called.
+            begins: which history the primary said that it is of, and how far.
 
         Raises:
-            StorageError: it cannot be read back.
+            StorageError: it cannot be read back, or is not what the primary said.
         """
-        fresh = rebuilding.from_log(payloads)
+        try:
+            fresh = rebuilding.from_log(payloads)
+        except (MillstreamError, OSError, MemoryError):
+            raise
+        except Exception as error:  # a primary's records have right checksums whatever they hold
+            raise GivenUpError(f"the primary's copy is damaged: a record makes no sense: {error!r:.200}") from error
+        past = fresh.history
+        if (past.replid, past.offset) != (begins.replid, begins.offset):
+            wanted = f"{begins.replid} up to offset {begins.offset}"
+            held = f"history {past.replid or 'none'} up to offset {past.offset}"
+            raise GivenUpError(f"the primary's copy is damaged: it is said to hold history {wanted}, and holds {held}")
         return lambda mono: self._adopt(fresh, mono)
 
     def _adopt(self, fresh: "Keyspace", mono: int) -> None:

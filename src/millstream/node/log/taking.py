@@ -3,11 +3,11 @@
 ``python -m millstream.node.log.taking DIRECTORY NICENESS PLACE COPY HOST PORT DURATION MAXSIZE`` reads the copy, an
 RDB file or the files of a log, from descriptor ``COPY`` while it still comes. Lines of standard input tell how many of
 its bytes are there; at last which history it is of, with the offset, and then, by a
-:class:`~millstream.persistence.rewrite.Rewrite`, that all of it is there, and which snapshot is to be made. That is
-begun when the copy was read to its end. It is not read back here: the parent does so, as it is told in lines of
-``synced`` and a number on standard output how many bytes of it are on the medium. The snapshot says whose replica this
-is; the last two words are for streams of which the copy does not say how long they remember producers' messages, and
-how many.
+:class:`~millstream.persistence.rewrite.Rewrite`, that all of it is there, and which snapshot is to be made: of what an
+RDB file holds, or of a log's records as they are. It is not read back here: the parent does so, as it is told in lines
+of ``synced`` and a number on standard output how many bytes of it are on the medium. The snapshot says whose replica
+this is; the last two words are for streams of which an RDB file does not say how long they remember producers'
+messages, and how many.
 
 =========  =====================================================================================================
 exit code  meaning
@@ -28,12 +28,12 @@ from pathlib import Path
 from millstream.clock import SystemClock
 from millstream.commands.table.args import read_integer
 from millstream.engine import transitions
-from millstream.engine.history import NO_DATABASE, ReplicationState, names_of
+from millstream.engine.history import NO_DATABASE, names_of
 from millstream.engine.keyspace import DATABASES, Keyspace
 from millstream.engine.serialization.plain import MalformedError
 from millstream.engine.serialization.rdb.reading import AuxField, NotHeld, RdbError, RdbItem, RdbKey, named, read_file
 from millstream.errors import LogCorruptError, MillstreamError
-from millstream.node.log import copied_log, replay
+from millstream.node.log import codec, copied_log
 from millstream.node.log.compaction import open_disk, stand_back
 from millstream.node.log.copied_log import MAGIC
 from millstream.node.log.copying import EARLIER
@@ -77,43 +77,6 @@ def fill(space: Keyspace, items: Iterator[RdbItem]) -> list[NotHeld]:
         elif item.what != _EMPTY:
             lacking.append(item)
     return lacking
-
-
-def read_log(space: Keyspace, source: copied_log.CopiedBytes) -> None:
-    """Apply the records of a primary's log to an empty keyspace, its history with them.
-
-    Args:
-        space: gets all.
-        source: the log, as :mod:`millstream.node.log.copied_log` has it.
-
-    Raises:
-        LogCorruptError: it is damaged, or a record is none.
-        StorageError: it is of a later version.
-        OSError: it cannot be read.
-    """
-    for payload in copied_log.payloads(source):
-        try:
-            replay.apply(space, payload)
-        except (MillstreamError, MemoryError):
-            raise
-        except Exception as error:  # its checksums are right: somebody made it so
-            raise LogCorruptError(f"a record makes no sense: {error!r:.200}", path="", offset=0) from error
-
-
-def expect(history: ReplicationState, replid: str, offset: int) -> None:
-    """Make sure that a log holds the history that the primary has told.
-
-    Args:
-        history: as the records say.
-        replid: its name, as told.
-        offset: how far it is, as told.
-
-    Raises:
-        LogCorruptError: it does not.
-    """
-    if (history.replid, history.offset) != (replid, offset):
-        held = f"it holds history {history.replid!r} up to offset {history.offset}"
-        raise LogCorruptError(f"{held}, and {replid!r} up to {offset} was told", path="", offset=0)
 
 
 def _select(space: Keyspace, value: bytes) -> bool:
@@ -200,6 +163,12 @@ class Arriving:
             return self._order, *self._history
 
 
+def _as_replica(records: Iterator[bytes], host: str, port: int) -> Iterator[bytes]:
+    """The records of a primary's log as those of its replica."""
+    yield from records
+    yield codec.pack(SystemClock().wall_time(), [("role", NO_DATABASE, host, port)])
+
+
 def _tell_synced(size: int) -> None:
     print("synced", size, flush=True)  # noqa: T201 - this is a program
 
@@ -211,19 +180,20 @@ def main(argv: list[str]) -> int:
     threading.Thread(target=arriving.listen, daemon=True).start()
     stand_back(int(niceness))
     assert transitions.MODULES, "importing them is what matters"
-    space = Keyspace()
     try:
-        if is_log := arriving.read_at(0, len(MAGIC)) == MAGIC:
-            read_log(space, arriving)
-        elif lacking := fill(space, read_file(arriving.pieces(), int(duration), int(maxsize))):
-            print(_named(lacking), file=sys.stderr)  # noqa: T201 - this is a program
-            return NOT_HELD
-        rewrite, replid, offset = arriving.order()
-        if is_log:
-            expect(space.history, replid, offset)
-        space.history.replid, space.history.offset = replid, offset
-        space.primary, space.hands_over = (host, int(port)), False
-        disk, made = open_disk(Path(directory), place), payloads(space, SystemClock().wall_time())
+        if arriving.read_at(0, len(MAGIC)) == MAGIC:
+            rewrite, *_ = arriving.order()
+            made = _as_replica(copied_log.payloads(arriving), host, int(port))
+        else:
+            space = Keyspace()
+            space.primary = host, int(port)
+            lacking = fill(space, read_file(arriving.pieces(), int(duration), int(maxsize)))
+            if lacking:
+                print(_named(lacking), file=sys.stderr)  # noqa: T201 - this is a program
+                return NOT_HELD
+            rewrite, space.history.replid, space.history.offset = arriving.order()
+            made = payloads(space, SystemClock().wall_time())
+        disk = open_disk(Path(directory), place)
         write_snapshot(disk, Path(directory), rewrite.target, made, _tell_synced)
     except (RdbError, LogCorruptError) as error:
         print(f"the primary's copy is damaged: {error}", file=sys.stderr)  # noqa: T201 - this is a program

@@ -86,6 +86,7 @@ class Taking:
         self._server = server
         self._following = server.node.following
         self._is_cancelled = self._is_ordered = False
+        self._begins: CopyBegins | None = None
         self._end: asyncio.Future[None] = server.loop.create_future()
         config = server.node.config
         words = *primary, config.idmp_duration, config.idmp_maxsize
@@ -117,6 +118,7 @@ class Taking:
             OSError: the same.
         """
         following, rewriter = self._following, self._rewriter
+        self._begins = begins
         order = TakeOrder(self._child, (begins.replid, begins.offset), self._swap, self._failed)
         try:
             following.begin_taking(self._server.clock.wall_time())
@@ -150,7 +152,8 @@ class Taking:
     # ------------------------------------------------------------------ in the thread of the rewriting
 
     def _swap(self, payloads: Iterator[bytes], commit: Callable[[], None]) -> None:
-        adopt = self._following.prepared(payloads)
+        assert self._begins is not None
+        adopt = self._following.prepared(payloads, self._begins)
         done: Future[None] = Future()
         self._server.loop.call_soon_threadsafe(self._adopt, adopt, commit, done)
         done.result()
