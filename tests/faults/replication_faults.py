@@ -4,6 +4,8 @@ from faults.planting import Fault
 
 PARTS = "tests/replication/test_parts.py"
 SYNC = "tests/replication/test_sync_replicas.py"
+COPIED = "tests/node/test_copied_log.py"
+LOG_COPY = "tests/replication/test_log_copy.py"
 ANNOTATIONS = "tests/replication/test_annotations.py"
 WORDS = "tests/replication/test_words.py::test_what_replicas_are_told_makes_the_same_data"
 
@@ -98,6 +100,52 @@ FAULTS = (
         "if not noack: ...",
         "",
         f"{WORDS}[1]",
+    ),
+    Fault(
+        "log-sent-before-it-is-kept",
+        "A replica begins with nothing that a power cut could still take back.",
+        "server/leading/replicas.py",
+        "Replicas._open_log",
+        "if self._server.gate.kept < position: ...",
+        "",
+        f"{LOG_COPY}::test_nothing_is_sent_of_what_the_disk_has_not",
+    ),
+    Fault(
+        "copied-log-that-is-cut-short",
+        "A log that comes as a copy is whole, or is refused.",
+        "node/log/copied_log.py",
+        "_segment",
+        "if left: ...",
+        "",
+        f"{COPIED}::test_a_copy_that_is_cut_anywhere[log]",
+    ),
+    Fault(
+        "copied-log-with-later-records",
+        "A copy holds what was there at its moment; what came later is told by the stream.",
+        "node/log/copied_log.py",
+        "_segment",
+        "yield from run[:left]",
+        "yield from run",
+        f"{COPIED}::test_each_position_of_a_log_with_and_without_a_snapshot",
+    ),
+    Fault(
+        "copy-of-another-history",
+        "A copy is of the history and the offset that were announced for it.",
+        "node/following/role.py",
+        "Following.prepared",
+        "if (past.replid, past.offset) != (begins.replid, begins.offset): ...",
+        "",
+        f"{LOG_COPY}::test_a_log_that_is_none_takes_the_place_of_nothing[0]",
+    ),
+    Fault(
+        "copied-log-without-a-role",
+        "Who takes a copy follows the one that sent it, whomever that one follows.",
+        "node/log/taking.py",
+        "_as_replica",
+        'yield codec.pack(SystemClock().wall_time(), [("role", NO_DATABASE, host, port)])',
+        "",
+        f"{LOG_COPY}::test_who_starts_with_a_copied_log_follows_whom_it_came_from",
+        shows=("KeyError",),
     ),
     Fault(
         "sent-when-released",

@@ -24,7 +24,7 @@ from replication.replicated import state
 from replication.test_following_redis import follow, wait_level, write
 from replication.test_link import ID, Primary
 from replication.test_redis_follows import info, port_of
-from server.disk.test_shown import Gate, gate  # noqa: F401 - a fixture
+from server.disk.test_shown import Gate
 from support.simdisk import SimDisk
 from support.waiting import eventually
 from support.wire import Wire
@@ -123,26 +123,32 @@ def test_a_log_with_much_behind_its_snapshot_is_rewritten(tmp_path: Path, monkey
                     assert taker.copy()[2].startswith(MAGIC)
 
 
-def test_nothing_is_sent_of_what_the_disk_has_not(tmp_path: Path, gate: Gate) -> None:  # noqa: F811 - as above
-    """A power cut would leave a replica ahead of its primary, under the same name."""
+def test_nothing_is_sent_of_what_the_disk_has_not(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A power cut would leave a replica ahead of its primary, under the same name.
+
+    The record of the question itself is written and not synced, with all before it.
+    """
+    gate, sync = Gate(), Log.sync
+
+    def gated(log: Log) -> int:
+        gate.passing()
+        return sync(log)
+
+    monkeypatch.setattr(Log, "sync", gated)
     with ExitStack() as stack:
         server = stack.enter_context(ServerThread(tmp_path, fsync="always"))
-        writer = stack.enter_context(Wire(server.url))
-        first, taker = (stack.enter_context(ours(server.url)) for _ in range(2))
-        first.copy()
+        taker = stack.enter_context(ours(server.url))
+        stack.enter_context(Wire(server.url)).ask("SET", "k", "v")
         gate.shut()
-        writer.send("SET", "late", "v")
-        assert gate.entered.wait(30)
         taker.wire.send("PSYNC", "?", "-1")
+        assert gate.entered.wait(30)
         assert taker.lines.read(3) == b"\n\n\n", "a look each second tells it that it waits"
         taker.wire.socket.setblocking(False)
         with pytest.raises(BlockingIOError):
             taker.wire.socket.recv(1, socket.MSG_PEEK)
         taker.wire.socket.setblocking(True)
         gate.open()
-        _, _, data = taker.rest()
-        assert b"late" in data
-        assert writer.read() == b"OK"
+        assert taker.rest()[2].startswith(MAGIC)
 
 
 @pytest.mark.parametrize("memory", [False, True], ids=["directory", "memory"])
@@ -164,6 +170,24 @@ def test_a_replica_holds_what_its_primary_holds(tmp_path: Path, *, memory: bool)
         assert [info(each)["millstream_full_syncs_taken"] for each in (second, third)] == ["1", "1"]
         assert third.ask("REPLICAOF", "NO", "ONE") == b"OK"
         assert third.ask("SET", "own", "v") == b"OK"
+
+
+def test_who_starts_with_a_copied_log_follows_whom_it_came_from(tmp_path: Path) -> None:
+    """The records are those of a server that follows another one."""
+    with ExitStack() as stack:
+        servers = [stack.enter_context(ServerThread(tmp_path / name)) for name in "ab"]
+        first, second = (stack.enter_context(Wire(server.url)) for server in servers)
+        follow(second, int(port_of(servers[0])))
+        wait_level(second, first)
+        with ServerThread(tmp_path / "c") as server, Wire(server.url) as third:
+            follow(third, int(port_of(servers[1])))
+            wait_level(third, first)
+        with ServerThread(tmp_path / "c") as server, Wire(server.url) as third:
+            assert info(third)["master_port"] == port_of(servers[1])
+            first.ask("SET", "k", "v")
+            wait_level(third, first)
+            assert info(third)["millstream_full_syncs_taken"] == "0", "it goes on where it was"
+            assert third.ask("GET", "k") == b"v"
 
 
 @pytest.mark.parametrize(
