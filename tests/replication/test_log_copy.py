@@ -137,6 +137,7 @@ def test_nothing_is_sent_of_what_the_disk_has_not(tmp_path: Path, monkeypatch: p
     monkeypatch.setattr(Log, "sync", gated)
     with ExitStack() as stack:
         server = stack.enter_context(ServerThread(tmp_path, fsync="always"))
+        stack.callback(gate.open)
         taker = stack.enter_context(ours(server.url))
         stack.enter_context(Wire(server.url)).ask("SET", "k", "v")
         gate.shut()
