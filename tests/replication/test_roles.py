@@ -88,6 +88,19 @@ def test_no_memory_for_a_copy_cuts_who_wants_it_alone(monkeypatch: pytest.Monkey
         eventually(lambda: "state=online" in info(wire).get("slave0", ""), what="the next one is served")
 
 
+def test_a_copy_of_memory_is_told_as_a_fork() -> None:
+    """How long it held everybody up stands where Redis has it, and RESETSTAT forgets it."""
+    with ServerThread() as server, Wire(server.url) as wire, Wire(server.url) as replica:
+        assert info(wire, "stats")["total_forks"] == "0"
+        replica.send("PSYNC", "?", "-1")
+        eventually(lambda: "state=online" in info(wire).get("slave0", ""), what="it has a copy")
+        told = info(wire, "stats")
+        assert (told["total_forks"], int(told["latest_fork_usec"]) > 0) == ("1", True)
+        wire.ask("CONFIG", "RESETSTAT")
+        told = info(wire, "stats")
+        assert (told["total_forks"], told["latest_fork_usec"]) == ("0", "0")
+
+
 def test_a_replica_that_came_by_ipv6_can_be_reached(tmp_path: Path) -> None:
     """Its address stood in brackets, in which nobody finds it: Sentinel, nor the primary that hands its role over."""
     primary = ServerThread(tmp_path / "a", host="::1")

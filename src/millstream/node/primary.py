@@ -86,6 +86,8 @@ class Primary:
         full_syncs: copies asked for.
         copies_made: copies of all data that were made; who waits at the same time shares one.
         last_copy: the last of them; None for none.
+        forks: processes that were made for that as copies of this one.
+        fork_usec: microseconds for which the last of them held everybody up.
         partial_syncs: replicas that went on where they were.
         refused_syncs: those that asked for that, and needed a copy.
     """
@@ -95,7 +97,7 @@ class Primary:
         self.followers = Followers()
         self.shell: Shell | None = None
         self.replid = new_replid()
-        self.good = 0
+        self.good = self.forks = self.fork_usec = 0
         self.furthest = NO_OFFSET
         self.diverged: dict[str, int] = {}
         self.diverged_files = self.copies_made = 0
@@ -364,6 +366,8 @@ class Primary:
             full_syncs=self.full_syncs,
             copies_made=self.copies_made,
             last_copy=self.last_copy,
+            forks=self.forks,
+            fork_usec=self.fork_usec,
             partial_syncs=self.partial_syncs,
             refused_syncs=self.refused_syncs,
             failover=self.failover,
@@ -389,8 +393,14 @@ class Primary:
         self.copies_made += 1
         self.last_copy = CopyFacts(took, size)
 
+    def count_fork(self, usec: int) -> None:
+        """This process was copied, which held it up for so many microseconds."""
+        self.forks += 1
+        self.fork_usec = usec
+
     def reset(self) -> None:
         """CONFIG RESETSTAT."""
+        self.forks = self.fork_usec = 0
         self.full_syncs = self.partial_syncs = self.refused_syncs = 0
 
     # ------------------------------------------------------------------ time

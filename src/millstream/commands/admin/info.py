@@ -277,6 +277,8 @@ class ReplicationFacts:
         full_syncs: copies asked for.
         copies_made: of all data, one for all who waited for it.
         last_copy: the last of them; None for none.
+        forks: processes that were made for that as copies of this one.
+        fork_usec: microseconds for which the last of them held everybody up.
         partial_syncs: replicas that went on where they were.
         refused_syncs: those that wanted to, and could not.
         failover: how far handing over the role is.
@@ -305,6 +307,8 @@ class ReplicationFacts:
     full_syncs: int = 0
     copies_made: int = 0
     last_copy: CopyFacts | None = None
+    forks: int = 0
+    fork_usec: int = 0
     partial_syncs: int = 0
     refused_syncs: int = 0
     failover: str = "no-failover"
@@ -563,8 +567,9 @@ def _stats(facts: InfoFacts) -> Rows:
     yield "pubsub_channels", facts.pubsub_channels
     yield "pubsub_patterns", facts.pubsub_patterns
     yield "pubsubshard_channels", 0
-    yield "latest_fork_usec", 0  # nothing here forks: the log is rewritten by a process started for it
-    yield "total_forks", 0
+    # Only copies of memory are made so; the log is rewritten by a process started for it
+    yield "latest_fork_usec", facts.replication.fork_usec
+    yield "total_forks", facts.replication.forks
     yield "total_error_replies", facts.error_replies
     for reason, word in (("auth", "auth"), ("command", "cmd"), ("key", "key"), ("channel", "channel")):
         yield f"acl_access_denied_{word}", facts.refused.get(reason, 0)

@@ -9,6 +9,7 @@ at that moment.
 
 import asyncio
 import contextlib
+import time
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
@@ -313,7 +314,9 @@ class Replicas:
             if not keyless and can_fork():
                 self._is_copying = True
                 written = partial(self._written, file, made, version, waiting)
+                begun = time.perf_counter()
                 write_in_child(self._server.loop, file, data, written)
+                self._primary.count_fork(round((time.perf_counter() - begun) * 1e6))
                 self._greet_waiting()
                 feed.forget_database()
                 return
