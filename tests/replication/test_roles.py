@@ -1,7 +1,9 @@
 """What a connection is once it is a replica's, and where a replica says that it is reached."""
 
+import os
 import signal
 import tempfile
+from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
 from typing import IO, Any
@@ -159,9 +161,35 @@ def test_copies_that_cannot_be_made_are_made_ever_more_rarely_and_say_why(
         assert "state=wait_bgsave" in info(wire)["slave0"]
         assert len(opened) == 2
     said = [record.getMessage() for record in caplog.records if "closing replica" in record.getMessage()]
-    why = "No space left on device" if keeps_log else "the process that wrote it has failed"
     assert len(said) == 2
-    assert why in said[0]
+    assert "No space left on device" in said[0]
+
+
+def test_a_killed_writer_of_a_copy_is_told_as_that(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It could say nothing itself."""
+
+    def endless(*_: object) -> Iterator[bytes]:
+        yield b"REDIS"
+        signal.pause()
+
+    monkeypatch.setattr(replicas, "pieces", endless)
+    with ServerThread() as server, Wire(server.url) as replica:
+        replica.send("PSYNC", "?", "-1")
+        eventually(_killed, what="the child is there, and is killed")
+        assert replica.is_closed()
+        assert "the process that wrote it was killed" in caplog.text
+
+
+def _killed() -> bool:
+    """Kill the child of this process that has copied it."""
+    for path in Path("/proc/self/task").glob("*/children"):
+        for pid in path.read_text().split():
+            if Path(f"/proc/{pid}/cmdline").read_bytes() == Path("/proc/self/cmdline").read_bytes():
+                os.kill(int(pid), signal.SIGKILL)
+                return True
+    return False
 
 
 def test_a_program_that_ignores_its_children_has_copies_made() -> None:

@@ -16,8 +16,9 @@ from typing import IO
 
 # Where children are made by copying and threads of the system's own libraries do not stand in the way
 _FORKS = sys.platform == "linux"
-# What a child says that has written all
-_WELL = b"1"
+# What a child says that has written all; another one says why not, in so many bytes at most
+_WELL = b"\0"
+_SAID = 500
 
 
 def can_fork() -> bool:
@@ -34,7 +35,7 @@ def write_in_child(
         loop: the event loop that is at work.
         file: where to; it is to be empty.
         data: what; iterated in the child.
-        done: called in the loop at the end of the child, with ``well``: whether all was written.
+        done: called in the loop at the end of the child, with why not all was written; empty if it was.
 
     Raises:
         OSError: no process can be made.
@@ -55,13 +56,14 @@ def write_in_child(
 
     def ended() -> None:
         loop.remove_reader(reading)
-        said = os.read(reading, len(_WELL))
+        said = os.read(reading, _SAID)
         os.close(reading)
         with contextlib.suppress(
             ChildProcessError
         ):  # where this program ignores SIGCHLD, the system has cleared it away
             os.waitpid(child, 0)
-        done(well=said == _WELL)
+        failed = said.decode("utf-8", "replace") or "the process that wrote it was killed"
+        done("" if said == _WELL else failed)
 
     loop.add_reader(reading, ended)  # the child's last word, or its end
 
@@ -81,5 +83,7 @@ def _write(fd: int, heard: int, data: Iterable[bytes]) -> None:
                 rest = rest[os.write(fd, rest) :]
         os.write(heard, _WELL)
         status = 0
+    except BaseException as error:  # noqa: BLE001 - the parent tells of it
+        os.write(heard, (str(error) or repr(error)).encode("utf-8", "replace")[:_SAID])
     finally:
         os._exit(status)

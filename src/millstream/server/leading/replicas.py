@@ -329,15 +329,13 @@ class Replicas:
         feed.forget_database()
         self._hand_out(Copy.of_file(made, file), waiting)
 
-    def _written(
-        self, file: "IO[bytes]", made: CopyMade, version: int, waiting: "list[Follower]", *, well: bool
-    ) -> None:
+    def _written(self, file: "IO[bytes]", made: CopyMade, version: int, waiting: "list[Follower]", failed: str) -> None:
         """The child begun for some has ended; who has come since then shares what it wrote, not its failure."""
         self._is_copying = False
-        if well:
+        if not failed:
             self._copied(Copy.of_file(made, file), partial(self._takes_file, version))
         else:
-            self._no_file(file, "the process that wrote it has failed", waiting)
+            self._no_file(file, failed, waiting)
             self._schedule()
 
     def _no_file(self, file: "IO[bytes] | None", reason: str, waiting: "list[Follower]") -> None:
