@@ -172,6 +172,8 @@ class _Fields:
 
     def __init__(self, fields: pa.Array, shape: Shape, known: Sequence[TableColumn]) -> None:
         self.columns = tuple(known)
+        self._first: dict[str, int] = {}
+        self._note_first()
         self.arrays: dict[str, pa.Array] = {}
         self.unfit: dict[str, int] = {}
         self.seen: set[str] = set()
@@ -201,10 +203,15 @@ class _Fields:
 
     def _has_place(self, field: str) -> bool:
         """Whether it has a column or may get one: names without end must not cost more than being passed over."""
-        return len(self.columns) < MOST_COLUMNS or any(column.field == field for column in self.columns)
+        return len(self.columns) < MOST_COLUMNS or field in self._first
 
     def _rank(self, field: str) -> int:
-        return next(at for at, column in enumerate(self.columns) if column.field == field)
+        return self._first[field]
+
+    def _note_first(self) -> None:
+        """Keep the place of each field's first column; looked up for every name of a batch."""
+        for place, column in enumerate(self.columns):
+            self._first.setdefault(column.field, place)
 
     def _fill(self, field: str, source: pa.Array) -> bool:
         """Put a field's values into its columns; False where it has none, and gets none."""
@@ -218,11 +225,12 @@ class _Fields:
         if kind is not None:
             before = self.columns
             self.columns = extended(before, {field: kind})
+            self._note_first()
             for column in self.columns[len(before) :]:
                 left, text = self._put(column, left, text)
         same = pc.fill_null(pc.equal(text, source.view(pa.binary())), False)
         self._exact &= pc.or_(same, pc.invert(given)).to_numpy(zero_copy_only=False)
-        has_column = any(column.field == field for column in self.columns)
+        has_column = field in self._first
         unfit = pc.sum(pc.greater(pc.binary_length(left), 0)).as_py()
         if has_column and unfit:
             self.unfit[field] = unfit
