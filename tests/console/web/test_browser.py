@@ -107,24 +107,45 @@ def filled(data, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ConsoleTh
 
 def opened(context: "BrowserContext", console: ConsoleThread, path: str) -> "tuple[Page, list[str]]":
     """A page that is open and live, and what went wrong in it or was asked of another host."""
-    wrong: list[str] = []
     page = context.new_page()
-    page.on("console", lambda said: wrong.append(said.text) if said.type in {"error", "warning"} else None)
-    page.on("pageerror", lambda error: wrong.append(str(error)))
-    page.on("request", lambda asked: None if asked.url.startswith(console.address) else wrong.append(asked.url))
+    wrong = heard(page, console)
     page.goto(console.address + path)
     return page, wrong
 
 
+def heard(page: "Page", console: ConsoleThread) -> list[str]:
+    """What goes wrong in a page from here on, or is asked of another host; it grows."""
+    wrong: list[str] = []
+    page.on("console", lambda said: wrong.append(said.text) if said.type in {"error", "warning"} else None)
+    page.on("pageerror", lambda error: wrong.append(str(error)))
+    page.on("request", lambda asked: None if asked.url.startswith(console.address) else wrong.append(asked.url))
+    return wrong
+
+
+@pytest.fixture(scope="module")
+def tab(browser: "Browser", filled: ConsoleThread) -> "Iterator[tuple[Page, list[str]]]":
+    """One tab for all pages of a test, and what was heard of it; a tab for each cost a process and its start."""
+    context = browser.new_context(color_scheme="light")
+    page = context.new_page()
+    yield page, heard(page, filled)
+    context.close()
+
+
 @pytest.mark.parametrize("name", PATHS)
-def test_a_page_is_accessible_and_runs_nothing_of_others(browser: "Browser", filled: ConsoleThread, name: str) -> None:
+def test_a_page_is_accessible_and_runs_nothing_of_others(
+    tab: "tuple[Page, list[str]]", filled: ConsoleThread, name: str
+) -> None:
     """By axe's rules to WCAG 2.2 AA, in both themes, and no wider than a telephone's screen.
 
     No error is in its log, no policy broken, no request goes to another host.
     """
     axe = package("axe_core_python.sync_playwright").Axe()
-    context = browser.new_context(color_scheme="light", viewport={"width": 1440, "height": 900})
-    page, wrong = opened(context, filled, PATHS[name])
+    page, wrong = tab
+    page.goto("about:blank")  # the page before is over, and says nothing more
+    wrong.clear()
+    page.emulate_media(color_scheme="light")
+    page.set_viewport_size({"width": 1440, "height": 900})
+    page.goto(filled.address + PATHS[name])
     page.wait_for_selector("#state[data-state='live'], main:not([data-live])")
     assert violations(axe.run(page, options={"runOnly": AA})) == []
     page.emulate_media(color_scheme="dark")
@@ -135,7 +156,6 @@ def test_a_page_is_accessible_and_runs_nothing_of_others(browser: "Browser", fil
         assert (width, wide) == (width, 0)
     assert [said for said in wrong if "404" not in said] == []
     assert page.title() != "run"
-    context.close()
 
 
 def violations(found: Any) -> list[tuple[str, object]]:
