@@ -40,6 +40,16 @@ def pytest_itemcollected(item: pytest.Function) -> None:
     fast.mark([item])
 
 
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """Collecting makes next to no garbage: looking for it meanwhile took a seventh of the time."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.enable()
+
+
 def pytest_collection_finish() -> None:
     """What was collected stays until the end: looking through it for garbage took a tenth of the time.
 
