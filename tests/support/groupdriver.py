@@ -11,6 +11,7 @@ The sink is what exactly-once needs: a file for each batch, replaced as a whole.
 rows that it had, or the driver fails.
 """
 
+import importlib
 import json
 import os
 import signal
@@ -21,6 +22,21 @@ from typing import Any
 
 OWN = ("before_log", "sunk", "committed")
 """Points of the engine's own: claimed and not in the offset log; in the sink and not in the commit log; in both."""
+
+LOADED = (
+    "email.parser",
+    "encodings.idna",
+    "pyarrow.compute",
+    "pyspark.sql.streaming.datasource",
+    "millstream.spark.arrow.columns",
+    "millstream.spark.group.planner",
+    "millstream.spark.group.reader",
+    "millstream.spark.group.source",
+    "millstream.spark.recovery.recover",
+    "millstream.spark.source",
+    "millstream.spark.views",
+)
+"""What a driver imports: loaded before the first fork, as each would else spend most of its time on it."""
 
 
 class Drivers:
@@ -142,11 +158,8 @@ def recover(arguments: dict[str, Any]) -> None:
 
 def main() -> None:
     """Fork a driver for each line."""
-    import pyarrow as pa  # noqa: F401 - loaded here so that no driver has to
-
-    import millstream.spark.group.planner
-    import millstream.spark.group.reader
-    import millstream.spark.recovery.recover  # noqa: F401 - as above
+    for name in LOADED:
+        importlib.import_module(name)
     from millstream import failpoints
 
     for line in sys.stdin:
