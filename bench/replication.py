@@ -240,7 +240,7 @@ def copy(folder: str, entries: int, rounds: int) -> None:
                 ratios = [took / start for took, _, start in found]
                 print(f"; a start on it {again:.2f} s: {median(ratios):.1f} x {_range(ratios)}", end="")
                 bare = median(_bare_start(folder) for _ in range(rounds))
-                print(f"; a start on nothing {bare:.2f} s", end="")
+                print(f"; a start on nothing {bare:.2f} s, without it {(whole - bare) / (again - bare):.1f} x", end="")
             times: list[float] = []
             over = threading.Event()
             probe = threading.Thread(target=_probe, args=(primary, times, over))
