@@ -10,7 +10,7 @@ import pytest
 
 from millstream.engine import transitions
 from millstream.engine.history import NO_DATABASE
-from millstream.errors import DiskError, UsageError
+from millstream.errors import DiskError, DiskFullError, UsageError
 from millstream.node.log import codec
 from millstream.node.log.copied_log import MAGIC, payloads
 from millstream.node.log.rebuilding import from_log
@@ -196,6 +196,19 @@ def test_files_that_cannot_be_opened(
                 assert taker.copy()[2].startswith(MAGIC)
         with ours(server.url) as taker:
             assert b"k" in taker.copy()[2]
+
+
+def test_no_descriptors_for_the_files_of_the_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They are as many as clients have left: an RDB file takes one, and is sent."""
+
+    def none_left(log: Log, last: int) -> Any:
+        raise DiskFullError("Too many open files")
+
+    monkeypatch.setattr(Log, "files", none_left)
+    with ServerThread(tmp_path) as server, Wire(server.url) as wire:
+        wire.ask("SET", "k", "v")
+        with ours(server.url) as taker:
+            assert taker.copy()[2].startswith(b"REDIS")
 
 
 # ---------------------------------------------------------------------- what a primary may send

@@ -13,7 +13,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
-from millstream.errors import StorageError, UsageError
+from millstream.errors import DiskFullError, StorageError, UsageError
 from millstream.logs import logger
 from millstream.node.following.role import FORCED
 from millstream.node.log.copying import NO_KEYS, pieces
@@ -289,7 +289,11 @@ class Replicas:
         self._ordered_at = self._server.clock.now().mono
         if self._log is not None and any(map(self._takes_log, waiting)) and self._is_small(self._log):
             self._order_log(self._log)
-            return
+        else:
+            self._order_rdb(self._feed, waiting)
+
+    def _order_rdb(self, feed: "Feed", waiting: "list[Follower]") -> None:
+        """An RDB file, of the form that the first of those who wait reads."""
         version = self._version(waiting[0])  # who reads another one is next
         waiting = [each for each in waiting if self._version(each) == version]
         keyless = [each for each in waiting if each.keyless]
@@ -299,7 +303,7 @@ class Replicas:
         if waiting and self._rewriter is None:
             self._copy_at_once(waiting, version)
         elif waiting:
-            self._order_copy(self._rewriter, self._feed, version)
+            self._order_copy(self._rewriter, feed, version)
 
     def _copy_at_once(self, waiting: "list[Follower]", version: int, *, keyless: bool = False) -> None:
         """Make a copy of what is in memory: by a child, which has it as it is now, or here where there can be none."""
@@ -419,6 +423,8 @@ class Replicas:
         self._is_copying = False
         if isinstance(found, UsageError):  # the log was rewritten meanwhile: another one
             self._schedule()
+        elif isinstance(found, DiskFullError) and self._feed is not None and (waiting := self._waiting()):
+            self._order_rdb(self._feed, waiting)  # there are not descriptors for all its files: this takes one
         elif isinstance(found, StorageError):
             self._give_up(
                 f"its copy could not be made: {found}", [each for each in self._waiting() if self._takes_log(each)]
