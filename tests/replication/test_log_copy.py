@@ -2,6 +2,7 @@
 
 import socket
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -209,6 +210,32 @@ def test_no_descriptors_for_the_files_of_the_log(tmp_path: Path, monkeypatch: py
         wire.ask("SET", "k", "v")
         with ours(server.url) as taker:
             assert taker.copy()[2].startswith(b"REDIS")
+
+
+@pytest.mark.parametrize("lacks", ["memory", "thread"])
+def test_no_memory_to_open_the_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lacks: str) -> None:
+    """Whoever waits is sent away, the server goes on, and the next one gets its copy."""
+    real: Callable[..., Any] = Log.files
+
+    def once(log: Log, last: int) -> Any:
+        monkeypatch.setattr(Log, "files", real)
+        raise MemoryError
+
+    with ServerThread(tmp_path) as server, Wire(server.url) as wire:
+        wire.ask("SET", "k", "v")
+        if lacks == "memory":
+            monkeypatch.setattr(Log, "files", once)
+        else:
+            ended = ThreadPoolExecutor()
+            ended.shutdown()
+            server.server.loop.call_soon_threadsafe(server.server.loop.set_default_executor, ended)
+        with ours(server.url) as taker:
+            taker.wire.send("PSYNC", "?", "-1")
+            assert taker.wire.is_closed()
+        server.server.loop.call_soon_threadsafe(server.server.loop.set_default_executor, ThreadPoolExecutor())
+        with ours(server.url) as taker:
+            assert taker.copy()[2].startswith(MAGIC)
+        assert wire.ask("GET", "k") == b"v"
 
 
 # ---------------------------------------------------------------------- what a primary may send

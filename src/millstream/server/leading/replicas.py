@@ -404,7 +404,10 @@ class Replicas:
             self._server.gate.watchers[self] = None
             return
         self._moment = None
-        self._server.loop.run_in_executor(None, self._open_files, made, position)
+        try:
+            self._server.loop.run_in_executor(None, self._open_files, made, position)
+        except RuntimeError as error:  # no more threads can be started
+            self._opened(made, StorageError(str(error)))
 
     def _open_files(self, made: CopyMade, position: int) -> None:
         assert self._log is not None
@@ -413,6 +416,9 @@ class Replicas:
             found = self._log.files(position)
         except (StorageError, UsageError) as error:
             found = error
+        except Exception as error:  # memory ends, or a defect: nobody else would say that no copy is made
+            log.exception("internal error while the log was opened for replicas")
+            found = StorageError(repr(error))
         try:
             self._server.loop.call_soon_threadsafe(self._opened, made, found)
         except RuntimeError:  # the loop has ended
