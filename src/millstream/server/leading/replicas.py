@@ -445,10 +445,11 @@ class Replicas:
             copy.close()
             return
         feed.forget_database()
-        if made.replid != self._primary.replid:
+        if not made.replid:
             copy.close()
-            reason = f"it is of the history {made.replid}, and this server's is {self._primary.replid} now"
-            self._give_up(reason, self._waiting())
+            self._give_up("this server knows no more of which history its data are", self._waiting())
+        elif made.replid != self._primary.replid:  # who had ordered it was cut with that: the next look orders another
+            copy.close()
         elif feed.backlog.has(made.offset):
             self._hand_out(copy, list(filter(takes, self._waiting())))
             self._run()
