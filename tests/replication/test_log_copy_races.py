@@ -26,14 +26,14 @@ assert transitions.MODULES
 
 
 def open_logs(directory: Path) -> list[str]:
-    """The log's files that this process has open, beside the one that it writes."""
+    """The files of logs below it that this process has open to read; none where the system does not say."""
     found = []
-    for number in os.listdir("/proc/self/fd"):  # noqa: PTH208 - numbers, not paths
-        with suppress(OSError):
-            place = os.readlink(f"/proc/self/fd/{number}")
-            flags = int(Path(f"/proc/self/fdinfo/{number}").read_text().split("flags:")[1].split()[0], 8)
-            if place.startswith(str(directory / "log-")) or place.startswith(str(directory / "snapshot-")):
-                found += [] if flags & os.O_APPEND else [place]
+    for each in Path("/proc/self/fd").glob("*"):
+        with suppress(OSError):  # closed since
+            place = each.readlink()
+            flags = int(Path("/proc/self/fdinfo", each.name).read_text().split()[3], 8)
+            if directory in place.parents and place.name.startswith(("log-", "snapshot-")) and not flags & os.O_APPEND:
+                found.append(place.name)
     return found
 
 
@@ -76,13 +76,11 @@ def test_who_waits_goes(server: ServerThread, gate: Gate, tmp_path: Path) -> Non
 def test_both_kinds_wait(server: ServerThread, gate: Gate) -> None:  # noqa: F811 - as above
     """Whoever reads RDB files is next, also if it came first."""
     with ExitStack() as stack:
-        other, taker, old = (stack.enter_context(each) for each in (Taker(server.url), ours(server.url), Taker(server.url)))
-        writer = begin_to_wait(server, gate, stack, other, taker, old)
+        takers = [stack.enter_context(each) for each in (Taker(server.url), ours(server.url), Taker(server.url))]
+        writer = begin_to_wait(server, gate, stack, *takers)
         gate.open()
         assert writer.read() == b"OK"
-        assert taker.rest()[2].startswith(MAGIC)
-        for each in (other, old):
-            assert each.rest()[2].startswith(b"REDIS")
+        assert [each.rest()[2][:5] for each in takers] == [b"REDIS", MAGIC[:5], b"REDIS"]
 
 
 @pytest.mark.parametrize("role", ["other", "back"])
@@ -123,28 +121,43 @@ def test_the_server_stops(tmp_path: Path, gate: Gate) -> None:  # noqa: F811 - a
         assert open_logs(tmp_path) == []
 
 
-def test_the_log_is_rewritten_before_its_files_are_opened(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("more", [False, True])
+def test_the_log_is_rewritten_before_its_files_are_opened(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, more: bool
+) -> None:
     """With more behind the moment, which is then in a snapshot with it; and without."""
     real = Log.files
-    for more in (False, True):
-        tries: list[int] = []
-        with ServerThread(tmp_path / str(more)) as server, Wire(server.url) as wire:
+    tries: list[int] = []
+    with ServerThread(tmp_path) as server, Wire(server.url) as wire:
 
-            def files(log: Log, last: int) -> Any:
-                tries.append(last)
-                if len(tries) == 1:
-                    if more:
-                        assert wire.ask("SET", "more", "v") == b"OK"
-                    wire.ask("BGREWRITEAOF")
-                    eventually(lambda: info(wire, "persistence")["aof_rewrite_in_progress"] == "0", what="rewritten")
-                return real(log, last)
+        def files(log: Log, last: int) -> Any:
+            tries.append(last)
+            if len(tries) == 1:
+                if more:
+                    assert wire.ask("SET", "more", "v") == b"OK"
+                wire.ask("BGREWRITEAOF")
+                eventually(lambda: info(wire, "persistence")["aof_rewrite_in_progress"] == "0", what="it is rewritten")
+            return real(log, last)
 
-            monkeypatch.setattr(Log, "files", files)
-            wire.ask("SET", "k", "v")
-            with ours(server.url) as taker:
-                replid, offset, data = taker.copy()
-            space = from_log(payloads(Whole(data)))
-            assert (space.history.replid, space.history.offset) == (replid, offset)
-            assert (b"more" in space.databases[0].keys) == more
-            assert len(tries) == 1 + more
-            eventually(lambda: open_logs(tmp_path) == [], what="nothing stays open")
+        monkeypatch.setattr(Log, "files", files)
+        wire.ask("SET", "k", "v")
+        with ours(server.url) as taker:
+            replid, offset, data = taker.copy()
+        space = from_log(payloads(Whole(data)))
+        assert (space.history.replid, space.history.offset) == (replid, offset)
+        assert (b"more" in space.databases[0].keys) == more
+        assert len(tries) == 1 + more
+        eventually(lambda: open_logs(tmp_path) == [], what="nothing stays open")
+
+
+def test_what_is_sent_is_open_until_then(tmp_path: Path) -> None:
+    """And no longer: whoever is sent it goes amid that."""
+    with ServerThread(tmp_path) as server, Wire(server.url) as wire:
+        for number in range(32):
+            wire.ask("SET", b"k%d" % number, b"v" * (1 << 20))
+        with ours(server.url) as taker:
+            taker.wire.send("PSYNC", "?", "-1")
+            assert taker.line().startswith(b"+FULLRESYNC")
+            if Path("/proc/self/fd").exists():
+                assert open_logs(tmp_path) != []
+        eventually(lambda: open_logs(tmp_path) == [], what="it is closed")
