@@ -66,7 +66,7 @@ def test_who_waits_goes(server: ServerThread, gate: Gate, tmp_path: Path) -> Non
         eventually(lambda: len(list(server.server.node.primary.followers)) == 0, what="it is gone")
         gate.open()
         assert writer.read() == b"OK"
-        eventually(lambda: not server.server._replicas._is_copying, what="nothing is made")
+        eventually(lambda: server.server.node.primary.copies_made == 2, what="it is made all the same")
         assert open_logs(tmp_path) == []
         with ours(server.url) as taker:
             assert b"late" in taker.copy()[2]
