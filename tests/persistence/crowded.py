@@ -55,6 +55,17 @@ for life in range(5):
     with os.scandir(home) as found:
         assert len(list(found)) == 4, life
 take_all()
+leave(1)
+with pytest.raises(DiskFullError, match="Too many open files"):
+    log.files(appended)  # a snapshot and a log file: for a replica's copy, which may take for ever
+leave(1)
+copy = log.files(appended)
+take_all()
+log.append(b"beside")
+log.write()
+assert log.begin_rewrite() is not None  # the reserve is as it was
+copy.close()
+take_all()
 spare, log._disk._held[home]._spare[:] = list(log._disk._held[home]._spare), []  # the reserve is used up too
 log.append(b"held")
 log.write()
@@ -66,6 +77,6 @@ log.close()
 for fd in (*crowd, *spare):
     os.close(fd)
 log, recovery = Log.open(home)
-assert list(recovery.payloads()) == [*(b"%d" % number for number in range(1, appended + 1)), b"held"]
+assert list(recovery.payloads()) == [*(b"%d" % number for number in range(1, appended + 1)), b"beside", b"held"]
 log.close()
 sys.stdout.write(f"went on {appended}\n")

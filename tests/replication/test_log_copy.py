@@ -2,7 +2,10 @@
 
 import socket
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
+from hashlib import sha256
+from inspect import signature
 from pathlib import Path
 from typing import Any
 
@@ -10,11 +13,14 @@ import pytest
 
 from millstream.engine import transitions
 from millstream.engine.history import NO_DATABASE
-from millstream.errors import DiskError, UsageError
+from millstream.engine.keyspace import OPS
+from millstream.errors import DiskError, DiskFullError, UsageError
 from millstream.node.log import codec
 from millstream.node.log.copied_log import MAGIC, payloads
 from millstream.node.log.rebuilding import from_log
+from millstream.persistence.frame import FORMAT_VERSION
 from millstream.persistence.log import Log
+from millstream.persistence.manifest import FORMATS
 from millstream.replication.handshake import OURS, READS_LOG
 from millstream.server.leading import replicas
 from millstream.server.thread import ServerThread
@@ -92,6 +98,16 @@ def test_what_is_sent_are_the_records_up_to_the_moment(tmp_path: Path) -> None:
             expected = b"*2\r\n$6\r\nSELECT\r\n$1\r\n3\r\n*3\r\n$3\r\nSET\r\n$4\r\nnext\r\n$1\r\nv\r\n"
             assert taker.lines.read(len(expected)) == expected
             assert info(wire)["millstream_last_full_sync_made_bytes"] == str(len(data))
+
+
+def test_the_capability_says_what_is_in_a_log() -> None:
+    """Who reads another log is sent an RDB file; who says this would fail at what is new, copy after copy."""
+    forms = [f"{name}({', '.join(signature(applier).parameters)})" for name, applier in sorted(OPS.items())]
+    forms += [f"record {codec.VERSION}", f"file {FORMAT_VERSION}", f"manifest {FORMATS}"]
+    made = sha256("\n".join(forms).encode()).hexdigest()[:16]
+    assert (READS_LOG, made) == (b"millstream-log-1", "0769b948b059275a"), (
+        "where more than a name is new, so is its number"
+    )
 
 
 @pytest.mark.parametrize(
@@ -221,6 +237,45 @@ def test_files_that_cannot_be_opened(
                 assert taker.copy()[2].startswith(MAGIC)
         with ours(server.url) as taker:
             assert b"k" in taker.copy()[2]
+
+
+def test_no_descriptors_for_the_files_of_the_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They are as many as clients have left: an RDB file takes one, and is sent."""
+
+    def none_left(log: Log, last: int) -> Any:
+        raise DiskFullError("Too many open files")
+
+    monkeypatch.setattr(Log, "files", none_left)
+    with ServerThread(tmp_path) as server, Wire(server.url) as wire:
+        wire.ask("SET", "k", "v")
+        with ours(server.url) as taker:
+            assert taker.copy()[2].startswith(b"REDIS")
+
+
+@pytest.mark.parametrize("lacks", ["memory", "thread"])
+def test_no_memory_to_open_the_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lacks: str) -> None:
+    """Whoever waits is sent away, the server goes on, and the next one gets its copy."""
+    real: Callable[..., Any] = Log.files
+
+    def once(log: Log, last: int) -> Any:
+        monkeypatch.setattr(Log, "files", real)
+        raise MemoryError
+
+    with ServerThread(tmp_path) as server, Wire(server.url) as wire:
+        wire.ask("SET", "k", "v")
+        if lacks == "memory":
+            monkeypatch.setattr(Log, "files", once)
+        else:
+            ended = ThreadPoolExecutor()
+            ended.shutdown()
+            server.server.loop.call_soon_threadsafe(server.server.loop.set_default_executor, ended)
+        with ours(server.url) as taker:
+            taker.wire.send("PSYNC", "?", "-1")
+            assert taker.wire.is_closed()
+        server.server.loop.call_soon_threadsafe(server.server.loop.set_default_executor, ThreadPoolExecutor())
+        with ours(server.url) as taker:
+            assert taker.copy()[2].startswith(MAGIC)
+        assert wire.ask("GET", "k") == b"v"
 
 
 # ---------------------------------------------------------------------- what a primary may send

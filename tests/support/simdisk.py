@@ -285,6 +285,10 @@ class SimDisk:
         self.end(self.begin("open_read", path))
         return SimFile(self, path, self._inode(path))
 
+    def open_unreserved(self, path: Path) -> SimFile:
+        """See ``Disk``."""
+        return self.open_read(path)
+
     def rename(self, old: Path, new: Path) -> None:
         """See ``Disk``."""
         fault = self.begin("rename", new)

@@ -116,6 +116,10 @@ class Disk(Protocol):
         """Open an existing file for reading."""
         ...
 
+    def open_unreserved(self, path: Path) -> DiskFile:
+        """The same for as long as others like: with none of the descriptors that are kept for the log itself."""
+        ...
+
     def rename(self, old: Path, new: Path) -> None:
         """Give a file another name, replacing what had it; durable after ``sync_directory``."""
         ...
@@ -339,6 +343,10 @@ class _HeldDirectory:
         """Open a file of the directory."""
         return RealFile(self._with_spare(lambda: os.open(name, flags, 0o600, dir_fd=self.fd)), name, self)
 
+    def open_unreserved(self, name: str, flags: int) -> RealFile:
+        """The same with no spare descriptor, which it might keep for long."""
+        return RealFile(os.open(name, flags, 0o600, dir_fd=self.fd), name, self)
+
     def names(self) -> list[str]:
         """What is in the directory."""
         with self._listing:  # who lists goes along the one descriptor
@@ -438,6 +446,7 @@ class RealLock:
         self._release()
 
 
+_TO_READ = os.O_RDONLY | os.O_NONBLOCK
 _RESERVE = 3  # a log file, a manifest, and a look at what is there
 
 
@@ -476,7 +485,12 @@ class RealDisk:
 
     def open_read(self, path: Path) -> RealFile:
         """See :class:`Disk`. Without waiting: what has the name may be a pipe, at whose other end is nobody."""
-        return self._open(path, os.O_RDONLY | os.O_NONBLOCK)
+        return self._open(path, _TO_READ)
+
+    def open_unreserved(self, path: Path) -> RealFile:
+        """See :class:`Disk`."""
+        home = self._held.get(path.parent)
+        return self.open_read(path) if home is None else home.open_unreserved(path.name, _TO_READ)
 
     def rename(self, old: Path, new: Path) -> None:
         """See :class:`Disk`."""

@@ -166,6 +166,10 @@ class FrozenView:
             raise FileNotFoundError(errno.ENOENT, "no such file in the view", str(path))
         return self._files[path.name]
 
+    def open_unreserved(self, path: Path) -> FrozenFile:
+        """See ``Disk``."""
+        return self.open_read(path)
+
     def list(self, directory: Path) -> list[str]:  # noqa: ARG002 - it has but one
         """See ``Disk``."""
         return sorted(self._files)

@@ -317,7 +317,8 @@ class Log:
             last: position of the last record that is wanted; it must be written.
 
         Raises:
-            DiskError: a file cannot be opened, or the log is poisoned.
+            DiskError: a file cannot be opened (``DiskFullError``: there are no descriptors left but the log's own), or
+                the log is poisoned.
             UsageError: a snapshot has more by now.
         """
         with self._io, contextlib.ExitStack() as opened:
@@ -330,7 +331,7 @@ class Log:
             files = []
             try:
                 for name in (*([made.name] if made else []), *(each.name for each in segments)):
-                    file = self._disk.open_read(self._directory / name)
+                    file = self._disk.open_unreserved(self._directory / name)
                     opened.callback(file.close)
                     files.append((file, sizes[name]))
             except OSError as error:

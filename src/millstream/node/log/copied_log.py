@@ -1,4 +1,4 @@
-"""A log as one run of bytes, with which another server begins: its files as they lie here, read there as they come.
+"""A log as one run of bytes, with which another server begins: its files as they lie here, whose records go on there.
 
 ``MAGIC``, then two numbers of four bytes (least first), the length of a JSON text and its CRC-32; the text; then the
 bytes of each file. The text says which files: ``{"source": a manifest's, "sizes": [bytes of each], "last": position}``.

@@ -1,8 +1,8 @@
 """What makes a snapshot of a primary's copy: a process of its own, as :mod:`millstream.node.log.compaction` is.
 
-``python -m millstream.node.log.taking DIRECTORY NICENESS PLACE COPY HOST PORT DURATION MAXSIZE`` reads the copy, an
-RDB file or the files of a log, from descriptor ``COPY`` while it still comes. Lines of standard input tell how many of
-its bytes are there; at last which history it is of, with the offset, and then, by a
+``python -m millstream.node.log.taking DIRECTORY NICENESS PLACE COPY HOST PORT DURATION MAXSIZE`` reads the copy from
+descriptor ``COPY``: an RDB file while it still comes, the files of a log once all of them are there. Lines of standard
+input tell how many of its bytes are; at last which history it is of, with the offset, and then, by a
 :class:`~millstream.persistence.rewrite.Rewrite`, that all of it is there, and which snapshot is to be made: of what an
 RDB file holds, or of a log's records as they are. It is not read back here: the parent does so, as it is told in lines
 of ``synced`` and a number on standard output how many bytes of it are on the medium. The snapshot says whose replica

@@ -14,7 +14,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
-from millstream.errors import StorageError, UsageError
+from millstream.errors import DiskFullError, StorageError, UsageError
 from millstream.logs import logger
 from millstream.node.following.role import FORCED
 from millstream.node.log.copying import NO_KEYS, pieces
@@ -290,7 +290,11 @@ class Replicas:
         self._ordered_at = self._server.clock.now().mono
         if self._log is not None and any(map(self._takes_log, waiting)) and self._is_small(self._log):
             self._order_log(self._log)
-            return
+        else:
+            self._order_rdb(self._feed, waiting)
+
+    def _order_rdb(self, feed: "Feed", waiting: "list[Follower]") -> None:
+        """An RDB file, of the form that the first of those who wait reads."""
         version = self._version(waiting[0])  # who reads another one is next
         waiting = [each for each in waiting if self._version(each) == version]
         keyless = [each for each in waiting if each.keyless]
@@ -300,7 +304,7 @@ class Replicas:
         if waiting and self._rewriter is None:
             self._copy_at_once(waiting, version)
         elif waiting:
-            self._order_copy(self._rewriter, self._feed, version)
+            self._order_copy(self._rewriter, feed, version)
 
     def _copy_at_once(self, waiting: "list[Follower]", version: int, *, keyless: bool = False) -> None:
         """Make a copy of what is in memory: by a child, which has it as it is now, or here where there can be none."""
@@ -401,7 +405,10 @@ class Replicas:
             self._server.gate.watchers[self] = None
             return
         self._moment = None
-        self._server.loop.run_in_executor(None, self._open_files, made, position)
+        try:
+            self._server.loop.run_in_executor(None, self._open_files, made, position)
+        except RuntimeError as error:  # no more threads can be started
+            self._opened(made, StorageError(str(error)))
 
     def _open_files(self, made: CopyMade, position: int) -> None:
         assert self._log is not None
@@ -410,6 +417,9 @@ class Replicas:
             found = self._log.files(position)
         except (StorageError, UsageError) as error:
             found = error
+        except Exception as error:  # memory ends, or a defect: nobody else would say that no copy is made
+            log.exception("internal error while the log was opened for replicas")
+            found = StorageError(repr(error))
         try:
             self._server.loop.call_soon_threadsafe(self._opened, made, found)
         except RuntimeError:  # the loop has ended
@@ -420,6 +430,8 @@ class Replicas:
         self._is_copying = False
         if isinstance(found, UsageError):  # the log was rewritten meanwhile: another one
             self._schedule()
+        elif isinstance(found, DiskFullError) and self._feed is not None and (waiting := self._waiting()):
+            self._order_rdb(self._feed, waiting)  # there are not descriptors for all its files: this takes one
         elif isinstance(found, StorageError):
             self._give_up(
                 f"its copy could not be made: {found}", [each for each in self._waiting() if self._takes_log(each)]
@@ -434,10 +446,11 @@ class Replicas:
             copy.close()
             return
         feed.forget_database()
-        if made.replid != self._primary.replid:
+        if not made.replid:
             copy.close()
-            reason = f"it is of the history {made.replid}, and this server's is {self._primary.replid} now"
-            self._give_up(reason, self._waiting())
+            self._give_up("this server knows no more of which history its data are", self._waiting())
+        elif made.replid != self._primary.replid:  # who had ordered it was cut with that: the next look orders another
+            copy.close()
         elif feed.backlog.has(made.offset):
             self._hand_out(copy, list(filter(takes, self._waiting())))
             self._run()
