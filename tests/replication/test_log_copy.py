@@ -1,5 +1,7 @@
 """A Millstream begins with the files of its primary's log: who else does not, what is in them, and what is refused."""
 
+import logging
+import os
 import socket
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -276,6 +278,37 @@ def test_no_memory_to_open_the_files(tmp_path: Path, monkeypatch: pytest.MonkeyP
         with ours(server.url) as taker:
             assert taker.copy()[2].startswith(MAGIC)
         assert wire.ask("GET", "k") == b"v"
+
+
+def test_what_has_come_is_let_go_once_it_is_taken(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """The file had no name any more, so nobody saw what took the space, for as long as the link was up."""
+    with ExitStack() as stack:
+        caplog.set_level(logging.INFO, "millstream")
+        servers = [stack.enter_context(ServerThread(tmp_path / name)) for name in "ab"]
+        first, second = (stack.enter_context(Wire(server.url)) for server in servers)
+        follow(second, int(port_of(servers[0])))
+        wait_level(second, first)
+        held = [str(path.readlink()) for path in Path("/proc/self/fd").iterdir() if path.is_symlink()]
+        assert [name for name in held if name.startswith(str(tmp_path)) and name.endswith("(deleted)")] == []
+        assert ", the log as it is, goes to replica 127.0.0.1:" + port_of(servers[1]) in caplog.text
+        assert f"replica 127.0.0.1:{port_of(servers[1])} was sent its copy" in caplog.text
+        assert "the log was rewritten" not in caplog.text
+
+
+def test_what_is_out_of_date_in_a_copied_log_goes_as_on_the_primary(tmp_path: Path) -> None:
+    """It would be the measure of the next rewriting, and grow with each copy of a copy."""
+    with ExitStack() as stack:
+        small = {"auto-aof-rewrite-min-size": "1mb"}
+        first = stack.enter_context(ServerThread(tmp_path / "a", parameters={"auto-aof-rewrite-percentage": "0"}))
+        second = stack.enter_context(ServerThread(tmp_path / "b", parameters=small))
+        above, below = (stack.enter_context(Wire(server.url)) for server in (first, second))
+        for _ in range(8):
+            above.ask("SET", "k", os.urandom(300_000))
+        follow(below, int(port_of(first)))
+        wait_level(below, above)
+        above.ask("SET", "more", "v")
+        eventually(lambda: int(info(below, "persistence")["aof_current_size"]) < 1_000_000, what="it is rewritten")
+        assert below.ask("GET", "k") == above.ask("GET", "k")
 
 
 # ---------------------------------------------------------------------- what a primary may send

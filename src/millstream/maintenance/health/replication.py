@@ -92,6 +92,8 @@ def _advice(reason: str) -> str:
     """What to do about a link that is down, by the server's reason."""
     if any(word in reason for word in ("WRONGPASS", "NOAUTH", "NOPERM", "invalid password")):
         return "set masteruser and masterauth here to a user of the primary that may REPLCONF, PSYNC and PING"
+    if "that the primary has sent is damaged" in reason:
+        return "run `millstream log check` on the data directory of the primary: a file there is damaged"
     if "primary's copy in " in reason:
         return "make room in that directory of this server, or see to its disk; the copy is tried again by itself"
     if any(word in reason for word in ("refused", "timed out", "unreachable", "No route")):

@@ -8,7 +8,7 @@ Every byte is proved by the checksums of the files themselves, their marks and t
 """
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from struct import Struct
@@ -61,11 +61,12 @@ class _CopiedFile:
         return LogCorruptError(text, path=self.name, offset=at)
 
 
-def payloads(source: CopiedBytes) -> Iterator[bytes]:
+def payloads(source: CopiedBytes, on_compact: Callable[[int], None] = lambda _: None) -> Iterator[bytes]:
     """The records of a log that comes, up to the last that counts; at the end of this it was whole.
 
     Args:
         source: its bytes, from ``MAGIC`` on.
+        on_compact: called first with how many of them are a snapshot's; behind that there may be what is out of date.
 
     Raises:
         LogCorruptError: it is not; what was handed out before is as it was written.
@@ -74,6 +75,7 @@ def payloads(source: CopiedBytes) -> Iterator[bytes]:
     """
     manifest, sizes, last, begin = _read_head(source)
     made, parts = manifest.snapshot, []
+    on_compact(sizes[0] if made else 0)
     for name, size in zip((*([made.name] if made else []), *(e.name for e in manifest.segments)), sizes, strict=True):
         parts.append(_CopiedFile(source, name, begin, size))
         begin += size

@@ -41,6 +41,8 @@ FEW_FILES, SMALL_PART = 8, 10
 TAKING = (*PROGRAM[:-1], "millstream.node.log.taking")
 # What the latter says on standard output before the number of bytes of the snapshot that are on the medium
 SYNCED = "synced"
+# What it says before the number of bytes of a copied log that were a snapshot where it comes from
+COMPACT = "compact"
 _NO_COPY = "the process that rewrites the log has told of none"
 
 T = TypeVar("T")
@@ -148,6 +150,9 @@ class Rewriter:
         self._copy: CopyOrder | None = None
         self._take: TakeOrder | None = None
         self._is_alone = False  # only the copy is made
+        # Bytes of the snapshot that were one where it was copied from; what lay behind that may be out of date
+        self._compact: int | None = None
+        self._said_compact: int | None = None  # by the process of this rewriting
         self._started = 0.0
         self._ended = 0.0
         self._niceness = STANDS_BACK
@@ -159,7 +164,8 @@ class Rewriter:
         size = self._log.total_bytes
         if size < self._config.rewrite_min_size or not self._config.rewrite_percentage or self.facts.is_running:
             return
-        base = max(self._log.snapshot_bytes, 1)
+        snapshot = self._log.snapshot_bytes
+        base = max(snapshot if self._compact is None else min(snapshot, self._compact), 1)
         if (size - base) * 100 >= base * self._config.rewrite_percentage and time.monotonic() >= self._not_before:
             self.start(niceness(self.facts.seconds, time.monotonic() - self._ended))
 
@@ -174,6 +180,7 @@ class Rewriter:
         if self.facts.is_running or self._stopped:
             return False
         self._niceness, self._copy, self._take, self._is_alone = priority, copy, take, False
+        self._said_compact = None
         self.facts = replace(self.facts, is_running=True, started=self.facts.started + 1)
         self._started = time.monotonic()
         self._thread = threading.Thread(target=self._run, name="millstream-rewrite", daemon=True)
@@ -274,9 +281,12 @@ class Rewriter:
                 return
             if self._take is None:
                 self._exclusively(lambda: self._log.commit_rewrite(rewrite))
+                self._compact = None
         finally:
             with contextlib.suppress(StorageError):  # harmless, and tried again at the next rewriting or start
                 self._log.remove_obsolete()
+        if self._take is not None:
+            return
         seconds = time.monotonic() - self._started
         log.info("the log was rewritten in %.1f s: %d bytes instead of %d", seconds, self._log.total_bytes, before)
 
@@ -285,6 +295,7 @@ class Rewriter:
             if self._log.appended != rewrite.target.last:
                 raise GivenUpError("records were added to the log while a copy was taken over")
             self._log.commit_rewrite(rewrite)
+            self._compact = self._said_compact
 
         take.swap(self._log.rewritten(rewrite, synced), commit)
 
@@ -329,6 +340,8 @@ class Rewriter:
                 self._copied(CopyMade(words[1], int(words[2]), int(words[3])))
             elif len(words) == 2 and words[0] == SYNCED:
                 yield int(words[1])
+            elif len(words) == 2 and words[0] == COMPACT:
+                self._said_compact = int(words[1])
 
     def _finish(self, failure: str) -> None:
         facts = self.facts

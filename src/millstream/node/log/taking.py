@@ -169,6 +169,10 @@ def _as_replica(records: Iterator[bytes], host: str, port: int) -> Iterator[byte
     yield codec.pack(SystemClock().wall_time(), [("role", NO_DATABASE, host, port)])
 
 
+def _tell_compact(size: int) -> None:
+    print("compact", size, flush=True)  # noqa: T201 - this is a program
+
+
 def _tell_synced(size: int) -> None:
     print("synced", size, flush=True)  # noqa: T201 - this is a program
 
@@ -183,7 +187,7 @@ def main(argv: list[str]) -> int:
     try:
         if arriving.read_at(0, len(MAGIC)) == MAGIC:
             rewrite, *_ = arriving.order()
-            made = _as_replica(copied_log.payloads(arriving), host, int(port))
+            made = _as_replica(copied_log.payloads(arriving, _tell_compact), host, int(port))
         else:
             space = Keyspace()
             space.primary = host, int(port)
@@ -195,8 +199,12 @@ def main(argv: list[str]) -> int:
             made = payloads(space, SystemClock().wall_time())
         disk = open_disk(Path(directory), place)
         write_snapshot(disk, Path(directory), rewrite.target, made, _tell_synced)
-    except (RdbError, LogCorruptError) as error:
+    except RdbError as error:
         print(f"the primary's copy is damaged: {error}", file=sys.stderr)  # noqa: T201 - this is a program
+        return 1
+    except LogCorruptError as error:
+        look = "`millstream log check` on the primary's data directory says what is wrong, and what to do"
+        print(f"the log that the primary has sent is damaged: {error}; {look}", file=sys.stderr)  # noqa: T201 - as above
         return 1
     except OSError as error:
         print(disk_error(f"cannot make a log of the primary's copy in {directory}", error), file=sys.stderr)  # noqa: T201 - as above

@@ -20,14 +20,19 @@ class Copy:
 
     Args:
         made: of which moment.
+        form: what it is, for the log.
         parts: what reads some bytes from a place, and how many there are, in order.
         close: lets go of them.
     """
 
     def __init__(
-        self, made: "CopyMade", parts: Sequence[tuple[Callable[[int, int], bytes], int]], close: Callable[[], None]
+        self,
+        made: "CopyMade",
+        form: str,
+        parts: Sequence[tuple[Callable[[int, int], bytes], int]],
+        close: Callable[[], None],
     ) -> None:
-        self.made = made
+        self.made, self.form = made, form
         self.size = sum(size for _, size in parts)
         self._parts, self.close = parts, close
         self._places: dict[int, int] = {}  # of replicas, by session
@@ -36,14 +41,14 @@ class Copy:
     def of_file(cls, made: "CopyMade", file: IO[bytes]) -> "Copy":
         """One that was written to a file."""
         size = os.fstat(file.fileno()).st_size
-        return cls(made, [(lambda place, most: os.pread(file.fileno(), most, place), size)], file.close)
+        return cls(made, "an RDB file", [(lambda place, most: os.pread(file.fileno(), most, place), size)], file.close)
 
     @classmethod
     def of_log(cls, made: "CopyMade", log: "LogFiles") -> "Copy":
         """One that the files of a log are."""
         begin = head(log)
         parts = [(lambda place, most: begin[place : place + most], len(begin)), *((f.read_at, n) for f, n in log.files)]
-        return cls(made, parts, log.close)
+        return cls(made, "the log as it is", parts, log.close)
 
     def add(self, session_id: int) -> None:
         """One more is to be sent it."""

@@ -247,6 +247,7 @@ class Replicas:
                 continue
             del self._copies[follower.id]
             copy.drop(follower.id)
+            log.info("replica %s:%d was sent its copy", follower.ip, follower.port)
             if follower.copy_only:
                 connection.finish()
             else:
@@ -461,6 +462,9 @@ class Replicas:
     def _hand_out(self, copy: Copy, waiting: "list[Follower]") -> None:
         self._failed, self._not_before = 0, 0.0
         self._primary.count_copy(self._server.clock.now().mono - self._ordered_at, copy.size)
+        if waiting:
+            names = ", ".join(f"{each.ip}:{each.port}" for each in waiting)
+            log.info("a copy of %d bytes, %s, goes to replica %s", copy.size, copy.form, names)
         for follower in waiting:
             copy.add(follower.id)
             self._copies[follower.id] = copy
