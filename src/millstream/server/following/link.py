@@ -401,9 +401,7 @@ class _Connection:
             finally:
                 self._taker = None
                 await taker.close()
-            await self._server.loop.run_in_executor(
-                None, copy.close
-            )  # of a large file it takes long
+            await self._server.loop.run_in_executor(None, copy.close)  # which takes long where it is large
             with self._logged():
                 self._go_on()
             log.info("the copy of %s:%d has taken the place of what was here", *primary)
