@@ -230,6 +230,10 @@ def replica(tmp_path: Path) -> Iterator[Wire]:
         (log_of(codec.pack(0, [HISTORY, ("nothing", 0)])), "a record makes no sense: KeyError('nothing')"),
         (log_of(codec.pack(0, [HISTORY, ("set", 99, b"k", b"v", None)])), "a record makes no sense: IndexError"),
         (log_of(codec.pack(0, [HISTORY, ("set",)])), "a record makes no sense: "),
+        (log_of(codec.pack(0, [HISTORY, ("set", 0, "text", b"v", None)])), "a record makes no sense: TypeError"),
+        (log_of(codec.pack(0, [HISTORY, ("set", 0, b"k", b"v", "soon")])), "a record makes no sense: TypeError"),
+        (log_of(codec.pack(0, [("hist", 99, ID, 100, "", -1)])), "database 99 is selected"),
+        (log_of(codec.pack(0, [("hist", 0, ID, 100, "a\nb", 7)])), "a history is called"),
         (log_of(b"\xc1"), "a record makes no sense: "),
         (log_of(b""), "a record makes no sense: "),
         (log_of(b"\x93\x09\x00\x90"), "version 9"),
@@ -237,7 +241,7 @@ def replica(tmp_path: Path) -> Iterator[Wire]:
         (GOOD[:40], "what it says of its files is cut short"),
         (MAGIC, "it does not begin as one"),
     ],
-    ids=range(11),
+    ids=range(15),
 )
 def test_a_log_that_is_none_takes_the_place_of_nothing(replica: Wire, data: bytes, reason: str) -> None:
     """The old data are shown, the reason is told, and the next copy is taken."""
