@@ -123,6 +123,18 @@ def test_a_log_with_much_behind_its_snapshot_is_rewritten(tmp_path: Path, monkey
                     assert taker.copy()[2].startswith(MAGIC)
 
 
+def test_copies_that_nobody_reads_do_not_hold_all_descriptors(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each holds the files of a log open; those of many replicas that stall would be all that the server may have."""
+    monkeypatch.setattr(replicas, "_FILES", 1)
+    with ServerThread(tmp_path) as server, Wire(server.url) as wire, ours(server.url) as stalled:
+        wire.ask("SET", "k", "v" * (32 << 20))
+        stalled.wire.send("PSYNC", "?", "-1")
+        assert stalled.line().startswith(b"+FULLRESYNC")
+        assert stalled.line().startswith(b"$")
+        with ours(server.url) as taker:
+            assert taker.copy()[2].startswith(b"REDIS")
+
+
 def test_nothing_is_sent_of_what_the_disk_has_not(tmp_path: Path, gate: Gate) -> None:  # noqa: F811 - as above
     """A power cut would leave a replica ahead of its primary, under the same name."""
     with ExitStack() as stack:

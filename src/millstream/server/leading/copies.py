@@ -22,12 +22,19 @@ class Copy:
         made: of which moment.
         parts: what reads some bytes from a place, and how many there are, in order.
         close: lets go of them.
+
+    Attributes:
+        files: how many are open for it.
     """
 
     def __init__(
-        self, made: "CopyMade", parts: Sequence[tuple[Callable[[int, int], bytes], int]], close: Callable[[], None]
+        self,
+        made: "CopyMade",
+        parts: Sequence[tuple[Callable[[int, int], bytes], int]],
+        close: Callable[[], None],
+        files: int = 1,
     ) -> None:
-        self.made = made
+        self.made, self.files = made, files
         self.size = sum(size for _, size in parts)
         self._parts, self.close = parts, close
         self._places: dict[int, int] = {}  # of replicas, by session
@@ -43,7 +50,7 @@ class Copy:
         """One that the files of a log are."""
         begin = head(log)
         parts = [(lambda place, most: begin[place : place + most], len(begin)), *((f.read_at, n) for f, n in log.files)]
-        return cls(made, parts, log.close)
+        return cls(made, parts, log.close, len(log.files))
 
     def add(self, session_id: int) -> None:
         """One more is to be sent it."""
