@@ -96,8 +96,14 @@ def test_what_is_sent_are_the_records_up_to_the_moment(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     "announced",
-    [(), (b"capa", OURS), (b"capa", READS_LOG, b"rdb-only", b"1"), (b"capa", READS_LOG, b"rdb-filter-only", b"")],
-    ids=["redis", "earlier", "copy", "keyless"],
+    [
+        (),
+        (b"capa", OURS),
+        (b"capa", OURS, b"capa", b"millstream-log-2"),
+        (b"capa", READS_LOG, b"rdb-only", b"1"),
+        (b"capa", READS_LOG, b"rdb-filter-only", b""),
+    ],
+    ids=["redis", "earlier", "later", "copy", "keyless"],
 )
 def test_who_else_gets_an_rdb_file(tmp_path: Path, announced: tuple[bytes, ...]) -> None:
     """A Redis, a Millstream that knows another form of the log, redis-cli --rdb, and who wants no keys."""
@@ -133,6 +139,18 @@ def test_copies_that_nobody_reads_do_not_hold_all_descriptors(tmp_path: Path, mo
         assert stalled.line().startswith(b"$")
         with ours(server.url) as taker:
             assert taker.copy()[2].startswith(b"REDIS")
+
+
+def test_who_takes_nothing_of_his_copy_is_sent_away(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """As who is silent is: files that were removed long since stayed on the disk for as long as he liked."""
+    parameters = {"repl-timeout": "1"}
+    with ServerThread(tmp_path, parameters=parameters) as server, Wire(server.url) as wire, ours(server.url) as stalled:
+        wire.ask("SET", "k", "v" * (32 << 20))
+        stalled.wire.send("PSYNC", "?", "-1")
+        assert stalled.line().startswith(b"+FULLRESYNC")
+        eventually(lambda: info(wire)["connected_slaves"] == "0", what="it is sent away")
+        assert "closing replica 127.0.0.1:0, since it took nothing of its copy for too long" in caplog.text
+        assert caplog.text.count("closing replica") == 1
 
 
 def test_nothing_is_sent_of_what_the_disk_has_not(tmp_path: Path, gate: Gate) -> None:  # noqa: F811 - as above

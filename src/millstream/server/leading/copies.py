@@ -73,6 +73,10 @@ class Copy:
             begin += size
         return b""
 
+    def place(self, session_id: int) -> int:
+        """How many bytes one was sent."""
+        return self._places[session_id]
+
     def drop(self, session_id: int) -> None:
         """One has it all, or is gone."""
         self._places.pop(session_id, None)

@@ -100,6 +100,8 @@ class Replicas:
         self._ordered_at = 0  # monotonic milliseconds, of the copy that is made
         self._moment: tuple[CopyMade, int] | None = None  # of a log, and the position that is to be kept first
         self._slow: dict[int, int] = {}  # session: monotonic milliseconds since when the soft limit is passed
+        # session: bytes of its copy that it has taken, and monotonic milliseconds since when it is no more
+        self._taken: dict[int, tuple[int, int]] = {}
         self._is_scheduled = self._is_opening = False
         self._left = 0  # bytes that may be passed on in this turn
         self._first = 0  # place of the replica that is served first
@@ -486,7 +488,24 @@ class Replicas:
     def _look_after(self) -> None:
         for follower in self._primary.tick(self._server.clock.now()):
             self._cut(follower, "it was silent for too long")
+        for follower in self._stalled():
+            self._cut(follower, "it took nothing of its copy for too long")
         self._greet_waiting()
+
+    def _stalled(self) -> "list[Follower]":
+        """Those to be sent away for their copies' sake: the files of each are on the disk, removed or not."""
+        now, before, stalled = self._server.clock.now().mono, self._taken, []
+        self._taken = {}
+        for follower in self._primary.followers:
+            copy, connection = self._copies.get(follower.id), self._server.connection_of(follower.id)
+            if copy is None or connection is None:
+                continue
+            taken = copy.place(follower.id) - connection.unsent
+            last, since = before.get(follower.id, (-1, now))
+            self._taken[follower.id] = taken, since if taken == last else now
+            if taken == last and now - since > self._server.node.config.repl_timeout * 1000:
+                stalled.append(follower)
+        return stalled
 
     def _greet_waiting(self) -> None:
         """Say that a copy is being made: so they make ready for it, and do not think that we are gone."""
