@@ -114,8 +114,14 @@ def test_the_capability_says_what_is_in_a_log() -> None:
 
 @pytest.mark.parametrize(
     "announced",
-    [(), (b"capa", OURS), (b"capa", READS_LOG, b"rdb-only", b"1"), (b"capa", READS_LOG, b"rdb-filter-only", b"")],
-    ids=["redis", "earlier", "copy", "keyless"],
+    [
+        (),
+        (b"capa", OURS),
+        (b"capa", OURS, b"capa", b"millstream-log-2"),
+        (b"capa", READS_LOG, b"rdb-only", b"1"),
+        (b"capa", READS_LOG, b"rdb-filter-only", b""),
+    ],
+    ids=["redis", "earlier", "later", "copy", "keyless"],
 )
 def test_who_else_gets_an_rdb_file(tmp_path: Path, announced: tuple[bytes, ...]) -> None:
     """A Redis, a Millstream that knows another form of the log, redis-cli --rdb, and who wants no keys."""
@@ -139,6 +145,30 @@ def test_a_log_with_much_behind_its_snapshot_is_rewritten(tmp_path: Path, monkey
             if name == "_BEHIND":
                 with ours(server.url) as taker:
                     assert taker.copy()[2].startswith(MAGIC)
+
+
+def test_copies_that_nobody_reads_do_not_hold_all_descriptors(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each holds the files of a log open; those of many replicas that stall would be all that the server may have."""
+    monkeypatch.setattr(replicas, "_FILES", 1)
+    with ServerThread(tmp_path) as server, Wire(server.url) as wire, ours(server.url) as stalled:
+        wire.ask("SET", "k", "v" * (32 << 20))
+        stalled.wire.send("PSYNC", "?", "-1")
+        assert stalled.line().startswith(b"+FULLRESYNC")
+        assert stalled.line().startswith(b"$")
+        with ours(server.url) as taker:
+            assert taker.copy()[2].startswith(b"REDIS")
+
+
+def test_who_takes_nothing_of_his_copy_is_sent_away(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """As who is silent is: files that were removed long since stayed on the disk for as long as he liked."""
+    parameters = {"repl-timeout": "1"}
+    with ServerThread(tmp_path, parameters=parameters) as server, Wire(server.url) as wire, ours(server.url) as stalled:
+        wire.ask("SET", "k", "v" * (32 << 20))
+        stalled.wire.send("PSYNC", "?", "-1")
+        assert stalled.line().startswith(b"+FULLRESYNC")
+        eventually(lambda: info(wire)["connected_slaves"] == "0", what="it is sent away")
+        assert "closing replica 127.0.0.1:0, since it took nothing of its copy for too long" in caplog.text
+        assert caplog.text.count("closing replica") == 1
 
 
 def test_nothing_is_sent_of_what_the_disk_has_not(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -343,6 +373,10 @@ def replica(tmp_path: Path) -> Iterator[Wire]:
         (log_of(codec.pack(0, [HISTORY, ("nothing", 0)])), "a record makes no sense: KeyError('nothing')"),
         (log_of(codec.pack(0, [HISTORY, ("set", 99, b"k", b"v", None)])), "a record makes no sense: IndexError"),
         (log_of(codec.pack(0, [HISTORY, ("set",)])), "a record makes no sense: "),
+        (log_of(codec.pack(0, [HISTORY, ("set", 0, "text", b"v", None)])), "a record makes no sense: TypeError"),
+        (log_of(codec.pack(0, [HISTORY, ("set", 0, b"k", b"v", "soon")])), "a record makes no sense: TypeError"),
+        (log_of(codec.pack(0, [("hist", 99, ID, 100, "", -1)])), "database 99 is selected"),
+        (log_of(codec.pack(0, [("hist", 0, ID, 100, "a\nb", 7)])), "a history is called"),
         (log_of(b"\xc1"), "a record makes no sense: "),
         (log_of(b""), "a record makes no sense: "),
         (log_of(b"\x93\x09\x00\x90"), "version 9"),
@@ -350,7 +384,7 @@ def replica(tmp_path: Path) -> Iterator[Wire]:
         (GOOD[:40], "what it says of its files is cut short"),
         (MAGIC, "it does not begin as one"),
     ],
-    ids=range(11),
+    ids=range(15),
 )
 def test_a_log_that_is_none_takes_the_place_of_nothing(replica: Wire, data: bytes, reason: str) -> None:
     """The old data are shown, the reason is told, and the next copy is taken."""

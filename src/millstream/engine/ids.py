@@ -13,10 +13,15 @@ Redis tries its own strict reader on each half, and where that fails C's ``strto
 
 import re
 import struct
+from typing import Annotated
 
 MAX64 = 2**64 - 1
 MIN_ID = 0
 MAX_ID = 2**128 - 1
+
+PACKED_SIZE = 16
+PackedId = Annotated[bytes, PACKED_SIZE]
+"""An argument of a transition that is one id; see :mod:`millstream.node.log.foreign`, which reads such hints."""
 
 INVALID = "ERR Invalid stream ID specified as stream command argument"
 

@@ -10,7 +10,7 @@ another.
 from typing import Any
 
 from millstream.engine.collections import Collection, HashValue, ListValue, SetValue, ZSetValue
-from millstream.engine.ids import unpack, unpack_all
+from millstream.engine.ids import PackedId, unpack, unpack_all
 from millstream.engine.keyspace import Keyspace, transition
 from millstream.engine.streams.group import Group
 from millstream.engine.streams.pending import Consumer
@@ -28,7 +28,9 @@ def _collection_new(space: Keyspace, db: int, key: bytes, kind: bytes, encoding:
 
 
 @transition("xmake")
-def _stream_make(space: Keyspace, db: int, key: bytes, last: bytes, max_deleted: bytes, counters: list[int]) -> None:
+def _stream_make(
+    space: Keyspace, db: int, key: bytes, last: PackedId, max_deleted: PackedId, counters: list[int]
+) -> None:
     """A stream without entries, but with its counters: entries added, and those of its memory of producers."""
     added, duration, maxsize, messages, duplicates = counters
     stream = Stream(duration, maxsize)

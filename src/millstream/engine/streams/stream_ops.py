@@ -8,7 +8,7 @@ without it, and must mean what they meant.
 :meth:`millstream.engine.keyspace.Keyspace.apply`.
 """
 
-from millstream.engine.ids import MAX_ID, pack_all, unpack, unpack_all
+from millstream.engine.ids import MAX_ID, PackedId, pack_all, unpack, unpack_all
 from millstream.engine.keyspace import Keyspace, transition
 from millstream.engine.streams.group import Group, next_count
 from millstream.engine.streams.stream import LLONG_MAX, Stream
@@ -33,24 +33,26 @@ def _new(space: Keyspace, db: int, key: bytes, idmp_duration: int, idmp_maxsize:
 
 @transition("xadd")
 def _add(
-    space: Keyspace, db: int, key: bytes, entry_id: bytes, fields: list[bytes], fresh: bool, idmp: list[bytes] | None
+    space: Keyspace, db: int, key: bytes, entry_id: PackedId, fields: list[bytes], fresh: bool, idmp: list[bytes] | None
 ) -> None:
     """An entry; ``fresh`` opens a new node, ``idmp`` is [producer, message] to remember.
 
     Raises:
-        ValueError: a record says so of an id that no command can have given.
+        ValueError: a record says so of an id or of fields that no command can have given.
     """
     stream = _stream(space, db, key)
     number = unpack(entry_id)
     if number < stream.last_id:
         raise ValueError("an id below one that is stored")
+    if not fields or len(fields) % 2:
+        raise ValueError("fields without values")
     stream.add(number, fields, fresh=fresh)
     if idmp is not None:
         stream.idempotence.remember(idmp[0], idmp[1], number)
 
 
 @transition("xtrim")
-def _trim(space: Keyspace, db: int, key: bytes, bound: bytes | None, unref: bool, keep: bool = False) -> int:
+def _trim(space: Keyspace, db: int, key: bytes, bound: PackedId | None, unref: bool, keep: bool = False) -> int:
     """Remove all entries below ``bound`` (None: all), with their records in every group if ``unref``.
 
     ``keep``: a node in which the bound lies stays even if nothing in it lives. The first records were without it.
@@ -65,7 +67,7 @@ def _trim(space: Keyspace, db: int, key: bytes, bound: bytes | None, unref: bool
 
 
 @transition("xdrop")
-def _drop(space: Keyspace, db: int, key: bytes, ids: bytes, floor: bytes | None = None) -> int:
+def _drop(space: Keyspace, db: int, key: bytes, ids: bytes, floor: PackedId | None = None) -> int:
     """Trim away these entries one by one (ACKED); leaves ``max_deleted`` alone, as trimming does.
 
     Of the nodes without a live entry, those that end below ``floor`` go (None: all of them).
@@ -76,7 +78,7 @@ def _drop(space: Keyspace, db: int, key: bytes, ids: bytes, floor: bytes | None 
     return removed
 
 
-def _end(bound: bytes | None) -> int:
+def _end(bound: PackedId | None) -> int:
     return MAX_ID + 1 if bound is None else unpack(bound)
 
 
@@ -96,7 +98,7 @@ def _unreference(space: Keyspace, db: int, key: bytes, ids: bytes) -> int:
 
 @transition("xsetid")
 def _set_id(
-    space: Keyspace, db: int, key: bytes, last: bytes, entries_added: int | None, max_deleted: bytes | None
+    space: Keyspace, db: int, key: bytes, last: PackedId, entries_added: int | None, max_deleted: PackedId | None
 ) -> None:
     """What XSETID sets; None for a counter that was not given."""
     stream = _stream(space, db, key)
@@ -115,7 +117,7 @@ def _configure(space: Keyspace, db: int, key: bytes, idmp_duration: int, idmp_ma
 
 
 @transition("xidmp")
-def _remember(space: Keyspace, db: int, key: bytes, producer: bytes, message: bytes, entry_id: bytes) -> None:
+def _remember(space: Keyspace, db: int, key: bytes, producer: bytes, message: bytes, entry_id: PackedId) -> None:
     """A message whose entry is there already (XIDMPRECORD, a snapshot)."""
     _stream(space, db, key).idempotence.remember(producer, message, unpack(entry_id))
 
@@ -145,13 +147,13 @@ def _expire_messages(space: Keyspace, db: int, key: bytes, now: int) -> None:
 
 
 @transition("gnew")
-def _group_new(space: Keyspace, db: int, key: bytes, group: bytes, last: bytes, entries_read: int) -> None:
+def _group_new(space: Keyspace, db: int, key: bytes, group: bytes, last: PackedId, entries_read: int) -> None:
     """A group at a position; ``entries_read`` is -1 where nobody can say. Old snapshots may have it beyond 64 bits."""
     _stream(space, db, key).groups[group] = Group(unpack(last), min(entries_read, LLONG_MAX))
 
 
 @transition("gset")
-def _group_set(space: Keyspace, db: int, key: bytes, group: bytes, last: bytes, entries_read: int) -> None:
+def _group_set(space: Keyspace, db: int, key: bytes, group: bytes, last: PackedId, entries_read: int) -> None:
     """Move a group: XGROUP SETID, and LASTID of XCLAIM, which leaves the count as it is."""
     found = _group(space, db, key, group)
     found.last_id = unpack(last)
@@ -184,9 +186,9 @@ def _read(
     group: bytes,
     consumer: bytes,
     now: int,
-    upto: bytes,
+    upto: PackedId,
     noack: bool,
-    after: bytes | None = None,  # noqa: ARG001 - for replicas, which are told which entries these were
+    after: PackedId | None = None,  # noqa: ARG001 - for replicas, which are told which entries these were
 ) -> None:
     """Deliver all new entries up to an id to a consumer; ``after`` is the group's position before."""
     stream = _stream(space, db, key)

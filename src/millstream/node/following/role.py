@@ -13,7 +13,7 @@ from millstream.commands.admin.info import CopyFacts, LinkFacts
 from millstream.engine.history import NO_DATABASE, NO_OFFSET
 from millstream.errors import CommandError, MillstreamError
 from millstream.node.following.relay import Relay
-from millstream.node.log import rebuilding
+from millstream.node.log import foreign, rebuilding
 from millstream.node.log.children import GivenUpError
 from millstream.node.log.feeding import forgotten, gone_on, renamed
 
@@ -289,7 +289,7 @@ class Following:
             StorageError: it cannot be read back, or is not what the primary said.
         """
         try:
-            fresh = rebuilding.from_log(payloads)
+            fresh = foreign.from_copy(payloads)
         except (MillstreamError, OSError, MemoryError):
             raise
         except Exception as error:  # a primary's records have right checksums whatever they hold

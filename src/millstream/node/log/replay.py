@@ -4,7 +4,8 @@ A record that only adds entries to streams, as nearly all do, is applied by the 
 is one; any other is unpacked, and its transitions are applied by the engine. Both give the same keyspace.
 """
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
 
 from millstream import core
 from millstream.engine.history import ReplicationState
@@ -31,8 +32,13 @@ def py_apply_plain(databases: list[Database], stream: type[Stream], payload: byt
     return -1
 
 
-def apply(space: Keyspace, payload: bytes) -> int:
+def apply(space: Keyspace, payload: bytes, look: Callable[[list[Any]], None] | None = None) -> int:
     """Apply one record; its wall milliseconds.
+
+    Args:
+        space: to which.
+        payload: the record.
+        look: raises if a transition is not to be applied; the native core makes sure itself of what it applies.
 
     Raises:
         StorageError: it is of a later version than this program knows.
@@ -41,6 +47,8 @@ def apply(space: Keyspace, payload: bytes) -> int:
     if wall < 0:
         wall, steps = codec.unpack(payload)
         for step in steps:
+            if look is not None:
+                look(step)
             space.apply(tuple(step))
     return wall
 

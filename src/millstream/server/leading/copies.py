@@ -23,6 +23,9 @@ class Copy:
         form: what it is, for the log.
         parts: what reads some bytes from a place, and how many there are, in order.
         close: lets go of them.
+
+    Attributes:
+        files: how many are open for it.
     """
 
     def __init__(
@@ -31,8 +34,9 @@ class Copy:
         form: str,
         parts: Sequence[tuple[Callable[[int, int], bytes], int]],
         close: Callable[[], None],
+        files: int = 1,
     ) -> None:
-        self.made, self.form = made, form
+        self.made, self.form, self.files = made, form, files
         self.size = sum(size for _, size in parts)
         self._parts, self.close = parts, close
         self._places: dict[int, int] = {}  # of replicas, by session
@@ -48,7 +52,7 @@ class Copy:
         """One that the files of a log are."""
         begin = head(log)
         parts = [(lambda place, most: begin[place : place + most], len(begin)), *((f.read_at, n) for f, n in log.files)]
-        return cls(made, "the log as it is", parts, log.close)
+        return cls(made, "the log as it is", parts, log.close, len(log.files))
 
     def add(self, session_id: int) -> None:
         """One more is to be sent it."""
@@ -70,6 +74,10 @@ class Copy:
                 return data
             begin += size
         return b""
+
+    def place(self, session_id: int) -> int:
+        """How many bytes one was sent."""
+        return self._places[session_id]
 
     def drop(self, session_id: int) -> None:
         """One has it all, or is gone."""

@@ -42,7 +42,7 @@ log = logger("millstream.server")
 
 # A log is sent as it is where what lies behind its snapshot is no larger than that and so many bytes
 _BEHIND = 128 * 1024 * 1024
-# Files that are opened for that, at most
+# Files that are open for all copies at most, where the next is to be of a log: who never reads his keeps them open
 _FILES = 64
 # Bytes passed on in one turn of the loop, to all replicas together; then clients have theirs
 _TURN = 4 * 1024 * 1024
@@ -101,6 +101,8 @@ class Replicas:
         self._ordered_at = 0  # monotonic milliseconds, of the copy that is made
         self._moment: tuple[CopyMade, int] | None = None  # of a log, and the position that is to be kept first
         self._slow: dict[int, int] = {}  # session: monotonic milliseconds since when the soft limit is passed
+        # session: bytes of its copy that it has taken, and monotonic milliseconds since when it is no more
+        self._taken: dict[int, tuple[int, int]] = {}
         self._is_scheduled = self._is_opening = False
         self._left = 0  # bytes that may be passed on in this turn
         self._first = 0  # place of the replica that is served first
@@ -386,8 +388,9 @@ class Replicas:
         return follower.reads_log and not (follower.keyless or follower.copy_only)
 
     def _is_small(self, kept: "Log") -> bool:
-        """Behind the snapshot there may be what is out of date: is it too little to be rewritten first?"""
-        return kept.total_bytes - kept.snapshot_bytes <= kept.snapshot_bytes + _BEHIND and kept.count <= _FILES
+        """Behind the snapshot there may be what is out of date: is it little, in few files? Else it is rewritten."""
+        is_recent = kept.total_bytes - kept.snapshot_bytes <= kept.snapshot_bytes + _BEHIND
+        return is_recent and kept.count + sum(copy.files for copy in set(self._copies.values())) <= _FILES
 
     def _order_log(self, kept: "Log") -> None:
         """The files of the log, up to what is in memory now, once that is kept."""
@@ -503,7 +506,24 @@ class Replicas:
     def _look_after(self) -> None:
         for follower in self._primary.tick(self._server.clock.now()):
             self._cut(follower, "it was silent for too long")
+        for follower in self._stalled():
+            self._cut(follower, "it took nothing of its copy for too long")
         self._greet_waiting()
+
+    def _stalled(self) -> "list[Follower]":
+        """Those to be sent away for their copies' sake: the files of each are on the disk, removed or not."""
+        now, before, stalled = self._server.clock.now().mono, self._taken, []
+        self._taken = {}
+        for follower in self._primary.followers:
+            copy, connection = self._copies.get(follower.id), self._server.connection_of(follower.id)
+            if copy is None or connection is None:
+                continue
+            taken = copy.place(follower.id) - connection.unsent
+            last, since = before.get(follower.id, (-1, now))
+            self._taken[follower.id] = taken, since if taken == last else now
+            if taken == last and now - since > self._server.node.config.repl_timeout * 1000:
+                stalled.append(follower)
+        return stalled
 
     def _greet_waiting(self) -> None:
         """Say that a copy is being made: so they make ready for it, and do not think that we are gone."""
