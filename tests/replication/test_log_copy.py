@@ -135,21 +135,21 @@ def test_who_else_gets_an_rdb_file(tmp_path: Path, announced: tuple[bytes, ...])
 
 def test_a_log_with_much_behind_its_snapshot_is_rewritten(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """What is out of date would be sent, read and kept; as many files as that could be all descriptors there are."""
-    for name in ("_BEHIND", "_FILES"):
+    for name in ("MOST_BEHIND", "MOST_FILES"):
         with ServerThread(tmp_path) as server, Wire(server.url) as wire, monkeypatch.context() as few:
             few.setattr(replicas, name, 1)
             wire.ask("SET", "k", "v" * 100)
             with ours(server.url) as taker:
                 assert taker.copy()[2].startswith(b"REDIS")
             eventually(lambda: info(wire, "persistence")["aof_rewrite_in_progress"] == "0", what="it is rewritten")
-            if name == "_BEHIND":
+            if name == "MOST_BEHIND":
                 with ours(server.url) as taker:
                     assert taker.copy()[2].startswith(MAGIC)
 
 
 def test_copies_that_nobody_reads_do_not_hold_all_descriptors(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each holds the files of a log open; those of many replicas that stall would be all that the server may have."""
-    monkeypatch.setattr(replicas, "_FILES", 1)
+    monkeypatch.setattr(replicas, "MOST_FILES", 1)
     with ServerThread(tmp_path) as server, Wire(server.url) as wire, ours(server.url) as stalled:
         wire.ask("SET", "k", "v" * (32 << 20))
         stalled.wire.send("PSYNC", "?", "-1")

@@ -40,10 +40,10 @@ if TYPE_CHECKING:
 
 log = logger("millstream.server")
 
-# A log is sent as it is where what lies behind its snapshot is no larger than that and so many bytes
-_BEHIND = 128 * 1024 * 1024
-# Files that are open for all copies at most, where the next is to be of a log: who never reads his keeps them open
-_FILES = 64
+MOST_BEHIND = 128 * 1024 * 1024
+"""A log is sent as it is where what lies behind its snapshot is no larger than that and so many bytes."""
+MOST_FILES = 64
+"""Files that are open for all copies at most, where the next is to be of a log: who never reads his keeps them open."""
 # Bytes passed on in one turn of the loop, to all replicas together; then clients have theirs
 _TURN = 4 * 1024 * 1024
 # Seconds between two looks
@@ -389,8 +389,8 @@ class Replicas:
 
     def _is_small(self, kept: "Log") -> bool:
         """Behind the snapshot there may be what is out of date: is it little, in few files? Else it is rewritten."""
-        is_recent = kept.total_bytes - kept.snapshot_bytes <= kept.snapshot_bytes + _BEHIND
-        return is_recent and kept.count + sum(copy.files for copy in set(self._copies.values())) <= _FILES
+        is_recent = kept.total_bytes - kept.snapshot_bytes <= kept.snapshot_bytes + MOST_BEHIND
+        return is_recent and kept.count + sum(copy.files for copy in set(self._copies.values())) <= MOST_FILES
 
     def _order_log(self, kept: "Log") -> None:
         """The files of the log, up to what is in memory now, once that is kept."""
