@@ -74,6 +74,7 @@ LIMITS = {
     "test_actions.py: PATIENCE": "nobody sets it: from when on a change has a page of its own",
     "test_actions.py: RUNNING": "nobody sets it: so many slow changes would take the test seconds each",
     "test_entry_filters.py: LOOKED_AT": "nobody sets it: a page looks at thousands of entries",
+    "test_log_copy.py: MOST_FILES": "nobody sets it: a log of so many files has gigabytes",
     "test_health.py: BEAT": "no option of an app: whoever watches workers counts on one rhythm",
     "test_registry.py: BEAT": "the same",
     "test_watchdog.py: BEAT": "the same",

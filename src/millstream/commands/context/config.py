@@ -191,7 +191,10 @@ PARAMETERS: dict[str, Parameter] = {
             "seconds without a replica after which nothing is kept for one; 0 for never",
         ),
         Parameter(
-            "repl-timeout", "60", integer(1, 2**31 - 1), "seconds of silence after which a replica is disconnected"
+            "repl-timeout",
+            "60",
+            integer(1, 2**31 - 1),
+            "seconds of silence, or of taking nothing of a copy, after which a replica is disconnected",
         ),
         Parameter(
             "repl-ping-replica-period", "10", integer(1, 2**31 - 1), "seconds from one PING of replicas to the next"
