@@ -104,8 +104,8 @@ FAULTS = (
     Fault(
         "log-sent-before-it-is-kept",
         "A replica begins with nothing that a power cut could still take back.",
-        "server/leading/replicas.py",
-        "Replicas._open_log",
+        "server/leading/making.py",
+        "CopyMaker._open_log",
         "if self._server.gate.kept < position: ...",
         "",
         f"{LOG_COPY}::test_nothing_is_sent_of_what_the_disk_has_not",

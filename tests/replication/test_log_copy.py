@@ -24,7 +24,7 @@ from millstream.persistence.frame import FORMAT_VERSION
 from millstream.persistence.log import Log
 from millstream.persistence.manifest import FORMATS
 from millstream.replication.handshake import OURS, READS_LOG
-from millstream.server.leading import replicas
+from millstream.server.leading import making
 from millstream.server.thread import ServerThread
 from node.test_copied_log import Whole, sent
 from persistence.reference import HOME, entropy
@@ -137,7 +137,7 @@ def test_a_log_with_much_behind_its_snapshot_is_rewritten(tmp_path: Path, monkey
     """What is out of date would be sent, read and kept; as many files as that could be all descriptors there are."""
     for name in ("MOST_BEHIND", "MOST_FILES"):
         with ServerThread(tmp_path) as server, Wire(server.url) as wire, monkeypatch.context() as few:
-            few.setattr(replicas, name, 1)
+            few.setattr(making, name, 1)
             wire.ask("SET", "k", "v" * 100)
             with ours(server.url) as taker:
                 assert taker.copy()[2].startswith(b"REDIS")
@@ -149,7 +149,7 @@ def test_a_log_with_much_behind_its_snapshot_is_rewritten(tmp_path: Path, monkey
 
 def test_copies_that_nobody_reads_do_not_hold_all_descriptors(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each holds the files of a log open; those of many replicas that stall would be all that the server may have."""
-    monkeypatch.setattr(replicas, "MOST_FILES", 1)
+    monkeypatch.setattr(making, "MOST_FILES", 1)
     with ServerThread(tmp_path) as server, Wire(server.url) as wire, ours(server.url) as stalled:
         wire.ask("SET", "k", "v" * (32 << 20))
         stalled.wire.send("PSYNC", "?", "-1")

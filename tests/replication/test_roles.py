@@ -13,7 +13,7 @@ import pytest
 from millstream.clock import Now
 from millstream.node.primary import Primary
 from millstream.replication.followers import Follower
-from millstream.server.leading import replicas
+from millstream.server.leading import making
 from millstream.server.listener import ListenError
 from millstream.server.thread import ServerThread
 from replication.test_following_redis import wait_level
@@ -74,7 +74,7 @@ def test_a_defect_does_not_end_the_looks_at_replicas(monkeypatch: pytest.MonkeyP
 
 def test_no_memory_for_a_copy_cuts_who_wants_it_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     """The server took that copy for one under way, and began no other."""
-    begin, calls = replicas.write_in_child, []
+    begin, calls = making.write_in_child, []
 
     def short(*words: Any) -> None:
         calls.append(words)
@@ -82,7 +82,7 @@ def test_no_memory_for_a_copy_cuts_who_wants_it_alone(monkeypatch: pytest.Monkey
             raise MemoryError
         begin(*words)
 
-    monkeypatch.setattr(replicas, "write_in_child", short)
+    monkeypatch.setattr(making, "write_in_child", short)
     with ServerThread() as server, Wire(server.url) as wire, Wire(server.url) as first, Wire(server.url) as second:
         first.send("PSYNC", "?", "-1")
         assert first.is_closed()
@@ -149,7 +149,7 @@ def test_copies_that_cannot_be_made_are_made_ever_more_rarely_and_say_why(
         return Path("/dev/full").open("w+b")  # its user closes it
 
     monkeypatch.setattr(tempfile, "TemporaryFile", full)
-    monkeypatch.setattr(replicas, "copy_pause", lambda failed: 3600 if failed > 1 else 0)
+    monkeypatch.setattr(making, "copy_pause", lambda failed: 3600 if failed > 1 else 0)
     with ServerThread(tmp_path if keeps_log else None) as server, Wire(server.url) as wire, ExitStack() as stack:
         for _ in range(2):
             replica = stack.enter_context(Wire(server.url))
@@ -174,7 +174,7 @@ def test_a_killed_writer_of_a_copy_is_told_as_that(
         yield b"REDIS"
         signal.pause()
 
-    monkeypatch.setattr(replicas, "pieces", endless)
+    monkeypatch.setattr(making, "pieces", endless)
     with ServerThread() as server, Wire(server.url) as replica:
         replica.send("PSYNC", "?", "-1")
         eventually(_killed, what="the child is there, and is killed")

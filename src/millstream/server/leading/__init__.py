@@ -1,1 +1,1 @@
-"""What a primary's server does: ``replicas`` sends them copies and the stream, ``copies`` is one copy."""
+"""What a primary's server does: ``making`` makes copies, ``replicas`` sends them and the stream."""

@@ -1,0 +1,316 @@
+"""How the copies are made with which replicas begin; sending them is another matter.
+
+A Millstream gets the files of the log as they lie there, where not much in them is out of date. For anybody else the
+process that rewrites the log makes a copy, of the same sealed files, in a file without a name; replicas that come
+meanwhile share it. Without a data directory a child of this process makes it, of the memory as it is at that moment.
+"""
+
+import contextlib
+import time
+from functools import partial
+from typing import TYPE_CHECKING, Protocol
+
+from millstream.errors import DiskFullError, StorageError, UsageError
+from millstream.logs import logger
+from millstream.node.log.copying import NO_KEYS, pieces
+from millstream.node.log.rewriting import CopyMade, CopyOrder
+from millstream.replication.dialect import COPIES, DIALECTS
+from millstream.server.following.files import unnamed_file
+from millstream.server.following.pauses import copy_pause
+from millstream.server.leading.copies import Copy
+from millstream.server.leading.forking import can_fork, write_in_child
+
+if TYPE_CHECKING:
+    import asyncio
+    from collections.abc import Callable
+    from pathlib import Path
+    from typing import IO
+
+    from millstream.clock import Clock
+    from millstream.node.durability.held_replies import ReplyGate
+    from millstream.node.log.feeding import Feed
+    from millstream.node.log.rewriting import Rewriter
+    from millstream.node.node import Node
+    from millstream.persistence.log import Log, LogFiles
+    from millstream.replication.followers import Follower
+
+log = logger("millstream.server")
+
+MOST_BEHIND = 128 * 1024 * 1024
+"""A log is sent as it is where what lies behind its snapshot is no larger than that and so many bytes."""
+MOST_FILES = 64
+"""Files that are open for all copies at most, where the next is to be of a log: who never reads his keeps them open."""
+
+
+class MakingHost(Protocol):
+    """What is needed of the server.
+
+    Attributes:
+        node: whose data are copied.
+        gate: how far the log is.
+        clock: where time comes from.
+        loop: the event loop.
+    """
+
+    node: "Node"
+    gate: "ReplyGate"
+    clock: "Clock"
+    loop: "asyncio.AbstractEventLoop"
+
+
+class CopySender(Protocol):
+    """What sends the copies that are made.
+
+    Attributes:
+        feed: the stream; None where nobody is sent it any more.
+    """
+
+    feed: "Feed | None"
+
+    @property
+    def open_files(self) -> int:
+        """Files that are open for copies on their way."""
+
+    def hand_out(self, copy: Copy, waiting: "list[Follower]") -> None:
+        """Send a copy to these, and let it go where there are none."""
+
+    def greet_waiting(self) -> None:
+        """Say to those that wait that a copy is being made."""
+
+    def cut(self, follower: "Follower", reason: str) -> None:
+        """Send a replica away."""
+
+    def schedule(self) -> None:
+        """See soon to what is to be sent, and to who waits for a copy."""
+
+
+class CopyMaker:
+    """See the module's text.
+
+    Args:
+        server: whose data are copied.
+        sender: what sends them.
+        rewriter: makes copies; None where no log is kept.
+        log: what it rewrites.
+        directory: for the files of copies; None where no log is kept.
+    """
+
+    def __init__(
+        self,
+        server: MakingHost,
+        sender: CopySender,
+        rewriter: "Rewriter | None",
+        log: "Log | None",
+        directory: "Path | None",
+    ) -> None:
+        self._server, self._sender = server, sender
+        self._rewriter, self._log, self._directory = rewriter, log, directory
+        self._primary = server.node.primary
+        self._is_copying = False
+        self._failed = 0  # copies in a row that could not be made
+        self._not_before = 0.0  # loop time of the next one
+        self._ordered_at = 0  # monotonic milliseconds, of the copy that is made
+        self._moment: tuple[CopyMade, int] | None = None  # of a log, and the position that is to be kept first
+
+    def waiting(self) -> "list[Follower]":
+        """Those that wait for a copy."""
+        return [each for each in self._primary.followers if each.stage == "wait_bgsave"]
+
+    def _version(self, follower: "Follower") -> int:
+        """Of the RDB file that a replica gets as its copy."""
+        return COPIES[DIALECTS[-1] if follower.is_ours else self._server.node.config.dialect]
+
+    def start(self) -> None:
+        """See to the copies for those that wait for one."""
+        if self._sender.feed is None or self._is_copying or not (waiting := self.waiting()):
+            return
+        if self._server.loop.time() < self._not_before:  # they wait, and are told each second that this server is there
+            return
+        self._ordered_at = self._server.clock.now().mono
+        if self._log is not None and any(map(self._takes_log, waiting)) and self._is_small(self._log):
+            self._order_log(self._log)
+        else:
+            self._order_rdb(self._sender.feed, waiting)
+
+    def _order_rdb(self, feed: "Feed", waiting: "list[Follower]") -> None:
+        """An RDB file, of the form that the first of those who wait reads."""
+        version = self._version(waiting[0])  # who reads another one is next
+        waiting = [each for each in waiting if self._version(each) == version]
+        keyless = [each for each in waiting if each.keyless]
+        if keyless:
+            self._copy_at_once(keyless, version, keyless=True)
+            waiting = [each for each in waiting if not each.keyless]
+        if waiting and self._rewriter is None:
+            self._copy_at_once(waiting, version)
+        elif waiting:
+            self._order_copy(self._rewriter, feed, version)
+
+    def _copy_at_once(self, waiting: "list[Follower]", version: int, *, keyless: bool = False) -> None:
+        """Make a copy of what is in memory: by a child, which has it as it is now, or here where there can be none."""
+        feed, space = self._sender.feed, NO_KEYS if keyless else self._server.node.keyspace
+        assert feed is not None
+        made = CopyMade(self._primary.replid, feed.offset, feed.db)
+        file = None
+        try:
+            file = unnamed_file(self._directory)
+            data = pieces(space, made, self._server.clock.wall_time(), version)
+            if not keyless and can_fork():
+                self._is_copying = True
+                written = partial(self._written, file, made, version, waiting)
+                begun = time.perf_counter()
+                write_in_child(self._server.loop, file, data, written)
+                self._primary.count_fork(round((time.perf_counter() - begun) * 1e6))
+                self._sender.greet_waiting()
+                feed.forget_database()
+                return
+            file.writelines(data)
+            file.flush()
+        except (OSError, MemoryError) as error:
+            self._is_copying = False
+            self._no_file(file, str(error) or repr(error), waiting)
+            return
+        feed.forget_database()
+        self._hand_out(Copy.of_file(made, file), waiting)
+
+    def _written(self, file: "IO[bytes]", made: CopyMade, version: int, waiting: "list[Follower]", failed: str) -> None:
+        """The child begun for some has ended; who has come since then shares what it wrote, not its failure."""
+        self._is_copying = False
+        if not failed:
+            self._copied(Copy.of_file(made, file), partial(self._takes_file, version))
+        else:
+            self._no_file(file, failed, waiting)
+            self._sender.schedule()
+
+    def _no_file(self, file: "IO[bytes] | None", reason: str, waiting: "list[Follower]") -> None:
+        if file is not None:
+            with contextlib.suppress(OSError):  # what is left is written before it is closed
+                file.close()
+        self._give_up(f"no file can be made for its copy: {reason}", waiting)
+
+    def _order_copy(self, rewriter: "Rewriter | None", feed: "Feed", version: int) -> None:
+        assert rewriter is not None
+        try:
+            file = unnamed_file(self._directory)
+        except OSError as error:
+            self._give_up(f"no file can be made for its copy: {error}", self.waiting())
+            return
+        call = self._server.loop.call_soon_threadsafe
+
+        def made(copy: CopyMade | str) -> None:
+            with contextlib.suppress(RuntimeError):  # the loop has ended
+                call(self._rewritten, file, copy, version)
+
+        if rewriter.start(priority=0, copy=CopyOrder(file, version, made)):
+            self._is_copying = feed.selects = True
+            self._sender.greet_waiting()
+        else:  # a rewriting is under way: the next look tries again
+            file.close()
+
+    def _rewritten(self, file: "IO[bytes]", made: CopyMade | str, version: int) -> None:
+        """The process that rewrites the log has made a copy, or has not, for a reason."""
+        self._is_copying = False
+        if self._sender.feed is not None:
+            self._sender.feed.selects = False
+        if isinstance(made, str):
+            file.close()
+            self._give_up(f"its copy could not be made: {made}", self.waiting())
+        else:
+            self._copied(Copy.of_file(made, file), partial(self._takes_file, version))
+
+    def _takes_file(self, version: int, follower: "Follower") -> bool:
+        return not follower.keyless and self._version(follower) == version
+
+    def _takes_log(self, follower: "Follower") -> bool:
+        return follower.reads_log and not (follower.keyless or follower.copy_only)
+
+    def _is_small(self, kept: "Log") -> bool:
+        """Behind the snapshot there may be what is out of date: is it little, in few files? Else it is rewritten."""
+        is_recent = kept.total_bytes - kept.snapshot_bytes <= kept.snapshot_bytes + MOST_BEHIND
+        return is_recent and kept.count + self._sender.open_files <= MOST_FILES
+
+    def _order_log(self, kept: "Log") -> None:
+        """The files of the log, up to what is in memory now, once that is kept."""
+        history = self._server.node.keyspace.history  # as the records say it: a question that none counts is behind it
+        self._moment = CopyMade(history.replid, history.offset, history.db), kept.appended
+        self._is_copying = True
+        self._sender.greet_waiting()
+        self._open_log()
+
+    def release(self) -> None:
+        """The log has come further."""
+        self._server.gate.watchers.pop(self, None)
+        self._open_log()
+
+    def _open_log(self) -> None:
+        """Have the files opened, in a thread: who writes them holds the log for as long as its disk takes."""
+        if self._moment is None:
+            return
+        made, position = self._moment
+        if self._server.gate.kept < position:
+            self._server.gate.watchers[self] = None
+            return
+        self._moment = None
+        try:
+            self._server.loop.run_in_executor(None, self._open_files, made, position)
+        except RuntimeError as error:  # no more threads can be started
+            self._opened(made, StorageError(str(error)))
+
+    def _open_files(self, made: CopyMade, position: int) -> None:
+        assert self._log is not None
+        found: LogFiles | StorageError | UsageError
+        try:
+            found = self._log.files(position)
+        except (StorageError, UsageError) as error:
+            found = error
+        except Exception as error:  # memory ends, or a defect: nobody else would say that no copy is made
+            log.exception("internal error while the log was opened for replicas")
+            found = StorageError(repr(error))
+        try:
+            self._server.loop.call_soon_threadsafe(self._opened, made, found)
+        except RuntimeError:  # the loop has ended
+            if not isinstance(found, Exception):
+                found.close()
+
+    def _opened(self, made: CopyMade, found: "LogFiles | StorageError | UsageError") -> None:
+        self._is_copying = False
+        if isinstance(found, UsageError):  # the log was rewritten meanwhile: another one
+            self._sender.schedule()
+        elif isinstance(found, DiskFullError) and self._sender.feed is not None and (waiting := self.waiting()):
+            self._order_rdb(self._sender.feed, waiting)  # there are not descriptors for all its files: this takes one
+        elif isinstance(found, StorageError):
+            self._give_up(
+                f"its copy could not be made: {found}", [each for each in self.waiting() if self._takes_log(each)]
+            )
+        else:
+            self._copied(Copy.of_log(made, found), self._takes_log)
+
+    def _copied(self, copy: Copy, takes: "Callable[[Follower], bool]") -> None:
+        """There is a copy, for all that wait for such a one by now."""
+        feed, made = self._sender.feed, copy.made
+        if feed is None:  # the server stops, or nobody follows any more
+            copy.close()
+            return
+        feed.forget_database()
+        if not made.replid:
+            copy.close()
+            self._give_up("this server knows no more of which history its data are", self.waiting())
+        elif made.replid != self._primary.replid:  # who had ordered it was cut with that: the next look orders another
+            copy.close()
+        elif feed.backlog.has(made.offset):
+            self._hand_out(copy, list(filter(takes, self.waiting())))
+            self._sender.schedule()
+        else:  # who had ordered it is gone, and with it the bytes behind the copy: another one
+            copy.close()
+            self._sender.schedule()
+
+    def _hand_out(self, copy: Copy, waiting: "list[Follower]") -> None:
+        self._failed, self._not_before = 0, 0.0
+        self._primary.count_copy(self._server.clock.now().mono - self._ordered_at, copy.size)
+        self._sender.hand_out(copy, waiting)
+
+    def _give_up(self, reason: str, waiting: "list[Follower]") -> None:
+        """No copy could be made: those it was for are sent away, and whoever comes waits, ever longer."""
+        self._failed += 1
+        self._not_before = self._server.loop.time() + copy_pause(self._failed)
+        for follower in waiting:
+            self._sender.cut(follower, reason)
