@@ -4,7 +4,6 @@ Bytes go out of the backlog as each replica takes them, once the log has kept th
 take back. How the copies come to be, :mod:`millstream.server.leading.making` knows.
 """
 
-import asyncio
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
@@ -12,14 +11,13 @@ from millstream.errors import StorageError
 from millstream.logs import logger
 from millstream.node.following.role import FORCED
 from millstream.server.leading.copies import PIECE, Copy
-from millstream.server.leading.making import CopyMaker
+from millstream.server.leading.making import CopyMaker, MakingHost
 
 if TYPE_CHECKING:
-    from millstream.clock import Clock
-    from millstream.node.durability.held_replies import ReplyGate
+    import asyncio
+
     from millstream.node.log.feeding import Feed
     from millstream.node.log.rewriting import Rewriter
-    from millstream.node.node import Node
     from millstream.persistence.log import Log
     from millstream.replication.followers import Follower
     from millstream.server.connection import Connection
@@ -32,20 +30,8 @@ _TURN = 4 * 1024 * 1024
 _LOOK = 1.0
 
 
-class ReplicaHost(Protocol):
-    """What is needed of the server.
-
-    Attributes:
-        node: whose primary this is the shell of.
-        gate: how far the log is.
-        clock: where time comes from.
-        loop: the event loop.
-    """
-
-    node: "Node"
-    gate: "ReplyGate"
-    clock: "Clock"
-    loop: asyncio.AbstractEventLoop
+class ReplicaHost(MakingHost, Protocol):
+    """What is needed of the server."""
 
     def connection_of(self, session_id: int) -> "Connection | None":
         """The connection of a session."""
