@@ -12,6 +12,7 @@ from millstream.errors import LogCorruptError, MillstreamError, UsageError
 from millstream.node.log import copied_log
 from millstream.node.log.copied_log import MAGIC, head, payloads
 from millstream.persistence.log import Log, LogFiles
+from millstream.persistence.manifest import Manifest
 from millstream.persistence.rewrite import contents, make
 from persistence.reference import HOME, entropy
 from support.simdisk import SimDisk
@@ -187,6 +188,17 @@ def test_a_head_that_somebody_made_up(change: dict[str, object], reason: str) ->
     made = MAGIC + pack("<II", len(text), crc32(text)) + text + data[HEAD + length :]
     with pytest.raises(LogCorruptError, match=reason):
         read(made)
+
+
+def test_files_that_do_not_follow_each_other(growing: Growing) -> None:
+    """Of the one before, records from its end backwards would have been taken for those up to the next."""
+    growing.add(40)
+    files = growing.log.files(40)
+    first, second, third, *_ = files.manifest.segments
+    assert third.first > second.first > first.first
+    mixed = Manifest((first, third, second))
+    with pytest.raises(LogCorruptError, match="do not follow each other"):
+        read(sent(LogFiles(mixed, 40, [files.files[at] for at in (0, 2, 1)])))
 
 
 def test_a_head_without_an_end() -> None:

@@ -102,8 +102,9 @@ def _read_head(source: CopiedBytes) -> tuple[Manifest, list[int], int, int]:
         count = len(manifest.segments) + (manifest.snapshot is not None)
         if len(sizes) != count or not all(type(each) is int and 0 <= each < 2**63 for each in (last, *sizes)):
             raise ValueError(f"{count} files of {sizes!r:.200} bytes up to record {last!r:.20}")
-        if last + 1 < manifest.segments[-1].first:
-            raise ValueError(f"record {last} is in none of them")
+        begins = [*(each.first for each in manifest.segments), last + 1]
+        if begins != sorted(begins):
+            raise ValueError(f"they do not follow each other up to record {last}")
     except MISSHAPEN as reason:  # its checksum is right: somebody wrote it so
         raise _damaged(f"what it says of its files makes no sense ({type(reason).__name__}: {reason})") from None
     return manifest, sizes, last, begin + length
