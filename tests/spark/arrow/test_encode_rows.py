@@ -264,3 +264,18 @@ def test_a_value_that_json_cannot_hold_is_named() -> None:
     inner = pa.array([b"\xff"]).view(pa.string())
     with pytest.raises(UsageError, match="column 'c' holds a value that JSON cannot"):
         texts(pa.StructArray.from_arrays([inner], ["x"]), "c")
+
+
+@pytest.mark.parametrize(
+    "kind", [pa.date32(), pa.timestamp("us"), pa.timestamp("us", tz="UTC"), pa.timestamp("us", tz="+02:00")]
+)
+def test_a_time_that_text_cannot_carry_is_refused_with_its_column(kind: pa.DataType) -> None:
+    """The years 0000 to 9999 come back equal; another year is an error, never text that reads as null."""
+    number, unit = (pa.int32(), 1) if pa.types.is_date(kind) else (pa.int64(), 86_400_000_000)
+    first, last = -719_528 * unit, 2_932_897 * unit - 1
+    fine = pa.array([first, -1, 0, last, None], number).view(kind)
+    found, bad = convert(texts(fine, "due").view(pa.string()), kind)
+    assert (found.view(number).to_pylist(), bad) == ([first, -1, 0, last, None], None)
+    for value in (first - 1, last + 1, -(2 ** (number.bit_width - 1)), 2 ** (number.bit_width - 1) - 1):
+        with pytest.raises(UsageError, match="column 'due' holds 1 value"):
+            texts(pa.array([0, value], number).view(kind), "due")

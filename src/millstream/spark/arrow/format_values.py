@@ -59,12 +59,33 @@ def texts(values: pa.Array, name: str) -> pa.Array:
         return values
     if pa.types.is_string(kind):
         return values.view(pa.binary())
+    if outside := _outside_of_years(values):
+        raise UsageError(
+            f"column {name!r} holds {outside} value(s) outside the years 0000 to 9999, which would be read as null: "
+            "filter these rows, or write the column as a number"
+        )
     if pa.types.is_timestamp(kind):
         return _times(values).view(pa.binary())
     if pa.types.is_nested(kind):
         return _documents(values, name)
     found = pc.cast(values, pa.string())  # for all else Arrow's words are those that its casts read
     return found.view(pa.binary())
+
+
+_FIRST_DAY, _LAST_DAY = -719_528, 2_932_896
+"""The years 0000 to 9999, in days from 1970: text of four digits can name them."""
+
+
+def _outside_of_years(values: pa.Array) -> int:
+    """Count the dates or times of other years, for which Arrow writes text that nothing reads."""
+    if pa.types.is_date(values.type):
+        numbers, unit = values.view(pa.int32()), 1
+    elif pa.types.is_timestamp(values.type):
+        numbers, unit = values.view(pa.int64()), 86_400_000_000
+    else:
+        return 0
+    other = pc.or_(pc.less(numbers, _FIRST_DAY * unit), pc.greater_equal(numbers, (_LAST_DAY + 1) * unit))
+    return int(pc.sum(other).as_py() or 0)
 
 
 def _times(values: pa.Array) -> pa.Array:

@@ -10,9 +10,10 @@ producers are seldom ours.
 
 import base64
 import json
+import re
 from collections.abc import Callable
 from datetime import UTC, date, datetime
-from decimal import Decimal, InvalidOperation
+from decimal import Context, Decimal, Inexact, InvalidOperation
 from typing import Any
 
 import numpy as np
@@ -24,20 +25,26 @@ from millstream.client.jsontext import parse
 Mistaken = list[int]
 """Rows whose value was not of the column's type."""
 
-_ZONE = r"(Z|[+-]\d\d(:?\d\d)?)$"
-_UTC = r"^(.{10}.*)(?:Z|[+-]00(?::?00)?)$"
+_ZONE = r"(?:Z|[+-](?:0[0-9]|1[0-7])(?::?[0-5][0-9])?|[+-]18(?::?00)?)"
+_UTC = r"(?:Z|[+-]00(?::?00)?)$"
+_DATE = r"[0-9]{4}-[0-9]{2}-[0-9]{2}"
 _PATTERNS: list[tuple[Callable[[pa.DataType], bool], str]] = [
-    (pa.types.is_integer, r"^[+-]?[0-9]+$"),
+    (pa.types.is_integer, r"[+-]?[0-9]+"),
     (
         pa.types.is_floating,
-        r"^[+-]?([0-9]+\.?[0-9]*([eE][+-]?[0-9]+)?|\.[0-9]+([eE][+-]?[0-9]+)?|NaN|nan|inf|Infinity)$",
+        r"[+-]?([0-9]+\.?[0-9]*([eE][+-]?[0-9]+)?|\.[0-9]+([eE][+-]?[0-9]+)?|NaN|nan|inf|Infinity)",
     ),
-    (pa.types.is_decimal, r"^[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?$"),
-    (pa.types.is_boolean, r"^(?i:true|false|1|0)$"),
-    (pa.types.is_date, r"^\d{4}-\d\d-\d\d$"),
-    (pa.types.is_timestamp, r"^\d{4}-\d\d-\d\d"),
+    (pa.types.is_decimal, r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?"),
+    (pa.types.is_boolean, r"(?i:true|false|1|0)"),
+    (pa.types.is_date, _DATE),
+    # as in Spark's cast: a zone only after the seconds, and none beyond 18 hours
+    (pa.types.is_timestamp, rf"{_DATE}([ T][0-9]{{2}}(:[0-9]{{2}}(:[0-9]{{2}}(\.[0-9]+)?{_ZONE}?)?)?)?"),
 ]
-"""What a value of a type looks like: Arrow alone would also take ``0x1f`` for a number."""
+"""The text of each type: Arrow alone would also take ``0x1f`` for a number, and Python ``20200101`` for a date."""
+
+
+def _pattern(kind: pa.DataType) -> str:
+    return next(pattern for fits, pattern in _PATTERNS if fits(kind))
 
 
 def convert(values: pa.Array, kind: pa.DataType) -> tuple[pa.Array, Mistaken | None]:
@@ -97,18 +104,15 @@ def _plain(text: "np.ndarray[Any, np.dtype[np.uint8]]", kind: pa.DataType) -> bo
 
 def _flat(values: pa.Array, kind: pa.DataType) -> pa.Array:
     """Values that are no JSON; what is not worded as its type wants becomes null, before Arrow sees it."""
-    for fits, pattern in _PATTERNS:
-        if fits(kind):
-            # On bytes: the pattern must not stumble over what is not UTF-8.
-            alike = pc.match_substring_regex(values.view(pa.binary()), pattern)
-            if pc.all(alike).as_py() is False:
-                values = pc.if_else(alike, values, _nothing())
-            break
+    # On bytes: the pattern must not stumble over what is not UTF-8.
+    alike = pc.match_substring_regex(values.view(pa.binary()), f"^(?:{_pattern(kind)})$")
+    if pc.all(alike).as_py() is False:
+        values = pc.if_else(alike, values, _nothing())
     if pa.types.is_timestamp(kind):
         return _times(values, kind)
     if pc.any(pc.starts_with(values, "+")).as_py():  # Arrow knows no plus sign
         values = pc.replace_substring_regex(values, r"^\+", "")
-    return _cast(values, kind)
+    return _decimals(values, kind) if pa.types.is_decimal(kind) else _cast(values, kind)
 
 
 def _cast(values: pa.Array, kind: pa.DataType) -> pa.Array:
@@ -123,16 +127,38 @@ def _cast(values: pa.Array, kind: pa.DataType) -> pa.Array:
     return pa.concat_arrays([_cast(values.slice(0, half), kind), _cast(values.slice(half), kind)])
 
 
+def _decimals(values: pa.Array, kind: pa.DataType) -> pa.Array:
+    """Decimals. Arrow's cast wraps at 128 bits and crashes on some exponents: it gets only digits that fit."""
+    whole = kind.precision - kind.scale
+    digits = f"[0-9]{{1,{whole}}}" if whole else "0"
+    fits = pc.match_substring_regex(values, rf"^-?{digits}(\.[0-9]{{0,{kind.scale}}})?$")
+    if pc.all(fits).as_py() is not False:
+        return _cast(values, kind)
+    found = _cast(pc.if_else(fits, values, _nothing()), kind)
+    others = pc.invert(pc.fill_null(fits, True))
+    one_by_one = [_decimal_of(text, kind) for text in values.filter(others).to_pylist()]
+    return pc.replace_with_mask(found, others, pa.array(one_by_one, kind))
+
+
+def _decimal_of(text: str, kind: pa.DataType) -> Decimal | None:
+    try:
+        return _decimal(Decimal(text), kind)
+    except ArithmeticError:
+        return None
+
+
 def _times(values: pa.Array, kind: pa.DataType) -> pa.Array:
     """ISO times; one without a zone is UTC. A column without a zone takes no other: it would drop the difference."""
     # Arrow's cast takes an array of times with zones, or one without, and no mixture: each half has its own cast
-    zoned = pc.match_substring_regex(values.view(pa.binary()), r"^.{10}.*" + _ZONE)
-    naive = pa.timestamp("us")
     nothing = _nothing()
+    if pc.any(pc.match_substring_regex(values, r"\.[0-9]{7}")).as_py():  # cut to microseconds, as in Spark's cast
+        values = pc.replace_substring_regex(values, r"(\.[0-9]{6})[0-9]+", r"\1")
     if kind.tz is None:
-        plain = pc.replace_substring_regex(values.view(pa.binary()), _UTC, r"\1").view(pa.string())
-        return _cast(pc.if_else(pc.equal(plain, values), pc.if_else(zoned, nothing, values), plain), naive)
-    local = _cast(pc.if_else(zoned, nothing, values), naive)
+        values = pc.replace_substring_regex(values, _UTC, "")
+    zoned = pc.match_substring_regex(values, ":.*[Z+-]")
+    local = _cast(pc.if_else(zoned, nothing, values), pa.timestamp("us"))
+    if kind.tz is None:
+        return local
     local = local.view(pa.int64())
     given = _cast(pc.if_else(zoned, values, nothing), pa.timestamp("us", tz="UTC")).view(pa.int64())
     return pc.if_else(pc.is_valid(given), given, local).view(kind)
@@ -204,6 +230,8 @@ def _scalar(value: Any, kind: pa.DataType) -> Any:
     if pa.types.is_boolean(kind):
         _must(isinstance(value, bool))
         return value
+    if pa.types.is_date(kind) or pa.types.is_timestamp(kind):
+        _must(re.fullmatch(_pattern(kind), value) is not None)
     if pa.types.is_date(kind):
         return date.fromisoformat(value)
     if pa.types.is_timestamp(kind):
@@ -225,8 +253,10 @@ def _scalar(value: Any, kind: pa.DataType) -> Any:
 
 
 def _decimal(value: Decimal, kind: pa.DataType) -> Decimal:
-    try:
-        pa.scalar(value, kind)  # too many digits for the type would fail the whole column later
-    except pa.ArrowInvalid:
-        raise InvalidOperation from None
-    return value
+    """The value with the column's scale.
+
+    Raises:
+        ArithmeticError: the type has too few digits for it.
+    """
+    exact = Context(prec=kind.precision, traps=[Inexact, InvalidOperation])
+    return exact.quantize(value, Decimal(1).scaleb(-kind.scale))
