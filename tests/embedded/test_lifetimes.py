@@ -13,12 +13,12 @@ import millstream
 from millstream.clock import ManualClock
 from millstream.embedded import guard
 from millstream.embedded.channel import Channel
-from millstream.embedded.guard import Guard, outside
+from millstream.embedded.guard import Guard, Helper, outside
 from millstream.embedded.place import parse_place
 from millstream.embedded.stores import Lease
 from millstream.errors import ConfigError, UsageError
 from millstream.persistence.log import Log
-from support.waiting import eventually
+from support.waiting import DEADLINE, eventually
 
 
 def store_threads() -> int:
@@ -238,18 +238,44 @@ def test_failed_closing_is_logged_and_disturbs_nobody(caplog: pytest.LogCaptureF
     assert "the medium is gone" in caplog.text
 
 
+def test_the_collector_in_a_starting_helper_waits_for_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is dropped there is closed by the thread that starts it, once that has left its guard."""
+    inner, closed = Guard(), list[int]()
+
+    def close() -> None:
+        with inner:
+            closed.append(threading.get_ident())
+
+    known_as = threading.Thread._set_ident  # type: ignore[attr-defined]
+
+    def collected(thread: threading.Thread) -> None:
+        known_as(thread)
+        if isinstance(thread, Helper):
+            outside(close)
+
+    monkeypatch.setattr(threading.Thread, "_set_ident", collected)
+
+    def start() -> None:
+        with inner:
+            Helper(target=lambda: None).start()
+
+    starter = threading.Thread(target=start, daemon=True)
+    starter.start()
+    starter.join(DEADLINE)
+    assert closed == [starter.ident]
+
+
 def test_what_is_dropped_by_a_helper_is_closed_by_another() -> None:
     """A thread that others wait for while closing never closes anything itself."""
     closed: list[str] = []
 
     def help_out() -> None:
-        guard.be_helper()
         outside(lambda: closed.append(threading.current_thread().name))
         with Guard():
             pass
         guard.catch_up()
 
-    thread = threading.Thread(target=help_out, name="helper")
+    thread = Helper(target=help_out, name="helper")
     thread.start()
     thread.join()
     assert closed == []

@@ -41,13 +41,15 @@ class _PutOff:
     Attributes:
         own: by the number of the thread that does it when it has left the outermost guard.
         left_over: what helpers were told to close, for the next other thread that leaves a guard.
+        starting: helpers whose thread may run already, and is not known as one yet.
     """
 
-    __slots__ = ("left_over", "own")
+    __slots__ = ("left_over", "own", "starting")
 
     def __init__(self) -> None:
         self.own: dict[int, deque[Job]] = {}
         self.left_over: deque[Job] = deque()
+        self.starting: set[threading.Thread] = set()
 
 
 late = _PutOff()
@@ -89,7 +91,7 @@ def _is_inside() -> bool:
 
 def outside(job: Job) -> None:
     """Call ``job`` now, or as soon as this thread, or another if this is a helper, has left every guard."""
-    if _here.is_helper:
+    if _here.is_helper or late.starting:
         late.left_over.append(job)
     elif _is_inside():
         late.own.setdefault(threading.get_ident(), deque()).append(job)
@@ -97,15 +99,34 @@ def outside(job: Job) -> None:
         job()
 
 
-def be_helper() -> None:
-    """The calling thread is one that others wait for when they close."""
-    _here.is_helper = True
+class Helper(threading.Thread):
+    """A thread that others wait for when they close; it may be started from inside a guard.
+
+    ``start`` waits for the new thread. The collector may run in it before it is known as a helper, and a job that
+    takes the starter's guard then would never end: so all jobs are put off until it is known.
+    """
+
+    def start(self) -> None:
+        """As every thread's."""
+        late.starting.add(self)
+        try:
+            super().start()
+        except BaseException:
+            late.starting.discard(self)
+            raise
+
+    def run(self) -> None:
+        """The target."""
+        _here.is_helper = True
+        late.starting.discard(self)
+        super().run()
 
 
 def forget_guards() -> None:
     """In a forked child: the threads that may be inside one are not here."""
     _mine.clear()
     late.own.clear()
+    late.starting.clear()
 
 
 def catch_up() -> None:

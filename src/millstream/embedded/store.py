@@ -14,7 +14,6 @@ tries again what the log kept.
 import contextlib
 import queue
 import secrets
-import threading
 import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -23,7 +22,7 @@ from millstream.clock import Clock, ManualClock, Now, SystemClock
 from millstream.commands.admin.info import LogFacts, ShellFacts
 from millstream.commands.context.config import Config
 from millstream.embedded.channel import Channel, Sink
-from millstream.embedded.guard import INSIDE, Guard, be_helper, catch_up, late
+from millstream.embedded.guard import INSIDE, Guard, Helper, catch_up, late
 from millstream.errors import DiskFullError, StorageError, UsageError
 from millstream.logs import logger
 from millstream.node.durability.disk_guard import DiskGuard, default_floor
@@ -37,6 +36,7 @@ from millstream.persistence.log import Log
 from millstream.protocol.encoder import error_line
 
 if TYPE_CHECKING:
+    import threading
     from pathlib import Path
 
     from millstream.embedded.place import Place
@@ -138,7 +138,7 @@ class Store:
             log_.close()
             raise
         disk_guard = DiskGuard(log_, node.journal, lambda: config.disk_floor, self.clock)
-        rewriter = node.host.rewriter = Rewriter(log_, config, in_thread=be_helper)
+        rewriter = node.host.rewriter = Rewriter(log_, config, thread=Helper)
         commit = GroupCommit(log_, self.fsync, disk_guard, time.monotonic())
         self._durable = _Durable(log_, disk_guard, rewriter, commit, recovered)
         self.gate = commit.gate
@@ -339,9 +339,7 @@ class Store:
         self._woken = True
         self._wakes.put(False)
         if self._thread is None:
-            self._thread = threading.Thread(
-                target=self._work, args=(self._wakes,), name="millstream-embedded", daemon=True
-            )
+            self._thread = Helper(target=self._work, args=(self._wakes,), name="millstream-embedded", daemon=True)
             self._thread.start()
 
     def fail(self, error: StorageError) -> None:
@@ -364,7 +362,6 @@ class Store:
 
     def _work(self, wakes: "queue.SimpleQueue[bool]") -> None:
         """The thread's life: until :meth:`close`."""
-        be_helper()
         while True:
             with contextlib.suppress(queue.Empty):
                 if wakes.get(timeout=self._sleep(wakes)):

@@ -123,7 +123,7 @@ class Rewriter:
         exclusively: runs a job at a moment at which nobody writes the log, and returns what it returns; by default
             at once, since the log guards itself.
         program: what makes the snapshot, see :mod:`millstream.node.log.compaction`.
-        in_thread: called first in each thread that is started.
+        thread: class of the threads that it starts.
 
     Attributes:
         facts: what came of it so far.
@@ -136,13 +136,13 @@ class Rewriter:
         *,
         exclusively: Callable[[Callable[[], Any]], Any] = _at_once,
         program: Sequence[str] = PROGRAM,
-        in_thread: Callable[[], None] = lambda: None,
+        thread: type[threading.Thread] = threading.Thread,
     ) -> None:
         self._log = log
         self._config = config
         self._exclusively = exclusively
         self._program = program
-        self._in_thread = in_thread
+        self._new_thread = thread
         self._thread: threading.Thread | None = None
         self._gate = threading.Lock()  # guards the two below
         self._child: ChildProcess | None = None
@@ -183,7 +183,7 @@ class Rewriter:
         self._said_compact = None
         self.facts = replace(self.facts, is_running=True, started=self.facts.started + 1)
         self._started = time.monotonic()
-        self._thread = threading.Thread(target=self._run, name="millstream-rewrite", daemon=True)
+        self._thread = self._new_thread(target=self._run, name="millstream-rewrite", daemon=True)
         self._thread.start()
         return True
 
@@ -235,7 +235,6 @@ class Rewriter:
 
     def _run(self) -> None:
         reason: StorageError | OSError | None = None
-        self._in_thread()
         try:
             self._rewrite()
         except (StorageError, OSError) as error:
