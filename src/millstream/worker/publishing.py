@@ -16,6 +16,7 @@ from millstream.client.line import Line
 from millstream.client.url import check_shared, find_url
 from millstream.errors import UsageError
 from millstream.worker.background import Background
+from millstream.worker.handlers.calling import add_publisher
 from millstream.worker.handlers.middleware import Middleware, Publication, Publish, chain, checked
 from millstream.worker.handlers.publish import fields_of, need_idmp, trimming, xadd
 from millstream.worker.handlers.sender import How, Sender
@@ -51,7 +52,7 @@ class Publisher:
 
     def __call__(self, handler: Handler) -> Handler:
         """Publish what ``handler`` returns."""
-        handler.__dict__.setdefault("__millstream_publish__", []).append(self)
+        add_publisher(handler, self._app, self)
         return handler
 
 

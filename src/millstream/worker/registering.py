@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 from millstream.client.slots import slot_of, tag_of
 from millstream.errors import ConfigError
 from millstream.logs import logger
+from millstream.worker.handlers.calling import finished
 from millstream.worker.handlers.dependencies import dependencies_of, new_provider
 from millstream.worker.handlers.message import Message
 from millstream.worker.handlers.middleware import Middleware, checked
@@ -131,6 +132,7 @@ class Registering:
                     on_ack=on_ack,
                     context={**self._context, logging.Logger: lambda: own_logger},
                     provider=self._provider,
+                    app=self,
                 )
             )
             return handler
@@ -231,7 +233,7 @@ async def run_all_hooks(hooks: list[Hook]) -> None:
     for hook in hooks:
         try:
             await run_hooks([hook])
-        except Exception as error:  # noqa: BLE001 - it is raised below
+        except BaseException as error:  # noqa: BLE001 - it is raised below
             failures.append(error)
     for further in failures[1:]:
         log.error("one more shutdown hook failed", exc_info=further)
@@ -242,6 +244,4 @@ async def run_all_hooks(hooks: list[Hook]) -> None:
 async def run_hooks(hooks: list[Hook]) -> None:
     """Run them in turn; the first that fails ends it."""
     for hook in hooks:
-        result = hook()
-        if result is not None:
-            await result
+        await finished(hook())

@@ -47,7 +47,7 @@ class _Watch(Middleware):
     """Keeps what handlers raise, Nack and Reject apart: those are answers, not faults."""
 
     def __init__(self) -> None:
-        self.errors: list[Exception] = []
+        self.errors: list[BaseException] = []
 
     async def run(self, call_next: Run, msg: Message) -> Any:
         return await self._kept(call_next(msg))
@@ -58,9 +58,9 @@ class _Watch(Middleware):
     async def _kept(self, work: Awaitable[Any]) -> Any:
         try:
             return await work
-        except (Nack, Reject):
+        except (Nack, Reject, asyncio.CancelledError):
             raise
-        except Exception as error:
+        except BaseException as error:
             self.errors.append(error)
             raise
 

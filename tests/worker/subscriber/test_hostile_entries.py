@@ -25,6 +25,7 @@ from millstream.worker.model.lifecycle import State
 from millstream.worker.registry import facts, protocol
 from millstream.worker.settlement.consumer import Held, hold
 from millstream.worker.settlement.failure_log import parse as parse_record
+from millstream.worker.subscriber.apart import Apart
 from millstream.worker.subscriber.key_ordering import KeyOrdering
 from support import campaign
 from support.groups import all_done
@@ -141,7 +142,9 @@ async def test_the_same_id_twice_behind_one_key() -> None:
         await gate.wait()
         ran.append(held)
 
-    lanes = KeyOrdering("k", message=Message, run=run, unfit=lambda held, error: None, moved=lambda: None)
+    lanes = KeyOrdering(
+        "k", message=Message, run=run, unfit=lambda held, error: None, moved=lambda: None, apart=Apart()
+    )
     entries = [Held(entry, [b"k", b"1"], 1, 0) for entry in (b"1-1", b"2-1", b"2-1")]
     tasks = [asyncio.create_task(lanes.run(held)) for held in entries]
     await asyncio.sleep(0)

@@ -21,6 +21,7 @@ from typing import Any, get_args, get_origin, get_type_hints
 from millstream.client.jsontext import TooDeepError
 from millstream.client.payloads import envelope
 from millstream.errors import ConfigError
+from millstream.worker.handlers.calling import annotated, bound_by_name, name_of
 from millstream.worker.handlers.convert import Convert, admits_none, as_text, builder, from_json, is_structured
 from millstream.worker.handlers.message import Message, PayloadError
 
@@ -68,13 +69,14 @@ class Binder:
         self._parameters: list[_Parameter] = []
         self.annotations: dict[str, Any] = {}
         self.context: dict[str, type] = {}
-        name = getattr(handler, "__qualname__", repr(handler))
+        name = name_of(handler)
         try:
-            hints = get_type_hints(handler)
+            hints = get_type_hints(annotated(handler))
         except NameError as error:
             raise ConfigError(f"{name}: {error}; the handler's annotations must be importable at run time") from None
+        given = bound_by_name(handler)
         for parameter in inspect.signature(handler).parameters.values():
-            if parameter.name in skip:
+            if parameter.name in skip or parameter.name in given:
                 continue
             if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD, parameter.POSITIONAL_ONLY):
                 raise ConfigError(f"{name}: parameter {parameter} cannot be filled by name")

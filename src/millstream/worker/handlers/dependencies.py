@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Annotated, Any, get_args, get_origin, get_type
 
 from millstream.errors import ConfigError
 from millstream.worker.handlers.binding import Binder
+from millstream.worker.handlers.calling import annotated, name_of
 from millstream.worker.handlers.message import Message
 
 if TYPE_CHECKING:
@@ -33,7 +34,7 @@ _PACKAGE = "fast_depends"
 def dependencies_of(handler: Callable[..., Any]) -> frozenset[str]:
     """Names of the parameters that are dependencies; without loading fast-depends."""
     try:
-        hints = get_type_hints(handler, include_extras=True)
+        hints = get_type_hints(annotated(handler), include_extras=True)
     except NameError:
         return frozenset()  # the binder says what is wrong
     found = set()
@@ -94,7 +95,7 @@ class Injector:
     def __init__(self, handler: Callable[..., Any], provider: "Provider", context: Collection[type]) -> None:
         from fast_depends.core import build_call_model  # noqa: PLC0415 - only handlers with dependencies pay for it
 
-        name = getattr(handler, "__qualname__", repr(handler))
+        name = name_of(handler)
         try:
             self._model = build_call_model(handler, dependency_provider=provider, is_sync=False)
         except AssertionError as error:

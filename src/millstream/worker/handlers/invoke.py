@@ -4,15 +4,14 @@ A handler without middlewares and dependencies takes the shortest way; the other
 """
 
 import asyncio
-import functools
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Executor
 from contextlib import AsyncExitStack
-from contextvars import copy_context
 from typing import Any, TypeAlias
 
 from millstream.errors import UsageError
 from millstream.logs import logger
+from millstream.worker.handlers.calling import ends_process, finished, in_thread
 from millstream.worker.handlers.dependencies import Injector
 from millstream.worker.handlers.message import Message
 from millstream.worker.handlers.middleware import Middleware, Run, RunBatch, chain, receivers
@@ -22,7 +21,7 @@ from millstream.worker.settlement.consumer import Held
 
 log = logger("millstream.worker")
 
-Call: TypeAlias = Callable[[Held], Awaitable[None]]
+Call: TypeAlias = Callable[[Held], Awaitable[Any]]
 
 
 class HandlerCalls:
@@ -71,27 +70,23 @@ class HandlerCalls:
             return self._call_bare
         return self._call_plain
 
-    def _call_bare(self, held: Held) -> Awaitable[None]:
-        """The handler's own coroutine; nobody wants its result."""
+    def _call_bare(self, held: Held) -> Awaitable[Any]:
+        """The handler's own coroutine; who runs it awaits what it returns, too."""
         binder = self._binder
         message = Message(held, self._outcomes) if binder.wants_message else None
-        result: Awaitable[None] = self._subscription.handler(**binder.bind(held.fields, message))
+        result: Awaitable[Any] = self._subscription.handler(**binder.bind(held.fields, message))
         return result
 
     async def _call_plain(self, held: Held) -> None:
         binder = self._binder
         arguments = binder.bind(held.fields, Message(held, self._outcomes) if binder.wants_message else None)
-        if self._threads is None:
-            result = await self._subscription.handler(**arguments)
-        else:
-            call = functools.partial(self._subscription.handler, **arguments)
-            result = await asyncio.get_running_loop().run_in_executor(self._threads, call)
+        result = await self._invoke(arguments)
         if result is not None:
             await self._publish(result)
 
     async def _call_around(self, held: Held) -> None:
         if self._wrapped:
-            await self._around(Message(held, self._outcomes))
+            await finished(await self._around(Message(held, self._outcomes)))
             return
         result = await self._run(held.fields, Message(held, self._outcomes) if self._wants_message else None)
         if result is not None:
@@ -107,7 +102,9 @@ class HandlerCalls:
         for call in self._receivers:
             try:
                 call(messages, began_ns)
-            except Exception:  # the entries are in hand, and are run whatever somebody wants to write down of them
+            except BaseException as error:  # the entries are in hand, and are run whatever somebody wants to write down
+                if ends_process(error) or isinstance(error, asyncio.CancelledError):
+                    raise
                 log.exception("%s: a middleware's `received` failed", self._subscription.name)
 
     def message(self, held: Held) -> Message:
@@ -124,17 +121,17 @@ class HandlerCalls:
 
     async def batch(self, entries: "BatchMessages") -> None:
         """One call for many entries; what the handler returns is a list, each item of which is published."""
-        await self._around_batch(entries)
+        await finished(await self._around_batch(entries))
 
     async def _published(self, message: Message) -> Any:
         """The run inside the app's middlewares, and the publish of what it gives."""
-        result = await self._own(message)
+        result = await finished(await self._own(message))
         if result is not None:
             await self._publish(result)
         return result
 
     async def _published_batch(self, messages: Sequence[Message]) -> Any:
-        result = await self._own_batch(messages)
+        result = await finished(await self._own_batch(messages))
         if not self._subscription.publishers or result is None:
             return result  # whatever it is, nobody wants it
         if not isinstance(result, Iterable) or isinstance(result, str | bytes | Mapping):
@@ -169,10 +166,10 @@ class HandlerCalls:
         raise UsageError("a dependency caught the handler's exception and did not raise it again")
 
     async def _invoke(self, arguments: dict[str, Any]) -> Any:
-        if self._threads is None:
-            return await self._subscription.handler(**arguments)
-        call = functools.partial(copy_context().run, self._subscription.handler, **arguments)
-        return await asyncio.get_running_loop().run_in_executor(self._threads, call)
+        handler, threads = self._subscription.handler, self._threads
+        return await finished(
+            await (handler(**arguments) if threads is None else in_thread(threads, handler, arguments))
+        )
 
     async def _publish(self, result: Any) -> None:
         for publisher in self._subscription.publishers:

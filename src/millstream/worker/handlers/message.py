@@ -11,6 +11,7 @@ from millstream import times
 from millstream.client.payloads import envelope
 from millstream.errors import ConfigError, MillstreamError, UsageError
 from millstream.logs import logger
+from millstream.worker.handlers.calling import ends_process
 from millstream.worker.model.lifecycle import State
 from millstream.worker.settlement.acks import PendingAcks
 from millstream.worker.settlement.consumer import Held, Membership
@@ -201,7 +202,9 @@ class Message:
         def settled() -> None:
             try:
                 call(_SETTLED[held.state])
-            except Exception:
+            except BaseException as error:
+                if ends_process(error):
+                    raise
                 log.exception("%s %s: a function given to when_settled failed", self.stream, self.id)
 
         if held.state in _SETTLED:

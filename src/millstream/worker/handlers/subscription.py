@@ -1,6 +1,5 @@
 """What a subscriber is: where it reads, how, and with which function."""
 
-import inspect
 import os
 import re
 import secrets
@@ -12,6 +11,7 @@ from typing import Any, Literal
 from millstream import times
 from millstream.errors import ConfigError
 from millstream.worker.handlers.binding import Binder
+from millstream.worker.handlers.calling import check_handler, is_async, name_of, publishers_of
 from millstream.worker.handlers.dependencies import Injector, dependencies_of, new_provider
 from millstream.worker.handlers.message import Message
 from millstream.worker.handlers.middleware import Middleware
@@ -104,6 +104,7 @@ class Subscription:
         on_ack: ``"delete"`` removes an acked entry from the stream once no group needs it.
         context: what an annotation of the app's stands for, for example the app itself.
         provider: of dependencies (fast-depends); made on first use.
+        app: whose ``@app.publisher`` counts.
         depends: names of the handler's parameters that are dependencies.
     """
 
@@ -121,10 +122,10 @@ class Subscription:
     on_ack: OnAck = "keep"
     context: Mapping[type, Callable[[], Any]] = field(default_factory=dict)
     provider: Any = None
+    app: object = None
     depends: frozenset[str] = field(init=False)
     binder: Binder = field(init=False)
     is_async: bool = field(init=False)
-    publishers: list[Any] = field(init=False)
 
     def __post_init__(self) -> None:
         if self.concurrency < 1:
@@ -144,7 +145,8 @@ class Subscription:
             )
         if self.sub.no_ack and self.on_ack == "delete":
             raise ConfigError('StreamSub(no_ack=True) never acks, so on_ack="delete" would never delete')
-        self.name = self.name or getattr(self.handler, "__name__", "handler")
+        self.name = self.name or name_of(self.handler)
+        check_handler(self.handler)
         self.dead = self.dead or f"{self.sub.stream}:dead"
         self.depends = dependencies_of(self.handler)
         self.binder = Binder(self.handler, skip=self.depends, context=tuple(self.context), batch=self.batch)
@@ -152,9 +154,12 @@ class Subscription:
             self._check_dependencies()
         if self.batch and not self.binder.annotations:
             raise ConfigError(f"{self.name}: a batch handler needs a parameter for its entries, such as list[dict]")
-        self.is_async = inspect.iscoroutinefunction(inspect.unwrap(self.handler))
-        # shared with @app.publisher, which may be applied before or after
-        self.publishers = self.handler.__dict__.setdefault("__millstream_publish__", [])
+        self.is_async = is_async(self.handler)
+
+    @property
+    def publishers(self) -> Sequence[Any]:
+        """What the app publishes results by; ``@app.publisher`` may be applied before or after."""
+        return publishers_of(self.handler, self.app)
 
     @property
     def batch_size(self) -> int:

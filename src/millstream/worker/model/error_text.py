@@ -16,6 +16,10 @@ TRACEBACK_LIMIT = 8_000
 TEXT_LIMIT = 8_000
 
 
+class UnreadableError(Exception):
+    """Stands for an error of the user's whose own attributes raise when they are read."""
+
+
 def describe(error: BaseException | None, trace: TracebackType | None = None) -> tuple[str, str]:
     """An error's text, with its type in front, and its traceback's end; whatever its own methods do.
 
@@ -27,20 +31,30 @@ def describe(error: BaseException | None, trace: TracebackType | None = None) ->
         return "", ""
     try:
         whole = "".join(traceback.format_exception(type(error), error, trace or error.__traceback__))
-    except Exception:  # noqa: BLE001 - an attribute that traceback reads is not what it expects
+    except BaseException:  # noqa: BLE001 - an attribute that traceback reads is not what it expects
         whole = ""
-    text = f"{type(error).__name__}: {shown(error)}"
-    if len(text) > TEXT_LIMIT:  # some errors quote the entry: a letter must not be larger than the server takes
-        text = f"{text[:TEXT_LIMIT]}... ({len(text)} characters)"
-    return text, whole[-TRACEBACK_LIMIT:]
+    return f"{type(error).__name__}: {shown(error)}", whole[-TRACEBACK_LIMIT:]
 
 
 def shown(error: BaseException) -> str:
-    """An error's own text, or that it has none."""
+    """An error's own text, or that it has none; of a long one the beginning: a letter must fit into the server."""
     try:
-        return str(error)
-    except Exception as failure:  # noqa: BLE001 - it is the user's
+        text = str(error)
+    except BaseException as failure:  # noqa: BLE001 - it is the user's
         return f"(its text cannot be shown: {type(failure).__name__})"
+    return text if len(text) <= TEXT_LIMIT else f"{text[:TEXT_LIMIT]}... ({len(text)} characters)"
+
+
+def tame(error: BaseException) -> BaseException:
+    """An error whose attributes can be read: itself, or one in its place where the user's type makes them raise."""
+    try:
+        read = error.__cause__, error.__context__, error.__suppress_context__, error.__class__, error.__traceback__
+        if isinstance(read[3], type) and isinstance(read[4], TracebackType | None):
+            return error
+    except BaseException:  # noqa: BLE001, S110 - it is the user's
+        pass
+    trace = BaseException.__dict__["__traceback__"].__get__(error)
+    return UnreadableError(f"{type(error).__qualname__}: {shown(error)}").with_traceback(trace)
 
 
 def loggable(error: BaseException) -> BaseException:
@@ -51,7 +65,7 @@ def loggable(error: BaseException) -> BaseException:
     """
     try:
         str(error)
-    except Exception:  # noqa: BLE001 - it is the user's
+    except BaseException:  # noqa: BLE001 - it is the user's
         return RuntimeError(f"{type(error).__qualname__} {shown(error)}").with_traceback(error.__traceback__)
     return error
 

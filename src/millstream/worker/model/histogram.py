@@ -6,7 +6,7 @@ Nothing is measured until somebody asks for the first time: where no metrics are
 from bisect import bisect_left
 from collections.abc import Awaitable, Callable
 from time import perf_counter
-from typing import TypeVar
+from typing import Any, TypeVar
 
 Argument = TypeVar("Argument")
 
@@ -38,13 +38,13 @@ class Durations:
             found.append((bound, float(count)))
         return found
 
-    def timed(self, run: Callable[[Argument], Awaitable[None]]) -> Callable[[Argument], Awaitable[None]]:
+    def timed(self, run: Callable[[Argument], Awaitable[Any]]) -> Callable[[Argument], Awaitable[Any]]:
         """``run``, each call of which is counted, however it ends."""
 
-        async def timed(argument: Argument) -> None:
+        async def timed(argument: Argument) -> Any:
             began = perf_counter()
             try:
-                await run(argument)
+                return await run(argument)
             finally:
                 self.add(perf_counter() - began)
 

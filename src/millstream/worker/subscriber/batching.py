@@ -9,19 +9,19 @@ one: nobody can tell which entry of a failed or crashed batch was the cause, and
 An entry that does not fit the annotations is dead and never in a batch.
 """
 
-import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping
 
 from millstream import failpoints
 from millstream.errors import MillstreamError, UsageError
 from millstream.worker.handlers.invoke import BatchMessages, HandlerCalls
+from millstream.worker.model.error_text import tame
 from millstream.worker.model.lifecycle import Event, State
 from millstream.worker.settlement.consumer import Held
 from millstream.worker.subscriber.buffer import Buffer
 from millstream.worker.subscriber.isolation import IsolationGate
 from millstream.worker.subscriber.parts import Common, SubscriberPart
-from millstream.worker.subscriber.runs import AfterRun, is_being_cancelled
+from millstream.worker.subscriber.runs import AfterRun
 
 log = logging.getLogger("millstream.worker")
 
@@ -107,8 +107,10 @@ class BatchRuns(SubscriberPart):
             message = self._calls.message(held)
             try:
                 arguments.append(self._calls.bind(message))
-            except Exception as error:  # noqa: BLE001 - mostly a PayloadError, or whatever a type of the user's raises
-                self._outcomes.failed(held, error)
+            except BaseException as error:  # mostly a PayloadError, or whatever a type of the user's raises
+                if self._apart.ends(error):
+                    raise
+                self._outcomes.failed(held, tame(error))
             else:
                 fitting.append(held)
                 messages.append(message)
@@ -120,10 +122,10 @@ class BatchRuns(SubscriberPart):
             await self.call(messages)
         except BatchError as error:
             self._some_failed(entries, error)
-        except (Exception, SystemExit, asyncio.CancelledError) as error:
-            if is_being_cancelled(error):
+        except BaseException as error:
+            if self._apart.ends(error):
                 for held in entries:
-                    self._after.interrupted(held)
+                    self._after.interrupted(held, error)
                 raise
             self._failed(entries, error)
         else:

@@ -14,7 +14,8 @@ import asyncio
 import contextlib
 import logging
 from collections import deque
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Callable, Coroutine
+from typing import Any
 
 from millstream.client.line import Disconnected
 from millstream.worker.model.lifecycle import State
@@ -118,7 +119,7 @@ class IsolatedRuns(SubscriberPart):
         self,
         common: Common,
         gate: IsolationGate,
-        start: Callable[[Held], Awaitable[None]],
+        start: Callable[[Held], Coroutine[Any, Any, None]],
     ) -> None:
         super().__init__(common)
         self.gate = gate
@@ -195,5 +196,5 @@ class IsolatedRuns(SubscriberPart):
             held.deliveries,
             extra=self._member.about(held),
         )
-        await self._start(held)
+        await self._apart.run(self._start(held))
         await self._acks.drain(_STORED_WITHIN)

@@ -6,13 +6,16 @@ one key; where that matters, run one worker, or a stream for each shard of the k
 """
 
 import heapq
-from collections.abc import Awaitable, Callable, Hashable, Mapping
-from typing import TypeAlias
+import inspect
+from collections.abc import Callable, Coroutine, Hashable, Mapping
+from typing import Any, TypeAlias
 
 from millstream.client.ranges import order_of
 from millstream.worker.handlers.binding import unwrap
 from millstream.worker.handlers.message import Message, PayloadError
+from millstream.worker.model.error_text import summarize, tame
 from millstream.worker.settlement.consumer import Held
+from millstream.worker.subscriber.apart import Apart
 
 _Queue: TypeAlias = list[tuple[tuple[int, int], int, Held]]
 
@@ -27,6 +30,7 @@ class KeyOrdering:
         run: runs one entry to its end.
         unfit: called with an entry whose key cannot be found out.
         moved: called when an entry has left the queue, so that there is room for another.
+        apart: the tasks in which handlers run.
     """
 
     def __init__(
@@ -34,15 +38,17 @@ class KeyOrdering:
         key: str | Callable[[Message], Hashable],
         *,
         message: Callable[[Held], Message],
-        run: Callable[[Held], Awaitable[None]],
+        run: Callable[[Held], Coroutine[Any, Any, None]],
         unfit: Callable[[Held, PayloadError], None],
         moved: Callable[[], None],
+        apart: Apart,
     ) -> None:
         self._key = key
         self._message = message
         self._run = run
         self._unfit = unfit
         self._moved = moved
+        self._apart = apart
         self._queues: dict[Hashable, _Queue] = {}
         self._pushed = 0
         #: entries that wait for one of their key
@@ -67,11 +73,12 @@ class KeyOrdering:
         queue = self._queues[key] = []
         try:
             await self._run(held)
+            await self._apart.calm()
             while queue:
                 _, _, following = heapq.heappop(queue)
                 self.waiting -= 1
                 self._moved()
-                await self._run(following)
+                await self._apart.run(self._run(following))
         finally:
             del self._queues[key]
 
@@ -88,12 +95,20 @@ class KeyOrdering:
             if not isinstance(self._key, str):
                 key = self._key(self._message(held))
                 hash(key)  # a list, for example, can be no key
-                return key
+                return _checked(key)
             body = unwrap(held.fields)
             value = body.get(self._key) if isinstance(body, Mapping) else None
             return value.encode() if isinstance(value, str) else value if isinstance(value, bytes) else _plain(value)
-        except Exception as error:
-            raise PayloadError(f"key: {type(error).__name__}: {error}") from error
+        except BaseException as error:
+            if self._apart.ends(error):
+                raise
+            raise PayloadError(f"key: {summarize(error)}") from tame(error)
+
+
+def _checked(key: Hashable) -> Hashable:
+    if inspect.isawaitable(key):
+        raise TypeError("the key function returned an awaitable: make it a plain function")
+    return key
 
 
 def _plain(value: object) -> bytes | None:

@@ -88,17 +88,24 @@ class Lanes(SubscriberPart):
         return len(stubborn)
 
     async def _lane(self) -> None:
-        """Run one entry after the other."""
-        buffer = self._buffer
+        """Run entries until the buffer is closed; in a new task where a handler left traces in the one before."""
+        while not await self._apart.run(self._work()):
+            pass
+
+    async def _work(self) -> bool:
+        """Run one entry after the other; True at the end, False where a handler has set a context variable."""
+        task, buffer = asyncio.current_task(), self._buffer
+        assert task is not None
         entries = buffer.entries
         run = self.run if buffer.by_key is None else buffer.by_key.run
         start, fresh, unordered = self._start, self._fresh, buffer.by_key is None
-        places = buffer.places
+        places, is_changed = buffer.places, self._apart.is_changed
+        cancelling = task.cancelling
         count = 0
         while True:
             while not entries or places.free < 1:
                 if not entries and buffer.closed.is_set():
-                    return
+                    return True
                 await buffer.arrival()
                 count = 0
             places.free -= 1
@@ -110,6 +117,10 @@ class Lanes(SubscriberPart):
                     await asyncio.sleep(0)
             finally:
                 places.free += 1  # not before: who finds one goes on at once
+            if cancelling():
+                await self._apart.calm()
+            if is_changed():
+                return False
 
     def _fresh(self, held: Held) -> bool:
         """True for nearly all: new, surely ours, and nothing wants to be alone."""

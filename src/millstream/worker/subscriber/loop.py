@@ -33,6 +33,7 @@ from millstream.worker.settlement.consumer import Membership
 from millstream.worker.settlement.fence import Fence
 from millstream.worker.settlement.leases import Leases
 from millstream.worker.settlement.running import RunningSince
+from millstream.worker.subscriber.apart import Apart
 from millstream.worker.subscriber.batching import BatchRuns
 from millstream.worker.subscriber.buffer import Buffer
 from millstream.worker.subscriber.fetch import Fetcher
@@ -144,8 +145,9 @@ class SubscriberLoop:
         leases = Leases(member, fence)
         failures = failure_log.FailureLog(member, fence, subscription.retry)
         acks = PendingAcks(member, fence, leases, failures, single=subscription.ack == "each")
+        apart = Apart()
         outcomes = Outcomes(member, acks, subscription.retry, asyncio.get_running_loop())
-        self.common = common = Common(subscription, member, leases, failures, acks, outcomes)
+        self.common = common = Common(subscription, member, leases, failures, acks, outcomes, apart)
         self._threads = (
             None
             if subscription.is_async
@@ -170,6 +172,7 @@ class SubscriberLoop:
                 run=self.lanes.run,
                 unfit=outcomes.failed,
                 moved=buffer.room.set,
+                apart=apart,
             )
         self._group = GroupSetup(common, fence, self._line, siblings)
         self.fetcher = Fetcher(common, self._line)

@@ -8,6 +8,7 @@ from millstream.worker.settlement.acks import PendingAcks
 from millstream.worker.settlement.consumer import Membership
 from millstream.worker.settlement.failure_log import FailureLog
 from millstream.worker.settlement.leases import Leases
+from millstream.worker.subscriber.apart import Apart
 
 
 class Common(NamedTuple):
@@ -20,6 +21,7 @@ class Common(NamedTuple):
         failures: the log that tells failures from crashes; says how to run what was delivered before.
         acks: take what becomes of entries, and store it.
         outcomes: take failed runs; the retry policy decides what they mean.
+        apart: the tasks in which handlers run.
     """
 
     subscription: Subscription
@@ -28,10 +30,11 @@ class Common(NamedTuple):
     failures: FailureLog
     acks: PendingAcks
     outcomes: Outcomes
+    apart: Apart
 
 
 class SubscriberPart:
     """Whatever reads, runs or hands back the entries of one subscriber."""
 
     def __init__(self, common: Common) -> None:
-        self._subscription, self._member, self._leases, self._failures, self._acks, self._outcomes = common
+        self._subscription, self._member, self._leases, self._failures, self._acks, self._outcomes, self._apart = common

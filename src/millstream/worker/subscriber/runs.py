@@ -11,9 +11,10 @@ import asyncio
 import logging
 
 from millstream import failpoints
+from millstream.worker.handlers.calling import finished
 from millstream.worker.handlers.invoke import Call
 from millstream.worker.handlers.message import Nack, Reject
-from millstream.worker.model.error_text import loggable
+from millstream.worker.model.error_text import loggable, tame
 from millstream.worker.model.lifecycle import FINAL, Event, State
 from millstream.worker.settlement.consumer import Held
 from millstream.worker.subscriber.isolation import IsolationGate
@@ -54,6 +55,7 @@ class AfterRun(SubscriberPart):
 
     def raised(self, held: Held, error: BaseException) -> None:
         """The run ended in an error."""
+        error = tame(error)
         if held.state in _UNSETTLED:
             self._outcomes.failed(held, error)
         elif not isinstance(error, Nack | Reject):
@@ -64,9 +66,9 @@ class AfterRun(SubscriberPart):
                 extra=self._member.about(held),
             )
 
-    def interrupted(self, held: Held) -> None:
+    def interrupted(self, held: Held, error: BaseException) -> None:
         """The grace time is over: what can be cancelled is handed back uncharged; a thread cannot, its entry stays."""
-        if held.state not in _UNSETTLED:
+        if held.state not in _UNSETTLED or not issubclass(type(error), asyncio.CancelledError):
             return
         if self._subscription.is_async:
             self._acks.release(held, charge=False)
@@ -116,11 +118,13 @@ class SingleRuns(SubscriberPart):
         self._gate.began()
         ended = True
         try:
-            await self.call(held)
-        except (Exception, SystemExit, asyncio.CancelledError) as error:
+            result = await self.call(held)
+            if result is not None:
+                await finished(result)
+        except BaseException as error:
             # SystemExit too: an entry must not end the process, with exit code 0 at that and all it has in hand
-            if is_being_cancelled(error):
-                self._after.interrupted(held)
+            if self._apart.ends(error):
+                self._after.interrupted(held, error)
                 raise
             self._after.raised(held, error)
         else:
@@ -136,9 +140,3 @@ class SingleRuns(SubscriberPart):
         finally:
             if ended:
                 self._gate.ended()
-
-
-def is_being_cancelled(error: BaseException) -> bool:
-    """True for a cancellation from outside; False for one of the handler's own making that it let out."""
-    task = asyncio.current_task()
-    return isinstance(error, asyncio.CancelledError) and task is not None and task.cancelling() > 0

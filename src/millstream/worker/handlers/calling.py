@@ -1,0 +1,146 @@
+"""A call of a user's function, and all that can come back from it: a result that is still to be awaited, any exception.
+
+A handler's outermost callable decides how it is called: a coroutine function in the event loop, all others in a
+thread. Whatever awaitable comes back is awaited before the entry counts as handled.
+"""
+
+import asyncio
+import concurrent.futures
+import functools
+import inspect
+import signal
+import weakref
+from collections.abc import Callable
+from contextvars import copy_context
+from types import AsyncGeneratorType, GeneratorType
+from typing import Any
+
+from millstream.errors import ConfigError, UsageError
+
+_Outcome = tuple[Any, BaseException | None]
+
+
+def name_of(function: object) -> str:
+    """The name of a callable for people; of a partial or an object, that of what it calls or its class."""
+    while isinstance(function, functools.partial | functools.partialmethod):
+        function = function.func
+    return getattr(function, "__name__", None) or type(function).__name__
+
+
+def annotated(function: Any) -> Any:
+    """The function whose flags and annotations count: what a partial calls, an object's ``__call__``.
+
+    ``__wrapped__`` is not looked at: a wrapper may be another kind of function than the one that it wraps.
+    """
+    while isinstance(function, functools.partial):
+        function = function.func
+    return function if inspect.isroutine(function) else type(function).__call__
+
+
+def bound_by_name(function: Any) -> frozenset[str]:
+    """Parameters that a partial has given already."""
+    found: set[str] = set()
+    while isinstance(function, functools.partial):
+        found |= set(function.keywords)
+        function = function.func
+    return frozenset(found)
+
+
+def is_async(function: Callable[..., Any]) -> bool:
+    """Whether a call of the outermost function gives a coroutine."""
+    return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(annotated(function))
+
+
+def check_handler(function: Any) -> None:
+    """Refuse what cannot be a handler.
+
+    Raises:
+        ConfigError: it is a generator function, whose body no call runs.
+    """
+    judged = annotated(function)
+    if inspect.isgeneratorfunction(judged) or inspect.isasyncgenfunction(judged):
+        raise ConfigError(
+            f"{name_of(function)} is a generator function: a call would not run its body. Remove the `yield`, or move "
+            "it into a dependency (Depends)."
+        )
+
+
+async def finished(result: Any) -> Any:
+    """The result of a call, awaited as long as it is an awaitable of any kind.
+
+    Raises:
+        UsageError: it is a generator, of which nothing has run.
+    """
+    while True:
+        if isinstance(result, concurrent.futures.Future):
+            result = asyncio.wrap_future(result)
+        if not inspect.isawaitable(result):
+            break
+        result = await result
+    if isinstance(result, GeneratorType | AsyncGeneratorType):
+        raise UsageError("the handler returned a generator, whose body has not run: return a list, or remove `yield`")
+    return result
+
+
+async def in_thread(
+    threads: concurrent.futures.Executor, function: Callable[..., Any], arguments: dict[str, Any]
+) -> Any:
+    """Call a plain function in a thread, in a copy of the context, so that what it sets there ends with the call."""
+    call = functools.partial(copy_context().run, _contained, function, arguments)
+    result, error = await asyncio.get_running_loop().run_in_executor(threads, call)
+    if issubclass(type(error), StopIteration | StopAsyncIteration):  # as for a coroutine, which cannot raise these
+        raise RuntimeError(f"the handler raised {type(error).__name__}") from error  # noqa: TRY004 - as Python does
+    if error is not None:
+        raise error
+    return result
+
+
+def _contained(function: Callable[..., Any], arguments: dict[str, Any]) -> _Outcome:
+    """The outcome as a value: a Future refuses StopIteration, and waiters would wait for ever."""
+    try:
+        return function(**arguments), None
+    except BaseException as error:  # noqa: BLE001 - it is raised again where it is awaited
+        return None, error
+
+
+def ends_process(error: BaseException) -> bool:
+    """Whether an exception is none of the user's code: Ctrl-C without a handler for it, or a closed event loop.
+
+    By its type: ``__class__`` of an exception is the user's code too, and may raise.
+    """
+    if issubclass(type(error), KeyboardInterrupt):
+        return signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    return issubclass(type(error), GeneratorExit) and not _in_a_task()
+
+
+def _in_a_task() -> bool:
+    try:
+        return asyncio.current_task() is not None
+    except RuntimeError:  # no running loop: the coroutine is being closed
+        return False
+
+
+_PUBLISH = "__millstream_publish__"
+_by_method: "weakref.WeakKeyDictionary[object, dict[Any, tuple[Any, ...]]]" = weakref.WeakKeyDictionary()
+
+
+def publishers_of(handler: Any, app: object) -> tuple[Any, ...]:
+    """The publishers that an app has for what a handler returns."""
+    kept = _by_method.get(app, {}) if _shares_attributes(handler) else getattr(handler, _PUBLISH, {})
+    return tuple(kept.get(handler if _shares_attributes(handler) else app, ()))
+
+
+def add_publisher(handler: Any, app: object, publisher: object) -> None:
+    """Have an app publish what a handler returns; a wrapper of :func:`functools.wraps` takes it over."""
+    both = (*publishers_of(handler, app), publisher)
+    if _shares_attributes(handler):
+        _by_method.setdefault(app, {})[handler] = both
+    else:  # a mapping of its own: a wrapper made earlier shares the one before
+        kept = weakref.WeakKeyDictionary(getattr(handler, _PUBLISH, {}))
+        kept[app] = both
+        setattr(handler, _PUBLISH, kept)
+
+
+def _shares_attributes(handler: Any) -> bool:
+    """Whether attributes are another object's (a method has those of its function), or there is no place for any."""
+    return inspect.ismethod(handler) or not hasattr(handler, "__dict__")

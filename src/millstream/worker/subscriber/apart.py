@@ -1,0 +1,75 @@
+"""Work in a task and a context of its own, so that what a handler does to these never reaches the lane that runs it.
+
+A handler may cancel its own task and set context variables. The lane awaits the task in which handlers run: the end of
+that task alone is the handler's doing, and a variable that it set ends with the task.
+"""
+
+import asyncio
+import contextlib
+from collections.abc import Coroutine
+from contextvars import copy_context
+from typing import Any, TypeVar
+
+from millstream.worker.handlers.calling import ends_process
+
+Result = TypeVar("Result")
+_Task = asyncio.Task[Any]
+
+
+class Apart:
+    """The tasks of one subscriber in which handlers run. Their contexts are copies of the one it was made in."""
+
+    def __init__(self) -> None:
+        self._base = copy_context()
+        self._outer: dict[_Task, _Task] = {}
+
+    async def run(self, work: Coroutine[Any, Any, Result]) -> Result | None:
+        """Await work in a task of its own; None where that was cancelled alone, and not this one."""
+        outer = asyncio.current_task()
+        assert outer is not None
+        inner = asyncio.create_task(work, context=self._base.copy())
+        self._outer[inner] = outer
+        try:
+            return await inner
+        except asyncio.CancelledError:
+            if self._is_ending(outer):
+                raise
+            return None
+        finally:
+            del self._outer[inner]
+
+    def ends(self, error: BaseException) -> bool:
+        """Whether a run ended by a stop, by Ctrl-C or with its event loop; False for what the handler raised."""
+        if issubclass(type(error), asyncio.CancelledError):
+            task = asyncio.current_task()
+            return task is not None and self._is_ending(task)
+        return ends_process(error)
+
+    def _is_ending(self, task: _Task) -> bool:
+        while (outer := self._outer.get(task)) is not None:
+            task = outer
+        return task.cancelling() > 0
+
+    def is_changed(self) -> bool:
+        """Whether a handler has set a context variable: only a new task is without it."""
+        try:
+            return copy_context() != self._base
+        except BaseException:  # noqa: BLE001 - values of the user's are compared
+            return True
+
+    async def calm(self) -> None:
+        """After a run: take back what the handler did to its own task by ``cancel()``, delivered or not.
+
+        Raises:
+            CancelledError: a stop cancels the lane.
+        """
+        task = asyncio.current_task()
+        if task is None or not task.cancelling():
+            return
+        if not self._is_ending(task):
+            with contextlib.suppress(asyncio.CancelledError):
+                await asyncio.sleep(0)
+            while task.uncancel():
+                pass
+        if self._is_ending(task):
+            raise asyncio.CancelledError

@@ -1,0 +1,438 @@
+"""Whatever a user's function is and whatever it does: it runs before its entry is acked, and no lane ends with it."""
+
+import asyncio
+import functools
+from collections.abc import AsyncIterator, Callable, Generator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextvars import ContextVar
+from types import TracebackType
+from typing import Any
+
+import pytest
+import redis
+
+from millstream import App, Depends, Message, Reject, Retry, StreamSub
+from millstream.client.dead_letter.letter import unpack
+from millstream.errors import ConfigError
+from support.servers import ServerProcess
+from support.waiting import aeventually
+
+SERVERS = ["millstream"]
+ONCE = Retry(max_deliveries=1)
+Handler = Callable[..., Any]
+
+
+class Promise:
+    """Awaitable, and nothing else."""
+
+    def __init__(self, value: Any) -> None:
+        self.value = value
+
+    def __await__(self) -> Generator[Any, None, Any]:
+        yield from asyncio.sleep(0).__await__()
+        return self.value
+
+
+def plain(word: str) -> str:
+    return word.upper()
+
+
+async def coroutine(word: str) -> str:
+    await asyncio.sleep(0)
+    return word.upper()
+
+
+class Plain:
+    def __call__(self, word: str) -> str:
+        return word.upper()
+
+    def method(self, word: str) -> str:
+        return word.upper()
+
+
+class Async:
+    async def __call__(self, word: str) -> str:
+        return word.upper()
+
+    async def method(self, word: str) -> str:
+        return word.upper()
+
+
+def async_over(function: Handler) -> Handler:
+    @functools.wraps(function)
+    async def wrapper(*args: Any, **kwargs: Any) -> Any:
+        return function(*args, **kwargs)
+
+    return wrapper
+
+
+def plain_over(function: Handler) -> Handler:
+    @functools.wraps(function)
+    def wrapper(*args: Any, **kwargs: Any) -> Any:
+        return function(*args, **kwargs)
+
+    return wrapper
+
+
+def run_over(function: Handler) -> Handler:
+    @functools.wraps(function)
+    def wrapper(*args: Any, **kwargs: Any) -> Any:
+        return asyncio.run(function(*args, **kwargs))
+
+    return wrapper
+
+
+def promise_over(function: Handler) -> Handler:
+    @functools.wraps(function)
+    def wrapper(*args: Any, **kwargs: Any) -> Any:
+        return Promise(function(*args, **kwargs))
+
+    return wrapper
+
+
+def pool_over(function: Handler) -> Handler:
+    pool = ThreadPoolExecutor(1)
+
+    @functools.wraps(function)
+    def wrapper(*args: Any, **kwargs: Any) -> "Future[Any]":
+        return pool.submit(function, *args, **kwargs)
+
+    return wrapper
+
+
+def task_over(function: Handler) -> Handler:
+    @functools.wraps(function)
+    async def wrapper(*args: Any, **kwargs: Any) -> Any:
+        return asyncio.ensure_future(function(*args, **kwargs))
+
+    return wrapper
+
+
+HANDLERS = {
+    "plain": plain,
+    "async": coroutine,
+    "plain object": Plain(),
+    "async object": Async(),
+    "plain method": Plain().method,
+    "async method": Async().method,
+    "partial": functools.partial(plain),
+    "async partial": functools.partial(coroutine),
+    "async over plain": async_over(plain),
+    "async over async": async_over(coroutine),
+    "plain over async": plain_over(coroutine),
+    "plain over plain": plain_over(plain),
+    "async over plain over async": async_over(plain_over(coroutine)),
+    "plain over async over plain": plain_over(async_over(plain)),
+    "asyncio.run over async": run_over(coroutine),
+    "async over asyncio.run over async": plain_over(run_over(coroutine)),
+    "awaitable": promise_over(plain),
+    "awaitable of a coroutine": promise_over(coroutine),
+    "future of a pool": pool_over(plain),
+    "task": task_over(coroutine),
+    "partial over async over plain": functools.partial(async_over(plain)),
+}
+
+
+@pytest.mark.parametrize("form", HANDLERS)
+@pytest.mark.parametrize("around", [False, True])
+async def test_a_handler_has_run_before_its_entry_is_acked(
+    server: ServerProcess, client: redis.Redis, form: str, around: bool
+) -> None:
+    """In every form: what is published is the result, and never something that is still to be awaited."""
+
+    async def passes_on(call_next: Any, msg: Message) -> Any:
+        return call_next(msg)  # without await
+
+    app = App(server.url, registry=False, middlewares=[passes_on] if around else [])
+    handler = HANDLERS[form]
+    app.publisher("results")(handler)
+    app.subscriber(StreamSub("words", group="g"), retry=ONCE)(handler)
+    for number in range(3):
+        client.xadd("words", {"word": f"w{number}"})
+    async with app.running():
+        await aeventually(lambda: client.xlen("results") + client.xlen("words:dead") == 3)
+        await aeventually(lambda: client.xpending("words", "g")["pending"] == 0)
+    assert sorted(fields["data"] for _, fields in client.xrange("results")) == ["W0", "W1", "W2"]
+
+
+def generator(word: str) -> Generator[str, None, None]:
+    yield word
+
+
+async def async_generator(word: str) -> AsyncIterator[str]:
+    yield word
+
+
+@pytest.mark.parametrize("handler", [generator, async_generator, functools.partial(generator)])
+def test_a_generator_function_is_no_handler(handler: Handler) -> None:
+    """The import fails with its name: a call would run nothing."""
+    with pytest.raises(ConfigError, match="generator is a generator function"):
+        App().subscriber("words")(handler)
+
+
+@pytest.mark.parametrize("handler", [plain_over(generator), async_over(generator), async_over(async_generator)])
+async def test_a_generator_that_comes_back_is_a_failure(
+    server: ServerProcess, client: redis.Redis, handler: Handler
+) -> None:
+    """A wrapper hides it from the import: then the entry fails, since nothing ran."""
+    app = App(server.url, registry=False)
+    app.subscriber(StreamSub("words", group="g"), retry=ONCE)(handler)
+    client.xadd("words", {"word": "x"})
+    async with app.running():
+        await aeventually(lambda: client.xlen("words:dead") == 1)
+    ((_, fields),) = client.xrange("words:dead")
+    assert "returned a generator" in fields["_dead.error"]
+
+
+class Stop(BaseException):
+    """As PanicException of pyo3 and Timeout of gevent are."""
+
+
+class SpeechlessError(Exception):
+    def __str__(self) -> str:
+        raise Stop
+
+
+class TracelessError(Exception):
+    @property
+    def __traceback__(self) -> TracebackType | None:  # type: ignore[override]
+        raise Stop
+
+
+class CauselessError(Exception):
+    @property
+    def __cause__(self) -> BaseException | None:  # type: ignore[override]
+        raise ValueError
+
+
+class ClasslessError(Exception):
+    @property  # type: ignore[misc]
+    def __class__(self) -> type:  # type: ignore[override]
+        raise Stop
+
+
+ERRORS: dict[str, Callable[[], BaseException]] = {
+    "ValueError": ValueError,
+    "StopIteration": StopIteration,
+    "StopAsyncIteration": StopAsyncIteration,
+    "GeneratorExit": GeneratorExit,
+    "KeyboardInterrupt": KeyboardInterrupt,
+    "SystemExit": SystemExit,
+    "CancelledError": asyncio.CancelledError,
+    "Stop": Stop,
+    "group": lambda: BaseExceptionGroup("x", [Stop("y"), ValueError("z")]),
+    "speechless": SpeechlessError,
+    "traceless": TracelessError,
+    "causeless": CauselessError,
+    "classless": ClasslessError,
+}
+CANCELS = ["cancel and return", "cancel and wait", "cancel and raise", "cancel twice and catch"]
+"""By the handler, of its own task; the first and the last end without an error."""
+
+
+def made(how: str) -> BaseException:
+    return ERRORS[how]()
+
+
+async def fail(how: str) -> None:
+    if how in ERRORS:
+        raise made(how)
+    task = asyncio.current_task()
+    assert task is not None
+    task.cancel()
+    if how == "cancel and wait":
+        await asyncio.sleep(10)
+    elif how == "cancel and raise":
+        raise ValueError(how)
+    elif how == "cancel twice and catch":
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await asyncio.sleep(10)
+
+
+class Crew:
+    """An app with one handler, in which something fails for each entry whose word is "bad".
+
+    Args:
+        url: of the server.
+        place: where it fails.
+        how: what fails there.
+    """
+
+    def __init__(self, url: str, place: str, how: str) -> None:
+        self.how = how
+        self.seen: list[str] = []
+        self.app = App(url, registry=False, middlewares=[self.around] if place == "middleware" else [])
+        options: dict[str, Any] = {"concurrency": 2, "retry": ONCE}
+        options |= {"key": {"key": self.key}, "each": {"ack": "each"}, "batch": {"batch": True}}.get(place, {})
+        handler = {"plain": self.plain, "batch": self.batch}.get(
+            place, self.handle if place in HANDLED else self.passes
+        )
+        if place in {"clean-up", "dependency"}:
+            wanted = self.clean_up if place == "clean-up" else self.dependency
+
+            async def depends(word: str, made: None = Depends(wanted)) -> None:
+                await self.passes(word)
+
+            handler = depends
+        self.app.subscriber(StreamSub("s", group="g", max_records=1 if place == "batch" else None), **options)(handler)
+
+    async def act(self, word: str) -> None:
+        if word == "bad":
+            await fail(self.how)
+
+    async def passes(self, word: str) -> None:
+        self.seen += [word] if word == "good" else []
+
+    async def handle(self, word: str) -> None:
+        await self.act(word)
+        await self.passes(word)
+
+    def plain(self, word: str) -> None:
+        if word == "bad":
+            raise made(self.how)
+        self.seen.append(word)
+
+    async def batch(self, words: list[dict[str, str]]) -> None:
+        await self.handle(words[0]["word"])
+
+    async def clean_up(self, word: str) -> AsyncIterator[None]:
+        yield
+        await self.act(word)
+
+    async def dependency(self, word: str) -> None:
+        await self.act(word)
+
+    async def around(self, call_next: Any, msg: Message) -> Any:
+        result = await call_next(msg)
+        await self.act(msg.fields["word"].decode())
+        return result
+
+    def key(self, msg: Message) -> bytes:
+        if msg.fields["word"] == b"bad":
+            raise made(self.how)
+        return b"k"
+
+
+HANDLED = ("async", "each")
+FAILS = [
+    *(
+        (place, how)
+        for place in (*HANDLED, "batch", "clean-up", "dependency", "middleware")
+        for how in (*ERRORS, *CANCELS)
+    ),
+    *((place, how) for place in ("plain", "key") for how in ERRORS),
+]
+
+
+@pytest.mark.parametrize(("place", "how"), FAILS)
+async def test_no_exception_ends_a_lane(server: ServerProcess, client: redis.Redis, place: str, how: str) -> None:
+    """Each bad entry has a letter, or is acked where nothing was raised; every lane goes on with the good ones."""
+    crew = Crew(server.url, place, how)
+    for word in ("bad", "bad", "bad", "good", "bad", "good", "good"):
+        client.xadd("s", {"word": word})
+    letters = 0 if how in (CANCELS[0], CANCELS[-1]) else 4
+    async with crew.app.running():
+        await aeventually(lambda: len(crew.seen) == 3 and client.xlen("s:dead") == letters)
+        await aeventually(lambda: client.xpending("s", "g")["pending"] == 0)
+        assert crew.app.loops[0].progress().doing in {"reading", "full"}
+    for _, fields in client.xrange("s:dead"):
+        letter = unpack([part.encode() for pair in fields.items() for part in pair])
+        assert letter.reason in {"error", "invalid"}
+        assert letter.error
+
+
+async def test_a_context_variable_ends_with_its_delivery(server: ServerProcess, client: redis.Redis) -> None:
+    """In the event loop, in threads and in a batch; the app's own variables are there for each."""
+    own, whole = ContextVar("own", default="none"), ContextVar[str]("whole")
+    whole.set("app")
+    seen: list[tuple[str, str]] = []
+    app = App(server.url, registry=False)
+
+    def look(word: str) -> None:
+        seen.append((own.get(), whole.get()))
+        own.set(word)
+        whole.set(word)
+
+    @app.subscriber(StreamSub("s", group="a"), concurrency=1)
+    async def handle(word: str) -> None:
+        look(word)
+
+    @app.subscriber(StreamSub("s", group="t"), concurrency=1)
+    def blocking(word: str) -> None:
+        look(word)
+
+    @app.subscriber(StreamSub("s", group="k"), concurrency=1, key="word")
+    async def keyed(word: str) -> None:
+        look(word)
+
+    @app.subscriber(StreamSub("s", group="b", max_records=1), batch=True, concurrency=1)
+    async def batch(word: list[str]) -> None:
+        look(word[0])
+
+    for _ in range(3):
+        client.xadd("s", {"word": "w"})
+    async with app.running():
+        await aeventually(lambda: len(seen) == 12)
+    assert set(seen) == {("none", "app")}
+
+
+async def test_a_publisher_is_the_apps_and_the_handlers_own(server: ServerProcess, client: redis.Redis) -> None:
+    """Neither another app nor another object's method publishes by it."""
+    first, second = App(server.url, registry=False), App(server.url, registry=False)
+    one, two = Plain(), Plain()
+    first.publisher("results")(plain)
+    first.subscriber(StreamSub("s", group="a"))(plain)
+    second.subscriber(StreamSub("s", group="b"))(plain)
+    first.subscriber(StreamSub("s", group="c"))(one.method)
+    first.publisher("results")(one.method)
+    first.subscriber(StreamSub("s", group="d"))(two.method)
+    wrapped, other = plain_over(plain), plain_over(plain)
+    first.publisher("more")(wrapped)
+    every = (*first.subscriptions, *second.subscriptions)
+    published = {one.group: [each.stream for each in one.publishers] for one in every}
+    assert published == {"a": ["results"], "b": [], "c": ["results"], "d": []}
+    for form, streams in ((wrapped, ["results", "more"]), (other, ["results"])):
+        first.subscriber(StreamSub("t", group="e"))(form)
+        assert [each.stream for each in first.subscriptions[-1].publishers] == streams
+
+
+@pytest.mark.parametrize("said", ["Reject", "error"])
+async def test_a_letter_is_bounded_whatever_the_handler_says(
+    server: ServerProcess, client: redis.Redis, said: str
+) -> None:
+    """A reason or text of megabytes is cut, with its length."""
+    app = App(server.url, registry=False)
+
+    @app.subscriber(StreamSub("s", group="g"), retry=ONCE)
+    async def handle(word: str) -> None:
+        raise Reject("x" * 5_000_000) if said == "Reject" else ValueError("x" * 5_000_000)
+
+    client.xadd("s", {"word": "x"})
+    async with app.running():
+        await aeventually(lambda: client.xlen("s:dead") == 1)
+    assert client.memory_usage("s:dead") < 100_000
+    ((_, fields),) = client.xrange("s:dead")
+    assert fields["_dead.error"].endswith("(5000000 characters)")
+
+
+async def test_every_hook_has_run_when_the_app_has_stopped(server: ServerProcess) -> None:
+    """Hooks of every form, also where one before raises what is no Exception."""
+    ran: list[str] = []
+
+    async def later() -> None:
+        await asyncio.sleep(0)
+        ran.append("later")
+
+    def stops() -> None:
+        raise Stop("first")
+
+    app = App(server.url, registry=False)
+    app.on_startup(lambda: ran.append("plain") or 5)
+    app.on_startup(plain_over(later))
+    app.on_shutdown(stops)
+    app.on_shutdown(plain_over(later))
+    with pytest.raises(Stop, match="first"):
+        async with app.running():
+            pass
+    assert ran == ["plain", "later", "later"]
