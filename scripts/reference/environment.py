@@ -30,6 +30,7 @@ INTERNAL = frozenset(
         "FAILPOINTS",
         "GRACE",
         "HEALTH",
+        "KILL_BLOCKED_AFTER",
         "HEALTH_ALLOW",
         "LIFELINE",
         "LOG_LEVEL",

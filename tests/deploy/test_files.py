@@ -27,7 +27,7 @@ from deploy.files import (
 from millstream import times
 from millstream.cli.main import main
 from millstream.dashboards.boards import BOARDS
-from millstream.worker.process.supervisor import KILL_AFTER
+from millstream.worker.process.run import KILL_AFTER
 from support.needs import lacking, package, program
 from support.promql import metrics_of
 from support.source import ROOT

@@ -93,6 +93,10 @@ class Tasks:
         program = str(Path(sys.executable).with_name("millstream"))
         return self._start([program, "run", target, *options], url, environment)
 
+    def program(self, name: str, url: str, *options: str) -> "subprocess.Popen[str]":
+        """A program of a user's own."""
+        return self._start([sys.executable, name, *options], url, {})
+
     def _start(self, words: list[str], url: str, environment: dict[str, str]) -> "subprocess.Popen[str]":
         process = subprocess.Popen(
             words,
@@ -106,6 +110,11 @@ class Tasks:
         )
         self.started.append(process)
         return process
+
+    def stop(self) -> str:
+        """End the process that was started last, in order; all that it wrote."""
+        self.started[-1].terminate()
+        return self.started[-1].communicate(timeout=30)[0]
 
     def end(self) -> None:
         for process in self.started:

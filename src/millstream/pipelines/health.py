@@ -70,6 +70,9 @@ class PipelineHealth:
         self._runners, self._facts, self._stopping = runners, facts, stopping
         self._begun_ms = time.time() * 1000
 
+    #: its queries run in the JVM, and its loop has nothing else to do
+    blocked = None
+
     @property
     def state(self) -> str:
         """``running`` or ``stopping``."""

@@ -23,6 +23,7 @@ from millstream.worker.registry.heartbeat import Heartbeat
 from millstream.worker.registry.reaper import DEFAULT_AFTER
 from millstream.worker.subscriber.isolation import IsolationGate
 from millstream.worker.subscriber.loop import Shared, SubscriberLoop, SubscriberProgress, totals
+from millstream.worker.subscriber.standstill import Standstill
 
 if TYPE_CHECKING:
     from millstream.client.line import Line
@@ -168,6 +169,7 @@ class App(Registering, Publishing):
                 reap_after=self.reap_after,
                 url=self.url,
                 blocked_after=self.blocked_after,
+                standstill=Standstill(self.url, self._loops),
             )
             await self._heartbeat.begin()
         except BaseException:
@@ -262,6 +264,11 @@ class App(Registering, Publishing):
     def parts(self) -> str:
         """What ``/healthz`` calls those of :meth:`progress`."""
         return "subscribers"
+
+    @property
+    def blocked(self) -> watchdog.StoppedLoop | None:
+        """Where a handler keeps the event loop from going on, seen from another thread; None while it goes on."""
+        return None if self._heartbeat is None else self._heartbeat.blocked
 
     @property
     def state(self) -> str:

@@ -1,8 +1,9 @@
 """What ``millstream run`` starts: ``python -m millstream.worker.child module:app``.
 
 Two file descriptors may come by the environment: ``MILLSTREAM_LIFELINE`` becomes readable when the parent is gone,
-``MILLSTREAM_READY`` gets a line when reading begins, and one more if the app has pipelines; an app that has nothing
-else says only that, and its process ends.
+``MILLSTREAM_READY`` gets a line with the app's grace time, one when reading begins, and one more if the app has
+pipelines; the process of an app that has nothing else ends then. From the first line on the other end knows how long an
+end in order may take.
 """
 
 import importlib
@@ -17,7 +18,8 @@ from millstream.client.url import check_remote
 from millstream.errors import ConfigError
 from millstream.worker.app import App
 from millstream.worker.monitoring.health import ALLOW_VARIABLE
-from millstream.worker.process.run import EXIT_CLEAN, EXIT_CONFIG, PIPELINES, READY, run_in_process
+from millstream.worker.process.run import EXIT_CLEAN, EXIT_CONFIG, GRACE, PIPELINES, READY, run_in_process
+from millstream.worker.registry import watchdog
 
 
 def main(target: str) -> int:
@@ -25,15 +27,24 @@ def main(target: str) -> int:
     app = prepared(target)
     if app is None:
         return EXIT_CONFIG
+    number = os.environ.pop("MILLSTREAM_READY", None)
+    supervisor = None if number is None else int(number)
+    if supervisor is not None:
+        os.set_inheritable(supervisor, False)
+        os.set_blocking(supervisor, False)  # who does not read must not hold up who reports
+        kill_after = os.environ.pop("MILLSTREAM_KILL_BLOCKED_AFTER", None)
+        if kill_after is not None:
+            watchdog.supervision = watchdog.Supervision(os.getpid(), float(kill_after), supervisor)
+    _say(supervisor, GRACE + f"{app.grace}\n".encode())
     pipelines = PIPELINES if app.pipelines else b""
     if pipelines and not app.subscriptions:
-        _say(pipelines)
+        _say(supervisor, pipelines)
         return EXIT_CLEAN
     lifeline = os.environ.get("MILLSTREAM_LIFELINE")
     return run_in_process(
         app,
         lifeline=int(lifeline) if lifeline else None,
-        ready=lambda: _say(READY + pipelines),
+        ready=lambda: _say(supervisor, READY + pipelines),
         health=_health(os.environ),
         health_allow=os.environ.get(ALLOW_VARIABLE, "").split(),
     )
@@ -111,12 +122,10 @@ def _health(environment: Mapping[str, str]) -> tuple[str, int] | None:
     return host, int(port) + int(environment.get("MILLSTREAM_WORKER", "1")) - 1
 
 
-def _say(lines: bytes) -> None:
-    number = os.environ.pop("MILLSTREAM_READY", None)
-    if number:
+def _say(supervisor: int | None, lines: bytes) -> None:
+    if supervisor is not None:
         with suppress(OSError):
-            os.write(int(number), lines)
-            os.close(int(number))
+            os.write(supervisor, lines)
 
 
 if __name__ == "__main__":

@@ -32,6 +32,12 @@ from millstream.errors import ConfigError, UsageError
     help="Time (30s, 2m) that running handlers get at a stop before their entries are handed back. Default: the app's.",
 )
 @click.option(
+    "--kill-blocked-after",
+    metavar="SPAN",
+    help="Kill and restart a worker whose handler blocks its event loop for this long (2m); off never. It counts as a "
+    "crash of that entry alone. Default: 2m, and off with --reload; a worker under a debugger is left alone.",
+)
+@click.option(
     "--log-level",
     type=click.Choice(["debug", "info", "warning", "error"]),
     default="info",
@@ -66,6 +72,7 @@ def run(  # noqa: PLR0917 - click passes every option by name
     url: str | None,
     workers: int,
     grace: str | None,
+    kill_blocked_after: str | None,
     log_level: str,
     health_port: int | None,
     health_host: str,
@@ -95,12 +102,14 @@ def run(  # noqa: PLR0917 - click passes every option by name
     and millstream[spark].
 
     A worker that crashes is started again; what it had in hand, the others claim after min_idle_time. SIGTERM or Ctrl-C
-    lets running handlers finish, hands back the rest at once and exits with 0. SIGTERMs within two seconds are one; a
-    later one, or a Ctrl-C after the first signal, kills. Exit codes: 69 the
-    server cannot be reached, 78 there is no such app or it is set up wrongly, 1 anything else that went wrong.
+    lets running handlers finish, hands back the rest at once and exits with 0; what runs ten seconds beyond the grace
+    time is killed. SIGTERMs within two seconds are one; a later one, or a Ctrl-C after the first signal, kills. Exit
+    codes: 69 the server cannot be reached, 70 something did not end in time and its entries stay pending, 78 there is
+    no such app or it is set up wrongly, 1 anything else that went wrong.
     """
     try:
         seconds = None if grace is None else span("--grace", grace, "s") / 1000
+        kill_after = kill_limit(kill_blocked_after, reload=reload)
     except UsageError as error:
         raise click.UsageError(str(error)) from None
     # Workers are processes of their own, so what they are to know goes by their environment
@@ -128,9 +137,17 @@ def run(  # noqa: PLR0917 - click passes every option by name
     logging.basicConfig(format="%(asctime)s %(levelname)s [%(process)d] %(name)s: %(message)s", level=log_level.upper())
 
     async def supervise() -> int:
-        return await Supervisor(target, workers, seconds, environment, watched, "millstream.pipelines.driver").run()
+        driver = "millstream.pipelines.driver"
+        return await Supervisor(target, workers, seconds, environment, watched, driver, kill_after).run()
 
     sys.exit(asyncio.run(supervise()))
+
+
+def kill_limit(given: str | None, *, reload: bool) -> float | None:
+    """Seconds after which a worker that stands still is killed; None never: who edits a program also stops in it."""
+    if given is None:
+        given = "off" if reload else "2m"
+    return None if given.strip().lower() == "off" else span("--kill-blocked-after", given, "s") / 1000 or None
 
 
 def _confs(master: str | None, given: tuple[str, ...]) -> dict[str, str]:

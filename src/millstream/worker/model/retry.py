@@ -72,7 +72,8 @@ class FailureRecord:
     Attributes:
         failures: deliveries that ended with a word of the handler: it raised, gave back, or returned and left it.
         uncharged: True once a crash was not charged, so that one delivery more than the limit is allowed.
-        alone: True once it was run with nothing beside it, so that a crash was surely its own.
+        alone: True once a crash was surely its own: it ran with nothing beside it, or its process was killed since its
+            handler blocked the event loop.
     """
 
     failures: int = 0
@@ -108,7 +109,8 @@ def course(retry: Retry, deliveries: int, record: FailureRecord | None, *, kept:
 
     Most entries in hand at a crash only stood beside the one that kills its process. Such an entry is not charged the
     first time, and runs as any other; after a second crash it is charged, and runs alone from then on, where nobody
-    else's crash can meet it. The poison message uses up its tries alone.
+    else's crash can meet it. The poison message uses up its tries alone. One whose crash is surely its own is charged
+    and runs alone from the first crash on.
 
     Args:
         retry: the subscriber's policy.
@@ -126,7 +128,7 @@ def course(retry: Retry, deliveries: int, record: FailureRecord | None, *, kept:
         return Course.ALONE if counted == limit + 1 and crashes > 0 and not known.alone else Course.DEAD
     if crashes <= 0 or not kept:
         return Course.NORMAL
-    return Course.ALONE if known.uncharged else Course.TOGETHER
+    return Course.ALONE if known.uncharged or known.alone else Course.TOGETHER
 
 
 class Failure(Enum):

@@ -1,7 +1,8 @@
 """A small HTTP endpoint for those who watch processes: does the loop move on, is it ready, what are the figures.
 
-It runs on the loop it reports about, so a loop that is blocked does not answer. An unreachable server is no reason to
-kill a worker, which goes on trying: ``/healthz`` stays 200 and ``/readyz`` becomes 503.
+It runs in a thread of its own, and asks the loop that it reports about: one that is blocked is reported as that, with
+the line where it stands. An unreachable server is no reason to kill a worker, which goes on trying: ``/healthz`` stays
+200 and ``/readyz`` becomes 503.
 """
 
 import asyncio
@@ -10,11 +11,15 @@ import ipaddress
 import json
 import logging
 import socket
-from collections.abc import AsyncIterator, Iterable, Sequence
-from typing import Protocol
+import threading
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Sequence
+from typing import TYPE_CHECKING, Protocol
 from urllib.parse import parse_qs
 
 from millstream.errors import MillstreamError
+
+if TYPE_CHECKING:
+    from millstream.worker.registry.watchdog import StoppedLoop
 
 log = logging.getLogger("millstream.worker")
 
@@ -38,6 +43,7 @@ _NOT_FOR_US = (
     b"This Host is not one of this endpoint's names. Ask by address, or allow the name: --health-allow NAME, "
     b"app.run(health_allow=[...]).\n"
 )
+_BLOCKED = b"The event loop is blocked; the worker's log reports where.\n"
 
 Answer = tuple[int, str, bytes]
 
@@ -76,6 +82,10 @@ class Watched(Protocol):
     @property
     def state(self) -> str:
         """``running`` while it is to be ready."""
+
+    @property
+    def blocked(self) -> "StoppedLoop | None":
+        """Where its event loop stands still; None while it goes on, as far as is known."""
 
     def progress(self) -> Sequence[PartProgress]:
         """How each part moves on."""
@@ -143,23 +153,41 @@ async def serving(app: Watched, host: str, port: int, allow: Iterable[str] = ())
     Raises:
         HealthError: the address is taken or not ours.
     """
+    home, own = asyncio.get_running_loop(), asyncio.new_event_loop()
+    names, refused = allowed_names(host, allow), set[str]()
 
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        await _converse(app, names, refused, reader, writer)
+        with contextlib.suppress(asyncio.CancelledError):  # by close() alone
+            await _converse(app, home, names, refused, reader, writer)
 
-    names, refused = allowed_names(host, allow), set[str]()
-    try:
-        server = await asyncio.start_server(answer, host, port, limit=16_384)
-    except OSError as error:
-        raise HealthError(f"cannot answer at {host}:{port} for --health-port: {error}") from None
-    try:
-        yield int(server.sockets[0].getsockname()[1])
-    finally:
+    async def close() -> None:
         server.close()
+        others = asyncio.all_tasks() - {asyncio.current_task()}
+        for task in others:
+            task.cancel()
+        await asyncio.gather(*others, return_exceptions=True)
+
+    thread = threading.Thread(target=own.run_forever, name="millstream-health", daemon=True)
+    thread.start()
+    try:
+        starting = asyncio.run_coroutine_threadsafe(asyncio.start_server(answer, host, port, limit=16_384), own)
+        try:
+            server = await asyncio.wrap_future(starting)
+        except OSError as error:
+            raise HealthError(f"cannot answer at {host}:{port} for --health-port: {error}") from None
+        try:
+            yield int(server.sockets[0].getsockname()[1])
+        finally:
+            await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(close(), own))
+    finally:
+        own.call_soon_threadsafe(own.stop)
+        thread.join()
+        own.close()
 
 
 async def _converse(
     app: Watched,
+    home: asyncio.AbstractEventLoop,
     names: frozenset[str],
     refused: set[str],
     reader: asyncio.StreamReader,
@@ -175,7 +203,7 @@ async def _converse(
             headers = {name.strip().lower(): value.strip() for name, _, value in pairs}
             asked = headers.get("host", "")
             if _is_allowed(asked, names):
-                status, kind, body = await _answer(app, method, rest.partition(" ")[0], headers.get("accept", ""))
+                status, kind, body = await _answer(app, home, method, rest.partition(" ")[0], headers.get("accept", ""))
             else:
                 status, kind, body = 403, _TEXT, _NOT_FOR_US
                 _tell_of_refusal(asked, refused)
@@ -190,27 +218,62 @@ async def _converse(
         await writer.wait_closed()
 
 
-async def _answer(app: Watched, method: str, target: str, accept: str) -> Answer:
+async def _answer(app: Watched, home: asyncio.AbstractEventLoop, method: str, target: str, accept: str) -> Answer:
+    """The answer to one request.
+
+    Args:
+        app: what is asked about.
+        home: its event loop.
+        method: of the request.
+        target: likewise.
+        accept: its header.
+    """
     path, _, query = target.partition("?")
     if method not in ("GET", "HEAD"):
         return 405, _TEXT, b"GET or HEAD\n"
     if path == "/healthz":
-        return healthz(app)
+        return await _from(app, home, _soon(healthz, app)) or healthz(app)
     if path == "/readyz":
-        return readyz(app)
+        return await _from(app, home, _soon(readyz, app)) or readyz(app)
     if path == "/metrics":
-        return await _metrics(app, accept, query)
+        return await _from(app, home, _metrics(app, accept, query)) or (503, _TEXT, _BLOCKED)
     return 404, _TEXT, b"/healthz /readyz /metrics\n"
 
 
+async def _soon(report: Callable[[Watched], Answer], app: Watched) -> Answer:
+    return report(app)
+
+
+async def _from(
+    app: Watched, home: asyncio.AbstractEventLoop, answer: Coroutine[object, object, Answer]
+) -> Answer | None:
+    """An answer made in the app's event loop; None where that is known to stand still, 503 where it does not answer.
+
+    Args:
+        app: what is asked about.
+        home: its event loop.
+        answer: makes the answer.
+    """
+    if app.blocked is not None or home.is_closed():
+        answer.close()
+        return None
+    try:
+        async with asyncio.timeout(_PATIENCE * 0.8):
+            return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(answer, home))
+    except TimeoutError:
+        return None if app.blocked is not None else (503, _TEXT, _BLOCKED)
+
+
 def healthz(app: Watched) -> Answer:
-    """200 unless a subscriber is stuck or has failed, or a pipeline cannot be started."""
-    return _report(app, fine=all(progress.alive for progress in app.progress()))
+    """200 unless a part is stuck or has failed, or the event loop is blocked and no supervisor will see to it."""
+    fine = app.blocked is None or app.blocked.kill_after is not None
+    return _report(app, fine=fine and all(progress.alive for progress in app.progress()))
 
 
 def readyz(app: Watched) -> Answer:
     """200 while every subscriber reads, has its hands full or is paused; not while starting, quiet or stopping."""
-    return _report(app, fine=app.state == "running" and all(progress.ready for progress in app.progress()))
+    fine = app.blocked is None and app.state == "running"
+    return _report(app, fine=fine and all(progress.ready for progress in app.progress()))
 
 
 def _report(app: Watched, *, fine: bool) -> Answer:
@@ -218,7 +281,8 @@ def _report(app: Watched, *, fine: bool) -> Answer:
         {"handler": progress.handler, "doing": progress.doing, "idle_ms": progress.idle_ms}
         for progress in app.progress()
     ]
-    body = json.dumps({"ok": fine, "state": app.state, app.parts: parts}).encode() + b"\n"
+    blocked = {} if app.blocked is None else {"blocked": app.blocked.where}
+    body = json.dumps({"ok": fine, "state": app.state, **blocked, app.parts: parts}).encode() + b"\n"
     return (200 if fine else 503), "application/json", body
 
 

@@ -1,13 +1,14 @@
 """One worker process: signals in, exit code out."""
 
 import asyncio
+import contextlib
 import logging
 import os
 import select
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Protocol
 
 from millstream.client.line import AccessDenied, Disconnected
@@ -32,12 +33,18 @@ EXIT_CONFIG = 78  # sysexits.h: configuration error; starting again cannot help
 #: Seconds a worker tries to reach the server before it gives up at its start. Once started it never gives up.
 CONNECT_SECONDS = 10.0
 
+#: Seconds beyond the grace time that a process has to store its last outcomes and end in order; then it is killed.
+KILL_AFTER = 10.0
+_STILL = 1.0
+"""Seconds without a sign of life from the event loop after which a process that is to end does not wait for it."""
+
 _ORPHANED_SECONDS = 5.0
-"""Seconds beyond the grace time that a process has to end in order when its parent is gone."""
+"""The same for a process whose parent is gone."""
 
 READY = b"ready\n"
 PIPELINES = b"pipelines\n"
-"""What a worker process says to its supervisor: that it reads, and that its app has pipelines to be run beside it."""
+GRACE = b"grace "
+"""Lines of a worker process to its supervisor: it reads, its app has pipelines too, the seconds of its app's grace."""
 
 
 class RunnableApp(Watched, Startable, Protocol):
@@ -106,9 +113,7 @@ async def _run_watched(
 
 
 def _outlive_nobody(lifeline: int, grace: float) -> None:
-    """End this process when its parent is gone and an event loop that stands still does not stop it in order.
-
-    Whatever it has in hand stays pending, and is claimed by others.
+    """End this process in time when its parent is gone; its entries stay pending, and others claim them.
 
     Args:
         lifeline: becomes readable when the parent is gone.
@@ -119,28 +124,84 @@ def _outlive_nobody(lifeline: int, grace: float) -> None:
     os._exit(EXIT_UNFINISHED)
 
 
+def _end_if_blocked(loop: asyncio.AbstractEventLoop, seconds: float) -> None:
+    """End this process if its event loop still stands still after that time; one that goes on ends by itself."""
+    time.sleep(seconds)
+    while True:
+        goes_on = threading.Event()
+        loop.call_soon_threadsafe(goes_on.set)
+        if not goes_on.wait(_STILL):
+            os._exit(EXIT_UNFINISHED)
+        time.sleep(_STILL)
+
+
+@contextlib.contextmanager
+def _hearing(stop: Callable[[], None], grace: float) -> Iterator[None]:
+    """Call ``stop`` in the event loop at the first SIGTERM or SIGINT; a loop that stands still only delays the end.
+
+    Python runs these handlers in the main thread, also in the middle of a handler that blocks it; those of the event
+    loop would wait for it to go on.
+
+    Args:
+        stop: begins an end in order.
+        grace: seconds that running handlers get.
+    """
+    loop, ending = asyncio.get_running_loop(), Ending()
+
+    def heard(number: int, _frame: object) -> None:
+        first = not ending.asked
+        if ending.at_once(number):
+            os._exit(128 + number)
+        if first:
+            threading.Thread(target=_end_if_blocked, args=(loop, grace + KILL_AFTER), name="end", daemon=True).start()
+            loop.call_soon_threadsafe(stop)
+
+    before = {number: signal.signal(number, heard) for number in (signal.SIGTERM, signal.SIGINT)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
 async def _run(app: RunnableApp, lifeline: int | None, ready: Callable[[], None] | None) -> int:
     """From the first signal handler to the exit code; signals are heard before the first connection is tried."""
     stopping = asyncio.Event()
+    with _hearing(stopping.set, app.grace):
+        if lifeline is not None:
+            _follow(lifeline, stopping, app.grace)
+        return await _run_until(app, stopping, ready, supervised=lifeline is not None)
+
+
+def _follow(lifeline: int, stopping: asyncio.Event, grace: float) -> None:
+    """Stop when the parent is gone.
+
+    Args:
+        lifeline: becomes readable then.
+        stopping: is set then.
+        grace: seconds that running handlers get.
+    """
     loop = asyncio.get_running_loop()
 
-    ending = Ending()
-
-    def stop(number: int) -> None:
-        if ending.at_once(number):
-            os._exit(128 + number)
+    def orphaned() -> None:
+        loop.remove_reader(lifeline)
         stopping.set()
 
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, stop, int(number))
-    if lifeline is not None:
+    loop.add_reader(lifeline, orphaned)
+    threading.Thread(target=_outlive_nobody, args=(lifeline, grace), name="lifeline", daemon=True).start()
 
-        def orphaned() -> None:
-            loop.remove_reader(lifeline)
-            stopping.set()
 
-        loop.add_reader(lifeline, orphaned)
-        threading.Thread(target=_outlive_nobody, args=(lifeline, app.grace), name="lifeline", daemon=True).start()
+async def _run_until(
+    app: RunnableApp, stopping: asyncio.Event, ready: Callable[[], None] | None, *, supervised: bool
+) -> int:
+    """Start, read until the stop, end in order.
+
+    Args:
+        app: what to run.
+        stopping: set when it is to end.
+        ready: called once reading begins.
+        supervised: True where a supervisor of ours reads the exit code.
+    """
     if not app.subscriptions:
         hint = "; `millstream run` runs its pipelines" if app.pipelines else ""
         log.error("the app has no subscribers; register one with @app.subscriber%s", hint)
@@ -152,7 +213,7 @@ async def _run(app: RunnableApp, lifeline: int | None, ready: Callable[[], None]
         log.info("reading %s", ", ".join(dict.fromkeys(sub.sub.stream for sub in app.subscriptions)))
         if ready is not None:
             ready()
-        return await _until_stopped(app, stopping, supervised=lifeline is not None)
+        return await _until_stopped(app, stopping, supervised=supervised)
     except ConfigError as error:
         log.error("%s", error)  # noqa: TRY400 - the user's mistake, not ours: no traceback
         return EXIT_CONFIG

@@ -13,8 +13,9 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from millstream.ending import Ending
 from millstream.logs import logger
@@ -23,9 +24,12 @@ from millstream.worker.process.run import (
     EXIT_DISMISSED,
     EXIT_FATAL,
     EXIT_UNREACHABLE,
+    KILL_AFTER,
     PIPELINES,
     READY,
 )
+from millstream.worker.process.voice import Voice, tick
+from millstream.worker.registry.watchdog import STACKS, URGE
 
 log = logger("millstream.run")
 
@@ -35,9 +39,6 @@ _QUICK_SECONDS = 10.0
 _QUICK_LIMIT = 5
 #: Longest seconds between two starts of one worker.
 _BACKOFF_LIMIT = 30.0
-#: Seconds beyond the grace time after which a worker is killed; it needs some of them to store its last outcomes.
-KILL_AFTER = 10.0
-
 _DRIVER = 0
 """The slot of the process that runs the pipelines; workers are numbered from 1."""
 
@@ -55,6 +56,7 @@ class Supervisor:
         environment: for the workers.
         watched: a folder; when a Python file in it changes, the workers are started again. For development.
         driver: module of the process that runs the app's pipelines, if it has some.
+        kill_after: seconds after which a worker that stands still is killed; None never.
     """
 
     target: str
@@ -63,9 +65,11 @@ class Supervisor:
     environment: Mapping[str, str] = field(default_factory=lambda: dict(os.environ))
     watched: str | None = None
     driver: str | None = None
+    kill_after: float | None = None
     _edition: int = field(default=0, init=False)
     _changed: asyncio.Condition = field(default_factory=asyncio.Condition, init=False)
     _processes: dict[int, asyncio.subprocess.Process] = field(default_factory=dict, init=False)
+    _voices: dict[int, Voice] = field(default_factory=dict, init=False)
     _stopping: asyncio.Event = field(default_factory=asyncio.Event, init=False)
     _ending: Ending = field(default_factory=Ending, init=False)
     _kept: set[int] = field(default_factory=set, init=False)
@@ -80,11 +84,12 @@ class Supervisor:
             loop.add_signal_handler(number, self._signalled, number)
         self._lifeline, ours = os.pipe()
         watcher = asyncio.create_task(self._watch())
+        listener = asyncio.create_task(self._listen())
         await asyncio.sleep(0)  # it watches from before the first worker reads its files
         try:
             # the first alone: a mistake in the app or its URL is then reported once, not once per worker
-            first, ready = await self._spawn(1)
-            said = await self._came_up(first, ready)
+            first = await self._spawn(1)
+            said = await self._came_up(first)
             if not said:
                 return self._code
             slots = self._slots(first, said)
@@ -94,11 +99,14 @@ class Supervisor:
             await self._stop(slots)
         finally:
             watcher.cancel()
+            listener.cancel()
+            for voice in self._voices.values():
+                voice.close()
             os.close(self._lifeline)
             os.close(ours)
         return self._code
 
-    def _slots(self, first: asyncio.subprocess.Process, said: bytes) -> "list[asyncio.Task[None]]":
+    def _slots(self, first: asyncio.subprocess.Process, said: set[bytes]) -> "list[asyncio.Task[None]]":
         """A task for each process there is to be, by what the first one said of the app.
 
         Args:
@@ -118,18 +126,49 @@ class Supervisor:
         if self._ending.at_once(number):
             log.warning("asked again (%s): killing the workers", number.name)
             self._code = self._code or EXIT_FATAL
-            self._send(signal.SIGKILL)
+            self._kill()
         self._stopping.set()
 
     def _send(self, number: signal.Signals) -> None:
         """Send a signal to every process that has not ended."""
-        for process in self._processes.values():
-            if process.returncode is None:
-                with contextlib.suppress(ProcessLookupError):
-                    process.send_signal(number)
+        for voice in self._voices.values():
+            voice.send(number)
 
-    async def _spawn(self, slot: int) -> tuple[asyncio.subprocess.Process, int]:
-        """Start one worker; the process, and a descriptor on which it says that it reads."""
+    def _kill(self) -> None:
+        """Kill every process that has not ended."""
+        for slot, voice in self._voices.items():
+            if self._processes[slot].returncode is None:
+                voice.kill()
+
+    async def _listen(self) -> None:
+        """Kill workers that report nothing for too long.
+
+        Only ticks in which this process ran itself count: a machine that slept or was busy is no worker's fault.
+        """
+        if self.kill_after is None:
+            return
+        loop, limit = asyncio.get_running_loop(), self.kill_after
+        while True:
+            before = loop.time()
+            await asyncio.sleep(tick(limit))
+            ran = min(loop.time() - before, 2 * tick(limit))
+            for slot, voice in self._voices.items():
+                action = voice.listen(ran, limit)
+                if action == "warn":
+                    log.warning(
+                        "%s has reported nothing for %.1f s: some code in it does not let Python's threads run. Its "
+                        "stacks follow; it is killed in %.1f s",
+                        *(_who(slot), voice.silent, limit - voice.silent),
+                    )
+                    voice.send(STACKS)
+                elif action == "kill":
+                    log.error("%s has reported nothing for %.1f s; killing it", _who(slot), voice.silent)
+                    voice.kill()
+                if action is not None:
+                    voice.send(URGE)
+
+    async def _spawn(self, slot: int) -> asyncio.subprocess.Process:
+        """Start one worker, and hear what it reports."""
         ready, theirs = os.pipe()
         environment = {
             **self.environment,
@@ -145,6 +184,8 @@ class Supervisor:
             environment["MILLSTREAM_WORKER"] = str(slot)
         if self.grace is not None:
             environment["MILLSTREAM_GRACE"] = str(self.grace)
+        if self.kill_after is not None:
+            environment["MILLSTREAM_KILL_BLOCKED_AFTER"] = str(self.kill_after)
         try:
             process = await asyncio.create_subprocess_exec(
                 sys.executable,
@@ -158,30 +199,30 @@ class Supervisor:
             )
         finally:
             os.close(theirs)  # ours would keep the pipe open, and the end of a worker could not be read from it
-        self._processes[slot] = process
+        if slot in self._voices:
+            self._voices[slot].close()
+        self._processes[slot], self._voices[slot] = process, Voice(process, ready)
         if self._stopping.is_set():  # the signal came while it was being started
             process.terminate()
-        return process, ready
+        return process
 
-    async def _came_up(self, process: asyncio.subprocess.Process, ready: int) -> bytes:
-        """What the first worker says when it reads; nothing if it is gone, or we are to stop."""
-        loop = asyncio.get_running_loop()
-        spoke = asyncio.Event()
-        loop.add_reader(ready, spoke.set)
-        waits = [asyncio.create_task(wait) for wait in (spoke.wait(), self._stopping.wait())]
+    async def _came_up(self, process: asyncio.subprocess.Process) -> set[bytes]:
+        """What the first worker reports when it reads; nothing if it is gone, or we are to stop."""
+        voice = self._voices[1]
+        waits = [asyncio.create_task(wait) for wait in (voice.spoke.wait(), self._stopping.wait(), process.wait())]
         await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
         for wait in waits:
             wait.cancel()
-        loop.remove_reader(ready)
-        said = os.read(ready, 64) if spoke.is_set() else b""
-        os.close(ready)
-        if said:
-            return said
-        if self._stopping.is_set():
-            self._send(signal.SIGTERM)
-        code = await process.wait()
-        self._code = abs(_unless_terminated(code)) if self._stopping.is_set() else abs(code) or EXIT_FATAL
-        return b""
+        await asyncio.gather(*waits, return_exceptions=True)
+        if voice.said:
+            return voice.said
+        if not self._stopping.is_set():
+            self._code = _at_start(await process.wait())
+            return set()
+        await self._stop([ended := asyncio.create_task(process.wait())])
+        voice.kill()  # what it may have started
+        self._code = self._code or _at_stop(ended.result())
+        return set()
 
     async def _keep(self, slot: int, process: asyncio.subprocess.Process | None) -> None:
         """Keep one worker running until the stop; then wait for its end.
@@ -197,15 +238,15 @@ class Supervisor:
         quick = 0
         while True:
             if process is None:
-                process, ready = await self._spawn(slot)
-                os.close(ready)
+                process = await self._spawn(slot)
             started, edition = time.monotonic(), self._edition
             code = await process.wait()
             process = None
             if self._stopping.is_set():
-                if _unless_terminated(code):
+                if _at_stop(code):
+                    self._voices[slot].kill()  # it could not end what it had started
                     log.error("%s ended with %s", _who(slot), _word(code))
-                    self._code = self._code or EXIT_FATAL
+                    self._code = self._code or _at_stop(code)
                 return
             if code == EXIT_DISMISSED:
                 self._dismiss(slot)
@@ -213,12 +254,14 @@ class Supervisor:
             if self.watched is not None:
                 await self._next_edition(slot, edition, code)
                 continue
-            quick = quick + 1 if time.monotonic() - started < _QUICK_SECONDS else 0
+            blocked = self._voices[slot].killed
+            quick = quick + 1 if time.monotonic() - started < _QUICK_SECONDS and not blocked else 0
             if code == EXIT_CONFIG or (code > 0 and code != EXIT_UNREACHABLE and quick >= _QUICK_LIMIT):
                 self._give_up(slot, code)
                 return
             pause = min(0.5 * 2.0 ** max(quick - 1, 0), _BACKOFF_LIMIT)
-            log.warning("%s ended with %s; starting it again in %.1f s", _who(slot), _word(code), pause)
+            why = "was killed, since its event loop stood still" if blocked else f"ended with {_word(code)}"
+            log.warning("%s %s; starting it again in %.1f s", _who(slot), why, pause)
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._stopping.wait(), pause)
                 return
@@ -261,25 +304,30 @@ class Supervisor:
         log.error("%s ended with %s; giving up", _who(slot), _word(code))
         self._stopping.set()
 
-    async def _stop(self, slots: list["asyncio.Task[None]"]) -> None:
-        """Pass the stop on and wait for every process; without a grace of ours, the app's own ends them."""
+    async def _stop(self, ends: "Sequence[asyncio.Task[Any]]") -> None:
+        """Pass the stop on and wait for every process; what has not ended in time is killed."""
         async with self._changed:
             self._changed.notify_all()
         self._send(signal.SIGTERM)
-        patience = None if self.grace is None else self.grace + KILL_AFTER
-        _, late = await asyncio.wait(slots, timeout=patience)
+        grace = max((voice.grace for voice in self._voices.values()), default=0.0) if self.grace is None else self.grace
+        _, late = await asyncio.wait(ends, timeout=grace + KILL_AFTER)
         if late:
             log.error("%d workers did not stop in time; killing them", len(late))
             self._code = self._code or EXIT_FATAL
-            self._send(signal.SIGKILL)
+            self._kill()
             await asyncio.wait(late)
-        for slot_task in slots:
-            slot_task.result()
+        for end in ends:
+            end.result()
 
 
-def _unless_terminated(code: int) -> int:
-    """The exit code at a stop; a worker that SIGTERM met before it could listen had nothing in hand: it ended well."""
-    return 0 if code == -signal.SIGTERM else code
+def _at_start(code: int) -> int:
+    """Our exit code when the first worker has ended before it read; one that a signal ended has no code of its own."""
+    return code if code > 0 else EXIT_FATAL
+
+
+def _at_stop(code: int) -> int:
+    """The same at a stop; a worker that SIGTERM met before it could listen had nothing in hand: it ended well."""
+    return 0 if code in (0, -signal.SIGTERM, EXIT_DISMISSED) else _at_start(code)
 
 
 def _who(slot: int) -> str:

@@ -25,7 +25,7 @@ from millstream.worker.model.stats import SubscriberStats
 from millstream.worker.registry import protocol
 from millstream.worker.registry.protocol import Order
 from millstream.worker.registry.reaper import ReapError, reap
-from millstream.worker.registry.watchdog import Watchdog
+from millstream.worker.registry.watchdog import EntryCare, StoppedLoop, Watchdog
 from millstream.worker.settlement.consumer import Membership
 from millstream.worker.settlement.running import RunningSince
 
@@ -81,6 +81,7 @@ class Heartbeat:
         reap_after: seconds after which idle and empty consumers of our groups are removed; None never.
         url: of the server, for the watchdog's own connection.
         blocked_after: seconds after which an event loop that stands still is reported; None never.
+        standstill: looks after the entries meanwhile.
     """
 
     def __init__(
@@ -93,6 +94,7 @@ class Heartbeat:
         reap_after: float | None = None,
         url: str = "",
         blocked_after: float | None = None,
+        standstill: EntryCare | None = None,
     ) -> None:
         self.id = f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(3)}"
         self._line = line
@@ -102,8 +104,10 @@ class Heartbeat:
         self._reap_after = reap_after
         self._watchdog: Watchdog | None = None
         self._renewed_ms: int | None = None  # when the index was made to last another day
-        if blocked_after is not None:
-            self._watchdog = Watchdog(url, self.id, after=blocked_after, facts=self._facts_of_blocked)
+        if standstill is not None and Watchdog.is_wanted(blocked_after):
+            self._watchdog = Watchdog(
+                url, self.id, after=blocked_after, facts=self._facts_of_blocked, standstill=standstill
+            )
         self._started = clock.now().wall
         self._running = [RunningSince() for _ in loops]
         self._tasks: list[asyncio.Task[None]] = []
@@ -208,6 +212,11 @@ class Heartbeat:
         return True
 
     # -- what it says -----------------------------------------------------------------------------------------------
+
+    @property
+    def blocked(self) -> "StoppedLoop | None":
+        """Where the event loop stands still, for whoever asks from another thread; None while it goes on."""
+        return None if self._watchdog is None else self._watchdog.blocked
 
     @property
     def state(self) -> str:

@@ -1,22 +1,33 @@
-"""A thread that notices when the event loop stands still, says where, and beats for it.
+"""A thread that notices when the event loop stands still: it reports where, beats for it, and keeps its entries.
 
 A handler that blocks (``time.sleep``, a synchronous client, a long computation in an ``async def``) stops everything in
 its process: no lease is renewed, no order heard, no heartbeat sent. From outside, such a worker would look idle and
 then be gone. So this thread asks the loop for a sign of life; where none comes, it logs the stack of the loop's thread,
-and keeps the worker in the registry, as blocked, over a connection of its own.
+keeps the worker in the registry, as blocked, over a connection of its own, and looks after its entries
+(:mod:`millstream.worker.subscriber.standstill`). Below ``millstream run`` it ends the process after a while.
 
-Code that holds Python's global lock and never gives it up (some extensions in C) stops this thread too.
+Code that holds Python's global lock stops this thread too. So it reports to the supervisor that it runs; where that
+hears nothing it sends ``URGE``, and the handler of that signal waits, so that this thread can take a turn: in the
+middle of a long regular expression, for example. Where not even that helps, the supervisor kills the process.
+
+Only time counts for which this thread could run. A process that was frozen, or a machine that slept, is not blocked.
 """
 
 import asyncio
+import contextlib
+import faulthandler
 import logging
+import os
+import signal
 import sys
+import sysconfig
 import threading
 import time
 import traceback
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from types import FrameType
+from typing import Any, NamedTuple, Protocol
 
 from redis.exceptions import RedisError
 
@@ -24,15 +35,77 @@ from millstream.client.connect import connect
 from millstream.errors import MillstreamError
 from millstream.worker.handlers.frames import running_part
 from millstream.worker.registry import protocol
+from millstream.worker.settlement.consumer import Held
 
 log = logging.getLogger("millstream.worker")
 
 #: Seconds after which a loop that gave no sign of life counts as blocked, unless the app says otherwise.
 DEFAULT_AFTER = 5.0
+#: Seconds after which ``millstream run`` has a process killed whose loop gave no sign of life, unless told otherwise.
+DEFAULT_KILL_AFTER = 120.0
+
+#: Reports: this thread runs; it runs under a debugger; it stops watching; it kills the process.
+RUNS, DEBUGGED, ENDING, KILLING = b"runs\n", b"debugged\n", b"ending\n", b"killing\n"
+#: Signals of the supervisor: let the watchdog run; write the stacks of all threads. By default both do nothing.
+URGE, STACKS = signal.SIGURG, signal.SIGWINCH
+
 #: Lines of the stack that are shown: its end, where the program stands.
 _FRAMES = 12
-#: Seconds a beat of ours may take.
+#: Seconds a beat of ours may take, and what becomes of the entries before a kill.
 _PATIENCE = 5.0
+#: Where installed packages are.
+_LIBRARIES = tuple(f"{path}/" for path in {sysconfig.get_path("purelib"), sysconfig.get_path("platlib")})
+_DEBUGGERS = ("debugpy", "pydevd")
+
+
+class Supervision(NamedTuple):
+    """What ``millstream run`` wants of one of its processes.
+
+    Attributes:
+        pid: of that process; a copy that it forks is not supervised.
+        kill_after: seconds after which it is to be killed when its event loop stands still.
+        reports: descriptor on which its watchdog reports.
+    """
+
+    pid: int
+    kill_after: float
+    reports: int
+
+
+#: Of this process; None where there is no supervisor, or it kills nobody.
+supervision: Supervision | None = None
+
+
+class StoppedLoop(NamedTuple):
+    """A loop that stands still.
+
+    Attributes:
+        where: file, line and function.
+        since: monotonic seconds.
+        kill_after: seconds after which the process is killed for it; None where nobody does.
+    """
+
+    where: str
+    since: float
+    kill_after: float | None
+
+
+class EntryCare(Protocol):
+    """What looks after the entries meanwhile: :class:`millstream.worker.subscriber.standstill.Standstill`."""
+
+    min_idle: float
+
+    def blocking(self, frame: FrameType | None) -> list[Held]:
+        """The entries whose handler stands at this frame."""
+
+    def names(self, entries: Sequence[Held]) -> str:
+        """The handler and the entries, in words."""
+
+    async def keep(self, blocking: Sequence[Held], seconds: float) -> None:
+        """Hand back what has not begun, and renew what runs."""
+
+    async def leave(self, blocking: Sequence[Held]) -> None:
+        """Settle everything, right before the end of the process."""
 
 
 class Watchdog:
@@ -41,46 +114,88 @@ class Watchdog:
     Args:
         url: of the server.
         worker: our id in the registry.
-        after: seconds without a sign of life after which the loop counts as blocked.
+        after: seconds without a sign of life after which the loop counts as blocked; None leaves it to the limit of
+            ``millstream run``.
         facts: makes the record for the registry, called in the thread; None keeps out of the registry.
+        standstill: looks after the entries.
+
+    Attributes:
+        blocked: where the loop stands still; None while it goes on.
     """
 
-    def __init__(self, url: str, worker: str, *, after: float, facts: Callable[[], Mapping[str, Any] | None]) -> None:
+    def __init__(
+        self,
+        url: str,
+        worker: str,
+        *,
+        after: float | None,
+        facts: Callable[[], Mapping[str, Any] | None],
+        standstill: EntryCare,
+    ) -> None:
         self._url = url
         self._worker = worker
-        self._after = after
+        above = _supervision()
+        self._kill_after = None if above is None else above.kill_after
+        self._reports = None if above is None else above.reports
+        half = float("inf") if self._kill_after is None else self._kill_after / 2
+        self._after = min(half if after is None else after, half)
+        self._half = half
         self._facts = facts
+        self._standstill = standstill
+        # the loop renews at a third of the time; of what it leaves us, the first renewal takes not more than a half
+        self._renew = standstill.min_idle / 3
+        self._pause = max(min(self._after / 4, self._renew / 4, 1.0), 0.02)
         self._loop = asyncio.get_running_loop()
         self._watched = threading.get_ident()
+        self._traced = sys.gettrace() is not None
         self._answered = threading.Event()
         self._stop = threading.Event()
+        self._awake = threading.Event()
+        self._urged = threading.Event()
+        self._turned = threading.Event()
         self._client: Any = None
         self._thread = threading.Thread(target=self._run, name="millstream-watchdog", daemon=True)
+        self.blocked: StoppedLoop | None = None
+
+    @staticmethod
+    def is_wanted(after: float | None) -> bool:
+        """Whether there is anything to watch for."""
+        return after is not None or _supervision() is not None
 
     def start(self) -> None:
         """Begin to watch."""
+        if self._reports is not None:
+            signal.signal(URGE, self._take_turn)
+            with contextlib.suppress(OSError, ValueError):  # no standard error, or none that is a file
+                faulthandler.register(STACKS)
+            self._report(RUNS)  # from here on silence counts, though the thread may never get a turn
         self._thread.start()
 
     def stop(self) -> None:
         """End the thread."""
         self._stop.set()
+        self._awake.set()
         if self._thread.is_alive():
             self._thread.join(_PATIENCE)
 
+    def _take_turn(self, _number: int, _frame: object) -> None:
+        """Wait until the thread has had its turn: while this waits, the code that was interrupted keeps no lock."""
+        self._turned.clear()
+        self._urged.set()
+        self._awake.set()
+        self._turned.wait(2 * _PATIENCE)
+
+    # -- the thread -------------------------------------------------------------------------------------------------
+
     def _run(self) -> None:
-        pause = min(self._after / 4, 1.0)
-        while not self._stop.wait(pause) and self._ask():
-            asked = time.monotonic()
-            while not self._stop.is_set():
-                before = time.monotonic()
-                if self._answered.wait(pause):
-                    break
-                now = time.monotonic()
-                if now - before > pause + self._after / 2:
-                    asked = now  # we did not run either: the process was frozen, or the machine asleep
-                if now - asked >= self._after:
-                    self._blocked(asked)
-                    break
+        while True:
+            self._awake.wait(self._pause)
+            self._awake.clear()
+            if self._stop.is_set() or not self._ask():
+                break
+            self._report(RUNS)
+            self._await_answer()
+        self._report(ENDING)
 
     def _ask(self) -> bool:
         """Ask the loop for a sign of life; False when it is gone."""
@@ -91,35 +206,161 @@ class Watchdog:
             return False
         return True
 
-    def _blocked(self, since: float) -> None:
-        """Say that the loop is blocked, and beat for it until it goes on."""
+    def _await_answer(self) -> None:
+        """Wait until the loop answers, and do what is to be done meanwhile."""
+        since = time.monotonic()
+        missed = 0.0
+        kept, beaten, warned = since + self._renew / 2, since - protocol.BEAT, False
+        while not self._answered.is_set() and not self._stop.is_set():
+            before = time.monotonic()
+            if self._wait():
+                break
+            now = time.monotonic()
+            if self._urged.is_set():
+                since -= missed  # the supervisor ran meanwhile: it was this process that let nobody run
+                missed = 0.0
+            elif now - before > self._pause + max(self._after / 2, self._pause):
+                missed = now - before  # we did not run either: the process was frozen, or the machine asleep
+                since += missed
+            else:
+                missed = 0.0
+            entries = self._standstill.blocking(self._frame())
+            debugged = self._reports is not None and self._is_debugged()
+            self._report(RUNS)
+            if now - kept >= self._renew or (now - since >= self._after and self.blocked is None):
+                kept = now
+                self._keep(entries, now - since)
+            if now - since >= self._after:
+                if self.blocked is None:
+                    self._warn(since, entries)
+                if self.blocked is not None and now - beaten >= protocol.BEAT:
+                    beaten = now
+                    self._beat(since)
+            if now - since >= self._half and not warned:
+                warned = True
+                self._warn_of_kill(since, entries, debugged=debugged)
+            if self._kill_after is not None and now - since >= self._kill_after and not debugged:
+                self._kill(since, entries)
+            self._turn_over()
+        self._turn_over()
+        if self.blocked is not None:
+            self.blocked = None
+            self._hang_up()
+            if not self._stop.is_set():
+                log.warning("the event loop goes on after %.1f s", time.monotonic() - since)
+
+    def _wait(self) -> bool:
+        """Wait for a moment, or for the supervisor's word; True when the loop answered."""
+        end = time.monotonic() + self._pause
+        while time.monotonic() < end and not self._urged.is_set():
+            if self._answered.wait(min(self._pause, 0.25)) or self._stop.is_set():
+                return True
+        return self._answered.is_set()
+
+    def _turn_over(self) -> None:
+        self._urged.clear()
+        self._turned.set()
+
+    def _frame(self) -> FrameType | None:
+        """Where the loop's thread is, below a signal's handler of ours."""
         frame = sys._current_frames().get(self._watched)  # noqa: SLF001 - Python's way to another thread's stack
+        while frame is not None and frame.f_code.co_filename in (__file__, threading.__file__):
+            frame = frame.f_back
+        return frame
+
+    def _report(self, line: bytes) -> None:
+        """Report to the supervisor; one that does not read has more to think about than us."""
+        if self._reports is not None:
+            if line == RUNS and self._is_debugged():
+                line = DEBUGGED
+            with contextlib.suppress(OSError):
+                os.write(self._reports, line)
+
+    def _is_debugged(self) -> bool:
+        """True under a debugger: who looks at a program step by step does not want it killed."""
+        if self._traced or any(name in sys.modules for name in _DEBUGGERS):
+            return True
+        monitoring = getattr(sys, "monitoring", None)  # since Python 3.12
+        if monitoring is not None and monitoring.get_tool(monitoring.DEBUGGER_ID) is not None:
+            return True
+        frame = self._frame()
+        if frame is not None and frame.f_trace is not None:
+            return True
+        with contextlib.suppress(OSError):
+            return b"TracerPid:\t0\n" not in Path("/proc/self/status").read_bytes()
+        return False
+
+    # -- what it does -----------------------------------------------------------------------------------------------
+
+    def _warn(self, since: float, entries: Sequence[Held]) -> None:
+        """Log that the loop is blocked, and where."""
+        frame = self._frame()
         if frame is None or self._answered.is_set():
             return
         stack = running_part(frame)
+        self.blocked = StoppedLoop(_place(frame), since, self._kill_after)
         log.warning(
-            "the event loop has been blocked for %.1f s at %s: nothing else runs in this process, no lease is renewed, "
-            "and after min_idle_time its entries go to others. Let a handler that blocks be a plain `def` (it runs in "
-            "a thread), or put the call into `await asyncio.to_thread(...)`. The stack of the loop's thread:\n%s",
+            "the event loop has been blocked for %.1f s at %s (%s): nothing else runs in this process%s. Let a handler "
+            "that blocks be a plain `def` (it runs in a thread), or put the call into `await asyncio.to_thread(...)`. "
+            "The stack of the loop's thread:\n%s",
             time.monotonic() - since,
-            _text(stack[0]),
+            self.blocked.where,
+            self._standstill.names(entries),
+            "" if self._kill_after is None else f", and after {self._kill_after:g} s it is killed",
             "".join(traceback.format_list(stack[-_FRAMES:])).rstrip(),
         )
-        while True:
-            self._beat(since)
-            if self._answered.wait(protocol.BEAT) or self._stop.is_set():
-                break
-        self._hang_up()
-        if not self._stop.is_set():
-            log.warning("the event loop goes on after %.1f s", time.monotonic() - since)
+
+    def _warn_of_kill(self, since: float, entries: Sequence[Held], *, debugged: bool) -> None:
+        assert self._kill_after is not None
+        frame = self._frame()
+        log.warning(
+            "the event loop is still blocked at %s (%s): %s",
+            _place(frame),
+            self._standstill.names(entries),
+            "this process is not killed for it, since it is being debugged"
+            if debugged
+            else f"this process will be killed in {self._kill_after - (time.monotonic() - since):.1f} s, which counts "
+            "as a crash of that entry (millstream run --kill-blocked-after)",
+        )
+
+    def _keep(self, entries: Sequence[Held], seconds: float) -> None:
+        """Look after the entries; a server that cannot be reached is asked again at the next turn."""
+        with contextlib.suppress(MillstreamError, RedisError, OSError, TimeoutError, RuntimeError):
+            asyncio.run(self._within(self._standstill.keep(entries, seconds)))
+
+    @staticmethod
+    async def _within(work: Any) -> None:
+        async with asyncio.timeout(_PATIENCE):
+            await work
+
+    def _kill(self, since: float, entries: Sequence[Held]) -> None:
+        """End this process: nothing in it can be waited for any more."""
+        frame = self._frame()
+        if self._answered.is_set():
+            return
+        self._report(KILLING)
+        log.critical(
+            "the event loop has been blocked for %.1f s at %s (%s): killing this process. It counts as a crash of that "
+            "entry; everything else that the process held goes back uncharged",
+            time.monotonic() - since,
+            _place(frame),
+            self._standstill.names(entries),
+        )
+        try:
+            asyncio.run(self._within(self._standstill.leave(entries)))
+        except (MillstreamError, RedisError, OSError, TimeoutError, RuntimeError) as error:
+            log.error("entries were not handed back, others claim them after min_idle_time: %s", error)  # noqa: TRY400 - the reason is enough
+        logging.shutdown()
+        if os.getpgrp() == os.getpid():
+            os.killpg(0, signal.SIGKILL)  # with what the handler has started, and waits for
+        os.kill(os.getpid(), signal.SIGKILL)
 
     def _beat(self, since: float) -> None:
-        frame = sys._current_frames().get(self._watched)  # noqa: SLF001 - as above
-        facts = self._facts()
+        frame, facts = self._frame(), self._facts()
         if facts is None or frame is None:
             return
         now = facts["beat_ms"]
-        blocked = {"since_ms": now - round((time.monotonic() - since) * 1000), "where": _text(running_part(frame)[0])}
+        blocked = {"since_ms": now - round((time.monotonic() - since) * 1000), "where": _place(frame)}
         record = {**facts, "state": "blocked", "blocked": blocked}
         try:
             if self._client is None:
@@ -136,5 +377,14 @@ class Watchdog:
             client.close()
 
 
-def _text(place: traceback.FrameSummary) -> str:
+def _supervision() -> Supervision | None:
+    return supervision if supervision is not None and supervision.pid == os.getpid() else None
+
+
+def _place(frame: FrameType | None) -> str:
+    """The user's own line: neither ours nor that of a library between us and the user's code."""
+    if frame is None:
+        return "an unknown place"
+    stack = running_part(frame)
+    place = next((one for one in stack if not one.filename.startswith(_LIBRARIES)), stack[0])
     return f"{Path(place.filename).name}:{place.lineno} in {place.name}"

@@ -56,6 +56,7 @@ class PendingAcks:
         self._single = single
         self._acks: list[Held] = []  # apart, and as they are: nearly every settlement is one
         self._others: list[Settlement] = []  # releases and retries
+        self._on_their_way: list[Settlement] = []  # releases and retries of the last flush
         self._notes: list[Held] = []
         self._ack_move: Move | None = None
         self._unsure: set[Held] = set()  # their settlement was sent, and no reply came
@@ -182,6 +183,7 @@ class PendingAcks:
         # taken off first: what handlers settle while we wait for the server goes with the next flush
         acks, self._acks = self._acks, []
         others, self._others = self._others, []
+        self._on_their_way = others
         notes, self._notes = self._notes, []
         if not acks and not others and not notes:
             return True
@@ -217,6 +219,14 @@ class PendingAcks:
         self._expect(others)
         _reach("after", others)
         return not refused
+
+    def unsent(self) -> list[FenceStep]:
+        """The steps of acks, releases and retries without an answer, for a thread that sends them in our stead.
+
+        What was on its way may have arrived: the fence then refuses it.
+        """
+        acks = [held for held in list(self._member.held.values()) if held.state is State.ACKING]
+        return self._steps(acks, [one for one in (*self._on_their_way, *self._others) if one.unsettled])
 
     def _steps(self, acks: list[Held], others: list[Settlement]) -> list[FenceStep]:
         """What one flush asks of the server; with it the failure log's rows are written or forgotten."""

@@ -158,6 +158,11 @@ class FailureLog:
             held.record = record
         return True
 
+    @staticmethod
+    def alone_row(held: Held) -> str:
+        """The row of an entry whose process is about to be ended for it: surely its own crash, whatever ran beside."""
+        return _pack(replace(held.record or NO_RECORD, alone=True))
+
     # -- with an outcome --------------------------------------------------------------------------------------------
 
     @staticmethod

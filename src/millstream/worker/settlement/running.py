@@ -1,9 +1,13 @@
 """Since when entries run, as far as somebody looked: no run writes down when it began, so that it costs nothing."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from contextvars import ContextVar
 
 from millstream.worker.model.lifecycle import State
 from millstream.worker.settlement.consumer import Held
+
+#: The entry, or the batch, on whose behalf code runs in the event loop: also in tasks and callbacks of its handler.
+AT_WORK: "ContextVar[Held | Sequence[Held] | None]" = ContextVar("AT_WORK", default=None)
 
 
 class RunningSince:

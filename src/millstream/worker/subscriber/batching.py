@@ -18,6 +18,7 @@ from millstream.worker.handlers.invoke import BatchMessages, HandlerCalls
 from millstream.worker.model.error_text import tame
 from millstream.worker.model.lifecycle import Event, State
 from millstream.worker.settlement.consumer import Held
+from millstream.worker.settlement.running import AT_WORK
 from millstream.worker.subscriber.buffer import Buffer
 from millstream.worker.subscriber.isolation import IsolationGate
 from millstream.worker.subscriber.parts import Common, SubscriberPart
@@ -89,6 +90,7 @@ class BatchRuns(SubscriberPart):
         else:
             self._member.stats.suspects += 1
         failpoints.reach("before_handler")
+        AT_WORK.set(batch)
         fitting, messages = self._prepare(batch)
         if fitting:
             await self._run(fitting, messages)

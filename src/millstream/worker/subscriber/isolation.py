@@ -128,6 +128,11 @@ class IsolatedRuns(SubscriberPart):
         self._changed = asyncio.Event()
         self._stopping = False
 
+    @property
+    def waiting(self) -> tuple[Held, ...]:
+        """What has not begun; its delivery is taken back."""
+        return tuple(self._queue)
+
     def add(self, held: Held) -> None:
         """Run it in isolation when its turn comes."""
         self._queue.append(held)

@@ -29,7 +29,7 @@ from millstream.worker.model.pause import HandlerPause
 from millstream.worker.model.stats import SubscriberStats
 from millstream.worker.settlement import failure_log
 from millstream.worker.settlement.acks import PendingAcks
-from millstream.worker.settlement.consumer import Membership
+from millstream.worker.settlement.consumer import Held, Membership
 from millstream.worker.settlement.fence import Fence
 from millstream.worker.settlement.leases import Leases
 from millstream.worker.settlement.running import RunningSince
@@ -202,6 +202,10 @@ class SubscriberLoop:
     def buffered(self) -> int:
         """Entries read and not begun."""
         return self._buffer.ahead
+
+    def waiting_alone(self) -> tuple[Held, ...]:
+        """Entries that wait to run in isolation."""
+        return self._isolated.waiting
 
     @property
     def busy(self) -> bool:

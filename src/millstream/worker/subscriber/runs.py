@@ -17,6 +17,7 @@ from millstream.worker.handlers.message import Nack, Reject
 from millstream.worker.model.error_text import loggable, tame
 from millstream.worker.model.lifecycle import FINAL, Event, State
 from millstream.worker.settlement.consumer import Held
+from millstream.worker.settlement.running import AT_WORK
 from millstream.worker.subscriber.isolation import IsolationGate
 from millstream.worker.subscriber.parts import Common, SubscriberPart
 from millstream.worker.subscriber.places import LanePlaces
@@ -114,6 +115,7 @@ class SingleRuns(SubscriberPart):
         if held.deliveries > 1:
             self._member.stats.suspects += 1
         held.step(Event.START)
+        AT_WORK.set(held)
         failpoints.reach("before_handler")
         self._gate.began()
         ended = True

@@ -1,0 +1,127 @@
+"""What a worker process reports to its supervisor over a pipe: that it reads, and then, every second, that it runs.
+
+The reports come from the watchdog's thread, not from the event loop: a loop that stands still is for that thread to
+deal with, see :mod:`millstream.worker.registry.watchdog`. No reports at all mean that no Python code can run there.
+"""
+
+import asyncio
+import os
+import signal
+from contextlib import suppress
+from pathlib import Path
+
+from millstream.worker.process.run import GRACE, KILL_AFTER, PIPELINES, READY
+from millstream.worker.registry.watchdog import DEBUGGED, ENDING, KILLING
+
+#: Ticks without a report after which the process is asked to let its watchdog run.
+_MISSED = 2
+#: Seconds of grace as long as the process has not reported its own: it may be importing the app.
+_GRACE = 30.0
+#: Longest seconds between two looks.
+_TICK = 1.0
+
+
+class Voice:
+    """The reports of one process.
+
+    Args:
+        process: whose they are.
+        reports: the end of the pipe to read; closed here.
+
+    Attributes:
+        said: which of ``READY`` and ``PIPELINES`` came.
+        spoke: set when the first of them has come, and when none will come.
+        grace: seconds of the app's grace.
+        killed: its event loop stood still for too long, and it ends itself.
+        silent: seconds without a report, as far as we and the process could run.
+    """
+
+    def __init__(self, process: asyncio.subprocess.Process, reports: int) -> None:
+        self._process = process
+        self._reports = reports
+        self._rest = b""
+        self._watched = False
+        self._debugged = False
+        self._warned = False
+        self.said: set[bytes] = set()
+        self.spoke = asyncio.Event()
+        self.grace = _GRACE
+        self.killed = False
+        self.silent = 0.0
+        asyncio.get_running_loop().add_reader(reports, self._read)
+
+    def close(self) -> None:
+        """Hear no more."""
+        if self._reports >= 0:
+            asyncio.get_running_loop().remove_reader(self._reports)
+            os.close(self._reports)
+            self._reports = -1
+        self.spoke.set()
+
+    def _read(self) -> None:
+        data = os.read(self._reports, 65_536)
+        if not data:
+            self.close()
+        *lines, self._rest = (self._rest + data).splitlines(keepends=True) or [b""]
+        if self._rest.endswith(b"\n"):
+            lines, self._rest = [*lines, self._rest], b""
+        for line in lines:
+            self._hear(line)
+
+    def _hear(self, line: bytes) -> None:
+        self.silent, self._warned = 0.0, False
+        if line in (READY, PIPELINES):
+            self.said.add(line)
+            self.spoke.set()
+        elif line.startswith(GRACE):
+            with suppress(ValueError):
+                self.grace = float(line.removeprefix(GRACE))
+        else:
+            self._watched, self._debugged = True, line == DEBUGGED
+            self.killed = self.killed or line == KILLING
+            if line in (ENDING, KILLING):
+                self.silent = -KILL_AFTER - (self.grace if line == ENDING else 0.0)
+
+    def listen(self, ran: float, limit: float) -> str | None:
+        """Take note of a tick without a report; what is to be done: None, ``"urge"``, ``"warn"`` or ``"kill"``.
+
+        Time in which the process is stopped, by a signal or by a debugger, is no silence.
+
+        Args:
+            ran: seconds for which we ran since the last look.
+            limit: seconds of silence after which it is killed.
+        """
+        if not self._watched or self._debugged or self._is_stopped():
+            self.silent = min(self.silent, 0.0)
+            return None
+        self.silent += ran
+        if self.silent >= limit:
+            return "kill"
+        if self.silent >= limit / 2 and not self._warned:
+            self._warned = True
+            return "warn"
+        return "urge" if self.silent >= _MISSED * tick(limit) else None
+
+    def _is_stopped(self) -> bool:
+        """True while it is stopped or traced, as far as the machine tells (Linux does)."""
+        try:
+            stat = Path(f"/proc/{self._process.pid}/stat").read_bytes()
+            return stat[stat.rindex(b")") + 2 :][:1] in (b"T", b"t")
+        except (OSError, ValueError):
+            return False
+
+    def kill(self) -> None:
+        """Kill it, and what it has started: it leads a group of its own. After its own end this is about the rest."""
+        with suppress(ProcessLookupError, PermissionError):
+            os.killpg(self._process.pid, signal.SIGKILL)
+
+    def send(self, number: signal.Signals) -> None:
+        """Send it a signal, unless it has ended."""
+        if self._process.returncode is None:
+            with suppress(ProcessLookupError):
+                self._process.send_signal(number)
+
+
+def tick(limit: float) -> float:
+    """Seconds between two looks at processes that are killed after ``limit`` seconds."""
+    return min(limit / 8, _TICK)

@@ -1,0 +1,191 @@
+"""What becomes of a process's entries while its event loop stands still; all of it runs in the watchdog's thread.
+
+* What has not begun goes back to the server, uncharged: others need not wait for it.
+* What runs is renewed. Above all the entry whose handler blocks the loop: claimed by the next worker, it would block
+  that one too, and so take down one after the other.
+* What only waits for the loop goes back, uncharged, when others would claim it: it began, and is delivered again.
+* Before the process is killed for it, the outcomes that are known are stored, the blocking entry is charged with a
+  crash of its own, and everything else goes back uncharged.
+
+The loop may go on at any moment. What was handed back counts as lost here from before it is sent, so that no lane
+begins it; whatever else happens at once is for the fence to sort out, which looks whose an entry is.
+"""
+
+import asyncio
+import contextlib
+from asyncio.events import Handle
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from types import FrameType
+
+from millstream.client import emulate
+from millstream.client.line import Line
+from millstream.client.open import open_line
+from millstream.client.url import EMBEDDED
+from millstream.worker.handlers.frames import MACHINERY
+from millstream.worker.model.lifecycle import LEASED, State
+from millstream.worker.settlement.consumer import Held, hold
+from millstream.worker.settlement.fence import Fence, FenceStep, by_count
+from millstream.worker.settlement.running import AT_WORK
+from millstream.worker.subscriber.loop import SubscriberLoop
+
+_IN_HAND = (State.BUFFERED, State.RUNNING, State.LEFT)
+
+
+class Standstill:
+    """Looks after the entries of one process; made in its event loop.
+
+    Args:
+        url: of the server.
+        loops: the subscribers.
+    """
+
+    def __init__(self, url: str, loops: Sequence[SubscriberLoop]) -> None:
+        self._url = url
+        # nobody but us reads an embedded server, and its only thread may be the one that stands still
+        self._loops = [] if url.startswith(EMBEDDED) else [one for one in loops if not one.member.no_ack]
+        self._every = loops
+        self._home = asyncio.get_running_loop()
+        #: shortest time, in seconds, after which others claim what is not renewed
+        self.min_idle = min((one.member.min_idle / 1000 for one in self._loops), default=3600.0)
+
+    def blocking(self, frame: FrameType | None) -> list[Held]:
+        """The entries whose handler stands at this frame of the loop's thread; several where it takes batches."""
+        while frame is not None:
+            found = _entries(frame)
+            if found:
+                return found
+            frame = frame.f_back
+        return []
+
+    def names(self, entries: Sequence[Held]) -> str:
+        """The handler and the entries, in words."""
+        for loop in self._every:
+            if entries and loop.member.held.get(entries[0].id) is entries[0]:
+                more = f" and {len(entries) - 1} more" if len(entries) > 1 else ""
+                return f"handler {loop.subscription.name}, entry {entries[0].id.decode()} of {loop.member.stream}{more}"
+        return "no handler's code"
+
+    async def keep(self, blocking: Sequence[Held], seconds: float) -> None:
+        """Hand back what has not begun, and renew what runs.
+
+        Args:
+            blocking: the entries whose handler blocks the loop.
+            seconds: for which it is blocked.
+        """
+        await self._each(lambda loop, line: self._keep(loop, line, blocking, seconds))
+
+    async def leave(self, blocking: Sequence[Held]) -> None:
+        """Settle everything, right before the end of the process.
+
+        Args:
+            blocking: the entries whose handler blocks the loop: this was a crash of theirs.
+        """
+        await self._each(lambda loop, line: self._leave(loop, line, blocking))
+
+    async def _each(self, work: Callable[[SubscriberLoop, Line], Awaitable[None]]) -> None:
+        """Do something for each subscriber; what fails for one is raised when all are done."""
+
+        async def one(loop: SubscriberLoop) -> None:
+            line = open_line(self._url, near=loop.member.stream)  # a connection of this thread's own
+            try:
+                await work(loop, line)
+            finally:
+                await line.close()
+
+        for result in await asyncio.gather(*map(one, self._loops), return_exceptions=True):
+            if isinstance(result, BaseException):
+                raise result
+
+    async def _keep(self, loop: SubscriberLoop, line: Line, blocking: Sequence[Held], seconds: float) -> None:
+        """One subscriber's part: what only waits for the loop goes back too, when others are about to claim it.
+
+        Args:
+            loop: the subscriber.
+            line: a connection.
+            blocking: the entries whose handler blocks the loop.
+            seconds: for which it is blocked.
+        """
+        steps = self._returning(loop, blocking)
+        held = [one for one in list(loop.member.held.values()) if one.state in LEASED]
+        waiting = await _unread(loop, line)
+        if loop.subscription.is_async:
+            waiting += [one for one in held if one.state is State.RUNNING and one not in blocking]
+        if seconds * 1000 > loop.member.min_idle * 3 / 4:
+            # stale by now: should the loop go on, it asks before a run, and the fence refuses the outcome of one
+            steps += _release(loop, waiting, charge=False)
+            held = [one for one in held if one not in waiting]
+        else:
+            held += [one for one in waiting if one not in held]
+        if held:
+            steps.append(FenceStep(emulate.renew(loop.member.group, loop.member.consumer), held, any_count=True))
+        await _take(loop, steps, line)
+
+    async def _leave(self, loop: SubscriberLoop, line: Line, blocking: Sequence[Held]) -> None:
+        held = list(loop.member.held.values())
+        charged = [one for one in held if one in blocking]
+        others = [one for one in held if one.state is State.RUNNING and one not in blocking]
+        rows = [loop.common.failures.alone_row(one) for one in charged] if len(charged) == 1 else None
+        steps = [*loop.common.acks.unsent(), *self._returning(loop, blocking)]
+        steps += _release(loop, [*others, *await _unread(loop, line)], charge=False)
+        for step in _release(loop, charged, charge=True):
+            step.rows = rows
+            steps.append(step)
+        await _take(loop, steps, line)
+
+    def _returning(self, loop: SubscriberLoop, blocking: Sequence[Held]) -> list[FenceStep]:
+        """Steps that hand back what has not begun; it counts as lost here.
+
+        Args:
+            loop: whose entries.
+            blocking: those that block the loop, which a key function does before the run.
+        """
+        held = list(loop.member.held.values())
+        waiting = [one for one in held if one.state is State.BUFFERED and one not in blocking]
+        alone = loop.waiting_alone()  # their delivery is taken back already
+        for one in waiting:
+            one.state = State.LOST
+        if waiting:
+            self._home.call_soon_threadsafe(_forget, loop, waiting)
+        loop.stats.released += len(waiting)
+        return [
+            *_release(loop, [one for one in waiting if one not in alone], charge=False),
+            *_release(loop, [one for one in waiting if one in alone], charge=True),
+        ]
+
+
+async def _take(loop: SubscriberLoop, steps: Sequence[FenceStep], line: Line) -> None:
+    if steps:
+        await Fence(loop.member, loop.common.failures.key).take(steps, line)
+
+
+async def _unread(loop: SubscriberLoop, line: Line) -> list[Held]:
+    """What the server has given us and the loop has not read: the reply lies in the connection."""
+    member = loop.member
+    most = len(member.held) + 256
+    rows = await line.call("XPENDING", member.stream, member.group, "-", "+", most, member.consumer)
+    return [hold(row[0], [], row[3], 0) for row in rows if row[0] not in member.held]
+
+
+def _release(loop: SubscriberLoop, entries: Sequence[Held], *, charge: bool) -> list[FenceStep]:
+    member = loop.member
+    return [
+        FenceStep(emulate.release(member.capabilities, member.group, part[0].deliveries, charge=charge), part)
+        for part in by_count(entries)
+    ]
+
+
+def _forget(loop: SubscriberLoop, entries: Iterable[Held]) -> None:
+    for held in entries:
+        loop.member.drop(held)
+
+
+def _entries(frame: FrameType) -> list[Held]:
+    """The entries that a frame of ours, or of asyncio's, works for."""
+    found: object = None
+    if frame.f_code is Handle._run.__code__:  # noqa: SLF001 - the context says on whose behalf a task or callback runs
+        with contextlib.suppress(AttributeError):
+            found = frame.f_locals["self"]._context.get(AT_WORK)  # noqa: SLF001 - as above
+    elif frame.f_code.co_filename.startswith(MACHINERY):
+        found = frame.f_locals.get("held") or frame.f_locals.get("entries")
+    several = found if isinstance(found, list | tuple) else [found]
+    return [one for one in several if isinstance(one, Held) and one.state in _IN_HAND]

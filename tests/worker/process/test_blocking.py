@@ -1,0 +1,304 @@
+"""An entry that blocks its event loop costs its own process, and nobody else anything; and no stop waits for it."""
+
+import json
+import os
+import re
+import signal
+import time
+from typing import Any
+
+import pytest
+
+from millstream.cli.worker.run import kill_limit
+from support.groups import pending
+from support.ports import free_port
+from support.servers import ServerProcess
+from support.waiting import eventually
+from worker.monitoring.test_health import get
+
+GROUPS = """
+import asyncio, ctypes, hashlib, os, re, threading, time
+from millstream import App, Depends, Message, Retry, StreamSub
+app = App(grace=0.3, blocked_after=0.2)
+MIN_IDLE = {min_idle}
+
+def block(x: int) -> None:
+    print("blocks", flush=True)
+    {how}
+
+async def later(x: int) -> None:
+    block(x)
+
+def called(x: int) -> None:
+    block(x)
+
+async def around(call_next, message):
+    if message.raw[1] == b"13":
+        block(13)
+    return await call_next(message)
+
+async def open_it(x: int) -> int:
+    if x == 13:
+        block(x)
+    return x
+
+def one(stream, **options):
+    sub = StreamSub(stream, group="g", min_idle_time=MIN_IDLE, polling_interval=200)
+    return app.subscriber(sub, retry=Retry(max_deliveries={tries}, base=0.02), **options)
+
+@one("bad", **{options})
+async def bad(x: int, msg: Message{more}) -> None:
+    {bad}
+
+@one("slow")
+async def slow(x: int, msg: Message) -> None:
+    await asyncio.sleep(0.3)
+    await app.publish("effects", {{"x": f"slow {{x}}", "delivery": msg.delivery_count}})
+
+@one("plain")
+def plain(x: int, msg: Message) -> None:
+    time.sleep(0.05)
+    print("plain", x, msg.delivery_count, flush=True)
+
+@one("quick", concurrency=1)
+async def quick(x: int, msg: Message) -> None:
+    await asyncio.sleep(0.01)
+    await app.publish("effects", {{"x": f"quick {{x}}", "delivery": msg.delivery_count}})
+"""
+
+SHORT = "from millstream.worker.process import run\nrun.KILL_AFTER = 0.3\n"  # the bound beyond the grace time
+SLEEP = "time.sleep(3600)"
+HANDLER = "if x == 13: block(x)"
+REGEX = 're.match(r"(a+)+$", "a" * 64 + "b")'  # holds Python's lock
+NATIVE = "libc, lock = ctypes.PyDLL(None), bytes(64); libc.pthread_mutex_lock(lock); libc.pthread_mutex_lock(lock)"
+
+
+def app(
+    *, how: str = SLEEP, bad: str = HANDLER, more: str = "", options: str = "{}", min_idle: int = 60_000, tries: int = 2
+) -> str:
+    """A module with an app of four groups, one of which blocks."""
+    return GROUPS.format(how=how, bad=bad, more=more, options=options, min_idle=min_idle, tries=tries)
+
+
+def effects(client: Any) -> dict[str, list[int]]:
+    """What ran, and with which delivery."""
+    found: dict[str, list[int]] = {}
+    for _, fields in client.xrange("effects"):
+        found.setdefault(fields["x"], []).append(int(fields["delivery"]))
+    return found
+
+
+def kills(out: str) -> int:
+    """Ends of a worker that were not asked for."""
+    return out.count("starting it again in")
+
+
+WAYS: dict[str, dict[str, Any]] = {
+    "handler": {},
+    "busy loop": {"how": "while True: pass"},
+    "a task of the handler's": {"bad": "if x == 13: await asyncio.gather(later(x))"},
+    "a callback of the handler's": {
+        "bad": "if x == 13: asyncio.get_running_loop().call_soon(called, x); await asyncio.sleep(3600)"
+    },
+    "dependency": {"bad": "pass", "more": ", y: int = Depends(open_it)"},
+    "middleware": {"bad": "pass", "options": '{"middlewares": [around]}'},
+    "regular expression": {"how": REGEX},
+}
+
+
+@pytest.mark.either_server
+@pytest.mark.parametrize("way", list(WAYS))
+def test_a_blocking_entry_is_a_dead_letter_and_no_other_is_charged(
+    server: ServerProcess, client: Any, tasks: Any, way: str
+) -> None:
+    """One process ends for each of its deliveries, no more than are allowed; all others ran, each as its first."""
+    for stream in ("slow", "quick", "plain"):
+        client.xgroup_create(stream, "g", mkstream=True)
+        for x in range(8):
+            client.xadd(stream, {"x": x})
+    client.xgroup_create("bad", "g", mkstream=True)
+    entry = client.xadd("bad", {"x": 13})
+    tries = 2 if way == "handler" else 1
+    running = tasks.run(tasks.app(app(**WAYS[way], tries=tries)), server.url, "--kill-blocked-after", "0.8s")
+    dead: Any = eventually(lambda: client.xrange("bad:dead"), what="a dead letter")
+    want = {f"{name} {x}" for name in ("slow", "quick") for x in range(8)}
+    eventually(lambda: set(effects(client)) >= want and not any(pending(client, s, "g") for s in ("slow", "plain")))
+    running.terminate()
+    out, _ = running.communicate(timeout=30)
+    assert running.returncode == 0, out
+    assert [fields["_dead.reason"] for _, fields in dead] == ["overdue"], out
+    assert kills(out) == tries, out
+    assert set(effects(client)) == want
+    assert {delivery for each in effects(client).values() for delivery in each} == {1}, out
+    assert set(re.findall(r"^plain \d (\d)$", out, re.MULTILINE)) == {"1"}
+    assert re.search(r"will be killed in 0\.\d s, which counts as a crash", out), out
+    assert f"handler bad, entry {entry} of bad" in out
+    assert re.search(r"still blocked at jobs\.py:\d+ in ", out), out
+
+
+@pytest.mark.either_server
+def test_code_that_lets_no_thread_run_is_killed_by_the_supervisor(
+    server: ServerProcess, client: Any, tasks: Any
+) -> None:
+    """It shows the stacks of its threads first; nobody can tell whose crash it was, so the usual rules hold."""
+    entry = client.xadd("bad", {"x": 13})
+    tasks.run(tasks.app(app(how=NATIVE, min_idle=300)), server.url, "--kill-blocked-after", "0.6s")
+    dead: Any = eventually(lambda: client.xrange("bad:dead"), what="a dead letter")
+    assert [fields["_dead.id"] for _, fields in dead] == [entry]
+    out = tasks.stop()
+    assert kills(out) == int(dead[0][1]["_dead.deliveries"]) - 1 == 3
+    assert re.search(r"File \".*jobs\.py\", line \d+ in block", out), out
+
+
+@pytest.mark.either_server
+def test_other_workers_are_not_taken_down_one_after_the_other(server: ServerProcess, client: Any, tasks: Any) -> None:
+    """A block longer than min_idle_time stays in one process: its lease is renewed, and all other groups go on."""
+    text = app(min_idle=1500).replace("blocked_after=0.2", "blocked_after=60")
+    client.xgroup_create("bad", "g", mkstream=True)
+    client.xadd("bad", {"x": 13})
+    options = ("--workers", "3", "--kill-blocked-after", "20s")
+    running = tasks.run(tasks.app(SHORT + text), server.url, *options, PYTHONUNBUFFERED="1")
+    assert "blocks\n" in running.stdout  # read up to there
+
+    def looked() -> tuple[str, int, int]:
+        row = client.xpending_range("bad", "g", "-", "+", 10)[0]
+        return row["consumer"], row["times_delivered"], row["time_since_delivered"]
+
+    consumer, delivery, idle = eventually(looked)
+    renewals = 0
+    while renewals < 4:  # each after a third of min_idle_time
+        client.xadd("quick", {"x": renewals})
+        eventually(lambda x=renewals: f"quick {x}" in effects(client), what="the other groups go on")
+        before, (now, count, idle) = idle, looked()
+        assert (now, count) == (consumer, delivery), "another worker has it"
+        renewals += idle < before
+    assert kills(tasks.stop()) == 0
+
+
+@pytest.mark.either_server
+@pytest.mark.parametrize(
+    ("text", "options", "code"),
+    [
+        (app(), [], 70),
+        (app(), ["--grace", "0.2s"], 70),
+        (app().replace("grace=0.3, ", ""), ["--grace", "0.2s", "--workers", "2"], 70),
+        (app(how='__import__("subprocess").run(["sleep", "3600"])'), [], 70),
+        (app(bad="pass").replace("def plain(", "@app.on_startup\ndef hook(): block(0)\n\ndef plain("), [], 70),
+    ],
+    ids=["loop", "grace option", "two workers", "child process", "start-up"],
+)
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_ends_it_in_time_whatever_blocks(
+    server: ServerProcess,
+    client: Any,
+    tasks: Any,
+    text: str,
+    options: list[str],
+    code: int,
+    number: signal.Signals,
+) -> None:
+    """Within the grace time and a bound, wherever the grace time was given."""
+    client.xadd("bad", {"x": 13})
+    running = tasks.run(tasks.app(SHORT + text), server.url, *options, PYTHONUNBUFFERED="1")
+    for line in running.stdout:
+        if line == "blocks\n":
+            break
+    running.send_signal(number)
+    assert running.wait(timeout=25) == code
+
+
+ENDPOINT = """
+import sys
+if __name__ == "__main__":
+    app.run(health=("127.0.0.1", int(sys.argv[1])))
+"""
+
+
+@pytest.mark.either_server
+@pytest.mark.parametrize("supervised", [False, True])
+def test_a_worker_with_a_blocked_loop_is_not_ready(
+    server: ServerProcess, client: Any, tasks: Any, supervised: bool
+) -> None:
+    """/readyz names the line; /healthz is bad only where no supervisor sees to it. One log line has it all."""
+    client.xadd("bad", {"x": 13})
+    port = free_port()
+    target = tasks.app(SHORT + app() + ENDPOINT)
+    if supervised:
+        tasks.run(target, server.url, "--health-port", str(port), "--kill-blocked-after", "60s")
+    else:
+        tasks.program("jobs.py", server.url, str(port))
+
+    def blocked() -> tuple[int, Any]:
+        status, body = get(port, "/readyz")
+        found = json.loads(body)
+        assert found.get("blocked")
+        return status, found
+
+    status, found = eventually(blocked)
+    assert (status, found["ok"]) == (503, False)
+    assert re.fullmatch(r"jobs\.py:\d+ in bad", found["blocked"])
+    assert get(port, "/healthz")[0] == (200 if supervised else 503)
+    assert get(port, "/metrics")[0] == 503
+    out = tasks.stop()
+    assert re.search(r"blocked for 0\.\d s at jobs\.py:\d+ in bad \(handler bad, entry \S+ of bad\)", out), out
+
+
+@pytest.mark.either_server
+@pytest.mark.parametrize(
+    ("options", "environment"),
+    [(["--kill-blocked-after", "off"], {}), (["--reload"], {}), (["--kill-blocked-after", "0.4s"], {"DEBUGGED": "1"})],
+    ids=["off", "reload", "debugger"],
+)
+def test_a_worker_is_left_alone_where_somebody_may_look_at_it(
+    server: ServerProcess, client: Any, tasks: Any, options: list[str], environment: dict[str, str]
+) -> None:
+    """Without a limit, while files are watched, under a debugger: its handler may block for as long as it likes."""
+    attached = "import os, sys\nif 'DEBUGGED' in os.environ: sys.modules['debugpy'] = os\n"
+    how = "time.sleep(1.5); open('went-on', 'w').close()"
+    client.xadd("bad", {"x": 13})
+    tasks.run(tasks.app(attached + app(how=how)), server.url, *options, **environment)
+    eventually((tasks.folder / "went-on").exists)
+    out = tasks.stop()
+    assert kills(out) == 0, out
+    assert "killing" not in out
+
+
+@pytest.mark.either_server
+def test_a_process_that_was_stopped_is_not_killed(server: ServerProcess, client: Any, tasks: Any) -> None:
+    """Neither time for which it was stopped nor time for which its supervisor was counts."""
+    text = app() + "\nprint('pid', os.getpid(), flush=True)\n"
+    running = tasks.run(tasks.app(text), server.url, "--kill-blocked-after", "0.4s", PYTHONUNBUFFERED="1")
+    lines = iter(running.stdout.readline, "")
+    pid = int(next(line for line in lines if line.startswith("pid")).split()[1])
+    next(line for line in lines if "reading" in line)
+    client.xadd("quick", {"x": 1})
+    eventually(lambda: "quick 1" in effects(client))
+    for frozen in ([pid], [running.pid], [running.pid, pid]):
+        for each in frozen:
+            os.kill(each, signal.SIGSTOP)
+        since = time.monotonic()
+        eventually(lambda since=since: time.monotonic() - since > 0.6, what="more than the limit has passed")
+        for each in frozen:
+            os.kill(each, signal.SIGCONT)
+    client.xadd("quick", {"x": 2})
+    eventually(lambda: "quick 2" in effects(client))
+    assert kills(tasks.stop()) == 0
+
+
+@pytest.mark.parametrize(
+    ("given", "reload", "seconds"),
+    [(None, False, 120.0), (None, True, None), ("off", False, None), ("0", False, None), ("90s", True, 90.0)],
+)
+def test_the_limit_is_on_by_default(given: str | None, reload: bool, seconds: float | None) -> None:
+    """Two minutes, and off where files are watched; what is given goes before."""
+    assert kill_limit(given, reload=reload) == seconds
+
+
+def test_code_that_hears_no_signal_is_killed_at_a_stop(real_redis: ServerProcess, tasks: Any) -> None:
+    """By the supervisor, when the grace time and its own ten seconds are over; the exit code is 1."""
+    with real_redis.client() as client:
+        client.xadd("bad", {"x": 13})
+    running = tasks.run(tasks.app(app(how=NATIVE)), real_redis.url, PYTHONUNBUFFERED="1")
+    assert "blocks\n" in running.stdout  # read up to there
+    running.terminate()
+    assert running.wait(timeout=25) == 1
