@@ -202,6 +202,10 @@ def test_a_server_shows_what_takes_its_time(server: ServerProcess, client: redis
     client.config_set("slowlog-log-slower-than", 0)
     client.execute_command("XADD", "orders", "*", "f\x1b[2J", "1")
     client.config_set("slowlog-log-slower-than", 10_000)
-    rows = facts(server, "server", "slow")
+    rows = facts(server, "server", "slow", "--limit", "1000", "--sort", "time")
     assert any(row["command"].startswith("XADD orders * f") for row in rows)
+    longest = facts(server, "server", "slow", "--limit", "1000")
+    assert sorted(row["took_ms"] for row in rows) == [row["took_ms"] for row in longest][::-1]
+    if len(rows) > 1:
+        assert f"1 of {len(rows)} slow commands" in run(server, "server", "slow", "--limit", "1").stderr
     assert "\x1b" not in run(server, "server", "slow").stdout

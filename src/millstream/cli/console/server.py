@@ -105,32 +105,43 @@ def _report(one: "ServerStatus", limit: int, form: str) -> None:
 
 
 @click.command(context_settings=_WIDE)
-@click.option("--limit", type=click.IntRange(1), default=20, show_default=True, help="Most commands shown.")
+@click.option("--limit", type=click.IntRange(1), default=20, show_default=True, help="Maximum number of commands.")
+@click.option(
+    "--sort",
+    type=click.Choice(["took", "time"]),
+    default="took",
+    show_default=True,
+    help="Order: `took` lists the longest first, `time` the latest first.",
+)
 @watch_option
 @url_option
 @output_option
-def slow(limit: int, watch: float | None, url: str | None, form: str) -> None:
-    """List the commands that took long, the latest first, as the server keeps them (SLOWLOG).
+def slow(limit: int, sort: str, watch: float | None, url: str | None, form: str) -> None:
+    """List the slow commands that the server keeps (SLOWLOG), the longest first.
 
-    From when on a command is slow is the server's slowlog-log-slower-than. Where a server keeps no such list, `show`
-    says which commands take most of its time.
+    The server's setting slowlog-log-slower-than decides which commands count as slow. Where a server keeps no such
+    list, `show` reports which commands take most of its time.
 
     \b
     Examples:
       millstream server slow
+      millstream server slow --sort time --limit 100
       millstream server slow -o json | jq -r '.[].command'
     """
     from millstream.console.reading.server import server  # noqa: PLC0415 - help does not need it
 
     def every(found: "list[ServerStatus]", _: object) -> None:
         output = Output(form)
-        commands = sorted((each for one in found for each in one.slow), key=lambda each: -each.at_ms)[:limit]
+        commands = [each for one in found for each in one.slow]
+        commands.sort(key=lambda each: -each.at_ms if sort == "time" else -each.microseconds)
         rows = []
-        for each in commands:
+        for each in commands[:limit]:
             text = b" ".join(each.words).decode(errors="surrogateescape")
             cut = text[:_CUT] + ("..." if len(text) > _CUT else "") if form == "table" else text
             rows.append((each.at_ms, each.microseconds / 1000, cut, each.client, each.name))
         output.table(Table("slow", _SLOW, rows, empty="No slow commands."))
+        if len(commands) > limit:
+            output.say(f"{limit} of {len(commands)} slow commands are shown; --limit {len(commands)} shows all")
         for one in found:
             if "slow" in one.missing:
                 output.say(

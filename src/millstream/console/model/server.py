@@ -189,7 +189,7 @@ class ServerStatus:
         primary_link: ``up`` or ``down``, of a replica to its primary; None for a primary.
         replication: more of that; None where the server does not tell.
         costs: per command, the most expensive in all first.
-        slow: commands that took long, the latest first.
+        slow: commands that took long, the longest first.
         missing: what the server did not tell -> why, in words.
     """
 
@@ -258,9 +258,9 @@ _PRODUCTS = ("millstream", "valkey", "dragonfly", "keydb")
 
 
 def slow_commands(reply: Any) -> tuple[SlowCommand, ...] | None:
-    """The rows of SLOWLOG GET; None if the reply is something else, as no server of Redis's kind sends it."""
+    """The rows of SLOWLOG GET, the longest first; None if the reply is of another shape."""
     try:
-        return tuple(map(slow_command, reply))
+        return tuple(sorted(map(slow_command, reply), key=lambda each: (-each.microseconds, -each.id)))
     except (TypeError, ValueError, AttributeError):
         return None
 

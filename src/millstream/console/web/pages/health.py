@@ -12,6 +12,7 @@ from millstream.console.web.pages.common import command_line
 from millstream.console.words import brief
 
 _COSTS = 12  # commands in the table of costs
+_SLOW = 50  # slow commands in the table
 _LETTERS = 160  # of a slow command
 
 
@@ -41,7 +42,7 @@ async def health_page(asked: Asked) -> WebPage:
     nodes = reading.value
     facts: Facts = {"servers": [_facts(node) for node in nodes]}
     view = {
-        "nodes": [(node, _costs(node), [SlowRow(slow, _line(slow)) for slow in node.slow]) for node in nodes],
+        "nodes": [(node, _costs(node), [SlowRow(slow, _line(slow)) for slow in node.slow[:_SLOW]]) for node in nodes],
         "now": reading.at_ms,
         "is_cluster": asked.watch.server.url.startswith(CLUSTERS),
     }
