@@ -92,6 +92,16 @@ def test_the_count_alone_is_set_where_the_place_stays() -> None:
         assert (same.steps, same.notes) == ((), ())
 
 
+def test_a_lag_that_the_server_will_not_report_is_shown_as_bounds() -> None:
+    """Behind a deleted entry no count makes the lag known: the preview shows what it narrows to."""
+    deleted = replace(STREAM, max_deleted_id="7-0")
+    here = Ahead("6-0", 4, "7-0")
+    plan = rewind(deleted, replace(GROUP, entries_read=None), here, here, Between(0, 0))
+    assert BeforeAfter("lag", 4, "2 to 4") in plan.table
+    assert plan.notes[0].endswith("narrows what its lag can be.")
+    assert "Until then it is known to be 2 to 4." in plan.notes[1]
+
+
 def test_an_old_server_and_a_long_stream_leave_the_entries_read_alone() -> None:
     """Without the counters, or a count of what lies behind, no number is made up."""
     old = StreamStatus("orders", 10, "10-0", "1-0", "10-0", None, None)

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 _WIDE = {"max_content_width": 110}
 
-_GAPS = (Column("after"), Column("before"), Column("missing", "count", "missing at least"), Column("evidence", "prose"))
+_GAPS = (Column("after"), Column("before"), Column("missing", "count", "ids skipped"), Column("evidence", "prose"))
 _PENDING = (Column("group"), Column("entries", "count", "pending and gone"), Column("first"), Column("last"))
 
 

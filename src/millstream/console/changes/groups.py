@@ -16,6 +16,7 @@ from millstream.console.changes.plan import (
     position_facts,
 )
 from millstream.console.changes.writing import shell_line
+from millstream.console.model.lag import GroupPosition, lag_of
 from millstream.console.model.names import NEVER, order
 from millstream.console.model.streams import GroupSeen, GroupStatus, StreamStatus
 from millstream.console.model.workers import WorkersSeen
@@ -143,10 +144,11 @@ def rewind(
     flag = ("--even-if-moved",) if even_if_moved else ()
     words = ("millstream", "group", "rewind", stream.key, name, "--to", there.id, *flag)
     moves = "delivered again" if back else "skipped"
+    narrowed = _narrowed(stream, there, read)
     table = (
         BeforeAfter("last delivered id", here.id, there.id),
         BeforeAfter("delivered next", here.next or "what is added next", there.next or "what is added next"),
-        BeforeAfter("lag", group.lag.entries, there.after),
+        BeforeAfter("lag", group.lag.entries, there.after if narrowed is None else narrowed),
         BeforeAfter("entries read", group.entries_read, read),
         BeforeAfter("pending", group.pending, group.pending),
     )
@@ -160,7 +162,7 @@ def rewind(
     )  # fmt: skip
     notes = [f"{between.text()} {'is' if _is_one(between) else 'are'} {moves}."]
     if here.id == there.id:
-        notes = [_COUNTED] if steps else []
+        notes = [_COUNTED if narrowed is None else _NARROWED] if steps else []
     notes += _notes(stream, there, between, back=back, read=read)
     if steps:
         notes += [_MOVES_ON[back]] if even_if_moved else _is_read(stream.key, name, read_by)
@@ -196,6 +198,7 @@ def _rewound_back(stream: str, group: GroupStatus, here: Ahead, there: Ahead, fl
     return Undo(words, commands, note="What is delivered meanwhile stays delivered." if back else "")
 
 
+_NARROWED = "The group stays where it is: only its entries read are set, which narrows what its lag can be."
 _COUNTED = "The group stays where it is: only its entries read are set, by which the server knows the lag."
 
 _MOVES_ON = {
@@ -259,12 +262,27 @@ def _notes(stream: StreamStatus, there: Ahead, between: Between, *, back: bool, 
         notes.append("This server does not count entries read: the lag will be known only where the ids tell it.")
     elif read is None:
         notes.append("There are too many entries behind that place to count: the lag may be unknown afterwards.")
-    elif _deleted_ahead(stream, there):
+    elif (lag := _narrowed(stream, there, read)) is not None:
         notes.append(
-            f"Entries up to {stream.max_deleted_id} were deleted: the server will not tell the lag until the group is "
-            "past them."
+            f"Entries up to {stream.max_deleted_id} were deleted: the server reports no lag until the group is past "
+            f"them. Until then it is known to be {lag}."
         )
     return notes
+
+
+def _narrowed(stream: StreamStatus, there: Ahead, read: int | None) -> str | None:
+    """The bounds of the lag where the server will not report one; None where it will, or will not count at all."""
+    if read is None or not _deleted_ahead(stream, there):
+        return None
+    lag = lag_of(
+        GroupPosition(
+            stream.length, stream.first_entry_id, stream.last_entry_id, stream.entries_added, stream.max_deleted_id,
+            there.id, read, None,
+        )
+    )  # fmt: skip
+    if lag.entries is not None:
+        return None
+    return f"{lag.at_least} to {lag.at_most}"
 
 
 def _deleted_ahead(stream: StreamStatus, there: Ahead) -> bool:

@@ -89,7 +89,8 @@ class StreamGaps:
                 return "How many entries are gone is not known: this server does not count them (Redis does since 7.0)."
             return "How many entries are gone is not known: the count of entries ever added was set lower (XSETID)."
         if self.missing == 0:
-            return "Nothing is missing: all entries that were ever added are there."
+            skipped = " The ids between them were never added: producers chose their own." if self.gaps else ""
+            return f"Nothing is missing: all entries that were ever added are there.{skipped}"
         gone = f"{self.missing} {'entry' if self.missing == 1 else 'entries'}"
         if self.inside is False and one.first_entry_id is not None:
             return f"{gone} gone, all before the oldest that is there: trimmed, or deleted from that end."
