@@ -47,6 +47,7 @@ class ConsoleThread:
         access: who may come in.
         allow_changes: as its option.
         archive: as its option.
+        base: as ``--base-path``, without a slash at its end.
 
     Attributes:
         settings: made of these.
@@ -54,10 +55,15 @@ class ConsoleThread:
     """
 
     def __init__(
-        self, *urls: str, access: Access | None = None, allow_changes: bool = False, archive: Path | str | None = None
+        self,
+        *urls: str,
+        access: Access | None = None,
+        allow_changes: bool = False,
+        archive: Path | str | None = None,
+        base: str = "",
     ) -> None:
         servers = tuple(map(ConsoleServer, urls))
-        self.settings = ConsoleSettings(servers, access or Access(), allow_changes, archive)
+        self.settings = ConsoleSettings(servers, access or Access(), allow_changes, archive, base)
         self._ready = threading.Event()
         self.process = ConsoleProcess(self.settings, self._ready.set)
         self._socket = bind("127.0.0.1", 0)

@@ -44,6 +44,19 @@ def test_a_name_that_is_not_the_consoles_gets_no_page(console: ConsoleThread, cl
     assert "--allow-host" in console.ask("/", host="evil.example").text
 
 
+@pytest.mark.parametrize(
+    "framing", ["Content-Length: 5\r\nTransfer-Encoding: chunked", "Transfer-Encoding: chunked\r\ncontent-length: 0"]
+)
+def test_a_request_with_two_ends_is_refused_and_the_connection_closed(console: ConsoleThread, framing: str) -> None:
+    """No second request hides in the body, whichever end a proxy before the console believes."""
+    head = f"POST /change HTTP/1.1\r\nHost: 127.0.0.1\r\n{framing}\r\n\r\n"
+    with socket.create_connection(("127.0.0.1", console.port), timeout=10) as connection:
+        connection.sendall(f"{head}0\r\n\r\nGET / HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n".encode())
+        answers = b"".join(iter(lambda: connection.recv(65536), b""))
+    assert answers.startswith(b"HTTP/1.1 400 ")
+    assert answers.count(b"HTTP/1.1 ") == 1
+
+
 def test_a_name_that_was_allowed_is_answered(locked: ConsoleThread) -> None:
     """With and without port, in any case, with a dot behind it."""
     for host in ("console.example.org", "Console.Example.Org:443", "console.example.org."):

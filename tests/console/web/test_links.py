@@ -1,10 +1,15 @@
 """Addresses carry names of any bytes there and back."""
 
+import html
+import re
 from urllib.parse import quote, urlsplit
 
 import pytest
+import redis
 
 from millstream.console.web.links import AddressError, address, form_word, twin, words_of
+from millstream.server.thread import ServerThread
+from support.console import ConsoleThread
 
 NAMES = [
     "orders",
@@ -50,6 +55,36 @@ def test_a_twin_is_beside_its_page() -> None:
     """With the same query; the overview has a name there."""
     assert twin("/", "") == "/overview.json"
     assert twin("/group", "key=a&group=%FF") == "/group.json?key=a&group=%FF"
+
+
+@pytest.mark.parametrize("sent_on", [True, False])
+def test_a_console_below_a_path_of_a_proxy_leads_nowhere_else(data: ServerThread, sent_on: bool) -> None:
+    """Every link, form, file and redirection is below the path, whether the proxy removes it or sends it on."""
+    with redis.Redis.from_url(data.url) as client:
+        client.flushall()
+        client.xadd("orders", {"n": 1})
+        client.xgroup_create("orders", "billing", id="0")
+        client.xreadgroup("billing", "web-1", {"orders": ">"})
+        client.xadd("orders:dead", {"n": 1})
+    with ConsoleThread(data.url, data.url, allow_changes=True, base="/ops/streams") as console:
+        left, seen = {"/ops/streams/"}, set[str]()
+        while left and len(seen) < 60:
+            path = left.pop()
+            seen.add(path)
+            answer = console.ask(path if sent_on else path.removeprefix("/ops/streams"))
+            assert answer.status == 200, path
+            if "html" in answer.headers["content-type"]:
+                found = re.findall(r'(?:href|src|action|data-href|data-key)="(/[^"]*)"', answer.text)
+                assert [each for each in found if not each.startswith("/ops/streams/")] == [], path
+                pages = re.findall(r'(?:href|src)="(/[^"]*)"', answer.text)
+                left |= {html.unescape(each) for each in pages if "/change" not in each} - seen
+        assert {urlsplit(path).path.removeprefix("/ops/streams") for path in seen} >= {
+            "/",
+            "/group",
+            "/stream",
+            "/dead",
+        }
+        assert console.ask("/ops/streamsx/").status == 404
 
 
 def test_half_a_character_is_an_address_too() -> None:

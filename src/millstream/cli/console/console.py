@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from millstream.console.web.settings import Network
 
 _HEADER = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")
+_BASE = re.compile(r"(/(?!\.{1,2}(/|$))[A-Za-z0-9_.~-]+)+")
 _PASSWORD = "MILLSTREAM_CONSOLE_PASSWORD"  # noqa: S105 - the name of a variable
 
 _FILE = click.Path(path_type=Path, dir_okay=False, exists=True)
@@ -51,6 +52,9 @@ _FILE = click.Path(path_type=Path, dir_okay=False, exists=True)
     metavar="DIR|URL",
     help="Show this archive of the streams too (millstream archive --to).",
 )
+@click.option(
+    "--base-path", metavar="PATH", default="", help="Path below which a proxy shows the console, such as /millstream."
+)
 @click.option("--ends-with-stdin", is_flag=True, hidden=True, help="End when standard input does.")
 @context_option
 def console(  # noqa: PLR0917 - click passes every option by name
@@ -64,6 +68,7 @@ def console(  # noqa: PLR0917 - click passes every option by name
     names: tuple[str, ...],
     reports: tuple[str, ...],
     archive: Path | str | None,
+    base_path: str,
     ends_with_stdin: bool,
 ) -> None:
     """Show streams, groups and pending entries in the browser, live.
@@ -102,7 +107,7 @@ def console(  # noqa: PLR0917 - click passes every option by name
         servers = tuple(ConsoleServer(one.url, one.context) for one in given_servers(urls, reports))
         if allow_changes:
             check_changes([server.url for server in servers])
-        settings = ConsoleSettings(servers, access, allow_changes, archive)
+        settings = ConsoleSettings(servers, access, allow_changes, archive, _base(base_path))
 
         def ready(address: str) -> None:
             print(f"ready {address}", flush=True)  # noqa: T201 - the one line of facts
@@ -136,6 +141,21 @@ def _header(name: str | None) -> str | None:
     if name is not None and not _HEADER.fullmatch(name):
         raise UsageError(f"--user-header {name!r}: a header's name consists of letters, digits and hyphens")
     return None if name is None else name.lower()
+
+
+def _base(path: str) -> str:
+    """The path without a slash at its end; empty for the root.
+
+    Raises:
+        UsageError: no address of a page can begin so.
+    """
+    found = path.rstrip("/")
+    if found and not _BASE.fullmatch(found):
+        raise UsageError(
+            f"--base-path {path!r} is invalid: it begins with a slash, and each part has letters, digits, '-', '_', '.' "
+            "or '~'. Give a path such as /millstream."
+        )
+    return found
 
 
 def _networks(proxies: tuple[str, ...], user_header: str | None) -> "tuple[Network, ...]":

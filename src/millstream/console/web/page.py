@@ -76,14 +76,14 @@ class Asked:
         text = self.words.get(name, "")
         return min(max(int(text), 1), most) if text.isascii() and text.isdigit() and len(text) < 10 else usual
 
-    def link(self, page: str, **words: str | int | None) -> str:
+    def link(self, page: str, /, **words: str | int | None) -> str:
         """The address of a page about the same server."""
-        return links.address(page, words, self.number)
+        return links.address(self.settings.base + page, words, self.number)
 
     def here(self, **words: str | int | None) -> str:
         """This page's address with some words of its query otherwise; None takes one out."""
         kept = {name: value for name, value in self.words.items() if name != "server"}
-        return links.address(self.path, {**kept, **words}, self.number)
+        return self.link(self.path, **{**kept, **words})
 
 
 @dataclass(frozen=True, slots=True)

@@ -149,9 +149,17 @@ def _context(page: WebPage, asked: Asked, *, whole: bool) -> dict[str, Any]:
         asked: for whom.
         whole: all of the page, not only what is refreshed.
     """
-    context = {"page": page, "asked": asked, "link": asked.link, "here": asked.here, **page.view}
+    context = {
+        "page": page,
+        "asked": asked,
+        "base": asked.settings.base,
+        "link": asked.link,
+        "here": asked.here,
+        **page.view,
+    }
     if whole:
-        servers = [(each.name, links.address("/", {}, number)) for number, each in enumerate(asked.settings.servers)]
+        top = f"{asked.settings.base}/"
+        servers = [(each.name, links.address(top, {}, number)) for number, each in enumerate(asked.settings.servers)]
         context |= {
             "version": __version__,
             "sections": [
@@ -162,7 +170,7 @@ def _context(page: WebPage, asked: Asked, *, whole: bool) -> dict[str, Any]:
             "servers": servers,
         }
     context |= {
-        "twin": links.twin(asked.path, asked.query),
+        "twin": asked.settings.base + links.twin(asked.path, asked.query),
         "shell": [shell_line(line) for line in page.shell],
         "commands": _commands(page),
     }

@@ -52,12 +52,14 @@ class ConsoleSettings:
         access: who may come in.
         allow_changes: whether buttons that change something are there and obeyed.
         archive: place of an archive of the streams; None for none.
+        base: path below which a proxy shows the console, such as ``/millstream``; empty for the root.
     """
 
     servers: tuple[ConsoleServer, ...]
     access: Access = Access()
     allow_changes: bool = False
     archive: Path | str | None = None
+    base: str = ""
 
 
 def digest(password: str) -> bytes:

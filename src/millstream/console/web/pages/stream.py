@@ -12,7 +12,6 @@ from millstream.console.model.names import milliseconds
 from millstream.console.payloads.entry import EntryPayload
 from millstream.console.payloads.shown import Shown, in_brief
 from millstream.console.watching.questions import all_queries, archive_reading, rates_of, stream_reading
-from millstream.console.web import links
 from millstream.console.web.charts.small import sparkline
 from millstream.console.web.page import Asked, WebPage
 from millstream.console.web.pages.common import closed_actions, command_line, group_row
@@ -89,7 +88,7 @@ async def stream_page(asked: Asked) -> WebPage:
         "sought": sought,
         "found": found,
         "pinned": _pinned(views, wanted),
-        "files": [(kind, links.address(f"/stream.{kind}", _here(asked), asked.number)) for kind in KINDS],
+        "files": [(kind, asked.link(f"/stream.{kind}", **_here(asked))) for kind in KINDS],
         **paging(found, wanted),
     }
     shell = [command_line(asked, "stream", "show", key), command_line(asked, "stream", "tail", key, *sought.words)]

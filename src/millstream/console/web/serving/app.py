@@ -9,7 +9,7 @@ from starlette.applications import Starlette
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import PlainTextResponse, RedirectResponse, Response, StreamingResponse
 from starlette.routing import Route
-from starlette.types import ASGIApp
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from millstream.client.line import AccessDenied, Disconnected, WrongReplyError, wrong_reply
 from millstream.console.changes.plan import ChangeRefusedError, TargetMissingError
@@ -61,7 +61,19 @@ def console_app(settings: ConsoleSettings, watches: list[ServerWatch]) -> ASGIAp
     routes += [Route(f"/stream.{kind}", files.file, methods=["GET"]) for kind in KINDS]
     lost = _Form("/", _nowhere, settings, watches, live)
     app = Starlette(routes=routes, lifespan=lifespan, exception_handlers={404: lost.lost})
-    return WebGuard(app, settings.access)
+    return WebGuard(_below(settings.base, app), settings.access)
+
+
+def _below(base: str, app: ASGIApp) -> ASGIApp:
+    """The application below a path, whether the proxy in front of it removes that path or sends it on."""
+
+    async def without_base(scope: Scope, receive: Receive, send: Send) -> None:
+        path = scope.get("path", "")
+        if path == base or path.startswith(f"{base}/"):
+            scope = {**scope, "path": path.removeprefix(base) or "/"}
+        await app(scope, receive, send)
+
+    return without_base if base else app
 
 
 class _Form:

@@ -78,7 +78,8 @@ class WebGuard:
             await send(message)
 
         headers = Headers(scope=scope)
-        refused = wrong_host(headers, self._access.hosts) or wrong_site(scope["method"], headers)
+        refused = ambiguous_end(headers) or wrong_host(headers, self._access.hosts)
+        refused = refused or wrong_site(scope["method"], headers)
         refused = refused or await self._stranger(scope, headers)
         await (refused or self._app)(scope, receive, with_headers)
 
@@ -118,6 +119,15 @@ class WebGuard:
         finally:
             self._wrong -= 1
         return _ask("That is not the console's password.")
+
+
+def ambiguous_end(headers: Headers) -> Response | None:
+    """The answer to a request with two ends: a proxy that takes the other one would read its rest as a new request."""
+    if "content-length" not in headers or "transfer-encoding" not in headers:
+        return None
+    refused = _refusal(400, "A request has Content-Length or Transfer-Encoding, not both.")
+    refused.headers["connection"] = "close"
+    return refused
 
 
 def wrong_host(headers: Headers, known: Iterable[str]) -> Response | None:

@@ -88,7 +88,7 @@ def run(
         PortError: it cannot listen there.
     """
     opened = bind(host, port)
-    server = ConsoleProcess(settings, lambda: ready(address_of(host, opened)))
+    server = ConsoleProcess(settings, lambda: ready(address_of(host, opened) + f"{settings.base}/"[1:]))
     if until is not None:
         threading.Thread(target=_end_with, args=(until, server), name="console-end", daemon=True).start()
     # Uvicorn ends by raising the signal anew, for whoever had it before: who asked for the end finds a clean one
