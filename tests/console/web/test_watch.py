@@ -189,3 +189,21 @@ def test_a_server_that_comes_back_is_shown_again(data: ServerThread, tmp_path) -
         with ServerThread(port=port):
             eventually(lambda: "Streams and groups" in events.next()[1].get("html", ""), what="the server is shown")
         eventually(lambda: "does not answer" in events.next()[1]["trouble"], what="it is said that it is gone")
+
+
+async def test_a_rate_is_there_again_after_a_page_was_left(data: ServerThread, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A reading keeps the one before it for ten minutes, so that a page that is opened again has a rate at once."""
+    watch = ServerWatch(ConsoleServer(data.url))
+    clock = [100.0]
+    own_clock(monkeypatch, watching.__name__, monotonic=lambda: clock[0])
+    monkeypatch.setattr(watch.line, "wall_time", lambda: int(clock[0] * 1000))
+
+    async def work(_: Line) -> str:
+        return "seen"
+
+    assert (await watch.read("a", work)).before is None
+    for away, over in ((120, 120_000), (590, 590_000), (601, 0)):
+        clock[0] += away
+        await watch.read("b", work)  # which forgets what nobody looks at
+        assert (await watch.read("a", work)).over_ms == over
+    await watch.close()

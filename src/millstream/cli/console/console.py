@@ -152,7 +152,7 @@ def _base(path: str) -> str:
     found = path.rstrip("/")
     if found and not _BASE.fullmatch(found):
         raise UsageError(
-            f"--base-path {path!r} is invalid: it begins with a slash, and each part has letters, digits, '-', '_', '.' "
+            f"--base-path {path!r} is invalid: it begins with a slash; its parts have letters, digits, '-', '_', '.' "
             "or '~'. Give a path such as /millstream."
         )
     return found

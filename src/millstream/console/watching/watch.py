@@ -8,6 +8,7 @@ answer, the last reading is shown with its age and the reason.
 
 import asyncio
 import time
+from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Hashable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -30,8 +31,8 @@ FRESH = 0.9
 KEPT = 64
 """Readings that are kept, whatever is asked for."""
 
-STALEST = 15.0
-"""Seconds after which it never is."""
+STALEST = 5.0
+"""Seconds after which it never is, however long readings take: a page must stay live on a busy machine too."""
 
 SHARE = 0.02
 """Of the time that readings may take, all together."""
@@ -41,6 +42,7 @@ _LOOKED_AT = 30.0  # seconds for which a reading counts as one that somebody loo
 _SURE, _UNSURE = 3, 0.02
 _NOTED = 200  # commands that a page shows
 _APART = 15_000  # milliseconds between readings that are kept for rates
+_OLDEST = 600_000  # milliseconds over which a rate is still shown, with the time it is over
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +56,8 @@ class Reading(Generic[T]):
         commands: the first of those that were sent.
         sent: how many were sent.
         trouble: why there is no newer one, in words; empty where it is fresh.
-        before: the same question's reading of up to 30 seconds ago, for rates; None for the first one.
+        before: the same question's reading of 15 to 30 seconds ago, for rates, or the last one within 10 minutes; None
+            for the first one.
     """
 
     value: T
@@ -64,6 +67,11 @@ class Reading(Generic[T]):
     sent: int
     trouble: str = ""
     before: "Reading[T] | None" = None
+
+    @property
+    def over_ms(self) -> int:
+        """Milliseconds that its rates are over; 0 where it has none."""
+        return 0 if self.before is None else max(self.at_ms - self.before.at_ms, 0)
 
 
 @dataclass(slots=True)
@@ -92,6 +100,7 @@ class ServerWatch:
         self.jobs = ChangeJobs(server.url, self.changed)
         self._line: Line | None = None
         self._kept: dict[Hashable, _Kept] = {}
+        self._marks: OrderedDict[Hashable, tuple[Reading[Any], ...]] = OrderedDict()  # of questions that were forgotten
         self._changes = 0
 
     @property
@@ -134,7 +143,9 @@ class ServerWatch:
             MillstreamError: whatever ``work`` raises.
         """
         now = time.monotonic()
-        kept = self._kept.setdefault(question, _Kept())
+        kept = self._kept.get(question)
+        if kept is None:
+            kept = self._kept[question] = _Kept(marks=self._marks.pop(question, ())[-1:])
         kept.wanted, kept.left = now, False
         if kept.reading is not None and now - kept.made < self.every():
             return kept.reading
@@ -202,6 +213,7 @@ class ServerWatch:
         kept.took = (*kept.took[-4:], bare.took)
         if changes != self._changes:  # it may show what was before a change that was made meanwhile
             kept.made = 0.0
+        kept.marks = tuple(mark for mark in kept.marks if at_ms - mark.at_ms < _OLDEST)
         kept.reading = replace(bare, before=kept.marks[0] if kept.marks else None)
         if not kept.marks or at_ms - kept.marks[-1].at_ms >= _APART:
             kept.marks = (*kept.marks[-1:], bare)
@@ -215,7 +227,9 @@ class ServerWatch:
             key=lambda name: self._kept[name].wanted,
         )
         for name in {*old, *by_use[: max(len(self._kept) - KEPT, 0)]}:
-            del self._kept[name]
+            self._marks[name] = self._kept.pop(name).marks
+        while len(self._marks) > KEPT:
+            self._marks.popitem(last=False)
 
 
 def _cost(took: tuple[float, ...]) -> float:

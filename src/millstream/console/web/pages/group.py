@@ -107,6 +107,7 @@ async def group_page(asked: Asked) -> WebPage:
         "stream": seen.stream,
         "now": seen.at_ms,
         "rate": done,
+        "over_ms": state.over_ms,
         "repair": None if seen.group.lag.repair is None else shlex.join(seen.group.lag.repair),
         "trend": trend(moments, f"Lag of {name(group_name)}: {trend_words(moments)}") if any(most) else "",
         "unsure": any(moment.value is None for moment in moments),

@@ -81,6 +81,7 @@ async def overview_page(asked: Asked) -> WebPage:
         "urgent": kinds(urgent),
         "hints": kinds([one for one in noted if one.advice.level == "hint"]),
         "totals": whole,
+        "over_ms": reading.over_ms,
         "now": seen.at_ms,
         "refused": refused_lines(seen.refused),
         "sort": sort,

@@ -71,6 +71,7 @@ async def stream_page(asked: Asked) -> WebPage:
         "groups": groups,
         "now": seen.at_ms,
         "added": added.get(key),
+        "over_ms": state.over_ms,
         "spark": sparkline(rates, f"entries a second, now {rate(added.get(key))}"),
         "first_ms": _ms(stream.first_entry_id),
         "last_ms": _ms(stream.last_entry_id),
