@@ -174,6 +174,7 @@ def rewind(
     }
     question = f"Set group {name!r} of {stream.key!r} from {here.id} to {there.id}?"
     plan = ChangePlan("group rewind", stream.key, name, words, question, table, tuple(notes), steps, undo, facts)
+    plan = replace(plan, live=bool(read_by.names))
     if even_if_moved:
         return replace(plan, moving=True, selection="back" if back else "on")
     helps = f"Pause the group's workers first ({_hold(stream.key, name)}), stop other programs that read it, or say "

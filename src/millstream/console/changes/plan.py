@@ -234,6 +234,7 @@ class ChangePlan:
         selection: what it is about, where the steps are only the first ones of many: a part of the digest.
         difference: what a correction changes, in lines as ``diff -u`` has them.
         needs_script: without a script, between the look and the step, something could be lost: so not without one.
+        live: the group is being read, so that it moves on before somebody has read the preview.
         moving: what it was made of may move until it is made: the digest is of the commands alone.
         if_moved: what helps where its facts move again and again; empty where nothing is known to.
     """
@@ -252,6 +253,7 @@ class ChangePlan:
     selection: str = ""
     difference: tuple[str, ...] = ()
     needs_script: bool = False
+    live: bool = False
     moving: bool = False
     if_moved: str = ""
 

@@ -69,8 +69,8 @@ async def settled(line: Line, words: FormWords, who: str) -> dict[str, str]:
         if name in found and do in {"group rewind", "group create"}:
             place = read_place(found[name])
             found[name] = str(place.ms) if place.kind == "time" else found[name]
-    if do == "group rewind" and "even_if_moved" in found and (to := await _place_now(line, found)):
-        found["to"] = to
+    if do == "group rewind":
+        found |= await _held_place(line, found)
     if do == "stream trim" and found.get("before", "").strip():
         found["minid"] = f"{_moment(found.pop('before'))}-0"
     if do == "worker pause":
@@ -84,10 +84,13 @@ async def settled(line: Line, words: FormWords, who: str) -> dict[str, str]:
     return found
 
 
-async def _place_now(line: Line, words: FormWords) -> str:
-    """The id that a place of a rewind stands for now: of a group that moves on, ``-100`` would be another one later."""
+async def _held_place(line: Line, words: FormWords) -> dict[str, str]:
+    """The words that keep a rewind as it was shown, where the group moves on before somebody has read the preview."""
     plan = (await prepare(line, words)).plan
-    return plan.words[plan.words.index("--to", 5) + 1]  # behind the names, which may be "--to" too
+    if "even_if_moved" not in words and not plan.live:
+        return {}
+    # an id: "-100" would be another place by then; behind the names, which may be "--to" too
+    return {"even_if_moved": "1", "to": plan.words[plan.words.index("--to", 5) + 1]}
 
 
 async def _behind_newest(line: Line, key: str) -> int:

@@ -113,6 +113,7 @@ def _preview(asked: Asked, action: Action, found: Prepared, *, at_ms: int, moved
     view = {
         **_view(asked, action, plan),
         "anyway": asked.link("/change", **words, even_if_moved="1") if plan.if_moved else "",
+        "live": plan.live,
         "pause": asked.link("/change", do="worker pause", key=plan.stream, group=plan.group, reason="rewind"),
         "nothing": found.nothing,
         "moved": moved,
