@@ -193,6 +193,18 @@ def test_the_names_in_json_stay(server: ServerProcess, client: redis.Redis, word
     assert sorted(row) == sorted(PINNED[words])
 
 
+def test_names_are_found_as_the_page_finds_them(server: ServerProcess, client: redis.Redis) -> None:
+    """Streams, groups and consumers, the best match first; the line below a page's search asks this."""
+    client.xadd("Web", {"n": 1})
+    for group in ("web", "mail"):
+        client.xgroup_create("Web", group, id="0")
+    client.xreadgroup("mail", "web-1", {"Web": ">"})
+    found = [(row["kind"], row["group"], row["consumer"]) for row in facts(server, "stream", "find", "web")]
+    assert found == [("stream", None, None), ("group", "web", None), ("consumer", "mail", "web-1")]
+    assert "1 of 3 names" in run(server, "stream", "find", "WEB", "--limit", "1").stderr
+    assert run(server, "stream", "find", "nothing").stdout == "No name has this text in it.\n"
+
+
 def test_a_server_shows_what_takes_its_time(server: ServerProcess, client: redis.Redis) -> None:
     """Commands by what they cost in all; those that took long where the server keeps them, else a word about it."""
     client.config_resetstat()

@@ -12,6 +12,7 @@ _WIDE = {"max_content_width": 110}
 STREAM: Rows = {
     "ls": ("millstream.cli.console.stream:ls", "List streams: length, worst lag, oldest entries, pending."),
     "show": ("millstream.cli.console.stream:show", "Show one stream and its groups."),
+    "find": ("millstream.cli.console.stream:find", "Find streams, groups and consumers by a part of their names."),
     "tail": ("millstream.cli.entries.tail:tail", "Show the last entries, or those being added, decoded."),
     "get": ("millstream.cli.entries.get:get", "Show one entry whole, and where it stands in each group."),
     "gaps": ("millstream.cli.entries.gaps:gaps", "Show which entries are missing: trimmed, deleted, where."),

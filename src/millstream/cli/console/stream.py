@@ -39,6 +39,7 @@ _WHOLE = (
     *("key", "length", "entries_added", "last_id", "first_entry", "first_entry_ms", "last_entry", "last_entry_ms"),
     *("max_deleted_id", "added_per_second", "missing"),
 )
+_HITS = (Column("kind"), Column("stream"), Column("group"), Column("consumer"))
 _SORTS = ("key", "lag", "age", "pending", "length")
 
 
@@ -73,6 +74,39 @@ def ls(pattern: str | None, sort: str, limit: int | None, watch: float | None, u
 
     with exits("millstream stream ls"):
         look(url, watch, work, show, form)
+
+
+@click.command(context_settings=_WIDE)
+@click.argument("text")
+@click.option("--limit", type=click.IntRange(1), default=100, show_default=True, help="Maximum number of names.")
+@url_option
+@output_option
+def find(text: str, limit: int, url: str | None, form: str) -> None:
+    """Find streams, groups and consumers by a part of their names, in any case.
+
+    The best match comes first. Of consumers, those that hold entries are looked through.
+
+    \b
+    Examples:
+      millstream stream find billing
+      millstream stream find web-1 -o json | jq -r '.[] | select(.kind == "consumer") | .group'
+    """
+    from millstream.console.model.facts.search import search  # noqa: PLC0415 - help does not need it
+    from millstream.console.reading.streams import overview  # noqa: PLC0415 - as above
+
+    async def work(line: "Line") -> "StreamsSeen":
+        return await overview(line)
+
+    def show(seen: "StreamsSeen", _: object) -> None:
+        hits = search(seen, text)
+        rows = [(hit.kind, hit.stream, hit.group, hit.consumer) for hit in hits[:limit]]
+        output = Output(form)
+        output.table(Table("hits", _HITS, rows, empty="No name has this text in it."))
+        if len(hits) > limit:
+            output.say(f"{limit} of {len(hits)} names are shown; --limit {len(hits)} shows all")
+
+    with exits("millstream stream find"):
+        look(url, None, work, show, form)
 
 
 def _list(seen: "StreamsSeen", before: "StreamsSeen | None", sort: str, limit: int | None, form: str) -> None:

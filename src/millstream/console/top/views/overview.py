@@ -164,6 +164,6 @@ async def find_view(asked: TopAsked) -> TopView:
     return TopView(
         title=f"find {words.brief(wanted)}",
         sections=(ViewSection(f"{len(hits)} found", columns, tuple(rows), "No name has this in it."),),
-        command_lines=(asked.shell("stream", "ls", f"*{wanted}*"),),
+        command_lines=(asked.shell("stream", "find", wanted),),
         **asked.source(reading),
     )
