@@ -17,7 +17,7 @@ from millstream.console.model.facts.findings import advice_on, by_kind, letters_
 from millstream.console.model.pending import FATAL, PendingEntry
 from millstream.console.model.rates import GroupRate
 from millstream.console.model.streams import WAITING
-from millstream.console.model.workers import WorkersSeen, worker_status
+from millstream.console.model.workers import VanishedWorker, WorkersSeen, worker_status
 from millstream.console.reading.case import read_case
 from millstream.console.reading.streams import overview
 from millstream.console.watching.servers import ConsoleServer
@@ -115,12 +115,29 @@ def test_what_helps_a_group_that_nobody_reads_fits_who_reads_it(case: Case) -> N
     """Workers are listed where one says that it reads the group; else consumers; without any, one is to be started."""
     away = idle(case, c1=100_000, c2=60_000)
     assert only(away, "nobody-reads").remedy == ("millstream", "consumer", "ls", KEY, NAME)
-    worker = replace(worker_status(FACTS), blocked_at=None)
+    worker = replace(worker_status(FACTS), blocked_at=None, beat_ms=away.seen.at_ms)
     named = replace(away, workers=WorkersSeen(1, (worker,)))
     assert only(named, "nobody-reads").remedy == ("millstream", "worker", "ls")
     nobody = only(replace(away, seen=replace(away.seen, consumers=())), "nobody-reads")
     assert (nobody.remedy, "XREADGROUP" in nobody.says) == (("millstream", "run", "MODULE:APP"), True)
     assert ConsoleServer("redis://other:1/0").command_line(*(nobody.remedy or ())[1:])[1:] == ["run", "MODULE:APP"]
+
+
+def test_frozen_workers_are_the_reason_that_nobody_reads(case: Case) -> None:
+    """Blocked and silent workers are named with the place or the silence; one that goes on is another matter."""
+    away = idle(case, c1=100_000, c2=60_000)
+    blocked = worker_status(FACTS)
+    silent = replace(blocked, id="web-2", blocked_at=None, beat_ms=away.seen.at_ms - 40_000)
+    found = only(replace(away, workers=WorkersSeen(1, (silent, blocked))), "nobody-reads")
+    assert found.says == "entries wait and all 2 workers of the group are frozen: web-1 is blocked at bill.py:7 in bill"
+    assert (found.remedy, found.evidence["frozen"]) == (("millstream", "worker", "show", "web-2"), ["web-2", "web-1"])
+    alone = only(replace(away, workers=WorkersSeen(1, (silent,))), "nobody-reads")
+    assert alone.says.endswith("the worker that reads the group is frozen: web-2 has sent no heartbeat for 40.0 s")
+    awake = replace(silent, id="web-3", beat_ms=away.seen.at_ms)
+    assert "frozen" not in only(replace(away, workers=WorkersSeen(1, (blocked, awake))), "nobody-reads").says
+    gone = VanishedWorker("web-4", away.seen.at_ms - 90_000)
+    said = only(replace(away, workers=WorkersSeen(1, vanished=(gone,))), "nobody-reads").says
+    assert "1 worker vanished without signing off, web-4 " in said
 
 
 def test_findings_of_one_kind_are_together(case: Case) -> None:

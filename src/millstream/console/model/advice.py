@@ -4,7 +4,7 @@ Each finding comes from facts alone and shows them, so that a person can weigh i
 not show. Thresholds are arguments.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -13,6 +13,7 @@ from millstream.console.model.pending import FATAL, PendingEntry
 from millstream.console.model.rates import GroupRate
 from millstream.console.model.streams import ConsumerStatus, GroupSeen
 from millstream.console.model.workers import WorkersSeen, WorkerStatus
+from millstream.console.words import plural
 from millstream.texts import span_text
 
 Level = Literal["problem", "warning", "hint"]
@@ -69,6 +70,9 @@ class Thresholds:
     away_ms: int = 60_000
     left_ms: int = 86_400_000
     deliveries: int = 5
+
+
+_SILENT_MS = 15_000  # three heartbeats
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,7 +178,35 @@ def _nobody_reads(case: Case) -> Iterable[Advice]:
             else "entries wait and the group has no consumer: start the worker or program that reads it (XREADGROUP)"
         )
         remedy = _who_reads(case) if consumers else ("run", "MODULE:APP")
+        if frozen := _all_frozen(case):
+            says, remedy = _frozen_words(frozen, case.seen.at_ms), ("worker", "show", frozen[0].id)
+            evidence |= {"frozen": [worker.id for worker in frozen]}
+        elif case.workers is not None and (gone := case.workers.vanished):
+            latest = span_text(max(case.seen.at_ms - gone[0].beat_ms, 0))
+            says += f"; {plural(len(gone), 'worker')} vanished without signing off, {gone[0].id} {latest} ago"
         yield case.about("nobody-reads", "problem", says, evidence=evidence, remedy=remedy)
+
+
+def _all_frozen(case: Case) -> list[WorkerStatus]:
+    """The workers that should read the group, if all of them are frozen: blocked, or without a heartbeat."""
+    readers = _group_workers(case)
+    frozen = [one for one in readers if one.blocked_at is not None or _silent_ms(one, case.seen.at_ms) >= _SILENT_MS]
+    return frozen if len(frozen) == len(readers) else []
+
+
+def _frozen_words(frozen: Sequence[WorkerStatus], now_ms: int) -> str:
+    first = min(frozen, key=lambda one: one.blocked_at is None)
+    reason = (
+        f"has sent no heartbeat for {span_text(_silent_ms(first, now_ms))}"
+        if first.blocked_at is None
+        else f"is blocked at {first.blocked_at}"
+    )
+    every = "the worker that reads the group is" if len(frozen) == 1 else f"all {len(frozen)} workers of the group are"
+    return f"entries wait and {every} frozen: {first.id} {reason}"
+
+
+def _silent_ms(one: WorkerStatus, now_ms: int) -> int:
+    return max(now_ms - one.beat_ms, 0)
 
 
 def _who_reads(case: Case) -> tuple[str, ...]:
@@ -185,9 +217,13 @@ def _who_reads(case: Case) -> tuple[str, ...]:
 
 def _worker_reads(case: Case) -> bool:
     """Whether a worker that is alive says that it reads the group."""
+    return bool(_group_workers(case))
+
+
+def _group_workers(case: Case) -> list[WorkerStatus]:
     where = (case.seen.group.stream, case.seen.group.name)
     workers = () if case.workers is None else case.workers.workers
-    return any((one.stream, one.group) == where for worker in workers for one in worker.subscribers)
+    return [worker for worker in workers if any((one.stream, one.group) == where for one in worker.subscribers)]
 
 
 def _stuck(case: Case) -> Iterable[Advice]:
