@@ -377,6 +377,28 @@ async def test_a_context_variable_ends_with_its_delivery(server: ServerProcess, 
     assert set(seen) == {("none", "app")}
 
 
+async def test_a_lane_keeps_its_task_while_no_handler_leaves_a_trace(
+    server: ServerProcess, client: redis.Redis
+) -> None:
+    """A task for each entry would cost more than a handler does."""
+    tasks: set[asyncio.Task[Any] | None] = set()
+    app = App(server.url, registry=False)
+
+    @app.subscriber(StreamSub("s", group="g"), concurrency=1)
+    async def handle(word: str) -> None:
+        tasks.add(asyncio.current_task())
+
+    @app.subscriber(StreamSub("s", group="b", max_records=1), batch=True, concurrency=1)
+    async def batch(word: list[str]) -> None:
+        tasks.add(asyncio.current_task())
+
+    for _ in range(20):
+        client.xadd("s", {"word": "w"})
+    async with app.running():
+        await aeventually(lambda: sum(loop.stats.handled for loop in app.loops) == 40)
+    assert len(tasks) == 2
+
+
 async def test_a_publisher_is_the_apps_and_the_handlers_own(server: ServerProcess, client: redis.Redis) -> None:
     """Neither another app nor another object's method publishes by it."""
     first, second = App(server.url, registry=False), App(server.url, registry=False)

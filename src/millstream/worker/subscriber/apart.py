@@ -11,6 +11,7 @@ from contextvars import copy_context
 from typing import Any, TypeVar
 
 from millstream.worker.handlers.calling import ends_process
+from millstream.worker.settlement.running import AT_WORK
 
 Result = TypeVar("Result")
 _Task = asyncio.Task[Any]
@@ -21,6 +22,7 @@ class Apart:
 
     def __init__(self) -> None:
         self._base = copy_context()
+        self._base.run(AT_WORK.set, None)  # as every run leaves it
         self._outer: dict[_Task, _Task] = {}
 
     async def run(self, work: Coroutine[Any, Any, Result]) -> Result | None:

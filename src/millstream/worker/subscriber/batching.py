@@ -91,9 +91,12 @@ class BatchRuns(SubscriberPart):
             self._member.stats.suspects += 1
         failpoints.reach("before_handler")
         AT_WORK.set(batch)
-        fitting, messages = self._prepare(batch)
-        if fitting:
-            await self._run(fitting, messages)
+        try:
+            fitting, messages = self._prepare(batch)
+            if fitting:
+                await self._run(fitting, messages)
+        finally:
+            AT_WORK.set(None)
         if self._each:
             for held in fitting:
                 if held.state is not State.LEFT:

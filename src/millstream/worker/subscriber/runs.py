@@ -140,5 +140,6 @@ class SingleRuns(SubscriberPart):
                     ended = False
                     self._places.keep(held)
         finally:
+            AT_WORK.set(None)
             if ended:
                 self._gate.ended()
