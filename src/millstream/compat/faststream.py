@@ -22,9 +22,9 @@ from millstream.client.payloads import envelope
 from millstream.client.url import find_url
 from millstream.errors import ConfigError
 from millstream.worker.app import App
-from millstream.worker.handlers.binding import unwrap
 from millstream.worker.handlers.convert import as_text, lenient
 from millstream.worker.handlers.dependencies import Depends
+from millstream.worker.handlers.fields import unwrap
 from millstream.worker.handlers.message import Message as StreamMessage
 from millstream.worker.handlers.message import Nack as NackMessage
 from millstream.worker.handlers.message import Reject as RejectMessage

@@ -124,7 +124,8 @@ class Publishing:
 
         Args:
             stream: key of the stream.
-            content: a mapping of fields, a dataclass, a pydantic model, or a single value for the field ``data``.
+            content: a mapping of fields, a dataclass, a pydantic model, or a single value for the field ``data``; see
+                the worker's reference for the form of each type.
             maxlen: trim the stream to about this many entries.
             minid: trim about what is older than this id.
             idempotent: an id of the caller's: a second publish with it adds nothing and returns the first one's entry
@@ -136,7 +137,7 @@ class Publishing:
                 :mod:`millstream.worker.handlers.sender`. None sends it once.
 
         Raises:
-            PayloadError: the content has no form as an entry.
+            PayloadError: a handler could not read an equal content back; the text names the field, nothing was added.
             UsageError: ``idempotent`` on a server without XADD IDMP; ``retry`` on one that has neither that nor
                 scripts, so that it could not tell a repetition; nothing was added.
             ResponseError: the server refused.
@@ -225,6 +226,7 @@ class Publishing:
         With a middleware that has a publish hook, each entry goes through it; hooks that wait may change the order.
 
         Raises:
+            PayloadError: one of the contents has no form as an entry; nothing was added without such a middleware.
             ResponseError: the server refused one; the others were added.
             Disconnected: no answer came; some, all or none were added.
         """

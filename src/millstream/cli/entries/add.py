@@ -350,12 +350,13 @@ def _entry(text: str | bytes, where: str, headers: dict[str, str] | None) -> lis
 
 
 def _flat(content: Mapping[str, Any], headers: dict[str, str] | None) -> list[bytes]:
+    from millstream.worker.handlers.message import PayloadError  # noqa: PLC0415 - as above
     from millstream.worker.handlers.publish import fields_of  # noqa: PLC0415 - as above
 
     try:
         return fields_of(content, headers)
-    except UnicodeEncodeError:
-        raise UsageError("it has half of a surrogate pair, which no text has") from None
+    except PayloadError as reason:
+        raise UsageError(str(reason)) from None
 
 
 def _bytes_in(value: object) -> object:

@@ -53,9 +53,14 @@ def build(headers: dict[str, str], body: bytes) -> bytes:
     """Make an envelope.
 
     Raises:
-        ValueError: a header's name or value is longer than 65,535 bytes, or there are more than that many.
+        ValueError: a header is not text, longer than 65,535 bytes, or there are more than that many.
     """
-    parts = [part.encode() for pair in headers.items() for part in pair]
+    parts: list[bytes] = []
+    for name, value in headers.items():
+        try:
+            parts += (name.encode(), value.encode())
+        except (AttributeError, UnicodeEncodeError):  # of what a caller gave, whatever its annotation
+            raise ValueError(f"the header {name!r:.80} is invalid: its name and its value must be text") from None
     if len(headers) > 0xFFFF or any(len(part) > 0xFFFF for part in parts):
         raise ValueError("a header of FastStream's envelope holds at most 65,535 bytes")
     head = struct.pack(">H", len(headers)) + b"".join(struct.pack(">H", len(part)) + part for part in parts)

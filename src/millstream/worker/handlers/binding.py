@@ -14,18 +14,16 @@ The whole entry is its fields, unless it has the single field ``data`` with a JS
 
 import dataclasses
 import inspect
-import json
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, get_args, get_origin, get_type_hints
 
-from millstream.client.jsontext import TooDeepError
-from millstream.client.payloads import envelope
 from millstream.errors import ConfigError
 from millstream.worker.handlers.calling import annotated, bound_by_name, name_of
-from millstream.worker.handlers.convert import Convert, admits_none, as_text, builder, from_json, is_structured
+from millstream.worker.handlers.convert import Convert, admits_none, as_text, builder, is_structured, wants_text
+from millstream.worker.handlers.fields import JSON_FIELD, encode, to_body, unwrap  # noqa: F401 - two had their place here
 from millstream.worker.handlers.message import Message, PayloadError
 
-_JSON_FIELD = b"data"
+_DATA = JSON_FIELD.decode()
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -33,6 +31,7 @@ class _Parameter:
     name: str
     convert: Convert
     structured: bool
+    text: bool
     anything: bool
     optional: bool
     default: Any
@@ -95,11 +94,13 @@ class Binder:
                     name=parameter.name,
                     convert=builder(annotation),
                     structured=is_structured(annotation),
+                    text=wants_text(annotation) and not is_structured(annotation),
                     anything=annotation is Any,
                     optional=admits_none(annotation) and annotation is not Any,
                     default=parameter.default,
                 )
             )
+        self._wants_data = any(one.text and one.name == _DATA for one in self._parameters)
         self._single = single = self._parameters[0] if len(self._parameters) == 1 else None
         self.wants_message = self._message_name is not None
         whole = single is not None and single.structured and not single.anything and not self.wants_message
@@ -120,8 +121,15 @@ class Binder:
             arguments[self._message_name] = message
         if not self._parameters:
             return arguments
-        body = _unwrapped(fields)
         single = self._single
+        body = {_DATA: fields[1]} if self._wants_data and _is_data(fields) else _unwrapped(fields)
+        if (
+            single is not None
+            and single.text
+            and _is_data(fields)
+            and not (isinstance(body, dict) and single.name in body)
+        ):
+            body = {_DATA: fields[1]}  # JSON text is text where text is wanted
         if single is not None and single.structured and not (single.anything and _is_field(single.name, body)):
             arguments[single.name] = _convert(single, body)
         else:
@@ -162,112 +170,6 @@ def _unwrapped(fields: Sequence[bytes]) -> Any:
         raise PayloadError(str(error)) from error
 
 
-def unwrap(fields: Sequence[bytes]) -> Any:
-    """The entry's content: a dict of field names and raw values, or what its JSON or envelope holds.
-
-    Raises:
-        ValueError: the envelope or its JSON is damaged.
-    """
-    if len(fields) == 2:
-        name, value = fields
-        if name == envelope.FIELD:
-            return _open(value)
-        if name == _JSON_FIELD and value[:1] in (b"{", b"["):
-            try:
-                return from_json(value)
-            except TooDeepError:
-                raise
-            except ValueError:
-                pass  # text that happens to begin with a brace: a field like any other
-    return {
-        name.decode("utf-8", "surrogateescape"): value for name, value in zip(fields[::2], fields[1::2], strict=True)
-    }
-
-
-def encode(content: Any) -> list[bytes]:
-    """The fields and values to XADD for a mapping, a dataclass, a pydantic model, a msgspec struct or a single value.
-
-    Text, bytes and numbers stand as they are, dates in ISO form, anything nested as JSON in its field. A None has no
-    representation among fields, so the field is left out; decoding gives None back where the annotation allows it.
-
-    Raises:
-        PayloadError: nothing is left to store, or a value has no JSON form.
-    """
-    if dataclasses.is_dataclass(content) and not isinstance(content, type):
-        content = {part.name: getattr(content, part.name) for part in dataclasses.fields(content)}
-    elif hasattr(content, "model_dump"):
-        content = content.model_dump(mode="json")
-    elif hasattr(content, "__struct_fields__"):
-        content = {name: getattr(content, name) for name in content.__struct_fields__}
-    if not isinstance(content, Mapping):
-        content = {_JSON_FIELD.decode(): content}
-    flat: list[bytes] = []
-    for name, value in content.items():
-        if value is not None:
-            flat += (name if isinstance(name, bytes) else str(name).encode(), _value(value))
-    if not flat:
-        raise PayloadError("an entry needs at least one field with a value")
-    return flat
-
-
-def to_body(content: Any) -> tuple[str, bytes]:
-    """The content type and the body of an envelope for the same contents as :func:`encode` takes.
-
-    Raises:
-        PayloadError: a value has no JSON form.
-    """
-    if isinstance(content, bytes):
-        return "application/octet-stream", content
-    if isinstance(content, str):
-        return "text/plain", content.encode("utf-8", "surrogateescape")
-    if dataclasses.is_dataclass(content) and not isinstance(content, type):
-        content = dataclasses.asdict(content)
-    return "application/json", _json(content)
-
-
-def _value(value: Any) -> bytes:
-    if isinstance(value, bytes):
-        return value
-    if isinstance(value, str):
-        return value.encode("utf-8", "surrogateescape")
-    if isinstance(value, bool | list | tuple | dict):
-        return _json(value)
-    if isinstance(value, int | float):
-        return repr(value).encode()
-    if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return _json(dataclasses.asdict(value))
-    if hasattr(value, "__struct_fields__"):
-        return _json(value)
-    if hasattr(value, "isoformat"):
-        return str(value.isoformat()).encode()
-    return _json(value) if isinstance(value, Mapping) else str(getattr(value, "value", value)).encode()
-
-
-def _json(value: Any) -> bytes:
-    try:
-        return json.dumps(value, separators=(",", ":"), default=_plain).encode()
-    except TypeError as error:
-        raise PayloadError(str(error)) from None
-
-
-def _plain(value: Any) -> Any:
-    if hasattr(value, "isoformat"):
-        return value.isoformat()
-    if hasattr(value, "model_dump"):
-        return value.model_dump(mode="json")
-    if hasattr(value, "__struct_fields__"):
-        return {name: getattr(value, name) for name in value.__struct_fields__}
-    return str(value)
-
-
-def _open(value: bytes) -> Any:
-    found = envelope.parse(value)
-    kind = found.headers.get("content-type", "")
-    if kind == "application/json" or (not kind and found.body[:1] in (b"{", b"[")):
-        return from_json(found.body)
-    return found.body.decode() if kind.startswith("text/") else found.body
-
-
 def _convert(parameter: _Parameter, value: Any) -> Any:
     try:
         if parameter.anything and isinstance(value, Mapping):
@@ -275,6 +177,10 @@ def _convert(parameter: _Parameter, value: Any) -> Any:
         return parameter.convert(value)
     except (ValueError, TypeError, ArithmeticError, RecursionError) as error:
         raise PayloadError(f"{parameter.name}: {error}") from error
+
+
+def _is_data(fields: Sequence[bytes]) -> bool:
+    return len(fields) == 2 and fields[0] == JSON_FIELD
 
 
 def _is_field(name: str, body: Any) -> bool:

@@ -10,13 +10,17 @@ is a boolean) and refuses what entries hold (JSON in a field, an empty field for
 """
 
 import dataclasses
+import functools
+import inspect
 import json
+import pathlib
 import types
-from collections.abc import Callable, Mapping
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
-from enum import Enum
-from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
+from enum import Enum, Flag
+from typing import Any, Literal, Union, get_args, get_origin, get_type_hints, is_typeddict
 from uuid import UUID
 
 from millstream.client.jsontext import parse
@@ -29,6 +33,7 @@ except ImportError:  # pydantic is for those who use its models
 
 Convert = Callable[[Any], Any]
 
+_LISTS = (list, set, tuple, frozenset, deque)
 _TRUE = frozenset({"1", "true", "yes", "on"})
 _FALSE = frozenset({"0", "false", "no", "off"})
 
@@ -91,10 +96,11 @@ def builder(annotation: Any) -> Convert:
     if origin in (Union, types.UnionType):
         return _union(get_args(annotation))
     if origin is Literal:
-        return _one_of({str(item): item for item in get_args(annotation)})
+        return _one_of({word: item for item in get_args(annotation) for word in _words(item)})
     if origin in (dict, Mapping) or annotation in (dict, Mapping):
-        return mapping if get_args(annotation) in ((), (str, str), (str, Any)) else _by_pydantic(annotation)
-    if origin in (list, set, tuple, frozenset) or annotation in (list, set, tuple, frozenset):
+        args = get_args(annotation)
+        return mapping if args in ((), (str, str), (str, Any)) else _mapping_of(*args)
+    if origin in _LISTS or annotation in _LISTS:
         return _items(annotation)
     if isinstance(annotation, type):
         if hasattr(annotation, "model_validate"):
@@ -103,8 +109,15 @@ def builder(annotation: Any) -> Convert:
             return _struct(annotation)
         if dataclasses.is_dataclass(annotation):
             return _dataclass(annotation)
+        if hasattr(annotation, "__attrs_attrs__"):
+            return _attrs(annotation)
+        if is_typeddict(annotation):
+            return _typed_dict(annotation)
+        if issubclass(annotation, tuple) and hasattr(annotation, "_fields"):
+            return _named_tuple(annotation)
         if issubclass(annotation, Enum):
-            return _one_of({str(member.value): member for member in annotation})
+            by_text = {str(member.value): member for member in annotation}
+            return _flags(annotation, by_text) if issubclass(annotation, Flag) else _one_of(by_text)
     return _by_pydantic(annotation)
 
 
@@ -119,6 +132,8 @@ def is_structured(annotation: Any) -> bool:
         hasattr(annotation, "model_validate")
         or hasattr(annotation, "__struct_fields__")
         or dataclasses.is_dataclass(annotation)
+        or hasattr(annotation, "__attrs_attrs__")
+        or is_typeddict(annotation)
     )
 
 
@@ -138,19 +153,38 @@ def _string(value: Any) -> str:
 def _bytes(value: Any) -> bytes:
     if isinstance(value, bytes):
         return value
-    return value.encode() if isinstance(value, str) else json.dumps(value).encode()
+    if isinstance(value, str):
+        return value.encode("utf-8", "surrogateescape")  # a field's name, which may be any bytes
+    return json.dumps(value).encode()
 
 
 def _integer(value: Any) -> int:
     if isinstance(value, bool) or (isinstance(value, float) and not value.is_integer()):
         raise ValueError(f"expected a whole number, got {value!r}")
-    return int(value)
+    try:
+        return int(value)
+    except OverflowError:
+        raise ValueError(f"expected a whole number, got {value!r}") from None
 
 
 def _float(value: Any) -> float:
     if isinstance(value, bool):
         raise ValueError(f"expected a number, got {value!r}")  # noqa: TRY004 - one kind of error for all content
-    return float(value)
+    try:
+        return float(value)
+    except OverflowError:
+        raise ValueError("the number is too large") from None
+
+
+def _duration(value: Any) -> timedelta:
+    """Seconds; of text to the microsecond, however many there are."""
+    value = text(value)
+    try:
+        if isinstance(value, str):
+            return timedelta(microseconds=int(Decimal(value) * 1_000_000))
+        return timedelta(seconds=_float(value))
+    except (ArithmeticError, ValueError):
+        raise ValueError(f"expected seconds, got {value!r}") from None
 
 
 def _boolean(value: Any) -> bool:
@@ -169,20 +203,35 @@ def _nothing(value: Any) -> None:
         raise ValueError(f"expected nothing, got {value!r}")
 
 
+_PATHS = (pathlib.Path, pathlib.PurePath, pathlib.PurePosixPath, pathlib.PureWindowsPath)
+
+
+def _path(kind: type[pathlib.PurePath], value: Any) -> pathlib.PurePath:
+    return kind(_string(value))
+
+
+def _only_none(value: Any) -> None:
+    if value is not None:
+        raise ValueError("expected nothing")
+
+
 _SIMPLE: dict[Any, Convert] = {
     Any: lenient,
     object: lenient,
     str: _string,
     bytes: _bytes,
+    bytearray: lambda value: bytearray(_bytes(value)),
+    memoryview: lambda value: memoryview(_bytes(value)),
     int: _integer,
     float: _float,
     bool: _boolean,
     datetime: lambda value: datetime.fromisoformat(_string(value)),
     date: lambda value: date.fromisoformat(_string(value)),
     time: lambda value: time.fromisoformat(_string(value)),
-    timedelta: lambda value: timedelta(seconds=_float(value)),
+    timedelta: _duration,
     Decimal: lambda value: _decimal(text(value)),
     UUID: lambda value: UUID(_string(value)),
+    **{kind: functools.partial(_path, kind) for kind in _PATHS},
     None: _nothing,
     type(None): _nothing,
 }
@@ -195,12 +244,21 @@ def _decimal(value: Any) -> Decimal:
         raise ValueError(f"expected a decimal number, got {value!r}") from None
 
 
+_TEXTS = (str, bytes, bytearray, memoryview)
+_JSON_TYPES = frozenset({str, int, float, bool, type(None)})
+
+
 def _union(members: tuple[Any, ...]) -> Convert:
-    # text last: everything is text, so that str | int would never see its int; None only for what says nothing
-    ordered = sorted(members, key=lambda member: (member is not type(None), member in (str, bytes)))
-    builders = [builder(member) for member in ordered]
+    # text last: everything is text, so that str | int would never see its int; None only for what says nothing, unless
+    # a member of an enum or a literal does
+    ordered = sorted(members, key=lambda member: (not _names_texts(member), member is not type(None), member in _TEXTS))
+    worded = any(member in _TEXTS for member in members)  # where text is allowed, an empty text is one
+    builders = [_only_none if member is type(None) and worded else builder(member) for member in ordered]
+    own = frozenset(members) if _JSON_TYPES.issuperset(members) else frozenset()
 
     def convert(value: Any) -> Any:
+        if type(value) in own:  # JSON has told it from the others
+            return value
         problem: Exception | None = None
         for build in builders:
             try:
@@ -210,6 +268,10 @@ def _union(members: tuple[Any, ...]) -> Convert:
         raise ValueError(str(problem))
 
     return convert
+
+
+def _names_texts(member: Any) -> bool:
+    return get_origin(member) is Literal or (isinstance(member, type) and issubclass(member, Enum))
 
 
 def _one_of(by_text: Mapping[str, Any]) -> Convert:
@@ -224,11 +286,54 @@ def _one_of(by_text: Mapping[str, Any]) -> Convert:
     return convert
 
 
+def _words(item: Any) -> Iterable[str]:
+    """The texts of a literal: as it was given, and as it is published."""
+    value = item.value if isinstance(item, Enum) else item
+    yield str(item)
+    yield str(text(value))
+    if isinstance(value, bool):
+        yield str(value).lower()
+    if value is None:
+        yield from ("", "null")
+
+
+def _flags(kind: Any, by_text: Mapping[str, Any]) -> Convert:
+    """One flag or several together, by their number."""
+
+    def convert(value: Any) -> Any:
+        value = text(value)
+        return by_text[str(value)] if str(value) in by_text else kind(int(value))
+
+    return convert
+
+
+def _mapping_of(name_kind: Any, item_kind: Any) -> Convert:
+    """A mapping whose names and values have types; JSON and fields have text for names."""
+    make_name, make_item = builder(name_kind), builder(item_kind)
+
+    def convert(value: Any) -> Any:
+        value = _loaded(value)
+        if not isinstance(value, Mapping):
+            raise _unfit("an object", value)
+        return {make_name(name): _named(name, make_item, item) for name, item in value.items()}
+
+    return convert
+
+
+def _named(name: Any, build: Convert, value: Any) -> Any:
+    """What this makes of a part's value; a refusal names the part."""
+    try:
+        return build(value)
+    except (ValueError, TypeError) as error:
+        raise ValueError(f"{name}: {error}") from error
+
+
 def _items(annotation: Any) -> Convert:
     kind = get_origin(annotation) or annotation
-    args = tuple(arg for arg in get_args(annotation) if arg is not Ellipsis)
-    if len(args) > 1:
-        return _by_pydantic(annotation)
+    given = get_args(annotation)
+    args = tuple(arg for arg in given if arg is not Ellipsis)
+    if kind is tuple and len(given) > 1 and Ellipsis not in given:
+        return _sequence(args, tuple)
     item = builder(args[0]) if args else lenient
 
     def convert(value: Any) -> Any:
@@ -240,32 +345,79 @@ def _items(annotation: Any) -> Convert:
     return convert
 
 
-def _dataclass(kind: type) -> Convert:
-    hints = get_type_hints(kind)
-    parts = [
-        (part.name, builder(hints[part.name]), _required(part), admits_none(hints[part.name]))
-        for part in dataclasses.fields(kind)
-        if part.init
-    ]
+def _sequence(kinds: Iterable[Any], make: Callable[[Any], Any]) -> Convert:
+    """A list with a type for each place."""
+    builders = [builder(kind) for kind in kinds]
 
     def convert(value: Any) -> Any:
         value = _loaded(value)
-        if isinstance(value, kind):
+        if not isinstance(value, list | tuple) or len(value) != len(builders):
+            raise _unfit(f"a list of {len(builders)}", value)
+        return make(build(part) for build, part in zip(builders, value, strict=True))
+
+    return convert
+
+
+def _named_tuple(kind: Any) -> Convert:
+    hints = get_type_hints(kind)
+    return _sequence([hints.get(name, Any) for name in kind._fields], kind._make)
+
+
+def _dataclass(kind: type) -> Convert:
+    hints = get_type_hints(kind)
+    parts = dataclasses.fields(kind)
+    made = {part.name: (part.name, hints[part.name], _required(part)) for part in parts if part.init}
+    return _object(kind, made, {part.name: builder(hints[part.name]) for part in parts if not part.init})
+
+
+def _attrs(kind: Any) -> Convert:
+    hints, parts = get_type_hints(kind), kind.__attrs_attrs__
+    made = {
+        part.name: (part.alias, hints.get(part.name, Any), getattr(part.default, "name", "") == "NOTHING")
+        for part in parts
+        if part.init
+    }
+    return _object(kind, made, {part.name: builder(hints.get(part.name, Any)) for part in parts if not part.init})
+
+
+def _typed_dict(kind: Any) -> Convert:
+    hints = get_type_hints(kind)
+    return _object(kind, {name: (name, hint, name in kind.__required_keys__) for name, hint in hints.items()}, {})
+
+
+def _object(kind: Any, parts: Mapping[str, tuple[str, Any, bool]], later: Mapping[str, Convert]) -> Convert:
+    """What a class makes of an object.
+
+    Args:
+        kind: the class.
+        parts: by name: the name among the class's arguments, the annotation, and whether there is no default.
+        later: what the class sets by itself and takes no argument for: what was published replaces it.
+    """
+    made_by = [
+        (name, argument, builder(hint), required, admits_none(hint))
+        for name, (argument, hint, required) in parts.items()
+    ]
+    instance = None if is_typeddict(kind) else kind
+
+    def convert(value: Any) -> Any:
+        value = _loaded(value)
+        if instance is not None and isinstance(value, instance):
             return value
         if not isinstance(value, Mapping):
             raise _unfit(f"an object for {kind.__name__}", value)
         made: dict[str, Any] = {}
-        for name, build, required, optional in parts:
+        for name, argument, build, required, optional in made_by:
             if name in value:
-                try:
-                    made[name] = build(value[name])
-                except (ValueError, TypeError) as error:
-                    raise ValueError(f"{name}: {error}") from error
+                made[argument] = _named(name, build, value[name])
             elif required:
                 if not optional:
                     raise ValueError(f"{name}: missing")
-                made[name] = None
-        return kind(**made)
+                made[argument] = None
+        found = kind(**made)
+        for name, build in later.items():
+            if name in value:
+                object.__setattr__(found, name, _named(name, build, value[name]))
+        return found
 
     return convert
 
@@ -276,46 +428,89 @@ def _required(part: "dataclasses.Field[Any]") -> bool:
 
 def admits_none(annotation: Any) -> bool:
     """True when None is among what the annotation allows."""
-    return annotation in (None, Any) or type(None) in get_args(annotation)
+    return annotation in (None, type(None), Any) or type(None) in get_args(annotation)
 
 
 def _model(kind: Any) -> Convert:
-    """A pydantic model, which takes other things than objects where its validators do."""
-    parts = {name: (part.annotation, part.is_required()) for name, part in kind.model_fields.items()}
-    return _lenient_object(parts, kind.model_validate, kind.model_validate)
+    """A pydantic model, which takes other things than objects where its validators do; by names as by aliases."""
+    parts = {
+        name: (part.annotation, part.is_required(), _aliases(name, part)) for name, part in kind.model_fields.items()
+    }
+    make = kind.model_validate
+    if "by_name" in inspect.signature(make).parameters:  # pydantic 2.11
+        make = functools.partial(make, by_name=True)
+    convert = _lenient_object(parts, make, make)
+    if not getattr(kind, "__pydantic_root_model__", False):
+        return convert
+
+    def root(value: Any) -> Any:
+        if isinstance(value, Mapping) and list(value) == ["data"]:  # a single value is published in a field so named
+            try:
+                return make(lenient(value["data"]))
+            except ValueError:
+                pass
+        return convert(value)
+
+    return root
+
+
+def _aliases(name: str, part: Any) -> frozenset[str]:
+    given = part.validation_alias
+    return frozenset({name}.union(one for one in getattr(given, "choices", [given]) if isinstance(one, str)))
 
 
 def _struct(kind: Any) -> Convert:
     """A msgspec struct."""
     import msgspec  # noqa: PLC0415 - for those who use its structs, so it is there
 
-    def refuse(value: Any) -> Any:
+    def make(value: Any) -> Any:
+        return msgspec.convert(value, kind, strict=False)
+
+    def other(value: Any) -> Any:
+        if kind.__struct_config__.array_like:
+            return make(value)
         raise _unfit(f"an object for {kind.__name__}", value)
 
-    parts = {part.encode_name: (part.type, part.required) for part in msgspec.structs.fields(kind)}
-    # its ValidationError is a ValueError
-    return _lenient_object(parts, lambda made: msgspec.convert(made, kind, strict=False), refuse)
+    parts = {
+        part.encode_name: (part.type, part.required, frozenset({part.encode_name}))
+        for part in msgspec.structs.fields(kind)
+    }
+    return _lenient_object(parts, make, other)  # its ValidationError is a ValueError
 
 
-def _lenient_object(parts: Mapping[str, tuple[Any, bool]], make: Convert, other: Convert) -> Convert:
+def _lenient_object(parts: Mapping[str, tuple[Any, bool, frozenset[str]]], make: Convert, other: Convert) -> Convert:
     """What a library makes of an object: fields are text, which it reads leniently; nested parts are JSON in theirs.
 
     Args:
-        parts: by name: the annotation, and whether the part has no default.
+        parts: by name: the annotation, whether the part has no default, and all names by which it comes.
         make: makes it from a dict.
         other: what to do with a value that is no object.
     """
-    texts = {name for name, (annotation, _) in parts.items() if _wants_text(annotation)}
-    optional = {name for name, (annotation, _) in parts.items() if admits_none(annotation)}
-    filled = {name for name in optional if parts[name][1]}
+    texts = {name for annotation, _, names in parts.values() if wants_text(annotation) for name in names}
+    raw = {
+        name
+        for kind, _, names in parts.values()
+        if _wants(kind, (bytes,)) and not _wants(kind, (str,))
+        for name in names
+    }
+    optional = {name for annotation, _, names in parts.values() if admits_none(annotation) for name in names}
+    filled = {name: names for name, (annotation, required, names) in parts.items() if required and name in optional}
 
     def convert(value: Any) -> Any:
         value = _loaded(value)
         if not isinstance(value, Mapping):
             return other(value)
-        made = {name: _part(item, name in texts, name in optional) for name, item in value.items()}
-        for name in filled - made.keys():
-            made[name] = None
+        if bytes not in map(type, value.values()):  # of JSON, which has types of its own
+            try:
+                return make(value)
+            except ValueError:
+                pass
+        made = {
+            name: item if name in raw else _part(item, name in texts, name in optional) for name, item in value.items()
+        }
+        for name, names in filled.items():
+            if names.isdisjoint(made):
+                made[name] = None
         return make(made)
 
     return convert
@@ -332,22 +527,34 @@ def _part(item: Any, is_text: bool, is_optional: bool) -> Any:
     return part
 
 
-def _wants_text(annotation: Any) -> bool:
+def wants_text(annotation: Any) -> bool:
+    """True when text or bytes are among what the annotation allows."""
+    return _wants(annotation, _TEXTS)
+
+
+def _wants(annotation: Any, kinds: tuple[type, ...]) -> bool:
     members = get_args(annotation) if get_origin(annotation) in (Union, types.UnionType) else (annotation,)
-    return any(member in (str, bytes) for member in members)
+    return any(member in kinds for member in members)
 
 
 def _by_pydantic(annotation: Any) -> Convert:
     try:
         from pydantic import TypeAdapter  # noqa: PLC0415 - only for types the standard library does not explain
+        from pydantic.errors import PydanticUserError  # noqa: PLC0415 - as above
     except ImportError:
         raise ConfigError(f"cannot decode {annotation!r} without pydantic: install millstream[worker]") from None
-    adapter = TypeAdapter(annotation)
+    try:
+        adapter = TypeAdapter(annotation)
+    except PydanticUserError as error:
+        raise ConfigError(f"cannot decode {annotation!r}: {error.message}") from None
 
     def convert(value: Any) -> Any:
         value = lenient(value)
         if isinstance(value, str) and value[:1] in ("{", "["):
-            value = parse(value)
+            try:
+                return adapter.validate_python(parse(value))
+            except ValueError:  # text that begins so, such as a path
+                return adapter.validate_python(value)
         if isinstance(value, Mapping):
             value = {name: lenient(item) for name, item in value.items()}
         return adapter.validate_python(value)

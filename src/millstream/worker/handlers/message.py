@@ -72,9 +72,10 @@ class Reject(MillstreamError):  # noqa: N818 - said by the handler, not a fault
 
 
 class PayloadError(MillstreamError):
-    """An entry does not fit the handler's annotations; the text names the parameter.
+    """An entry does not fit the handler's annotations, or a content has no form as an entry; the text names the field.
 
-    What to do: correct the annotation or the publisher; the entry is in the dead-letter stream and can be put back.
+    What to do: correct the annotation or the publisher; an entry is in the dead-letter stream and can be put back, and
+    of a content that was refused nothing was added.
     """
 
 

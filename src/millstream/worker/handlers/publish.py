@@ -7,7 +7,7 @@ from millstream.client.capabilities import Capabilities
 from millstream.client.line import Command
 from millstream.client.payloads import envelope
 from millstream.errors import ConfigError, UsageError
-from millstream.worker.handlers.binding import encode, to_body
+from millstream.worker.handlers.fields import encode, to_body
 from millstream.worker.handlers.message import PayloadError
 
 #: Begins the producer's name in XADD IDMP: ids of one application are compared with each other and with no others.
@@ -34,7 +34,7 @@ def fields_of(content: Any, headers: dict[str, str] | None) -> list[bytes]:
     """Field names and values in turn.
 
     Args:
-        content: see :func:`millstream.worker.handlers.binding.encode`.
+        content: see :func:`millstream.worker.handlers.fields.encode`.
         headers: None for plain fields; else the content goes into FastStream's envelope with these.
 
     Raises:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Coroutine, Hashable, Mapping
 from typing import Any, TypeAlias
 
 from millstream.client.ranges import order_of
-from millstream.worker.handlers.binding import unwrap
+from millstream.worker.handlers.fields import unwrap
 from millstream.worker.handlers.message import Message, PayloadError
 from millstream.worker.model.error_text import summarize, tame
 from millstream.worker.settlement.consumer import Held

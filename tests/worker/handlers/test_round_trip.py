@@ -1,0 +1,317 @@
+"""What is published arrives equal in a handler of its type, or is refused with the name of its field."""
+
+import asyncio
+import dataclasses
+import enum
+import inspect
+import math
+import time
+from collections.abc import Mapping
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import msgspec
+import pydantic
+import pytest
+from pydantic.errors import PydanticUserError
+
+from millstream import App
+from millstream.client.connect import sync_client
+from millstream.errors import ConfigError
+from millstream.server.thread import ServerThread
+from millstream.worker.handlers.binding import Binder
+from millstream.worker.handlers.message import PayloadError
+from millstream.worker.handlers.publish import fields_of
+from support import campaign, values
+
+Trial = tuple[Any, Binder, Any]
+"""A content, the handler of its type, and what its parameter is to be."""
+
+
+def binder(**hints: Any) -> Binder:
+    """A handler with these parameters."""
+
+    def handler() -> None: ...
+
+    handler.__annotations__ = hints
+    parameters = [
+        inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, annotation=hint) for name, hint in hints.items()
+    ]
+    handler.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined] # drawn
+    return Binder(handler)
+
+
+def drawn(random: Random, depth: int = 3) -> list[Trial]:
+    """A type and values of it, in the forms in which a content holds them; some types cannot be a handler's."""
+    while True:
+        try:
+            hint, make = values.kind(random, depth) if random.random() < 0.5 else values.record(random, depth)
+            single, field = binder(data=hint), binder(part=hint, other=int)
+            inner, listed = binder(part=dict[str, hint], other=int), binder(part=list[hint], other=int)
+            break
+        except (ConfigError, PydanticUserError, TypeError):  # what a library cannot be annotated with
+            continue
+    trials: list[Trial] = []
+    for _ in range(4):
+        try:
+            value = make()
+        except ValueError:  # a model's own refusal
+            continue
+        trials += [
+            ({"part": {"x": value}, "other": 5}, inner, {"x": value}),
+            ({"part": [value], "other": 5}, listed, [value]),
+        ]
+        trials.append(({"part": value, "other": 5}, field, value))
+        if not (isinstance(value, Mapping) and None in value.values()):  # a None is not a field
+            trials.append((value, single, value))
+    return trials
+
+
+async def published(app: App, trial: Trial, random: Random) -> list[Trial]:
+    """This trial in a list when it was published; none when it was refused by name."""
+    content, _, _ = trial
+    headers = random.choice([None, {}, {"k": "ü"}])
+    try:
+        if random.random() < 0.5:
+            await app.publish("s", content, headers=headers)
+        else:
+            await app.publish_batch("s", [content], headers=headers)
+    except PayloadError as refused:
+        if ":" not in str(refused) and "at least one field" not in str(refused):
+            raise
+        return []
+    return [trial]
+
+
+async def came_back(seed: int, count: int, url: str) -> tuple[int, int]:
+    """How many of so many drawn contents arrived, all of them equal, and how many were refused."""
+    random, equal, refused = Random(seed), 0, 0
+    with sync_client(url) as client:
+        async with App(url, registry=False) as app:
+            while equal + refused < count:
+                sent = [await published(app, trial, random) for trial in drawn(random)]
+                kept = [trial for one in sent for trial in one]
+                entries = client.xrange("s")
+                client.delete("s")
+                assert len(entries) == len(kept)
+                for (_, fields), (content, handler, expected) in zip(entries, kept, strict=True):
+                    flat = [word for pair in fields.items() for word in pair]
+                    found = next(iter(handler.bind(flat, None).values()))
+                    assert values.same(found, expected), (content, found, flat)
+                equal, refused = equal + len(kept), refused + len(sent) - len(kept)
+    return equal, refused
+
+
+async def over(seed: int, count: int, transport: str, folder: Path) -> tuple[int, int]:
+    """The same over one of the ways to a server."""
+    if transport == "tcp":
+        with ServerThread() as server:
+            return await came_back(seed, count, server.url)
+    return await came_back(seed, count, f"memory://trip{seed}" if transport == "memory" else folder.as_uri())
+
+
+class Colour(enum.Enum):
+    RED = "red"
+
+
+class Number(enum.IntEnum):
+    ONE = 1
+
+
+@dataclasses.dataclass
+class Item:
+    name: str
+    note: str | None = None
+    length: timedelta = timedelta(1)
+    blob: bytes = b""
+    made: float = dataclasses.field(init=False, default_factory=time.perf_counter)
+
+
+class Tea(pydantic.BaseModel):
+    model_config = pydantic.ConfigDict(extra="forbid")
+    order_id: int = pydantic.Field(alias="orderId")
+    kind: str = pydantic.Field(
+        default="x", validation_alias=pydantic.AliasChoices("sort", pydantic.AliasPath("a", "b"))
+    )
+    note: str | None = "none yet"
+
+    @pydantic.computed_field  # type: ignore[prop-decorator] # pydantic's way
+    @property
+    def double(self) -> int:
+        """Twice the id."""
+        return 2 * self.order_id
+
+
+class Row(msgspec.Struct, array_like=True):
+    order_id: int
+    note: str
+
+
+class Renamed(msgspec.Struct, rename="camel", tag="renamed"):
+    order_id: int
+    blob: bytes = b"\xff"
+
+
+class Root(pydantic.RootModel[list[int]]):
+    pass
+
+
+async def coroutine() -> None: ...
+
+
+def circle() -> list[Any]:
+    """A list that holds itself."""
+    found: list[Any] = []
+    found.append(found)
+    return found
+
+
+ENVELOPES = pytest.mark.parametrize("headers", [None, {}], ids=["fields", "envelope"])
+
+
+@ENVELOPES
+@pytest.mark.parametrize(
+    "value",
+    [
+        timedelta(days=1, hours=2),
+        -timedelta(microseconds=1),
+        timedelta.max,
+        {1, 2},
+        frozenset({3}),
+        Colour.RED,
+        Number.ONE,
+        bytearray(b"\xff"),
+        memoryview(b"ab"),
+        Path("/srv"),
+        math.inf,
+        Item("tea", "", blob=b"\xc3\xbc"),
+        Tea(orderId=7, sort="a", note=None),
+        Row(1, "[1]"),
+        Renamed(5),
+        Root([1, 2]),
+    ],
+    ids=lambda value: type(value).__name__,
+)
+def test_values_come_back_equal(value: Any, headers: dict[str, str] | None) -> None:
+    """Of each kind that a handler can be annotated with, alone, by whatever names a model's parts come."""
+    flat = fields_of(value, headers)
+    hint = {set: set[int], frozenset: frozenset[int], type(Path()): Path}.get(type(value), type(value))
+    found = binder(data=hint).bind(flat, None)["data"]
+    assert (type(found), found) == (type(value), value)
+
+
+@ENVELOPES
+@pytest.mark.parametrize("inside", [False, True], ids=["field", "inside"])
+@pytest.mark.parametrize(
+    "value",
+    [
+        coroutine,
+        object(),
+        lambda: 1,
+        (one for one in ()),
+        range(3),
+        int,
+        ValueError("x"),
+        10**5000,
+        {1: 1, "1": 2},
+        {(1, 2): 3},
+        [math.nan],
+        [b"abc"],
+        "\ud83d\ude00",
+        circle(),
+        pydantic.SecretStr("x"),
+    ],
+    ids=lambda value: type(value).__name__,
+)
+def test_what_has_no_form_is_refused_by_name(value: Any, inside: bool, headers: dict[str, str] | None) -> None:
+    """Never a text that says nothing, and never another error than PayloadError with the field's name."""
+    with pytest.raises(PayloadError, match="part"):
+        fields_of({"part": {"x": [value]} if inside else value}, headers)
+
+
+class Loose(pydantic.BaseModel):
+    part: Any
+
+
+def test_a_models_part_without_a_form_is_named() -> None:
+    """Where the library's own error names no field, ours does."""
+    with pytest.raises(PayloadError, match=r"^part: object has no form"):
+        fields_of(Loose(part=object()), None)
+
+
+def test_a_coroutine_is_refused() -> None:
+    """A forgotten await is an error where it happened."""
+    forgotten = coroutine()
+    with pytest.raises(PayloadError, match=r"data: coroutine"):
+        fields_of(forgotten, None)
+    forgotten.close()
+
+
+@ENVELOPES
+@pytest.mark.parametrize("text", ['{"a":1}', "[1]", "{}", "{not json", "plain"])
+@pytest.mark.parametrize("kind", [str, bytes, str | None, bytearray])
+def test_json_text_in_data_is_text_where_text_is_wanted(text: str, kind: Any, headers: dict[str, str] | None) -> None:
+    """``data: str`` and ``data: bytes``, and a single parameter of any name, get the JSON as it was published."""
+    flat = fields_of(text, headers)
+    for name in ("data", "body"):
+        found = binder(**{name: kind}).bind(flat, None)[name]
+        assert (found if isinstance(found, str) else bytes(found).decode()) == text
+    assert binder(data=kind, other=int | None).bind([b"data", text.encode()], None)["other"] is None
+
+
+def test_a_document_still_gives_a_parameter_its_field() -> None:
+    """JSON in ``data`` is the entry for a parameter that is named in it."""
+    assert binder(order_id=str).bind([b"data", b'{"order_id":"x1"}'], None) == {"order_id": "x1"}
+
+
+def test_an_empty_text_is_none_only_where_text_is_not_allowed() -> None:
+    """A missing field is None for both; what was published as text arrives as text."""
+    handler = binder(note=str | None, count=int | None, other=str | None)
+    assert handler.bind([b"note", b"", b"count", b""], None) == {"note": "", "count": None, "other": None}
+
+
+@pytest.mark.parametrize(
+    ("content", "flat"),
+    [
+        ({"a": "x", "n": 1, "f": 1.5, "b": True, "none": None}, [b"a", b"x", b"n", b"1", b"f", b"1.5", b"b", b"true"]),
+        (
+            {"d": datetime(2020, 1, 2, tzinfo=UTC), "m": Decimal("1.50")},
+            [b"d", b"2020-01-02T00:00:00+00:00", b"m", b"1.50"],
+        ),
+        ({"l": [1, {"x": "ü"}], "raw": b"\xff"}, [b"l", b'[1,{"x":"\\u00fc"}]', b"raw", b"\xff"]),
+        ("x", [b"data", b"x"]),
+        ([1], [b"data", b"[1]"]),
+    ],
+)
+def test_the_form_of_plain_values_stays(content: Any, flat: list[bytes]) -> None:
+    """Consumers in other languages read it: what arrived equal before is written as before."""
+    assert fields_of(content, None) == flat
+
+
+def test_headers_that_are_not_text_are_refused() -> None:
+    """By name, and as every other content without a form."""
+    for headers in ({"k": 1}, {"k": "\ud800"}):
+        with pytest.raises(PayloadError, match="'k'"):
+            fields_of({"a": 1}, headers)  # type: ignore[arg-type] # as users err
+
+
+@pytest.mark.parametrize("transport", ["memory", "file", "tcp"])
+async def test_what_is_published_comes_back_equal_or_is_refused(transport: str, tmp_path: Path) -> None:
+    """Drawn types, three levels deep, alone, as a field and inside others, with headers and without, in batches too."""
+    equal, refused = await over(1, 300, transport, tmp_path / "data")
+    assert equal > refused
+
+
+@pytest.mark.long
+@pytest.mark.timeout(campaign.LIMIT)
+def test_a_hundred_thousand_values(tmp_path: Path) -> None:
+    """The same for 100,000 values."""
+
+    def piece(seed: int) -> int:
+        transport = ["memory", "file", "tcp"][seed % 3]
+        return sum(asyncio.run(over(seed, 1_000, transport, tmp_path / str(seed))))
+
+    campaign.run("round-trip", piece, range(100), unit="values")
