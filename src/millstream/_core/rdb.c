@@ -219,7 +219,7 @@ typedef struct {
 /* For an entry below tombstones, which Redis up to 7.0 adds where XSETID put the last id back behind them */
 static int make_room(EntryStore *store, Id id)
 {
-    if (store->count == 0 || id <= store_last_live(store) || id <= STORE_NODE(store, store->count - 1)->first)
+    if (store->count == 0 || id <= store_last_live(store))
         return malformed("entries out of order");
     return store_reach_back(store, id - 1);
 }
@@ -242,8 +242,12 @@ static int take_entry(Source *source, Reading *reading, Id master, int64_t names
         return malformed("an entry without its fields");
     EntryStore *store = reading->store;
     Id last = store->count ? STORE_NODE(store, store->count - 1)->last : 0;
-    if ((flags & 1 && !is_first ? id < last : id <= last) && make_room(store, id) < 0)
-        return -1;
+    if (flags & 1 && !is_first ? id < last : id <= last) {
+        /* A node that begins above the entry has tombstones only and goes: the entry begins the node in its place */
+        is_first |= store->count && id <= STORE_NODE(store, store->count - 1)->first;
+        if (make_room(store, id) < 0)
+            return -1;
+    }
     if (store_put(store, id, reading->words.words, 2 * (Py_ssize_t)count, is_first, (int)(flags & 1)) < 0)
         return -1;
     return (int)(flags & 1);

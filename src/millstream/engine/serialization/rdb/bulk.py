@@ -100,14 +100,17 @@ def py_read_listpacks(nodes: Iterable[tuple[bytes, bytes]]) -> EntryStore:
     store, last, newest = EntryStore(), 0, 0
     for key, packed in nodes:
         for at, (entry_id, is_dead, fields) in enumerate(_node(key, packed)):
+            fresh = at == 0
             # A tombstone may share its id with what lies before it in its node, see PyEntryStore.reach_back
             if entry_id <= last and not (is_dead and at and entry_id == last):
                 # Redis up to 7.0 adds below tombstones, where XSETID put the last id back behind them
-                if entry_id <= max(store.last_live_id, newest):
+                if entry_id <= store.last_live_id or not store.node_count:
                     raise MalformedError("entries out of order")
+                # A node that begins above the entry has tombstones only and goes: the entry begins the node in its place
+                fresh = fresh or entry_id <= newest
                 store.reach_back(entry_id - 1)
-            store.append(entry_id, fields, fresh=at == 0, dead=is_dead)
-            last, newest = entry_id, newest if at else entry_id
+            store.append(entry_id, fields, fresh=fresh, dead=is_dead)
+            last, newest = entry_id, entry_id if fresh else newest
     return store
 
 
