@@ -11,6 +11,7 @@ from support import campaign
 from support.inprocess import World
 from support.plain import answered
 from support.servers import ServerProcess
+from support.waiting import eventually
 from support.wire import Wire, pack
 
 OFF, SKIP, ON = (pack("CLIENT", "REPLY", word) for word in ("OFF", "SKIP", "ON"))
@@ -126,3 +127,43 @@ def test_who_wants_replies_is_as_in_redis_in_many_conversations(each_redis: Serv
             lambda piece: [compare(server.url, each_redis.url, seed) for seed in range(piece * 100, piece * 100 + 100)],
             range(1, 101),
         )
+
+
+WAITS = {
+    "BLPOP": (("BLPOP", "k", 0), ("RPUSH", "k", "v")),
+    "BRPOP": (("BRPOP", "k", 0), ("RPUSH", "k", "v")),
+    "BLMOVE": (("BLMOVE", "k", "d", "LEFT", "LEFT", 0), ("RPUSH", "k", "v")),
+    "BLMPOP": (("BLMPOP", 0, 1, "k", "LEFT"), ("RPUSH", "k", "v")),
+    "BZPOPMIN": (("BZPOPMIN", "k", 0), ("ZADD", "k", 1, "v")),
+    "BZMPOP": (("BZMPOP", 0, 1, "k", "MIN"), ("ZADD", "k", 1, "v")),
+    "XREAD": (("XREAD", "BLOCK", 0, "STREAMS", "k", "$"), ("XADD", "k", "*", "f", "v")),
+    "XREADGROUP": (("XREADGROUP", "GROUP", "g", "c", "BLOCK", 0, "STREAMS", "s", ">"), ("XADD", "s", "*", "f", "v")),
+    "time is up": (("BLPOP", "k", "0.01"), ()),
+    "XREAD's time is up": (("XREAD", "BLOCK", 10, "STREAMS", "k", "$"), ()),
+    "WAIT": (("WAIT", 1, 10), ()),
+    "WAITAOF": (("WAITAOF", 0, 1, 10), ()),
+    "destroyed": (("XREADGROUP", "GROUP", "g", "c", "BLOCK", 0, "STREAMS", "s", ">"), ("DEL", "s")),
+    "unblocked": (("BLPOP", "k", 0), ("CLIENT", "UNBLOCK", "id", "ERROR")),
+    "unblocked as by time": (("XREAD", "BLOCK", 0, "STREAMS", "k", "$"), ("CLIENT", "UNBLOCK", "id")),
+}
+
+
+@pytest.mark.parametrize("version", [2, 3])
+@pytest.mark.parametrize("mode", [OFF, SKIP], ids=["off", "skip"])
+@pytest.mark.parametrize(("wait", "end"), WAITS.values(), ids=list(WAITS))
+def test_commands_go_on_after_a_silent_wait(
+    wait: tuple[str | int, ...], end: tuple[str | int, ...], mode: bytes, version: int
+) -> None:
+    """A wait whose reply is not wanted ends as any other does: what follows it on the connection is run."""
+    with ServerThread() as server, Wire(server.url, version) as wire, Wire(server.url) as other:
+        other.ask("XGROUP", "CREATE", "s", "g", "$", "MKSTREAM")
+        number = wire.ask("CLIENT", "ID")
+        wire.socket.sendall(mode + pack(*wait) + pack("SET", "after", "1"))
+        if end:
+            eventually(lambda: "blocked_clients:1\r" in other.ask("INFO", "clients").decode(), what="it waits")
+            other.ask(*(number if word == "id" else word for word in end))
+        eventually(lambda: other.ask("GET", "after") == b"1", what="the command behind the wait is run")
+        wire.socket.sendall(ON)
+        assert wire.read() == b"OK"
+        assert mode == OFF or wire.read() == b"OK"
+        assert wire.ask("PING") == b"PONG"

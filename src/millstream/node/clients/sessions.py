@@ -126,10 +126,10 @@ class Sessions:
             row: the command; None where the reply tells of no data (a time that is up).
         """
         outcome = self._replies.outcome(session, reply, row)
-        if outcome is not None:
-            self.outbox.append((session, outcome))
-        elif session.overflow:
+        if outcome is None and session.overflow:
             self.kill(session)
+        else:  # the shell runs what follows the wait, even where the session wants no replies
+            self.outbox.append((session, outcome or Outcome([], 0)))
 
     def kill(self, session: Session) -> None:
         """Have a session's connection closed; the shell sees ``killed`` when it empties the outbox."""
