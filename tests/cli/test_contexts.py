@@ -260,7 +260,7 @@ SENTENCES = {
     "type": ("context = 3\n", "context must be text in quotes"),
     "no url": ("[contexts.a]\n", "it has no url"),
     "password": ('[contexts.a]\nurl = "redis://h/0"\npassword = "hunter2"\n', "no password stands in this file"),
-    "in url": ('[contexts.a]\nurl = "redis://u:hunter2@h/0"\n', "a password stands in redis://u:***@h/0"),
+    "in url": ('[contexts.a]\nurl = "redis://u:hunter2@h/0"\n', "a password stands in the url"),
     "scheme": ('[contexts.a]\nurl = "http://h/0"\n', "a server URL starts with one of"),
     "name": ('[contexts."a b"]\nurl = "redis://h/0"\n', "is no context"),
     "two": ('[contexts.a]\nurl = "redis://h/0"\npassword-env = "A"\npassword-prompt = true\n', "give one of"),

@@ -79,9 +79,15 @@ def _passes(reply: Reply) -> bool:
     return isinstance(reply, Exception) and passes(reply)
 
 
-async def find(line: Line, near: str = NOWHERE) -> Capabilities:
-    """Ask the server at the other end of ``line``, in one round trip; on a cluster, the one that has that key."""
-    return capabilities_of(await line.near(near).calls(probes(near)))
+async def find(line: Line, near: str = NOWHERE, limit: float | None = None) -> Capabilities:
+    """Ask the server at the other end of ``line``, in one round trip; on a cluster, the one that has that key.
+
+    Args:
+        line: to the server.
+        near: the key.
+        limit: seconds for the answer; None is the line's own.
+    """
+    return capabilities_of(await line.near(near).calls(probes(near), timeout=limit))
 
 
 _known: WeakKeyDictionary[Any, Capabilities] = WeakKeyDictionary()

@@ -17,8 +17,8 @@ import redis.asyncio
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
-from millstream.client import itself
-from millstream.client.url import CLUSTERS, EMBEDDED, PLAIN, SENTINELS, check_url, without_password
+from millstream.client import bounded
+from millstream.client.url import CLUSTERS, EMBEDDED, PLAIN, SENTINELS, check_url, kind_of
 from millstream.errors import ConfigError, LogLockedError
 
 
@@ -35,14 +35,16 @@ def connect(url: str = "memory://", **options: Any) -> "redis.Redis":
             ``file:///DIR`` for a data directory (``?fsync=everysec`` or ``no`` to wait less for the disk); ``redis://``,
             ``rediss://`` or ``unix://`` for a server; ``redis+sentinel://host:port,host:port/SERVICE`` and
             ``redis+cluster://host:port,host:port``.
-        options: those of ``redis.Redis.from_url``. No read times out unless ``socket_timeout`` is given, and nothing is
-            sent twice unless ``retry`` is.
+        options: those of ``redis.Redis.from_url``. A server that does not answer for 10 s raises ``TimeoutError``; a
+            command that blocks has its own time more, and one without an end goes on while the server answers PING.
+            ``socket_timeout`` replaces that. Nothing is sent twice unless ``retry`` is given.
 
     Raises:
         ConfigError: the URL is invalid.
         StorageError: the data directory is locked by a process that does not serve it, damaged or not usable.
     """
     if url.startswith(CLUSTERS):
+        options.setdefault("socket_connect_timeout", bounded.LIMIT)
         from millstream.client.discovery.cluster import sync_cluster  # noqa: PLC0415 - only its users load it
 
         cluster: Any = sync_cluster(url, **options)
@@ -64,7 +66,7 @@ def sync_client(url: str, **options: Any) -> "redis.Redis":
     """A blocking client for any server that speaks Redis Streams, or for a store of this process.
 
     redis-py 8 gives up on a read after five seconds and silently sends it again; a command that blocks on purpose would
-    be run twice. So no socket timeout is set unless ``options`` has one, and nothing is sent again by itself.
+    be run twice. So ``bounded`` limits the reads unless ``options`` has ``socket_timeout``, and nothing is sent again.
 
     Raises:
         ConfigError: the URL is not one we can reach, or that of a cluster: what asks for this client needs one server.
@@ -81,17 +83,17 @@ def sync_client(url: str, **options: Any) -> "redis.Redis":
             return sync_store(parse_place(url), **options)
         except LogLockedError as locked:
             url, options = _attach(url, locked, options)
+    options.setdefault("socket_connect_timeout", bounded.LIMIT)
     if url.startswith(SENTINELS):
         from millstream.client.discovery.sentinel import sync_master  # noqa: PLC0415 - only its users load it
 
         return sync_master(url, **options)
     if url.startswith(CLUSTERS):
         raise ConfigError(
-            f"{without_password(url)!r}: a cluster is for workers, `millstream dead` and `worker`, and connect(); this "
+            f"{kind_of(url)} is of a cluster: it is for workers, `millstream dead` and `worker`, and connect(); this "
             "needs one server"
         )
-    if url.startswith(PLAIN):
-        options.setdefault("connection_class", itself.CheckedConnection)
+    options.setdefault("connection_class", _kind(url, bounded.Plain, bounded.Encrypted, bounded.Unix))
     with _options_of(url):
         client: redis.Redis = redis.Redis.from_url(url, **options)
         _try_options(url, client.connection_pool)
@@ -112,6 +114,7 @@ def async_client(url: str, **options: Any) -> "redis.asyncio.Redis":
             return redis.asyncio.Redis.from_pool(async_pool(parse_place(url), **options))
         except LogLockedError as locked:
             url, options = _attach(url, locked, options)
+    options.setdefault("socket_connect_timeout", bounded.LIMIT)
     if url.startswith(SENTINELS):
         from millstream.client.discovery.sentinel import async_master  # noqa: PLC0415 - only its users load it
 
@@ -121,12 +124,21 @@ def async_client(url: str, **options: Any) -> "redis.asyncio.Redis":
 
         cluster: Any = async_cluster(url, **options)
         return cluster  # type: ignore[no-any-return] # not a Redis for redis-py, but of the same methods
-    if url.startswith(PLAIN):
-        options.setdefault("connection_class", itself.AsyncCheckedConnection)
+    options.setdefault("connection_class", _kind(url, bounded.AsyncPlain, bounded.AsyncEncrypted, bounded.AsyncUnix))
     with _options_of(url):
-        client: redis.asyncio.Redis = redis.asyncio.Redis.from_url(url, **options)
+        pool = redis.asyncio.BlockingConnectionPool.from_url(url, **{**_WAITING, **options})
+        client = redis.asyncio.Redis.from_pool(pool)
         _try_options(url, client.connection_pool)
     return client
+
+
+#: Commands at the same time have a connection each; one more than these waits for the next that is free.
+_WAITING: dict[str, Any] = {"max_connections": 100, "timeout": None}
+
+
+def _kind(url: str, plain: type, tls: type, unix: type) -> type:
+    """The class of connections for a URL of one server."""
+    return plain if url.startswith(PLAIN) else unix if url.startswith("unix://") else tls
 
 
 @contextlib.contextmanager
@@ -139,10 +151,17 @@ def _options_of(url: str) -> Iterator[None]:
     try:
         yield
     except (TypeError, ValueError) as reason:
-        fault = str(reason)
-        if (unknown := re.search(r"unexpected keyword argument ('\w+')", fault)) is not None:
-            fault = f"there is no option {unknown[1]} for a connection"
-        raise ConfigError(f"cannot use {without_password(url)!r}: {fault}") from None
+        raise ConfigError(f"cannot use {kind_of(url)}: {_fault(url, str(reason))}") from None
+
+
+def _fault(url: str, said: str) -> str:
+    """The wrong option by its name, unless that may be a part of a password with a question mark in it."""
+    if "@" in url.partition("?")[2]:
+        return "an @ follows the question mark; in a password, ? is written %3F and @ is %40"
+    if (unknown := re.search(r"unexpected keyword argument ('[a-z_]{1,40}')", said)) is not None:
+        return f"there is no option {unknown[1]} for a connection"
+    invalid = re.match(r"Invalid value for '[a-z_]{1,40}'", said)
+    return invalid[0] if invalid is not None else "an option behind the question mark has an invalid name or value"
 
 
 def _try_options(url: str, pool: Any) -> None:
@@ -163,7 +182,7 @@ def _attach(url: str, locked: LogLockedError, options: dict[str, Any]) -> tuple[
     asked = dict(parse_qsl(urlsplit(url).query))
     if "fsync" in asked:
         raise ConfigError(
-            f"{url!r}: process {locked.pid} serves this directory at {locked.address} and decides about fsync; leave "
-            "?fsync out"
+            f"the file:// URL names an fsync: process {locked.pid} serves this "
+            f"directory at {locked.address} and decides about fsync; leave ?fsync out"
         )
     return locked.address, {"db": int(asked.get("db", "0")), **options}

@@ -300,6 +300,7 @@ class Line:
 
     async def _dial(self) -> Any:
         connection = self._client.connection_pool.make_connection()  # type: ignore[no-untyped-call] # redis-py's gap
+        connection.bounded = False  # the driver limits a batch
         self._connection = connection
         await connection.connect()
         if self._greet:

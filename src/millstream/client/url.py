@@ -6,7 +6,7 @@ The clients themselves are made by ``millstream.client.connect``.
 
 import os
 import re
-from urllib.parse import parse_qs, unquote, urlsplit
+from urllib.parse import SplitResult, parse_qs, unquote, urlsplit
 
 from millstream.errors import ConfigError
 
@@ -42,6 +42,18 @@ def unreached(url: str, error: Exception) -> str:
     )
 
 
+def split(url: str) -> SplitResult:
+    """The parts of a URL.
+
+    Raises:
+        ConfigError: it has none; Python's own error quotes them.
+    """
+    try:
+        return urlsplit(url)
+    except ValueError:
+        raise ConfigError(f"cannot use {kind_of(url)}: it cannot be taken apart ({_ENCODED})") from None
+
+
 def wrong(url: str) -> str | None:
     """What is wrong with the URL of one server, None if nothing is.
 
@@ -53,7 +65,7 @@ def wrong(url: str) -> str | None:
         return f"it cannot be taken apart ({_ENCODED})"
     asked = parse_qs(parts.query).get("db")
     if asked and not re.fullmatch(r"[0-9]+", asked[0]):
-        return f"db={asked[0]} is no number of a database: ?db=1 would be one"
+        return "its db is not the number of a database: ?db=1 would be one"
     if parts.scheme == "unix":
         return None
     try:
@@ -63,6 +75,18 @@ def wrong(url: str) -> str | None:
     if not asked and not re.fullmatch(r"/?[0-9]*/?", unquote(parts.path)):
         return "what follows the port is the number of a database, as in redis://127.0.0.1:6379/0"
     return "there is no port 0" if port == 0 else None
+
+
+_SCHEME = re.compile(r"(redis|rediss|unix|redis\+sentinel|redis\+cluster|memory|file|https?)://", re.IGNORECASE)
+
+
+def kind_of(url: str) -> str:
+    """All that an error shows of a URL that it refuses: its scheme, and that only where it is a common one.
+
+    What is wrong with a URL decides where its password ends, so that nothing else in it is known to be harmless.
+    """
+    found = _SCHEME.match(url)
+    return f"the {found[0]} URL" if found is not None else "the URL"
 
 
 _PASSWORD = re.compile(r"(://[^:/@\s]*):[^/?#\s]*@")
@@ -91,11 +115,11 @@ def check_url(url: str) -> str:
         )
     if not url.startswith(SCHEMES):
         raise ConfigError(
-            f"cannot reach {without_password(url)!r}: a server URL starts with one of {', '.join(SCHEMES)}, for "
-            "example redis://127.0.0.1:6379/0"
+            f"cannot use {kind_of(url)}: a server URL starts with one of {', '.join(SCHEMES)}, for example "
+            "redis://127.0.0.1:6379/0"
         )
     if not url.startswith((SENTINELS, CLUSTERS, *EMBEDDED)) and (fault := wrong(url)) is not None:
-        raise ConfigError(f"cannot reach {without_password(url)!r}: {fault}")
+        raise ConfigError(f"cannot use {kind_of(url)}: {fault}")
     return url
 
 
@@ -108,7 +132,7 @@ def check_shared(url: str) -> str:
     if url.startswith(REPORT):
         return url
     if check_url(url).startswith("memory://") and not urlsplit(url).netloc:
-        raise ConfigError(f"{url!r} is private to one client: give it a name, as in memory://orders")
+        raise ConfigError("memory:// is private to one client: give it a name, as in memory://orders")
     return url
 
 
@@ -119,10 +143,9 @@ def check_remote(url: str) -> str:
         ConfigError: the scheme is not known, or the data lives in one process; the text says what to do.
     """
     if check_url(url).startswith(EMBEDDED):
-        where = urlsplit(url).path if url.startswith("file://") else "DIR"
         raise ConfigError(
-            f"{url!r} lives in one process, and this needs several: run `millstream serve --dir {where}` and give the "
-            "URL it prints"
+            f"{kind_of(url)} lives in one process, and this needs several: run `millstream serve --dir DIR` and give "
+            "the URL it prints"
         )
     return url
 

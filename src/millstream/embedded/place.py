@@ -9,7 +9,7 @@
 ``?db=3`` chooses a database, ``?fsync=everysec`` when a directory's writes are brought to the disk.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 from urllib.parse import parse_qsl, unquote, urlsplit
@@ -34,7 +34,7 @@ class Place:
         db: database to begin with.
     """
 
-    url: str
+    url: str = field(repr=False)
     name: str | None
     directory: Path | None
     fsync: "Fsync | None"
@@ -57,11 +57,14 @@ def parse_place(url: str) -> Place:
     Raises:
         ConfigError: it is not of the forms above; the text says what is wrong.
     """
-    parts = urlsplit(url)
+    try:
+        parts = urlsplit(url)
+    except ValueError:  # its text quotes the URL
+        raise ConfigError("cannot use the URL: it cannot be taken apart") from None
     options = dict(parse_qsl(parts.query, keep_blank_values=True))
     db = options.pop("db", "0")
     if not db.isdigit() or int(db) > 15:
-        raise ConfigError(f"{url!r}: db is a number from 0 to 15, not {db!r}")
+        raise ConfigError("cannot use the URL: db is a number from 0 to 15")
     if parts.scheme == "memory":
         return _memory(url, unquote(parts.netloc), parts.path, options, int(db))
     return _directory(url, parts.netloc, unquote(parts.path), options, int(db))
@@ -70,19 +73,21 @@ def parse_place(url: str) -> Place:
 def _memory(url: str, name: str, path: str, options: dict[str, str], db: int) -> Place:
     if path.strip("/"):
         raise ConfigError(
-            f"{url!r}: memory:// takes a name and no path, as in memory://orders; a directory is file:///dir"
+            "cannot use the URL: memory:// takes a name and no path, as in memory://orders; a directory is file:///dir"
         )
     if options:
-        raise ConfigError(f"{url!r}: memory:// takes no option but db, not {', '.join(sorted(options))}")
+        raise ConfigError("cannot use the URL: memory:// takes no option but db")
     return Place(url, name, None, None, db)
 
 
 def _directory(url: str, host: str, path: str, options: dict[str, str], db: int) -> Place:
     if host not in {"", "localhost"} or not path.strip("/"):
-        raise ConfigError(f"{url!r}: a data directory is given by its absolute path, as in file:///var/lib/orders")
+        raise ConfigError(
+            "cannot use the URL: a data directory is given by its absolute path, as in file:///var/lib/orders"
+        )
     fsync = options.pop("fsync", None)
     if fsync not in {None, "always", "everysec", "no"}:
-        raise ConfigError(f"{url!r}: fsync is always, everysec or no, not {fsync!r}")
+        raise ConfigError("cannot use the URL: fsync is always, everysec or no")
     if options:
-        raise ConfigError(f"{url!r}: file:// takes no option but db and fsync, not {', '.join(sorted(options))}")
+        raise ConfigError("cannot use the URL: file:// takes no option but db and fsync")
     return Place(url, None, Path(path).resolve(), cast("Fsync | None", fsync), db)

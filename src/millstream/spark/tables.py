@@ -54,7 +54,7 @@ def declared(raw: Mapping[str, str]) -> dict[str, str]:
     url = found.get("url", "")
     if without_password(url) != url:
         raise ConfigError(
-            f"option 'url' is {without_password(url)!r}: the catalog would show its password to everybody; leave the "
+            "option 'url' has a password: the catalog would show its password to everybody; leave the "
             "option out, and set MILLSTREAM_URL where the table is used"
         )
     return found

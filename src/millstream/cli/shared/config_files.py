@@ -191,7 +191,7 @@ def check_url(place: str, url: str) -> None:
         ConfigError: it has a password, or is no URL of a server.
     """
     if without_password(url) != url:
-        raise ConfigError(f"{place}: a password stands in {without_password(url)}: take it out, and use {_either()}")
+        raise ConfigError(f"{place}: a password stands in the url: take it out, and use {_either()}")
     try:
         check_shared(url)
     except ConfigError as error:

@@ -24,7 +24,7 @@ from millstream.cli.shared.config_files import (
 )
 from millstream.cli.shared.confirm import PRODUCTION
 from millstream.cli.shared.secret_files import first_line
-from millstream.client.url import DEFAULT_URL, without_password
+from millstream.client.url import DEFAULT_URL, kind_of, without_password
 from millstream.errors import ConfigError, UsageError
 from millstream.printable import printable
 
@@ -283,12 +283,11 @@ def without_secret(url: str) -> str:
     Raises:
         UsageError: it has one.
     """
-    shown = without_password(url)
-    if shown != url:
+    if without_password(url) != url:
         raise UsageError(
-            f"{shown}: everybody on this machine sees the password (ps): put it where a context finds it (`millstream "
-            "context add --help`) and say context:NAME; console, top and replicas also take MILLSTREAM_URL, or @FILE, "
-            "with URLs in a file that only you can read"
+            f"{kind_of(url)} has a password in it: everybody on this machine sees the password (ps): put it where a "
+            "context finds it (`millstream context add --help`) and say context:NAME; console, top and replicas also "
+            "take MILLSTREAM_URL, or @FILE, with URLs in a file that only you can read"
         )
     return url
 

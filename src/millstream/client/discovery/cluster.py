@@ -4,17 +4,18 @@
 are. Which slot a key is in: ``millstream.client.slots``; connections of our own: ``millstream.client.cluster_line``.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
-from urllib.parse import quote, unquote, urlsplit
+from urllib.parse import quote, unquote
 
 import redis
 import redis.asyncio
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
+from millstream.client import bounded
 from millstream.client.slots import Address
-from millstream.client.url import CLUSTERS
+from millstream.client.url import CLUSTERS, split
 from millstream.errors import ConfigError
 
 _PORT = 6379
@@ -32,7 +33,7 @@ class Cluster:
 
     nodes: tuple[Address, ...]
     username: str | None
-    password: str | None
+    password: str | None = field(repr=False)
 
     def url(self, address: Address) -> str:
         """The URL of one node."""
@@ -49,13 +50,13 @@ def parse_cluster(url: str) -> Cluster:
     Raises:
         ConfigError: it is not of the form above.
     """
-    parts = urlsplit(url)
+    parts = split(url)
     account, _, hosts = parts.netloc.rpartition("@")
     username, _, password = account.partition(":")
     if not hosts or parts.path.strip("/") not in ("", "0") or parts.query:
         raise ConfigError(
-            f"{url!r}: a cluster is given as {CLUSTERS}host:port,host:port, some of its nodes; it has one database, 0, "
-            "and TLS is not supported here"
+            f"cannot use the {CLUSTERS} URL: a cluster is given as {CLUSTERS}host:port,host:port, some of its nodes, "
+            "with database 0 and no options, and TLS is not supported here; in a password, / ? # @ are percent-encoded"
         )
     return Cluster(tuple(map(_address, hosts.split(","))), unquote(username) or None, unquote(password) or None)
 
@@ -66,7 +67,8 @@ def sync_cluster(url: str, **options: Any) -> "redis.RedisCluster":
     nodes = [redis.cluster.ClusterNode(host, port) for host, port in cluster.nodes]  # type: ignore[no-untyped-call] # redis-py's gap
     options = {"socket_timeout": None, "username": cluster.username, "password": cluster.password, **options}
     options.setdefault("retry", Retry(NoBackoff(), 0))
-    return redis.RedisCluster(startup_nodes=nodes, **options)
+    options.setdefault("connection_class", bounded.Plain)
+    return redis.RedisCluster(startup_nodes=nodes, url=cluster.url(cluster.nodes[0]), **options)
 
 
 def async_cluster(url: str, **options: Any) -> "redis.asyncio.RedisCluster":
@@ -77,11 +79,15 @@ def async_cluster(url: str, **options: Any) -> "redis.asyncio.RedisCluster":
     nodes = [redis.asyncio.cluster.ClusterNode(host, port) for host, port in cluster.nodes]
     options = {"socket_timeout": None, "username": cluster.username, "password": cluster.password, **options}
     options.setdefault("retry", AsyncRetry(NoBackoff(), 0))
-    return redis.asyncio.RedisCluster(startup_nodes=nodes, **options)
+    client = redis.asyncio.RedisCluster(startup_nodes=nodes, **options)
+    client.nodes_manager.connection_kwargs["connection_class"] = bounded.AsyncPlain
+    for node in client.nodes_manager.startup_nodes.values():
+        node.connection_class = bounded.AsyncPlain
+    return client
 
 
 def _address(text: str) -> Address:
     host, _, port = text.rpartition(":") if not text.endswith("]") and ":" in text else (text, "", "")
     if not host or (port and not port.isdigit()):
-        raise ConfigError(f"{text!r}: a node is given as host:port")
+        raise ConfigError(f"cannot use the {CLUSTERS} URL: a node is given as host:port")
     return host.strip("[]"), int(port or _PORT)

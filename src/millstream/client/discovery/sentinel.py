@@ -6,18 +6,20 @@ breaks is made anew to whoever is the master then; until there is one, connectin
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
-from urllib.parse import parse_qsl, quote, unquote, urlsplit
+from urllib.parse import parse_qsl, quote, unquote
 
 import redis
 import redis.asyncio
 from redis.asyncio.sentinel import Sentinel as AsyncSentinel
+from redis.asyncio.sentinel import SentinelConnectionPool
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 from redis.sentinel import MasterNotFoundError, Sentinel
 
-from millstream.client.url import SENTINELS
+from millstream.client import bounded
+from millstream.client.url import SENTINELS, split
 from millstream.errors import ConfigError, Disconnected
 
 _PORT = 26379
@@ -38,8 +40,8 @@ class Service:
 
     sentinels: tuple[tuple[str, int], ...]
     name: str
-    options: dict[str, Any]
-    sentinel_options: dict[str, Any]
+    options: dict[str, Any] = field(repr=False)
+    sentinel_options: dict[str, Any] = field(repr=False)
 
 
 def parse_service(url: str) -> Service:
@@ -48,15 +50,19 @@ def parse_service(url: str) -> Service:
     Raises:
         ConfigError: it is not of the form above.
     """
-    parts = urlsplit(url)
+    parts = split(url)
     account, _, hosts = parts.netloc.rpartition("@")
     name, _, db = parts.path.strip("/").partition("/")
     asked = dict(parse_qsl(parts.query))
     words = zip(("username", "password"), map(unquote, account.split(":", 1)), strict=False)
     options: dict[str, Any] = {key: value for key, value in words if value}
     secrets = {key: asked.pop(f"sentinel_{key}") for key in ("username", "password") if f"sentinel_{key}" in asked}
-    if not hosts or not name or asked or (db and not db.isdigit()):
-        raise ConfigError(f"{url!r}: a service is given as {SENTINELS}host:port,host:port/SERVICE or .../SERVICE/DB")
+    if not hosts or not name or "@" in parts.path or asked or (db and not db.isdigit()):
+        raise ConfigError(
+            f"cannot use the {SENTINELS} URL: a service is given as {SENTINELS}host:port,host:port/SERVICE or "
+            ".../SERVICE/DB, with no options but sentinel_username and sentinel_password; in a password, / ? # @ are "
+            "percent-encoded"
+        )
     options["db"] = int(db or 0)
     return Service(tuple(map(_address, hosts.split(","))), unquote(name), options, secrets)
 
@@ -65,7 +71,9 @@ def sync_master(url: str, **options: Any) -> "redis.Redis":
     """A blocking client of the service's master."""
     service = parse_service(url)
     watch = _BlockingSentinels(service.sentinels, sentinel_kwargs=_to_sentinels(service))  # type: ignore[no-untyped-call] # redis-py's gap
-    client: redis.Redis = watch.master_for(service.name, redis_class=redis.Redis, **{**service.options, **options})  # type: ignore[no-untyped-call] # as above
+    client: redis.Redis = watch.master_for(
+        service.name, redis_class=redis.Redis, **{"connection_class": bounded.Managed, **service.options, **options}
+    )  # type: ignore[no-untyped-call] # as above
     return client
 
 
@@ -135,6 +143,10 @@ def _none(name: str, count: int, known: Sequence[str] = ()) -> str:
     return f"none of {count} Sentinels knows a master of {name!r} that is up{others}"
 
 
+class _WaitingPool(SentinelConnectionPool, redis.asyncio.BlockingConnectionPool):
+    """Connections to the master; a command waits where all are in use."""
+
+
 class MasterClient(redis.asyncio.Redis):
     """A client of the master that closes its connections to the Sentinels with its own."""
 
@@ -152,7 +164,13 @@ def async_master(url: str, **options: Any) -> "redis.asyncio.Redis":
     """The asyncio client of the service's master."""
     service = parse_service(url)
     watch = _Sentinels(service.sentinels, sentinel_kwargs=_to_sentinels(service))  # type: ignore[no-untyped-call] # as above
-    client: MasterClient = watch.master_for(service.name, redis_class=MasterClient, **{**service.options, **options})
+    known = {"connection_class": bounded.AsyncManaged, "max_connections": 100, "timeout": None}
+    client: MasterClient = watch.master_for(
+        service.name,
+        redis_class=MasterClient,
+        connection_pool_class=_WaitingPool,
+        **{**known, **service.options, **options},
+    )
     client.watchers = watch
     return client
 
@@ -164,5 +182,5 @@ def _to_sentinels(service: Service) -> dict[str, Any]:
 def _address(text: str) -> tuple[str, int]:
     host, _, port = text.rpartition(":") if not text.endswith("]") and ":" in text else (text, "", "")
     if port and not port.isdigit():
-        raise ConfigError(f"{text!r}: a Sentinel is given as host:port")
+        raise ConfigError(f"cannot use the {SENTINELS} URL: a Sentinel is given as host:port")
     return host.strip("[]"), int(port or _PORT)

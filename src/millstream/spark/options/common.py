@@ -9,7 +9,7 @@ from typing import TypeVar
 
 from millstream import times
 from millstream.client import url as url_text
-from millstream.client.url import CLUSTERS, EMBEDDED, SENTINELS, SERVERS, without_password, wrong
+from millstream.client.url import CLUSTERS, EMBEDDED, SENTINELS, SERVERS, kind_of, wrong
 from millstream.errors import ConfigError
 from millstream.spark.options import foreign
 
@@ -118,7 +118,7 @@ def find_url(given: Mapping[str, str]) -> str:
     url = url_text.find_url(given.get("url", "").strip())
     if url.startswith(EMBEDDED):
         raise ConfigError(
-            f"option 'url' is {url!r}, which lives in one process, and Spark works in several: run "
+            f"option 'url': {kind_of(url)} lives in one process, and Spark works in several: run "
             "`millstream serve` and give its redis:// URL"
         )
     if not url.startswith(SERVERS):
@@ -126,7 +126,7 @@ def find_url(given: Mapping[str, str]) -> str:
     if url.startswith((CLUSTERS, SENTINELS)):
         _check_many(url)
     elif (fault := wrong(url)) is not None:
-        raise ConfigError(f"option 'url' is {without_password(url)!r}: {fault}")
+        raise ConfigError(f"option 'url': cannot use {kind_of(url)}: {fault}")
     return url
 
 
@@ -139,4 +139,4 @@ def _check_many(url: str) -> None:
         else:
             sentinel.parse_service(url)
     except ConfigError as problem:
-        raise ConfigError(f"option 'url': {without_password(str(problem))}") from None
+        raise ConfigError(f"option 'url': {problem}") from None

@@ -10,10 +10,10 @@ import time
 from collections.abc import Mapping
 from typing import Any
 from urllib.error import HTTPError
-from urllib.parse import quote, unquote, urlsplit, urlunsplit
+from urllib.parse import quote, unquote, urlunsplit
 from urllib.request import HTTPRedirectHandler, Request, build_opener
 
-from millstream.client.url import without_password
+from millstream.client.url import split, without_password
 from millstream.errors import ConfigError, NotLetInError, NotReachedError
 from millstream.spark.connection.retry import retrying
 
@@ -44,11 +44,10 @@ class Registry:
     """
 
     def __init__(self, url: str) -> None:
-        parts = urlsplit(url)
+        parts = split(url)
         if parts.scheme not in ("http", "https") or not parts.hostname:
             raise ConfigError(
-                f"registry is {without_password(url)!r}: it must be the URL of a schema registry, such as "
-                "http://127.0.0.1:8081"
+                "the registry's URL is invalid: it must be that of a schema registry, such as http://127.0.0.1:8081"
             )
         self.shown = without_password(url)
         self._headers = {"Accept": "application/vnd.schemaregistry.v1+json, application/json"}

@@ -42,6 +42,8 @@ SHA = sha1(SCRIPT.encode(), usedforsecurity=False).hexdigest()
 WORDS_LIMIT = 7_500
 #: Milliseconds a mark outlives the last try, which may itself take half a minute.
 _LONGER_MS = 60_000
+#: Seconds for one try, at most and at least.
+_TRY, _LEAST = 5.0, 0.2
 #: Seconds between two tries.
 _PAUSES = (0.05, 0.1, 0.2, 0.5, 1.0)
 #: Seconds a server remembers an id unless it is configured otherwise, and how many of them are left for the way to it.
@@ -75,16 +77,17 @@ class Sender:
     def __init__(self, url: str) -> None:
         self.url = url
         self.line: Line = open_line(url, redial=True)
+        self._trying: Line | None = None
         self._capabilities: Capabilities | None = None
         self._name = secrets.token_hex(8)
         self._free: list[str] = []  # producers' names that no publish uses now
         self._made = 0
 
-    async def server(self) -> Capabilities:
+    async def server(self, deadline: float | None = None) -> Capabilities:
         """What the server can do, asked once unless it does not tell all of it now."""
         if self._capabilities is not None:
             return self._capabilities
-        found = await find(self.line)
+        found = await (find(self.line) if deadline is None else find(self._tries(), limit=_share(deadline)))
         if not found.unknown:
             self._capabilities = found
         return found
@@ -121,6 +124,12 @@ class Sender:
                 self._free.append(name)
         return await self._by_script(deadline, retry, stream, fields, trim)
 
+    def _tries(self) -> Line:
+        """The line of publishes that repeat: on the other one, they would wait out its longer limit first."""
+        if self._trying is None:
+            self._trying = open_line(self.url, redial=True)
+        return self._trying
+
     def _new_name(self) -> str:
         self._made += 1
         return f"{PRODUCER}:{self._name}:{self._made}"
@@ -130,7 +139,7 @@ class Sender:
         pauses = iter(_PAUSES)
         while True:
             try:
-                found = await self.server()
+                found = await self.server(deadline)
                 if "idmp" not in found.unknown or not await _pause(deadline, next(pauses, _PAUSES[-1])):
                     return found
             except Disconnected:
@@ -163,10 +172,10 @@ class Sender:
         pauses, first = iter(_PAUSES), 0.0
         while True:
             try:
-                if idmp and first and loop.time() - first > await self._remembers(stream) - _MARGIN:
+                if idmp and first and loop.time() - first > await self._remembers(stream, deadline) - _MARGIN:
                     break
                 first = first or loop.time()
-                return str(await self.line.call(*command), "ascii")
+                return str(await self._tries().call(*command, timeout=_share(deadline)), "ascii")
             except Disconnected:
                 if not await _pause(deadline, next(pauses, _PAUSES[-1])):
                     raise
@@ -178,14 +187,14 @@ class Sender:
             "the entry was added (XCFGSET IDMP-DURATION says how long it remembers)"
         )
 
-    async def _remembers(self, stream: str) -> float:
+    async def _remembers(self, stream: str, deadline: float) -> float:
         """Seconds for which the server knows an id of this stream.
 
         Raises:
             Disconnected: it cannot be asked.
         """
         try:
-            flat = await self.line.call("XINFO", "STREAM", stream)
+            flat = await self._tries().call("XINFO", "STREAM", stream, timeout=_share(deadline))
         except ResponseError as refused:
             return math.inf if "no such key" in str(refused) else _IDMP_SECONDS
         seconds = dict(zip(flat[::2], flat[1::2], strict=True)).get(b"idmp-duration")
@@ -194,6 +203,13 @@ class Sender:
     async def close(self) -> None:
         """Disconnect."""
         await self.line.close()
+        if self._trying is not None:
+            await self._trying.close()
+
+
+def _share(deadline: float) -> float:
+    """Seconds for one try: a third of the time left, so that a frozen server leaves time for its successor."""
+    return min(_TRY, max(_LEAST, (deadline - asyncio.get_running_loop().time()) / 3))
 
 
 async def _pause(deadline: float, seconds: float) -> bool:

@@ -44,7 +44,7 @@ def open_catalog(name: str | None, storage: Storage) -> "Catalog":
 
     if name is not None and without_password(name) != name:
         raise ConfigError(
-            f"catalog {without_password(name)!r}: the archive's manifest, which its readers see, would have the "
+            "the URI of the catalog has a password: the archive's manifest, which its readers see, would have the "
             "password: name the catalog in pyiceberg's configuration (.pyiceberg.yaml), and give that name"
         )
     try:

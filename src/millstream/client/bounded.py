@@ -1,0 +1,319 @@
+"""Connections that do not wait without end for a server that is frozen or cut off from us.
+
+A reply may take :data:`LIMIT` seconds, and that of a command that blocks on purpose its own time more. A read without
+an end (BLOCK 0, SUBSCRIBE) goes on for as long as the server answers a PING on a second connection. The user's
+``socket_timeout`` replaces all this. A command is never sent again.
+
+Whoever tries again and again to reach a port of its own machine where nobody listens can be given that very port as its
+own, if it is of the range of clients (``net.ipv4.ip_local_port_range``); TCP then connects it to itself. It would read
+its own requests as replies, and the server that wants to start again would find its port in use. So that counts as what
+it is: nobody listens there.
+"""
+
+import asyncio
+import math
+import socket
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import redis
+import redis.asyncio
+from redis.asyncio.connection import UnixDomainSocketConnection as AsyncUnixConnection
+from redis.asyncio.sentinel import SentinelManagedConnection as AsyncSentinelConnection
+from redis.connection import UnixDomainSocketConnection as UnixConnection
+from redis.exceptions import TimeoutError as RedisTimeoutError
+from redis.sentinel import SentinelManagedConnection as SentinelConnection
+
+#: Seconds without a reply after which a server counts as gone.
+LIMIT = 10.0
+
+_MS = 1e-3
+_FIRST_SECONDS = ("BLMPOP", "BZMPOP")
+_LAST_SECONDS = ("BLPOP", "BRPOP", "BRPOPLPUSH", "BLMOVE", "BZPOPMIN", "BZPOPMAX")
+_LAST_MS = ("WAIT", "WAITAOF")
+_LISTENS = ("SUBSCRIBE", "PSUBSCRIBE", "SSUBSCRIBE", "MONITOR")
+
+
+def blocks_for(command: Sequence[Any]) -> float:
+    """Seconds that a command may block on purpose; infinite where it has no end."""
+    name = _word(command[0])
+    try:
+        if name in ("XREAD", "XREADGROUP"):
+            words = [_word(word) for word in command[:12]]
+            return _seconds(command[words.index("BLOCK") + 1], _MS) if "BLOCK" in words else 0.0
+        if name in _LAST_SECONDS or name in _LAST_MS:
+            return _seconds(command[-1], _MS if name in _LAST_MS else 1.0)
+        return _seconds(command[1], 1.0) if name in _FIRST_SECONDS else 0.0
+    except (ValueError, IndexError):  # the server refuses such a command at once
+        return 0.0
+
+
+def _word(word: Any) -> str:
+    return word.decode("latin-1").upper() if isinstance(word, bytes) else str(word).upper()
+
+
+def _seconds(given: Any, scale: float) -> float:
+    return float(given) * scale or math.inf
+
+
+class _Bounds:
+    """What both kinds of connection know of the replies that they wait for."""
+
+    socket_timeout: Any
+    host: Any
+    port: Any
+    path: Any
+
+    #: False where the owner limits each read itself.
+    bounded = True
+    _next = 0.0
+    _blocking = 0.0
+    _listening = False
+
+    def _announce(self, commands: Iterable[Sequence[Any]]) -> None:
+        commands = list(commands)
+        self._next = sum(map(blocks_for, commands))
+        self._listening = self._listening or any(_word(command[0]) in _LISTENS for command in commands)
+
+    def _sending(self) -> float:
+        """The block time of what is sent now; a handshake on the way has its own."""
+        found, self._next = self._next, 0.0
+        return found
+
+    @property
+    def _limited(self) -> bool:
+        return self.bounded and self.socket_timeout is None
+
+    def _forget_idle(self) -> Any:
+        """Close the pool's idle connections, where a Sentinel names the server: they lead to the same one."""
+        pool = getattr(self, "connection_pool", None)
+        if (known := getattr(pool, "connection_pool_ref", None)) is not None:  # what the blocking kind has of its pool
+            pool = known()
+        return None if pool is None else pool.disconnect(inuse_connections=False)
+
+    def _gone(self) -> RedisTimeoutError:
+        where = getattr(self, "path", None) or f"{self.host}:{self.port}"
+        return RedisTimeoutError(f"{where} did not answer in time; the command may have run")
+
+
+class Bounded(_Bounds):
+    """For redis-py's blocking connections."""
+
+    _sock: Any
+
+    def send_command(self, *args: Any, **kwargs: Any) -> Any:
+        """Note how long it blocks."""
+        self._announce([args])
+        return super().send_command(*args, **kwargs)  # type: ignore[misc] # a mixin
+
+    def pack_commands(self, commands: Any) -> Any:
+        """Note how long they block together."""
+        commands = list(commands)
+        self._announce(commands)
+        return super().pack_commands(commands)  # type: ignore[misc] # a mixin
+
+    def send_packed_command(self, *args: Any, **kwargs: Any) -> Any:
+        """Send; what is noted counts from now on."""
+        blocking = self._sending()
+        sent = super().send_packed_command(*args, **kwargs)  # type: ignore[misc] # a mixin
+        self._blocking = blocking
+        return sent
+
+    def disconnect(self, *args: Any, **kwargs: Any) -> Any:
+        """Hang up."""
+        self._listening = False
+        return super().disconnect(*args, **kwargs)  # type: ignore[misc] # a mixin
+
+    def read_response(self, *args: Any, **kwargs: Any) -> Any:
+        """Read a reply, for a limited time."""
+        given = kwargs.get("timeout", 0)
+        if not self._limited or ("timeout" in kwargs and isinstance(given, int | float)) or self._sock is None:
+            return super().read_response(*args, **kwargs)  # type: ignore[misc] # a mixin
+        endless = self._listening or given is None or self._blocking == math.inf
+        kwargs.pop("timeout", None)
+        hang_up = kwargs.pop("disconnect_on_error", True)
+        try:
+            while True:
+                self._sock.settimeout(LIMIT if endless else LIMIT + self._blocking)
+                try:
+                    return super().read_response(*args, disconnect_on_error=False, **kwargs)  # type: ignore[misc] # a mixin
+                except redis.TimeoutError:
+                    if not endless or not self._answers():
+                        self.disconnect()
+                        self._forget_idle()
+                        raise self._gone() from None
+        except redis.ResponseError:
+            raise
+        except BaseException:
+            if hang_up:
+                self.disconnect()
+            raise
+        finally:
+            if self._sock is not None:
+                self._sock.settimeout(None)
+
+    def _answers(self) -> bool:
+        """Whether the server reacts to a new connection; a refusal, as of a missing password, proves it too."""
+        path = getattr(self, "path", None)
+        try:
+            with (
+                socket.socket(socket.AF_UNIX)
+                if path
+                else socket.create_connection((self.host, self.port), LIMIT) as probe
+            ):
+                probe.settimeout(LIMIT)
+                if path:
+                    probe.connect(path)
+                probe.sendall(b"PING\r\n")
+                probe.recv(1)
+        except ConnectionResetError:
+            return True
+        except OSError:
+            return False
+        return True
+
+
+class AsyncBounded(_Bounds):
+    """The same under asyncio."""
+
+    async def send_command(self, *args: Any, **kwargs: Any) -> Any:
+        """Note how long it blocks."""
+        self._announce([args])
+        return await super().send_command(*args, **kwargs)  # type: ignore[misc] # a mixin
+
+    def pack_commands(self, commands: Any) -> Any:
+        """Note how long they block together."""
+        commands = list(commands)
+        self._announce(commands)
+        return super().pack_commands(commands)  # type: ignore[misc] # a mixin
+
+    async def send_packed_command(self, *args: Any, **kwargs: Any) -> Any:
+        """Send; what is noted counts from now on."""
+        blocking = self._sending()
+        if not self._limited:
+            return await super().send_packed_command(*args, **kwargs)  # type: ignore[misc] # a mixin
+        try:
+            async with asyncio.timeout(2 * LIMIT):  # a frozen server's full buffer holds up what is sent, too
+                sent = await super().send_packed_command(*args, **kwargs)  # type: ignore[misc] # a mixin
+        except TimeoutError:
+            await self.disconnect(nowait=True)
+            raise self._gone() from None
+        self._blocking = blocking
+        return sent
+
+    async def disconnect(self, *args: Any, **kwargs: Any) -> None:
+        """Hang up."""
+        self._listening = False
+        await super().disconnect(*args, **kwargs)  # type: ignore[misc] # a mixin
+
+    async def read_response(self, *args: Any, **kwargs: Any) -> Any:
+        """Read a reply, for a limited time."""
+        given = kwargs.get("timeout")
+        if not self._limited or (given is not None and given != math.inf):
+            return await super().read_response(*args, **kwargs)  # type: ignore[misc] # a mixin
+        endless = self._listening or math.inf in (given, self._blocking)
+        kwargs.pop("timeout", None)  # where it is up, redis-py returns None and keeps the connection, reply and all
+        hang_up = kwargs.pop("disconnect_on_error", True)
+        try:
+            while True:
+                try:
+                    async with asyncio.timeout(LIMIT if endless else LIMIT + self._blocking):
+                        return await super().read_response(  # type: ignore[misc] # a mixin
+                            *args, disconnect_on_error=False, **kwargs
+                        )
+                except TimeoutError:
+                    if not endless or not await self._answers():
+                        await self.disconnect(nowait=True)
+                        await (self._forget_idle() or asyncio.sleep(0))
+                        raise self._gone() from None
+        except redis.ResponseError:
+            raise
+        except BaseException:
+            if hang_up:
+                await self.disconnect(nowait=True)
+            raise
+
+    async def _answers(self) -> bool:
+        """As that of the blocking ones."""
+        path = getattr(self, "path", None)
+        writer = None
+        try:
+            async with asyncio.timeout(LIMIT):
+                reader, writer = await (
+                    asyncio.open_unix_connection(path) if path else asyncio.open_connection(self.host, self.port)
+                )
+                writer.write(b"PING\r\n")
+                await reader.read(1)
+        except ConnectionResetError:
+            return True
+        except OSError:  # TimeoutError is one
+            return False
+        finally:
+            if writer is not None:
+                writer.close()
+        return True
+
+
+NOBODY = "nobody listens there: it was connected to itself"
+
+
+def _is_itself(connected: socket.socket) -> bool:
+    try:
+        return bool(connected.getsockname() == connected.getpeername())
+    except OSError:  # closed by the other end meanwhile, which is then not this one
+        return False
+
+
+class CheckedConnection(redis.Connection):
+    """Redis-py's blocking TCP connection."""
+
+    def _connect(self) -> socket.socket:
+        made: socket.socket = super()._connect()  # type: ignore[no-untyped-call] # redis-py's gap
+        if _is_itself(made):
+            made.close()
+            raise ConnectionRefusedError(NOBODY)
+        return made
+
+
+class AsyncCheckedConnection(redis.asyncio.Connection):
+    """The same under asyncio."""
+
+    _writer: Any
+
+    async def _connect(self) -> None:
+        await super()._connect()  # type: ignore[no-untyped-call] # as above
+        if _is_itself(self._writer.get_extra_info("socket")):
+            self._writer.close()
+            raise ConnectionRefusedError(NOBODY)
+
+
+class Plain(Bounded, CheckedConnection):
+    """To one server over TCP."""
+
+
+class Encrypted(Bounded, redis.SSLConnection):
+    """Over TLS."""
+
+
+class Unix(Bounded, UnixConnection):
+    """Over a socket of this machine."""
+
+
+class Managed(Bounded, SentinelConnection):
+    """To the master that Sentinels name."""
+
+
+class AsyncPlain(AsyncBounded, AsyncCheckedConnection):
+    """To one server over TCP."""
+
+
+class AsyncEncrypted(AsyncBounded, redis.asyncio.SSLConnection):
+    """Over TLS."""
+
+
+class AsyncUnix(AsyncBounded, AsyncUnixConnection):
+    """Over a socket of this machine."""
+
+
+class AsyncManaged(AsyncBounded, AsyncSentinelConnection):
+    """To the master that Sentinels name."""

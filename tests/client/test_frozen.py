@@ -1,0 +1,208 @@
+"""A server that is frozen: its sockets stay open and nothing is ever answered. No client waits for it without end."""
+
+import asyncio
+import os
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import redis
+
+import millstream
+from millstream import App
+from millstream.client import bounded
+from millstream.client.connect import async_client
+from support.clusters import Three
+from support.sentinels import Watched
+from support.servers import ServerProcess, redis_server
+from support.waiting import aeventually, eventually
+
+pytestmark = pytest.mark.realserver
+
+
+@pytest.fixture(autouse=True)
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The limit is short here, so that the tests are."""
+    monkeypatch.setattr(bounded, "LIMIT", 0.4)
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[ServerProcess]:
+    with redis_server(tmp_path) as found:
+        yield found
+        thaw(found)
+
+
+def freeze(server: ServerProcess) -> None:
+    """Its sockets stay open."""
+    assert server.process is not None
+    os.kill(server.process.pid, signal.SIGSTOP)
+
+
+def thaw(server: ServerProcess) -> None:
+    """It goes on."""
+    assert server.process is not None
+    os.kill(server.process.pid, signal.SIGCONT)
+
+
+COMMANDS: list[tuple[Any, ...]] = [
+    ("SET", "k", 1),
+    ("XREAD", "BLOCK", 100, "STREAMS", "s", "$"),
+    ("XREAD", "BLOCK", 0, "STREAMS", "s", "$"),
+    ("BLPOP", "l", 0),
+]
+
+
+@pytest.mark.parametrize("command", COMMANDS, ids=lambda one: " ".join(map(str, one[:3])))
+@pytest.mark.parametrize("fresh", [False, True], ids=["pooled", "fresh"])
+async def test_a_frozen_server_is_a_timeout(server: ServerProcess, command: tuple[Any, ...], fresh: bool) -> None:
+    """Blocking and asyncio clients give up, whether they were connected before or not."""
+    waiting: Any = async_client(server.url)
+    client: Any = millstream.connect(server.url)
+    with client:
+        if not fresh:
+            client.ping()
+            await waiting.ping()
+        freeze(server)
+        with pytest.raises(redis.TimeoutError):
+            await asyncio.to_thread(client.execute_command, *command)
+        with pytest.raises(redis.TimeoutError):
+            await waiting.execute_command(*command)
+        with pytest.raises(redis.TimeoutError):
+            await waiting.pipeline(transaction=False).execute_command(*command).execute()
+        thaw(server)
+        assert client.ping()
+    await waiting.aclose()
+
+
+async def test_what_waits_on_purpose_is_left_waiting(server: ServerProcess) -> None:
+    """BLOCK 0, a BLOCK beyond the limit, and SUBSCRIBE outlast the limit on a server that answers."""
+    waiting: Any = async_client(server.url)
+    client: Any = millstream.connect(server.url)
+    with client, server.client() as other:
+        listening = waiting.pubsub()
+        await listening.subscribe("c")
+        await listening.get_message(timeout=5)
+        reads = [
+            asyncio.ensure_future(asyncio.to_thread(client.execute_command, "BLPOP", "l", 0)),
+            asyncio.ensure_future(waiting.execute_command("BLPOP", "l", 0)),
+            asyncio.ensure_future(waiting.execute_command("XREAD", "BLOCK", 60_000, "STREAMS", "s", "$")),
+            asyncio.ensure_future(anext(listening.listen())),
+        ]
+        probes = 4  # three reads have no end, and each probe is a connection
+        before = int(other.info("stats")["total_connections_received"])
+        await aeventually(lambda: int(other.info("stats")["total_connections_received"]) >= before + 3 + probes)
+        assert not any(read.done() for read in reads)
+        other.rpush("l", 1, 2)
+        other.xadd("s", {"a": 1})
+        other.publish("c", "x")
+        done = await asyncio.wait_for(asyncio.gather(*reads), 10)
+        assert all(done)
+        await listening.aclose()
+    await waiting.aclose()
+
+
+async def test_clients_follow_the_sentinels_away_from_a_frozen_primary(tmp_path: Path) -> None:
+    """The app's client, a publisher and connect() go on with the new primary; a thawed one gets nothing more."""
+    with Watched(tmp_path, redis_server, silence=1_000) as watched:
+        app = App(watched.url)
+        with millstream.connect(watched.url) as client:
+            await asyncio.gather(*(app.client.incr("before") for _ in range(5)))  # several connections in the pool
+            client.set("mine", 0)
+            await app.publish("s", {"x": 0}, retry="30s")
+            freeze(watched.master)
+            assert await app.publish("s", {"x": 1}, retry="60s")
+
+            async def writes() -> bool:
+                try:
+                    await app.client.set("after", 1)
+                except redis.RedisError:
+                    return False
+                return True
+
+            await aeventually(writes, 30, what="the app's client writes to the new primary")
+
+            def mine() -> bool:
+                try:
+                    client.set("mine", 1)
+                except redis.RedisError:
+                    return False
+                return True
+
+            await asyncio.to_thread(eventually, mine, 30)
+            with watched.replica.client() as new:
+                assert (new.get("after"), new.get("mine"), new.xlen("s")) == (b"1", b"1", 2)
+                thaw(watched.master)
+                assert await app.client.incr("after") == 2
+                assert new.get("after") == b"2"
+        await app.close()
+
+
+async def test_a_demoted_primary_is_left(tmp_path: Path) -> None:
+    """READONLY on a pooled connection: the next command goes to the one that the Sentinels name."""
+    with Watched(tmp_path, redis_server) as watched:
+        waiting = async_client(watched.url)
+        await waiting.set("a", 1)
+        with watched.sentinels[0].client() as sentinel:
+            sentinel.execute_command("SENTINEL", "FAILOVER", "orders")
+
+        async def writes() -> bool:
+            try:
+                await waiting.set("a", 2)
+            except redis.RedisError:
+                return False
+            with watched.replica.client() as new:
+                return bool(new.get("a") == b"2")
+
+        await aeventually(writes, 30)
+        await waiting.aclose()
+
+
+async def test_a_hundred_commands_at_once_wait_for_a_connection(server: ServerProcess) -> None:
+    """More commands than the pool has connections are all answered."""
+    app = App(server.url)
+    assert await asyncio.gather(*(app.client.blpop("nothing", 0.1) for _ in range(150))) == [None] * 150
+    await app.close()
+
+
+async def test_publish_tries_more_than_once_in_its_time(server: ServerProcess) -> None:
+    """A frozen server answers again before retry= is over: the entry is added, once."""
+    app = App(server.url)
+    await app.publish("s", {"x": 0}, retry="10s")
+    with server.client() as client:
+        before = int(client.info("stats")["total_connections_received"])
+    freeze(server)
+    publishing = asyncio.ensure_future(app.publish("s", {"x": 1}, retry="9s"))
+    line = app._sending()._tries()
+    await aeventually(lambda: not line.connected, 8, what="the first try is given up")
+    thaw(server)
+    assert await publishing
+    with server.client() as client:
+        assert client.xlen("s") == 2
+        assert int(client.info("stats")["total_connections_received"]) > before
+    await app.close()
+
+
+# redis-py drops a node that does not answer without closing its connections
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+async def test_a_frozen_node_of_a_cluster_is_an_error(tmp_path: Path) -> None:
+    """Both clients of a cluster give up on the node, and go on when it answers again."""
+    with Three(tmp_path) as three:
+        waiting = async_client(three.url)
+        client = millstream.connect(three.url)
+        await waiting.set("k", 1)
+        client.set("k", 2)
+        node = three.owner("k")
+        freeze(node)
+        try:
+            with pytest.raises(redis.RedisError):
+                await waiting.set("k", 3)
+            with pytest.raises(redis.RedisError):
+                await asyncio.to_thread(client.set, "k", 4)
+        finally:
+            thaw(node)
+        await aeventually(lambda: client.set("k", 5))
+        client.close()
+        await waiting.aclose()
