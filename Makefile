@@ -18,7 +18,7 @@ PIP_OPTIONS := $(if $(CONSTRAINTS),-c $(CONSTRAINTS),--upgrade --upgrade-strateg
 .DEFAULT_GOAL := help
 # The checks must speak before the installation starts, under make -j too.
 .NOTPARALLEL:
-.PHONY: help install core sanitize demo test test-python-core test-fast test-long test-newest newest test-oldest-spark newer-redis older-redis coverage bench constraints lint types docs site fix clean check-python check-java
+.PHONY: help install core sanitize demo test test-rest test-all test-python-core test-fast test-long test-newest newest test-oldest-spark newer-redis older-redis coverage bench constraints lint types docs site fix clean check-python check-java
 
 help: ## list what can be made
 	@sed -n 's/^\([a-z][a-z0-9-]*\):.*## \(.*\)/  make \1~\2/p' Makefile | awk -F'~' '{ printf "%-18s %s\n", $$1, $$2 }'
@@ -32,10 +32,18 @@ demo: check-java check-python $(DEMO_STAMP) ## the main job: a year of flights t
 	$(BIN)/millstream demo $(ARGS)
 
 # Bytecode is kept even where the environment says not to: the tests start hundreds of Python processes.
-test test-oldest-spark test-python-core test-fast test-long coverage: export PYTHONDONTWRITEBYTECODE =
+test test-rest test-all test-oldest-spark test-python-core test-fast test-long coverage: export PYTHONDONTWRITEBYTECODE =
 
-test: check-java install ## every test but the long campaigns, four at a time (ARGS="tests/engine -x -n0" for some, one at a time)
-	$(BIN)/python -m pytest -m "not long" -n 4 --dist loadfile $(ARGS)
+RUN_TESTS := $(BIN)/python -m pytest -n 4 --dist loadfile
+
+test: check-java install ## the tests of every change, in five minutes (ARGS="tests/engine -x -n0" for some, one at a time)
+	$(RUN_TESTS) -m "not long and not full" $(ARGS)
+
+test-rest: check-java install
+	$(RUN_TESTS) -m "full and not long" $(ARGS)
+
+test-all: check-java install ## all tests but the long campaigns; CI runs these
+	$(RUN_TESTS) -m "not long" $(ARGS)
 
 test-fast: install ## the tests that start no process and no Spark
 	$(BIN)/python -m pytest -m fast -n 2 --dist loadfile $(ARGS)
@@ -52,19 +60,10 @@ CORE_TESTS := tests/engine tests/node/test_batch.py tests/node/test_no_memory.py
 sanitize: install ## the native core's tests with checks of what it reads and writes (ARGS="-m long" for the campaigns)
 	scripts/sanitize.sh $(BIN)/python $(CORE_TESTS) $(or $(ARGS),-m "not long")
 
-# Of each kind one that goes through Spark's own processes: a read, a query that goes on, the sink, mode group, a table
-# that lasts, filters, hashes, headers, Avro, and an archive in an object store
-OLDEST_SPARK_TESTS := $(addprefix tests/spark/,\
-	test_spark.py::test_a_batch_read_is_xrange test_spark.py::test_a_stopped_query_goes_on_where_it_was \
-	write/test_sink_spark.py::test_a_query_copies_each_entry_once_and_a_repeated_batch_adds_nothing \
-	group/test_group_spark.py read/test_triggers.py \
-	$(addprefix test_at_home.py::test_,a_table_lasts_and_is_read_and_streamed filters_choose_what_is_read_of_a_stream \
-	hashes_that_come_later_are_joined_too headers_travel_from_an_app_through_spark_to_an_app \
-	avro_payloads_of_a_stream_are_columns) archive/test_objects_page.py)
-
 test-oldest-spark: install ## a few of Spark's tests with the oldest PySpark that pyproject.toml allows, in .venv-oldest-spark
 	VENV=$(VENV) scripts/oldest-spark.sh
-	.venv-oldest-spark/bin/python -m pytest -m "not long" -n 0 $(OLDEST_SPARK_TESTS) $(ARGS)
+	.venv-oldest-spark/bin/python -m pytest -m "spark_core and not long" -n 0 tests/spark $(ARGS)
+	.venv-oldest-spark/bin/python -m pytest -m "not long" -n 0 tests/spark/archive/test_objects_page.py
 
 # What has a double in C, where the one in Python is at work; the rest of the code is the same with both. Not those that
 # hold the two against each other: they have done so already. Chosen by what they reach; 50 s of the processor in all.

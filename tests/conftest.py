@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from support import bytecode, fast, needs, quiet
+from support import bytecode, fast, needs, quiet, tiers
 from support.servers import ServerProcess, millstream_server, redis_server
 
 JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
@@ -38,6 +38,7 @@ def pytest_itemcollected(item: pytest.Function) -> None:
     if item.get_closest_marker("either_server") and "millstream" in item.callspec.params.values():
         item.add_marker(pytest.mark.long)
     fast.mark([item])
+    tiers.mark(item)
 
 
 @pytest.hookimpl(wrapper=True)

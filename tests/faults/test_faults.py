@@ -216,7 +216,7 @@ def number(fault: Fault) -> int:
 @pytest.mark.timeout(campaign.LIMIT)
 @pytest.mark.parametrize("part", range(PARTS))
 def test_every_planted_fault_is_caught(tmp_path: Path, part: int) -> None:
-    """Bar F1: all of them, in three campaigns; faults of one test are in the same, since it is run soundly but once."""
+    """All of them, in three campaigns; faults of one test are in the same, since it is run soundly but once."""
     mine = {number(fault): fault for fault in FAULTS if crc32(fault.caught_by.encode()) % PARTS == part}
     sound: dict[str, Run] = {}
     campaign.run(

@@ -347,7 +347,7 @@ def test_workloads_do_what_they_are_named_for() -> None:
 
 
 def test_a_crash_at_any_operation_leaves_a_moment_of_the_past() -> None:
-    """Bar A1: a prefix with everything promised, nothing invented, nothing twice; 2,000 crashes."""
+    """A prefix with everything promised, nothing invented, nothing twice; 2,000 crashes."""
     assert crashes(0, 70) >= 2000
 
 
@@ -363,20 +363,20 @@ def test_records_of_plain_commands_are_worth_crashing() -> None:
 
 
 def test_a_crash_amid_plain_commands_leaves_a_moment_of_the_past() -> None:
-    """Bar A1 for records of many commands that ran together, and of those whom they woke; 1,200 crashes."""
+    """The same for records of many commands that ran together, and of those whom they woke; 1,200 crashes."""
     assert crashes(0, 70, PLAIN) >= 1200
 
 
 @pytest.mark.long
 @pytest.mark.timeout(campaign.LIMIT)
 def test_crashes_at_any_operation_of_many_workloads() -> None:
-    """Bar A1: 50,000 crashes."""
+    """50,000 crashes."""
     campaign.run("node-crashes", lambda seed: crashes(seed, 70), range(1, 25), unit="crashes")
 
 
 @pytest.mark.long
 @pytest.mark.timeout(campaign.LIMIT)
 def test_crashes_amid_plain_commands_of_many_workloads() -> None:
-    """Bar A1 for records of many commands: 30,000 crashes on each core, and each operation is one of them."""
+    """The same for records of many commands: 30,000 crashes on each core, and each operation is one of them."""
     name = f"plain-crashes-{core.NAME}"
     campaign.run(name, lambda seed: crashes(seed, 70, PLAIN), range(1, 25), unit="crashes")

@@ -102,7 +102,7 @@ def moments(way: str) -> list[tuple[SimDisk, Promises]]:
 @pytest.mark.parametrize("crash", Crash, ids=lambda crash: crash.name)
 @pytest.mark.thorough
 def test_a_crash_after_any_operation_loses_nothing_durable(crash: Crash, way: str) -> None:
-    """Bar A1: recovered is a prefix of what was appended that holds everything reported durable.
+    """Recovered is a prefix of what was appended that holds everything reported durable.
 
     Every operation once; with 29 other chances for each in ``make test-long``.
     """
@@ -114,7 +114,7 @@ def test_a_crash_after_any_operation_loses_nothing_durable(crash: Crash, way: st
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("crash", Crash, ids=lambda crash: crash.name)
 def test_a_crash_after_any_operation_with_many_seeds(crash: Crash, way: str) -> None:
-    """Bar A1 with more chances for each way to tear and reorder."""
+    """The same with more chances for each way to tear and reorder."""
     name = f"crash-{crash.name.lower()}-{way}"
 
     def piece(seed: int) -> int:
@@ -184,7 +184,7 @@ def fail_at(point: int, fault: Fault, crash: Crash, way: str) -> str:
 )
 @pytest.mark.thorough
 def test_any_operation_may_fail_and_nothing_durable_is_lost(fault: Fault, way: str) -> None:
-    """Bar A6: after an error nothing more is promised, and the next start finds all that was.
+    """After an error nothing more is promised, and the next start finds all that was.
 
     The restart finds the page cache of the failed one (PROCESS), where a failed sync looks like one that worked, and
     loses power later; or it loses power at once (TORN).
@@ -302,7 +302,7 @@ def test_a_full_disk_shows_nothing_as_durable_and_stays_full_without_harm() -> N
 
 
 def test_the_same_seed_does_the_same() -> None:
-    """Bar F3: a failure can be repeated from its seed, byte for byte."""
+    """A failure can be repeated from its seed, byte for byte."""
 
     def once() -> tuple[list[tuple[str, str]], dict[str, bytes]]:
         disk = SimDisk(5, crash_after=operations("synced") // 2)

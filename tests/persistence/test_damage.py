@@ -53,7 +53,7 @@ def test_reference_log_has_64_kib() -> None:
 
 
 def test_scan_of_a_log_cut_at_every_byte_finds_the_longest_whole_prefix() -> None:
-    """Bar A4: every byte of a 64 KiB log."""
+    """Every byte of a 64 KiB log."""
     name = segment_in(KIB64_FILES)
     ends = edges(KIB64)
     disk = disk_with(KIB64_FILES)
@@ -95,7 +95,7 @@ def opens_cut_at(size: int) -> None:
 
 
 def test_opening_a_cut_log_keeps_the_rest_aside_and_says_so() -> None:
-    """Bar A4: around each record's edge the open log has the longest prefix, and the cut bytes stay."""
+    """Around each record's edge the open log has the longest prefix, and the cut bytes stay."""
     for size in cut_points():
         opens_cut_at(size)
 
@@ -111,7 +111,7 @@ def opens_cut_from(size: int) -> int:
 @pytest.mark.long
 @pytest.mark.timeout(campaign.LIMIT)
 def test_opening_a_log_cut_at_every_byte() -> None:
-    """Bar A4 in full, through recovery."""
+    """The same in full, through recovery."""
     campaign.run("cuts", opens_cut_from, range(0, 64 * 1024 + 1, 512), unit="cuts")
 
 
@@ -170,7 +170,7 @@ def flipped(data: bytes, bit: int) -> bytes:
 
 
 def test_every_flipped_bit_of_a_closed_log_is_seen() -> None:
-    """Bar A5: a closed log is sealed, so damage anywhere in its records is refused, the last one included."""
+    """A closed log is sealed, so damage anywhere in its records is refused, the last one included."""
     files = written(SMALL)
     name = segment_in(files)
     end = edges(SMALL)[-1]
@@ -186,7 +186,7 @@ def test_every_flipped_bit_of_a_closed_log_is_seen() -> None:
 
 
 def test_every_flipped_bit_of_a_killed_log_is_seen() -> None:
-    """Bar A5: without a seal only the very last record cannot be told from a tear; it is cut, loudly."""
+    """Without a seal only the very last record cannot be told from a tear; it is cut, loudly."""
     files = written(SMALL, close=False)
     name = segment_in(files)
     last = edges(SMALL)[-2]
@@ -243,14 +243,14 @@ def damage_at_random(rounds: int, seed: int) -> int:
 
 
 def test_random_damage_of_a_larger_log_is_seen() -> None:
-    """Bar A5: flips, zeros and garbage in a closed log of several files are refused; over its very end, cut loudly."""
+    """Flips, zeros and garbage in a closed log of several files are refused; over its very end, cut loudly."""
     damage_at_random(300, 300)
 
 
 @pytest.mark.long
 @pytest.mark.timeout(campaign.LIMIT)
 def test_much_random_damage_of_a_larger_log_is_seen() -> None:
-    """Bar A5 with 100,000 damaged logs."""
+    """The same with 100,000 damaged logs."""
     campaign.run("damage", lambda seed: damage_at_random(1000, seed), range(1000, 1100), unit="damaged logs")
 
 

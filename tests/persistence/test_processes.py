@@ -51,7 +51,7 @@ def recovered(home: Path) -> tuple[list[bytes], int]:
 
 @pytest.mark.parametrize(("cycles", "batch"), [(8, 1), (8, 40), (4, 5000)])
 def test_a_killed_process_loses_nothing_that_was_durable(tmp_path: Path, cycles: int, batch: int) -> None:
-    """Bar A3 for the log alone: again and again in one directory, over several log files."""
+    """The log alone: again and again in one directory, over several log files."""
     for cycle in range(cycles):
         durable = durable_when_killed(tmp_path, batch, lines=2 + 3 * cycle)
         payloads, _ = recovered(tmp_path)
@@ -72,7 +72,7 @@ def killed_ten_times(home: Path, seed: int) -> int:
 @pytest.mark.long
 @pytest.mark.timeout(campaign.LIMIT)
 def test_a_process_killed_many_times_loses_nothing_that_was_durable(tmp_path: Path) -> None:
-    """Bar A3 for the log alone, 500 cycles."""
+    """The log alone, 500 cycles."""
     campaign.run("killed", lambda seed: killed_ten_times(tmp_path / str(seed), seed), range(50), unit="kills")
 
 

@@ -260,7 +260,7 @@ def cut(data: bytes, rng: random.Random) -> list[bytes]:
 
 
 def damaged_inputs(seed: int) -> None:
-    """Bar C1, 20,000 inputs: whole; a tenth in random pieces, byte by byte and as a stranger's; a tenth are weighed."""
+    """20,000 inputs: whole; a tenth in random pieces, byte by byte and as a stranger's; a tenth are weighed."""
     rng = random.Random(seed)
     for number in range(20_000):
         data = mutated(rng)
@@ -292,7 +292,7 @@ def test_memory_is_bounded_whatever_the_damage() -> None:
 @pytest.mark.long
 @pytest.mark.timeout(campaign.LIMIT)
 def test_a_million_mutated_inputs() -> None:
-    """Bar C1: a million damaged inputs raise nothing but ProtocolError, mean the same however cut, and cost little."""
+    """A million damaged inputs raise nothing but ProtocolError, mean the same however cut, and cost little."""
     campaign.run("parser", damaged_inputs, range(1, 51))
 
 

@@ -1,4 +1,4 @@
-"""Bar A6: each disk operation of a server's work fails in turn, in every way, under node, committer and log together.
+"""Each disk operation of a server's work fails in turn, in every way, under node, committer and log together.
 
 Whatever fails: no reply is released for what is not where its fsync mode promises, no read tells of it, the server ends
 clearly or turns writes away and recovers, and what the next start finds is a beginning of what was done that holds all

@@ -1,4 +1,4 @@
-"""Bar A7: a server on a really full disk."""
+"""A server on a really full disk."""
 
 from pathlib import Path
 
@@ -42,7 +42,7 @@ def test_a_snapshot_without_space(tmp_path: Path) -> None:
 @pytest.mark.long
 @pytest.mark.timeout(campaign.LIMIT)
 def test_really_full_disk_twenty_times(tmp_path: Path) -> None:
-    """Bar A7 in full."""
+    """The same in full."""
     campaign.run(
         "full-disk", lambda seed: filled(tmp_path, ("always", "everysec", "no")[seed % 3], seed), range(10, 30)
     )

@@ -160,7 +160,7 @@ def lose_power(seed: int) -> int:
 
 
 def test_everysec_loses_at_most_its_window() -> None:
-    """Bar A2: of what was acknowledged, only the last second and one sync may be gone; and some of that is."""
+    """Of what was acknowledged, only the last second and one sync may be gone; and some of that is."""
     losses = [lose_power(seed) for seed in range(500)]
     assert sum(lost > 0 for lost in losses) > 100, "the crashes came when everything was synced"
 
@@ -175,5 +175,5 @@ def five_hundred(seed: int) -> int:
 @pytest.mark.long
 @pytest.mark.timeout(campaign.LIMIT)
 def test_everysec_loses_at_most_its_window_in_many_lives() -> None:
-    """Bar A2 with 10,000 crashes."""
+    """The same with 10,000 crashes."""
     campaign.run("window", five_hundred, range(1, 21), unit="crashes")

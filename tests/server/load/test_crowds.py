@@ -90,14 +90,14 @@ def idle(folder: Path, count: int) -> tuple[float, float]:
 
 
 def test_a_thousand_idle_connections(tmp_path: Path) -> None:
-    """Bar C4: they cost less than 16 KiB each, and others, and they themselves, are answered."""
+    """They cost less than 16 KiB each, and others, and they themselves, are answered."""
     each, _ = idle(tmp_path, 1000)
     assert each < 16 * KIB
 
 
 @pytest.mark.long
 def test_ten_thousand_idle_connections(tmp_path: Path) -> None:
-    """Bar C4 in full."""
+    """The same in full."""
     each, slowest = idle(tmp_path, 10_000)
     campaign.show("idle", f"{each:.0f} bytes a connection, p99 of PING beside them {slowest:.2f} ms")
     assert each < 16 * KIB
@@ -144,18 +144,18 @@ def test_the_peak_is_of_this_process_alone(tmp_path: Path) -> None:
 
 
 def test_slow_reader_costs_no_more_than_its_limit(tmp_path: Path) -> None:
-    """Bar C5: a reply of 256 MiB that nobody takes costs the server its limit at most, and is cut and counted."""
+    """A reply of 256 MiB that nobody takes costs the server its limit at most, and is cut and counted."""
     slow_reader(tmp_path, 256 * KIB * KIB, 64 * KIB * KIB)
 
 
 @pytest.mark.long
 def test_slow_reader_of_a_gigabyte(tmp_path: Path) -> None:
-    """Bar C5 in full."""
+    """The same in full."""
     slow_reader(tmp_path, 1024 * KIB * KIB, 256 * KIB * KIB)
 
 
 def test_hostile_clients_cost_little(tmp_path: Path) -> None:
-    """Bar C3: a thousand clients that promise gigabytes, or send lines without an end, cost less than 64 MiB in all."""
+    """A thousand clients that promise gigabytes, or send lines without an end, cost less than 64 MiB in all."""
     hostile = [b"*2147483647\r\n", b"*1\r\n$536870912\r\n", b"x" * 64 * KIB, b"*1048576\r\n$1\r\na\r\n$1\r\n", b"*"]
     with contextlib.ExitStack() as stack:
         stack.enter_context(descriptors(1000))
@@ -223,13 +223,13 @@ def waiting_crowd(folder: Path, count: int) -> None:
 
 
 def test_five_hundred_wait_and_one_is_served(tmp_path: Path) -> None:
-    """Bar C6: one entry goes to one waiter, the one that waited longest; those who left get nothing."""
+    """One entry goes to one waiter, the one that waited longest; those who left get nothing."""
     waiting_crowd(tmp_path, 500)
 
 
 @pytest.mark.long
 def test_five_thousand_wait_and_one_is_served(tmp_path: Path) -> None:
-    """Bar C6 in full."""
+    """The same in full."""
     waiting_crowd(tmp_path, 5000)
 
 
@@ -313,12 +313,12 @@ def visits(count: int, seed: int) -> None:
 
 
 def test_visitors_leave_nothing_behind() -> None:
-    """Bar C7: a thousand clients that leave at any byte: no descriptor, session, waiter or memory stays."""
+    """A thousand clients that leave at any byte: no descriptor, session, waiter or memory stays."""
     visits(1000, 1)
 
 
 @pytest.mark.long
 @pytest.mark.timeout(campaign.LIMIT)
 def test_very_many_visitors_leave_nothing_behind() -> None:
-    """Bar C7, ten thousand on each of ten servers."""
+    """Ten thousand on each of ten servers."""
     campaign.run("visitors", lambda seed: visits(10_000, seed), range(2, 12))

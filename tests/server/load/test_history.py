@@ -1,4 +1,4 @@
-"""Bar B5: clients at work at the same time over real sockets, and a checker that knows what they must have been told.
+"""Clients at work at the same time over real sockets, and a checker that knows what they must have been told.
 
 Eight clients add, read, claim, acknowledge and release on one stream and one group; then the server is killed and
 started again, and what it has must follow from what it had answered. ``MILLSTREAM_SEED=n`` runs one piece again (what

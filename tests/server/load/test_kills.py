@@ -61,7 +61,7 @@ def with_all(server: ServerProcess, clients: list[Client]) -> int:
 
 
 def test_a_server_killed_again_and_again_has_all_it_acknowledged(tmp_path: Path) -> None:
-    """Bar A3 under ``always``: fifty writers of four kinds; 0 lost, 0 twice, no transaction in pieces.
+    """Under ``always``: fifty writers of four kinds; 0 lost, 0 twice, no transaction in pieces.
 
     Ten kills; the same with other seeds, 3,600 kills, is in ``make test-long``.
     """
@@ -90,7 +90,7 @@ def test_sigterm_under_load_takes_nothing_in_any_mode(tmp_path: Path, fsync: str
 @pytest.mark.timeout(campaign.LIMIT)
 @pytest.mark.parametrize("part", [0, 1, 2])
 def test_a_server_killed_thousands_of_times(tmp_path: Path, part: int) -> None:
-    """Bar A3 under ``always``, 3,600 kills in three campaigns."""
+    """Under ``always``, 3,600 kills in three campaigns."""
     seeds = range(1000 * (part + 1), 1000 * (part + 1) + 120)
     campaign.run(f"server-kills-{part}", lambda n: lives(tmp_path / str(n), n, 10, "always"), seeds, unit="kills")
 
@@ -99,7 +99,7 @@ def test_a_server_killed_thousands_of_times(tmp_path: Path, part: int) -> None:
 @pytest.mark.timeout(campaign.LIMIT)
 @pytest.mark.parametrize("fsync", ["everysec", "no"])
 def test_a_weaker_server_killed_many_times(tmp_path: Path, fsync: str) -> None:
-    """Bar A3 under ``everysec`` and ``no``, 600 kills each."""
+    """Under ``everysec`` and ``no``, 600 kills each."""
     seeds = range(60)
     campaign.run(f"server-kills-{fsync}", lambda n: lives(tmp_path / str(n), n, 10, fsync), seeds, unit="kills")
 
@@ -108,7 +108,7 @@ def test_a_weaker_server_killed_many_times(tmp_path: Path, fsync: str) -> None:
 @pytest.mark.timeout(campaign.LIMIT)
 @pytest.mark.parametrize("fsync", ["always", "everysec", "no"])
 def test_sigterm_many_times(tmp_path: Path, fsync: str) -> None:
-    """Bar A3 with SIGTERM, 100 stops in each mode."""
+    """SIGTERM, 100 stops in each mode."""
     seeds = range(10)
     name = f"server-stops-{fsync}"
     campaign.run(name, lambda n: lives(tmp_path / str(n), n, 10, fsync, signal.SIGTERM), seeds, unit="stops")

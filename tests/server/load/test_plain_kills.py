@@ -152,7 +152,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.parametrize("fsync", ["always", "everysec"])
 def test_a_server_killed_under_plain_commands_is_as_the_model_says(tmp_path: Path, fsync: str) -> None:
-    """Bar A3 for plain commands: every reply as the model's, and after each start the model, or a little later one.
+    """Plain commands: every reply as the model's, and after each start the model, or a little later one.
 
     Two kills in each mode; 300 in each are in ``make test-long``.
     """
@@ -169,7 +169,7 @@ def test_a_call_that_fails_under_plain_commands_loses_nothing(tmp_path: Path, ma
 @pytest.mark.timeout(campaign.LIMIT)
 @pytest.mark.parametrize("fsync", ["always", "everysec"])
 def test_a_server_killed_many_times_under_plain_commands(tmp_path: Path, fsync: str) -> None:
-    """Bar A3 for plain commands, 300 kills in each mode, the log rewritten meanwhile."""
+    """Plain commands, 300 kills in each mode, the log rewritten meanwhile."""
     name = f"plain-kills-{fsync}"
     campaign.run(name, lambda n: kills(tmp_path / str(n), n, 10, fsync), range(30), unit="kills")
 
@@ -178,6 +178,6 @@ def test_a_server_killed_many_times_under_plain_commands(tmp_path: Path, fsync: 
 @pytest.mark.timeout(campaign.LIMIT)
 @pytest.mark.parametrize("fsync", ["always", "everysec"])
 def test_calls_that_fail_many_times_under_plain_commands(tmp_path: Path, made: Path, fsync: str) -> None:
-    """Bar A3 for plain commands, 200 lives in each mode in which a system call fails."""
+    """Plain commands, 200 lives in each mode in which a system call fails."""
     name = f"plain-call-faults-{fsync}"
     campaign.run(name, lambda n: failures(tmp_path / str(n), made, n, 10, fsync), range(20), unit="faults")

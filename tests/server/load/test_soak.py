@@ -222,7 +222,7 @@ def judge_living(server: ServerProcess) -> None:
 
 
 def test_some_seconds_under_load_and_faults(tmp_path: Path) -> None:
-    """Bar C9, briefly: every kind of fault, then all is in order; after a kill too."""
+    """Briefly: every kind of fault, then all is in order; after a kill too."""
     lives(tmp_path / "life", 1, 6)
 
 
@@ -230,6 +230,6 @@ def test_some_seconds_under_load_and_faults(tmp_path: Path) -> None:
 @pytest.mark.timeout(campaign.LIMIT)
 @pytest.mark.parametrize("half", [0, 1])
 def test_an_hour_under_load_and_faults(tmp_path: Path, half: int) -> None:
-    """Bar C9: an hour in two halves of three lives."""
+    """An hour in two halves of three lives."""
     seeds = range(10 * (half + 1), 10 * (half + 1) + 3)
     campaign.run(f"soak-{half}", lambda seed: lives(tmp_path / str(seed), seed, 600), seeds, unit="minutes")

@@ -106,7 +106,7 @@ def py_read_listpacks(nodes: Iterable[tuple[bytes, bytes]]) -> EntryStore:
                 # Redis up to 7.0 adds below tombstones, where XSETID put the last id back behind them
                 if entry_id <= store.last_live_id or not store.node_count:
                     raise MalformedError("entries out of order")
-                # A node that begins above the entry has tombstones only and goes: the entry begins the node in its place
+                # A node that begins above the entry has only tombstones: the entry begins a node in its place
                 fresh = fresh or entry_id <= newest
                 store.reach_back(entry_id - 1)
             store.append(entry_id, fields, fresh=fresh, dead=is_dead)

@@ -1,0 +1,19 @@
+"""Two tiers of tests: what the first leaves out exists, and CI runs both."""
+
+from support.source import ROOT
+from support.tiers import FULL, SPARK
+
+
+def test_what_the_tiers_name_is_there() -> None:
+    """A renamed file would quietly change its tier."""
+    assert [path for path in FULL if not (ROOT / path).exists()] == []
+    for name in SPARK:
+        file, _, test = name.partition("::")
+        assert f"def {test}(" in (ROOT / file).read_text(encoding="utf-8") or not test, name
+
+
+def test_ci_runs_both_tiers() -> None:
+    """What `make test` leaves out is run before anything lands."""
+    lines = (ROOT / ".ci/run").read_text(encoding="utf-8").splitlines()
+    assert "make test" in lines
+    assert "make test-rest" in lines

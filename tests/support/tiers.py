@@ -1,0 +1,92 @@
+"""The two tiers of tests: ``make test`` runs the first in minutes, ``make test-all`` and CI run both.
+
+A test of the second tier is marked ``full``. It stands there for its time, and because the first tier touches the same
+code: CI finds on the same day what it would have found. tests/README.md names the promises that only the second holds.
+"""
+
+import pytest
+
+FULL = (
+    # started programs and whole systems: minutes of Java, browsers, other languages, installations
+    "tests/architecture/test_installing.py",
+    "tests/clients/",
+    "tests/console/top/test_app.py",
+    "tests/console/web/test_browser.py",
+    "tests/dashboards/",
+    "tests/demo/",
+    "tests/deploy/",
+    "tests/docs/test_how_to.py",
+    "tests/docs/test_tutorial.py",
+    "tests/pipelines/",
+    "tests/worker/test_tutorial.py",
+    # the same tasks again, as a person on call does them by keys and links
+    "tests/cli/test_on_call.py",
+    "tests/cli/test_top.py",
+    "tests/console/web/test_on_call.py",
+    # kills, crashes and full disks by the dozen: each has a campaign with thousands
+    "tests/node/test_crash.py",
+    "tests/persistence/test_crash.py",
+    "tests/server/disk/",
+    "tests/server/load/test_crowds.py",
+    "tests/server/load/test_kills.py",
+    "tests/server/load/test_plain_kills.py",
+    "tests/server/load/test_soak.py",
+    "tests/worker/process/test_blocking.py",
+    "tests/worker/process/test_reload.py",
+    "tests/worker/process/test_storm.py",
+    # several real servers at a time: Sentinels, clusters, chains of replicas, migrations
+    "tests/client/test_cluster.py",
+    "tests/client/test_frozen.py",
+    "tests/client/test_sentinel.py",
+    "tests/commands/test_collections_live.py",
+    "tests/conformance/test_lag_live.py",
+    "tests/maintenance/test_live.py",
+    "tests/migrate/test_moving.py",
+    "tests/migrate/test_round_trip.py",
+    "tests/replication/test_copy_faults.py",
+    "tests/replication/test_failover.py",
+    "tests/replication/test_redis_follows.py",
+    "tests/replication/test_tail.py",
+    # tests of the tests, and of versions beside each other
+    "tests/faults/",
+    "tests/upgrade/",
+)
+
+SPARK = frozenset(
+    f"tests/spark/{name}"
+    for name in (
+        "test_spark.py::test_a_batch_read_is_xrange",
+        "test_spark.py::test_a_stopped_query_goes_on_where_it_was",
+        "write/test_sink_spark.py::test_a_query_copies_each_entry_once_and_a_repeated_batch_adds_nothing",
+        "group/test_group_spark.py",
+        "read/test_triggers.py",
+        "test_at_home.py::test_a_table_lasts_and_is_read_and_streamed",
+        "test_at_home.py::test_filters_choose_what_is_read_of_a_stream",
+        "test_at_home.py::test_hashes_that_come_later_are_joined_too",
+        "test_at_home.py::test_headers_travel_from_an_app_through_spark_to_an_app",
+        "test_at_home.py::test_avro_payloads_of_a_stream_are_columns",
+    )
+)
+"""Of each kind one that goes through Spark's own processes; ``make test-oldest-spark`` runs these and one more."""
+
+OTHER_SERVERS = frozenset({"redis6", "redis8", "valkey"})
+"""Further versions of a server that a test has run on already."""
+
+
+def mark(item: pytest.Function) -> None:
+    """Put a test into its tier."""
+    if _is_full(item):
+        item.add_marker(pytest.mark.full)
+    elif item.nodeid.startswith("tests/spark/") and item.get_closest_marker("spark"):
+        item.add_marker(pytest.mark.spark_core)
+
+
+def _is_full(item: pytest.Function) -> bool:
+    file, name = item.nodeid.split("::", 1)
+    if item.get_closest_marker("spark"):
+        return not {file, f"{file}::{name.partition('[')[0]}"} & SPARK
+    given = getattr(item, "callspec", None)
+    others = given is not None and any(
+        isinstance(value, str) and value in OTHER_SERVERS for value in given.params.values()
+    )
+    return others or file.startswith(FULL)
