@@ -155,7 +155,7 @@ def test_names_that_move_a_cursor_are_escaped(server: ServerProcess, client: red
 
 GROUP_FIELDS = [
     "stream", "group", "lag", "lag_at_least", "lag_at_most", "lag_unknown", "lag_change", "undelivered_age_ms",
-    "drain_ms", "pending", "pending_age_ms", "unowned", "consumers", "last_delivered_id", "entries_read",
+    "drain_ms", "pending", "pending_age_ms", "delayed", "unowned", "consumers", "last_delivered_id", "entries_read",
     "added_per_second", "delivered_per_second",
 ]  # fmt: skip
 PINNED: dict[tuple[str, ...], list[str]] = {
@@ -174,7 +174,7 @@ PINNED: dict[tuple[str, ...], list[str]] = {
     ],
     ("consumer", "ls", "orders", "billing"): ["consumer", "pending", "idle_ms", "inactive_ms"],
     ("pending", "ls", "orders", "billing"): [
-        "id", "added_ms", "consumer", "idle_ms", "deliveries", "unowned", "fatal", "gone", "fields",
+        "id", "added_ms", "consumer", "idle_ms", "due_in_ms", "deliveries", "unowned", "fatal", "gone", "fields",
     ],
     ("server", "show"): [
         "product", "version", "redis_version", "role", "primary_link", "uptime_ms", "clients", "blocked_clients",

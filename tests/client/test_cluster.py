@@ -18,6 +18,7 @@ from millstream.cli.main import main
 from millstream.client.cluster_line import ClusterLine
 from millstream.client.connect import sync_client
 from millstream.client.dead_letter.letter import DeadLetter, pack
+from millstream.client.delays.due import key as due_key
 from millstream.client.discovery.cluster import parse_cluster
 from millstream.client.line import Disconnected
 from millstream.client.open import open_line
@@ -223,6 +224,38 @@ async def test_what_cannot_be_one_transaction_is_refused_at_the_start(three: Thr
     async with fitting.running():
         await fitting.publish("orders", {"x": 1})
         await aeventually(all_done(client, "orders", "handle"))
+
+
+async def test_a_delay_outlives_its_worker_on_the_node_of_its_stream(three: Three, client: Any) -> None:
+    """The due time is in the stream's slot; who comes later, when the entry is idle for long, lets it wait on."""
+    runs: list[int] = []
+
+    def app() -> App:
+        made = App(three.url)
+
+        @made.subscriber(StreamSub("{a}orders", group="g", min_idle_time=60_000))
+        async def handle(msg: Message) -> None:
+            runs.append(msg.delivery_count)
+            if msg.delivery_count == 1:
+                raise Nack(delay="1h")
+
+        return made
+
+    due = due_key("{a}orders", "g")
+    assert slot_of(due) == slot_of("{a}orders")
+    entry = client.xadd("{a}orders", {"x": 1})
+    async with app().running():
+        await aeventually(lambda: client.zscore(due, entry))
+    client.xclaim("{a}orders", "g", "(retry)", 0, [entry], idle=HOUR, retrycount=1, justid=True)
+    async with app().running():
+        await aeventually(
+            lambda: client.xpending_range("{a}orders", "g", "-", "+", 1)[0]["time_since_delivered"] < HOUR
+        )
+        assert pending(client, "{a}orders", "g") == {entry: ("(retry)", 1)}
+        client.zadd(due, {entry: 1})
+        client.xclaim("{a}orders", "g", "(retry)", 0, [entry], idle=HOUR, retrycount=1, justid=True)
+        await aeventually(all_done(client, "{a}orders", "g"))
+    assert runs == [1, 2]
 
 
 class Tagged(redis.RedisCluster):

@@ -224,7 +224,7 @@ FAULTS = (
         "A page whose reply was lost is in the batch.",
         "spark/group/planner.py",
         "GroupPlanner.next_end",
-        "runs = {key: held.runs(fresh.consumer) for key, held in self._holdings.items()}",
+        "runs = {key: held.claimed(fresh.consumer, idle) for key, held in self._pending_entries.items()}",
         "runs = {}",
         "tests/spark/group/test_group.py::test_a_reply_that_is_lost_is_found_on_the_server",
     ),

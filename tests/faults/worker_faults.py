@@ -152,6 +152,15 @@ FAULTS = (
         "tests/worker/subscriber/test_isolation.py::test_after_a_second_crash_each_runs_alone_and_the_others_are_not_charged",
     ),
     Fault(
+        "delays-end-with-their-worker",
+        "A delay holds whatever becomes of the worker that made it.",
+        "worker/subscriber/fetch.py",
+        "Fetcher._look_up",
+        "if self._delays.left: ...",
+        "",
+        "tests/worker/subscriber/test_delays.py::test_what_nobody_kept_waiting_is_not_run_before_its_time",
+    ),
+    Fault(
         "refused-outcomes-are-forgotten",
         "An outcome that the server refuses is sent again.",
         "worker/settlement/acks.py",

@@ -109,6 +109,24 @@ def test_versions_take_over_from_each_other_by_crashes(client: redis.Redis, crew
     assert {version for number, version, _ in runs(client) if number == poison} == {"old", "new"}, "it killed both"
 
 
+def test_a_delay_meets_a_version_that_does_not_know_of_it(client: redis.Redis, crew: Crew) -> None:
+    """The present version delays by an hour; 0.1 may run the entry early, and acks it: no due time is left behind."""
+    client.xgroup_create("orders", "billing", "0", mkstream=True)
+    crew.hire("new")
+    publish(client, {"later": 3}, 1)
+    due = "millstream:{orders}:due:billing"
+    eventually(lambda: client.zcard(due) == 3, what="they are delayed")
+    assert [version for _, version, _ in runs(client)] == ["new"] * 3
+    crew.kill("new")
+    crew.hire("old")
+    eventually(lambda: len(runs(client)) > 3, what="the old version runs one of them early")
+    crew.retire("old")
+    rows: Any = client.xpending_range("orders", "billing", "-", "+", 10)
+    client.xack("orders", "billing", *(row["message_id"] for row in rows))
+    crew.hire("new")
+    eventually(lambda: not client.exists(due), what="no due time is left")
+
+
 def test_a_server_is_replaced_under_workers_of_both_versions(tmp_path: Path, versions: dict[str, Version]) -> None:
     """0.1's server is stopped with entries in hand; the present one goes on with its log, and so do the workers."""
     before = versions["old"].server(tmp_path)

@@ -64,6 +64,39 @@ async def test_a_retry_comes_when_its_time_has_come_and_not_before() -> None:
         assert [str(error) for error in broker.errors] == ["again"] * 3
 
 
+async def test_a_delay_outlives_the_app_that_made_it() -> None:
+    """Of one that ended and one that never came back: an hour is an hour, and the next app has the second delivery."""
+    runs: list[tuple[str, int]] = []
+
+    def app(name: str) -> App:
+        made = App()
+
+        @made.subscriber(StreamSub("t", group="g", min_idle_time=10_000))
+        async def handle(msg: Message) -> None:
+            runs.append((name, msg.delivery_count))
+            if msg.delivery_count == 1:
+                raise Nack(delay="1h")
+
+        return made
+
+    clock = StoreClock()
+    with manual_store(clock) as url, sync_client(url, decode_responses=True) as client:
+        async with testing.run(app("first"), url=url, clock=clock) as broker:
+            await broker.publish("t", {"x": 1})
+            await broker.run_until_idle()
+        clock.advance(600_000)
+        async with testing.run(app("second"), url=url, clock=clock) as broker:
+            await broker.advance("49m")
+            assert runs == [("first", 1)]
+        client.xclaim("t", "g", "(retry)", 0, [client.xrange("t")[0][0]], idle=60_000, justid=True)
+        async with testing.run(app("third"), url=url, clock=clock) as broker:
+            await broker.run_until_idle()
+            assert runs == [("first", 1)]
+            await broker.advance("2m")
+            assert runs == [("first", 1), ("third", 2)]
+            assert client.keys("millstream:{t}:*") == []
+
+
 async def test_what_a_crashed_worker_left_is_claimed_after_min_idle_time() -> None:
     """The other consumer read it and is gone; nothing happens for 29 s, and then it is ours."""
     other, seen = App(), []

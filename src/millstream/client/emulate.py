@@ -8,8 +8,9 @@ claim takes it at once, and JUSTID leaves the delivery counter alone. What diffe
 is visible in XINFO CONSUMERS; ``XGROUP DELCONSUMER key group ""`` would drop the entries held there; an entry deleted
 from the stream is dropped from the pending list instead of being kept; order among released entries is by id.
 
-No server can delay a redelivery. A delay is made of idle time: an entry that gets ``min_idle - delay`` milliseconds of
-idle time becomes claimable after ``delay`` for every reader that claims at ``min_idle``.
+No server can delay a redelivery. A delay within ``min_idle`` is made of idle time: an entry that gets ``min_idle -
+delay`` milliseconds of it becomes claimable after ``delay`` for every reader that claims at ``min_idle``. What keeps a
+longer one, and any of them for readers with another ``min_idle``, is :mod:`millstream.client.delays.due`.
 """
 
 from collections.abc import Sequence

@@ -49,6 +49,11 @@ def span(milliseconds: float | None) -> str:
     return text.partition(" min ")[0] + " min" if " min " in text else text
 
 
+def idle(idle_ms: int | None, due_in_ms: int | None) -> str:
+    """For how long a pending entry is idle, or when it is due where it is delayed."""
+    return span(idle_ms) if due_in_ms is None else f"due in {span(due_in_ms)}"
+
+
 def micros(microseconds: float) -> str:
     """A length of time that may be short."""
     return f"{microseconds:.3g} µs" if 0 < microseconds < 1000 else span_text(microseconds / 1000)

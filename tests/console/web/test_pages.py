@@ -157,9 +157,9 @@ def test_the_twins_keep_their_shape(console: ConsoleThread, client: redis.Redis)
     looked = dict.fromkeys(["looked_at", "looked_up_to", "more"])
     stream = FRAME | STREAM | {"groups": [GROUP], "entries": [entry]} | looked
     assert frame(console, "/stream.json?key=shapes") == stream
-    pending = dict.fromkeys(["id", "added_ms", "consumer", "idle_ms", "deliveries", "unowned", "fatal", "gone"]) | {
-        "fields": [FIELD]
-    }
+    pending = dict.fromkeys(
+        ["id", "added_ms", "consumer", "idle_ms", "due_in_ms", "deliveries", "unowned", "fatal", "gone"]
+    ) | {"fields": [FIELD]}
     assert frame(console, "/group.json?key=shapes&group=g") == FRAME | GROUP | {
         "findings": None,
         "lag_cause": dict.fromkeys(["why", "repair", "repair_note"]),
@@ -169,7 +169,7 @@ def test_the_twins_keep_their_shape(console: ConsoleThread, client: redis.Redis)
         "pending_next": None,
         "pending_looked_at": None,
     }
-    place = dict.fromkeys(["group", "state", "consumer", "idle_ms", "deliveries"])
+    place = dict.fromkeys(["group", "state", "consumer", "idle_ms", "due_in_ms", "deliveries"])
     assert frame(console, "/entry.json?key=shapes&id=1-1") == FRAME | dict.fromkeys(
         ["stream", "id", "added_ms", "gone"]
     ) | {

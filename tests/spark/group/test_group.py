@@ -12,6 +12,7 @@ import pytest
 import redis
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 
+from millstream.client.delays.due import key
 from millstream.errors import ConfigError, UsageError
 from millstream.spark import dispatch
 from millstream.spark.connection.router import Router
@@ -21,6 +22,7 @@ from millstream.spark.group.renewal import LeaseRenewal
 from millstream.spark.group.source import GroupReader
 from millstream.spark.model.claims import Claim, Run, dump, joined, load, number, parts
 from millstream.spark.model.offsets import DataLossError, Id
+from support.accounts import user
 from support.groupdriver import OWN, Drivers, logged, sunk
 from support.servers import ServerProcess, millstream_server, redis_server
 from support.streams import fill
@@ -238,6 +240,26 @@ def test_stale_entries_of_others_are_claimed_too(client: redis.Redis, reading: C
     assert sorted(seen) == sorted([*ids[2:40:2], *ids[50:]])
     assert held(client)["alive"] == 10
     assert held(client)["dead"] == 20
+
+
+@pytest.mark.parametrize("rights", [(), ("-@scripting",)], ids=["scripts", "no-scripts"])
+def test_what_is_delayed_is_left_to_its_time(
+    server: ServerProcess, client: redis.Redis, reading: Callable[..., GroupReader], rights: tuple[str, ...]
+) -> None:
+    """Idle for an hour and not due: no batch has it, its delivery is not counted, and the set keeps its time."""
+    client.xgroup_create("s", "g", "0", mkstream=True)
+    ids = fill(client, "s", 10)
+    client.xreadgroup("g", "dead", {"s": ">"})
+    claim(client, "(retry)", ids, "IDLE", 3_600_000, "RETRYCOUNT", 1, "JUSTID")
+    claim(client, "lake-1", ids[:1], "RETRYCOUNT", 2, "JUSTID")  # a driver died between its claim and its putting back
+    client.zadd(key("s", "g"), dict.fromkeys(ids[:5], (client.time()[0] + 3600) * 1000))
+    with user(client, "+@all", "~*", *rights) as name:
+        reader = reading(minIdleTime="30m", url=server.url.replace("://", f"://{name}"))
+        at = reader.initialOffset()
+        assert rows(reader, at, following(reader, at)) == ids[5:]
+    waiting = {row["message_id"]: row for row in client.xpending_range("s", "g", "-", "+", 100)}
+    assert {(waiting[one]["consumer"], waiting[one]["times_delivered"]) for one in ids[:5]} == {("(retry)", 1)}
+    assert client.zcard(key("s", "g")) == 5
 
 
 # --- what others do --------------------------------------------------------------------------------------------------

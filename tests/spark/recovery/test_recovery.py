@@ -17,6 +17,7 @@ from click.testing import CliRunner
 from millstream import failpoints
 from millstream.cli.main import main
 from millstream.client.dead_letter.letter import unpack
+from millstream.client.delays.due import key
 from millstream.errors import ConfigError, UsageError
 from millstream.spark import recover
 from millstream.spark.connection.connection import BlockingConnection, pack
@@ -235,6 +236,22 @@ def test_invalid_results_settle_nothing() -> None:
 
 
 # --- beside others ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("noted", [False, True], ids=["new", "resumed"])
+def test_what_is_delayed_is_not_decided_about(server: ServerProcess, client: redis.Redis, *, noted: bool) -> None:
+    """It crashed with nobody: it waits on until it is due, also what a recovery held that was killed."""
+    ids = leave(client, 10)
+    client.zadd(key("s", "g"), dict.fromkeys(ids[:4], (client.time()[0] + 3600) * 1000))
+    made = Recovery(server.url, "s", "g", HOUR // 2, name="recover", slice_size=100, dead=None)
+    if noted:
+        client.set("millstream:{s}:recover:g:recover", "0-0")
+        client.xclaim("s", "g", "recover", 0, ids[:2], justid=True)
+    try:
+        assert made.run(lambda held: dict.fromkeys(held, EntryDecision("ack"))).acked == 6
+    finally:
+        made.close()
+    assert set(pending(client)) == set(ids[:4])
 
 
 def test_what_others_claim_meanwhile_is_left_to_them(server: ServerProcess, client: redis.Redis) -> None:

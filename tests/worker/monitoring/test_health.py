@@ -15,6 +15,7 @@ import redis
 from prometheus_client.parser import text_string_to_metric_families
 
 from millstream import App, Message, Nack, Reject, Retry, StreamSub
+from millstream.client.delays.due import key
 from millstream.worker.monitoring.health import HealthError, serving
 from millstream.worker.registry import protocol
 from support.clock import Ahead
@@ -151,6 +152,27 @@ async def test_long_jobs_and_pauses_are_no_illness(
 def _doing(app: App, doing: str, idle_ms: int) -> bool:
     (progress,) = app.progress()
     return progress.doing == doing and progress.idle_ms > idle_ms
+
+
+async def test_what_is_delayed_is_counted_and_makes_no_age(server: ServerProcess, client: redis.Redis) -> None:
+    """An alert on the oldest pending entry is about what somebody should have done: a delay is none of that."""
+    app = App(server.url)
+
+    @app.subscriber(StreamSub("jobs", group="g"), retry=Retry(base="1h"))
+    async def work() -> None:
+        raise ValueError("later")
+
+    client.xadd("jobs", {"x": 1}, id="1700000000000-0")
+    async with watched(app) as port:
+        await aeventually(lambda: client.exists(key("jobs", "g")))
+        found = samples((await aget(port, "/metrics"))[1])
+        assert found["redis_stream_group_messages_pending", "g"] == 1
+        assert found["millstream_stream_group_delayed_messages", "g"] == 1
+        assert found["millstream_stream_group_oldest_pending_age_seconds", "g"] == 0
+        client.delete(key("jobs", "g"))
+        found = samples((await aget(port, "/metrics"))[1])
+        assert found["millstream_stream_group_delayed_messages", "g"] == 0
+        assert found["millstream_stream_group_oldest_pending_age_seconds", "g"] > 0
 
 
 async def test_metrics_count_what_happened_and_leave_out_what_is_not_known(

@@ -45,7 +45,7 @@ def _thresholds(command: Command) -> Command:
     for figure, default, text in (
         ("dead", _OFF, f"Dead letters in a dead-letter stream. {_COUNTED}."),
         ("unowned", _OFF, f"Pending entries that nobody holds. {_COUNTED}."),
-        ("pending-age", "15m,2h", f"Age of the oldest pending entry. {_AGED}."),
+        ("pending-age", "15m,2h", f"Age of the oldest pending entry that is not delayed. {_AGED}."),
         ("pending", _OFF, f"Pending entries of a group. {_COUNTED}."),
         ("behind", "5m,1h", f"Age of the oldest entry not delivered. {_AGED}."),
         ("lag", _OFF, f"Entries not delivered to a group. {_COUNTED}."),

@@ -24,7 +24,10 @@ _METRICS = {
         "Since the oldest undelivered entry was added.",
     ),
     "pending": ("redis_stream_group_messages_pending", "Entries delivered and not acked."),
-    "pending-age": ("millstream_stream_group_oldest_pending_age_seconds", "Since the oldest pending entry was added."),
+    "pending-age": (
+        "millstream_stream_group_oldest_pending_age_seconds",
+        "Since the oldest pending entry that is not delayed was added.",
+    ),
     "unowned": ("millstream_stream_group_unowned_messages", "Pending entries that no consumer holds (XNACK)."),
     "dead": ("millstream_dead_letters_waiting", "Entries in the dead-letter stream."),
 }

@@ -28,6 +28,7 @@ _PENDING = (
     Column("added_ms", "time", "added", rank=3),
     Column("consumer"),
     Column("idle_ms", "span", "idle for"),
+    Column("due_in_ms", "span", "due in", rank=3),
     Column("deliveries", "count", rank=1),
     Column("unowned", rank=5),
     Column("fatal", rank=2),
@@ -76,8 +77,8 @@ def ls(
 
     One page at a time, by id, however many there are. With a filter or --sort, as many entries are looked at as --scan
     says, the oldest first; where that is not all, the last line says so. What nobody holds has no consumer and no idle
-    time; `fatal` is what was given back as one that nobody can process, `gone` what is no longer in the stream (known
-    with --payload or --gone).
+    time; `due in` is how long a delayed entry waits before it is delivered again; `fatal` is what was given back as one
+    that nobody can process, `gone` what is no longer in the stream (known with --payload or --gone).
 
     \b
     Examples:
@@ -139,7 +140,8 @@ class _Asked:
         summary, page = found
         asked = ("gone", "fields") if self.payload else ()
         fatal = ("fatal",) if any(entry.fatal for entry in page.entries) else ()
-        columns = picked(_PENDING, ("id", "added_ms", "consumer", "idle_ms", "deliveries", *fatal, *asked), form)
+        late = ("due_in_ms",) if any(entry.due_in_ms is not None for entry in page.entries) else ()
+        columns = picked(_PENDING, ("id", "added_ms", "consumer", "idle_ms", *late, "deliveries", *fatal, *asked), form)
         rows = (_row(entry, form) for entry in page.entries)
         output = Output(form)
         empty = "Nothing is pending." if not summary.total else "Nothing that is pending fits."

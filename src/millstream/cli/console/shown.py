@@ -22,6 +22,7 @@ GROUPS = (
     Column("drain_ms", "span", "done in", rank=4),
     Column("pending", "count"),
     Column("pending_age_ms", "span", "oldest pending", rank=2),
+    Column("delayed", "count", rank=10),
     Column("unowned", "count", rank=5),
     Column("consumers", "count", rank=6),
     Column("last_delivered_id", rank=7),

@@ -26,6 +26,7 @@ _GROUPS = (
     Column("state"),
     Column("consumer"),
     Column("idle_ms", "span", "idle for"),
+    Column("due_in_ms", "span", "due in"),
     Column("deliveries", "count"),
     Column("fatal", rank=1),
 )
@@ -132,9 +133,9 @@ def _groups(found: "EntryFound", *, people: bool) -> "Sequence[Sequence[object]]
     for one in found.standings:
         held = one.pending
         if held is None:
-            rows.append((one.group, _STATES[one.state] if people else one.state, None, None, None, None))
+            rows.append((one.group, _STATES[one.state] if people else one.state, None, None, None, None, None))
             continue
         owner = "nobody" if people and held.unowned else held.consumer
         deliveries = None if people and held.fatal else held.deliveries
-        rows.append((one.group, one.state, owner, held.idle_ms, deliveries, held.fatal))
+        rows.append((one.group, one.state, owner, held.idle_ms, held.due_in_ms, deliveries, held.fatal))
     return rows

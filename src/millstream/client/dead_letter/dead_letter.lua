@@ -1,12 +1,13 @@
 -- Writes dead letters and acknowledges their entries, in one step of the server's.
 --
--- KEYS: the stream, the dead-letter stream. ARGV: group, owner, key of the failure log or '', how many words XADD has
--- before the id, these; then for each letter: id, deliveries, how many words, the words.
+-- KEYS: the stream, the dead-letter stream. ARGV: group, owner, key of the failure log or '', key of the due times or '', how
+-- many words XADD has before the id, these; then for each letter: id, deliveries, how many words, the words.
 --
 -- Returns for each letter 1: written, 0: not pending, -1: not the owner's, or the error for which it was not written.
 
-local group, owner, failures, at, trim, replies = ARGV[1], ARGV[2], ARGV[3], 4 + tonumber(ARGV[4]), {}, {}
-for i = 5, at do trim[#trim + 1] = ARGV[i] end
+local group, owner, failures, due, trim, replies = ARGV[1], ARGV[2], ARGV[3], ARGV[4], {}, {}
+local at = 5 + tonumber(ARGV[5])
+for i = 6, at do trim[#trim + 1] = ARGV[i] end
 -- an XACK that would be refused behind an XADD would leave a letter of an entry that goes on: so it is tried first
 local allowed = redis.pcall('XACK', KEYS[1], group, '0-0')
 if type(allowed) == 'table' then return allowed end
@@ -32,6 +33,7 @@ while at < #ARGV do
     else
       redis.call('XACK', KEYS[1], group, id)
       if failures ~= '' then redis.pcall('HDEL', failures, id) end
+      if due ~= '' then redis.pcall('ZREM', due, id) end
       found = 1
     end
   end

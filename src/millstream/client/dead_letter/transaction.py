@@ -101,6 +101,7 @@ class DeadLetterRoute:
         consumer: who must have the entries.
         dead: key of the dead-letter stream.
         failures: key of the hash of earlier failures, whose rows go with the entries; empty for none.
+        due: key of the due times, which go with them too; empty for none.
         maxlen: the dead-letter stream's approximate bound in entries, if any.
         no_ack: the group's entries are never pending, so that there is nothing to guard or acknowledge.
     """
@@ -110,6 +111,7 @@ class DeadLetterRoute:
     consumer: str
     dead: str
     failures: str = ""
+    due: str = ""
     maxlen: int | None = None
     no_ack: bool = False
 
@@ -312,7 +314,8 @@ class DeadLetterTransaction(Generic[Failed]):
             LettersRefusedError: the server's reply says why; entries that were not reported are pending as they were.
         """
         route, unsure = self._route, self._unsure
-        words: list[bytes | str | int] = [route.group, route.consumer, route.failures, len(route.trim), *route.trim]
+        words: list[bytes | str | int] = [route.group, route.consumer, route.failures, route.due]
+        words += [len(route.trim), *route.trim]
         for entry in entries:
             packed = pack(entry.letter)
             words += [entry.id, entry.deliveries, len(packed), *packed]
@@ -372,8 +375,10 @@ class DeadLetterTransaction(Generic[Failed]):
                 self._report(move.item, Fate.DEAD)
         back = yield from self._undo([move.item for move in failed if move.removed == 1])  # first: this process may die
         _forget(unsure, [entry.id for entry, reply in back if _claimed(reply)])
-        if dead and self._route.failures:
-            yield [("HDEL", self._route.failures, *dead)]
+        forgotten = (("HDEL", self._route.failures), ("ZREM", self._route.due))
+        commands: list[Command] = [(name, key, *dead) for name, key in forgotten if key]
+        if dead and commands:
+            yield commands
         for entry, reply in back:
             if isinstance(reply, Exception):
                 raise LettersRefusedError(

@@ -12,6 +12,7 @@ Shape: TypeAlias = Callable[[Any], bool]
 
 _ID = re.compile(rb"[0-9]{1,20}-[0-9]{1,20}")
 _NUMBER = re.compile(rb"[0-9]{1,19}")
+_SCORE = re.compile(rb"-?(?:inf|[0-9]{1,40}(?:\.[0-9]{1,40})?(?:e[+-]?[0-9]{1,3})?)")
 
 
 def fits(command: Sequence[bytes], reply: Any) -> bool:
@@ -114,6 +115,15 @@ def _scored(value: Any) -> bool:
     return _pairs(value) and all(map(_NUMBER.fullmatch, value[1::2]))
 
 
+def _scores(value: Any) -> bool:
+    """Scores of members, or nothing for one that is not there."""
+    return isinstance(value, list) and all(one is None or (_text(one) and _SCORE.fullmatch(one)) for one in value)
+
+
+def _time(value: Any) -> bool:
+    return isinstance(value, list) and len(value) == 2 and all(_text(one) and _NUMBER.fullmatch(one) for one in value)
+
+
 def _slow(value: Any) -> bool:
     if not (isinstance(value, list) and len(value) >= 4 and _texts(value[3]) and all(map(_text, value[4:6]))):
         return False
@@ -154,6 +164,10 @@ _SHAPES: dict[bytes, Shape] = {
     b"HGETALL": _pairs,
     b"ZRANGE": _texts,
     b"ZREVRANGE": _scored,
+    b"ZMSCORE": _scores,
+    b"ZCOUNT": _count,
+    b"ZCARD": _count,
+    b"TIME": _time,
     b"INFO": _text,
     b"SLOWLOG GET": _rows_of(_slow),
     b"CONFIG GET": _pairs,

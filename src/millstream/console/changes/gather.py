@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
+from millstream.client.delays import due
 from millstream.client.line import Command, Line
 from millstream.clock import SystemClock
 from millstream.console.changes.groups import Ahead, Between, GroupReaders, readers
@@ -81,13 +82,15 @@ async def pages(line: Line, stream: str, group: str, chosen: Chosen) -> AsyncIte
 async def _by_id(line: Line, stream: str, group: str, ids: Sequence[str]) -> list[HeldEntry]:
     now_ms = await server_time(line, stream)
     asked: list[Command] = [("XPENDING", stream, group, each, each, 1) for each in ids]
-    rows = [row for reply in await calls(line.near(stream), asked) for row in checked(reply, stream, group)]
-    return [_held(replies.pending_entry(stream, group, row), now_ms) for row in rows]
+    *answers, delayed = await calls(line.near(stream), [*asked, ("ZCARD", due.key(stream, group))])
+    rows = [row for reply in answers for row in checked(reply, stream, group)]
+    found = [replies.pending_entry(stream, group, row) for row in rows]
+    return [_held(entry, now_ms) for entry in (await pending.with_due(line, found) if delayed else found)]
 
 
 def _held(entry: PendingEntry, now_ms: int) -> HeldEntry:
     since_ms = 0 if entry.idle_ms is None else max(now_ms - entry.idle_ms, 0)
-    return HeldEntry(entry.id, entry.consumer or NOBODY, since_ms, entry.deliveries)
+    return HeldEntry(entry.id, entry.consumer or NOBODY, since_ms, entry.deliveries, entry.due_in_ms is not None)
 
 
 async def server_time(line: Line, stream: str) -> int:

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 
 from millstream.client import emulate
 from millstream.client.capabilities import Capabilities
+from millstream.client.delays import due
 from millstream.client.line import Command, Line
 from millstream.console.changes import adding, gather, groups, pending, removals, trims
 from millstream.console.changes.actions import BY_NAME
@@ -251,7 +252,7 @@ async def remove_consumer(line: Line, stream: str, group: str, consumer: str, cl
     plan = removals.remove_consumer(facts, claim_to)
     if claim_to is None or not facts.status.pending:
         return Prepared(plan, rights)
-    where, to = PendingList(stream, group, rights.capabilities.xnack), claim_to
+    where, to = _pending_list(stream, group, rights), claim_to
 
     async def pages(line: Line) -> AsyncGenerator[ChangePlan, None]:
         async for held in gather.pages(line, stream, group, PendingChoice(consumer=consumer)):
@@ -353,7 +354,7 @@ async def acknowledge(
         Disconnected: no answer came.
     """
     rights = await require_rights(line, "pending ack", stream)
-    where = PendingList(stream, group, rights.capabilities.xnack)
+    where = _pending_list(stream, group, rights)
     gone = isinstance(chosen, PendingChoice) and chosen.gone
     note = "They are trimmed or deleted from the stream, with nothing to process." if gone else (
         "They count as processed: nobody will be given them again."
@@ -390,7 +391,7 @@ async def claim(
         Disconnected: no answer came.
     """
     rights = await require_rights(line, "pending claim", stream)
-    where = PendingList(stream, group, rights.capabilities.xnack)
+    where = _pending_list(stream, group, rights)
     known = {found.name for found in await reading_groups.consumers(line, stream, group)}
     notes = [_NOT_READ, _DROPPED]
     if consumer not in known:
@@ -435,7 +436,7 @@ async def nack(
     """
     rights = await require_rights(line, "pending nack", stream)
     capabilities = rights.capabilities
-    where = PendingList(stream, group, capabilities.xnack)
+    where = _pending_list(stream, group, rights)
     if mode == "fatal" and not capabilities.xnack:
         raise ChangeRefusedError(
             "--mode fatal: this server has no XNACK (Redis has since 8.8), and without it the next "
@@ -470,6 +471,10 @@ def _release(where: PendingList, capabilities: Capabilities, held: HeldEntry, mo
     return tuple(held.id if word == held.id.encode() else word for word in words)
 
 
+def _pending_list(stream: str, group: str, rights: Rights) -> PendingList:
+    return PendingList(stream, group, rights.capabilities.xnack, due.key(stream, group))
+
+
 async def _paged(  # noqa: PLR0917 - the same eight for three changes
     line: Line,
     rights: Rights,
@@ -485,6 +490,7 @@ async def _paged(  # noqa: PLR0917 - the same eight for three changes
     looked = 0
     async for page in gather.pages(line, where.stream, where.group, chosen):
         tally.held.update(held.consumer for held in page)
+        tally.waiting += sum(held.waits for held in page)
         first += page[: pending.FIRST - len(first)]
         looked += len(page)
         if tell is not None:
@@ -525,7 +531,7 @@ async def undo(line: Line, change: str) -> Prepared:
     if any((one.stream, one.group) != (stream, group) for one in kept):
         raise ChangeRefusedError(f"the entries of {change!r} in the audit stream are of several groups: none of ours")
     rights = await require_rights(line, "audit undo", stream)
-    where = PendingList(stream, group, rights.capabilities.xnack)
+    where = _pending_list(stream, group, rights)
     await reading_groups.read_group(line, stream, group)
     tally = Tally()
     for one in kept:

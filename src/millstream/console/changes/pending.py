@@ -20,6 +20,7 @@ from millstream.console.changes.plan import (
     Undo,
     Words,
     counted,
+    delays_end,
     entry_check,
     put_back_command,
 )
@@ -42,9 +43,11 @@ class Tally:
 
     Attributes:
         held: consumer -> how many of the entries it holds; ``""`` for what nobody holds.
+        waiting: entries whose delay is not over.
     """
 
     held: Counter[str] = field(default_factory=Counter)
+    waiting: int = 0
 
     @property
     def entries(self) -> int:
@@ -60,11 +63,13 @@ class PendingList:
         stream: key of the stream.
         group: name of the group.
         xnack: whether the server keeps entries that nobody holds (XNACK), or they are held by a consumer ``""``.
+        due: key of the group's due times.
     """
 
     stream: str
     group: str
     xnack: bool = False
+    due: str = ""
 
     def put_back(self, held: HeldEntry) -> Words:
         """The command that makes an entry pending again as it was."""
@@ -118,9 +123,16 @@ def _plan(
 ) -> ChangePlan:
     """A change with one command for each entry, which is taken while the entry is held as it was."""
     stream, group = where.stream, where.group
-    steps = tuple(Step((command(each),), (entry_check(stream, group, each),), each.id) for each in held)
+    steps = tuple(
+        Step((*_no_delay(where, each), command(each)), (entry_check(stream, group, each),), each.id) for each in held
+    )
     undo = Undo(commands=tuple(map(where.put_back, held)), held=tuple(held))
     return ChangePlan(action, stream, group, (), "", steps=steps, undo=undo)
+
+
+def _no_delay(where: PendingList, held: HeldEntry) -> tuple[Words, ...]:
+    """The command that ends the delay of an entry that waits: what a person decides comes before it."""
+    return (("ZREM", where.due, held.id),) if held.waits else ()
 
 
 def put_back(where: PendingList, held: Sequence[HeldEntry], now: str | None) -> ChangePlan:
@@ -186,6 +198,8 @@ def previewed(first: ChangePlan, words: tuple[str, ...], tally: Tally, notes: tu
         rows.append(BeforeAfter(f"of these held by {rest} more", more, 0))
     if first.action == "pending ack":
         rows.append(BeforeAfter("acknowledged", 0, tally.entries))
+    if tally.waiting:
+        notes = (*notes, delays_end(tally.waiting))
     if tally.entries > len(first.steps):
         notes = (*notes, f"The commands shown are those of the first {len(first.steps)} entries.")
     facts: dict[str, object] = {"entries": tally.entries, "held_by": dict(tally.held)}

@@ -182,12 +182,14 @@ class HeldEntry:
         consumer: who held it; empty for nobody.
         since_ms: wall milliseconds of its last delivery; 0 where nobody held it.
         deliveries: how often it was delivered.
+        waits: its delay is not over yet; an undo does not bring that back.
     """
 
     id: str
     consumer: str
     since_ms: int
     deliveries: int
+    waits: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -388,6 +390,15 @@ def no_stream_check(stream: str) -> FactCheck:
 def counted(number: int, *, more: bool = False) -> str:
     """A number of entries in words: ``1 entry``, ``more than 1000 entries``."""
     return f"{'more than ' if more else ''}{number} {'entry' if number == 1 and not more else 'entries'}"
+
+
+def delays_end(entries: int) -> str:
+    """The note of a change that gives so many delayed entries to somebody."""
+    waits = "waits" if entries == 1 else "wait"
+    return (
+        f"{counted(entries)} of them {waits} until a delay is over: this ends the delay, and an undo does not bring it "
+        "back."
+    )
 
 
 def put_back_command(stream: str, group: str, held: HeldEntry, *, xnack: bool = False) -> Words:

@@ -14,6 +14,7 @@ from millstream.console.changes.plan import (
     Words,
     consumer_check,
     counted,
+    delays_end,
     group_check,
     position_facts,
     put_back_command,
@@ -144,6 +145,9 @@ def _leaving(facts: ConsumerFacts, claim_to: str | None) -> tuple[str, ...]:
             f"The server drops {counted(status.pending)} that it holds from the group's pending entries: nobody will "
             f"process them again. --claim-to {other} moves them first."
         )
+    delayed = sum(one.waits for one in facts.held)
+    if claim_to is not None and delayed:
+        notes.append(delays_end(delayed))
     if claim_to is not None and claim_to not in facts.others:
         notes.append(f"There is no consumer {claim_to!r} in the group yet: it is made by getting them.")
     seconds = status.idle_ms / 1000

@@ -252,11 +252,12 @@ def _untried(case: Case, one: ConsumerStatus, lively: list[str]) -> Iterable[Adv
     workers = case.workers
     paused = workers is not None and workers.pause_of(group.stream, group.name) is not None
     somebody = _worker_reads(case) or (bool(lively) and not _workers_known(case))
-    if somebody or paused or one.idle_ms < case.at.stuck_ms:
+    due = one.pending - (group.delayed or 0)
+    if somebody or paused or one.idle_ms < case.at.stuck_ms or due <= 0:
         return
-    wait = "entry waits for its" if one.pending == 1 else "entries wait for their"
-    says = f"{one.pending} {wait} next try, and no worker reads the group: start its workers"
-    evidence = {"idle_ms": one.idle_ms, "pending": one.pending}
+    wait = "entry waits for its" if due == 1 else "entries wait for their"
+    says = f"{due} {wait} next try, and no worker reads the group: start its workers"
+    evidence = {"idle_ms": one.idle_ms, "pending": due}
     remedy = ("run", "MODULE:APP")
     yield case.about("untried", "problem", says, evidence=evidence, remedy=remedy, consumer=one.name)
 

@@ -24,6 +24,7 @@ class PendingEntry:
         deliveries: how often it was delivered.
         entry: its payload, where it was asked for and is still in the stream.
         gone: the entry is no longer in the stream; None where neither that nor its payload was asked for.
+        due_in_ms: until its delay is over and it may be delivered again; None where it waits for no time.
     """
 
     stream: str
@@ -34,6 +35,7 @@ class PendingEntry:
     deliveries: int
     entry: EntryView | None = None
     gone: bool | None = None
+    due_in_ms: int | None = None
 
     @property
     def fatal(self) -> bool:

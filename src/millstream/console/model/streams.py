@@ -91,9 +91,10 @@ class GroupStatus:
         entries_read: entries ever delivered, as the server counts them; None when it does not know.
         lag: entries not delivered yet.
         unowned: pending entries that no consumer holds, since they were given back; None when it was not asked.
-        oldest_pending: of the pending entries.
+        oldest_pending: of the pending entries that wait for no delay.
         oldest_undelivered: of the entries not delivered yet.
         held: consumer -> pending entries it holds, of those that hold any; None when it was not asked.
+        delayed: pending entries whose delay is not over; None when it was not asked, or the server does not tell.
     """
 
     stream: str
@@ -107,6 +108,7 @@ class GroupStatus:
     oldest_pending: OldestEntry = NOT_ASKED
     oldest_undelivered: OldestEntry = NOT_ASKED
     held: Mapping[str, int] | None = None
+    delayed: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,6 +8,7 @@ from contextlib import aclosing
 from dataclasses import dataclass
 from heapq import heapify, heappop, heapreplace, nlargest
 
+from millstream.client.delays import due
 from millstream.client.line import Command, Line, Reply
 from millstream.client.ranges import behind
 from millstream.console.model import replies
@@ -15,6 +16,7 @@ from millstream.console.model.entries import EntryView
 from millstream.console.model.entry.standing import EntryFound, standing_of
 from millstream.console.model.names import NEVER, order, text_of
 from millstream.console.reading.asking import NotReadableError, calls, checked
+from millstream.console.reading.pending import with_due
 
 Fits = Callable[[EntryView], bool]
 """Whether an entry is wanted."""
@@ -52,9 +54,12 @@ async def find(line: Line, stream: str, entry: str) -> EntryFound:
         return EntryFound(stream, entry, view, refused=refused)
     places = {text_of(row["name"]): text_of(row["last-delivered-id"]) for row in map(replies.record, groups)}
     asked: list[Command] = [("XPENDING", stream, group, entry, entry, 1) for group in places]
+    asked += [("ZCARD", due.key(stream, group)) for group in places]
+    answers = await calls(near, asked)
     standings = []
-    for group, reply in zip(places, await calls(near, asked), strict=True):
+    for group, reply, delayed in zip(places, answers[: len(places)], answers[len(places) :], strict=True):
         pending = [replies.pending_entry(stream, group, row) for row in checked(reply, stream, group)]
+        pending = await with_due(near, pending) if delayed else pending
         standings.append(standing_of(entry, group, places[group], pending))
     return EntryFound(stream, entry, view, tuple(standings))
 

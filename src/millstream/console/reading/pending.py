@@ -5,6 +5,7 @@ from contextlib import aclosing
 from dataclasses import replace
 from heapq import heappush, heappushpop
 
+from millstream.client.delays import due
 from millstream.client.line import Command, Line
 from millstream.client.ranges import behind
 from millstream.console.model import replies
@@ -148,12 +149,30 @@ async def _scanned(
     size = min(count, _ROWS) if choice is None else _ROWS
     following: str | None = start
     while following is not None:
-        (reply,) = await calls(line, [("XPENDING", stream, group, following, "+", size, *holder)])
+        asked: Command = ("XPENDING", stream, group, following, "+", size, *holder)
+        reply, delayed = await calls(line, [asked, ("ZCARD", due.key(stream, group))])
         rows = checked(reply, stream, group)
         found = [replies.pending_entry(stream, group, row) for row in rows]
+        found = await with_due(line, found) if delayed else found
         for entry in await _marked(line, stream, found) if choice is not None and choice.gone else found:
             yield entry
         following = behind(rows[-1][0]) if len(rows) == size else None
+
+
+async def with_due(line: Line, entries: list[PendingEntry]) -> list[PendingEntry]:
+    """The same entries with how long each has to wait until it is due, in one round trip.
+
+    Ask only where the group has due times: nearly none has.
+
+    Args:
+        line: to the server.
+        entries: of one group.
+    """
+    if not entries:
+        return []
+    stream, ids = entries[0].stream, [entry.id.encode() for entry in entries]
+    left = due.remaining(ids, *await calls(line.near(stream), due.question(stream, entries[0].group, ids)))
+    return [replace(entry, due_in_ms=left.get(ident)) for entry, ident in zip(entries, ids, strict=True)]
 
 
 async def _marked(line: Line, stream: str, entries: Sequence[PendingEntry]) -> list[PendingEntry]:

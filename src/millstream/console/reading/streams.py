@@ -7,12 +7,14 @@ page of streams, so that they cost no round trip of their own.
 from collections.abc import Sequence
 from dataclasses import replace
 
+from millstream.client.delays import due
+from millstream.client.delays.oldest import undelayed
 from millstream.client.line import Command, Line, Reply
 from millstream.console.model import replies
 from millstream.console.model.names import order, text_of
 from millstream.console.model.pending import PendingSummary
 from millstream.console.model.streams import GroupStatus, OldestEntry, StreamsSeen, StreamStatus
-from millstream.console.reading.asking import calls, checked, explained, unreadable
+from millstream.console.reading.asking import PATIENCE, calls, checked, explained, unreadable
 
 STREAMS_A_TRIP = 200
 """Streams that are asked about in one round trip."""
@@ -123,7 +125,7 @@ async def read(line: Line, keys: Sequence[str], *, ages: bool = True) -> Streams
         aged = _Ages(before) if ages else _Ages(())
         answers = await calls(line, [*_about(page), *aged.commands])
         split = 2 * len(page)
-        found += aged.joined(answers[split:]) if ages else before
+        found += [await _undelayed(line, each) for each in aged.joined(answers[split:])] if ages else before
         before = _statuses(page, answers[:split], refused)
         at += len(page)
         size = _fitting(len(page), answers[:split:2])
@@ -181,17 +183,38 @@ class _Ages:
         for stream in self._streams:
             groups = []
             for group in stream.groups:
-                summary = next(left) if group.pending else None
+                summary, delayed = (next(left), next(left)) if group.pending else (None, 0)
                 entries = next(left) if _is_behind(stream, group) else []
-                groups.append(_with_ages(group, summary, entries))
+                groups.append(replace(_with_ages(group, summary, entries), delayed=_number(delayed)))
             found.append(replace(stream, groups=tuple(groups)))
         return found
+
+
+def _number(reply: Reply) -> int | None:
+    return reply if isinstance(reply, int) else None
+
+
+async def _undelayed(line: Line, stream: StreamStatus) -> StreamStatus:
+    """A stream whose groups have as their oldest pending entry one that is not delayed; most have no delays at all."""
+    if not any(group.delayed for group in stream.groups):
+        return stream
+    return replace(stream, groups=tuple([await _without_delayed(line, group) for group in stream.groups]))
+
+
+async def _without_delayed(line: Line, group: GroupStatus) -> GroupStatus:
+    if not group.delayed:
+        return group
+    found = await undelayed(line.near(group.stream), group.stream, group.name, patience=PATIENCE)
+    if found is None:
+        return group
+    oldest = OldestEntry(None if found.oldest is None else text_of(found.oldest))
+    return replace(group, oldest_pending=oldest, delayed=min(found.waiting, group.pending))
 
 
 def _oldest_of(stream: StreamStatus, group: GroupStatus) -> list[Command]:
     commands: list[Command] = []
     if group.pending:
-        commands.append(("XPENDING", stream.key, group.name))
+        commands += [("XPENDING", stream.key, group.name), ("ZCARD", due.key(stream.key, group.name))]
     if _is_behind(stream, group):
         commands.append(("XRANGE", stream.key, f"({group.last_delivered_id}", "+", "COUNT", 1))
     return commands

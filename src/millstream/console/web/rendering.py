@@ -71,6 +71,7 @@ def environment() -> Environment:
         words.rate,
         words.span,
         words.ago,
+        words.idle,
         words.micros,
         words.size,
         moment,

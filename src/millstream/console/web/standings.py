@@ -24,11 +24,14 @@ def group_standing(group: GroupStatus, now_ms: int, *, stuck: bool) -> Standing:
         stuck: it needs a person.
     """
     pending = group.oldest_pending.id
+    delayed = f", {count(group.delayed)} of them delayed" if group.delayed else ""
     lag = f"{count(group.lag.entries)} behind" if group.lag.known else "lag unknown"
     held = f", {plural(group.pending, 'entry', 'entries')} pending" if group.pending else ""
     age = f", the oldest for {span(group.oldest_pending.age(now_ms))}" if pending else ""
     at = milliseconds(group.last_delivered_id) or None
-    return Standing(name(group.name), at, None if pending is None else milliseconds(pending), lag + held + age, stuck)
+    return Standing(
+        name(group.name), at, None if pending is None else milliseconds(pending), lag + held + delayed + age, stuck
+    )
 
 
 def query_standings(queries: QueriesSeen, stream: str) -> list[Standing]:

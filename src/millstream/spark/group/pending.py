@@ -8,6 +8,9 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 from millstream import failpoints
+from millstream.client import emulate
+from millstream.client.delays import due
+from millstream.client.leases import ASSUMED_MIN_IDLE_MS
 from millstream.client.ranges import behind
 from millstream.errors import NotFoundError
 from millstream.spark.connection.router import Router, absent, checked, pairs
@@ -126,6 +129,47 @@ class PendingEntries:
                 checked(self._router.ask([("XACK", self.key, self.group, *(row[0] for row in page))])[0])
                 failpoints.reach("acking")
         return found
+
+    # --- entries that wait for their time ----------------------------------------------------------------------------
+
+    def hold(self, min_idle_ms: int) -> None:
+        """Keep what is not due out of reach of the claim that follows."""
+        first, looked = 0, due.PAGE
+        while looked == due.PAGE:
+            (reply,) = self._router.ask([due.hold(self.key, self.group, min_idle_ms, first=first, whole=True)])
+            looked = reply[0] if isinstance(reply, list) else 0  # a user without scripts puts back what it claims
+            first += due.PAGE
+
+    def put_back(self, consumer: str, ids: Sequence[bytes], min_idle_ms: int, *, charged: bool) -> set[bytes]:
+        """Let those wait on that are not due, as if they had not been claimed; which these are.
+
+        Args:
+            consumer: who has claimed them.
+            ids: the entries.
+            min_idle_ms: the idle time from which this query claims.
+            charged: the claim counted a delivery.
+        """
+        early: dict[bytes, int] = {}
+        for at in range(0, len(ids), PAGE):
+            page = ids[at : at + PAGE]
+            early |= due.remaining(page, *self._router.ask(due.question(self.key, self.group, page)))
+        looks: list[Command] = [("XPENDING", self.key, self.group, each, each, 1, consumer) for each in early]
+        moves: list[Command] = []
+        for ident, rows in zip(early, self._router.ask(looks), strict=True):
+            for row in checked(rows):
+                move = emulate.delay(
+                    self.group, deliveries=row[3] - charged, delay_ms=early[ident], min_idle_ms=min_idle_ms
+                )
+                moves.append(move.command(self.key, [ident]))  # type: ignore[arg-type] # words alone
+        for reply in self._router.ask(moves):
+            checked(reply)
+        return set(early)
+
+    def claimed(self, consumer: str, min_idle_ms: int | None) -> list[Run]:
+        """What a consumer holds of a batch that Spark does not know of, without what is not due."""
+        ids = [row[0] for page in self.pending(consumer) for row in page]
+        self.put_back(consumer, ids, min_idle_ms or ASSUMED_MIN_IDLE_MS, charged=True)
+        return self.runs(consumer)
 
     def hand_over(self, old: str, new: str) -> None:
         """Give what one consumer holds to another; delivery counts stay.

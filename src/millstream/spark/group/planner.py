@@ -167,7 +167,8 @@ class GroupPlanner:
                 raise
             # Whether a page was claimed whose reply was lost is known to the server alone.
             self._router.close()
-            runs = {key: held.runs(fresh.consumer) for key, held in self._pending_entries.items()}
+            idle = self._options.min_idle_ms
+            runs = {key: held.claimed(fresh.consumer, idle) for key, held in self._pending_entries.items()}
         if not any(runs.values()):
             return start
         failpoints.reach("claimed")
@@ -189,11 +190,13 @@ class GroupPlanner:
                 )
                 self._pending_entries[key].remove(claims.name(self._options.query, seq))
                 ours.setdefault(start.seq + 1, []).append(key)
-        if not ours:
-            return None
-        seq = min(ours)
-        consumer = claims.name(self._options.query, seq)
-        return start.following(seq, {key: self._pending_entries[key].runs(consumer) for key in ours[seq]})
+        for seq in sorted(ours):
+            consumer = claims.name(self._options.query, seq)
+            idle = self._options.min_idle_ms
+            runs = {key: self._pending_entries[key].claimed(consumer, idle) for key in ours[seq]}
+            if any(runs.values()):
+                return start.following(seq, runs)
+        return None
 
     def _claim(self, consumer: str, cap: int | None) -> dict[str, list[Run]]:
         waiting = self._waiting()
@@ -269,6 +272,8 @@ class GroupPlanner:
         most = _STALE_MOST if room is None else min(room, _STALE_MOST)
         if idle is None or most < 1 or time.monotonic() < self._stale_due.get(key, 0.0):
             return []
+        entries = self._pending_entries[key]
+        entries.hold(idle)
         words: Command = ("XAUTOCLAIM", key, self._options.group, consumer, idle, self._cursors.get(key, b"0-0"))
         (reply,) = self._router.once([(*words, "COUNT", most)])
         cursor, rows, *gone = checked(reply)
@@ -281,7 +286,9 @@ class GroupPlanner:
                 "stream %r, group %r: %d stale entries had been deleted from the stream and cannot be processed",
                 key, self._options.group, len(gone[0]),
             )  # fmt: skip
-        return self._pending_entries[key].as_runs([parse_id(row[0].decode()) for row in rows if row is not None])
+        ids = [row[0] for row in rows if row is not None]
+        early = entries.put_back(consumer, ids, idle, charged=True)
+        return entries.as_runs([parse_id(ident.decode()) for ident in ids if ident not in early])
 
     # --- partitions --------------------------------------------------------------------------------------------------
 

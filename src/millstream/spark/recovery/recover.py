@@ -63,8 +63,9 @@ def recover(
     The entries are claimed in slices (XAUTOCLAIM; claiming counts no delivery), read by Spark's executors and given to
     ``function``. Its result says by ``id`` what becomes of each: ``verdict`` is ``ack``, ``release`` (to whoever claims
     it next) or ``dead`` (into the dead-letter stream, with the text of the column ``reason`` if there is one). An entry
-    without one is released and counted. Killed and called again with the same ``name`` it goes on: a slice that
-    was not settled is decided about again, and nothing is settled twice.
+    without one is released and counted. One that a worker has delayed is left alone until it is due.
+    Killed and called again with the same ``name`` it goes on: a slice that was not settled is decided about again, and
+    nothing is settled twice.
 
     For example::
 
@@ -234,6 +235,7 @@ class Recovery:
             self._note(b"0-0")
         else:
             self._cursor = self._checked_cursor(noted)
+            self._put_back(list(self._held()))
         if self._cursor != _END and (held := self._held()):
             last = parse_id(list(held)[-1].decode())
             self._cursor = str(max(parse_id(self._cursor.decode()), last.after)).encode()
@@ -263,6 +265,7 @@ class Recovery:
     def _claim(self) -> None:
         """Claim a slice, or what there is on the way to the end of the pending list."""
         claimed = 0
+        self._entries.hold(self._min_idle)
         head = ("XAUTOCLAIM", self._entries.key, self._entries.group, self._name, self._min_idle)
         while claimed < self._size and self._cursor != _END:
             count = min(PAGE, self._size - claimed)
@@ -273,9 +276,13 @@ class Recovery:
                     raise
                 return  # what was claimed is held, and is found there
             cursor, ids, *gone = checked(reply)
-            claimed += len(ids)
+            claimed += len(ids) - len(self._put_back(ids))
             self._counts.deleted += len(gone[0]) if gone else 0
             self._note(_END if cursor == b"0-0" else cursor)
+
+    def _put_back(self, ids: Sequence[bytes]) -> set[bytes]:
+        """Let those of the entries wait on that are not due; which these are."""
+        return self._entries.put_back(self._name, ids, self._min_idle, charged=False)
 
     @contextmanager
     def _alone(self) -> Iterator[None]:

@@ -48,7 +48,8 @@ class Settles(Protocol):
 class Nack(MillstreamError):  # noqa: N818 - said by the handler, not a fault
     """Raise it: this delivery did not work out, give the entry to anybody, now or after ``delay``.
 
-    The delivery counts towards the limit. ``delay`` is seconds, or a text such as ``"1m"``.
+    The delivery counts towards the limit, also with a delay. ``delay`` is seconds, or a text such as ``"1m"``; it holds
+    across restarts of the worker.
 
     What to do: raise it in a handler; nobody else has to catch it.
 

@@ -10,6 +10,8 @@ from typing import Any, TypeAlias
 
 from redis.exceptions import ResponseError
 
+from millstream.client.delays import due
+from millstream.client.delays.oldest import Undelayed, undelayed
 from millstream.client.line import Command, Line, Reply
 from millstream.client.ranges import FIRST_TIME, order_of
 from millstream.clock import SystemClock
@@ -27,14 +29,16 @@ class GroupFacts:
     Attributes:
         info: its row of XINFO GROUPS; None when there is no such group.
         unowned: pending entries that no consumer holds, since XNACK released them.
-        pending_age: seconds since the oldest pending entry was added; 0 when nothing is pending, None where its id is
-            no time.
+        delayed: pending entries whose delay is not over.
+        pending_age: seconds since the oldest other pending entry was added; 0 when nothing else is pending, None where
+            its id is no time.
         undelivered_age: the same of the oldest entry not delivered yet.
         consumers: rows of XINFO CONSUMERS, if they were asked for.
     """
 
     info: Record | None
     unowned: int | None
+    delayed: int | None
     pending_age: float | None
     undelivered_age: float | None
     consumers: Sequence[Record]
@@ -75,6 +79,7 @@ async def ask(
     asked: list[Command] = [("XLEN", stream), ("XINFO", "STREAM", stream), ("XINFO", "GROUPS", stream)]
     asked += [("XLEN", key) for key in dead]
     asked += [("XPENDING", stream, group) for group in groups]
+    asked += [("ZCARD", due.key(stream, group)) for group in groups]
     asked += [("XINFO", "CONSUMERS", stream, group) for group in groups if consumers]
     replies = [_unless_refused(reply) for reply in await line.calls(asked, timeout=_PATIENCE)]
     length, about, rows = replies[:3]
@@ -83,12 +88,14 @@ async def ask(
     known = {row["name"]: row for row in _records(rows)}
     found = {group: known.get(group.encode()) for group in groups}
     ages = await _undelivered(line, stream, info, found)
-    members = further[len(groups) :] if consumers else [None] * len(groups)
+    counts, members = further[len(groups) : 2 * len(groups)], further[2 * len(groups) :]
+    members = members if consumers else [None] * len(groups)
+    delayed = {group: await _delayed(line, stream, group, count) for group, count in zip(groups, counts, strict=True)}
     return StreamFacts(
         length,
         info,
         {
-            group: GroupFacts(found[group], *_pending(summary), ages.get(group), _records(listed))
+            group: GroupFacts(found[group], *_pending(summary, delayed[group]), ages.get(group), _records(listed))
             for group, summary, listed in zip(groups, further, members, strict=False)
         },
         dict(zip(dead, waiting, strict=True)),
@@ -100,13 +107,22 @@ def milliseconds(entry: bytes) -> int:
     return order_of(entry)[0]
 
 
-def _pending(summary: Reply) -> tuple[int | None, float | None]:
-    """Unowned entries and the age of the oldest pending one, by the short form of XPENDING."""
+async def _delayed(line: Line, stream: str, group: str, count: Reply) -> Undelayed | None:
+    """What is pending apart from what is delayed; None where the group has no due times, or nobody tells."""
+    return await undelayed(line.near(stream), stream, group, patience=_PATIENCE) if count else None
+
+
+def _pending(summary: Reply, delayed: Undelayed | None) -> tuple[int | None, int | None, float | None]:
+    """Unowned and delayed entries, and the age of the oldest of the others, by the short form of XPENDING."""
     if summary is None:
-        return None, None
+        return None, None, None
     total, oldest, _, holders = summary
+    waiting = 0 if delayed is None else min(delayed.waiting, total)
+    if delayed is not None:
+        oldest = delayed.oldest
     # a released entry is in the total and under no consumer; where there is no XNACK the two are always the same
-    return total - sum(int(row[1]) for row in holders or ()), _age(oldest) if total else 0.0
+    unowned = total - sum(int(row[1]) for row in holders or ())
+    return unowned, waiting, _age(oldest) if total and oldest is not None else 0.0
 
 
 async def _undelivered(

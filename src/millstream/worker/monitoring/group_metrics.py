@@ -103,6 +103,7 @@ def _tell_group(samples: _Samples, labels: Sequence[str], facts: GroupFacts) -> 
         samples.add("redis_stream_group_entries_read", labels, info.get("entries-read"))
         samples.add("redis_stream_group_last_delivered_id", labels, milliseconds(info["last-delivered-id"]))
     samples.add("millstream_stream_group_unowned_messages", labels, facts.unowned)
+    samples.add("millstream_stream_group_delayed_messages", labels, facts.delayed)
     samples.add("millstream_stream_group_oldest_pending_age_seconds", labels, facts.pending_age)
     samples.add("millstream_stream_group_oldest_undelivered_age_seconds", labels, facts.undelivered_age)
     for row in facts.consumers:

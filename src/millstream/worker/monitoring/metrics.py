@@ -93,8 +93,12 @@ STREAMS: dict[str, Declared] = {
     "millstream_stream_group_lag_known": Declared("gauge", "0 when the server cannot tell the lag.", _GROUP),
     "millstream_stream_group_oldest_pending_age_seconds": Declared(
         "gauge",
-        "Since the oldest pending entry was added, by its id; 0 when nothing is pending, absent if that is no time.",
+        "Since the oldest pending entry that is not delayed was added, by its id; 0 when there is none, absent if that "
+        "is no time.",
         _GROUP,
+    ),
+    "millstream_stream_group_delayed_messages": Declared(
+        "gauge", "Pending entries that wait until a delay is over, as Nack(delay=) or Retry has it.", _GROUP
     ),
     "millstream_stream_group_oldest_undelivered_age_seconds": Declared(
         "gauge",

@@ -15,14 +15,15 @@ from redis.exceptions import ResponseError
 
 from millstream import failpoints
 from millstream.client import emulate
+from millstream.client.delays.due import LONGEST_MS
 from millstream.client.line import Disconnected
 from millstream.worker.model.lifecycle import FINAL, Event, State
 from millstream.worker.settlement import ack_command
 from millstream.worker.settlement.consumer import Held, Membership
 from millstream.worker.settlement.dead_letter import DeadLetterWriter
+from millstream.worker.settlement.delays import EntryDelays
 from millstream.worker.settlement.failure_log import FailureLog
 from millstream.worker.settlement.fence import Answer, Fence, FenceStep, by_count
-from millstream.worker.settlement.leases import Leases
 from millstream.worker.settlement.settlement import DeadSettlement, Settlement
 
 if TYPE_CHECKING:
@@ -43,16 +44,18 @@ class PendingAcks:
     Args:
         member: whose entries.
         fence: through which they go.
-        leases: keep distant retries waiting.
         failures: the failure log, whose rows are written with them.
+        delays: the due times, which are written with them too.
         single: send each ack at once instead of gathering.
     """
 
-    def __init__(self, member: Membership, fence: Fence, leases: Leases, failures: FailureLog, *, single: bool) -> None:
+    def __init__(
+        self, member: Membership, fence: Fence, failures: FailureLog, delays: EntryDelays, *, single: bool
+    ) -> None:
         self._member = member
         self._fence = fence
-        self._leases = leases
         self._failures = failures
+        self._delays = delays
         self._single = single
         self._acks: list[Held] = []  # apart, and as they are: nearly every settlement is one
         self._others: list[Settlement] = []  # releases and retries
@@ -212,6 +215,7 @@ class PendingAcks:
             return True
         answers = await self._fence.take(steps)
         self._failures.heard(answers)
+        self._delays.heard(answers)
         # every answer is looked at, also behind one that was refused: their entries are confirmed
         refused = [answer for answer in answers if not self._settled(answer)]
         if acks and any(held.state is State.ACKED for held in acks):
@@ -235,7 +239,9 @@ class PendingAcks:
         if acks:
             failpoints.reach("before_ack")
             self._ack_move = move = ack_command.move(member)
-            steps += [FenceStep(move, part, failures.farewell(part)) for part in by_count(acks)]
+            steps += [
+                FenceStep(move, part, failures.farewell(part), self._delays.farewell(part)) for part in by_count(acks)
+            ]
         _reach("before", others)
         for charge in (True, False):
             released = (one.held for one in others if one.event is Event.RELEASE and one.charge is charge)
@@ -247,7 +253,7 @@ class PendingAcks:
                 move = emulate.delay(
                     member.group, deliveries=one.deliveries, delay_ms=one.delay_ms, min_idle_ms=member.min_idle
                 )
-                steps.append(FenceStep(move, [one.held], failures.rows([one.held])))
+                steps.append(FenceStep(move, [one.held], failures.rows([one.held]), min(one.delay_ms, LONGEST_MS)))
         return steps
 
     def _settled(self, answer: Answer) -> bool:
@@ -290,18 +296,14 @@ class PendingAcks:
 
     def _expect(self, others: Iterable[Settlement]) -> None:
         """Be there when what was given back is due: at once, or after its delay."""
-        member = self._member
         for one in others:
             held = one.held
             if held.state is State.RELEASED and one.charge:
-                self._remind(held, 0)
+                self.remind(held, 0)
             elif held.state is State.WAITING:
-                if one.delay_ms > member.min_idle:
-                    held.leased = member.clock.now().mono
-                    self._leases.park(held, held.leased + one.delay_ms)
-                self._remind(held, one.delay_ms)
+                self.remind(held, one.delay_ms)
 
-    def _remind(self, held: Held, delay_ms: int) -> None:
+    def remind(self, held: Held, delay_ms: int) -> None:
         """Have the loop look when it is due: a server without blocking claims tells nobody of retries."""
         if self.on_due is None:
             return

@@ -31,9 +31,10 @@ class Held:
         on_end: called then, once; see :meth:`then`.
         noted: its handler returned long ago without a word, which ``record`` counts as a failure already.
         record: what is known of its failures, if anything is; see :mod:`millstream.worker.settlement.failure_log`.
+        was_due: a due time of it is on the server, which goes with its outcome.
     """
 
-    __slots__ = ("deliveries", "fields", "id", "leased", "noted", "on_end", "record", "state", "waiter")
+    __slots__ = ("deliveries", "fields", "id", "leased", "noted", "on_end", "record", "state", "waiter", "was_due")
 
     def __init__(self, entry: bytes, fields: list[bytes], deliveries: int, leased: int) -> None:
         self.id = entry
@@ -45,6 +46,7 @@ class Held:
         self.on_end: Callable[[], None] | None = None
         self.noted = False
         self.record: FailureRecord | None = None
+        self.was_due = False
 
     def step(self, event: Event) -> State:
         """Move on, and wake whoever waits for the end."""

@@ -20,6 +20,7 @@ from millstream.client.dead_letter.transaction import (
     LettersRefusedError,
     Unsure,
 )
+from millstream.client.delays import due
 from millstream.client.line import Command
 from millstream.worker.model.lifecycle import Event
 from millstream.worker.settlement.consumer import Membership
@@ -105,6 +106,7 @@ class DeadLetterWriter:
             member.consumer,
             member.dead,
             failures=failures,
+            due=due.key(member.stream, member.group) if any(one.held.was_due for one in batch) else "",
             maxlen=member.dead_maxlen,
             no_ack=member.no_ack,
         )

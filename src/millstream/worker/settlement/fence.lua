@@ -2,15 +2,16 @@
 -- what is known of them into the failure log, all in one step of the server's.
 --
 -- KEYS: the stream. ARGV: group, owner, deliveries, lowest and highest id or the milliseconds of them, key of the failure
--- log or '', seconds it is kept; how many words stand before the ids, and these without the key, likewise behind the ids;
+-- log or '', seconds it is kept, key of the due times or '', milliseconds until the entries are due (0 forgets when they
+-- were); how many words stand before the ids, and these without the key, likewise behind the ids;
 -- how many ids, the ids; with a log a row for each. A word 'IDS' at the end of the first words is followed by the number
 -- of ids. The words 'ACK+DELETE' and a group mean what XACKDEL ... ACKED does.
 --
 -- Returns: place, owner and deliveries (-1: not pending) of each entry that is not the owner's; the command's reply;
--- what went wrong with the failure log.
+-- what went wrong with the failure log; what went wrong with the due times.
 
 local group, owner, count, lowest, highest = ARGV[1], ARGV[2], tonumber(ARGV[3]), ARGV[4], ARGV[5]
-local record, seconds, at = ARGV[6], ARGV[7], 7
+local record, seconds, due, delay, at = ARGV[6], ARGV[7], ARGV[8], tonumber(ARGV[9]), 9
 local function words()
   local from = at + 2
   at = at + 1 + ARGV[at + 1]
@@ -48,6 +49,9 @@ local function ack_and_delete(mine)
   end
   return replies
 end
+
+-- Redis 6.2 refuses a write behind TIME otherwise
+if delay > 0 and redis.replicate_commands then redis.replicate_commands() end
 
 -- one look for many: the owner's rows in the range of the ids; what it does not show is looked up by itself
 local found = {}
@@ -115,4 +119,22 @@ if record ~= '' then
     end
   end
 end
-return {refused, reply, trouble}
+
+-- a delay without its due time ends with the last worker: that is reported as well
+local late = false
+if due ~= '' then
+  local call, keep = {'ZREM', due}, seconds * 1000 + delay
+  local time = delay > 0 and redis.call('TIME')
+  if time then call[1] = 'ZADD' end
+  for i = 1, kept do
+    if time then call[#call + 1] = string.format('%.0f', time[1] * 1000 + math.floor(time[2] / 1000) + delay) end
+    call[#call + 1] = mine[i]
+  end
+  local noted = redis.pcall(unpack(call))
+  if type(noted) == 'table' and noted.err then
+    late = noted.err
+  elseif time and redis.call('PTTL', due) < keep then
+    redis.call('PEXPIRE', due, string.format('%.0f', keep))
+  end
+end
+return {refused, reply, trouble, late}

@@ -28,6 +28,8 @@ log = logging.getLogger("millstream.worker")
 KEEP_SECONDS = 7 * 24 * 3600
 
 _CHUNK = 200
+_OF_ROWS = ("HSET", "EXPIRE", "HDEL")
+_OF_DUE_TIMES = ("ZREMRANGEBYSCORE", "ZADD", "ZREM")
 _warned: WeakSet[Line] = WeakSet()  # one warning for all subscribers of an app, which share the line
 
 
@@ -39,7 +41,7 @@ class FenceStep:
         move: the command; None only writes the rows.
         entries: all with the same delivery count.
         rows: of the record, one for each entry: what to write, ``FORGET``, or empty; None for no rows at all.
-        owner: in whose name the server must have them; our own unless given.
+        due: milliseconds until the entries are due, which is noted; 0 forgets when they were; None leaves it.
         any_count: the name is enough. For what does no harm to another process of our name, while the count may be
             about to change by something of our own that is on its way.
     """
@@ -47,7 +49,7 @@ class FenceStep:
     move: Move | None
     entries: Sequence[Held]
     rows: Sequence[str] | None = None
-    owner: bytes | None = None
+    due: int | None = None
     any_count: bool = False
 
 
@@ -61,6 +63,7 @@ class Answer:
         entries: those it was run on, or would have been.
         refused: those that were not ours: who had them, and the delivery count, -1 for what is not pending.
         trouble: why the rows were not written.
+        late: why the due times were not written.
     """
 
     step: FenceStep
@@ -68,6 +71,7 @@ class Answer:
     entries: Sequence[Held]
     refused: list[tuple[Held, bytes, int]] = field(default_factory=list)
     trouble: ResponseError | None = None
+    late: ResponseError | None = None
 
 
 def by_count(entries: Iterable[Held]) -> list[list[Held]]:
@@ -90,28 +94,37 @@ class Fence:
     Args:
         member: whose entries.
         record: key of the record of failures.
+        due: key of the due times.
     """
 
-    def __init__(self, member: Membership, record: str) -> None:
+    def __init__(self, member: Membership, record: str, due: str) -> None:
         self._member = member
         self._record = record
+        self._due = due
         #: why the server runs no scripts; None while it does
         self.refusal: str | None = None
 
-    async def prepare(self, line: Line) -> None:
+    async def prepare(self, line: Line, *further: Command) -> list[Reply]:
         """Find out whether scripts may be run, and leave ours with the server.
+
+        Args:
+            line: to send it on.
+            further: commands that go with it.
+
+        Returns:
+            the replies to ``further``.
 
         Raises:
             Disconnected: nothing is known.
         """
         member = self._member
         move = ("EVAL", MOVE, 1, member.stream, *self._words(FenceStep(Move("XACK", member.group), [])))
-        dead = ("EVAL", transaction.SCRIPT, 2, member.stream, member.dead, member.group, member.consumer, "", 0)
-        replies = await line.calls([move, ("EVALSHA", MOVE_SHA, *move[2:]), dead])
+        dead = ("EVAL", transaction.SCRIPT, 2, member.stream, member.dead, member.group, member.consumer, "", "", 0)
+        replies = await line.calls([move, ("EVALSHA", MOVE_SHA, *move[2:]), dead, *further])
         # the last may be refused for its second key, which is logged when a letter is to be written
         refused = next((reply for reply in replies[:2] if isinstance(reply, ResponseError)), None)
         if refused is not None and passes(refused):
-            return
+            return replies[3:]
         self.refusal = refusal = None if refused is None else str(refused)
         if refusal is not None and member.line not in _warned:
             _warned.add(member.line)
@@ -121,6 +134,7 @@ class Fence:
                 member.stream,
                 refusal,
             )
+        return replies[3:]
 
     async def take(self, steps: Iterable[FenceStep], line: Line | None = None) -> list[Answer]:
         """Do all of it, in order.
@@ -161,9 +175,9 @@ class Fence:
         count = step.entries[0].deliveries if step.entries and not step.any_count else ANY
         head, tail = (step.move.head, step.move.tail) if step.move is not None else ((), ())
         rows = step.rows or ()
-        owner = member.consumer if step.owner is None else step.owner
         record = self._record if rows else ""
-        fixed = (member.group, owner, count, lowest, highest, record, KEEP_SECONDS)
+        due = ("", 0) if step.due is None else (self._due, step.due)
+        fixed = (member.group, member.consumer, count, lowest, highest, record, KEEP_SECONDS, *due)
         return [*fixed, len(head), *head, len(tail), *tail, len(ids), *ids, *rows]
 
     # -- without scripts --------------------------------------------------------------------------------------------
@@ -175,7 +189,8 @@ class Fence:
             answers = [Answer(step, None, [held for held in step.entries if held not in lost]) for step in steps]
             for answer in answers:
                 answer.refused = [(held, *lost[held]) for held in answer.step.entries if held in lost]
-            plain = [self._plain(answer) for answer in answers]
+            now = await self._server_time(steps, line)
+            plain = [self._plain(answer, now) for answer in answers]
             try:
                 replies = await line.calls([one for part in plain for one in part], only_if=self._fresh(answers))
             except Withheld:
@@ -200,8 +215,7 @@ class Fence:
             if isinstance(rows, ResponseError) and not str(rows).startswith("NOGROUP"):
                 continue  # the server could not say; it will not take the command either
             row = rows[0] if isinstance(rows, list) and rows else (held.id, b"", 0, -1)
-            owner = member.consumer.encode() if step.owner is None else step.owner
-            if row[1] == owner and (step.any_count or row[3] == held.deliveries):
+            if row[1] == member.consumer.encode() and (step.any_count or row[3] == held.deliveries):
                 held.leased = now
             else:
                 lost[held] = (row[1], row[3])
@@ -210,7 +224,16 @@ class Fence:
     def _fresh(self, answers: Sequence[Answer]) -> Callable[[], bool]:
         return lambda: not any(self._member.stale_among(answer.entries) for answer in answers)
 
-    def _plain(self, answer: Answer) -> list[Command]:
+    async def _server_time(self, steps: Sequence[FenceStep], line: Line) -> int:
+        """Wall milliseconds of the server where a step notes a due time, ours where it does not tell; else 0."""
+        if not any(step.due for step in steps):
+            return 0
+        (reply,) = await line.calls((("TIME",),))
+        if isinstance(reply, ResponseError):
+            return self._member.clock.now().wall
+        return int(reply[0]) * 1000 + int(reply[1]) // 1000
+
+    def _plain(self, answer: Answer, now: int) -> list[Command]:
         """The step's commands: rows first, so that they are there before the entry can be delivered again."""
         step, stream = answer.step, self._member.stream
         rows = {held: row for held, row in zip(step.entries, step.rows or (), strict=False) if row}
@@ -219,10 +242,16 @@ class Fence:
         commands: list[Command] = []
         if kept:
             commands += [("HSET", self._record, *kept), ("EXPIRE", self._record, KEEP_SECONDS)]
+        due = [word for held in answer.entries for word in (now + (step.due or 0), held.id)]
+        if step.due and due:
+            # no time to live, which only Redis 7 could lengthen without shortening: what has passed goes here
+            commands += [("ZREMRANGEBYSCORE", self._due, "-inf", now), ("ZADD", self._due, *due)]
         if step.move is not None and answer.entries:
             commands.append(step.move.command(stream, [held.id for held in answer.entries]))
         if gone:
             commands.append(("HDEL", self._record, *gone))
+        if step.due == 0 and due:
+            commands.append(("ZREM", self._due, *due[1::2]))
         return commands
 
 
@@ -250,17 +279,19 @@ def _answer(step: FenceStep, reply: Reply) -> Answer:
         refused = [(step.entries[place - 1], owner, count) for place, owner, count in reply[0]]
         gone = {held for held, _, _ in refused}
         entries = [held for held in step.entries if held not in gone]
-    trouble = ResponseError(reply[2].decode()) if len(reply) > 2 and reply[2] else None
-    return Answer(step, reply[1] if len(reply) > 1 else None, entries, refused, trouble)
+    trouble, late = (ResponseError(text.decode()) if text else None for text in (reply[2:4] or (None, None)))
+    return Answer(step, reply[1] if len(reply) > 1 else None, entries, refused, trouble, late)
 
 
 def _note(answer: Answer, commands: Sequence[Command], replies: Sequence[Reply]) -> None:
     """Tell the reply to the command from those to the rows' commands."""
     for command, reply in zip(commands, replies, strict=True):
-        if command[0] not in ("HSET", "EXPIRE", "HDEL"):
+        if command[0] not in (*_OF_ROWS, *_OF_DUE_TIMES):
             answer.reply = reply
-        elif isinstance(reply, ResponseError):
+        elif isinstance(reply, ResponseError) and command[0] in _OF_ROWS:
             answer.trouble = reply
+        elif isinstance(reply, ResponseError):
+            answer.late = reply
 
 
 def span(ids: Sequence[bytes]) -> tuple[bytes, bytes]:

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 class Leases:
-    """Renews the entries one consumer holds, and those it keeps waiting for a distant retry.
+    """Renews the entries one consumer holds.
 
     Args:
         member: whose entries.
@@ -37,8 +37,6 @@ class Leases:
         self._member = member
         self._fence = fence
         self._plan = LeasePlan.known(member.min_idle)
-        # retries further away than min_idle, and the monotonic ms when each is due
-        self._parked: dict[Held, int] = {}
         self._looked_at = 0
         #: called with entries whose handler returned a while ago without an outcome; they are not renewed
         self.on_left: Callable[[Held], None] | None = None
@@ -62,7 +60,6 @@ class Leases:
             for held in left:
                 self.on_left(held)
         await self.renew([held for held in due if held.state in LEASED])
-        await self._advance_parked(now)
         await self._look_after([held for held in left if now - held.leased >= member.min_idle], now)
 
     async def _look_after(self, left: list[Held], now: int) -> None:
@@ -105,24 +102,3 @@ class Leases:
                     held.leased = now
                 elif held.state in (State.BUFFERED, State.RUNNING):
                     member.lose(held)  # another has it; or trimmed or deleted from the stream, or acked by another hand
-
-    def park(self, held: Held, due: int) -> None:
-        """Keep a retry waiting that is further away than ``min_idle``: renewed until the rest fits into idle time."""
-        self._parked[held] = due
-
-    async def _advance_parked(self, now: int) -> None:
-        if not self._parked:
-            return
-        member = self._member
-        steps = []
-        for held, due in list(self._parked.items()):
-            left = due - now
-            if left <= member.min_idle:
-                del self._parked[held]
-            move = emulate.delay(member.group, deliveries=held.deliveries, delay_ms=left, min_idle_ms=member.min_idle)
-            steps.append(FenceStep(move, [held], owner=emulate.WAITING))
-        for answer in await self._fence.take(steps):
-            for held, _, _ in answer.refused:
-                self._parked.pop(held, None)  # somebody has claimed it
-            for held in answer.entries:
-                held.leased = now

@@ -7,6 +7,7 @@ they are due.
 On both, XAUTOCLAIM also finds entries that are pending but gone from the stream, and the server then drops them.
 """
 
+import contextlib
 import heapq
 import logging
 from typing import Any
@@ -14,7 +15,7 @@ from typing import Any
 from redis.exceptions import ResponseError
 
 from millstream import failpoints
-from millstream.client.line import Command, Line, Reply
+from millstream.client.line import Command, Disconnected, Line, Reply
 from millstream.client.ranges import order_of
 from millstream.worker.model.lifecycle import Event, State
 from millstream.worker.model.retry import share
@@ -55,6 +56,7 @@ class Fetcher(SubscriberPart):
         self._came: list[Held] = []  # with the read under way
         self._again: list[Held] = []  # those of them that were delivered before
         self._rows: dict[bytes, bytes | None] = {}  # of the record, as far as they came with the counts
+        self._known: set[bytes] = set()  # entries of this read that were asked about
         #: monotonic ms until which the present read may wait; 0 when there is none that waits
         self.blocked_until = 0
         self._asked_at = 0  # what a reply brings was not ours before; when it came we cannot know, if we were frozen
@@ -68,14 +70,71 @@ class Fetcher(SubscriberPart):
             Disconnected: the connection is gone; what it had delivered will be claimed later.
         """
         self._came, self._again, self._rows = [], [], {}
+        self._known.clear()
+        self._delays.left.clear()
         try:
             found = await self._find(room)
             if self._again:
-                await self._failures.look_up(self._again, self._rows, self.line)
+                found = await self._look_up(found)
         except BaseException:
             self._let_go()
             raise
         return found
+
+    async def _look_up(self, found: list[Held]) -> list[Held]:
+        """Read what is on record of entries that were delivered before; those of all found that may run now."""
+        unknown = [held.id for held in self._again if held.id not in self._known]
+        if unknown:
+            record, time, scores = await self.line.calls(self._questions(unknown))
+            self._answered(unknown, record, time, scores)
+        if self._delays.left:
+            early = await self._delays.put_back(self._again, self.line)
+            self._member.stats.claimed -= len(early)
+            for held in early:
+                if self._delays.left[held.id] < self._member.min_idle:
+                    self._acks.remind(held, self._delays.left[held.id])
+            self._again = [held for held in self._again if held not in early]
+            found = [held for held in found if held not in early]
+        await self._failures.look_up(self._again, self._rows, self.line)
+        return found
+
+    def _questions(self, ids: list[bytes]) -> tuple[Command, ...]:
+        """What is asked about claimed entries."""
+        return (self._failures.question(ids), *self._delays.question(ids))
+
+    def _answered(self, ids: list[bytes], record: Reply, time: Reply, scores: Reply) -> None:
+        self._known.update(ids)
+        if not isinstance(record, ResponseError):  # else look_up asks again, and says what it means
+            self._rows.update(zip(ids, record, strict=True))
+        self._delays.answered(ids, time, scores)
+
+    async def hold(self) -> None:
+        """Keep what is not due out of reach of claims; for tests that turn the clock by hand.
+
+        Raises:
+            Disconnected: the server cannot be reached.
+        """
+        if command := self._delays.hold():
+            line = self._member.line  # the other may wait in a read
+            (reply,) = await line.calls(command)
+            await self._drop(await self._delays.held(reply, line))
+
+    async def _calls(self, *commands: Command, within: float | None = None) -> list[Reply]:
+        """The replies to commands that may claim: what is not due is kept out of their reach in the same request."""
+        hold = self._delays.hold()
+        replies = await self.line.calls((*hold, *commands), timeout=within)
+        if hold:
+            answer = replies.pop(0)
+            with contextlib.suppress(Disconnected):  # what came with it is ours all the same
+                await self._drop(await self._delays.held(answer, self.line))
+        return replies
+
+    async def _drop(self, gone: list[bytes]) -> None:
+        """Entries are gone from the stream, and from the pending list: forget them, and report it."""
+        if gone:
+            self._member.stats.lost += len(gone)
+            await self.line.calls(self._failures.forget(gone))
+            log.warning("%s: %d pending entries were trimmed or deleted unread", self._member.stream, len(gone))
 
     def _let_go(self) -> None:
         """A read broke off: what it had brought is not renewed, so that it will be claimed when its time is up."""
@@ -136,7 +195,7 @@ class Fetcher(SubscriberPart):
         self._asked_at = member.clock.now().mono
         self.blocked_until = self._asked_at + wait if wait else 0
         try:
-            replies = await self.line.calls(commands, timeout=wait / 1000 + 10)
+            replies = await self._calls(*commands, within=wait / 1000 + 10)
         finally:
             self.blocked_until = 0
         failpoints.reach("after_read")
@@ -226,10 +285,7 @@ class Fetcher(SubscriberPart):
         )
         start, self._cursor = self._cursor, reply[0]
         gone = reply[2] if len(reply) > 2 else await self._drop_gone(start, reply[1])
-        if gone:
-            member.stats.lost += len(gone)
-            await self.line.calls(self._failures.forget(gone))
-            log.warning("%s: %d pending entries were trimmed or deleted unread", member.stream, len(gone))
+        await self._drop(gone)
         found = await self._claimed(reply[1], ordered=True)
         self._sweep_at = now + self._pause(found)
         return found
@@ -272,10 +328,8 @@ class Fetcher(SubscriberPart):
         first, last = ids[0], ids[-1]
         most = len(ids) + len(member.held)
         look = ("XPENDING", member.stream, member.group, first, last, most, member.consumer)
-        counts, record = await self.line.calls((look, self._failures.question(ids)))
+        counts, *answers = await self.line.calls((look, *self._questions(ids)))
         deliveries = {row[0]: row[3] for row in _checked(counts)}
-        if not isinstance(record, ResponseError):  # else look_up asks again, and says what it means
-            self._rows.update(zip(ids, record, strict=True))
         # others of our name may stand between: what an earlier process of a fixed name had, what a broken read brought
         crowded_out = [entry for entry in ids if entry not in deliveries]
         if crowded_out:
@@ -289,10 +343,11 @@ class Fetcher(SubscriberPart):
                 held = self._hold(entry, fields, deliveries[entry], claimed=True)
                 if held is not None:
                     found.append(held)
+        self._answered(ids, *answers)
         return found
 
     async def _ask(self, *command: bytes | str | int) -> Reply:
-        return (await self.line.calls((command,)))[0]
+        return (await self._calls(command))[0]
 
     def _hold(self, entry: bytes, fields: list[bytes], deliveries: int, *, claimed: bool) -> Held | None:
         """Take one delivered entry into our hands; None if we have it and its run goes on."""

@@ -10,6 +10,7 @@ from collections.abc import Collection
 from redis.exceptions import ResponseError
 
 from millstream.client import capabilities
+from millstream.client.delays import due
 from millstream.client.line import Line, Reply, passes
 from millstream.errors import MillstreamError
 from millstream.worker.settlement.fence import Fence
@@ -56,7 +57,7 @@ class GroupSetup(SubscriberPart):
         await self._make(again=False)
         if member.no_ack:
             return  # nothing is ever pending, so nothing is fenced
-        await self._fence.prepare(self._line)
+        await self._prepare()
         refusal = self._fence.refusal
         if refusal is not None and member.delete_acked and not member.capabilities.xackdel:
             raise FatalError(f'{member.stream}: on_ack="delete" needs XACKDEL or the right to run scripts: {refusal}')
@@ -69,18 +70,25 @@ class GroupSetup(SubscriberPart):
             FatalError: the group cannot be made.
         """
         self._member.capabilities = await capabilities.find(self._line, self._member.stream)
-        await self._fence.prepare(self._line)
+        await self._prepare()
         await self._make(again=True)
+
+    async def _prepare(self) -> None:
+        """Leave the scripts with the server, and keep what is not due out of reach of the first claim."""
+        replies = await self._fence.prepare(self._line, *self._delays.hold(whole=True))
+        if replies:
+            await self._delays.held(replies[0], self._line)
 
     async def _make(self, *, again: bool) -> None:
         member, start = self._member, self._subscription.sub.start
         # the consumer as well, so that whoever looks sees a worker that has not got anything yet
-        reply, _, length, groups = await self._line.calls(
+        reply, _, length, groups, delayed = await self._line.calls(
             [
                 ("XGROUP", "CREATE", member.stream, member.group, start, "MKSTREAM"),
                 ("XGROUP", "CREATECONSUMER", member.stream, member.group, member.consumer),
                 ("XLEN", member.stream),
                 ("XINFO", "GROUPS", member.stream),
+                ("ZCARD", due.key(member.stream, member.group)),
             ]
         )
         if isinstance(reply, ResponseError):
@@ -88,6 +96,10 @@ class GroupSetup(SubscriberPart):
                 raise FatalError(f"cannot make group {member.group} of {member.stream}: {reply}")
             return
         member.stats.groups_created += 1
+        if delayed and not isinstance(
+            delayed, ResponseError
+        ):  # left by the group before it, for entries that begin anew
+            await self._line.calls((("DEL", due.key(member.stream, member.group)),))
         if again:
             log.warning("%s: group %s was gone; made anew from %s", member.stream, member.group, start)
         elif self._subscription.sub.group is None:

@@ -16,6 +16,7 @@ from typing import Any
 from redis.exceptions import ResponseError
 
 from millstream import failpoints
+from millstream.client.delays import due
 from millstream.client.line import Disconnected, Line
 from millstream.client.open import open_line
 from millstream.clock import Clock
@@ -30,6 +31,7 @@ from millstream.worker.model.stats import SubscriberStats
 from millstream.worker.settlement import failure_log
 from millstream.worker.settlement.acks import PendingAcks
 from millstream.worker.settlement.consumer import Held, Membership
+from millstream.worker.settlement.delays import EntryDelays
 from millstream.worker.settlement.fence import Fence
 from millstream.worker.settlement.leases import Leases
 from millstream.worker.settlement.running import RunningSince
@@ -141,13 +143,14 @@ class SubscriberLoop:
         )
         self._gate = gate
         self._line = open_line(shared.url, near=sub.stream, greet=(("CLIENT", "ID"),))
-        fence = Fence(member, failure_log.key(member.stream, member.group))
+        fence = Fence(member, failure_log.key(member.stream, member.group), due.key(member.stream, member.group))
         leases = Leases(member, fence)
         failures = failure_log.FailureLog(member, fence, subscription.retry)
-        acks = PendingAcks(member, fence, leases, failures, single=subscription.ack == "each")
+        delays = EntryDelays(member, fence)
+        acks = PendingAcks(member, fence, failures, delays, single=subscription.ack == "each")
         apart = Apart()
         outcomes = Outcomes(member, acks, subscription.retry, asyncio.get_running_loop())
-        self.common = common = Common(subscription, member, leases, failures, acks, outcomes, apart)
+        self.common = common = Common(subscription, member, leases, failures, delays, acks, outcomes, apart)
         self._threads = (
             None
             if subscription.is_async
@@ -293,6 +296,7 @@ class SubscriberLoop:
     async def renew(self) -> None:
         """Renew what is due now, as happens by itself every second or so; for tests that turn the clock by hand."""
         await self.common.leases.round()
+        await self.fetcher.hold()
 
     async def done(self) -> None:
         """Wait until a part of the loop fails, or all have ended because of a stop.

@@ -6,6 +6,7 @@ from millstream.worker.handlers.outcomes import Outcomes
 from millstream.worker.handlers.subscription import Subscription
 from millstream.worker.settlement.acks import PendingAcks
 from millstream.worker.settlement.consumer import Membership
+from millstream.worker.settlement.delays import EntryDelays
 from millstream.worker.settlement.failure_log import FailureLog
 from millstream.worker.settlement.leases import Leases
 from millstream.worker.subscriber.apart import Apart
@@ -19,6 +20,7 @@ class Common(NamedTuple):
         member: the consumer, and the entries it has in hand.
         leases: renew those, so that nobody claims them.
         failures: the log that tells failures from crashes; says how to run what was delivered before.
+        delays: when delayed entries are due.
         acks: take what becomes of entries, and store it.
         outcomes: take failed runs; the retry policy decides what they mean.
         apart: the tasks in which handlers run.
@@ -28,6 +30,7 @@ class Common(NamedTuple):
     member: Membership
     leases: Leases
     failures: FailureLog
+    delays: EntryDelays
     acks: PendingAcks
     outcomes: Outcomes
     apart: Apart
@@ -37,4 +40,11 @@ class SubscriberPart:
     """Whatever reads, runs or hands back the entries of one subscriber."""
 
     def __init__(self, common: Common) -> None:
-        self._subscription, self._member, self._leases, self._failures, self._acks, self._outcomes, self._apart = common
+        self._subscription = common.subscription
+        self._member = common.member
+        self._leases = common.leases
+        self._failures = common.failures
+        self._delays = common.delays
+        self._acks = common.acks
+        self._outcomes = common.outcomes
+        self._apart = common.apart

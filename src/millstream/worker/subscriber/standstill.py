@@ -18,6 +18,7 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 from types import FrameType
 
 from millstream.client import emulate
+from millstream.client.delays import due
 from millstream.client.line import Line
 from millstream.client.open import open_line
 from millstream.client.url import EMBEDDED
@@ -155,7 +156,8 @@ class Standstill:
 
 async def _take(loop: SubscriberLoop, steps: Sequence[FenceStep], line: Line) -> None:
     if steps:
-        await Fence(loop.member, loop.common.failures.key).take(steps, line)
+        member = loop.member
+        await Fence(member, loop.common.failures.key, due.key(member.stream, member.group)).take(steps, line)
 
 
 async def _unread(loop: SubscriberLoop, line: Line) -> list[Held]:

@@ -25,8 +25,8 @@ def is_stuck(group: GroupStatus, now_ms: int) -> bool:
 
 
 def is_left(entry: PendingEntry) -> bool:
-    """Whether a pending entry is held for long, or by nobody."""
-    return entry.unowned or (entry.idle_ms or 0) >= STUCK
+    """Whether a pending entry is held for long, or by nobody; not one that waits for its time."""
+    return entry.due_in_ms is None and (entry.unowned or (entry.idle_ms or 0) >= STUCK)
 
 
 def is_idle(consumer: ConsumerStatus, worker: WorkerStatus | None) -> bool:
@@ -36,5 +36,5 @@ def is_idle(consumer: ConsumerStatus, worker: WorkerStatus | None) -> bool:
         consumer: as it was read.
         worker: it belongs to; None where none that is alive says so.
     """
-    stuck = consumer.pending > 0 and consumer.idle_ms >= STUCK
+    stuck = consumer.pending > 0 and consumer.idle_ms >= STUCK and not consumer.waits
     return stuck or (worker is not None and worker.blocked_at is not None)

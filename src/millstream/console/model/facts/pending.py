@@ -17,6 +17,7 @@ def pending_facts(entry: PendingEntry, fields: object = None) -> Facts:
         "added_ms": milliseconds(entry.id),
         "consumer": entry.consumer,
         "idle_ms": entry.idle_ms,
+        "due_in_ms": entry.due_in_ms,
         "deliveries": entry.deliveries,
         "unowned": entry.unowned,
         "fatal": entry.fatal,

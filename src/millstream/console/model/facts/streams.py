@@ -84,6 +84,7 @@ def group_facts(group: GroupStatus, now_ms: int, rate: GroupRate | None) -> Fact
         "drain_ms": None if rate is None else rate.drain_ms,
         "pending": group.pending,
         "pending_age_ms": group.oldest_pending.age(now_ms) if group.pending else None,
+        "delayed": group.delayed,
         "unowned": group.unowned,
         "consumers": group.consumers,
         "last_delivered_id": group.last_delivered_id,

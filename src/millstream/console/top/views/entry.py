@@ -76,7 +76,7 @@ def _row(key: str, entry: str, one: EntryStanding) -> ViewRow:
         words.name(one.group),
         {"passed": "done, or skipped"}.get(one.state, one.state),
         words.DASH if held is None else "(nobody)" if held.unowned else words.name(held.consumer),
-        words.span(None if held is None else held.idle_ms),
+        words.DASH if held is None else words.idle(held.idle_ms, held.due_in_ms),
         words.count(None if held is None else held.deliveries),
     )
     about = {"key": key, "group": one.group, **({"ids": entry} if held is not None else {})}

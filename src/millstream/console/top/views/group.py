@@ -97,6 +97,7 @@ def _figures(asked: TopAsked, case: Case) -> tuple[tuple[str, str], ...]:
         ("pending", words.count(group.pending)),
         ("oldest", words.span(facts["pending_age_ms"])),
         ("unowned", words.count(group.unowned)),
+        *([("delayed", words.count(group.delayed))] if group.delayed else []),
         ("in", words.rate(facts["added_per_second"])),
         ("out", words.rate(facts["delivered_per_second"])),
         ("done in", words.span(facts["drain_ms"])),
@@ -139,7 +140,7 @@ def _pending_row(entry: PendingEntry) -> ViewRow:
     cells = (
         entry.id,
         "(nobody)" if facts["unowned"] else words.name(entry.consumer),
-        words.span(entry.idle_ms),
+        words.idle(entry.idle_ms, entry.due_in_ms),
         "fatal" if facts["fatal"] else words.count(entry.deliveries),
         "(gone from the stream)" if facts["gone"] else payload,
     )

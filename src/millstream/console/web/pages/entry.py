@@ -52,6 +52,7 @@ async def entry_page(asked: Asked) -> WebPage:
                 "state": _STATES.get(one.state, one.state),
                 "consumer": one.pending.consumer if one.pending else None,
                 "idle_ms": one.pending.idle_ms if one.pending else None,
+                "due_in_ms": one.pending.due_in_ms if one.pending else None,
                 "deliveries": one.pending.deliveries if one.pending else None,
             }
             for one in stands

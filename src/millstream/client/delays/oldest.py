@@ -1,0 +1,62 @@
+"""The oldest pending entry of a group that waits for no time: an entry that is delayed is neither late nor stuck."""
+
+from dataclasses import dataclass
+
+from redis.exceptions import ResponseError
+
+from millstream.client.delays import due
+from millstream.client.line import Line
+from millstream.client.ranges import behind
+
+_PAGE = 1000
+_PAGES = 10
+
+
+@dataclass(frozen=True, slots=True)
+class Undelayed:
+    """What is pending in a group, apart from what is delayed.
+
+    Attributes:
+        oldest: lowest id that waits for no time; None where all of the first ten thousand wait.
+        waiting: entries that are delayed; of a longer list as many as have a due time.
+    """
+
+    oldest: bytes | None
+    waiting: int
+
+
+async def undelayed(line: Line, stream: str, group: str, *, patience: float) -> Undelayed | None:
+    """Look through what is pending, for a group that has due times; None where the server does not tell.
+
+    Args:
+        line: to the server.
+        stream: key of the stream.
+        group: name of the group.
+        patience: seconds for each round trip.
+
+    Raises:
+        Disconnected: no answer came.
+    """
+    start: str | None = "-"
+    waiting, oldest = 0, None
+    for page in range(_PAGES):
+        (rows,) = await line.calls((("XPENDING", stream, group, start or "-", "+", _PAGE),), timeout=patience)
+        if isinstance(rows, ResponseError):
+            return None
+        if not rows:
+            break
+        ids = [row[0] for row in rows]
+        time, scores = await line.calls(due.question(stream, group, ids), timeout=patience)
+        left = due.remaining(ids, time, scores)
+        if page == 0 and len(ids) < _PAGE:
+            waiting = len(left)
+        elif page == 0 and not isinstance(time, ResponseError):
+            now = int(time[0]) * 1000 + int(time[1]) // 1000
+            counted = ("ZCOUNT", due.key(stream, group), f"({now}", now + due.LONGEST_MS)
+            (found,) = await line.calls((counted,), timeout=patience)
+            waiting = 0 if isinstance(found, ResponseError) else found
+        oldest = next((entry for entry in ids if entry not in left), None)
+        if oldest is not None or len(ids) < _PAGE:
+            break
+        start = behind(ids[-1])
+    return Undelayed(oldest, waiting)

@@ -1,0 +1,166 @@
+"""The delays of one group's entries, as one worker keeps and honours them; see :mod:`millstream.client.delays.due`.
+
+Every read that may claim has :meth:`EntryDelays.hold` before it in the same request, often enough that no entry is
+idle for ``min_idle`` before it is due. So a claim brings none of them, whoever delayed them and whoever died since.
+What it brings all the same, since this process was frozen or may run no scripts, is put back as if it was not claimed.
+"""
+
+import logging
+from collections.abc import Iterable, Sequence
+
+from redis.exceptions import NoScriptError, ResponseError
+
+from millstream.client import emulate
+from millstream.client.delays import due
+from millstream.client.line import Command, Line, Reply
+from millstream.worker.model.lifecycle import Event, State
+from millstream.worker.settlement.consumer import Held, Membership
+from millstream.worker.settlement.fence import Answer, Fence, FenceStep
+
+log = logging.getLogger("millstream.worker")
+
+
+class EntryDelays:
+    """The due times of one group, as one consumer reads and writes them.
+
+    Args:
+        member: whose entries.
+        fence: puts entries back that are ours and no others; knows whether scripts may be run.
+    """
+
+    def __init__(self, member: Membership, fence: Fence) -> None:
+        self._member = member
+        self._fence = fence
+        self._held_at: int | None = None  # monotonic ms at which what waits was last kept out of reach
+        self._some = True  # the group has due times, as far as we know
+        self._kept = True  # the last time a due time was written it was taken
+        #: milliseconds until each of the entries that were asked about is due, of those that are not
+        self.left: dict[bytes, int] = {}
+
+    # -- before a claim ---------------------------------------------------------------------------------------------
+
+    def hold(self, *, whole: bool = False) -> tuple[Command, ...]:
+        """The command to send before a read, empty where one was sent lately; give its reply to :meth:`held`.
+
+        A read waits for half of ``min_idle`` at most. So once in a quarter is enough: what waits is never idle for all
+        of it. While the group has no due times, only that is asked.
+
+        Args:
+            whole: at the first contact, when the server may not know the script.
+        """
+        member, now = self._member, self._member.clock.now().mono
+        lately = self._held_at is not None and now - self._held_at < member.min_idle // 4
+        if member.no_ack or self._fence.refusal is not None or (lately and not whole):
+            return ()
+        self._held_at = now
+        if not self._some and not whole:
+            return (("ZCARD", due.key(member.stream, member.group)),)
+        return (self._page(0, whole=whole),)
+
+    async def held(self, reply: Reply, line: Line) -> list[bytes]:
+        """Take note of the reply to :meth:`hold`, and keep the rest out of reach where not all fit into one step.
+
+        Args:
+            reply: as it came.
+            line: to go on with.
+
+        Returns:
+            ids of entries that left the stream while they waited.
+
+        Raises:
+            Disconnected: the rest is left to the next time.
+        """
+        gone: list[bytes] = []
+        first = 0
+        if reply == 0:
+            return gone
+        if isinstance(reply, int | NoScriptError):
+            (reply,) = await line.calls((self._page(0, whole=True),))
+        self._some = isinstance(reply, list) and reply[0] > 0
+        while isinstance(reply, list):
+            gone += reply[1]
+            first += due.PAGE
+            if reply[0] < due.PAGE:
+                break
+            (reply,) = await line.calls((self._page(first),))
+        return gone
+
+    def _page(self, first: int, *, whole: bool = False) -> Command:
+        member = self._member
+        return due.hold(member.stream, member.group, member.min_idle, first=first, whole=whole)
+
+    # -- after a claim ----------------------------------------------------------------------------------------------
+
+    def question(self, ids: Sequence[bytes]) -> tuple[Command, Command]:
+        """The commands whose replies, given to :meth:`answered`, tell when these entries are due."""
+        return due.question(self._member.stream, self._member.group, ids)
+
+    def answered(self, ids: Sequence[bytes], time: Reply, scores: Reply) -> None:
+        """Take note of when entries are due.
+
+        Args:
+            ids: those that were asked about.
+            time: the reply to the first command.
+            scores: the reply to the second.
+        """
+        self.left |= due.remaining(ids, time, scores)
+        for entry in due.noted(ids, scores):
+            held = self._member.held.get(entry)
+            if held is not None:
+                held.was_due = True
+
+    async def put_back(self, claimed: Iterable[Held], line: Line) -> list[Held]:
+        """Let those wait on that are not due, their claim uncharged; which these are. They are ours no more.
+
+        Args:
+            claimed: entries that were asked about.
+            line: to send it on.
+
+        Raises:
+            Disconnected: they may or may not wait; who claims them next asks again.
+        """
+        member = self._member
+        early = [held for held in claimed if held.id in self.left and held.state is State.BUFFERED]
+        alike: dict[tuple[int, int], list[Held]] = {}
+        for held in early:
+            alike.setdefault((held.deliveries, min(self.left[held.id], member.min_idle)), []).append(held)
+        steps = [
+            FenceStep(
+                emulate.delay(member.group, deliveries=count - 1, delay_ms=left, min_idle_ms=member.min_idle), part
+            )
+            for (count, left), part in alike.items()
+        ]
+        if steps:
+            await self._fence.take(steps, line)
+        for held in early:
+            held.step(Event.LOSE)
+            member.drop(held)
+        return early
+
+    # -- with an outcome --------------------------------------------------------------------------------------------
+
+    @staticmethod
+    def farewell(entries: Iterable[Held]) -> int | None:
+        """For a step after which entries are never delivered again: 0 forgets when they were due."""
+        return 0 if any(held.was_due for held in entries) else None
+
+    def heard(self, answers: Iterable[Answer]) -> None:
+        """Take note of whether due times were written."""
+        for answer in answers:
+            if answer.step.due and answer.late is not None:
+                self._refused(answer.late)
+            elif answer.step.due and answer.entries:
+                self._kept = self._some = True
+
+    def _refused(self, error: ResponseError) -> None:
+        member = self._member
+        if self._kept:
+            log.warning(
+                "%s: it cannot be stored when delayed entries are due, so after %d s (min_idle_time) they are run: %s "
+                "(key %s; a user of the server needs the rights to it)",
+                member.stream,
+                member.min_idle // 1000,
+                error,
+                due.key(member.stream, member.group),
+            )
+        self._kept = False

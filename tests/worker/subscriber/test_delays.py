@@ -1,0 +1,261 @@
+"""A delay outlives the worker that made it: restarts, kills, freezes, other clocks, on every server."""
+
+import asyncio
+from typing import Any
+
+import pytest
+import redis
+
+from millstream import App, Message, Nack, Retry, StreamSub, failpoints
+from millstream.client.delays.due import key
+from support import needs
+from support.accounts import user
+from support.groups import all_done, pending
+from support.servers import ServerProcess
+from support.waiting import aeventually, eventually
+
+SERVERS = ["redis", "millstream", *needs.OTHERS]
+HOUR = 3_600_000
+DUE = key("s", "g")
+WAITS = ("(retry)", 1)
+LATER = """
+from millstream import App, Message, Nack, StreamSub
+
+app = App()
+
+@app.subscriber(StreamSub("s", group="g", min_idle_time=200, polling_interval=100))
+async def handle(msg: Message) -> None:
+    if b"later" in msg.fields.values():
+        raise Nack("not now", delay="1h")
+"""
+
+
+def subscriber(url: str, seen: list[Any], *, min_idle: int = 200, **options: Any) -> App:
+    """An app that notes what it runs, and delays an entry that says so by an hour."""
+    app = App(url)
+
+    @app.subscriber(StreamSub("s", group="g", min_idle_time=min_idle, polling_interval=100), **options)
+    async def handle(do: str, msg: Message) -> None:
+        seen.append((do, msg.delivery_count))
+        if do == "later" and msg.delivery_count == 1:
+            raise Nack("not now", delay="1h")
+
+    return app
+
+
+def leave(client: redis.Redis, do: str) -> str:
+    """An entry that a consumer called ghost reads now and never acks: whoever claims comes past what is older."""
+    entry: Any = client.xadd("s", {"do": do})
+    client.xreadgroup("g", "ghost", {"s": ">"})
+    return entry
+
+
+def delayed(client: redis.Redis, *, idle: int = HOUR, left: int = HOUR) -> str:
+    """An entry that was delayed, and whose workers have been away for so long."""
+    client.xgroup_create("s", "g", "0", mkstream=True)
+    entry = leave(client, "later")
+    client.execute_command("XCLAIM", "s", "g", "(retry)", 0, entry, "IDLE", idle, "RETRYCOUNT", 1, "JUSTID")
+    client.zadd(DUE, {entry: now(client) + left})
+    return entry
+
+
+def now(client: redis.Redis) -> int:
+    """The server's wall milliseconds."""
+    seconds, micros = client.time()
+    return int(seconds) * 1000 + int(micros) // 1000
+
+
+@pytest.mark.parametrize("end", ["after_retry:1=kill", "stop"])
+async def test_a_delay_survives_restarts_and_costs_nothing(
+    server: ServerProcess, client: redis.Redis, tasks: Any, end: str
+) -> None:
+    """Three workers come and go, killed or stopped: none runs the entry, its one delivery stays one, and it is due."""
+    client.xgroup_create("s", "g", "0", mkstream=True)
+    entry = client.xadd("s", {"do": "later"})
+    target = tasks.app(LATER)
+    before = now(client)
+    first = tasks.worker(target, server.url, **({} if end == "stop" else {"MILLSTREAM_FAILPOINTS": end}))
+    due = eventually(lambda: client.zscore(DUE, entry))
+    assert before + HOUR <= due <= now(client) + HOUR
+    if end == "stop":
+        first.terminate()
+    first.wait(timeout=30)
+    for _ in range(3):
+        leave(client, "now")
+        worker = tasks.worker(target, server.url)
+        eventually(lambda: set(pending(client, "s", "g")) == {entry}, what="it claimed what is older than min_idle")
+        if end == "stop":
+            worker.terminate()
+        else:
+            worker.kill()
+        worker.wait(timeout=30)
+        assert pending(client, "s", "g") == {entry: WAITS}
+    client.zadd(DUE, {entry: now(client)})
+    seen: list[Any] = []
+    async with subscriber(server.url, seen).running():
+        await aeventually(all_done(client, "s", "g"))
+        await aeventually(lambda: not client.exists(DUE))
+    assert seen == [("later", 2)]
+
+
+@pytest.mark.parametrize("scripts", [True, False], ids=["scripts", "no-scripts"])
+async def test_what_nobody_kept_waiting_is_not_run_before_its_time(
+    server: ServerProcess, client: redis.Redis, *, scripts: bool
+) -> None:
+    """All workers were away: what waits is idle for an hour, and whoever comes first lets it wait on, uncharged."""
+    entry, seen = delayed(client), []
+    with user(client, "+@all", "~*", *(() if scripts else ("-@scripting",))) as name:
+        app = subscriber(server.url.replace("://", f"://{name}"), seen, min_idle=60_000)
+        async with app.running():
+            await aeventually(lambda: client.xpending_range("s", "g", "-", "+", 1)[0]["time_since_delivered"] < 60_000)
+            await aeventually(lambda: pending(client, "s", "g") == {entry: WAITS})
+            client.xadd("s", {"do": "new"})
+            await aeventually(lambda: seen == [("new", 1)])
+        assert app.stats()["handle"]["lost"] == 0
+    assert pending(client, "s", "g") == {entry: WAITS}
+    assert client.zscore(DUE, entry)
+
+
+async def test_a_worker_that_was_frozen_puts_back_what_it_claimed(server: ServerProcess, client: redis.Redis) -> None:
+    """Between the look and the claim nobody kept it waiting: the claim is undone, and another worker may die of it."""
+    seen: list[Any] = []
+    app = subscriber(server.url, seen, min_idle=60_000)
+    client.xgroup_create("s", "g", "0", mkstream=True)
+    async with app.running():
+        entry = client.xadd("s", {"do": "later"})
+        await aeventually(lambda: pending(client, "s", "g") == {entry: WAITS})
+        app.loops[0].fetcher.sweep_soon()
+        words = ("IDLE", HOUR, "RETRYCOUNT", 1, "JUSTID")
+        client.execute_command("XCLAIM", "s", "g", "(retry)", 0, entry, *words)
+        await aeventually(lambda: client.xpending_range("s", "g", "-", "+", 1)[0]["time_since_delivered"] < 60_000)
+        await aeventually(lambda: pending(client, "s", "g") == {entry: WAITS})
+        await aeventually(lambda: not app.loops[0].busy)
+    assert seen == [("later", 1)]
+    assert app.stats()["handle"]["claimed"] == 0
+
+
+async def test_more_wait_than_one_step_holds(server: ServerProcess, client: redis.Redis) -> None:
+    """450 delayed entries that workers left an hour ago: none is run, all wait on, and what is new is run."""
+    delayed(client)
+    for number in range(449):
+        client.xadd("s", {"do": f"{number}"})
+    ids = [entry for [[_, rows]] in [client.xreadgroup("g", "x", {"s": ">"}, count=1000)] for entry, _ in rows]
+    client.execute_command("XCLAIM", "s", "g", "(retry)", 0, *ids, "IDLE", HOUR, "RETRYCOUNT", 1, "JUSTID")
+    client.zadd(DUE, {entry: now(client) + HOUR + place % 3 for place, entry in enumerate(ids)})
+    seen: list[Any] = []
+    async with subscriber(server.url, seen, min_idle=60_000).running():
+        client.xadd("s", {"do": "new"})
+        await aeventually(lambda: seen == [("new", 1)])
+
+        def young() -> bool:
+            return all(row["time_since_delivered"] < 60_000 for row in client.xpending_range("s", "g", "-", "+", 1000))
+
+        await aeventually(young)
+    assert list(pending(client, "s", "g").values()) == [WAITS] * 450
+
+
+@pytest.mark.parametrize("claims", ["retry", "dead", "nack"])
+async def test_the_due_time_goes_with_the_outcome(server: ServerProcess, client: redis.Redis, claims: str) -> None:
+    """Tried again in time: acked, dead, or delayed once more, the set keeps exactly what still waits."""
+    app, limit = App(server.url), 9 if claims == "nack" else 2
+
+    @app.subscriber(StreamSub("s", group="g", min_idle_time=HOUR), retry=Retry(max_deliveries=limit, base=0.05))
+    async def handle(msg: Message) -> None:
+        if msg.delivery_count == 1:
+            raise ValueError("again")
+        if claims == "dead":
+            raise ValueError("for good")
+        if claims == "nack":
+            raise Nack("much later", delay="2h")
+
+    async with app.running():
+        entry = client.xadd("s", {"x": 1})
+        if claims == "nack":
+            await aeventually(lambda: (client.zscore(DUE, entry) or 0) > now(client) + HOUR)
+        else:
+            await aeventually(all_done(client, "s", "g"))
+            assert not client.exists(DUE)
+
+
+async def test_due_times_of_what_is_gone_go(server: ServerProcess, client: redis.Redis) -> None:
+    """Deleted, acked by another, of a group that is made anew, or left by nobody knows whom: the set is empty soon."""
+    entry = delayed(client)
+    acked = leave(client, "acked")
+    client.xack("s", "g", acked)
+    client.zadd(DUE, {acked: now(client) + HOUR, "7-7": now(client) + HOUR})
+    client.xdel("s", entry)
+    seen: list[Any] = []
+    async with subscriber(server.url, seen).running():
+        if server.release() < (7, 0):  # it keeps what is deleted pending, and its due time
+            await aeventually(lambda: client.zrange(DUE, 0, -1) == [entry])
+        else:
+            await aeventually(lambda: not client.exists(DUE))
+            assert pending(client, "s", "g") == {}
+        client.zadd(DUE, {entry: now(client) + HOUR})
+        client.xgroup_destroy("s", "g")
+        await aeventually(lambda: not client.exists(DUE))
+        client.zadd(DUE, {entry: now(client) + HOUR})
+        client.delete("s")
+        await aeventually(lambda: client.exists("s") and not client.exists(DUE))
+    assert "later" not in dict(seen)
+
+
+@pytest.mark.parametrize(
+    "hostile",
+    [
+        ("SET", DUE, "no set"),
+        ("ZADD", DUE, "inf", "ID", "-inf", "-", "+inf", "+", "1e300", "x", "inf", "(0-0", "9e15", "", "inf", "0"),
+        ("HSET", DUE, "ID", "9999999999999"),
+    ],
+    ids=["string", "members", "hash"],
+)
+async def test_whatever_is_in_the_key_harms_nobody(
+    server: ServerProcess, client: redis.Redis, hostile: tuple[str, ...], caplog: pytest.LogCaptureFixture
+) -> None:
+    """Another type, times that no delay reaches, members that are no ids: entries are run, and delays still made."""
+    entry, seen = delayed(client), []
+    client.delete(DUE)
+    client.execute_command(*(word.replace("ID", entry) for word in hostile))
+    app = subscriber(server.url, seen)
+    async with app.running():
+        await aeventually(lambda: seen == [("later", 2)])
+        again = client.xadd("s", {"do": "later"})
+        await aeventually(lambda: pending(client, "s", "g").get(again) == WAITS)
+        if hostile[0] == "ZADD":
+            await aeventually(lambda: client.zrange(DUE, 0, -1) == [again])
+    warned = [one for one in caplog.records if DUE in one.getMessage()]
+    assert len(warned) == (hostile[0] != "ZADD")
+
+
+async def test_a_due_time_that_may_not_be_written_is_said_once(
+    server: ServerProcess, client: redis.Redis, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A user without the right to the key: the delay lasts min_idle_time at most, as before, and the log has it."""
+    with user(client, "+@all", "~s", "~s:dead", "~millstream:{s}:tries:*") as name:
+        app = App(server.url.replace("://", f"://{name}"))
+
+        @app.subscriber(StreamSub("s", group="g", min_idle_time=HOUR), retry=Retry(base=0.05, max_deliveries=3))
+        async def handle() -> None:
+            raise ValueError("again")
+
+        async with app.running():
+            await app.publish("s", {"x": 1})
+            await aeventually(lambda: client.xlen("s:dead") == 1)
+    said = [record.getMessage() for record in caplog.records if DUE in record.getMessage()]
+    assert len(said) == 1
+
+
+async def test_an_entry_that_comes_due_while_others_run_is_run_once_and_in_time(
+    server: ServerProcess, client: redis.Redis
+) -> None:
+    """The worker that claims it is another one than the one that delayed it, with another min_idle_time."""
+    entry, seen = delayed(client, idle=0, left=700), []
+    due = client.zscore(DUE, entry)
+    times: list[int] = []
+    failpoints.on("before_handler", lambda: times.append(now(client)))
+    apps = [subscriber(server.url, seen, min_idle=idle) for idle in (100, 400, 5_000)]
+    async with apps[0].running(), apps[1].running(), apps[2].running():
+        await aeventually(all_done(client, "s", "g"))
+        await asyncio.sleep(0)
+    assert seen == [("later", 2)]
+    assert times[0] >= due - 5
