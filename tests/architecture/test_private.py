@@ -26,6 +26,8 @@ PRIVATE = {
     "test_tls.py: _transport": "a transport that closes on its own accord, as asyncio's does at the end of TLS",
     "killed_driver.py: _streams": "a driver that dies between the cursors of two streams, which travel in one round",
     "test_objects.py: _wait": "the moment at which a store's list catches up has to be the test's own",
+    "test_frozen.py: _sending": "the way to the one below",
+    "test_frozen.py: _tries": "that the first try was given up shows in nothing but its closed connection",
     "test_stopping.py: _sweep_at": "takes away every reason to wake up but the one that the test is about",
 }
 
@@ -51,6 +53,7 @@ LIMITS = {
     "test_wrong_replies.py: AT_ONCE": "a page that begins before all of it is known would take a server that is slow",
     "test_link_shown.py: QUICK_SECONDS": "so that the thread syncs, and the loop goes on meanwhile",
     "test_sync_replicas.py: STALLED": "never, where all must come in before; at once, where seconds would be waited",
+    "test_frozen.py: LIMIT": "ten seconds of a frozen server for each of eight clients",
     "test_slow_readers.py: MOST": "as many pages as a console keeps live are more than a test should open",
     "test_slow_readers.py: PATIENCE": DEEP,
     "test_payloads.py: PATIENCE": DEEP,

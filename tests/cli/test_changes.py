@@ -259,7 +259,7 @@ def commands() -> Iterator[tuple[str, click.Command]]:
             yield f"{name} {verb}", found
 
 
-LOOKS = {"ls", "show", "tail", "get", "gaps", "export"}
+LOOKS = {"ls", "show", "find", "tail", "get", "gaps", "export"}
 
 
 def test_every_change_of_the_shell_is_an_action_and_no_more() -> None:

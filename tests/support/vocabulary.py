@@ -39,6 +39,7 @@ STAYS: dict[str, tuple[frozenset[str], str]] = {
     "src/millstream/dashboards/": (frozenset({"suspect"}), "the same metric, in a panel"),
     "src/millstream/spark/recovery/": (frozenset({"verdict", "verdicts"}), "an option of recover(), a column"),
     "src/millstream/cli/spark/": (frozenset({"verdict"}), "the same option on the command line"),
+    "src/millstream/console/web/serving/guard.py": (frozenset({"Transfer", "transfer"}), "a header of HTTP"),
     "src/millstream/demo/page/": (frozenset({"mail"}), "the page can be sent by it"),
 }
 

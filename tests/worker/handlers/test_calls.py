@@ -195,19 +195,19 @@ class SpeechlessError(Exception):
 
 class TracelessError(Exception):
     @property
-    def __traceback__(self) -> TracebackType | None:  # type: ignore[override]
+    def __traceback__(self) -> TracebackType | None:  # type: ignore[override] # as users do
         raise Stop
 
 
 class CauselessError(Exception):
     @property
-    def __cause__(self) -> BaseException | None:  # type: ignore[override]
+    def __cause__(self) -> BaseException | None:  # type: ignore[override] # as users do
         raise ValueError
 
 
 class ClasslessError(Exception):
-    @property  # type: ignore[misc]
-    def __class__(self) -> type:  # type: ignore[override]
+    @property  # type: ignore[misc] # as users do
+    def __class__(self) -> type:  # type: ignore[override] # as users do
         raise Stop
 
 
@@ -241,13 +241,13 @@ async def fail(how: str) -> None:
     assert task is not None
     task.cancel()
     if how == "cancel and wait":
-        await asyncio.sleep(10)
+        await asyncio.Event().wait()
     elif how == "cancel and raise":
         raise ValueError(how)
     elif how == "cancel twice and catch":
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
-            await asyncio.sleep(10)
+            await asyncio.Event().wait()
 
 
 class Crew:

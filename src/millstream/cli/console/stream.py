@@ -82,7 +82,7 @@ def ls(pattern: str | None, sort: str, limit: int | None, watch: float | None, u
 @url_option
 @output_option
 def find(text: str, limit: int, url: str | None, form: str) -> None:
-    """Find streams, groups and consumers by a part of their names, in any case.
+    """Find streams, groups and consumers whose names have TEXT in them, in any case.
 
     The best match comes first. Of consumers, those that hold entries are looked through.
 

@@ -57,8 +57,8 @@ def check_handler(function: Any) -> None:
     Raises:
         ConfigError: it is a generator function, whose body no call runs.
     """
-    judged = annotated(function)
-    if inspect.isgeneratorfunction(judged) or inspect.isasyncgenfunction(judged):
+    called = annotated(function)
+    if inspect.isgeneratorfunction(called) or inspect.isasyncgenfunction(called):
         raise ConfigError(
             f"{name_of(function)} is a generator function: a call would not run its body. Remove the `yield`, or move "
             "it into a dependency (Depends)."
@@ -85,7 +85,17 @@ async def finished(result: Any) -> Any:
 async def in_thread(
     threads: concurrent.futures.Executor, function: Callable[..., Any], arguments: dict[str, Any]
 ) -> Any:
-    """Call a plain function in a thread, in a copy of the context, so that what it sets there ends with the call."""
+    """Call a plain function in a thread, in a copy of the context, so that what it sets there ends with the call.
+
+    Args:
+        threads: where it runs.
+        function: is called.
+        arguments: by name.
+
+    Raises:
+        RuntimeError: it raised StopIteration, as for a coroutine.
+        BaseException: whatever else it raised.
+    """
     call = functools.partial(copy_context().run, _contained, function, arguments)
     result, error = await asyncio.get_running_loop().run_in_executor(threads, call)
     if issubclass(type(error), StopIteration | StopAsyncIteration):  # as for a coroutine, which cannot raise these
@@ -131,7 +141,13 @@ def publishers_of(handler: Any, app: object) -> tuple[Any, ...]:
 
 
 def add_publisher(handler: Any, app: object, publisher: object) -> None:
-    """Have an app publish what a handler returns; a wrapper of :func:`functools.wraps` takes it over."""
+    """Have an app publish what a handler returns; a wrapper of :func:`functools.wraps` takes it over.
+
+    Args:
+        handler: whose results.
+        app: publishes them.
+        publisher: publishes one.
+    """
     both = (*publishers_of(handler, app), publisher)
     if _shares_attributes(handler):
         _by_method.setdefault(app, {})[handler] = both
