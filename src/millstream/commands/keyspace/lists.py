@@ -321,8 +321,12 @@ def _move(ctx: Context, argv: list[bytes], *, left: bool, to_left: bool) -> byte
         return None
     ctx.lookup_as(target, ListValue)
     ctx.host.weigh(len(value[0 if left else -1]))  # it is logged with the list that it comes to
-    (item,) = ctx.commit(("lpop", ctx.db.index, source, 1, left))
-    ctx.commit(("lpush", ctx.db.index, target, [item], to_left))
+    item = value[0 if left else -1]
+    steps = [("lpop", ctx.db.index, source, 1, left), ("lpush", ctx.db.index, target, [item], to_left)]
+    if source == target:  # a replica's list that is empty in between would lose its time to live
+        steps.reverse()
+    for step in steps:
+        ctx.commit(step)
     ctx.signal(target)
     ctx.notify("l", "lpush" if to_left else "rpush", target)
     LIST.changed(ctx, source, "lpop" if left else "rpop", 1)
