@@ -459,6 +459,7 @@ class Connection(asyncio.Protocol):
                 return
             if outcome.buffers:
                 self._send(outcome.buffers, outcome.barrier)
+            self._ending = self._ending or self.session.closing
             if self._blocked and not self.session.blocked:
                 self._blocked = False
                 self._continue()

@@ -1,0 +1,42 @@
+"""A primary with a replica and clients that wait: real servers in threads."""
+
+import pytest
+
+from millstream.server.thread import ServerThread
+from support.waiting import eventually
+from support.wire import Wire
+
+
+def test_replicaof_closes_who_waits() -> None:
+    """REPLICAOF answers a client that waits with UNBLOCKED and closes its connection, as Redis does."""
+    with ServerThread() as server, Wire(server.url) as waiting, Wire(server.url) as other:
+        waiting.send("BLPOP", "k", 0)
+        eventually(lambda: "blocked_clients:1\r" in other.ask("INFO", "clients").decode(), what="it waits")
+        other.ask("REPLICAOF", "127.0.0.1", 1)
+        assert str(waiting.read()).startswith("UNBLOCKED ")
+        assert waiting.is_closed()
+
+
+@pytest.mark.process
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("LMOVE", "k", "k", "LEFT", "RIGHT"),
+        ("LMOVE", "k", "k", "LEFT", "LEFT"),
+        ("RPOPLPUSH", "k", "k"),
+        ("BLMOVE", "k", "k", "RIGHT", "LEFT", 1),
+        ("BRPOPLPUSH", "k", "k", 1),
+    ],
+)
+def test_a_list_moved_onto_itself_keeps_its_time(words: tuple[str | int, ...]) -> None:
+    """A replica keeps the time to live of a list of one element that is moved onto itself."""
+    with ServerThread() as server, ServerThread() as copy, Wire(server.url) as one, Wire(copy.url) as other:
+        other.ask("REPLICAOF", *server.url.removeprefix("redis://").split("/")[0].split(":"))
+        one.ask("RPUSH", "k", "a")
+        one.ask("PEXPIREAT", "k", 4_000_000_000_000)
+        eventually(lambda: other.ask("PEXPIRETIME", "k") == 4_000_000_000_000, what="the copy has it")
+        assert one.ask(*words) == b"a"
+        one.ask("SET", "then", 1)
+        eventually(lambda: other.ask("EXISTS", "then") == 1, what="the copy has what follows")
+        assert other.ask("PEXPIRETIME", "k") == 4_000_000_000_000
+        assert other.ask("LRANGE", "k", 0, -1) == [b"a"]
