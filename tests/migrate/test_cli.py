@@ -62,7 +62,7 @@ def test_what_cannot_be_meant(filled: ServerProcess, tmp_path: Path) -> None:
         (("import", filled.url, "--to", "memory://x", "--replace", "--skip-existing"), "one of them"),
         (("export", "file.resp", str(tmp_path / "x")), "only `millstream import`"),
         (("export", filled.url, "memory://x", "--text"), "--text is for a file"),
-        (("import", "http://x", "--to", filled.url), "cannot reach"),
+        (("import", "http://x", "--to", filled.url), "cannot use the http:// URL"),
     ):
         result = typed(*words)
         assert result.exit_code == 2, result.output

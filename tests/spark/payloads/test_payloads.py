@@ -242,7 +242,7 @@ def test_a_schema_that_no_column_can_have_is_told_where(schema: Any, told: str) 
 @pytest.mark.parametrize("url", ["127.0.0.1:8081", "redis://127.0.0.1:1", "http://", ""])
 def test_only_http_is_asked(url: str) -> None:
     """A file or another scheme is none of a registry's."""
-    with pytest.raises(ConfigError, match="it must be the URL of a schema registry"):
+    with pytest.raises(ConfigError, match="it must be that of a schema registry"):
         Registry(url)
 
 
