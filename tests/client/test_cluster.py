@@ -1,6 +1,7 @@
 """Redis Cluster: what a worker promises holds on three nodes, also while a slot moves or its node dies."""
 
 import asyncio
+import contextlib
 import json
 from collections import Counter
 from collections.abc import Iterator
@@ -27,7 +28,13 @@ from millstream.console.reading import fleet, streams
 from millstream.console.reading.case import read_case
 from millstream.console.reading.server import server as read_server
 from millstream.errors import ConfigError, UsageError
+from millstream.spark.connection.router import Router
+from millstream.spark.hashes.options import parse as parse_hashes
+from millstream.spark.hashes.reader import share_keys
+from millstream.spark.options.read import parse as parse_read
+from millstream.spark.read.stream_info import StreamInfo
 from support.clusters import Three
+from support.console import ConsoleThread
 from support.groups import all_done, consumers, pending
 from support.ports import free_port
 from support.waiting import aeventually, pace
@@ -202,6 +209,42 @@ async def test_the_command_line_sees_all_nodes(three: Three, client: Any) -> Non
     await asyncio.to_thread(_cli, "dead", "retry", "{b}", letter, "--url", three.url, "-o", "json")
     assert client.xlen("{b}:dead") == 0
     assert client.xlen("{b}") == 2
+
+
+@pytest.mark.parametrize(
+    "words", ["stream ls", "stream ls a*", "stream find a", "group ls", "dead ls", "check", "console-page"]
+)
+async def test_one_node_is_not_taken_for_the_whole(three: Three, client: Any, words: str) -> None:
+    """SCAN answers from a node as from a server: a list of a third of the streams is refused with the URL to write."""
+    client.xgroup_create("{a}", "g", 0, mkstream=True)
+    node = three.nodes[0].url
+    if words == "console-page":
+        with ConsoleThread(node) as console:
+            said = (await asyncio.to_thread(console.ask, "/")).text
+    else:
+        done = await asyncio.to_thread(CliRunner().invoke, main, [*words.split(), "--url", node])
+        assert done.exit_code != 0
+        said = done.output
+    assert "one node of a Redis Cluster of 3 masters" in " ".join(said.split())
+    assert "redis+cluster://" in said
+
+
+def _by_pattern(url: str) -> list[str]:
+    with contextlib.closing(StreamInfo(parse_read({"streamPattern": "*", "url": url}))) as info:
+        return info.keys()
+
+
+def _hashes(url: str) -> list[list[bytes]]:
+    options = parse_hashes({"hashes": "h*", "url": url})
+    with contextlib.closing(Router(options.url)) as router:
+        return list(share_keys(router, options, 0, 1))
+
+
+@pytest.mark.parametrize("read", [_by_pattern, _hashes])
+def test_spark_reads_no_part_of_a_cluster_by_a_pattern(three: Three, client: Any, read: Any) -> None:
+    """Neither streams nor hashes: each node has a share of them, and none tells of the others."""
+    with pytest.raises(ConfigError, match="one node of a Redis Cluster of 3 masters"):
+        read(three.nodes[0].url)
 
 
 def _cli(*words: str) -> Any:

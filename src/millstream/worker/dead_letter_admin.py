@@ -18,6 +18,7 @@ from millstream.client.dead_letter.put_back import TRIES, PutBack, PutBackOutcom
 from millstream.client.dead_letter.transaction import BATCH, LettersRefusedError
 from millstream.client.line import Line, Reply
 from millstream.client.ranges import behind, below
+from millstream.client.whole import require_whole
 from millstream.clock import Clock, SystemClock
 from millstream.errors import MillstreamError, UsageError
 
@@ -227,7 +228,9 @@ class DeadLetterAdmin:
 
 async def dead_letter_streams(line: Line) -> list[DeadLetterStream]:
     """Every dead-letter stream: what ends with ``:dead``, and any other whose last entry is a dead letter."""
-    return sorted([place for node in await line.nodes() for place in await _on_node(node)], key=lambda one: one.key)
+    nodes = await line.nodes()
+    await require_whole(nodes)
+    return sorted([place for node in nodes for place in await _on_node(node)], key=lambda one: one.key)
 
 
 async def locate(line: Line, stream: str) -> str:

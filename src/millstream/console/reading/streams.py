@@ -10,6 +10,7 @@ from dataclasses import replace
 from millstream.client.delays import due
 from millstream.client.delays.oldest import undelayed
 from millstream.client.line import Command, Line, Reply
+from millstream.client.whole import require_whole
 from millstream.console.model import replies
 from millstream.console.model.names import order, text_of
 from millstream.console.model.pending import PendingSummary
@@ -27,20 +28,25 @@ _BULK = 4 << 20  # bytes of entries in one round trip, as far as they can be for
 _SCANNED = 1000  # keys that one SCAN looks at
 
 
-async def names(line: Line, pattern: str | None = None) -> list[str]:
+async def names(line: Line, pattern: str | None = None, *, part: bool = False) -> list[str]:
     """Keys of all streams, in their order; on a cluster, of all nodes.
 
     Args:
         line: to the server.
         pattern: of the keys, as SCAN MATCH takes it; None for all.
+        part: accept one node of a cluster, which has a part of the keys.
 
     Raises:
         NotReadableError: the server does not let us look.
+        UsageError: it is one node of a cluster, and was reached by its own URL.
         Disconnected: no answer came.
     """
     found: set[bytes] = set()
     fits: tuple[str, ...] = () if pattern is None else ("MATCH", pattern)
-    for node in await line.nodes():
+    nodes = await line.nodes()
+    if not part:
+        await require_whole(nodes)
+    for node in nodes:
         cursor = b"0"
         while True:
             (reply,) = await calls(node, [("SCAN", cursor, *fits, "COUNT", _SCANNED, "TYPE", "stream")])

@@ -80,7 +80,7 @@ class Gathering:
             self._writer.left_out["what was still to be asked"] = "the server went away"
 
     async def _all(self) -> None:
-        keys = await streams.names(self._line)
+        keys = await streams.names(self._line, part=True)
         self.streams_left_out = left = len(keys)
         found: list[StreamStatus] = []
         for at in range(0, min(len(keys), self._bounds.streams), streams.STREAMS_A_TRIP):

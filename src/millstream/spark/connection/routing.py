@@ -19,6 +19,7 @@ from millstream.client.discovery import cluster as cluster_urls
 from millstream.client.discovery import sentinel
 from millstream.client.slots import Address, Slots, key_of, shown_key, slot_of
 from millstream.client.url import CLUSTERS, SENTINELS
+from millstream.client.whole import masters, part_of
 from millstream.errors import ConfigError, NotLetInError, UsageError
 from millstream.spark.connection.connection import BlockingConnection, Command, ErrorReply, Reply
 
@@ -220,6 +221,16 @@ def refusal(reply: Reply, said: str) -> UsageError:
         f"option 'url' names one node of a Redis Cluster ({reply}): write {CLUSTERS}host:port,host:port, some of its "
         "nodes"
     )
+
+
+def require_whole(reply: Reply) -> None:
+    """Insist on a server that has all keys before a look through them; ``reply`` is that to CLUSTER INFO.
+
+    Raises:
+        ConfigError: it is one node of several.
+    """
+    if (count := masters(reply)) > 1:
+        raise ConfigError(f"option 'url': {part_of(count)}: write {CLUSTERS}host:port,host:port, some of its nodes")
 
 
 # --- replicas --------------------------------------------------------------------------------------------------------

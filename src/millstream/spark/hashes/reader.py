@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from millstream.client.url import CLUSTERS
+from millstream.client.whole import ASK
 from millstream.errors import ConfigError, UsageError
 from millstream.spark.arrow.arrays import optional_strings, strings
 from millstream.spark.arrow.columns import as_arrow, corrupt, is_readable, unreadable
@@ -144,18 +145,26 @@ def read(options: "HashOptions", schema: "StructType", number: int, of: int) -> 
     """
     layout = HashLayout.of(schema, options)
     with closing(Router(options.url)) as router:
-        for keys in _keys(router, options, number, of):
+        for keys in share_keys(router, options, number, of):
             rows = hashes_of(router, layout, keys)
             if rows:
                 yield layout.batch(rows, options.prefix)
 
 
-def _keys(router: Router, options: "HashOptions", number: int, of: int) -> Iterator[list[bytes]]:
+def share_keys(router: Router, options: "HashOptions", number: int, of: int) -> Iterator[list[bytes]]:
     """The keys of a share, each once: a scan may give one twice.
+
+    Args:
+        router: to the servers.
+        options: of the read.
+        number: of the share, from 0.
+        of: number of shares.
 
     On a cluster all are looked through twice, for a hash that moves to a node that was looked at from one that was not.
     """
     seen: set[bytes] = set()
+    if not options.url.startswith(CLUSTERS):
+        routing.require_whole(retrying(lambda: router.once([ASK])[0]))
     for _ in range(2 if options.url.startswith(CLUSTERS) else 1):
         for server in retrying(lambda: routing.primaries(options.url)):
             cursor: Any = None
