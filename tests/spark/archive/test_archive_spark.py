@@ -98,6 +98,50 @@ def test_the_command_archives_and_trims(
     assert not (tmp_path / "a" / "_run").exists()
 
 
+@pytest.mark.parametrize("which", [["ga", "gb"], ["--stream-pattern", "g*"]])
+def test_a_stream_that_went_back_stands_still_alone(
+    real_redis: ServerProcess, client: redis.Redis, spark: "SparkSession", tmp_path: Path, which: list[str]
+) -> None:
+    """The others are archived and trimmed; exit code 1, and advice that the command can follow."""
+    words = ["archive", real_redis.url, *which, "--to", str(tmp_path / "a"), "--once"]
+    for stream in ("ga", "gb"):
+        fill(client, stream, 20)
+    assert CliRunner().invoke(main, words).exit_code == 0
+    client.delete("ga")
+    fill(client, "ga", 5)
+    fill(client, "gb", 20, first=100)
+    done = CliRunner().invoke(main, words)
+    assert done.exit_code == 1, done.output
+    said = " ".join(done.stderr.split())
+    assert "stream 'ga' went back" in said
+    assert "Archive it into a new directory" in said
+    assert "onMissingStream" not in said
+    assert (client.xlen("ga"), client.xlen("gb")) == (5, 0)
+    assert len(held(tmp_path / "a", "gb")) == 40
+
+
+def test_a_stream_that_goes_back_while_a_job_runs_stands_still_alone(
+    real_redis: ServerProcess, client: redis.Redis, spark: "SparkSession", tmp_path: Path
+) -> None:
+    """The job begins another query without it, and archives what comes to the others."""
+    where = ArchiveSettings(real_redis.url, ("ga", "gb"), tmp_path / "a", every=0.1)
+    for stream in ("ga", "gb"):
+        fill(client, stream, 20)
+    said: list[str] = []
+
+    def stop() -> bool:
+        if not client.exists("ga") and said and not client.xlen("gb"):
+            return len(held(tmp_path / "a", "gb")) == 40
+        if client.exists("ga") and not client.xlen("ga"):
+            client.delete("ga")
+            fill(client, "gb", 20, first=100)
+        return False
+
+    run(where, spark, stop, lambda *_: None, said.append)
+    assert [line for line in said if "stream 'ga' went back" in line]
+    assert len(held(tmp_path / "a", "ga")) == 20
+
+
 def test_progress_moves_over_many_partitions(
     real_redis: ServerProcess,
     client: redis.Redis,

@@ -584,7 +584,8 @@ def test_a_place_that_vanishes_while_the_job_runs(
     store = ArchiveStore(job(real_redis.url, root))
 
     def write(plan: WritePlan, label: str, first: int, end: int, *, gone: bool = False) -> list[DataFile]:
-        entries = [(ident, [(b"qty", b"1")]) for ident in rows[first:end]]
+        there = client.xrange("s", rows[first], rows[end - 1])
+        entries = [(ident.decode(), list(pairs.items())) for ident, pairs in there]
         files = write_files(plan, label, rows_of("s", entries))
         if gone:
             root.rename(tmp_path / "elsewhere")

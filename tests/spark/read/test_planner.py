@@ -587,6 +587,43 @@ def test_a_stream_that_went_back_is_always_an_error(
 # --- the group that shows progress -----------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("trimmed", [False, True])
+def test_a_stream_made_anew_between_two_looks_is_an_error(
+    real_redis: ServerProcess, client: redis.Redis, trimmed: bool
+) -> None:
+    """Also where its counters are ahead of what was read: 51 entries below that place would never be read."""
+    for number in range(1, 101):
+        client.xadd("a", {"n": number}, id=f"{number}-0")
+    made = reader(real_redis, stream="a", startingOffsets="earliest")
+    start = made.latestOffset(made.initialOffset(), None)
+    if trimmed:
+        client.xtrim("a", minid="101-0", approximate=False)
+        start = made.latestOffset(start, None)
+    with client.pipeline() as anew:
+        anew.delete("a")
+        for number in range(50, 250):
+            anew.xadd("a", {"n": number}, id=f"{number}-0")
+        anew.execute()
+    with pytest.raises(DataLossError, match="stream 'a' went back"):
+        made.latestOffset(start, None)
+    made.stop()
+
+
+def test_a_trim_that_a_failover_undid_is_no_loss(real_redis: ServerProcess, client: redis.Redis) -> None:
+    """The same entries are there again: reading goes on."""
+    for number in range(1, 101):
+        client.xadd("a", {"n": number}, id=f"{number}-0")
+    dump = client.dump("a")
+    made = reader(real_redis, stream="a", startingOffsets="earliest")
+    start = made.latestOffset(made.initialOffset(), None)
+    client.xtrim("a", minid="61-0", approximate=False)
+    start = made.latestOffset(start, None)
+    client.restore("a", 0, dump, replace=True)
+    client.xadd("a", {"n": 101}, id="101-0")
+    assert ends(made.latestOffset(start, None)) == {"a": "101-0"}
+    made.stop()
+
+
 def group_of(client: redis.Redis) -> dict[str, Any]:
     (found,) = client.xinfo_groups("s")
     assert isinstance(found, dict)

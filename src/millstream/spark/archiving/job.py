@@ -42,6 +42,7 @@ Tell = Callable[[str, int, int], None]
 logger = logging.getLogger("millstream.spark")
 
 LOOK_SECONDS = 0.2
+_NEW_SECONDS = 30.0  # between looks for new streams, while the query reads by names
 PARTS = 500
 """Partitions of a batch, about: so many files are written, and named in a table, in some seconds."""
 
@@ -51,6 +52,13 @@ _SLICES, _ROUNDS = 64, 8
 _OURS = re.compile(
     r"(?:Config|Usage|DataLoss|NotFound|NotLetIn|NotReached|Storage|ObjectStore|NoConditionalPut)Error: "
 )
+
+
+class StandingStillError(MillstreamError):
+    """Streams went back, and are neither archived nor trimmed; the others were. Its text names them and the reasons.
+
+    What to do: archive each of them into a new directory, or leave it out.
+    """
 
 
 class ArchiveError(MillstreamError):
@@ -118,7 +126,8 @@ def run(
 
     Raises:
         ArchiveLockedError: another job writes to this archive.
-        UsageError: a stream went back, or does not exist.
+        NotFoundError: a stream does not exist, and never did.
+        StandingStillError: at the end of ``once``, or where no stream is left: some went back.
         ArchiveError: Spark gave up; what is in the manifest is archived, run the job again.
     """
     store = ArchiveStore(settings)
@@ -150,7 +159,6 @@ def look(settings: ArchiveSettings) -> list[Outlook]:
 
     Raises:
         ConfigError: a stream does not exist.
-        UsageError: a stream went back.
     """
     store = ArchiveStore(settings)
     if store.folder.storage.exists(MANIFEST):
@@ -159,8 +167,7 @@ def look(settings: ArchiveSettings) -> list[Outlook]:
     info = StreamInfo(opts.parse(which | {"url": settings.url}))
     try:
         states = info.states(info.keys())
-        store.check(states)
-        store.compare(states, info.entries)
+        store.inspect(states, info.entries)
         found = [_outlook(settings, store, info, stream, state) for stream, state in sorted(states.items())]
     finally:
         info.close()
@@ -170,6 +177,8 @@ def look(settings: ArchiveSettings) -> list[Outlook]:
 def _outlook(
     settings: ArchiveSettings, store: ArchiveStore, info: StreamInfo, stream: str, state: StreamState | None
 ) -> Outlook:
+    if stream in store.still:
+        return Outlook(stream, 0, 0, 0 if state is None else state.length, store.still[stream])
     archive = waiting(store, stream, state)
     assert state is not None
     if not settings.trim:
@@ -275,20 +284,35 @@ class _ArchiveRun:
         self._name = uuid.uuid4().hex[:8]
         self._scratch = _scratch(store.folder)
         self._failed: BaseException | None = None
+        self._named = frozenset[str]()  # streams that the query reads by name
         self._total = 0
 
     def drive(self, stop: Callable[[], bool]) -> list[Progress]:
         shutil.rmtree(self._scratch, ignore_errors=True)
+        while not self._ran(stop):
+            self._name = uuid.uuid4().hex[:8]
+        self._store.trim()
+        if self._settings.once and self._store.still:
+            raise StandingStillError("; ".join(self._store.still.values()))
+        return self._store.report()
+
+    def _ran(self, stop: Callable[[], bool]) -> bool:
+        """Run one query to its end; False where another one has to begin, with other streams."""
+        self._store.take_again()
         query = self._start()
+        known = set(self._store.still)
         try:
-            self._trim_beside(query, stop)
+            return self._trim_beside(query, stop)
+        except MillstreamError as error:
+            self._store.note(str(error))
+            if set(self._store.still) == known:
+                raise
+            return False
         finally:
             self._store.take_no_more()
             query.stop()
             shutil.rmtree(self._scratch, ignore_errors=True)
             self._tell_progress()
-        self._store.trim()
-        return self._store.report()
 
     def _start(self) -> "StreamingQuery":
         source = self._spark.readStream.format("millstream").option("url", self._settings.url)
@@ -316,8 +340,10 @@ class _ArchiveRun:
         try:
             there = info.keys()
             states = info.states(there)
-            self._store.check(states)
-            self._store.compare(states, info.entries)
+            self._store.inspect(states, info.entries)
+            there = [stream for stream in there if stream not in self._store.still]
+            if not there and self._store.still:
+                raise StandingStillError("; ".join(self._store.still.values()))
             places = self._store.manifest.places
             starts: dict[str, Any] = {}
             parts = 0
@@ -328,6 +354,10 @@ class _ArchiveRun:
                     parts += partitions_ahead(self._store.manifest, stream, states[stream], info.first_in)
         finally:
             info.close()
+        self._named = frozenset(there)
+        if settings.pattern is None or self._store.still:  # a pattern would take in those that stand still
+            common.pop("streamPattern", None)
+            common["stream"] = ",".join(there)
         common["maxEntriesPerTrigger"] = str(batch_size(settings.per_batch, self._total, parts))
         return common | {"startingOffsets": json.dumps(starts) if starts else "earliest"}
 
@@ -348,11 +378,16 @@ class _ArchiveRun:
             raise UsageError(f"Spark wrote an offset log that is not known here ({lines[0]}): nothing was archived")
         return load(json.loads(lines[2]))
 
-    def _trim_beside(self, query: "StreamingQuery", stop: Callable[[], bool]) -> None:
-        """Trim beside the query: after each batch, and now and then, as groups move on without new entries."""
+    def _trim_beside(self, query: "StreamingQuery", stop: Callable[[], bool]) -> bool:
+        """Trim beside the query: after each batch, and now and then, as groups move on without new entries.
+
+        Returns:
+            False where the query is to begin again with streams that came to the pattern.
+        """
         from pyspark.errors import StreamingQueryException  # noqa: PLC0415 - only where Spark runs
 
-        trimmed_at, generation = time.monotonic(), self._store.manifest.generation
+        trimmed_at = looked_at = time.monotonic()
+        generation = self._store.manifest.generation
         while not stop():
             try:
                 ended = query.awaitTermination(LOOK_SECONDS)  # type: ignore[arg-type] # fractions work, the stub says int
@@ -364,7 +399,22 @@ class _ArchiveRun:
                 trimmed_at, generation = now, there
             self._tell_progress()
             if ended:
-                return
+                return True
+            if now - looked_at > _NEW_SECONDS:
+                looked_at = now
+                if self._has_new_streams():
+                    return False
+        return True
+
+    def _has_new_streams(self) -> bool:
+        """Whether the pattern has streams that a query by names does not read."""
+        if self._settings.pattern is None or not self._store.still:
+            return False
+        info = StreamInfo(opts.parse({"streamPattern": self._settings.pattern, "url": self._settings.url}))
+        try:
+            return not self._named.union(self._store.still).issuperset(info.keys())
+        finally:
+            info.close()
 
     def _tell_progress(self) -> None:
         done = sum(one.archived for one in self._store.report())

@@ -10,6 +10,7 @@ from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import groupby
 from pathlib import Path
 
@@ -25,14 +26,16 @@ from millstream.spark.archiving.tables.folders import table_folder
 from millstream.spark.archiving.tables.publishing import RETAIN_MS, expire, prepare, publish
 from millstream.spark.archiving.tables.shape import Shape, Wanted, choose, part_of
 from millstream.spark.archiving.tables.table import TableFile, TablePlan
-from millstream.spark.archiving.trim import Keep, Trimmed, Trimmer
+from millstream.spark.archiving.trim import Keep, ReplacedError, Trimmed, Trimmer
 from millstream.spark.model import offsets
-from millstream.spark.model.offsets import ZERO, Position, StreamState
+from millstream.spark.model.offsets import ZERO, Position, StreamState, parse_id
 from millstream.spark.options import read as opts
 from millstream.spark.read.stream_info import StreamInfo
 
 _MERGED_AT_ONCE = 100
 """Runs of files that are merged before the manifest names what came of them: a kill throws away so much."""
+
+_STILL = "it is neither archived nor trimmed. Archive it into a new directory"
 
 UNTRIMMED = "nothing is trimmed"
 """What keeps the entries of a stream that a job leaves as it is."""
@@ -115,6 +118,8 @@ class ArchiveStore:
         self._fresh: deque[str] = deque()
         self._doubtful: frozenset[str] = frozenset()
         """Streams of which the manifest counts as archived what it names no file for."""
+        self.still: dict[str, str] = {}
+        """Streams that are neither archived nor trimmed any more, and why; the others go on."""
         self._unfit: set[tuple[str, str]] = set()
         """Streams and fields of which was said that values fit no column."""
         self.folder = Folder(settings.to)
@@ -187,48 +192,61 @@ class ArchiveStore:
 
     # --- what is archived --------------------------------------------------------------------------------------------
 
-    def check(self, states: Mapping[str, StreamState | None]) -> None:
-        """See that the streams can be archived on from where the archive ends; tell what a new one will not have.
+    def inspect(self, states: Mapping[str, StreamState | None], entries: Entries) -> None:
+        """See which streams can be archived on from where the archive ends; the others stand still from now on.
+
+        Args:
+            states: of the streams now; None for one that is not there.
+            entries: asked for what a stream has.
 
         Raises:
-            UsageError: one of them went back, so its entries would be taken for archived or passed over.
+            DamagedFileError: a file of the archive is damaged.
         """
         for stream, state in states.items():
             at = self.manifest.places.get(stream)
             if at is None:
-                if state is not None and state.removed:
-                    entries = "1 entry was" if state.removed == 1 else f"{state.removed} entries were"
-                    self._tell(
-                        stream, f"{entries} trimmed or deleted before the archive begins, which has none of them"
-                    )
-                continue
-            reason = offsets.how_it_went_back(Position(ZERO, 0, at.id, at.n), state)
-            if reason is not None:
-                raise UsageError(
-                    f"stream {stream!r} went back: it is archived up to {at.id} (entry {at.n}), but {reason}. It was "
-                    "deleted and made anew, or restored from an older state; nothing was archived or trimmed. Archive "
-                    "it into a new directory"
-                )
+                self._tell_removed(stream, state)
+            elif stream not in self.still and (reason := self._contradiction(stream, at, state, entries)):
+                self.stand_still(stream, reason)
 
-    def compare(self, states: Mapping[str, StreamState | None], entries: Entries) -> None:
-        """See that the streams are those that were archived, where they still have entries that were.
+    def stand_still(self, stream: str, reason: str) -> None:
+        """Neither archive nor trim a stream any more in this job."""
+        self.still[stream] = reason
+        self._fresh.append(reason)
 
-        Raises:
-            DamagedFileError: a file of the archive is damaged.
-            UsageError: one of them is another one.
-        """
-        for stream, state in states.items():
-            at = self.manifest.place(stream).id
-            if state is None or state.first is None or state.first > at:
-                continue
-            other = other_entry(self.folder, self.manifest, stream, entries)
-            if other is not None:
-                raise UsageError(
-                    f"stream {stream!r} is not the one that was archived: its entry {other} is not in the archive as "
-                    f"it is in the stream, and the archive goes up to {at}. It was deleted and made anew, or the "
-                    "archive's manifest was edited; nothing was archived or trimmed. Restore the manifest, or archive "
-                    "the stream into a new directory"
-                )
+    def note(self, error: str) -> None:
+        """Have the stream stand still of which an error of the source reports that it went back."""
+        for stream in self._streams() - set(self.still):
+            _, found, reason = error.partition(f"stream {stream!r} went back: ")
+            if found:
+                reason = reason.partition(". It was")[0].partition(". Start")[0]
+                self.stand_still(stream, f"{found}{reason}. It was deleted and made anew; {_STILL}")
+
+    def _tell_removed(self, stream: str, state: StreamState | None) -> None:
+        if state is not None and state.removed:
+            entries = "1 entry was" if state.removed == 1 else f"{state.removed} entries were"
+            self._tell(stream, f"{entries} trimmed or deleted before the archive begins, which has none of them")
+
+    def _contradiction(
+        self, stream: str, at: ArchivePosition, state: StreamState | None, entries: Entries
+    ) -> str | None:
+        """Why entries of a stream would be taken for archived or passed over; None where they would not."""
+        reason = offsets.how_it_went_back(Position(ZERO, 0, at.id, at.n), state)
+        if reason is not None:
+            return (
+                f"stream {stream!r} went back: it is archived up to {at.id} (entry {at.n}), but {reason}. It was "
+                f"deleted and made anew, or restored from an older state; {_STILL}"
+            )
+        if state is None or state.first is None or state.first > at.id:
+            return None
+        other = other_entry(self.folder, self.manifest, stream, entries)
+        if other is None:
+            return None
+        return (
+            f"stream {stream!r} is not the one that was archived: its entry {other} is not in the archive as it is in "
+            f"the stream, and the archive goes up to {at.id}. It was deleted and made anew, or the archive's manifest "
+            f"was edited: restore the manifest in that case; else {_STILL}"
+        )
 
     def take(
         self,
@@ -250,6 +268,7 @@ class ArchiveStore:
             self._took = True
             reach("batch")
             files, columns = self._written(label, write)
+            self._check_rows(ranges, files)
             self.folder.storage.sync_names(*(file.path for file in files))
             reach("written")
             begun = {file.stream for file in self.manifest.files}
@@ -264,6 +283,25 @@ class ArchiveStore:
             self._publish({file.stream for file in files})
             self._merge(label)
             self._drop_retired()
+
+    def _check_rows(self, ranges: Mapping[str, Position], files: Sequence[DataFile]) -> None:
+        """Refuse a batch with more entries of a stream than were added to it: they are another stream's.
+
+        Raises:
+            UsageError: it stands still from now on; the files are removed.
+        """
+        rows = Counter[str]()
+        for file in files:
+            rows[file.stream] += file.rows
+        for stream, at in ranges.items():
+            if rows[stream] > at.n - at.start_n:
+                self.folder.remove(file.path for file in files)
+                reason = (
+                    f"stream {stream!r} went back: {rows[stream]} entries follow {at.start}, and only "
+                    f"{at.n - at.start_n} were added. It was deleted and made anew; {_STILL}"
+                )
+                self.stand_still(stream, reason)
+                raise UsageError(reason)
 
     def _written(
         self, label: str, write: Callable[[WritePlan, str], Sequence[DataFile]]
@@ -352,6 +390,11 @@ class ArchiveStore:
         """What came to be told since this was asked last; batches may be taken meanwhile."""
         while self._fresh:
             yield self._fresh.popleft()
+
+    def take_again(self) -> None:
+        """Take batches: another query begins."""
+        with self.busy:
+            self._closed = False
 
     def take_no_more(self) -> None:
         """Take no further batch; returns when the one under way is taken."""
@@ -447,21 +490,37 @@ class ArchiveStore:
 
         Raises:
             FilesChangedError: the archive is no longer there.
-            UsageError: a stream went back, or the server refused.
+            UsageError: the server refused.
         """
         manifest = self._safe
         if self._settings.trim:
             self.folder.see()
         for stream in self._mine(manifest.places):
-            if not self._settings.trim or stream in self._doubtful:
-                left = self._trimmer.left(stream)
-                self._progress_of(stream).left = left
-                self._progress_of(stream).held_by = UNTRIMMED if left else ""
-                continue
-            found = self._trimmer.trim(stream, manifest.places[stream])
             progress = self._progress_of(stream)
+            if not self._settings.trim or stream in self._doubtful or stream in self.still:
+                progress.left = self._trimmer.left(stream)
+                progress.held_by = UNTRIMMED if progress.left else ""
+                continue
+            try:
+                found = self._trimmer.trim(stream, manifest.places[stream], partial(self._check_first, stream))
+            except ReplacedError as error:
+                self.stand_still(stream, str(error))
+                continue
             progress.trimmed += found.count
             progress.left, progress.held_by = found.left, found.held_by
+
+    def _check_first(self, stream: str, first: str) -> None:
+        """Raise where a stream that begins with this entry is not the one that was archived."""
+        if first and parse_id(first) <= self._safe.place(stream).id:
+            info = StreamInfo(opts.parse({"url": self._settings.url, "stream": stream}))
+            try:
+                reason = self._contradiction(
+                    stream, self._safe.place(stream), info.states([stream])[stream], info.entries
+                )
+            finally:
+                info.close()
+            if reason:
+                raise ReplacedError(reason)
 
     def look(self, stream: str, archived: ArchivePosition) -> Trimmed:
         """What of a stream could be removed if it were archived up to there."""

@@ -5,6 +5,7 @@ the cut. An entry goes when all of these allow it: it is archived; every group h
 it is older than what is to be kept. A group that has read nothing holds everything.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -54,6 +55,11 @@ local function named(flat)
   return found
 end
 
+local function oldest()
+  local rows = redis.call('XRANGE', KEYS[1], '-', '+', 'COUNT', 1)
+  return rows[1] and rows[1][1] or ''
+end
+
 local key, archived, archived_n, keep_ms, keep, cut = KEYS[1], ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5]
 if redis.call('EXISTS', key) == 0 then return {'gone'} end
 local stream = named(redis.call('XINFO', 'STREAM', key))
@@ -61,6 +67,10 @@ local length = stream['length']
 if before(stream['last-generated-id'], archived) or stream['entries-added'] < tonumber(archived_n) then
   return {'back', stream['last-generated-id'], stream['entries-added']}
 end
+
+-- Who cuts says which entry it knows to be the first: under another one there may be another stream.
+local first = oldest()
+if cut == '1' and first ~= ARGV[7] then return {'look', first} end
 
 local limit, why = after(archived), {'archive'}
 local function hold(id, ...)
@@ -95,8 +105,15 @@ if keep ~= '' then
 end
 local trimmed = 0
 if cut == '1' then trimmed = redis.call('XTRIM', key, 'MINID', '=', limit) end
-return {'done', limit, trimmed, length - trimmed, more, why}
+return {'done', limit, trimmed, length - trimmed, more, why, cut == '1' and oldest() or first}
 """
+
+
+class ReplacedError(UsageError):
+    """A stream is another one than was archived; its text says why.
+
+    What to do: archive the stream into a new directory; the archive keeps what it has.
+    """
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,13 +161,20 @@ class Trimmer:
     def __init__(self, url: str, keep: Keep) -> None:
         self._router = Router(url)
         self._keep = keep
+        self._firsts: dict[str, str] = {}  # of each stream the first entry that is known to be of the archived stream
 
     def close(self) -> None:
         """Give the connection back."""
         self._router.close()
 
-    def trim(self, stream: str, archived: ArchivePosition) -> Trimmed:
+    def trim(self, stream: str, archived: ArchivePosition, check: Callable[[str], None] = lambda _: None) -> Trimmed:
         """Remove what is archived and needed by nobody.
+
+        Args:
+            stream: its key.
+            archived: how far it is archived.
+            check: called with the id of the stream's first entry where that is not the one that was left last; raises
+                where the stream is another one than was archived.
 
         Raises:
             UsageError: the stream went back, or the server refused.
@@ -159,7 +183,14 @@ class Trimmer:
         while True:
             reach("trimming")
             answer = self._ask(stream, archived, cut=True)
+            if answer[0] == b"look":
+                first = answer[1].decode()
+                check(first)
+                self._firsts[stream] = first
+                continue
             reach("trimmed")
+            if answer[0] == b"done":
+                self._firsts[stream] = answer[6].decode()
             found = _read(stream, archived, answer, self._keep)
             total += found.count
             if answer[0] != b"done" or not answer[4]:
@@ -180,7 +211,9 @@ class Trimmer:
         floors = ["" if floor is None else floor for floor in (self._keep.ms, self._keep.entries)]
         place = (str(archived.id), archived.n)
         # Said again after a lost reply it cuts what may be cut then, which is right as well.
-        (answer,) = self._router.ask([("EVAL", SCRIPT, 1, stream, *place, *floors, "1" if cut else "0", CHUNK)])
+        (answer,) = self._router.ask(
+            [("EVAL", SCRIPT, 1, stream, *place, *floors, "1" if cut else "0", CHUNK, self._firsts.get(stream, "?"))]
+        )
         if isinstance(answer, ErrorReply):
             raise UsageError(
                 f"stream {stream!r} was not trimmed, the server refused the script: {answer}. It needs EVAL and the "
@@ -193,12 +226,12 @@ def _read(stream: str, archived: ArchivePosition, answer: Any, keep: Keep) -> Tr
     if answer[0] == b"gone":
         return Trimmed(stream, None, 0, 0, "" if archived.id == ZERO else "the stream is no longer there")
     if answer[0] == b"back":
-        raise UsageError(
+        raise ReplacedError(
             f"stream {stream!r} went back: it is archived up to {archived.id} (entry {archived.n}), and the server "
             f"says its last id is {answer[1].decode()} (entry {answer[2]}). It was deleted and made anew, or restored "
-            "from an older state; nothing was trimmed. Archive it into a new directory"
+            "from an older state; it is neither archived nor trimmed. Archive it into a new directory"
         )
-    _, limit, count, left, _, why = answer
+    _, limit, count, left, _, why, _ = answer
     return Trimmed(stream, parse_id(limit.decode()), count, left, _held(why, keep) if left else "")
 
 

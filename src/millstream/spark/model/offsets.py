@@ -13,7 +13,7 @@ because Spark does not keep where it began.
 """
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any, NamedTuple
@@ -222,6 +222,42 @@ def how_it_went_back(at: Position, state: StreamState | None) -> str | None:
     if state.added < at.n:
         return f"only {state.added} entries were ever added to it"
     return None
+
+
+def replaced(before: StreamState, now: StreamState, up_to: Callable[[], int], n: int) -> str | None:
+    """Why a stream is another one than at an earlier look; None where nothing contradicts that it is the same.
+
+    Entries are only added at the end, so the first one moves on only where entries were removed. The count of those
+    never falls, unless a failover undid a trim: then all entries that were read and are not removed must be there.
+
+    Args:
+        before: the state at the earlier look.
+        now: the state at this one.
+        up_to: counts the entries that are there of those that were read.
+        n: number of entries that were read.
+    """
+    if now.removed < before.removed or (now.first and before.first and now.first < before.first):
+        there = up_to()
+        if there < n - now.removed:
+            return f"of {n} entries that were read {there} are there, and {now.removed} were removed"
+    elif now.first and before.first and now.first > before.first and now.removed == before.removed:
+        return f"its first entry was {before.first} and is now {now.first}, though nothing was removed"
+    return None
+
+
+def replaced_text(key: str, at: Position, reason: str) -> str:
+    """The error for a stream that was replaced between two looks.
+
+    Args:
+        key: of the stream.
+        at: what was read.
+        reason: from :func:`replaced`.
+    """
+    return (
+        f"stream {key!r} went back: {reason}. It was deleted and made anew since this query last looked, so entries up "
+        f"to {at.id} may be others than those that were read. Start the query with a new checkpointLocation (and "
+        "startingOffsets)"
+    )
 
 
 @dataclass(frozen=True, slots=True)

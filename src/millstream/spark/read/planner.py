@@ -40,6 +40,7 @@ class Planner:
         self._warned: set[str] = set()
         self._ends: dict[str, int] = {}  # entries added to each stream by the last look at it
         self._gone: set[str] = set()
+        self._seen: dict[str, StreamState] = {}  # at the last look, to tell a stream from another under its name
         self.latest: Offset = {}
 
     def close(self) -> None:
@@ -222,11 +223,13 @@ class Planner:
                 if at is not None:
                     self._check_gone(key, at)
                     self._gone.add(key)
+                    self._seen.pop(key, None)
                 elif self._options.pattern is None and not self._options.skip_missing:
                     raise self._missing(key)  # named anew at a restart, when nobody asks for the beginning
                 continue
             if at is not None and (reason := offsets.went_back(key, at, state)):
                 raise DataLossError(reason)
+            self._check_same(key, at, state)
             found[key] = state
             self._ends[key] = state.added
             index = self._indexes.setdefault(key, Index())
@@ -235,6 +238,18 @@ class Planner:
                 index.forget_before(at.id)
                 self._report_loss(key, at, state)
         return found
+
+    def _check_same(self, key: str, at: Position | None, state: StreamState) -> None:
+        """Raise if a stream was replaced since the last look, though its counters are ahead of what was read."""
+        before = self._seen.get(key)
+        if at is not None and before is not None:
+
+            def up_to() -> int:
+                return self._streams.walk(key, offsets.ZERO, at.id, stride=1 << 62)[1]
+
+            if reason := offsets.replaced(before, state, up_to, at.n):
+                raise DataLossError(offsets.replaced_text(key, at, reason))
+        self._seen[key] = state
 
     def _check_gone(self, key: str, at: Position) -> None:
         """Raise if a stream is gone that may have had more than what was read of it.
