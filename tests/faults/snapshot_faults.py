@@ -249,8 +249,8 @@ MAKING = (
         "A snapshot is read back before it takes the place of what it was made from.",
         "persistence/rewrite.py",
         "make",
-        "raise error",
-        "return",
+        "read(snapshot_payloads(disk, directory, rewrite.target))",
+        "",
         f"{LOG}::test_what_cannot_be_read_back_is_no_snapshot",
     ),
     Fault(

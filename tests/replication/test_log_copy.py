@@ -27,6 +27,7 @@ from millstream.replication.handshake import OURS, READS_LOG
 from millstream.server.leading import making
 from millstream.server.thread import ServerThread
 from node.test_copied_log import Whole, sent
+from node.test_hostile_logs import HOSTILE
 from persistence.reference import HOME, entropy
 from replication.replicated import state
 from replication.test_following_redis import follow, wait_level, write
@@ -355,6 +356,7 @@ def log_of(*records: bytes) -> bytes:
 
 
 HISTORY = ("hist", NO_DATABASE, ID, 100, "", -1)
+ENTRY_TWICE = HOSTILE["an entry twice"]
 GOOD = log_of(codec.pack(0, [HISTORY, ("set", 0, b"k", b"good", None)]))
 
 
@@ -377,6 +379,14 @@ def replica(tmp_path: Path) -> Iterator[Wire]:
         (log_of(codec.pack(0, [HISTORY, ("set", 0, b"k", b"v", "soon")])), "a record makes no sense: TypeError"),
         (log_of(codec.pack(0, [("hist", 99, ID, 100, "", -1)])), "database 99 is selected"),
         (log_of(codec.pack(0, [("hist", 0, ID, 100, "a\nb", 7)])), "a history is called"),
+        (log_of(*(codec.pack(0, [step]) for step in (HISTORY, *ENTRY_TWICE))), "an id that is not above the last"),
+        (log_of(codec.pack(0, [HISTORY, ("set", -1, b"k", b"v", None)])), "argument 1 of set is -1"),
+        (
+            log_of(codec.pack(0, [HISTORY, ("overwrite", 0, b"k", 2**31, b"x")])),
+            "argument 3 of overwrite is 2147483648",
+        ),
+        (log_of(codec.pack(0, [HISTORY, ("hset", 0, b"h", [])])), "the hash at b'h'"),
+        (log_of(codec.pack(0, [HISTORY, ("expire", 0, b"k", 5)])), "a time of a key that is not there"),
         (log_of(b"\xc1"), "a record makes no sense: "),
         (log_of(b""), "a record makes no sense: "),
         (log_of(b"\x93\x09\x00\x90"), "version 9"),
@@ -384,7 +394,7 @@ def replica(tmp_path: Path) -> Iterator[Wire]:
         (GOOD[:40], "what it says of its files is cut short"),
         (MAGIC, "it does not begin as one"),
     ],
-    ids=range(15),
+    ids=range(20),
 )
 def test_a_log_that_is_none_takes_the_place_of_nothing(replica: Wire, data: bytes, reason: str) -> None:
     """The old data are shown, the reason is told, and the next copy is taken."""

@@ -96,8 +96,8 @@ int store_put(EntryStore *store, Id id, const View *words, Py_ssize_t count, int
         PyErr_SetString(PyExc_IndexError, "there is no node to add to");
         return -1;
     }
-    if (count % 2 || (node != NULL && id < node->last)) {
-        PyErr_SetString(PyExc_ValueError, count % 2 ? "a field without its value" : "an id below one that is stored");
+    if (count % 2 || (node != NULL && (id < node->last || (id == node->last && !dead)))) {
+        PyErr_SetString(PyExc_ValueError, count % 2 ? "a field without its value" : "an id that is not above all stored");
         return -1;
     }
     if (fresh) {

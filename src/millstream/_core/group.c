@@ -300,8 +300,11 @@ static PyObject *release(Group *group, PyObject *const *args, Py_ssize_t nargs)
 /* restore(entry_id, consumer or None, time, count) */
 static PyObject *restore(Group *group, PyObject *const *args, Py_ssize_t nargs)
 {
-    if (wanted(nargs, 4) < 0)
+    Id id;
+    if (wanted(nargs, 4) < 0 || id_from_int(args[0], &id) < 0)
         return NULL;
+    if (index_get(&group->records, id) != NULL)
+        return PyErr_Format(PyExc_ValueError, "one entry pending twice");
     if (args[1] != Py_None)
         return assign(group, args, nargs);
     PyObject *left[] = {args[0], args[3]};

@@ -173,8 +173,15 @@ static int count_added(PyObject *stream)
 
 static int apply_add(PyObject *stream, const Add *add)
 {
-    PyObject *entries = PyObject_GetAttr(stream, s_entries), *last = NULL;
+    PyObject *entries = PyObject_GetAttr(stream, s_entries), *last = NULL, *before = PyObject_GetAttr(stream, s_last_id);
+    Id highest;
     int failed = -1;
+    if (before == NULL || id_from_int(before, &highest) < 0)
+        goto end;
+    if (add->id <= highest) {
+        PyErr_SetString(PyExc_ValueError, "an id that is not above the last");
+        goto end;
+    }
     if (entries == NULL || !Py_IS_TYPE(entries, &EntryStoreType)) {
         if (entries != NULL)
             PyErr_SetString(PyExc_TypeError, "a stream's entries are not kept by the native core");
@@ -186,6 +193,7 @@ static int apply_add(PyObject *stream, const Add *add)
         goto end;
     failed = PyObject_SetAttr(stream, s_last_id, last) < 0 ? -1 : count_added(stream);
 end:
+    Py_XDECREF(before);
     Py_XDECREF(entries);
     Py_XDECREF(last);
     return failed;

@@ -13,7 +13,6 @@ they wait for, their replies), then this file, which runs commands on those; ``h
 may ask of the server itself.
 """
 
-import gc
 import time
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
@@ -29,7 +28,7 @@ from millstream.commands.table.table import find, resolve
 from millstream.commands.users.accounts import Accounts
 from millstream.commands.users.permissions import Denial
 from millstream.engine.keyspace import Keyspace
-from millstream.errors import CommandError, MillstreamError, StorageError
+from millstream.errors import CommandError
 from millstream.logs import logger
 from millstream.node.admission import NO_REPLICAS, Admission
 from millstream.node.batch import Batches
@@ -45,7 +44,8 @@ from millstream.node.following.role import READ_ONLY, Following
 from millstream.node.following.shutdown import Shutdown
 from millstream.node.host import NodeHost
 from millstream.node.journal import Journal
-from millstream.node.log import rebuilding, replay
+from millstream.node.log import rebuilding
+from millstream.node.log.replay import read_back
 from millstream.node.outcome import Outcome
 from millstream.node.plain import PlainRun
 from millstream.node.primary import Primary
@@ -619,41 +619,3 @@ class Node:
         known = (self.waits.next_alarm(), look, cron, self._pause.ends)
         moments = [moment for moment in known if moment is not None]
         return min(moments) if moments else None
-
-
-def read_back(space: Keyspace, payloads: Iterable[bytes]) -> tuple[int, int]:
-    """Apply logged records, in order, to an empty keyspace, in any thread.
-
-    Args:
-        space: gets the data.
-        payloads: the records.
-
-    Returns:
-        How many there were, and the wall milliseconds of the last.
-
-    Raises:
-        StorageError: one cannot be applied, though it is as it was written, or there is no memory for it.
-    """
-    records = wall = 0
-    collects = gc.isenabled()
-    gc.disable()  # all that is made here stays, and the collector would walk it again and again
-    try:
-        for payload in payloads:
-            wall = replay.apply(space, payload)
-            records += 1
-    except MillstreamError:
-        raise
-    except MemoryError as error:
-        raise StorageError(
-            f"there is no memory for record {records + 1} of those read; nothing was changed: give it more memory, "
-            "and start again"
-        ) from error
-    except Exception as error:
-        raise StorageError(
-            f"record {records + 1} of those read is as it was written, but cannot be applied ({error!r}): if "
-            "a newer Millstream has written it, start that one; `millstream log dump` shows it"
-        ) from error
-    finally:
-        if collects:
-            gc.enable()
-    return records, wall

@@ -12,14 +12,15 @@ given up at any moment. Every file is proved whole while it is read.
 """
 
 import json
-from collections.abc import Iterable, Iterator
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 from millstream.persistence.disk import Disk
 from millstream.persistence.inventory import Meter, Progress, segment_payloads, size_of
 from millstream.persistence.manifest import Manifest, SegmentEntry, SnapshotEntry
-from millstream.persistence.snapshot import damage, examine_snapshot, snapshot_payloads, write_snapshot
+from millstream.persistence.snapshot import snapshot_payloads, write_snapshot
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +77,17 @@ def contents(disk: Disk, directory: Path, rewrite: Rewrite, on_progress: Progres
     meter.finish()
 
 
-def make(disk: Disk, directory: Path, rewrite: Rewrite, payloads: Iterable[bytes]) -> None:
+def _read_through(payloads: Iterator[bytes]) -> None:
+    deque(payloads, maxlen=0)
+
+
+def make(
+    disk: Disk,
+    directory: Path,
+    rewrite: Rewrite,
+    payloads: Iterable[bytes],
+    read: Callable[[Iterator[bytes]], object] = _read_through,
+) -> None:
     """Write the target, and read it back.
 
     Args:
@@ -84,11 +95,11 @@ def make(disk: Disk, directory: Path, rewrite: Rewrite, payloads: Iterable[bytes
         directory: the data directory.
         rewrite: from ``Log.begin_rewrite``.
         payloads: one for each frame, in order.
+        read: takes what was written to its end, or raises.
 
     Raises:
         LogCorruptError: what was written cannot be read back.
         OSError: the disk failed or is full.
     """
     write_snapshot(disk, directory, rewrite.target, payloads)
-    if error := damage(directory, rewrite.target, examine_snapshot(disk, directory, rewrite.target)):
-        raise error
+    read(snapshot_payloads(disk, directory, rewrite.target))

@@ -66,6 +66,8 @@ def _consumers(space: Keyspace, db: int, key: bytes, group: bytes, consumers: li
     """The next consumers of a group: name, seen, active; and so on."""
     found = _group(space, db, key, group)
     for at in range(0, len(consumers), 3):
+        if consumers[at] in found.consumers:  # records would be of one that nobody finds
+            raise ValueError("a consumer twice")
         consumer = found.consumers[consumers[at]] = Consumer(consumers[at], consumers[at + 1])
         consumer.active = consumers[at + 2]
 

@@ -79,7 +79,12 @@ class PyEntryStore:
             fresh: whether it starts a new node, which the command decided by :meth:`needs_block`; then the last one is
                 sealed.
             dead: it is a tombstone, of what is restored; such a one may have the id of the entry before it.
+
+        Raises:
+            ValueError: an entry with that id or a greater one is stored.
         """
+        if self._blocks and entry_id < self._blocks[-1].ids[-1] + (not dead):
+            raise ValueError("an id that is not above all stored")
         if fresh:
             before = self._blocks[-1] if self._blocks else None
             if before is not None:
@@ -143,12 +148,15 @@ class PyEntryStore:
             before = self._blocks[-1]
             before.seal()
         for each in packed:
-            before = Block.unpack(each, before)
-            blocks.append(before)
+            block = Block.unpack(each, before)
+            if before is not None and block.ids[0] < before.ids[-1]:
+                raise ValueError("packed nodes are out of order")
+            blocks.append(before := block)
         self._blocks += blocks
         self._firsts += [block.ids[0] for block in blocks]
         self.length += sum(block.live for block in blocks)
-        self._blocks[-1].unseal()
+        if self._blocks:
+            self._blocks[-1].unseal()
 
     @property
     def first_id(self) -> int:

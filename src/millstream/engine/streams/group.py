@@ -7,6 +7,7 @@ A record is in up to three places (the group's ids, its consumer's ids, the time
 through a method here, which keeps the three together. Nothing else touches them.
 """
 
+from itertools import pairwise
 from operator import lt
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -115,8 +116,14 @@ class PyGroup:
             self.order.insert(Pending(entry_id, consumer, self.order.known(time), count))
 
     def restored(self) -> None:
-        """All records are there: bring them into the order of ids."""
+        """All records are there: bring them into the order of ids.
+
+        Raises:
+            ValueError: an entry has two.
+        """
         records = sorted(self.order, key=lambda record: record.id)
+        if any(one.id == other.id for one, other in pairwise(records)):
+            raise ValueError("one entry pending twice")
         self.pending.fill(records)
         held: dict[PyConsumer | None, list[Pending]] = {}
         for record in records:

@@ -5,6 +5,7 @@ PURE. The store of them, and why they are as they are, is :mod:`millstream.engin
 its double there; both have what stands under "what others see".
 """
 
+import re
 import struct
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterator, Sequence
@@ -14,7 +15,7 @@ from typing import Any, cast
 
 from hiredis import Reader, pack_command
 
-from millstream.engine.ids import MAX64, pack_all
+from millstream.engine.ids import MAX64, pack_all, text, unpack_all
 from millstream.engine.streams import listpack
 from millstream.engine.streams.packed import PackedIds, smallest
 
@@ -32,6 +33,8 @@ _MARKS = tuple(bytes([each]) for each in (0, 1, 2, 3, 0x7F, 0xC0, 0xC1, 0xF5, 0x
 _WORTH = 10
 # No block is so large
 _PAYLOAD_MAX = 1 << 48
+# Of an array or a word in wire form
+_HEAD = re.compile(rb"([*$])(0|[1-9][0-9]{0,17})\r\n")
 # Of most blocks
 _NONE: frozenset[int] = frozenset()
 
@@ -103,6 +106,70 @@ def _shared(names: list[bytes], before: "Block | None") -> tuple[list[bytes], by
     if before is not None and before.fields == names:
         return before.fields, before.head
     return names, b"\r\n*%d\r\n$%d\r\n%b\r\n$" % (2 * len(names), len(names[0]), names[0])
+
+
+def expect_packed(packed: Any) -> None:
+    """Make sure that another server's packed node is one, as the native core does of each that it unpacks.
+
+    Raises:
+        ValueError: it is not.
+    """
+    if type(packed) is not list or [*map(type, packed)] != [bytes, bytes, list, list, list, bytes]:
+        raise ValueError("a packed node is damaged: a part is of another type")
+    ids, offsets, dead, counters, names, wire = packed
+    if len(ids) % 16 or len(counters) != 3 or not all(isinstance(each, int) for each in (*dead, *counters)):
+        raise ValueError("a packed node is damaged: a part is of another size")
+    places, at, before, live, found = [], 0, -1, [], unpack_all(ids)
+    tombs = iter([*dead, -1])
+    tomb = next(tombs)
+    for place, entry_id in enumerate(found):
+        places.append(at)
+        name, fields, at = _read_entry(wire, at)
+        if place == tomb:
+            tomb = next(tombs)
+        else:
+            live.append(place)
+        if entry_id < before or (place in live[-1:] and (entry_id == before or name != text(entry_id))):
+            raise ValueError("a packed node is damaged: an id is another one")
+        if not place and fields[::2] != names:
+            raise ValueError("a packed node is damaged: its names are not those of its first entry")
+        before = entry_id
+    low, high = (live[0], live[-1] + 1) if live else (len(found), 0)
+    if not found or at != len(wire) or tomb != -1 or counters[:2] != [low, high]:
+        raise ValueError("a packed node is damaged: ids, bytes and tombstones are not of one number")
+    if offsets != struct.pack(f"<{len(places)}I", *places):
+        raise ValueError("a packed node is damaged: an entry begins elsewhere")
+
+
+def _read_entry(wire: bytes, at: int) -> tuple[bytes, list[bytes], int]:
+    """The id and the words of an entry in wire form, and the place behind it."""
+    count, at = _read_head(wire, at, b"*")
+    if count != 2:
+        raise ValueError("a packed node is damaged: an entry has no two parts")
+    (name,), at = _read_words(wire, at, 1)
+    count, at = _read_head(wire, at, b"*")
+    if not count or count % 2 or count > len(wire):
+        raise ValueError("a packed node is damaged: an entry has the wrong number of words")
+    fields, at = _read_words(wire, at, count)
+    return name, fields, at
+
+
+def _read_words(wire: bytes, at: int, count: int) -> tuple[list[bytes], int]:
+    words = []
+    for _ in range(count):
+        size, at = _read_head(wire, at, b"$")
+        words.append(wire[at : at + size])
+        at += size + 2
+        if wire[at - 2 : at] != b"\r\n":
+            raise ValueError("a packed node is damaged: a word is cut off")
+    return words, at
+
+
+def _read_head(wire: bytes, at: int, mark: bytes) -> tuple[int, int]:
+    found = _HEAD.match(wire, at)
+    if found is None or found[1] != mark:
+        raise ValueError("a packed node is damaged: a head is missing")
+    return int(found[2]), found.end()
 
 
 class Block:

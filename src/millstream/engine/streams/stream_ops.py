@@ -42,8 +42,8 @@ def _add(
     """
     stream = _stream(space, db, key)
     number = unpack(entry_id)
-    if number < stream.last_id:
-        raise ValueError("an id below one that is stored")
+    if number <= stream.last_id:
+        raise ValueError("an id that is not above the last")
     if not fields or len(fields) % 2:
         raise ValueError("fields without values")
     stream.add(number, fields, fresh=fresh)
@@ -100,8 +100,14 @@ def _unreference(space: Keyspace, db: int, key: bytes, ids: bytes) -> int:
 def _set_id(
     space: Keyspace, db: int, key: bytes, last: PackedId, entries_added: int | None, max_deleted: PackedId | None
 ) -> None:
-    """What XSETID sets; None for a counter that was not given."""
+    """What XSETID sets; None for a counter that was not given.
+
+    Raises:
+        ValueError: a record says so of an id below a live entry, which no command can have given.
+    """
     stream = _stream(space, db, key)
+    if unpack(last) < stream.entries.last_live_id:
+        raise ValueError("a last id below a live entry")
     stream.last_id = unpack(last)
     stream.entries.reach_back(stream.last_id)
     if entries_added is not None:

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from millstream.errors import DiskError, DiskFullError, LogCorruptError, StorageError
 from millstream.maintenance.backup.exchange import exchange
+from millstream.maintenance.log.unreadable import find_unreadable
 from millstream.persistence import manifest as manifests
 from millstream.persistence.check import CheckReport, check
 from millstream.persistence.disk import Disk, DiskFile, datasync, put
@@ -202,7 +203,7 @@ def _cut_tail(disk: Disk, into: Path, manifest: Manifest) -> int:
 
 
 def verify(into: Path, source: Path, disk: Disk, tell: Progress | None) -> CheckReport:
-    """Read a copy back.
+    """Read a copy back, by what a start reads it by.
 
     Args:
         into: the copy.
@@ -214,6 +215,11 @@ def verify(into: Path, source: Path, disk: Disk, tell: Progress | None) -> Check
         LogCorruptError: it is not whole, since its source is not, or since a disk failed.
     """
     report = check(into, disk, tell)
+    manifest = manifests.read_manifest(disk, into)
+    if report.ok and manifest is not None:
+        find_unreadable(disk, report, manifest, None)
+        if report.newer:  # a copy is as good as what it was made from
+            report = check(into, disk)
     if not report.ok:
         worst = report.problems[0]
         name = Path(worst.path).name

@@ -1,11 +1,18 @@
-"""Whether this program can read what stands in the records: their checksums are right, and yet a start may not be."""
+"""Records that a start or a rewriting could not use: their checksums are right, whatever they hold.
+
+Each is applied by what a start applies them by, and what they give is written and read as a rewriting would. So this
+takes the memory of a start, and of the largest value once more.
+"""
 
 from collections.abc import Iterator
 from pathlib import Path
 
+from millstream.engine.keyspace import Keyspace
+from millstream.engine.serialization.snapshot import transitions
 from millstream.errors import StorageError
 from millstream.maintenance.log.records import NewerRecordError, expect_record
 from millstream.maintenance.log.walk import log_files, records
+from millstream.node.log import replay
 from millstream.persistence.check import CheckReport, Problem
 from millstream.persistence.disk import Disk
 from millstream.persistence.frame import FRAME_SIZE, HEADER_SIZE
@@ -25,17 +32,25 @@ def find_unreadable(disk: Disk, report: CheckReport, manifest: Manifest, tell: P
         report: of the directory; nothing is wrong in it yet.
         manifest: its manifest.
         tell: called with how far it is, as ``"read"``.
+
+    Raises:
+        StorageError: there is no memory to apply the records.
     """
     home = report.directory
     sizes = {name: size_of(disk, home / name) for name in manifest.names}
     meter = Meter("read", sum(sizes.values()), tell)
     whole = 0
+    space, path, offset = Keyspace(), home, 0
     for path, offset, position, payload in _placed(disk, home, manifest, meter):
         try:
             expect_record(position or 0, payload)
-        except StorageError as error:
+            replay.apply(space, payload)
+        except MemoryError as error:
+            raise StorageError(f"there is no memory to check {home}, which takes as much as a start") from error
+        except Exception as error:  # noqa: BLE001 - of any class, as from a start
+            reason = str(error) if isinstance(error, StorageError) else f"{error!r:.200}"
             where = f"the record at byte {offset}" if position is None else f"record {position}"
-            text = f"{path}: {where} is as it was written, but this program cannot apply it: {error}"
+            text = f"{path}: {where} is as it was written, but this program cannot apply it: {reason}"
             newer = isinstance(error, NewerRecordError)
             report.problems.append(Problem(str(path), offset, text, refuses=True, newer=newer))
             behind = [log.name for log in manifest.segments if position is None or log.name > path.name]
@@ -43,7 +58,25 @@ def find_unreadable(disk: Disk, report: CheckReport, manifest: Manifest, tell: P
             report.lost_bytes = sizes[path.name] - offset + sum(sizes[name] for name in behind)
             return
         whole += position is not None
+    try:
+        _expect_rewritable(space)
+    except Exception as error:  # noqa: BLE001 - the same
+        text = f"{path}: the log is as it was written, but a snapshot of it could not be read back: {error!r:.200}"
+        report.problems.append(Problem(str(path), offset, text, refuses=True))
     meter.finish()
+
+
+def _expect_rewritable(space: Keyspace) -> None:
+    """Apply the transitions of a snapshot, each key's to an empty keyspace, which holds one value at a time.
+
+    Raises:
+        Exception: of any class, if they cannot be applied.
+    """
+    one, at = Keyspace(), None
+    for step in transitions(space):
+        if step[1:3] != at:
+            one, at = Keyspace(), step[1:3]
+        one.apply(step)
 
 
 def _placed(disk: Disk, directory: Path, manifest: Manifest, meter: Meter) -> Iterator[_Placed]:

@@ -13,6 +13,8 @@ from pathlib import Path
 
 from millstream.errors import StorageError
 
+NO_MEMORY = "there is no memory for the primary's copy: give this server more; it asks for another copy by itself"
+
 
 class GivenUpError(StorageError):
     """A rewriting ended without a snapshot; the log is as it was.

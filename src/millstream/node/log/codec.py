@@ -66,6 +66,7 @@ def unpack(payload: bytes) -> tuple[int, list[list[Any]]]:
 
     Raises:
         StorageError: the record is of a later version than this program knows.
+        ValueError: no version writes such a record.
     """
     version, wall, steps = msgpack.unpackb(payload, raw=False, strict_map_key=True)
     if version != VERSION:
@@ -73,4 +74,6 @@ def unpack(payload: bytes) -> tuple[int, list[list[Any]]]:
             f"the log has records of version {version}, and this Millstream reads version {VERSION}: "
             "start a newer Millstream on this data directory"
         )
+    if type(wall) is not int or type(steps) is not list:
+        raise ValueError("a record without its time or its transitions")
     return wall, steps

@@ -22,6 +22,7 @@ import gc
 import os
 import sys
 import threading
+from functools import partial
 from pathlib import Path
 
 from millstream.engine import transitions
@@ -49,18 +50,20 @@ def compact(
 
     Raises:
         LogCorruptError: a file it was to be made from is damaged.
-        StorageError: such a file cannot be read, or is of a later version; or the snapshot could not be written.
+        StorageError: such a file cannot be read, or is of a later version; or the snapshot could not be written, or a
+            start could not read it.
         OSError: the copy could not be written.
     """
     assert transitions.MODULES, "importing them is what matters"
-    space, wall = Keyspace(), 0
-    for payload in contents(disk, directory, rewrite):
-        wall = replay.apply(space, payload)
+    space = Keyspace()
+    _, wall = replay.read_back(space, contents(disk, directory, rewrite))
     if copy is not None:
         _write_copy(space, wall, copy, version)
     if not alone:
+        made = payloads(space, wall)
+        del space  # it goes with the last of its payloads, and leaves its memory to what is read back
         try:
-            make(disk, directory, rewrite, payloads(space, wall))
+            make(disk, directory, rewrite, made, partial(replay.read_back, Keyspace()))
         except OSError as error:
             raise disk_error(f"cannot make the snapshot {directory / rewrite.target.name}", error) from error
 
@@ -121,8 +124,11 @@ def main(directory: str, niceness: str, place: str, copy: str = "", version: str
     try:
         order = int(copy) if copy else None
         compact(open_disk(Path(directory), place), Path(directory), rewrite, order, int(version), alone=bool(alone))
-    except (MillstreamError, OSError, MemoryError) as error:
-        print(str(error) or repr(error), file=sys.stderr)  # noqa: T201 - this is a program
+    except MemoryError:
+        print("there is no memory to rewrite the log: give the machine more", file=sys.stderr)  # noqa: T201 - this is a program
+        return 1
+    except (MillstreamError, OSError) as error:
+        print(error, file=sys.stderr)  # noqa: T201 - as above
         return 1
     return 0
 

@@ -5,26 +5,38 @@ primary may be somebody else: a key that is no bytes, or a time that is text, wo
 command that meets it would fail, after every start. So a transition must be of the types that its applier names, and
 what comes of them all must be what this program can count with and write.
 
-Whether a record tells the truth is not asked: a primary may have its replica hold anything.
+Everything that is taken must come back from a snapshot: the next rewriting writes one, and nothing else holds the data
+then. Appliers refuse arguments that no command can have given; these are the rules that old logs need not keep.
+
+Nobody asks if a record is true: a primary may have its replica hold anything.
 """
 
 import inspect
 import re
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
+from math import isnan
 from types import UnionType
 from typing import Annotated, Any, Union, get_args, get_origin
 
-from millstream.engine.collections import ZSetValue
+from millstream import core
+from millstream.engine.collection_ops import unpack_scores
+from millstream.engine.collections import Collection
 from millstream.engine.history import EARLIER_MAX, NO_DATABASE, ReplicationState
 from millstream.engine.ids import PACKED_SIZE
-from millstream.engine.keyspace import DATABASES, OPS, Database, Keyspace, Value
+from millstream.engine.keyspace import DATABASES, OPS, Database, Keyspace, StringValue, Value
+from millstream.engine.streams.entries import NODE_BYTES_CAP, EntryStore
 from millstream.engine.streams.group import UNKNOWN
+from millstream.engine.streams.nodes import expect_packed
+from millstream.engine.streams.pending import MAX_DELIVERIES
 from millstream.engine.streams.stream import LLONG_MAX, Stream
 from millstream.node.log import replay
+from millstream.protocol.limits import BULK_MAX
 
 Check = Callable[[Any], bool]
 
+# Bytes of a node with the largest entry that a record can bring, and more
+_NODE_MAX = 3 * NODE_BYTES_CAP
 _NAME = re.compile("[0-9a-zA-Z]{40}")
 
 
@@ -36,7 +48,9 @@ def from_copy(payloads: Iterable[bytes]) -> Keyspace:
     """
     space, kinds = Keyspace(), Kinds()
     for payload in payloads:
-        replay.apply(space, payload, kinds.look)
+        if not 0 <= replay.apply(space, payload, kinds.look) <= LLONG_MAX:
+            raise ValueError("a time beyond 64 bits")
+    kinds.look_at_end()
     _look_at_history(space.history)
     for base in space.databases:
         _look_at_keys(base)
@@ -48,6 +62,7 @@ class Kinds:
 
     def __init__(self) -> None:
         self._found: dict[tuple[Any, ...], list[tuple[int, Check]]] = {}
+        self._unsorted: Sequence[Any] | None = None  # database, key and group of records that are not in order yet
 
     def look(self, step: Sequence[Any]) -> None:
         """Look at one transition.
@@ -61,7 +76,23 @@ class Kinds:
             checks = self._found[kinds] = _checks(step[0], kinds[2:])
         for at, check in checks:
             if not check(step[at]):
-                raise TypeError(f"argument {at} of {step[0]}")
+                shown = step[at] if type(step[at]) is int else "damaged"
+                raise ValueError(f"argument {at} of {step[0]} is {shown}")
+        if self._unsorted is not None and step[0] != "xadd":  # which the native core applies without a look
+            if step[0] not in {"gpending", "gsort"} or step[1:4] != self._unsorted:
+                raise ValueError(f"{step[0]} among the records of a group")
+            self._unsorted = None
+        if step[0] == "gpending":
+            self._unsorted = step[1:4]
+
+    def look_at_end(self) -> None:
+        """Look at what is left open.
+
+        Raises:
+            ValueError: something is.
+        """
+        if self._unsorted is not None:
+            raise ValueError("records of a group without an order")
 
 
 def _checks(op: str, kinds: Sequence[type]) -> list[tuple[int, Check]]:
@@ -71,8 +102,8 @@ def _checks(op: str, kinds: Sequence[type]) -> list[tuple[int, Check]]:
     found = []
     for at, (name, kind) in enumerate(given[1:], 1):
         check = _check(kind, signature.parameters[name].annotation)
-        if check is not None:
-            found.append((at, check))
+        rule = _RULES.get(f"{op}.{name}") or _RULES.get(name) or (_is_signed if kind is int else None)
+        found += [(at, each) for each in (check, None if kind is type(None) else rule) if each is not None]
     return found
 
 
@@ -90,6 +121,8 @@ def _check(kind: type, hint: Any) -> Check | None:
             return _is_packed_id
         if origin in {list, Sequence} and kind is list:
             (element,) = get_args(each)
+            if element is int:
+                return _are_signed
             return None if element is Any else partial(_are_all, {get_origin(element) or element})
     raise TypeError(f"{kind.__name__} in place of {hint}")
 
@@ -100,6 +133,50 @@ def _is_packed_id(value: bytes) -> bool:
 
 def _are_all(kinds: set[type], values: list[Any]) -> bool:
     return kinds.issuperset(map(type, values))
+
+
+def _is_signed(number: int) -> bool:
+    return -LLONG_MAX <= number <= LLONG_MAX
+
+
+def _are_signed(numbers: list[Any]) -> bool:
+    return _are_all({int}, numbers) and all(map(_is_signed, numbers))
+
+
+def _is_database(number: int) -> bool:
+    return 0 <= number <= LLONG_MAX  # there is no such database from some number on, which an applier finds
+
+
+def _are_scores(packed: bytes) -> bool:
+    return not any(map(isnan, unpack_scores(packed)))  # NaN has no place in an order
+
+
+def _are_consumers(words: list[Any]) -> bool:
+    """Name, seen, active; and so on."""
+    return len(words) % 3 == 0 and _are_all({bytes}, words[::3]) and _are_signed(words[1::3] + words[2::3])
+
+
+def _are_nodes(nodes: list[Any]) -> bool:
+    """The native core looks at each as it unpacks it."""
+    if core.native is None:
+        for each in nodes:
+            expect_packed(each)
+    return True
+
+
+# Rules for arguments that their types do not say, by name; with the op where only that op means it so
+_RULES: dict[str, Check] = {
+    **dict.fromkeys(("db", "new_db", "other"), _is_database),
+    **dict.fromkeys(("hist.db", "role.db", "off.db"), _is_signed),  # the last of them is looked at in the end
+    **dict.fromkeys(("gnew.entries_read", "gset.entries_read"), lambda count: count >= UNKNOWN),  # old ones go beyond
+    "off.size": lambda size: 0 <= size <= LLONG_MAX,
+    "overwrite.offset": lambda offset: 0 <= offset <= BULK_MAX,  # bytes that no record brings are made up to there
+    "ids": lambda packed: len(packed) % PACKED_SIZE == 0,
+    "counts": lambda counts: all(0 <= count <= MAX_DELIVERIES for count in counts),
+    "scores": _are_scores,
+    "consumers": _are_consumers,
+    "blocks": _are_nodes,
+}
 
 
 # ---------------------------------------------------------------------- what comes of them all
@@ -119,11 +196,9 @@ def _look_at_history(past: ReplicationState) -> None:
         raise ValueError("an offset of a history is none")
 
 
-def _is_signed(number: int) -> bool:
-    return -LLONG_MAX <= number <= LLONG_MAX
-
-
 def _look_at_keys(base: Database) -> None:
+    if not base.expires.keys() <= base.keys.keys():
+        raise ValueError("a time of a key that is not there")
     if not all(map(_is_signed, base.expires.values())):
         raise ValueError("a time beyond 64 bits")
     for key, value in base.keys.items():
@@ -132,18 +207,25 @@ def _look_at_keys(base: Database) -> None:
 
 
 def _is_sound(value: Value) -> bool:
+    """Whether a command can leave it so, and the reader of a snapshot takes it."""
     if isinstance(value, Stream):
         memory = value.idempotence
         counters = (value.entries_added, memory.duration, memory.maxsize, memory.added, memory.duplicates)
-        groups = value.groups.values()
-        consumers = [each for group in groups for each in group.consumers.values()]
         return (
             all(0 <= number <= LLONG_MAX for number in counters)
             and value.entries.last_live_id <= value.last_id
-            and all(group.entries_read >= UNKNOWN for group in groups)
-            and _are_all({bytes}, [each.name for each in consumers])
-            and _are_all({int}, [number for each in consumers for number in (each.seen, each.active)])
+            and _ascend(value.entries)
         )
-    if isinstance(value, ZSetValue):
-        return all(score == score for score in value.scores.values())  # noqa: PLR0124 - NaN has no place in an order
+    if isinstance(value, StringValue):
+        return value.size <= BULK_MAX
+    return not isinstance(value, Collection) or len(value) > 0
+
+
+def _ascend(entries: EntryStore) -> bool:
+    """Whether no live entry has the id 0-0 or that of another, and each node can be written."""
+    last, before = 0, [0]
+    for node in entries.nodes():
+        if node.size > _NODE_MAX or (node.first <= last and before and node.live_ids()[:1] == before):
+            return False
+        last, before = node.last, [node.last]
     return True

@@ -4,13 +4,15 @@ A record that only adds entries to streams, as nearly all do, is applied by the 
 is one; any other is unpacked, and its transitions are applied by the engine. Both give the same keyspace.
 """
 
-from collections.abc import Callable
+import gc
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
 from millstream import core
 from millstream.engine.history import ReplicationState
 from millstream.engine.keyspace import Database, Keyspace
 from millstream.engine.streams.stream import Stream
+from millstream.errors import MillstreamError, StorageError
 from millstream.node.log import codec
 
 
@@ -51,6 +53,44 @@ def apply(space: Keyspace, payload: bytes, look: Callable[[list[Any]], None] | N
                 look(step)
             space.apply(tuple(step))
     return wall
+
+
+def read_back(space: Keyspace, payloads: Iterable[bytes]) -> tuple[int, int]:
+    """Apply logged records, in order, to an empty keyspace, in any thread.
+
+    Args:
+        space: gets the data.
+        payloads: the records.
+
+    Returns:
+        How many there were, and the wall milliseconds of the last.
+
+    Raises:
+        StorageError: one cannot be applied, though it is as it was written, or there is no memory for it.
+    """
+    records = wall = 0
+    collects = gc.isenabled()
+    gc.disable()  # all that is made here stays, and the collector would walk it again and again
+    try:
+        for payload in payloads:
+            wall = apply(space, payload)
+            records += 1
+    except MillstreamError:
+        raise
+    except MemoryError as error:
+        raise StorageError(
+            f"there is no memory for record {records + 1} of those read; nothing was changed: give it more memory, "
+            "and start again"
+        ) from error
+    except Exception as error:
+        raise StorageError(
+            f"record {records + 1} of those read is as it was written, but cannot be applied ({error!r}): if "
+            "a newer Millstream has written it, start that one; `millstream log dump` shows it"
+        ) from error
+    finally:
+        if collects:
+            gc.enable()
+    return records, wall
 
 
 if TYPE_CHECKING:
