@@ -103,14 +103,39 @@ def test_nothing_is_written_where_nothing_is_lost(tmp_path: Path, caplog: pytest
         names = ("a", "b", "c")
         servers = {name: stack.enter_context(ServerThread(tmp_path / name)) for name in names}
         wires = {name: stack.enter_context(Wire(server.url)) for name, server in servers.items()}
-        for wire in wires.values():
-            write(wire, 1, 50)
+        for name in ("a", "c"):  # what a server holds that nobody ever followed would be lost
+            write(wires[name], 1, 50)
         for follower, leader in (("b", "a"), ("b", "c"), ("c", "a")):
             follow(wires[follower], int(port_of(servers[leader])))
             wait_level(wires[follower], wires[leader])
         wait_level(wires["b"], wires["a"])
         assert [files(tmp_path / name) for name in names] == [[], [], []]
     assert "taken over" not in caplog.text
+
+
+@pytest.mark.parametrize("rewritten", [False, True], ids=["log", "snapshot"])
+def test_what_a_server_took_that_nobody_had_followed_is_kept_too(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, *, rewritten: bool
+) -> None:
+    """It counts no bytes, and its writes were replaced without a file; what is in a snapshot is told of."""
+    with ServerThread(tmp_path / "a") as alone, ServerThread(tmp_path / "b") as server, ExitStack() as stack:
+        first, leader = (stack.enter_context(Wire(each.url)) for each in (alone, server))
+        first.ask("SET", "alone:early", "v")
+        if rewritten:
+            first.ask("BGREWRITEAOF")
+            eventually(lambda: info(first, "persistence")["aof_rewrite_in_progress"] == "0", what="it is rewritten")
+        first.ask("XGROUP", "CREATE", "orders", "g", "0", "MKSTREAM")
+        take_alone(first, "one")
+        follow(first, int(port_of(server)))
+        wait_level(first, leader)
+        assert first.ask("DBSIZE") == 0
+        (kept,) = files(tmp_path / "a")
+        assert kept.name == "diverged-alone-0.jsonl"
+        leader.socket.sendall(kept.with_suffix(".resp").read_bytes() + b"SELECT 0\r\nECHO end\r\n")
+        assert not [each for each in iter(leader.read, b"end") if isinstance(each, Exception)]
+        assert (leader.ask("GET", "alone:one"), leader.ask("XLEN", "orders")) == (b"one", 1)
+        assert leader.ask("GET", "alone:early") == (None if rewritten else b"v")
+        assert ("the log was rewritten since" in caplog.text) == rewritten
 
 
 def test_without_a_log_it_is_said_that_there_is_no_file(caplog: pytest.LogCaptureFixture) -> None:

@@ -1,7 +1,7 @@
 """What a former primary took and nobody else has, as files: a process of its own, beside the server.
 
 ``python -m millstream.maintenance.log.diverged DIRECTORY UPTO NAME KEEP`` writes what the history in the log holds
-behind offset ``UPTO`` to ``NAME`` (``.jsonl``) as ``millstream log dump -o jsonl`` shows it, and to a file beside it
+behind offset ``UPTO`` (-1: whatever it holds) to ``NAME`` (``.jsonl``) as ``millstream log dump -o jsonl`` shows it, and to a file beside it
 (``.resp``) as commands for ``redis-cli --pipe``. Both are on the disk under their names when it ends well; of the files
 of earlier times the ``KEEP`` latest stay. It ends at once when its standard input does, as compaction does. It prints
 how many records there were, 1 if the log was rewritten behind ``UPTO`` (what was changed up to then cannot be told
@@ -65,7 +65,7 @@ class Tail:
             if manifest is not None and manifest.snapshot is not None:
                 for payload in snapshot_payloads(view, self._directory, manifest.snapshot):
                     replay.apply(space, payload)
-            self.is_rewritten = space.history.is_given_up or space.history.offset > self._upto
+                self.is_rewritten = space.history.is_given_up or space.history.offset > self._upto
             for position, payload in records(view, self._directory):
                 steps = [tuple(step) for step in codec.unpack(payload)[1]]
                 if not space.history.is_given_up and _behind(space.history.offset, steps) <= self._upto:

@@ -255,6 +255,8 @@ class Following:
     def taken_up_to(self, begins: "CopyBegins", past: "PrimaryPast | None") -> int | None:
         """Offset up to which the primary, of which a copy begins, has the present history; None if it has all of it.
 
+        It is :data:`NO_OFFSET` where there is no history, and so nothing of what is here is the primary's.
+
         Where the primary does not tell, and this server has led, that is what replicas told last, and after a start
         what was recovered then. Without such knowledge all is taken to be there, as where an unrelated server is
         followed. Behind the end of a history that was given up there may be changes that no offset counts.
@@ -265,8 +267,8 @@ class Following:
         """
         mine = self._keyspace.history
         known = NO_OFFSET
-        if not (mine.replid or mine.is_given_up):
-            return None
+        if not (mine.replid or mine.is_given_up):  # nobody ever followed this server: all that it holds is its own
+            return NO_OFFSET if any(base.keys for base in self._keyspace.databases) else None
         ends = dict(mine.ends()) | {mine.replid: mine.offset}
         theirs = [(begins.replid, begins.offset), *(() if past is None else past.ends)]
         for name, offset in theirs:

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 log = logger("millstream.server")
 
 _PROGRAM = "millstream.maintenance.log.diverged"
+# In place of a history's name where nobody ever followed this server
+_ALONE = "alone"
 # Seconds between two looks whether the log has all
 _HELD = 0.05
 
@@ -60,20 +62,20 @@ async def keep(server: TailHost, directory: Path | None, upto: int) -> None:
     """
     node = server.node
     past = node.keyspace.history
-    name = past.replid or past.replid2
+    name = past.replid or past.replid2 or _ALONE
     if directory is None:
         log.warning(
             "%s bytes of the history %s, from offset %d on, were taken by nobody else and are replaced; no log is kept "
             "(--memory), so there is no file of them",
-            "an unknown number of" if past.is_given_up else past.offset - upto,
+            past.offset - upto if past.replid else "an unknown number of",
             name,
-            upto,
+            max(upto, 0),
         )
         return
     assert node.journal.log is not None
     while server.gate.kept < node.journal.log.appended:  # noqa: ASYNC110 - a disk has no event
         await asyncio.sleep(_HELD)
-    path = directory.absolute() / f"diverged-{name[:8]}-{upto}.jsonl"  # noqa: ASYNC240 - asks no disk
+    path = directory.absolute() / f"diverged-{name[:8]}-{max(upto, 0)}.jsonl"  # noqa: ASYNC240 - asks no disk
     words = [str(path.parent), str(upto), path.name, str(node.config.values["replica-keep-diverged"])]
     pipe = asyncio.subprocess.PIPE
     program = await asyncio.create_subprocess_exec(
@@ -103,5 +105,5 @@ async def keep(server: TailHost, directory: Path | None, upto: int) -> None:
         log.warning(
             "the log was rewritten since the other server led: of what was changed between offset %d and then nobody "
             "can tell",
-            upto,
+            max(upto, 0),
         )
