@@ -34,6 +34,7 @@ from replication.test_following_redis import follow, wait_level, write
 from replication.test_link import ID, Primary
 from replication.test_redis_follows import info, port_of
 from server.disk.test_shown import Gate
+from support.servers import millstream_server
 from support.simdisk import SimDisk
 from support.waiting import eventually
 from support.wire import Wire
@@ -406,5 +407,23 @@ def test_a_log_that_is_none_takes_the_place_of_nothing(replica: Wire, data: byte
         eventually(lambda: replica.ask("GET", "k") == b"good", what="the next copy is taken")
         assert replica.ask("DBSIZE") == 1
         assert info(replica)["slave_repl_offset"] == "100"
+    finally:
+        primary.close()
+
+
+def test_no_memory_for_a_copy_is_told_in_words(tmp_path: Path) -> None:
+    """The reason was "MemoryError()", with a traceback; the replica keeps its data and takes the next copy."""
+    large = [("overwrite", 0, b"k%d" % number, 500 << 20, b"x") for number in range(12)]
+    primary = Primary(log_of(codec.pack(0, [HISTORY, *large])), GOOD)
+    server = millstream_server(tmp_path)
+    server.command = ["sh", "-c", 'ulimit -v 3000000; exec "$@"', "sh", *server.command]
+    try:
+        with server, Wire(server.url) as replica:
+            replica.ask("SET", "mine", "v")
+            follow(replica, primary.port)
+            reason = "there is not enough memory for the primary's copy: give this server more"
+            eventually(lambda: reason in info(replica).get("millstream_link_error", ""), what="the reason is told")
+            assert replica.ask("GET", "mine") == b"v"
+            eventually(lambda: replica.ask("GET", "k") == b"good", what="the next copy is taken")
     finally:
         primary.close()

@@ -1,11 +1,11 @@
 """What a former primary took and nobody else has, as files: a process of its own, beside the server.
 
 ``python -m millstream.maintenance.log.diverged DIRECTORY UPTO NAME KEEP`` writes what the history in the log holds
-behind offset ``UPTO`` (-1: whatever it holds) to ``NAME`` (``.jsonl``) as ``millstream log dump -o jsonl`` shows it, and to a file beside it
-(``.resp``) as commands for ``redis-cli --pipe``. Both are on the disk under their names when it ends well; of the files
-of earlier times the ``KEEP`` latest stay. It ends at once when its standard input does, as compaction does. It prints
-how many records there were, 1 if the log was rewritten behind ``UPTO`` (what was changed up to then cannot be told
-apart any more) and else 0, and how many such files there are now.
+behind offset ``UPTO`` (-1: whatever it holds) to ``NAME`` (``.jsonl``) as ``millstream log dump -o jsonl`` shows it, and
+to a file beside it (``.resp``) as commands for ``redis-cli --pipe``. Both are on the disk under their names when it ends
+well; of the files of earlier times the ``KEEP`` latest stay. It ends at once when its standard input does, as
+compaction does. It prints how many records there were, 1 if the log was rewritten behind ``UPTO`` (what was changed up
+to then cannot be told apart any more) and else 0, and how many such files there are now.
 
 =========  ==================================================
 exit code  meaning
@@ -28,6 +28,7 @@ from millstream.errors import MillstreamError
 from millstream.maintenance.log.records import LogRecord, read_record
 from millstream.maintenance.log.walk import manifest_of, records
 from millstream.node.log import codec, replay
+from millstream.node.log.children import reason_of
 from millstream.node.log.compaction import end_with_parent
 from millstream.persistence.disk import Disk, RealDisk
 from millstream.persistence.frozen_view import FrozenView
@@ -159,7 +160,7 @@ def main(argv: list[str]) -> int:
         count, is_rewritten = write(RealDisk(), Path(directory) / name, int(upto))
         left = drop_older(Path(directory), int(keep))
     except (MillstreamError, OSError, MemoryError) as error:
-        print(str(error) or repr(error), file=sys.stderr)  # noqa: T201 - this is a program
+        print(reason_of(error, "these files"), file=sys.stderr)  # noqa: T201 - this is a program
         return 1
     print(count, int(is_rewritten), left)  # noqa: T201 - as above
     return 0

@@ -14,7 +14,7 @@ from millstream.engine.history import NO_DATABASE, NO_OFFSET
 from millstream.errors import CommandError, MillstreamError
 from millstream.node.following.relay import Relay
 from millstream.node.log import foreign, rebuilding
-from millstream.node.log.children import NO_MEMORY, GivenUpError
+from millstream.node.log.children import COPY, GivenUpError, reason_of
 from millstream.node.log.feeding import forgotten, gone_on, renamed
 
 if TYPE_CHECKING:
@@ -293,7 +293,7 @@ class Following:
         try:
             fresh = foreign.from_copy(payloads)
         except MemoryError as error:
-            raise GivenUpError(NO_MEMORY) from error
+            raise GivenUpError(reason_of(error, COPY)) from error
         except (MillstreamError, OSError):
             raise
         except Exception as error:  # a primary's records have right checksums whatever they hold

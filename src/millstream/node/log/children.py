@@ -13,7 +13,20 @@ from pathlib import Path
 
 from millstream.errors import StorageError
 
-NO_MEMORY = "there is no memory for the primary's copy: give this server more; it asks for another copy by itself"
+
+def reason_of(error: BaseException, what: str) -> str:
+    """Why work failed, in words; a :class:`MemoryError` has none.
+
+    Args:
+        error: the failure.
+        what: the work's product.
+    """
+    if isinstance(error, MemoryError):
+        return f"there is not enough memory for {what}: give this server more; it is tried again by itself"
+    return str(error) or repr(error)
+
+
+COPY = "the primary's copy"
 
 
 class GivenUpError(StorageError):

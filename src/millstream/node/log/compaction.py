@@ -29,6 +29,7 @@ from millstream.engine import transitions
 from millstream.engine.keyspace import Keyspace
 from millstream.errors import DiskError, MillstreamError
 from millstream.node.log import replay
+from millstream.node.log.children import reason_of
 from millstream.node.log.copying import pieces
 from millstream.node.log.snapshot import payloads
 from millstream.persistence.disk import Disk, RealDisk, disk_error
@@ -124,11 +125,8 @@ def main(directory: str, niceness: str, place: str, copy: str = "", version: str
     try:
         order = int(copy) if copy else None
         compact(open_disk(Path(directory), place), Path(directory), rewrite, order, int(version), alone=bool(alone))
-    except MemoryError:
-        print("there is no memory to rewrite the log: give the machine more", file=sys.stderr)  # noqa: T201 - this is a program
-        return 1
-    except (MillstreamError, OSError) as error:
-        print(error, file=sys.stderr)  # noqa: T201 - as above
+    except (MillstreamError, OSError, MemoryError) as error:
+        print(reason_of(error, "a rewriting of the log"), file=sys.stderr)  # noqa: T201 - this is a program
         return 1
     return 0
 

@@ -18,7 +18,7 @@ from millstream.commands.admin.info import RewriteFacts
 from millstream.commands.context.config import Config
 from millstream.errors import StorageError
 from millstream.logs import logger
-from millstream.node.log.children import ChildProcess, GivenUpError
+from millstream.node.log.children import COPY, ChildProcess, GivenUpError, reason_of
 from millstream.persistence.rewrite import Rewrite
 
 if TYPE_CHECKING:
@@ -240,8 +240,9 @@ class Rewriter:
         except (StorageError, OSError) as error:
             reason = error
         except BaseException as error:
-            log.exception("internal error while the log was rewritten")
-            reason = GivenUpError(repr(error))
+            if not isinstance(error, MemoryError):
+                log.exception("internal error while the log was rewritten")
+            reason = GivenUpError(reason_of(error, "a rewriting of the log" if self._take is None else COPY))
         self._copied(_NO_COPY if reason is None else str(reason) or repr(reason))
         if self._is_alone and reason is None:
             self.facts = replace(self.facts, is_running=False)

@@ -34,7 +34,7 @@ from millstream.engine.serialization.plain import MalformedError
 from millstream.engine.serialization.rdb.reading import AuxField, NotHeld, RdbError, RdbItem, RdbKey, named, read_file
 from millstream.errors import LogCorruptError, MillstreamError
 from millstream.node.log import codec, copied_log
-from millstream.node.log.children import NO_MEMORY
+from millstream.node.log.children import COPY, reason_of
 from millstream.node.log.compaction import open_disk, stand_back
 from millstream.node.log.copied_log import MAGIC
 from millstream.node.log.copying import EARLIER
@@ -210,11 +210,8 @@ def main(argv: list[str]) -> int:
     except OSError as error:
         print(disk_error(f"cannot make a log of the primary's copy in {directory}", error), file=sys.stderr)  # noqa: T201 - as above
         return 1
-    except MemoryError:
-        print(NO_MEMORY, file=sys.stderr)  # noqa: T201 - as above
-        return 1
-    except (MillstreamError, MalformedError) as error:
-        print(str(error) or repr(error), file=sys.stderr)  # noqa: T201 - this is a program
+    except (MillstreamError, MalformedError, MemoryError) as error:
+        print(reason_of(error, COPY), file=sys.stderr)  # noqa: T201 - this is a program
         return 1
     return 0
 

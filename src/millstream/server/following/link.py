@@ -20,6 +20,7 @@ from millstream.errors import DiskError, MillstreamError, ProtocolError, Storage
 from millstream.logs import logger
 from millstream.node.following.obeying import DivergedError, NotHeldError, Obedience
 from millstream.node.following.role import CONNECTING, HANDSHAKE, SYNC
+from millstream.node.log.children import COPY, reason_of
 from millstream.persistence.disk import disk_error
 from millstream.printable import printable
 from millstream.replication.handshake import (
@@ -183,9 +184,9 @@ class ReplicaLink:
                 self._diverged_at, last = self._server.loop.time(), self._diverged_at
                 if last is not None:
                     wait = last + _DIVERGED_PAUSE - self._diverged_at
-            except StorageError as error:
-                reason, has_failed, own = str(error), True, self._server.node.journal.log
-                if own is not None and own.is_poisoned:
+            except (StorageError, MemoryError) as error:
+                reason, has_failed, own = reason_of(error, COPY), True, self._server.node.journal.log
+                if isinstance(error, StorageError) and own is not None and own.is_poisoned:
                     self._server.fail(error)  # a write that would find it may never come
             except (LinkLostError, ProtocolError, OSError, TimeoutError) as error:
                 reason = str(error) or type(error).__name__

@@ -14,6 +14,8 @@ import warnings
 from collections.abc import Callable, Iterable
 from typing import IO
 
+from millstream.node.log.children import reason_of
+
 # Where children are made by copying and threads of the system's own libraries do not stand in the way
 _FORKS = sys.platform == "linux"
 # What a child says that has written all; another one says why not, in so many bytes at most
@@ -84,6 +86,6 @@ def _write(fd: int, heard: int, data: Iterable[bytes]) -> None:
         os.write(heard, _WELL)
         status = 0
     except BaseException as error:  # noqa: BLE001 - the parent tells of it
-        os.write(heard, (str(error) or repr(error)).encode("utf-8", "replace")[:_SAID])
+        os.write(heard, reason_of(error, "a copy").encode("utf-8", "replace")[:_SAID])
     finally:
         os._exit(status)

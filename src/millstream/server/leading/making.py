@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from millstream.errors import DiskFullError, StorageError, UsageError
 from millstream.logs import logger
+from millstream.node.log.children import reason_of
 from millstream.node.log.copying import NO_KEYS, pieces
 from millstream.node.log.rewriting import CopyMade, CopyOrder
 from millstream.replication.dialect import COPIES, DIALECTS
@@ -167,7 +168,7 @@ class CopyMaker:
             file.flush()
         except (OSError, MemoryError) as error:
             self._is_copying = False
-            self._no_file(file, str(error) or repr(error), waiting)
+            self._no_file(file, reason_of(error, "a copy"), waiting)
             return
         feed.forget_database()
         self._hand_out(Copy.of_file(made, file), waiting)
@@ -264,7 +265,7 @@ class CopyMaker:
             found = error
         except Exception as error:  # memory ends, or a defect: nobody else would say that no copy is made
             log.exception("internal error while the log was opened for replicas")
-            found = StorageError(repr(error))
+            found = StorageError(reason_of(error, "a copy"))
         try:
             self._server.loop.call_soon_threadsafe(self._opened, made, found)
         except RuntimeError:  # the loop has ended
