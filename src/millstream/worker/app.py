@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from redis.asyncio import Redis
 
@@ -24,9 +24,6 @@ from millstream.worker.registry.reaper import DEFAULT_AFTER
 from millstream.worker.subscriber.isolation import IsolationGate
 from millstream.worker.subscriber.loop import Shared, SubscriberLoop, SubscriberProgress, totals
 from millstream.worker.subscriber.standstill import Standstill
-
-if TYPE_CHECKING:
-    from millstream.client.line import Line
 
 log = logger("millstream.worker")
 
@@ -77,7 +74,6 @@ class App(Registering, Publishing):
         self.blocked_after = blocked_after
         self._heartbeat: Heartbeat | None = None
         self._clock = clock or SystemClock()
-        self._private: Line | None = None
         self._hooked = False  # the startup hooks were begun
         self._reading = False
         self._loops: list[SubscriberLoop] = []  # kept after a stop, for their counters

@@ -7,12 +7,12 @@ entry. Nothing is connected, and nothing of Spark is loaded.
 import dataclasses
 import logging
 from collections.abc import Awaitable, Callable, Hashable, Iterable
-from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, Never, TypeAlias, TypeVar
 
 from millstream.client.slots import slot_of, tag_of
-from millstream.errors import ConfigError
+from millstream.errors import ConfigError, UsageError
 from millstream.logs import logger
-from millstream.worker.handlers.calling import finished
+from millstream.worker.handlers.calling import check_handler, finished, name_of
 from millstream.worker.handlers.dependencies import dependencies_of, new_provider
 from millstream.worker.handlers.message import Message
 from millstream.worker.handlers.middleware import Middleware, checked
@@ -24,9 +24,12 @@ from millstream.worker.settlement import failure_log
 if TYPE_CHECKING:
     from fast_depends.dependencies import Provider
 
+    from millstream.client.line import Line
+
 log = logger("millstream.worker")
 
 Handler = TypeVar("Handler", bound=Callable[..., Any])
+_SECOND = 1_000  # milliseconds
 Hook: TypeAlias = Callable[[], Awaitable[None] | None]
 
 
@@ -42,6 +45,7 @@ class Registering:
         self._context = context
         self._server = server
         self._provider: Provider | None = None
+        self._private: Line | None = None  # while the app runs
         self._subscriptions: list[Subscription] = []
         self._pipelines: dict[str, Pipeline] = {}
         self._on_startup: list[Hook] = []
@@ -84,6 +88,7 @@ class Registering:
         max_records: int | None = None,
         key: str | Callable[[Message], Hashable] | None = None,
         on_ack: OnAck = "keep",
+        **unknown: Never,
     ) -> Callable[[Handler], Handler]:
         """Run a function, async or not, for each entry of a stream.
 
@@ -101,6 +106,7 @@ class Registering:
             max_records: the same as ``StreamSub(max_records=)``, and goes before it.
             key: a field's name, or a function of the message: entries of one key run one after the other.
             on_ack: ``"delete"`` removes an acked entry from the stream once no group needs it any more.
+            unknown: refused, with the place where such an option belongs.
 
         Returns:
             A decorator that registers the function and returns it unchanged.
@@ -108,36 +114,68 @@ class Registering:
         Raises:
             ConfigError: an option or an annotation of the function cannot be used.
         """
+        if not isinstance(sub, str | StreamSub):
+            raise ConfigError(_without_stream(sub))
         where = StreamSub(sub) if isinstance(sub, str) else sub
         if max_records is not None:
             where = dataclasses.replace(where, max_records=max_records)
         around = checked(middlewares)
 
         def register(handler: Handler) -> Handler:
+            if unknown:
+                raise ConfigError(f"{name_of(handler)}: {_unknown(where.stream, unknown)}")
+            if self._private is not None:
+                raise UsageError(
+                    f"{name_of(handler)}: the app runs already, and would not read {where.stream!r} for it. Register "
+                    "it before the app starts, at the import of its module."
+                )
             own_logger = logging.getLogger(getattr(handler, "__module__", None) or "millstream.handlers")
+            check_handler(handler)
             if dependencies_of(handler) and self._provider is None:
                 self._provider = new_provider()
-            self._subscriptions.append(
-                Subscription(
-                    where,
-                    handler,
-                    retry=retry or Retry(),
-                    concurrency=concurrency,
-                    ack=ack,
-                    read=read,
-                    dead=dead or "",
-                    middlewares=around,
-                    batch=batch,
-                    key=key,
-                    on_ack=on_ack,
-                    context={**self._context, logging.Logger: lambda: own_logger},
-                    provider=self._provider,
-                    app=self,
-                )
+            made = Subscription(
+                where,
+                handler,
+                retry=Retry() if retry is None else retry,
+                concurrency=concurrency,
+                ack=ack,
+                read=read,
+                dead="" if dead is None else dead,
+                middlewares=around,
+                batch=batch,
+                key=key,
+                on_ack=on_ack,
+                context={**self._context, logging.Logger: lambda: own_logger},
+                provider=self._provider,
+                app=self,
             )
+            self._warn(made)
+            self._subscriptions.append(made)
             return handler
 
         return register
+
+    def _warn(self, made: Subscription) -> None:
+        """Log what works, but is seldom meant."""
+        for other in self._subscriptions:
+            if made.shares(other):
+                log.warning(
+                    "%s and %s both read stream %s as group %s: each entry goes to only one of them. Give each its own "
+                    "StreamSub(group=); if they share the work on purpose, give each its own StreamSub(consumer=).",
+                    other.name,
+                    made.name,
+                    made.sub.stream,
+                    made.group,
+                )
+        if made.min_idle < _SECOND:
+            log.warning(
+                "%s: StreamSub(min_idle_time=) is in milliseconds: %d ms on stream %s is below one second, and code "
+                'that blocks the event loop for so long loses its entries. If you mean seconds, write "%ds".',
+                made.name,
+                made.min_idle,
+                made.sub.stream,
+                made.min_idle,
+            )
 
     def pipeline(
         self,
@@ -225,6 +263,30 @@ class Registering:
                         f"{'{' + tag_of(stream) + '}:dead'!r}), or put a hash tag into the stream's name, as in "
                         f"{'{orders}'!r}"
                     )
+
+
+def _without_stream(sub: Any) -> str:
+    if callable(sub):
+        return f'{name_of(sub)}: @app.subscriber needs a stream. Write @app.subscriber("stream") above it.'
+    return (
+        f"subscriber({sub!r}) is invalid: it takes the name of one stream, or a StreamSub. Write one @app.subscriber "
+        "for each stream, above the same function."
+    )
+
+
+def _unknown(stream: str, options: Iterable[str]) -> str:
+    """The reason against options that subscriber() does not have."""
+    names = {one.name for one in dataclasses.fields(StreamSub)}
+    of_stream = [name for name in options if name in names]
+    if of_stream:
+        given = ", ".join(f"{name}=..." for name in of_stream)
+        return (
+            f"subscriber({given}) is invalid: this belongs to the stream. Write "
+            f'@app.subscriber(StreamSub("{stream}", {given})).'
+        )
+    return (
+        f"subscriber() has no option {', '.join(map(repr, options))}. Remove it, or look for its name in the reference."
+    )
 
 
 async def run_all_hooks(hooks: list[Hook]) -> None:

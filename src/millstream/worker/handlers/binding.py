@@ -71,7 +71,7 @@ class Binder:
         name = name_of(handler)
         try:
             hints = get_type_hints(annotated(handler))
-        except NameError as error:
+        except (NameError, SyntaxError, TypeError) as error:
             raise ConfigError(f"{name}: {error}; the handler's annotations must be importable at run time") from None
         given = bound_by_name(handler)
         for parameter in inspect.signature(handler).parameters.values():
@@ -89,10 +89,12 @@ class Binder:
             if isinstance(annotation, type) and issubclass(annotation, Message):
                 self._message_name, self._message_kind = parameter.name, annotation
                 continue
+            what = f"{name}: parameter {parameter.name}"
+            _check_alone(annotation, (Message, *context), what)
             self._parameters.append(
                 _Parameter(
                     name=parameter.name,
-                    convert=builder(annotation),
+                    convert=_builder(annotation, what),
                     structured=is_structured(annotation),
                     text=wants_text(annotation) and not is_structured(annotation),
                     anything=annotation is Any,
@@ -161,6 +163,32 @@ def _element(annotation: Any, what: str) -> Any:
     if get_origin(annotation) is not list:
         raise ConfigError(f"{what} of a batch handler is a list, such as list[dict] or list[Message]")
     return get_args(annotation)[0]
+
+
+def _check_alone(annotation: Any, ours: Collection[type], what: str) -> None:
+    """Refuse a union with what is always given, never None and never in an entry."""
+    for member in get_args(annotation):
+        if isinstance(member, type) and issubclass(member, tuple(ours)):
+            raise ConfigError(
+                f"{what} is invalid: {member.__name__} is always given, and alone. Write {member.__name__} without "
+                f"{getattr(annotation, '__name__', None) or 'Optional'}, None or other types."
+            )
+
+
+def _builder(annotation: Any, what: str) -> Convert:
+    try:
+        return builder(annotation)
+    except RecursionError:
+        raise ConfigError(
+            f"{what} is invalid: {_title(annotation)} holds itself, and only pydantic's models and msgspec's structs "
+            "may. Make it one of these, or write dict."
+        ) from None
+    except (ConfigError, NameError, TypeError) as error:
+        raise ConfigError(f"{what}: {error}") from None
+
+
+def _title(annotation: Any) -> str:
+    return annotation.__qualname__ if isinstance(annotation, type) else str(annotation)
 
 
 def _unwrapped(fields: Sequence[bytes]) -> Any:

@@ -55,14 +55,47 @@ def check_handler(function: Any) -> None:
     """Refuse what cannot be a handler.
 
     Raises:
-        ConfigError: it is a generator function, whose body no call runs.
+        ConfigError: it is a generator function, whose body no call runs; a class, or a method without its object.
     """
+    name, base = name_of(function), _called(function)
+    if isinstance(base, type):
+        raise ConfigError(f"{name} is a class: a call would only make an object. Register a function, or {name}(...).")
+    if not callable(function):
+        raise ConfigError(f"{name} cannot be called: a handler is a function. Register a function, or a bound method.")
+    first = _first_parameter(function)
+    if first in ("self", "cls") and _in_a_class(base):
+        raise ConfigError(
+            f"{name} is a method without its object: an entry has no {first!r}. Register the "
+            f"method of an object: app.subscriber(...)({getattr(base, '__qualname__', name).split('.')[-2]}(...)"
+            f".{name})."
+        )
     called = annotated(function)
     if inspect.isgeneratorfunction(called) or inspect.isasyncgenfunction(called):
         raise ConfigError(
             f"{name_of(function)} is a generator function: a call would not run its body. Remove the `yield`, or move "
             "it into a dependency (Depends)."
         )
+
+
+def _called(function: Any) -> Any:
+    while isinstance(function, functools.partial):
+        function = function.func
+    return function
+
+
+def _first_parameter(function: Any) -> str:
+    try:
+        return next(iter(inspect.signature(function).parameters), "")
+    except (TypeError, ValueError) as error:  # a callable of C, or a __signature__ that is not one
+        raise ConfigError(
+            f"{name_of(function)} has parameters that cannot be read: {error}. Write a function around it."
+        ) from None
+
+
+def _in_a_class(function: Any) -> bool:
+    """Whether a function was written in a class's body."""
+    owner = ["<locals>", *str(getattr(function, "__qualname__", "")).split(".")][-2]
+    return inspect.isfunction(function) and owner != "<locals>"
 
 
 async def finished(result: Any) -> Any:

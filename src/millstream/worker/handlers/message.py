@@ -4,7 +4,7 @@ import asyncio
 import math
 import sys
 from collections.abc import Awaitable, Callable, Generator, Sequence
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Literal, Protocol, TypeVar
 
 from millstream import times
@@ -54,10 +54,13 @@ class Nack(MillstreamError):  # noqa: N818 - said by the handler, not a fault
     What to do: raise it in a handler; nobody else has to catch it.
 
     Raises:
-        UsageError: the delay is no length of time.
+        UsageError: the delay is not a length of time, or is below zero; or the reason is a number.
     """
 
     def __init__(self, reason: str = "", *, delay: float | str | None = None) -> None:
+        given: object = reason
+        if isinstance(given, int | float | timedelta):
+            raise UsageError(f"Nack({given!r}) is invalid: the reason is a text. Write Nack(delay={given!r}).")
         super().__init__(reason)
         self.delay = None if delay is None else _seconds(delay)
 
@@ -96,6 +99,8 @@ def _seconds(delay: object) -> float:
         raise UsageError(
             f"Nack(delay={delay!r}): seconds, such as 5 or 0.5, or a text such as '10m'; for dead at once raise Reject"
         )
+    if seconds < 0:
+        raise UsageError(f"Nack(delay={delay!r}) is invalid: a delay is not below zero. Write 0 for at once.")
     return seconds
 
 

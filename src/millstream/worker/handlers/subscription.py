@@ -1,5 +1,6 @@
 """What a subscriber is: where it reads, how, and with which function."""
 
+import inspect
 import os
 import re
 import secrets
@@ -11,7 +12,7 @@ from typing import Any, Literal
 from millstream import times
 from millstream.errors import ConfigError
 from millstream.worker.handlers.binding import Binder
-from millstream.worker.handlers.calling import check_handler, is_async, name_of, publishers_of
+from millstream.worker.handlers.calling import annotated, check_handler, is_async, name_of, publishers_of
 from millstream.worker.handlers.dependencies import Injector, dependencies_of, new_provider
 from millstream.worker.handlers.message import Message
 from millstream.worker.handlers.middleware import Middleware
@@ -66,8 +67,17 @@ class StreamSub:
     no_ack: bool = False
 
     def __post_init__(self) -> None:
+        if not isinstance(self.stream, str):
+            raise ConfigError(
+                f"StreamSub({self.stream!r}) is invalid: it takes the name of one stream. Write one @app.subscriber "
+                "for each stream, above the same function."
+            )
         if not self.stream:
             raise ConfigError("StreamSub: the stream needs a name")
+        for name in ("group", "consumer", "start"):
+            value = getattr(self, name)
+            if not isinstance(value, str | None):
+                raise ConfigError(f'StreamSub({name}={value!r}) is invalid: it is a text. Write {name}="...".')
         for name in ("group", "consumer"):
             if getattr(self, name) == "":
                 raise ConfigError(f"StreamSub({name}=''): give it a name, or leave it out")
@@ -78,6 +88,8 @@ class StreamSub:
             if isinstance(value, str) and name in ("min_idle_time", "polling_interval"):
                 value = round(times.configured(f"StreamSub({name}=", value, "ms"))
                 object.__setattr__(self, name, value)
+            elif not isinstance(value, int | float | None) or isinstance(value, bool):
+                raise ConfigError(f"StreamSub({name}={value!r}) is invalid: it is a whole number.")
             if value is not None and value < 1:
                 raise ConfigError(f"StreamSub({name}={value!r}): at least 1")
         if self.no_ack and self.min_idle_time is not None:
@@ -128,8 +140,28 @@ class Subscription:
     is_async: bool = field(init=False)
 
     def __post_init__(self) -> None:
-        if self.concurrency < 1:
-            raise ConfigError(f"subscriber(concurrency={self.concurrency!r}): at least 1")
+        self.name = self.name or name_of(self.handler)
+        check_handler(self.handler)
+        self._check_options()
+        self.dead = self.dead or f"{self.sub.stream}:dead"
+        self.depends = dependencies_of(self.handler)
+        self.binder = Binder(self.handler, skip=self.depends, context=tuple(self.context), batch=self.batch)
+        if self.depends:
+            self._check_dependencies()
+        if self.batch and not self.binder.annotations:
+            raise ConfigError(f"{self.name}: a batch handler needs a parameter for its entries, such as list[dict]")
+        self.is_async = is_async(self.handler)
+
+    def _check_options(self) -> None:
+        if not isinstance(self.concurrency, int) or self.concurrency < 1:
+            raise ConfigError(f"{self.name}: subscriber(concurrency={self.concurrency!r}): a number of at least 1")
+        if not isinstance(self.retry, Retry):
+            raise ConfigError(
+                f"{self.name}: subscriber(retry={self.retry!r}) is invalid. Write Retry(max_deliveries=5)."
+            )
+        if not isinstance(self.dead, str):
+            raise ConfigError(f"{self.name}: subscriber(dead={self.dead!r}) is invalid: it is the name of a stream.")
+        self._check_key()
         for option, value, allowed in (
             ("ack", self.ack, ("auto", "manual", "each")),
             ("read", self.read, ("both", "new", "claimed")),
@@ -145,16 +177,26 @@ class Subscription:
             )
         if self.sub.no_ack and self.on_ack == "delete":
             raise ConfigError('StreamSub(no_ack=True) never acks, so on_ack="delete" would never delete')
-        self.name = self.name or name_of(self.handler)
-        check_handler(self.handler)
-        self.dead = self.dead or f"{self.sub.stream}:dead"
-        self.depends = dependencies_of(self.handler)
-        self.binder = Binder(self.handler, skip=self.depends, context=tuple(self.context), batch=self.batch)
-        if self.depends:
-            self._check_dependencies()
-        if self.batch and not self.binder.annotations:
-            raise ConfigError(f"{self.name}: a batch handler needs a parameter for its entries, such as list[dict]")
-        self.is_async = is_async(self.handler)
+
+    def _check_key(self) -> None:
+        if self.key is None or (isinstance(self.key, str) and self.key):
+            return
+        if not callable(self.key):
+            example = "lambda msg: (msg.fields['a'], msg.fields['b'])"
+            raise ConfigError(
+                f"{self.name}: subscriber(key={self.key!r}) is invalid: a key is a field's name, or a function of the "
+                f'message. Write key="field", or for several fields key={example}.'
+            )
+        if is_async(self.key) or inspect.isgeneratorfunction(annotated(self.key)):
+            raise ConfigError(
+                f"{self.name}: subscriber(key={name_of(self.key)}) is invalid: a key's function is neither async nor a "
+                "generator, since entries are put in order before they run. Write a plain function of the message."
+            )
+
+    def shares(self, other: "Subscription") -> bool:
+        """Whether the two take entries from each other without meaning to."""
+        meant = "claimed" in (self.read, other.read) or None not in (self.sub.consumer, other.sub.consumer)
+        return (self.sub.stream, self.group) == (other.sub.stream, other.group) and not meant
 
     @property
     def publishers(self) -> Sequence[Any]:

@@ -1,0 +1,237 @@
+"""Wrong use of a subscriber is refused at the import of its module: the error names the handler and what to write."""
+
+import asyncio
+import dataclasses
+import functools
+import logging
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any, NamedTuple, Optional, TypedDict
+
+import pytest
+from redis.asyncio import Redis
+
+from millstream import App, Message, Nack, StreamSub
+from millstream.errors import ConfigError, UsageError
+from support.servers import ServerProcess
+
+
+@dataclasses.dataclass
+class Node:
+    """A class that holds itself."""
+
+    value: int
+    children: "list[Node]"
+
+
+class Branch(TypedDict):
+    """The same as a TypedDict."""
+
+    next: "Branch"
+
+
+class Link(NamedTuple):
+    """The same as a named tuple."""
+
+    next: "Link | None"
+
+
+class Orders:
+    """A class with methods that may be handlers."""
+
+    def handle(self, order: dict[str, Any]) -> None:
+        """Take an order."""
+
+    @classmethod
+    def make(cls, order: dict[str, Any]) -> None:
+        """Take an order for the class."""
+
+    @staticmethod
+    def plain(order: dict[str, Any]) -> None:
+        """Take an order without an object."""
+
+    def __call__(self, order: dict[str, Any]) -> None:
+        """Take an order as an object."""
+
+
+def handle(order: dict[str, Any]) -> None:
+    """Take an order."""
+
+
+def unreadable(order: dict[str, Any]) -> None:
+    """Say something else about its parameters than can be."""
+
+
+unreadable.__signature__ = "order"  # type: ignore[attr-defined]
+
+
+async def later(msg: Message) -> str:
+    """A key that would have to be awaited."""
+    return msg.id
+
+
+class LaterKey:
+    """An object with such a call."""
+
+    async def __call__(self, msg: Message) -> str:
+        return msg.id
+
+
+def of(**options: Any) -> Callable[[App], object]:
+    return lambda app: app.subscriber("a", **options)(handle)
+
+
+def taking(annotation: Any) -> Callable[[App], object]:
+    def typed(part: Any) -> None: ...
+
+    typed.__annotations__["part"] = annotation
+    return lambda app: app.subscriber("a")(typed)
+
+
+def registering(handler: Any) -> Callable[[App], object]:
+    return lambda app: app.subscriber("a")(handler)
+
+
+@pytest.mark.parametrize(
+    ("use", "texts"),
+    [
+        (of(key=("a", "b")), ("handle", 'key="field"')),
+        (of(key=5), ("handle", 'key="field"')),
+        (of(key=""), ("handle", 'key="field"')),
+        (of(key=later), ("handle", "plain function")),
+        (of(key=functools.partial(later)), ("handle", "plain function")),
+        (of(key=LaterKey()), ("handle", "plain function")),
+        (lambda app: app.subscriber(handle), ("handle", '@app.subscriber("stream")')),
+        (lambda app: app.subscriber(Orders), ("Orders", '@app.subscriber("stream")')),
+        (lambda app: app.subscriber(["a", "b"]), ("['a', 'b']", "one @app.subscriber for each stream")),
+        (of(group="g"), ("handle", 'StreamSub("a", group=...)')),
+        (of(min_idle_time=5, consumer="c"), ("handle", "min_idle_time=..., consumer=...")),
+        (of(concurency=5), ("handle", "'concurency'")),
+        (of(concurrency="5"), ("handle", "concurrency='5'")),
+        (of(retry=5), ("handle", "Retry(max_deliveries=5)")),
+        (of(dead=5), ("handle", "dead=5")),
+        (lambda _: StreamSub(["a", "b"]), ("['a', 'b']", "one @app.subscriber")),  # type: ignore[arg-type]
+        (lambda _: StreamSub("a", group=5), ("group=5", 'group="..."')),  # type: ignore[arg-type]
+        (lambda _: StreamSub("a", start=0), ("start=0", 'start="..."')),  # type: ignore[arg-type]
+        (lambda _: StreamSub("a", max_records="5"), ("max_records='5'", "whole number")),  # type: ignore[arg-type]
+        (registering(Orders), ("Orders", "class")),
+        (registering(functools.partial(Orders)), ("Orders", "class")),
+        (registering(Orders.handle), ("handle", "Orders(...).handle")),
+        (registering(functools.partialmethod(Orders.handle)), ("handle", "cannot be called")),
+        (registering(classmethod(Orders.make.__func__)), ("make", "cannot be called")),  # type: ignore[attr-defined]
+        (registering(5), ("int", "cannot be called")),
+        (registering(unreadable), ("unreadable", "cannot be read")),
+        (registering(iter), ("iter", "cannot be read")),
+        (taking(Node), ("typed", "part", "Node holds itself")),
+        (taking(list[Node]), ("typed", "part", "holds itself")),
+        (taking(Branch), ("typed", "part", "Branch holds itself")),
+        (taking(Link), ("typed", "part", "Link holds itself")),
+        (taking(Message | None), ("typed", "part", "Write Message without")),
+        (taking(Optional[Message]), ("typed", "part", "Write Message without")),  # noqa: UP045 - the older spelling
+        (taking(App | None), ("typed", "part", "Write App without")),
+        (taking(Redis | None), ("typed", "part", "Write Redis without")),
+        (taking(logging.Logger | None), ("typed", "part", "Write Logger without")),
+        (taking(list[Message]), ("typed", "part", "Write Message without")),
+    ],
+)
+def test_wrong_use_is_refused_with_the_handlers_name_and_what_to_write(
+    use: Callable[[App], object], texts: tuple[str, ...]
+) -> None:
+    """A mistake in a declaration is an error at the import, not at each entry; nothing is registered."""
+    app = App()
+    with pytest.raises(ConfigError) as caught:
+        use(app)
+    for text in texts:
+        assert text in str(caught.value)
+    assert not app.subscriptions
+
+
+@pytest.mark.parametrize(
+    ("make", "text"),
+    [
+        (lambda: Nack(60), "Nack(delay=60)"),  # type: ignore[arg-type]
+        (lambda: Nack(0.5), "Nack(delay=0.5)"),  # type: ignore[arg-type]
+        (lambda: Nack(timedelta(seconds=1)), "reason is a text"),  # type: ignore[arg-type]
+        (lambda: Nack(delay=-5), "not below zero"),
+        (lambda: Nack(delay=float("-inf")), "Nack(delay=-inf)"),
+    ],
+)
+def test_a_nack_refuses_numbers_that_would_be_lost(make: Callable[[], Nack], text: str) -> None:
+    """A delay given as the reason, or below zero, would deliver the entry again at once."""
+    with pytest.raises(UsageError) as caught:
+        make()
+    assert text in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "handler",
+    [
+        handle,
+        functools.partial(handle),
+        functools.partial(Orders.handle, Orders()),
+        Orders(),
+        Orders().handle,
+        Orders.make,
+        Orders.plain,
+        staticmethod(handle),
+        lambda self: None,
+    ],
+)
+def test_every_callable_that_can_take_an_entry_is_a_handler(handler: Any) -> None:
+    """Partials, callable objects and bound methods are handlers like functions."""
+    app = App()
+    app.subscriber("a", key=lambda msg: msg.id)(handler)
+    assert len(app.subscriptions) == 1
+
+
+def test_a_subscriber_registered_while_the_app_runs_is_refused(server: ServerProcess) -> None:
+    """Nothing would read its stream, so the error says to register it before."""
+    app = App(server.url)
+
+    async def both() -> None:
+        async with app.running():
+            with pytest.raises(UsageError, match="handle: the app runs already"):
+                app.subscriber("late")(handle)
+        app.subscriber("late")(handle)
+
+    asyncio.run(both())
+    assert [one.sub.stream for one in app.subscriptions] == ["late"]
+
+
+def other(order: dict[str, Any]) -> None:
+    """Take an order."""
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "warned"),
+    [
+        (({"group": "g"}, {}), ({"group": "g"}, {}), True),
+        (({"group": "g", "consumer": "a"}, {}), ({"group": "g"}, {}), True),
+        (({"group": "g", "consumer": "a"}, {}), ({"group": "g", "consumer": "b"}, {}), False),
+        (({"group": "g"}, {"read": "new"}), ({"group": "g"}, {"read": "claimed"}), False),
+        (({"group": "g"}, {}), ({"group": "h"}, {}), False),
+        (({}, {}), ({}, {}), False),
+        (({"group": "other"}, {}), ({}, {}), True),
+    ],
+)
+def test_two_handlers_of_one_stream_and_group_are_named_in_a_warning(
+    first: Any, second: Any, warned: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    """They take entries from each other, unless each has its own consumer or one only claims."""
+    app = App()
+    app.subscriber(StreamSub("a", **first[0]), **first[1])(handle)
+    app.subscriber(StreamSub("a", **second[0]), **second[1])(other)
+    texts = [record.getMessage() for record in caplog.records]
+    assert [("handle and other" in text) for text in texts] == [True] * warned
+
+
+@pytest.mark.parametrize(
+    ("idle", "warned"), [(5, True), (999, True), ("5ms", True), (1_000, False), ("5s", False), (None, False)]
+)
+def test_an_idle_time_below_one_second_is_named_in_a_warning(
+    idle: Any, warned: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It is in milliseconds where the other times are seconds."""
+    App().subscriber(StreamSub("a", min_idle_time=idle))(handle)
+    texts = [record.getMessage() for record in caplog.records]
+    assert [("handle: StreamSub(min_idle_time=)" in text) for text in texts] == [True] * warned
