@@ -457,6 +457,34 @@ async def test_entries_trimmed_while_pending_are_dropped_and_counted(
     assert app.stats()["handle"]["lost"] == 3
 
 
+@pytest.mark.parametrize("concurrency", [1, 16])
+async def test_many_deleted_entries_are_dropped_soon(
+    server: ServerProcess, client: redis.Redis, concurrency: int
+) -> None:
+    """A worker drops 500 rows within seconds, whether entries go before it starts or while it waits."""
+    leave_behind(client, "s", "g", 500, idle=HOUR)
+    client.xtrim("s", maxlen=0)
+    app = App(server.url)
+
+    @app.subscriber(StreamSub("s", group="g", min_idle_time=60_000), concurrency=concurrency)
+    async def handle() -> None:
+        raise AssertionError("nothing is left to handle")
+
+    async with app.running():
+        await aeventually(lambda: app.stats()["handle"]["lost"] == 500, 10)
+        with client.pipeline() as transaction:  # the worker sees none of them in the stream
+            for number in range(100):
+                transaction.xadd("s", {"x": number})
+            transaction.xreadgroup("g", "ghost", {"s": ">"})
+            transaction.xtrim("s", maxlen=0)
+            transaction.execute()
+        if server.release() < (7, 0):  # it keeps what is deleted until its idle time is over
+            rows = [str(row["message_id"]) for row in client.xpending_range("s", "g", "-", "+", 2000, "ghost")]
+            client.execute_command("XCLAIM", "s", "g", "ghost", 0, *rows, "IDLE", HOUR, "RETRYCOUNT", 1, "JUSTID")
+        await aeventually(lambda: app.stats()["handle"]["lost"] == 600, 10)
+    assert pending(client, "s", "g") == {}
+
+
 async def test_a_retry_further_away_than_min_idle_waits_its_time(server: ServerProcess, client: redis.Redis) -> None:
     """No server can delay a delivery for longer than its idle time; the worker that sent it away keeps it waiting."""
     app, times = App(server.url), []

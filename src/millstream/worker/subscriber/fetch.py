@@ -4,7 +4,8 @@ With CLAIM, one blocking command does both and wakes up when an entry becomes st
 it fills what claims may not take. Without, XAUTOCLAIM walks the pending list in steps, its cursor kept from step to
 step, at jittered intervals tied to ``min_idle``; entries this process itself gave back for later are claimed by id when
 they are due.
-On both, XAUTOCLAIM also finds entries that are pending but gone from the stream, and the server then drops them.
+On both, XAUTOCLAIM also finds entries that are pending but gone from the stream, and the server then drops them; its
+walk is as fast on both, since CLAIM passes such entries over.
 """
 
 import contextlib
@@ -25,7 +26,6 @@ from millstream.worker.subscriber.parts import Common, SubscriberPart
 log = logging.getLogger("millstream.worker")
 
 _SWEEP_LIMIT_MS = 2_000
-_GONE_SWEEP_MS = 30_000
 #: Milliseconds for which reads that are filled with new entries do not ask for stale ones after there were none: a read
 #: with CLAIM costs a server several times as much.
 _CLAIM_PAUSE_MS = 20
@@ -156,7 +156,9 @@ class Fetcher(SubscriberPart):
             if len(found) < claimable and now >= self._sweep_at:
                 found += await self._sweep(now, claimable - len(found))
         if self._subscription.read != "claimed" and room > len(found):
-            found += await self._read_new(room - len(found), claimable, block=not found)
+            # a server may take its time to end even the shortest BLOCK: ask for none where the next step is due
+            due = self._subscription.claims and self._sweep_at <= now
+            found += await self._read_new(room - len(found), claimable, block=not found and not due)
         return found
 
     def sweep_soon(self) -> None:
@@ -287,7 +289,7 @@ class Fetcher(SubscriberPart):
         gone = reply[2] if len(reply) > 2 else await self._drop_gone(start, reply[1])
         await self._drop(gone)
         found = await self._claimed(reply[1], ordered=True)
-        self._sweep_at = now + self._pause(found)
+        self._sweep_at = now + self._pause(more=bool(found or gone))
         return found
 
     async def _drop_gone(self, start: bytes, rows: list[Any]) -> list[bytes]:
@@ -304,13 +306,11 @@ class Fetcher(SubscriberPart):
             _checked(await self._ask("XACK", member.stream, member.group, *gone))
         return gone
 
-    def _pause(self, found: list[Held]) -> int:
-        """Milliseconds until the next step: none while there is something to take, few until all was seen."""
-        if found:
+    def _pause(self, *, more: bool) -> int:
+        """Milliseconds until the next step: none while there is something to take or drop, few until all was seen."""
+        if more:
             return 0
         interval = min(self._member.min_idle // 2, _SWEEP_LIMIT_MS)
-        if self._native:
-            interval = max(self._member.min_idle, _GONE_SWEEP_MS)
         if self._cursor != _FIRST_CURSOR:
             interval //= 20
         return max(round(interval * (0.8 + 0.4 * self._member.chance.random())), 5)
