@@ -1,9 +1,9 @@
 """What a former primary took and nobody else has, as files: a process of its own, beside the server.
 
 ``python -m millstream.maintenance.log.diverged DIRECTORY UPTO NAME KEEP`` writes what the history in the log holds
-behind offset ``UPTO`` (-1: whatever it holds) to ``NAME`` (``.jsonl``) as ``millstream log dump -o jsonl`` shows it, and
-to a file beside it (``.resp``) as commands for ``redis-cli --pipe``. Both are on the disk under their names when it ends
-well; of the files of earlier times the ``KEEP`` latest stay. It ends at once when its standard input does, as
+behind offset ``UPTO`` (-1: whatever it holds) to ``NAME`` (``.jsonl``) as ``millstream log dump -o jsonl`` shows it,
+and to a file beside it (``.resp``) as commands for ``redis-cli --pipe``. Both are on the disk under their names when it
+ends well; of the files of earlier times the ``KEEP`` latest stay. It ends at once when its standard input does, as
 compaction does. It prints how many records there were, 1 if the log was rewritten behind ``UPTO`` (what was changed up
 to then cannot be told apart any more) and else 0, and how many such files there are now.
 
