@@ -341,3 +341,23 @@ def test_newer_commands_do_as_published(client: Client, lines: str, replies: lis
             assert found.line.startswith(wanted), line
         else:
             assert getattr(found, "text", found) == wanted, line
+
+
+def test_increx_answers_all_digits_in_resp3(world: World) -> None:
+    """Numbers beyond a double, and digits that a double has not; what a script gets is a number still."""
+    client = world.client(3)
+    assert client.raw("INCREX", "k", "BYFLOAT", "12345678901234567.25") == (
+        b"*2\r\n,12345678901234567.25\r\n,12345678901234567.25\r\n"
+    )
+    large = client.raw("INCREX", "far", "BYFLOAT", "1e400")
+    assert large == b"*2\r\n" + 2 * (b",%s\r\n" % client.call("GET", "far"))
+    assert client.call("EVAL", "return redis.call('INCREX', 'k', 'BYFLOAT', '1')[2]", 0) == b"1"
+    assert client.call("EVAL", "redis.setresp(3); return redis.call('INCREX', 'k', 'BYFLOAT', '1')[2].double", 0) == 1
+
+
+def test_increx_changes_nothing_that_it_cannot_report(client: Client) -> None:
+    """SATURATE from one end of 64 bits to the other adds more than an integer of RESP holds."""
+    client.call("SET", "k", str(-(2**63)))
+    refused = client.call("INCREX", "k", "SATURATE", "LBOUND", str(2**63 - 1))
+    assert refused == Error("ERR increment or decrement would overflow")
+    assert client.call("GET", "k") == b"-9223372036854775808"

@@ -17,7 +17,7 @@ from millstream.commands.table.args import LLONG_MAX, LLONG_MIN, NOT_AN_INTEGER,
 from millstream.commands.table.table import command
 from millstream.engine.keyspace import StringValue, Transition
 from millstream.errors import CommandError
-from millstream.replies import OK, Reply
+from millstream.replies import OK, Raw, Reply
 
 # Bytes of one string (Redis: proto-max-bulk-len).
 MAX_BYTES = 512 * 1024 * 1024
@@ -742,6 +742,8 @@ def increx(ctx: Context, argv: list[bytes]) -> Reply:
     total = _bounded(value, step, low, high, asked)
     if total is None:
         return _answer(ctx, [value, Fraction(0)], floats=asked.floats)
+    if not asked.floats and not LLONG_MIN <= total - value <= LLONG_MAX:  # which no integer of RESP can report
+        raise CommandError("ERR increment or decrement would overflow")
     present = ctx.db.expires.get(argv[1])
     keeps = at is None or (asked.enx and present is not None)
     expires_at = None if asked.persist else present if keeps else at
@@ -771,4 +773,6 @@ def _answer(ctx: Context, values: list[Fraction], *, floats: bool) -> Reply:
     """Numbers as INCREX answers them: those with a fraction as text in RESP2, and as doubles in RESP3."""
     if not floats:
         return [int(value) for value in values]
-    return [float(value) if ctx.session.resp == 3 else long_double.text(value) for value in values]
+    texts = [long_double.text(value) for value in values]
+    # the digits as they are: a double has fewer, and none beyond 1.8e308
+    return [Raw([b",%s\r\n" % text]) for text in texts] if ctx.session.resp == 3 else list(texts)
