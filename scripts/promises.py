@@ -25,8 +25,8 @@ HEAD = """\
 Each promise names the tests that hold it. `make test-all` runs the small ones before every landing. `make test-long`
 runs the large ones, campaigns of many pieces that go on where they were interrupted. The figure is that of the last
 whole run, with its day and the commit on which it ended; "begun" says how far a run is that has not ended, and whether
-it found anything wrong. "Never run" means that neither is recorded. A campaign ends at the first failure, so a whole run has
-none. The machine of the figures has two cores, and was shared.
+it found anything wrong. "Never run" means that neither is recorded. A campaign ends at the first failure, so a whole
+run has none. The machine of the figures has two cores, and was shared.
 
 ## The three fsync modes
 
