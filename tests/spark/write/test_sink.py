@@ -299,6 +299,36 @@ def test_a_checkpoint_that_is_behind_loses_no_row_silently(both: ServerProcess, 
     assert there(both_client) == [0, 1, 2]
 
 
+def test_a_batch_cut_anew_under_a_number_that_was_written_is_refused(
+    both: ServerProcess, both_client: redis.Redis
+) -> None:
+    """A checkpoint that lost its newest files: the rows that the number did not have would be taken for written."""
+    sink = StreamSink(SinkOptions(both.url, "out"), NUMBERS)
+    sink.commit([staged(both, numbers(0, 50))], 0)
+    with pytest.raises(
+        UsageError, match=r"batch 0 of writer q was written with 50 rows and now has 80: the checkpoint's"
+    ):
+        sink.commit([staged(both, numbers(0, 80))], 0)
+    assert there(both_client) == list(range(50))
+    sink.commit([staged(both, numbers(0, 50))], 0)
+    both_client.delete("millstream:sink:q")
+    sink.commit([staged(both, numbers(50, 80))], 0)
+    assert there(both_client) == list(range(80))
+
+
+def test_a_job_that_begins_anew_under_an_old_name_is_warned(
+    both: ServerProcess, both_client: redis.Redis, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Its numbers were used: each write that adds nothing is in the log, with the way out."""
+    for version in (7, 7, 0, 1):
+        sink = BatchSink(SinkOptions(both.url, "out", app="load", version=version), NUMBERS)
+        sink.commit([sink.write(iter([numbers(0, 3)]))])
+    assert there(both_client) == [0, 1, 2]
+    told = [record.getMessage() for record in caplog.records if "adds nothing" in record.getMessage()]
+    assert len(told) == 2
+    assert "write 7 was done before. A job that begins anew needs a txnAppId of its own" in told[0]
+
+
 def test_a_numbered_write_is_known_by_its_stream_too(both: ServerProcess, both_client: redis.Redis) -> None:
     """A ``foreachBatch`` that writes two streams gives both the same name and number."""
     for stream in ("out", "more", "out"):

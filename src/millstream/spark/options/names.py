@@ -145,7 +145,8 @@ OPTIONS: dict[str, Option] = {
         (APPEND,),
         "",
         "name of the job: a write with a `txnVersion` of that job that was written before to the same "
-        "`stream`, or with a smaller one, adds nothing",
+        "`stream`, or with a smaller one, adds nothing (the log warns of a smaller one); a job that begins anew, as "
+        "with a new checkpoint, needs another name",
     ),
     "txnVersion": Option((APPEND,), "", "number of this write, a growing one; in `foreachBatch` the batch id"),
 }

@@ -85,19 +85,45 @@ class SinkCommit:
 
     def _decide(self, version: int, parts: Sequence[Part]) -> CommitRecord:
         """The batch as it was decided upon, now or by an earlier try."""
-        mine = CommitRecord(version, tuple(parts))
+        mine = CommitRecord(version, tuple(parts), sum(part.rows for part in parts))
         while True:
             known = self._records.read()
             if known is not None and known.version >= version:
                 if known.version > version and self._in_order:
                     raise self._outdated(version, known.version)
-                return known if known.version == version else CommitRecord(version, None)
+                if known.version == version:
+                    self._check_repeated(known, mine)
+                    return known
+                logger.warning(
+                    "write %d of job %s adds nothing: write %d was done before. A job that begins anew needs a "
+                    "txnAppId of its own",
+                    version,
+                    self._writer,
+                    known.version,
+                )
+                return CommitRecord(version, None)
             if known is not None and known.parts is not None:
                 self._go_on_with(known)
                 continue
             self._check(parts)
             if self._records.replace(mine):
                 return mine
+
+    def _check_repeated(self, known: CommitRecord, mine: CommitRecord) -> None:
+        """Raise if another batch comes under a number that was written: its rows would be taken for written."""
+        if known.rows in {None, mine.rows}:
+            return
+        said = (
+            f"batch {mine.version} of writer {self._writer} was written with {known.rows} rows and now has {mine.rows}"
+        )
+        if not self._in_order:
+            logger.warning("%s: it adds nothing", said)
+            return
+        raise UsageError(
+            f"{said}: the checkpoint's newest files are lost and the batch was cut anew, or the query's result is not "
+            "the same each time. Restore the checkpoint, or give the query a new checkpointLocation and "
+            f"startingOffsets behind what was written; DEL {self._records.key} writes the rows as they are now"
+        )
 
     def _outdated(self, version: int, last: int) -> UsageError:
         # Taken for written, its rows would be lost: a checkpoint that is behind cuts its batches anew.
@@ -130,7 +156,7 @@ class SinkCommit:
 
     def _close(self, record: CommitRecord) -> None:
         while self._records.read() == record:  # or another driver did it at the same moment
-            if self._records.replace(CommitRecord(record.version, None)):
+            if self._records.replace(CommitRecord(record.version, None, record.rows)):
                 return
 
     def _check(self, parts: Sequence[Part]) -> None:

@@ -27,15 +27,17 @@ class CommitRecord:
     Attributes:
         version: of the batch.
         parts: what is left to publish; None when it is done.
+        rows: number of its rows, by which a batch that was cut anew is told from it; None where that is not known.
     """
 
     version: int
     parts: tuple[Part, ...] | None
+    rows: int | None = None
 
     def packed(self) -> str:
         """As it is kept."""
         parts = None if self.parts is None else [astuple(part) for part in self.parts]
-        return json.dumps({"version": self.version, "parts": parts})
+        return json.dumps({"version": self.version, "parts": parts, "rows": self.rows})
 
     @classmethod
     def unpacked(cls, text: bytes) -> "CommitRecord":
@@ -47,8 +49,9 @@ class CommitRecord:
         try:
             kept = parse(text)
             parts = None if kept["parts"] is None else tuple(_part(part) for part in kept["parts"])
-            return cls(_number(kept["version"]), parts)
-        except (KeyError, TypeError) as reason:
+            rows = kept.get("rows")
+            return cls(_number(kept["version"]), parts, None if rows is None else _number(rows))
+        except (AttributeError, KeyError, TypeError) as reason:
             raise ValueError(f"it is no record of a batch ({fault(reason)})") from None
 
 
