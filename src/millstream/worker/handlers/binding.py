@@ -19,7 +19,16 @@ from typing import Any, get_args, get_origin, get_type_hints
 
 from millstream.errors import ConfigError
 from millstream.worker.handlers.calling import annotated, bound_by_name, name_of
-from millstream.worker.handlers.convert import Convert, admits_none, as_text, builder, is_structured, wants_text
+from millstream.worker.handlers.convert import (
+    Convert,
+    admits_none,
+    as_text,
+    bare,
+    builder,
+    constraints,
+    is_structured,
+    wants_text,
+)
 from millstream.worker.handlers.fields import JSON_FIELD, encode, to_body, unwrap  # noqa: F401 - two had their place here
 from millstream.worker.handlers.message import Message, PayloadError
 
@@ -70,7 +79,7 @@ class Binder:
         self.context: dict[str, type] = {}
         name = name_of(handler)
         try:
-            hints = get_type_hints(annotated(handler))
+            hints = get_type_hints(annotated(handler), include_extras=True)
         except (NameError, SyntaxError, TypeError) as error:
             raise ConfigError(f"{name}: {error}; the handler's annotations must be importable at run time") from None
         given = bound_by_name(handler)
@@ -80,16 +89,22 @@ class Binder:
             if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD, parameter.POSITIONAL_ONLY):
                 raise ConfigError(f"{name}: parameter {parameter} cannot be filled by name")
             annotation = hints.get(parameter.name, Any)
+            annotation = annotation if constraints(annotation) else bare(annotation)
+            what = f"{name}: parameter {parameter.name}"
+            if type(parameter.default).__module__ == "pydantic.fields":
+                raise ConfigError(
+                    f"{what} is invalid: its default is pydantic's Field, which would not check anything. Write "
+                    f"{parameter.name}: Annotated[type, Field(...)]."
+                )
             if annotation in context:
                 self.context[parameter.name] = annotation
                 continue
             if batch:
-                annotation = _element(annotation, f"{name}: parameter {parameter.name}")
+                annotation = _element(annotation, what)
             self.annotations[parameter.name] = annotation
             if isinstance(annotation, type) and issubclass(annotation, Message):
                 self._message_name, self._message_kind = parameter.name, annotation
                 continue
-            what = f"{name}: parameter {parameter.name}"
             _check_alone(annotation, (Message, *context), what)
             self._parameters.append(
                 _Parameter(
@@ -158,11 +173,17 @@ class Binder:
 
 
 def _element(annotation: Any, what: str) -> Any:
+    if constraints(annotation):
+        raise ConfigError(
+            f"{what} is invalid: a constraint of the whole batch would refuse entries for their number. Write it at "
+            "the element: list[Annotated[...]]."
+        )
     if annotation in (Any, list):
         return Any
     if get_origin(annotation) is not list:
         raise ConfigError(f"{what} of a batch handler is a list, such as list[dict] or list[Message]")
-    return get_args(annotation)[0]
+    element = get_args(annotation)[0]
+    return element if constraints(element) else bare(element)
 
 
 def _check_alone(annotation: Any, ours: Collection[type], what: str) -> None:

@@ -20,7 +20,18 @@ from collections.abc import Callable, Iterable, Mapping
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
 from enum import Enum, Flag
-from typing import Any, Literal, Union, get_args, get_origin, get_type_hints, is_typeddict
+from typing import (
+    Annotated,
+    Any,
+    Literal,
+    NotRequired,
+    Required,
+    Union,
+    get_args,
+    get_origin,
+    get_type_hints,
+    is_typeddict,
+)
 from uuid import UUID
 
 from millstream.client.jsontext import parse
@@ -90,6 +101,10 @@ def builder(annotation: Any) -> Convert:
     Raises:
         ConfigError: no way to make such a type is known.
     """
+    return _constrained(annotation) if get_origin(annotation) in _MARKS else _of_type(annotation)
+
+
+def _of_type(annotation: Any) -> Convert:
     if annotation in _SIMPLE:
         return _SIMPLE[annotation]
     origin = get_origin(annotation)
@@ -123,6 +138,7 @@ def builder(annotation: Any) -> Convert:
 
 def is_structured(annotation: Any) -> bool:
     """True for types that stand for a whole entry and not for one of its fields."""
+    annotation = bare(annotation)
     origin = get_origin(annotation)
     if origin in (Union, types.UnionType):
         return any(is_structured(member) for member in get_args(annotation))
@@ -135,6 +151,71 @@ def is_structured(annotation: Any) -> bool:
         or hasattr(annotation, "__attrs_attrs__")
         or is_typeddict(annotation)
     )
+
+
+#: Wrappers of a type: they say something about its values, or about the place where it is used.
+_MARKS: tuple[Any, ...] = (Annotated, Required, NotRequired)
+#: Packages whose objects in ``Annotated`` restrict or change a value.
+_RESTRICTING = frozenset({"annotated_types", "pydantic", "pydantic_core", "msgspec"})
+#: Those that read the value as it comes, so that pydantic has to do all of it.
+_BEFORE = frozenset({"BeforeValidator", "PlainValidator", "WrapValidator"})
+
+
+def bare(annotation: Any) -> Any:
+    """The type without ``Annotated``, ``Required`` and the like around it."""
+    while get_origin(annotation) in _MARKS:
+        annotation = get_args(annotation)[0]
+    return annotation
+
+
+def constraints(annotation: Any) -> tuple[Any, ...]:
+    """The objects in ``Annotated`` that restrict a value, of pydantic, annotated_types or msgspec."""
+    found: tuple[Any, ...] = ()
+    while get_origin(annotation) in _MARKS:
+        annotation, *marks = get_args(annotation)
+        found = (*filter(_restricts, marks), *found)
+    return found
+
+
+def _restricts(mark: Any) -> bool:
+    kinds = {kind.__module__.partition(".")[0] for kind in type(mark).__mro__}
+    return not _RESTRICTING.isdisjoint(kinds) or hasattr(mark, "__get_pydantic_core_schema__")
+
+
+def _constrained(annotation: Any) -> Convert:
+    kind, marks = bare(annotation), constraints(annotation)
+    of_msgspec = tuple(mark for mark in marks if type(mark).__module__ == "msgspec")
+    others = tuple(mark for mark in marks if type(mark).__module__ != "msgspec")
+    checks = [_msgspec_check(kind, mark) for mark in of_msgspec]
+    if others and not _BEFORE.isdisjoint(type(mark).__name__ for mark in others):
+        make = _by_pydantic(Annotated[(kind, *others)])
+    else:
+        make = builder(kind)
+        checks += [_by_pydantic(Annotated[(kind, *others)], loads=False)] if others else []
+
+    def convert(value: Any) -> Any:
+        value = make(value)
+        for check in checks:
+            value = check(value)
+        return value
+
+    return convert if checks else make
+
+
+def _msgspec_check(kind: Any, mark: Any) -> Convert:
+    import msgspec  # noqa: PLC0415 - the mark is of this library, so it is there
+
+    limited: Any = Annotated[kind, mark]
+    try:
+        msgspec.json.Decoder(limited)
+    except TypeError as error:
+        raise ConfigError(f"cannot check {limited!r}: {error}") from None
+
+    def check(value: Any) -> Any:
+        msgspec.convert(value, limited)  # its ValidationError is a ValueError
+        return value
+
+    return check
 
 
 def _loaded(value: Any) -> Any:
@@ -251,10 +332,11 @@ _JSON_TYPES = frozenset({str, int, float, bool, type(None)})
 def _union(members: tuple[Any, ...]) -> Convert:
     # text last: everything is text, so that str | int would never see its int; None only for what says nothing, unless
     # a member of an enum or a literal does
-    ordered = sorted(members, key=lambda member: (not _names_texts(member), member is not type(None), member in _TEXTS))
-    worded = any(member in _TEXTS for member in members)  # where text is allowed, an empty text is one
+    ordered = sorted(members, key=lambda one: (not _names_texts(one), one is not type(None), bare(one) in _TEXTS))
+    worded = any(bare(member) in _TEXTS for member in members)  # where text is allowed, an empty text is one
     builders = [_only_none if member is type(None) and worded else builder(member) for member in ordered]
-    own = frozenset(members) if _JSON_TYPES.issuperset(members) else frozenset()
+    restricted = any(get_origin(member) in _MARKS for member in members)
+    own = frozenset() if restricted or not _JSON_TYPES.issuperset(members) else frozenset(members)
 
     def convert(value: Any) -> Any:
         if type(value) in own:  # JSON has told it from the others
@@ -271,6 +353,7 @@ def _union(members: tuple[Any, ...]) -> Convert:
 
 
 def _names_texts(member: Any) -> bool:
+    member = bare(member)
     return get_origin(member) is Literal or (isinstance(member, type) and issubclass(member, Enum))
 
 
@@ -359,19 +442,19 @@ def _sequence(kinds: Iterable[Any], make: Callable[[Any], Any]) -> Convert:
 
 
 def _named_tuple(kind: Any) -> Convert:
-    hints = get_type_hints(kind)
+    hints = get_type_hints(kind, include_extras=True)
     return _sequence([hints.get(name, Any) for name in kind._fields], kind._make)
 
 
 def _dataclass(kind: type) -> Convert:
-    hints = get_type_hints(kind)
+    hints = get_type_hints(kind, include_extras=True)
     parts = dataclasses.fields(kind)
     made = {part.name: (part.name, hints[part.name], _required(part)) for part in parts if part.init}
     return _object(kind, made, {part.name: builder(hints[part.name]) for part in parts if not part.init})
 
 
 def _attrs(kind: Any) -> Convert:
-    hints, parts = get_type_hints(kind), kind.__attrs_attrs__
+    hints, parts = get_type_hints(kind, include_extras=True), kind.__attrs_attrs__
     made = {
         part.name: (part.alias, hints.get(part.name, Any), getattr(part.default, "name", "") == "NOTHING")
         for part in parts
@@ -381,7 +464,7 @@ def _attrs(kind: Any) -> Convert:
 
 
 def _typed_dict(kind: Any) -> Convert:
-    hints = get_type_hints(kind)
+    hints = get_type_hints(kind, include_extras=True)
     return _object(kind, {name: (name, hint, name in kind.__required_keys__) for name, hint in hints.items()}, {})
 
 
@@ -428,6 +511,7 @@ def _required(part: "dataclasses.Field[Any]") -> bool:
 
 def admits_none(annotation: Any) -> bool:
     """True when None is among what the annotation allows."""
+    annotation = bare(annotation)
     return annotation in (None, type(None), Any) or type(None) in get_args(annotation)
 
 
@@ -533,11 +617,12 @@ def wants_text(annotation: Any) -> bool:
 
 
 def _wants(annotation: Any, kinds: tuple[type, ...]) -> bool:
+    annotation = bare(annotation)
     members = get_args(annotation) if get_origin(annotation) in (Union, types.UnionType) else (annotation,)
-    return any(member in kinds for member in members)
+    return any(bare(member) in kinds for member in members)
 
 
-def _by_pydantic(annotation: Any) -> Convert:
+def _by_pydantic(annotation: Any, *, loads: bool = True) -> Convert:
     try:
         from pydantic import TypeAdapter  # noqa: PLC0415 - only for types the standard library does not explain
         from pydantic.errors import PydanticUserError  # noqa: PLC0415 - as above
@@ -547,6 +632,10 @@ def _by_pydantic(annotation: Any) -> Convert:
         adapter = TypeAdapter(annotation)
     except PydanticUserError as error:
         raise ConfigError(f"cannot decode {annotation!r}: {error.message}") from None
+    except TypeError as error:  # a constraint that this type cannot have
+        raise ConfigError(f"cannot decode {annotation!r}: {error}") from None
+    if not loads:
+        return adapter.validate_python
 
     def convert(value: Any) -> Any:
         value = lenient(value)

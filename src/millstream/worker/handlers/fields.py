@@ -15,7 +15,7 @@ from datetime import date, datetime, time, timedelta
 from decimal import Decimal
 from enum import Enum
 from pathlib import PurePath
-from typing import Any, TypeVar, get_type_hints
+from typing import Any, TypeVar, get_origin, get_type_hints
 from uuid import UUID
 
 from millstream.client.jsontext import TooDeepError
@@ -464,7 +464,9 @@ def _plain_dataclass(kind: Any) -> dict[str, Any] | None:
     parts = dataclasses.fields(kind)
     if not made or own or not all(part.init for part in parts):
         return None
-    hints = get_type_hints(kind)
+    hints = get_type_hints(kind, include_extras=True)
+    if any(get_origin(hints[part.name]) is not None for part in parts):  # a constraint, or no plain type
+        return None
     return {part.name: hints[part.name] for part in parts}
 
 
