@@ -4,7 +4,8 @@ import asyncio
 import dataclasses
 import functools
 import logging
-from collections.abc import Callable
+import types
+from collections.abc import Callable, Generator
 from datetime import timedelta
 from typing import Any, NamedTuple, Optional, TypedDict
 
@@ -63,6 +64,12 @@ def unreadable(order: dict[str, Any]) -> None:
 
 
 unreadable.__signature__ = "order"  # type: ignore[attr-defined]
+
+
+@types.coroutine
+def of_generator(order: dict[str, Any]) -> Generator[None, None, None]:
+    """Take an order as a coroutine of the old kind."""
+    yield
 
 
 async def later(msg: Message) -> str:
@@ -175,6 +182,9 @@ def test_a_nack_refuses_numbers_that_would_be_lost(make: Callable[[], Nack], tex
         Orders.plain,
         staticmethod(handle),
         lambda self: None,
+        functools.cache(handle),
+        functools.singledispatch(handle),
+        of_generator,
     ],
 )
 def test_every_callable_that_can_take_an_entry_is_a_handler(handler: Any) -> None:

@@ -70,7 +70,8 @@ def check_handler(function: Any) -> None:
             f".{name})."
         )
     called = annotated(function)
-    if inspect.isgeneratorfunction(called) or inspect.isasyncgenfunction(called):
+    awaited = getattr(getattr(called, "__code__", None), "co_flags", 0) & inspect.CO_ITERABLE_COROUTINE
+    if (inspect.isgeneratorfunction(called) and not awaited) or inspect.isasyncgenfunction(called):
         raise ConfigError(
             f"{name_of(function)} is a generator function: a call would not run its body. Remove the `yield`, or move "
             "it into a dependency (Depends)."
