@@ -62,7 +62,8 @@ def _hash_delete(space: Keyspace, db: int, key: bytes, fields: list[bytes]) -> N
 @transition("zadd")
 def _zset_add(space: Keyspace, db: int, key: bytes, members: list[bytes], scores: bytes, afresh: bool = False) -> None:
     """Set members' scores, new or not; ``afresh``: in place of whatever is there."""
-    _made(space, db, key, ZSetValue, afresh=afresh).put_all(dict(zip(members, unpack_scores(scores), strict=True)))
+    value = _made(space, db, key, ZSetValue, afresh=afresh)
+    value.put_all(dict(zip(members, unpack_scores(scores), strict=True)), built=afresh)
 
 
 @transition("zrem")

@@ -135,22 +135,30 @@ class ZSetValue(Collection):
         return len(self.scores)
 
     def put(self, member: bytes, score: float) -> None:
-        """Set a member's score; not a NaN."""
+        """Set a member's score; not a NaN. A listpack keeps -0 as 0."""
+        if not self._is_big:
+            self._is_big = len(member) > ZSET_VALUE or len(self.scores) + (member not in self.scores) > ZSET_ENTRIES
+            score = score if self._is_big else score + 0.0
         before = self.scores.get(member)
         if before is not None:
             del self._order[bisect_left(self._order, (before, member))]
         insort(self._order, (score, member))
         self.scores[member] = score
-        if not self._is_big and (len(self.scores) > ZSET_ENTRIES or len(member) > ZSET_VALUE):
-            self._is_big = True
 
     def drop(self, member: bytes) -> None:
         """Delete a member that exists."""
         del self._order[bisect_left(self._order, (self.scores.pop(member), member))]
 
-    def put_all(self, scores: Mapping[bytes, float]) -> None:
-        """Set the scores of several members; none is a NaN."""
-        if not self._is_much(len(scores)):
+    def put_all(self, scores: Mapping[bytes, float], *, built: bool = False) -> None:
+        """Set the scores of several members; none is a NaN.
+
+        Args:
+            scores: by member.
+            built: they are a whole set, whose encoding Redis chooses before it stores the first of them.
+        """
+        if len(scores) > ZSET_ENTRIES or (built and any(len(one) > ZSET_VALUE for one in scores)):
+            self._is_big = True
+        if not self._is_big or not self._is_much(len(scores)):
             for member, score in scores.items():
                 self.put(member, score)
             return
@@ -159,7 +167,6 @@ class ZSetValue(Collection):
         self._order.extend((score, member) for member, score in scores.items())
         self._order.sort()
         self.scores.update(scores)
-        self._is_big = self._is_big or len(self.scores) > ZSET_ENTRIES or any(len(one) > ZSET_VALUE for one in scores)
 
     def drop_all(self, members: Sequence[bytes]) -> None:
         """Delete members that exist."""

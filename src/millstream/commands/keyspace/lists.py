@@ -7,8 +7,9 @@ import math
 from itertools import islice
 
 from millstream.commands.context.context import Blocked, Context
+from millstream.commands.keyspace import long_double
 from millstream.commands.keyspace.collections import Family, drop_if_empty, key_count
-from millstream.commands.table.args import LLONG_MAX, LLONG_MIN, SYNTAX, integer, keyword, read_double
+from millstream.commands.table.args import LLONG_MAX, LLONG_MIN, SYNTAX, integer, keyword
 from millstream.engine.collections import ListValue
 from millstream.errors import CommandError
 from millstream.replies import NIL_ARRAY, OK, Reply
@@ -376,7 +377,7 @@ def timeout(word: bytes) -> int:
     Raises:
         CommandError: no number, negative, or beyond 64 bits of milliseconds; in Redis's order.
     """
-    seconds = read_double(word)
+    seconds = long_double.read(word)
     if seconds is None:
         raise CommandError("ERR timeout is not a float or out of range")
     if seconds * 1000 > LLONG_MAX:

@@ -34,7 +34,7 @@ def read(word: bytes) -> Fraction | float | None:
     if len(word) > _LONGEST:
         return None
     if _INFINITE.match(word):
-        return math.inf
+        return -math.inf if word[:1] == b"-" else math.inf
     if found := _DECIMAL.match(word):
         sign, digits, exponent, base, per_digit = *found.groups(), 10, 1
     elif found := _HEXADECIMAL.match(word):

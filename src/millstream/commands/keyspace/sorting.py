@@ -10,7 +10,7 @@ from functools import partial
 
 from millstream.commands.context.context import WRONGTYPE, Context
 from millstream.commands.keyspace.lists import LIST
-from millstream.commands.table.args import SYNTAX, integer, keyword, read_double
+from millstream.commands.table.args import SYNTAX, integer, keyword, read_bound
 from millstream.commands.table.table import command
 from millstream.engine.collections import HashValue, ListValue, SetValue, ZSetValue
 from millstream.engine.keyspace import StringValue
@@ -94,7 +94,7 @@ def _found(ctx: Context, pattern: bytes, element: bytes) -> bytes | None:
 def _number(word: bytes) -> float:
     """A score as Redis's C reads it: nothing is 0."""
     digits = word.partition(b"\0")[0]
-    value = read_double(digits) if digits else 0.0
+    value = read_bound(digits) if digits else 0.0
     if value is None:
         raise CommandError("ERR One or more scores can't be converted into double")
     return value

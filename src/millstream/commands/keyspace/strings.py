@@ -5,7 +5,6 @@ Strings are here because clients and tools need them beside streams (counters, l
 Source: https://redis.io/docs/latest/commands/?group=string
 """
 
-import math
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import partial
@@ -695,7 +694,7 @@ def _whole(word: bytes, name: str = "value") -> Fraction:
 
 def _real(word: bytes, name: str = "value") -> Fraction:
     value = long_double.read(word)
-    if value == math.inf and name == _STEP:
+    if isinstance(value, float) and name == _STEP:
         raise CommandError("ERR BYFLOAT increment cannot be Infinity")
     if not isinstance(value, Fraction):
         raise CommandError(f"ERR {name} is not a valid float")
@@ -706,7 +705,7 @@ def _limit(asked: _Increase, word: bytes | None, name: str) -> Fraction | None:
     """A bound; None for none, and for the infinite one that bounds nothing."""
     if word is None:
         return None
-    if asked.floats and long_double.read(word) == math.inf:
+    if asked.floats and isinstance(long_double.read(word), float):
         if word.startswith(b"-") != (name == "LBOUND"):
             raise CommandError(_CROSSED)
         return None

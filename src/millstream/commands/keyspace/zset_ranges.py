@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from millstream.commands.context.context import Context
 from millstream.commands.keyspace.lists import rank_range
 from millstream.commands.keyspace.zsets import ZSET, Row, remove_members, shown_rows, store_rows, zset_at
-from millstream.commands.table.args import SYNTAX, integer, is_sign, keyword, read_double
+from millstream.commands.table.args import SYNTAX, integer, is_sign, keyword, read_bound
 from millstream.engine.collections import ZSetValue
 from millstream.errors import CommandError
 from millstream.replies import Reply
@@ -36,7 +36,7 @@ def _bound(word: bytes) -> tuple[float, bool]:
     """
     exclusive = word[:1] == b"("
     digits = word.partition(b"\0")[0][exclusive:]
-    value = read_double(digits) if digits else 0.0
+    value = read_bound(digits) if digits else 0.0
     if value is None:
         raise CommandError("ERR min or max is not a float")
     return value, exclusive

@@ -78,14 +78,35 @@ def milliseconds(word: bytes, now: int) -> int:
 
 
 _DECIMAL = re.compile(rb"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?\Z")
+_HEXADECIMAL = re.compile(rb"[+-]?0[xX]([\da-fA-F]+\.?[\da-fA-F]*|\.[\da-fA-F]+)([pP][+-]?\d+)?\Z")
 _INFINITE = re.compile(rb"[+-]?inf(inity)?\Z", re.IGNORECASE)
 
 
-def read_double(word: bytes) -> float | None:
-    """A number as Redis 8 reads it: decimal or infinite, no blanks, no NaN; too large is infinite, too small is 0."""
+def read_bound(word: bytes) -> float | None:
+    """A number as Redis 8 reads bounds: decimal or infinite, no NaN; too large is infinite, too small is 0."""
     if _INFINITE.match(word):
         return -math.inf if word[:1] == b"-" else math.inf
     return float(word) if _DECIMAL.match(word) else None
+
+
+def read_double(word: bytes) -> float | None:
+    """A number as Redis reads scores: also hexadecimal; None too for one that a double cannot hold."""
+    if found := _HEXADECIMAL.match(word):
+        try:
+            value: float | None = float.fromhex(word.decode())
+        except OverflowError:
+            return None
+    elif found := _DECIMAL.match(word):
+        value = float(word)
+    else:
+        return read_bound(word)
+    if value in _NOT_HELD and (value or found[1].strip(b"0.")):
+        return None
+    return value
+
+
+# Values that a double takes on where a number is too small or too large for it
+_NOT_HELD = frozenset({0.0, math.inf, -math.inf})
 
 
 def entry_id(word: bytes, missing_seq: int = 0) -> int:

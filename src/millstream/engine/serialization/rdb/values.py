@@ -131,7 +131,7 @@ def _zset(items: Iterable[tuple[bytes, float]]) -> ZSetValue:
         scores[member] = score
     _some(len(scores))
     value = ZSetValue()
-    value.put_all(scores)
+    value.put_all(scores, built=True)
     return value
 
 
