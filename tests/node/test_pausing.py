@@ -163,3 +163,25 @@ def test_what_runs_inside_exec_is_not_held_back(world: World, client: Client) ->
     client.call("APPEND", "k", "1")
     assert client.call("EXEC") == [OK, 2]
     assert client.send("PING") is WAITING
+
+
+def test_a_pause_of_writers_lets_scripts_without_writes_run(world: World, client: Client) -> None:
+    """A script that declares no-writes runs, by its text, its SHA-1 and in MULTI; others and wrong flags wait."""
+    reading, open_ended = "#!lua flags=no-writes\nreturn 1", "#!lua\nreturn 1"
+    sha = client.call("SCRIPT", "LOAD", reading)
+    other = client.call("SCRIPT", "LOAD", open_ended)
+    client.call("CLIENT", "PAUSE", 1000, "WRITE")
+    assert client.call("EVAL", reading, 0) == 1
+    assert client.call("EVALSHA", sha, 0) == 1
+    client.call("MULTI")
+    client.call("EVAL", reading, 0)
+    assert client.call("EXEC") == [1]
+    waiting = (
+        ("EVAL", open_ended),
+        ("EVALSHA", other),
+        ("EVAL", "return 1"),
+        ("EVAL", "#!lua flags=no\n"),
+        ("EVALSHA", "x"),
+    )
+    for words in waiting:
+        assert world.client().send(*words, 0) is WAITING

@@ -366,11 +366,12 @@ def test_only_so_many_scripts_of_eval_are_kept(client: Client) -> None:
     assert client.call("SCRIPT", "EXISTS", loaded) == [1]
 
 
+@pytest.mark.parametrize("inner", ["'set','a','b'", "'publish','a','b'"])
 @pytest.mark.parametrize("command", ["EVAL_RO", "EVAL"])
-def test_read_only_scripts_do_not_write(world: World, client: Client, command: str) -> None:
-    """Asked for by the command or by the script's first line."""
+def test_read_only_scripts_do_not_write(world: World, client: Client, command: str, inner: str) -> None:
+    """Asked for by the command or by the script's first line; a message counts as a write."""
     head = "#!lua flags=no-writes\n" if command == "EVAL" else ""
-    reply = client.call(command, f"{head}return redis.call('set','a','b')", "0")
+    reply = client.call(command, f"{head}return redis.call({inner})", "0")
     assert line_of(reply).startswith("ERR Write commands are not allowed from read-only scripts.")
     assert world.log.payloads == []
 
@@ -445,3 +446,12 @@ def test_a_scripts_own_tail_calls_fill_no_stack(client: Client) -> None:
     assert run(client, "local function f(n) if n == 0 then return 'done' end return f(n - 1) end return f(300000)")
     deep = "local function f(n) if n == 0 then return 1 end return 1 + f(n - 1) end return f(300000)"
     assert "stack overflow" in line_of(run(client, deep))
+
+
+@pytest.mark.parametrize("head", ["#!lua", "#!lua flags=allow-oom"])
+def test_a_script_that_may_write_is_refused_by_eval_ro(client: Client, head: str) -> None:
+    """A first line without no-writes declares a writing script, as in Redis."""
+    line = "ERR Can not execute a script with write flag using *_ro command."
+    source = f"{head}\nreturn 1"
+    assert line_of(client.call("EVAL_RO", source, "0")) == line
+    assert line_of(client.call("EVALSHA_RO", client.call("SCRIPT", "LOAD", source), "0")) == line

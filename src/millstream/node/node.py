@@ -129,6 +129,7 @@ class Node:
         self.ending = Shutdown(config, self.sessions, self.primary)
         self.admission = Admission(self.accounts, config, self.journal, self.primary, self.following)
         self.scripts = Scripts(self, self.admission)
+        self._pause.only_reads = self.scripts.only_reads
         self.facts = NodeFacts(
             self.stats,
             self.sessions,
@@ -168,7 +169,7 @@ class Node:
             return self._refuse(session, argv, error, now)
         session.last_command = row.name
         session.commands += 1
-        if self._pause.ends is not None and self._pause.holds(session, row):
+        if self._pause.ends is not None and self._pause.holds(session, row, argv):
             session.held, session.blocked = argv, True
             session.commands -= 1  # it is given again
             self._pause.held[session] = None

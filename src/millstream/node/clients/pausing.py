@@ -7,6 +7,7 @@ A command held back has not begun: its words stay with its session (:attr:`Sessi
 shell runs them when it hears that the session no longer is.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -31,11 +32,13 @@ class Pause:
         ends: monotonic milliseconds at which that is to be looked at; None for no pause.
         writes_only: only commands that write are held back.
         held: who waits for the end, in the order of their commands.
+        only_reads: finds a call of a script that declared that it does not write.
     """
 
     ends: int | None = None
     writes_only: bool = False
     held: "dict[Session, None]" = field(default_factory=dict)
+    only_reads: Callable[[list[bytes]], bool] = lambda argv: False  # noqa: ARG005 - until the node has scripts
     _asked: int | None = None  # when that of clients ends
     _asked_writes_only: bool = False
     _holders: set[str] = field(default_factory=set)  # what the server itself holds writers back for
@@ -85,15 +88,20 @@ class Pause:
             self.ends = now.mono + _LONG
         self.writes_only = self._asked is None or self._asked_writes_only
 
-    def holds(self, session: "Session", row: Command) -> bool:
+    def holds(self, session: "Session", row: Command, argv: list[bytes]) -> bool:
         """Whether a session's command must wait."""
         if self.ends is None or session.is_replica:  # a replica only says how far it is
             return False
         if not self.writes_only:
             return True
         if row.name == "exec":
-            return any(_may_write(find(argv)) for argv in session.queue or ())
-        return _may_write(row)
+            return any(self._may_write(find(words), words) for words in session.queue or ())
+        return self._may_write(row, argv)
+
+    def _may_write(self, row: Command | None, argv: list[bytes]) -> bool:
+        if row is None or ("write" not in row.flags and row.name not in MAY_WRITE):
+            return False
+        return row.group != "scripting" or not self.only_reads(argv)
 
     def is_over(self, now: Now) -> bool:
         """Whether that of clients has ended by itself."""
@@ -104,7 +112,3 @@ class Pause:
         held = list(self.held)
         self.held.clear()
         return held
-
-
-def _may_write(row: Command | None) -> bool:
-    return row is not None and ("write" in row.flags or row.name in MAY_WRITE)

@@ -27,6 +27,7 @@ from millstream.commands.table.spec import Command
 from millstream.commands.table.table import find
 from millstream.errors import CommandError
 from millstream.logs import logger
+from millstream.node.clients.pausing import MAY_WRITE
 from millstream.node.plain import NAMES
 from millstream.node.scripting import bytecode
 from millstream.printable import printable
@@ -107,14 +108,20 @@ class Script:
         sha: its SHA-1 in hexadecimal.
         source: its text.
         is_loaded: SCRIPT LOAD brought it.
-        read_only: its first line says ``flags=no-writes``.
+        flags: of its first line, ``#!lua flags=a,b``; None if it has no such line.
         body: the compiled function, of the present runtime.
     """
 
     sha: bytes
     source: bytes
     is_loaded: bool = False
-    read_only: bool = False
+    flags: set[str] | None = None
+
+    @property
+    def read_only(self) -> bool:
+        """It declared that it does not write."""
+        return self.flags is not None and "no-writes" in self.flags
+
     body: Any = None
 
 
@@ -202,8 +209,8 @@ class Scripts:
         """Compile, after reading the first line's flags."""
         text = script.source
         if text.startswith(b"#!"):
-            first, _, rest = text.partition(b"\n")
-            script.read_only = "no-writes" in _flags(first.decode("utf-8", "surrogateescape"))
+            rest = text.partition(b"\n")[2]
+            script.flags = _flags(text)
             text = b"\n" + rest  # the lines keep their numbers, which errors name
         if self._lua is None:
             self._start()
@@ -219,6 +226,16 @@ class Scripts:
             reason = problem.decode("utf-8", "surrogateescape") if problem else ""
             raise CommandError(f"ERR Error compiling script (new function): {reason}")
         script.body = body
+
+    def only_reads(self, argv: list[bytes]) -> bool:
+        """Whether EVAL or EVALSHA calls a script that declared ``no-writes``; the script is not compiled for it."""
+        if argv[0].lower() == b"evalsha":
+            script = self._scripts.get(argv[1].lower())
+            return script is not None and script.read_only
+        try:
+            return argv[1].startswith(b"#!") and "no-writes" in _flags(argv[1])
+        except CommandError:
+            return False
 
     # ------------------------------------------------------------------ running
 
@@ -262,6 +279,8 @@ class Scripts:
 
         What Lua could not contain (its memory, an error of lupa's) costs the runtime: the next script gets a new one.
         """
+        if read_only and script.flags is not None and not script.read_only:
+            raise CommandError("ERR Can not execute a script with write flag using *_ro command.")
         if self._lua is None or script.body is None:
             self._prepare(script)
         session = ctx.session
@@ -491,14 +510,14 @@ class Scripts:
             return refuse(row, "ERR Wrong number of args calling Redis command from script")
         if "noscript" in row.flags:
             return refuse(row, "ERR This Redis command is not allowed from script")
-        if run.read_only and "write" in row.flags:
+        if run.read_only and ("write" in row.flags or row.name in MAY_WRITE):
             return refuse(row, "ERR Write commands are not allowed from read-only scripts.")
         return self._runner.run_inside(run.ctx, row, argv)
 
 
-def _flags(line: str) -> set[str]:
+def _flags(source: bytes) -> set[str]:
     """The flags of a script's first line, ``#!lua flags=a,b``."""
-    words = line.split()
+    words = source.partition(b"\n")[0].decode("utf-8", "surrogateescape").split()
     if words[0] != "#!lua":
         raise CommandError(f"ERR Unexpected engine in script shebang: {words[0]}")
     flags: set[str] = set()
