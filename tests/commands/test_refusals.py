@@ -26,6 +26,7 @@ NO_TILDE = "ERR syntax error, LIMIT cannot be used without the special ~ option"
 AUTO_ONLY = "ERR syntax error, IDMP/IDMPAUTO can be used only with auto-generated IDs"
 TOO_SMALL = "ERR The ID specified in XADD is equal or smaller than the target stream top item"
 GROUP_ONLY = "ERR The > ID can be specified only when calling XREADGROUP using the GROUP <group> <consumer> option."
+TOO_HIGH = "ERR Insufficient memory, failed allocating transient memory, COUNT too high."
 MODE = "ERR mode must be SILENT, FAIL, or FATAL"
 
 
@@ -279,6 +280,9 @@ CASES: list[tuple[str, str]] = [
     ("XAUTOCLAIM str g c 0 0 COUNT 0", "ERR COUNT must be > 0"),
     ("XAUTOCLAIM s g c 0 0 COUNT x", "ERR COUNT must be > 0"),
     ("XAUTOCLAIM s g c 0 0 COUNT 9223372036854775807", "ERR COUNT must be > 0"),
+    ("XAUTOCLAIM s g c 0 0 COUNT 4294967296", TOO_HIGH),
+    ("XAUTOCLAIM s g new 0 0 COUNT 576460752303423487 JUSTID", TOO_HIGH),
+    ("XAUTOCLAIM nokey g c 0 0 COUNT 4294967296", group_line("nokey", "g")),
     ("XAUTOCLAIM s g c 0 0 COUNT", SYNTAX),
     ("XAUTOCLAIM s g c 0 0 nonsense", SYNTAX),
     ("XAUTOCLAIM str g c 0 0", TYPE),

@@ -41,6 +41,8 @@ from millstream.errors import CommandError
 from millstream.replies import NIL_ARRAY, Buffer, Reply
 
 MAX_AUTOCLAIM_COUNT = LLONG_MAX // 16
+# From here on Redis fails to allocate 16 bytes for each of COUNT's entries: 64 GiB
+_TOO_MANY = 2**32
 # Redis keeps XNACK's number of ids in an int, but not that of XACKDEL and XDELEX
 INT_MAX = 2**31 - 1
 
@@ -526,6 +528,8 @@ def xautoclaim(ctx: Context, argv: list[bytes]) -> Reply:
     start = range_start(argv[5])
     count, just_id = _parse_autoclaim(argv)
     stream, group = existing_group(ctx, key, name)
+    if count >= _TOO_MANY:
+        raise CommandError("ERR Insufficient memory, failed allocating transient memory, COUNT too high.")
     attend(ctx, key, name, group, consumer)
     options = _Claim(ctx.now.wall, just_id=just_id)
     claimer = _Claimer(ctx, argv, stream, options)
