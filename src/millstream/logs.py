@@ -9,7 +9,7 @@ import re
 import traceback
 from collections.abc import Iterable, Iterator
 
-from millstream.printable import printable
+from millstream.printable import printable, without_secrets
 
 #: How Python begins what stands between two exceptions of a chain; a note has no end of line before its text.
 _BETWEEN = ("\nThe above exception", "\nDuring handling")
@@ -24,7 +24,7 @@ class Harmless(logging.Filter):
             message = record.getMessage()
         except (TypeError, ValueError):
             return True  # a mistake in a log call of ours; logging says so itself
-        harmless = _further(printable(message))
+        harmless = _further(printable(without_secrets(message)))
         if harmless != message:
             record.msg, record.args = harmless, None
         if record.exc_info and record.exc_info[0] is not None and not record.exc_text:
@@ -44,7 +44,7 @@ def _safe(parts: Iterable[str]) -> Iterator[str]:
     """The parts of a traceback: of what an exception and its notes say only the first line begins where it would."""
     said = False
     for part in parts:
-        safe = printable(part.replace("\t", "    "))
+        safe = printable(without_secrets(part).replace("\t", "    "))
         if safe.startswith(_BETWEEN):
             said = False
             yield safe

@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from millstream.client.connect import async_client, sync_client
-from millstream.client.url import without_password
 from millstream.errors import ConfigError
+from millstream.printable import without_password
 
 CLIENTS: list[Callable[[str], Any]] = [sync_client, async_client]
 

@@ -14,13 +14,13 @@ import redis
 
 from migrate.history import portrait, raw
 from millstream.client.connect import sync_client
-from millstream.client.url import without_password
 from millstream.migrate import copy_stream
 from millstream.migrate import run as moving
 from millstream.migrate.capabilities import VERSIONS, find_features
 from millstream.migrate.connection import Link
 from millstream.migrate.copy_stream import TEMPORARY, Copier
 from millstream.migrate.errors import LinkError, MigrationError, RefusedError
+from millstream.printable import without_password
 from support.ports import free_port
 from support.servers import ServerProcess, redis_server
 from support.waiting import eventually

@@ -1,12 +1,15 @@
 """The ``millstream`` command: each subcommand's module is imported only when it is asked for, so that help is quick."""
 
+import contextlib
 import os
+from collections.abc import Iterator
 from typing import Any
 
 import click
 
 from millstream._version import __version__
 from millstream.cli.shared.lazy import LazyGroup, Rows
+from millstream.printable import without_secrets
 
 # name -> (module:attribute, one line for the list of commands)
 COMMANDS: Rows = {
@@ -60,8 +63,27 @@ COMMANDS: Rows = {
 }
 
 
+@contextlib.contextmanager
+def _redacted() -> Iterator[None]:
+    try:
+        yield
+    except click.ClickException as error:
+        error.__dict__["message"] = without_secrets(error.message)  # final, for those who type
+        raise
+
+
 class MainGroup(LazyGroup):
     """``millstream`` itself."""
+
+    def make_context(self, *args: Any, **options: Any) -> click.Context:
+        """As click does; its errors quote the words of the command line, which may be URLs."""
+        with _redacted():
+            return super().make_context(*args, **options)
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """As above, for the words of a command."""
+        with _redacted():
+            return super().invoke(ctx)
 
     def main(self, *args: Any, **options: Any) -> Any:
         """As click does; where a shell asks what may follow, with what we know of that."""

@@ -32,9 +32,9 @@ from redis.exceptions import (
 from redis.exceptions import ConnectionError as RedisConnectionError
 
 from millstream.client.connect import async_client
-from millstream.client.url import without_password
 from millstream.clock import SystemClock
 from millstream.errors import Disconnected, MillstreamError, UsageError
+from millstream.printable import without_password, without_secrets
 
 __all__ = [
     "AccessDenied",
@@ -91,7 +91,8 @@ def wrong_reply(error: Exception, *urls: str) -> WrongReplyError:
     logger.debug("an answer could not be read", exc_info=error)
     frames = traceback.extract_tb(error.__traceback__)
     place = f" in {PurePath(frames[-1].filename).name}:{frames[-1].lineno}" if frames else ""
-    where, what = " or ".join(map(without_password, urls)), f"{type(error).__name__}{place}: {str(error)[:_SAID]}"
+    said = without_secrets(str(error))[:_SAID]
+    where, what = " or ".join(map(without_password, urls)), f"{type(error).__name__}{place}: {said}"
     return WrongReplyError(
         f"what {where} answered cannot be read ({what}): either it is neither Redis nor Millstream, or this is a "
         "mistake of ours"

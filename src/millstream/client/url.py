@@ -9,6 +9,7 @@ import re
 from urllib.parse import SplitResult, parse_qs, unquote, urlsplit
 
 from millstream.errors import ConfigError
+from millstream.printable import without_password, without_secrets
 
 SENTINELS = "redis+sentinel://"
 CLUSTERS = "redis+cluster://"
@@ -36,8 +37,9 @@ def url_of_environment() -> str | None:
 
 def unreached(url: str, error: Exception) -> str:
     """One sentence for a server that cannot be talked to: which one it is, and how another is named."""
+    said = without_secrets(str(error)).rstrip(".")
     return (
-        f"cannot talk to {without_password(url)} ({str(error).rstrip('.')}): start the server, or name another by "
+        f"cannot talk to {without_password(url)} ({said}): start the server, or name another by "
         "--url, MILLSTREAM_URL or REDIS_URL"
     )
 
@@ -87,19 +89,6 @@ def kind_of(url: str) -> str:
     """
     found = _SCHEME.match(url)
     return f"the {found[0]} URL" if found is not None else "the URL"
-
-
-_PASSWORD = re.compile(r"(://[^:/@\s]*):[^/?#\s]*@")
-_BROKEN = re.compile(r"(://[^:/@\s]*):(?!\d*(?:[/?#\s]|$))\S*@")
-"""A password with characters that should have been encoded, so that it does not end where the server's name begins."""
-
-
-def without_password(url: str) -> str:
-    """The URL, or a text with URLs in it, for messages."""
-    url, hidden = _PASSWORD.subn(r"\1:***@", url)
-    if not hidden:
-        url = _BROKEN.sub(r"\1:***@", url)
-    return re.sub(r"(password=)[^&'\"]*", r"\1***", url)
 
 
 def check_url(url: str) -> str:

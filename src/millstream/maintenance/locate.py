@@ -5,10 +5,11 @@ from pathlib import Path
 import redis
 
 from millstream.client.connect import sync_client
-from millstream.client.url import check_remote, without_password
+from millstream.client.url import check_remote
 from millstream.errors import MillstreamError, UsageError
 from millstream.persistence.disk import RealDisk
 from millstream.persistence.lockfile import read_owner
+from millstream.printable import without_password
 
 TIMEOUT = 10.0  # seconds for one reply: a server that needs longer to say its directory is not well
 

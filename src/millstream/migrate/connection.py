@@ -9,8 +9,8 @@ from redis.exceptions import AuthenticationError, RedisError, ResponseError
 from redis.exceptions import TimeoutError as NoReplyError
 
 from millstream.client.connect import sync_client
-from millstream.client.url import without_password
 from millstream.migrate.errors import LinkError, NoEntryError, RefusedError
+from millstream.printable import without_password
 
 Word: TypeAlias = bytes | str | int
 Command: TypeAlias = Sequence[Word]

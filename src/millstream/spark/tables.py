@@ -14,8 +14,8 @@ from collections.abc import Iterable, Mapping
 
 from pyspark.sql.types import StructField, StructType
 
-from millstream.client.url import without_password
 from millstream.errors import ConfigError
+from millstream.printable import has_password
 from millstream.spark.options import common, names
 
 NOT_KEPT = (
@@ -52,7 +52,7 @@ def declared(raw: Mapping[str, str]) -> dict[str, str]:
     common.check_names(found, (*reads, names.TABLE_SCHEMA), "CREATE TABLE")
     refuse_pushdown(found)
     url = found.get("url", "")
-    if without_password(url) != url:
+    if has_password(url):
         raise ConfigError(
             "option 'url' has a password: the catalog would show its password to everybody; leave the "
             "option out, and set MILLSTREAM_URL where the table is used"

@@ -16,6 +16,7 @@ from pathlib import Path
 
 from millstream.client.url import check_remote
 from millstream.errors import ConfigError
+from millstream.printable import without_password
 from millstream.worker.app import App
 from millstream.worker.monitoring.health import ALLOW_VARIABLE
 from millstream.worker.process.run import EXIT_CLEAN, EXIT_CONFIG, GRACE, PIPELINES, READY, run_in_process
@@ -87,8 +88,11 @@ def find_app(target: str, folder: str | None = None) -> App:
         ConfigError: there is no such app; the text says which part of the name is wrong.
     """
     module_name, colon, attribute = target.removesuffix("()").partition(":")
-    if not colon or not module_name or not attribute or not module_name.replace(".", "_").isidentifier():
-        raise ConfigError(f"{target!r} is no app: write module:name, for example orders:app for app in orders.py")
+    if not colon or not all(name.replace(".", "_").isidentifier() for name in (module_name, attribute)):
+        raise ConfigError(
+            f"{without_password(target)!r} is not an app: write module:name, for example orders:app for app in "
+            "orders.py"
+        )
     here = str(Path(folder or "").resolve())
     if here not in sys.path:
         sys.path.insert(0, here)

@@ -10,7 +10,7 @@ import os
 import socket
 import sys
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
@@ -56,7 +56,7 @@ class Ask:
         yes: do not ask.
     """
 
-    url: str | None
+    url: str | None = field(repr=False)
     form: str
     dry_run: bool
     yes: bool

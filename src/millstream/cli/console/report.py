@@ -143,10 +143,10 @@ def _write(
         tell: told how far it is.
     """
     from millstream.client.recorded.report import FORMAT  # noqa: PLC0415 - help does not need it
-    from millstream.client.url import without_password  # noqa: PLC0415 - as above
     from millstream.console.reporting.gather import Gathering  # noqa: PLC0415 - as above
     from millstream.console.reporting.recording import ReportWriter  # noqa: PLC0415 - as above
     from millstream.console.reporting.redact import Redactor  # noqa: PLC0415 - as above
+    from millstream.printable import without_password  # noqa: PLC0415 - as above
 
     writer = ReportWriter(file, Redactor(payloads=include.payloads, addresses=include.addresses), include.characters)
 

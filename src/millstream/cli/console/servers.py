@@ -73,7 +73,8 @@ def check_changes(urls: Sequence[str]) -> None:
     Raises:
         UsageError: they may not.
     """
-    from millstream.client.url import REPORT, without_password  # noqa: PLC0415 - as above
+    from millstream.client.url import REPORT  # noqa: PLC0415 - as above
+    from millstream.printable import without_password  # noqa: PLC0415 - as above
 
     if any(url.startswith(REPORT) for url in urls):
         raise UsageError("--allow-changes: a report is only read; leave one of the two out")
@@ -92,11 +93,11 @@ def _from_file(name: str) -> list[str]:
 
 def _urls_of(path: Path) -> list[str]:
     """The URLs in a file, which nobody else may read where one of them has a password."""
-    from millstream.client.url import without_password  # noqa: PLC0415 - help does not need it
+    from millstream.printable import has_password  # noqa: PLC0415 - help does not need it
 
     with path.open("rb") as file:
         urls = _urls(file.read().decode())
-        if any(without_password(url) != url for url in urls):
+        if any(map(has_password, urls)):
             check_secret(path, file)
     return urls
 

@@ -47,10 +47,10 @@ def top(url: str | None, allow_changes: bool, view: str, snapshot: str | None) -
     name, 5 refused, 130 interrupted.
     """
     with exits("millstream top", extra="console"):
-        from millstream.client.url import without_password  # noqa: PLC0415 - help does not need it
         from millstream.console.top.settings import TopSettings  # noqa: PLC0415 - as above
         from millstream.console.top.views.every import place_of_words  # noqa: PLC0415 - as above
         from millstream.console.watching.servers import ConsoleServer  # noqa: PLC0415 - as above
+        from millstream.printable import without_password  # noqa: PLC0415 - help does not need it
 
         found, *others = given_servers(() if url is None else (url,))
         if others:

@@ -4,7 +4,7 @@ import click
 
 from millstream.cli.shared.output import Column, Output, Table, exits, output_option
 from millstream.cli.shared.servers import ServerChoice, ServerSource
-from millstream.client.url import without_password
+from millstream.printable import without_password
 
 _WIDE = {"max_content_width": 110}
 

@@ -101,7 +101,7 @@ def _refuse_watched(url: str) -> None:
 
 
 def _shown(url: str) -> str:
-    from millstream.client.url import without_password  # noqa: PLC0415 - help does not need it
+    from millstream.printable import without_password  # noqa: PLC0415 - help does not need it
 
     return without_password(url)
 

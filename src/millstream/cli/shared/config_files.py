@@ -19,8 +19,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from millstream.client.url import check_shared, without_password
+from millstream.client.url import check_shared
 from millstream.errors import ConfigError, NotFoundError
+from millstream.printable import has_password
 
 if TYPE_CHECKING:
     from tomlkit import TOMLDocument
@@ -56,7 +57,7 @@ class ServerContext:
     """
 
     name: str
-    url: str
+    url: str = field(repr=False)
     user: str = ""
     password_env: str = ""
     password_file: str = ""
@@ -190,7 +191,7 @@ def check_url(place: str, url: str) -> None:
     Raises:
         ConfigError: it has a password, or is no URL of a server.
     """
-    if without_password(url) != url:
+    if has_password(url):
         raise ConfigError(f"{place}: a password stands in the url: take it out, and use {_either()}")
     try:
         check_shared(url)

@@ -24,7 +24,7 @@ import click
 from millstream.cli.shared.extras import advice
 from millstream.cli.shared.printing import Kind, csv_cell, in_one_line, json_text, shown
 from millstream.errors import MillstreamError
-from millstream.printable import printable
+from millstream.printable import printable, without_secrets
 from millstream.scales import GAP, Need, fit
 
 if TYPE_CHECKING:
@@ -365,7 +365,7 @@ def exits(command: str, extra: str | None = None) -> Iterator[None]:
         known = advice(error, extra) if isinstance(error, ModuleNotFoundError) else error
         if known is None:  # a module of the user's, or a mistake of ours: the traceback says more than we can
             raise
-        print(f"{command}: {printable(str(known))}", file=sys.stderr)  # noqa: T201 - what this module is for
+        print(f"{command}: {printable(without_secrets(str(known)))}", file=sys.stderr)  # noqa: T201 - what this module is for
         sys.exit(known.exit_code if isinstance(known, MillstreamError) else FAILED)
     except KeyboardInterrupt:
         print(f"{command}: interrupted", file=sys.stderr)  # noqa: T201 - what this module is for

@@ -24,9 +24,9 @@ from millstream.cli.shared.config_files import (
 )
 from millstream.cli.shared.confirm import PRODUCTION
 from millstream.cli.shared.secret_files import first_line
-from millstream.client.url import DEFAULT_URL, kind_of, without_password
+from millstream.client.url import DEFAULT_URL
 from millstream.errors import ConfigError, UsageError
-from millstream.printable import printable
+from millstream.printable import has_password, printable, without_password
 
 GIVEN = "millstream.context"
 """Where click's context has the name that ``--context`` gave."""
@@ -65,7 +65,7 @@ class ServerSource:
     """
 
     origin: str
-    url: str = ""
+    url: str = field(default="", repr=False)
     context: str = ""
     explicit: bool = False
 
@@ -81,7 +81,7 @@ class ServerChoice:
         folder: the working directory; None for the one of this process.
     """
 
-    url: str | None = None
+    url: str | None = field(default=None, repr=False)
     context: str | None = None
     environment: Mapping[str, str] = field(default_factory=lambda: os.environ)
     folder: Path | None = None
@@ -283,11 +283,11 @@ def without_secret(url: str) -> str:
     Raises:
         UsageError: it has one.
     """
-    if without_password(url) != url:
+    if has_password(url):
         raise UsageError(
-            f"{kind_of(url)} has a password in it: everybody on this machine sees the password (ps): put it where a "
-            "context finds it (`millstream context add --help`) and say context:NAME; console, top and replicas also "
-            "take MILLSTREAM_URL, or @FILE, with URLs in a file that only you can read"
+            f"{without_password(url)} has a password in it: everybody on this machine sees the password (ps): put it "
+            "where a context finds it (`millstream context add --help`) and say context:NAME; console, top and "
+            "replicas also take MILLSTREAM_URL, or @FILE, with URLs in a file that only you can read"
         )
     return url
 

@@ -9,13 +9,14 @@ from urllib.parse import urlsplit
 
 from millstream.client.discovery.sentinel import master_address
 from millstream.client.line import Command, Line
-from millstream.client.url import CLUSTERS, SENTINELS, without_password
+from millstream.client.url import CLUSTERS, SENTINELS
 from millstream.console.model.names import text_of
 from millstream.console.model.replicas import AskedServer, ReplicationPlace, addresses, standings
 from millstream.console.model.replies import refusal
 from millstream.console.model.server import ServerStatus, parse_info, server_status, slow_commands
 from millstream.console.reading.asking import calls
 from millstream.errors import MillstreamError
+from millstream.printable import without_password
 
 _SLOW = 10_000
 """Commands of SLOWLOG that are read, so that the longest is among them: servers keep 128 unless told otherwise."""

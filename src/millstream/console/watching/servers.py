@@ -2,8 +2,9 @@
 
 from dataclasses import dataclass, field
 
-from millstream.client.url import DEFAULT_URL, REPORT, without_password
+from millstream.client.url import DEFAULT_URL, REPORT
 from millstream.console.changes.actions import BY_NAME
+from millstream.printable import has_password, without_password
 
 ELSEWHERE = "SERVER"
 """Where a command line of a report's page has the URL of the server: a report takes no change, nor whoever reads it one
@@ -39,7 +40,7 @@ class ConsoleServer:
     @property
     def has_secret(self) -> bool:
         """Whether its URL has a password in it, so that no command line can have the URL."""
-        return self.address != self.url
+        return has_password(self.url)
 
     @property
     def argument(self) -> str:

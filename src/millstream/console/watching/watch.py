@@ -16,12 +16,13 @@ from typing import Any, Generic, TypeVar
 
 from millstream.client.line import AccessDenied, Command, Disconnected, Line, wrong_reply
 from millstream.client.open import open_line
-from millstream.client.url import REPORT, without_password
+from millstream.client.url import REPORT
 from millstream.console.reading.noted import NotedLine
 from millstream.console.watching.history import History
 from millstream.console.watching.jobs import ChangeJobs
 from millstream.console.watching.servers import ConsoleServer
 from millstream.errors import MillstreamError
+from millstream.printable import without_secrets
 
 T = TypeVar("T")
 
@@ -239,7 +240,7 @@ def _cost(took: tuple[float, ...]) -> float:
 
 def unanswered(server: ConsoleServer, error: Exception) -> str:
     """One sentence for a server that does not answer: which, why, and what to do. No secret is in it."""
-    said = without_password(str(error)).rstrip(".")
+    said = without_secrets(str(error)).rstrip(".")
     if isinstance(error, AccessDenied):
         return (
             f"{server.address} does not let the console in ({said}): start the console with the URL of a user that may"

@@ -1,7 +1,7 @@
 """What one run of the demo was asked to do, and where it keeps its things."""
 
 import shutil
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from millstream.errors import UsageError
@@ -51,7 +51,7 @@ class DemoSettings:
     out: Path
     keys: Keys
     rows: int | None = None
-    url: str | None = None
+    url: str | None = field(default=None, repr=False)
     kill_server: bool = False
     keep: bool = False
     console: bool = False

@@ -12,7 +12,7 @@ from millstream import core
 from millstream.client.capabilities import Capabilities, find_sync
 from millstream.client.connect import sync_client
 from millstream.client.line import wrong_reply
-from millstream.client.url import check_remote, without_password
+from millstream.client.url import check_remote
 from millstream.maintenance.health.findings import Finding, Level
 from millstream.maintenance.health.pairs import PAIR_SETTINGS, ServerWords, diagnose_pairs
 from millstream.maintenance.health.replication import (
@@ -22,6 +22,7 @@ from millstream.maintenance.health.replication import (
     diagnose_stream,
     has_replicas,
 )
+from millstream.printable import without_password
 
 _TIMEOUT = 10.0  # seconds for one reply
 _VERY_LARGE = 1_000_000  # entries from which such a stream is worth a warning

@@ -5,8 +5,8 @@ import json
 from dataclasses import dataclass, field
 from typing import Literal
 
-from millstream.client.url import without_password
 from millstream.errors import MillstreamError
+from millstream.printable import without_password
 from millstream.spark.model.offsets import ZERO, Id
 
 Fields = list[tuple[bytes, bytes]]
@@ -37,9 +37,9 @@ class Replay:
         name: of the replay: one that was broken off goes on under the same name; None makes one of all that is above.
     """
 
-    source: str
+    source: str = field(repr=False)
     stream: str
-    target: str
+    target: str = field(repr=False)
     into: str
     since_ms: int | None = None
     until_ms: int | None = None

@@ -64,7 +64,7 @@ class ArchiveSettings:
         retain_ms: how long files that were merged stay, where the archive has tables.
     """
 
-    url: str
+    url: str = field(repr=False)
     streams: tuple[str, ...]
     to: Path | str
     pattern: str | None = None

@@ -2,10 +2,10 @@
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
-from millstream.client.url import without_password
 from millstream.errors import ConfigError
+from millstream.printable import without_password
 from millstream.spark.options import common, names
 
 KEY = "key"
@@ -26,7 +26,7 @@ class HashOptions:
         min_partitions: tasks, at least; None for as many as the number of keys suggests.
     """
 
-    url: str
+    url: str = field(repr=False)
     pattern: str
     key_column: str = KEY
     prefix: str = ""

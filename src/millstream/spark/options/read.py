@@ -12,10 +12,11 @@ from typing import Any, TypeAlias
 from millstream import times
 from millstream.client.jsontext import TooDeepError
 from millstream.client.jsontext import parse as parse_json
-from millstream.client.url import CLUSTERS, without_password
+from millstream.client.url import CLUSTERS
 from millstream.errors import ConfigError
 from millstream.glob import matcher
 from millstream.paths import archive_place
+from millstream.printable import without_password
 from millstream.spark.model.offsets import MAX_PART, Id, Position, before_time, parse_id
 from millstream.spark.options import names
 from millstream.spark.options.common import (
@@ -66,7 +67,7 @@ class Options:
         given: names of the options that were given, in lower case.
     """
 
-    url: str
+    url: str = field(repr=False)
     streams: tuple[str, ...] = ()
     pattern: str | None = None
     starting: Where | None = None

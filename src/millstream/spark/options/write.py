@@ -1,10 +1,10 @@
 """The options of ``writeStream.format("millstream")`` and of ``write``: text in, one checked value out."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
-from millstream.client.url import without_password
 from millstream.errors import ConfigError
+from millstream.printable import without_password
 from millstream.spark.model.offsets import parse_id
 from millstream.spark.options import common as opts
 from millstream.spark.options import names
@@ -31,7 +31,7 @@ class SinkOptions:
         given: names of the options that were given, in lower case.
     """
 
-    url: str
+    url: str = field(repr=False)
     stream: str | None = None
     max_len: int | None = None
     min_id: str | None = None

@@ -13,8 +13,9 @@ from urllib.error import HTTPError
 from urllib.parse import quote, unquote, urlunsplit
 from urllib.request import HTTPRedirectHandler, Request, build_opener
 
-from millstream.client.url import split, without_password
+from millstream.client.url import split
 from millstream.errors import ConfigError, NotLetInError, NotReachedError
+from millstream.printable import without_password
 from millstream.spark.connection.retry import retrying
 
 PATIENCE = 10.0

@@ -8,6 +8,7 @@ import traceback
 from types import TracebackType
 
 from millstream.client.dead_letter.letter import ERROR_LIMIT
+from millstream.printable import without_secrets
 
 #: Longest traceback kept, in characters: its end, where the cause is.
 TRACEBACK_LIMIT = 8_000
@@ -72,7 +73,7 @@ def loggable(error: BaseException) -> BaseException:
 
 def summarize(error: BaseException) -> str:
     """An error in one line for whoever looks, named as in its dead letter, whatever its own text does."""
-    name, text = type(error).__name__, shown(error)
+    name, text = type(error).__name__, without_secrets(shown(error))
     return first_line(f"{name}: {text}" if text else name)
 
 

@@ -12,10 +12,10 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Protocol
 
 from millstream.client.line import AccessDenied, Disconnected
-from millstream.client.url import without_password
 from millstream.ending import Ending
 from millstream.errors import ConfigError, MillstreamError
 from millstream.logs import logger
+from millstream.printable import without_password
 from millstream.worker.handlers.subscription import Subscription
 from millstream.worker.monitoring.health import HealthError, Watched, serving
 from millstream.worker.pipelines import Pipeline

@@ -5,9 +5,9 @@ import contextlib
 import time
 from typing import Protocol
 
-from millstream.client.url import without_password
 from millstream.errors import Disconnected
 from millstream.logs import logger
+from millstream.printable import without_password
 
 log = logger("millstream.worker")
 

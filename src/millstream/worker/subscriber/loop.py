@@ -10,7 +10,7 @@ import logging
 from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from redis.exceptions import ResponseError
@@ -97,7 +97,7 @@ class Shared:
         middlewares: of the app, outside the subscription's own.
     """
 
-    url: str
+    url: str = field(repr=False)
     line: Line
     private: Line
     guard: asyncio.Lock

@@ -15,7 +15,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 from urllib.parse import urlsplit
 
-from millstream.errors import UsageError
+from millstream.errors import ConfigError, UsageError
+from millstream.printable import has_password, without_password
 from millstream.spark.archiving.objects.lease import LEASE_SECONDS, leased
 from millstream.spark.archiving.objects.refusals import NoConditionalPutError, ObjectStoreError, explained
 from millstream.spark.archiving.objects.upload import Upload, opened
@@ -59,6 +60,11 @@ class ObjectStorage:
         if find_spec("obstore") is None:
             raise UsageError(
                 "an archive in an object store needs obstore, which is not installed: pip install 'millstream[lake]'"
+            )
+        if has_password(url) or "?" in url or "#" in url or ("@" in url.split("/")[2] and not url.startswith("abfs")):
+            raise ConfigError(
+                f"cannot use {without_password(url)}: an archive's URL has a bucket and a prefix alone: set keys and "
+                "options of the store in the environment"
             )
         self._url = url.rstrip("/")
         self._opened: ObjectStore | None = None

@@ -7,9 +7,9 @@ lies ``version-hint.text``, by which tools that have no catalog find the newest.
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from millstream.client.url import without_password
 from millstream.errors import ConfigError
 from millstream.failpoints import reach
+from millstream.printable import has_password, without_password, without_secrets
 from millstream.spark.archiving.tables.columns import ColumnType
 from millstream.spark.archiving.tables.rows import file_schema, first_number
 from millstream.spark.archiving.tables.storage import CATALOG, Storage
@@ -42,7 +42,7 @@ def open_catalog(name: str | None, storage: Storage) -> "Catalog":
     from pyiceberg.exceptions import RESTError  # noqa: PLC0415 - as above
     from sqlalchemy.exc import SQLAlchemyError  # noqa: PLC0415 - as above
 
-    if name is not None and without_password(name) != name:
+    if name is not None and has_password(name):
         raise ConfigError(
             "the URI of the catalog has a password: the archive's manifest, which its readers see, would have the "
             "password: name the catalog in pyiceberg's configuration (.pyiceberg.yaml), and give that name"
@@ -63,7 +63,7 @@ def open_catalog(name: str | None, storage: Storage) -> "Catalog":
             made = load_catalog(name, **files)
         made.create_namespace_if_not_exists(NAMESPACE)
     except (ValueError, KeyError, OSError, RESTError, SQLAlchemyError) as reason:
-        first = (str(reason).strip().splitlines() or [type(reason).__name__])[0]
+        first = (without_secrets(str(reason)).strip().splitlines() or [type(reason).__name__])[0]
         raise ConfigError(
             f"catalog {without_password(name or CATALOG)!r}: {first}. Name one of pyiceberg's configuration "
             "(.pyiceberg.yaml), or a URI"

@@ -1,0 +1,187 @@
+"""Secrets of URLs never come out, in whatever text, log, repr or command the URL stands."""
+
+import logging
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+from hypothesis import given
+from hypothesis import strategies as st
+
+from client.test_secret_urls import SECRET, WRONG
+from millstream.cli.main import main
+from millstream.errors import ConfigError
+from millstream.logs import logger
+from millstream.printable import has_password, without_password, without_secrets
+from millstream.spark.archiving.objects.storage import ObjectStorage
+from millstream.spark.hashes.options import parse as parse_hashes
+from millstream.spark.options.read import parse as parse_read
+from millstream.spark.options.write import parse as parse_write
+from millstream.worker.child import find_app
+from millstream.worker.model.error_text import summarize
+
+OTHERS = [
+    f"redis://{SECRET}@h:1/0",
+    f"{SECRET}@h:1",
+    f"redis://h?username={SECRET}",
+    f"redis://h?%70assword={SECRET}",
+    f"redis://u:a%40{SECRET}@h",
+    f"redis://u:a@b/{SECRET}@h:1/0",
+    f"rediss://u:p@{SECRET}@h:1",
+    f"redis://h:1/0?password=a@{SECRET}",
+    f"redis://h:1/0?password=a&{SECRET}",
+    f"redis://h#{SECRET}",
+    f"REDIS://u:{SECRET}@h",
+    f"redis:/u:{SECRET}@h",
+    f"redis+sentinel://u:{SECRET}@h:1,i:2/s/0?sentinel_password={SECRET}",
+    f"redis+sentinel://u:{SECRET}@h:1,u:{SECRET}@i:2/s",
+    f"redis+cluster://{SECRET}@a:1,b:2",
+    f"memory://a?password={SECRET}",
+    f"s3://AKIA:ab/{SECRET}@bucket/x",
+    f"s3://bucket/x?secret_access_key={SECRET}",
+    f"s3://{SECRET}@bucket/x",
+    f"https://u:{SECRET}@h/x",
+    f"https://h/x?X-Amz-Signature={SECRET}",
+    f"postgresql+psycopg://u:{SECRET}@h/db",
+]
+URLS = [*WRONG, *OTHERS]
+
+
+@pytest.mark.parametrize("url", URLS)
+def test_no_text_has_the_secret(url: str, caplog: pytest.LogCaptureFixture) -> None:
+    """A URL alone, in a sentence, in an error's summary, in a log record and in the tracebacks of a chain."""
+    shown = [without_password(url), without_secrets(f"bad '{url}': no"), summarize(ValueError(f"cannot reach {url}."))]
+    log = logger("millstream.redact-test")
+    chain = OSError(f"'{url}'")
+    chain.__cause__ = ValueError(f"cannot use {url}")
+    log.warning("cannot reach %s", url, exc_info=chain)
+    record = caplog.records[-1]
+    shown += [record.getMessage(), logging.Formatter().format(record)]
+    assert not [text for text in shown if SECRET in text]
+
+
+PART = st.text("ab:/?#@[]%&=,", max_size=8)
+
+
+@given(PART, PART, st.sampled_from(["redis", "rediss", "redis+sentinel", "redis+cluster", "s3"]))
+def test_a_password_with_any_mark_is_hidden(before: str, after: str, scheme: str) -> None:
+    """No unescaped mark around it lets a piece of a password out, unless it looks like a server's name itself."""
+    url = f"{scheme}://app:{before}{SECRET}{after.rpartition('@')[0]}x@h:1"
+    assert SECRET not in without_password(url)
+    assert SECRET not in without_secrets(f"cannot reach {url}: no")
+
+
+@pytest.mark.parametrize(
+    ("url", "secret"),
+    [
+        ("redis://app@h/0", False),
+        ("redis://app:p@h/0", True),
+        ("redis://h?username=app", False),
+        ("redis://h?password=p", True),
+        ("redis://h?client_name=a@b", False),
+        ("app:p@h", True),
+        ("context:prod", False),
+        ("report:/tmp/a@b", False),
+    ],
+)
+def test_a_user_name_alone_is_not_refused(url: str, secret: bool) -> None:
+    """A command line takes a URL with a user, since its password may come from elsewhere."""
+    assert has_password(url) is secret
+
+
+HARMLESS = [
+    "redis://h",
+    "redis://[::1]:6379/0",
+    "redis://h:6379/0?client_name=c@d&socket_timeout=2.5&ssl_cert_reqs=none",
+    "redis+sentinel://a:1,b:2/orders/0",
+    "redis+cluster://a:1,b:2",
+    "memory://orders",
+    "file:///a@b/c?fsync=everysec",
+    "unix:///tmp/a@b.sock?db=1",
+    "s3://bucket/a@b",
+    "abfss://container@account.dfs.core.windows.net/x",
+    "http://127.0.0.1:8080/x?y=1",
+]
+
+
+@pytest.mark.parametrize("url", HARMLESS)
+def test_what_hides_nothing_is_left_as_it_is(url: str) -> None:
+    """A URL without secrets is shown whole, alone and within a text."""
+    assert without_password(url) == url
+    text = f"'{url}' does not answer; write to a@b.example, ({url})."
+    assert without_secrets(text) == text
+
+
+def test_the_options_of_spark_show_no_url() -> None:
+    """The repr of parsed options, which Spark's tracebacks and plans may have, leaves the URL out."""
+    url = f"redis://app:{SECRET}@h:1/0"
+    for found in (
+        parse_read({"url": url, "stream": "s"}),
+        parse_write({"url": url, "stream": "s"}),
+        parse_hashes({"url": url, "hashes": "s:*"}),
+    ):
+        assert SECRET not in repr(found)
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        f"s3://{SECRET}@bucket/x",
+        f"s3://AKIA:a/{SECRET}@bucket",
+        f"s3://bucket/x?secret_access_key={SECRET}",
+        f"gs://b#{SECRET}",
+    ],
+)
+def test_an_object_store_takes_no_keys_in_its_url(url: str) -> None:
+    """The manifest and the tables' metadata have the URL, so the URL of an archive is refused with keys in it."""
+    with pytest.raises(ConfigError) as refused:
+        ObjectStorage(url)
+    assert SECRET not in str(refused.value)
+
+
+@pytest.mark.parametrize("url", [f"app:{SECRET}@h:1", f"redis://{SECRET}@h:x"])
+def test_a_url_in_place_of_an_app_is_not_quoted(url: str) -> None:
+    """``millstream run URL`` refuses the word without its secret."""
+    with pytest.raises(ConfigError) as refused:
+        find_app(url)
+    assert SECRET not in str(refused.value)
+
+
+WORDS: list[tuple[str, ...]] = [
+    ("doctor", "URL"),
+    ("compare", "URL", "URL"),
+    ("failover", "URL"),
+    ("import", "URL", "redis://127.0.0.1:1"),
+    ("export", "URL", "x"),
+    ("backup", "URL", "x"),
+    ("replicas", "URL"),
+    ("console", "URL"),
+    ("top", "URL"),
+    ("report", "URL"),
+    ("context", "add", "x", "URL"),
+    ("config", "show", "--url", "URL"),
+    ("stream", "ls", "a", "b", "URL"),
+    ("group", "ls", "URL", "URL", "URL"),
+    ("URL",),
+    ("serve", "--replica-of", "URL"),
+    ("serve", "--port", "URL"),
+    ("archive", "URL", "s", "--to", "URL"),
+    ("recover", "URL"),
+    ("replay", "URL", "URL"),
+    ("add", "--url", "URL", "s"),
+    ("dead", "ls", "URL", "URL"),
+    ("audit", "ls", "URL"),
+]
+
+
+@pytest.mark.parametrize("words", WORDS, ids=lambda words: "-".join(words[:2]))
+@pytest.mark.parametrize("url", [f"app:{SECRET}@h:1", f"redis://app:a/{SECRET}@127.0.0.1:1/x", f"redis://{SECRET}@h:x"])
+def test_no_command_prints_the_secret_of_its_words(
+    words: tuple[str, ...], url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The errors of every command that is given a wrong URL, in whatever place, quote no secret."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    done: Any = CliRunner().invoke(main, [word.replace("URL", url) for word in words])
+    assert SECRET not in done.output + done.stderr + repr(done.exception)
