@@ -89,7 +89,13 @@ class Pause:
         self.writes_only = self._asked is None or self._asked_writes_only
 
     def holds(self, session: "Session", row: Command, argv: list[bytes]) -> bool:
-        """Whether a session's command must wait."""
+        """Whether a session's command must wait.
+
+        Args:
+            session: whose command it is.
+            row: the command.
+            argv: its words.
+        """
         if self.ends is None or session.is_replica:  # a replica only says how far it is
             return False
         if not self.writes_only:
