@@ -11,9 +11,10 @@ import pytest
 import redis
 
 import millstream
-from millstream import App
+from millstream import App, StreamSub
 from millstream.client import bounded
 from millstream.client.connect import async_client
+from millstream.worker.monitoring.health import readyz
 from support.clusters import Three
 from support.sentinels import Watched
 from support.servers import ServerProcess, redis_server
@@ -186,7 +187,10 @@ async def test_publish_tries_more_than_once_in_its_time(server: ServerProcess) -
 
 
 # redis-py drops a node that does not answer without closing its connections
-@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+@pytest.mark.filterwarnings(
+    r"ignore:Exception ignored in. <(function (AbstractConnection|ClusterNode|StreamWriter|_SelectorTransport)\.__del__"
+    r"|socket\.socket ):pytest.PytestUnraisableExceptionWarning"
+)
 async def test_a_frozen_node_of_a_cluster_is_an_error(tmp_path: Path) -> None:
     """Both clients of a cluster give up on the node, and go on when it answers again."""
     with Three(tmp_path) as three:
@@ -206,3 +210,36 @@ async def test_a_frozen_node_of_a_cluster_is_an_error(tmp_path: Path) -> None:
         await aeventually(lambda: client.set("k", 5))
         client.close()
         await waiting.aclose()
+
+
+async def test_a_worker_goes_on_with_the_new_primary(tmp_path: Path) -> None:
+    """Handlers that use the injected client or connect() do not keep a worker on a frozen or thawed primary."""
+    with Watched(tmp_path, redis_server, silence=1_000) as watched:
+        app = App(watched.url)
+        done: dict[str, set[int]] = {"injected": set(), "connected": set()}
+
+        @app.subscriber(StreamSub("s", group="injected", min_idle_time=2_000))
+        async def injected(x: int, client: redis.asyncio.Redis) -> None:
+            await client.set(f"injected:{x}", x)
+            done["injected"].add(x)
+
+        @app.subscriber(StreamSub("s", group="connected", min_idle_time=2_000))
+        def connected(x: int) -> None:
+            with millstream.connect(watched.url) as client:
+                client.set(f"connected:{x}", x)
+            done["connected"].add(x)
+
+        async with app.running():
+            await app.publish("s", {"x": 0})
+            await aeventually(lambda: all(0 in found for found in done.values()))
+            assert readyz(app)[0] == 200
+            freeze(watched.master)
+            await aeventually(lambda: watched.chosen() is watched.replica, 30)
+            with watched.replica.client() as new:  # a Sentinel ended the clients of before
+                await aeventually(lambda: readyz(app)[0] == 200, 30)
+                new.xadd("s", {"x": 1})
+                await aeventually(lambda: all(1 in found for found in done.values()), 30)
+                thaw(watched.master)
+                assert await app.publish("s", {"x": 2})
+                await aeventually(lambda: all(2 in found for found in done.values()), 30)
+                assert new.exists(*(f"{name}:{x}" for name in done for x in (1, 2))) == 4

@@ -127,7 +127,7 @@ class Three:
                 here.execute_command("MIGRATE", "127.0.0.1", target.port, "", 0, 5_000, "KEYS", *found)
 
 
-def _told(client: redis.Redis, *words: Any) -> Any:
+def _told(client: Any, *words: Any) -> Any:
     try:
         return client.execute_command(*words)
     except redis.RedisError:
@@ -146,7 +146,7 @@ def _copies(node: ServerProcess, slot: int) -> int:
 
 
 def _slots(client: redis.Redis) -> Any:
-    connection = client.connection_pool.get_connection()
+    connection: Any = client.connection_pool.get_connection()
     try:
         connection.send_command("CLUSTER", "SLOTS")
         return connection.read_response()

@@ -3,7 +3,7 @@
 import asyncio
 import time
 from collections.abc import Awaitable, Callable
-from typing import TypeVar
+from typing import TypeVar, overload
 
 T = TypeVar("T")
 
@@ -39,6 +39,10 @@ def eventually(probe: Callable[[], T], seconds: float = DEADLINE, *, what: str =
         time.sleep(STEP)  # polls another process, which cannot signal us
 
 
+@overload
+async def aeventually(probe: Callable[[], Awaitable[T]], seconds: float = ..., *, what: str = ...) -> T: ...
+@overload
+async def aeventually(probe: Callable[[], T], seconds: float = ..., *, what: str = ...) -> T: ...
 async def aeventually(probe: Callable[[], T | Awaitable[T]], seconds: float = DEADLINE, *, what: str = "") -> T:
     """The same for code under asyncio; ``probe`` may be a plain or an async function."""
     deadline = time.monotonic() + seconds

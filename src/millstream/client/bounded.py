@@ -13,6 +13,7 @@ it is: nobody listens there.
 import asyncio
 import math
 import socket
+import time
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -26,6 +27,9 @@ from redis.sentinel import SentinelManagedConnection as SentinelConnection
 
 #: Seconds without a reply after which a server counts as gone.
 LIMIT = 10.0
+#: Seconds after which the Sentinels are asked again before a connection is used: its server may have been frozen
+#: meanwhile, lost its role, and thawed without knowing that.
+_STALE = 1.0
 
 _MS = 1e-3
 _FIRST_SECONDS = ("BLMPOP", "BZMPOP")
@@ -69,6 +73,11 @@ class _Bounds:
     _next = 0.0
     _blocking = 0.0
     _listening = False
+    _used = 0.0
+
+    @property
+    def _is_stale(self) -> bool:
+        return not self._listening and time.monotonic() - self._used > _STALE
 
     def _announce(self, commands: Iterable[Sequence[Any]]) -> None:
         commands = list(commands)
@@ -78,6 +87,7 @@ class _Bounds:
     def _sending(self) -> float:
         """The block time of what is sent now; a handshake on the way has its own."""
         found, self._next = self._next, 0.0
+        self._used = time.monotonic()
         return found
 
     @property
@@ -302,6 +312,17 @@ class Unix(Bounded, UnixConnection):
 class Managed(Bounded, SentinelConnection):
     """To the master that Sentinels name."""
 
+    def can_read(self, timeout: float = 0) -> bool:
+        """Also where it leads to a former master: the pool then connects again."""
+        return bool(super().can_read(timeout)) or self._has_moved()
+
+    def _has_moved(self) -> bool:
+        pool = self.connection_pool
+        try:
+            return self._is_stale and pool.sentinel_manager.discover_master(pool.service_name) != (self.host, self.port)
+        except (redis.RedisError, OSError):
+            return False
+
 
 class AsyncPlain(AsyncBounded, AsyncCheckedConnection):
     """To one server over TCP."""
@@ -317,3 +338,18 @@ class AsyncUnix(AsyncBounded, AsyncUnixConnection):
 
 class AsyncManaged(AsyncBounded, AsyncSentinelConnection):
     """To the master that Sentinels name."""
+
+    async def can_read(self) -> bool:
+        """As that of the blocking ones."""
+        return bool(await super().can_read()) or await self.has_moved()
+
+    async def has_moved(self) -> bool:
+        """The Sentinels name another master than this one; they are asked where it was not used for a while."""
+        pool = self.connection_pool
+        try:
+            return self._is_stale and await pool.sentinel_manager.discover_master(pool.service_name) != (
+                self.host,
+                self.port,
+            )
+        except (redis.RedisError, OSError):
+            return False

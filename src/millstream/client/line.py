@@ -31,6 +31,7 @@ from redis.exceptions import (
 )
 from redis.exceptions import ConnectionError as RedisConnectionError
 
+from millstream.client import bounded
 from millstream.client.connect import async_client
 from millstream.clock import SystemClock
 from millstream.errors import Disconnected, MillstreamError, UsageError
@@ -280,6 +281,10 @@ class Line:
                 await asyncio.sleep(0)
             if self._was_closed():
                 await self._hang_up()
+        if isinstance(self._connection, bounded.AsyncManaged) and await self._connection.has_moved():
+            if not self._redial:
+                raise RedisConnectionError("the Sentinels name another master now")
+            await self._hang_up()
         connection = self._connection
         if connection is None:
             connection = await self._dial()

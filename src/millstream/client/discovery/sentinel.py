@@ -71,9 +71,12 @@ def sync_master(url: str, **options: Any) -> "redis.Redis":
     """A blocking client of the service's master."""
     service = parse_service(url)
     watch = _BlockingSentinels(service.sentinels, sentinel_kwargs=_to_sentinels(service))  # type: ignore[no-untyped-call] # redis-py's gap
-    client: redis.Redis = watch.master_for(
-        service.name, redis_class=redis.Redis, **{"connection_class": bounded.Managed, **service.options, **options}
+    client: BlockingMasterClient = watch.master_for(
+        service.name,
+        redis_class=BlockingMasterClient,
+        **{"connection_class": bounded.Managed, **service.options, **options},
     )  # type: ignore[no-untyped-call] # as above
+    client.watchers = watch
     return client
 
 
@@ -147,8 +150,21 @@ class _WaitingPool(SentinelConnectionPool, redis.asyncio.BlockingConnectionPool)
     """Connections to the master; a command waits where all are in use."""
 
 
-class MasterClient(redis.asyncio.Redis):
+class BlockingMasterClient(redis.Redis):
     """A client of the master that closes its connections to the Sentinels with its own."""
+
+    watchers: "Sentinel | None" = None
+
+    def close(self) -> None:
+        """Close everything."""
+        super().close()
+        if self.watchers is not None:
+            for one in self.watchers.sentinels:
+                one.close()
+
+
+class MasterClient(redis.asyncio.Redis):
+    """The same under asyncio."""
 
     watchers: "AsyncSentinel | None" = None
 
