@@ -45,7 +45,7 @@ _TEXTS = _FREE | {"encoding", "lib_version", "ssl_ca_certs", "ssl_ca_path", "ssl
 _CHOICE = re.compile(r"[\d.]*|true|false|yes|no|none|always|everysec|optional|required|TLSv1(_\d)?", re.IGNORECASE)
 _NAME = re.compile(r"[\w.-]+")
 _PLAIN = re.compile(r"[\w.+-]*")
-_PORT = re.compile(r":\d*$")
+_PORT = re.compile(r":\d+$")
 _HOST = re.compile(r"(?:\[[0-9a-f:.%]*\]|[^:,/?#@\[\]\s]*)(?::\d*)?", re.IGNORECASE)
 _DATABASE = re.compile(r"\d*/?")
 _PATHS = {
@@ -117,7 +117,7 @@ def _end_of_account(kind: str, rest: str) -> int | None:
     head, _, query = rest.partition("?")
     if "@" in query and not all(_is_option(option) for option in query.split("&")):
         return None
-    if kind in _PLACES and "@" not in hosts and (":" not in hosts or _PORT.search(hosts)):
+    if kind in _PLACES and "@" not in hosts and (":" not in hosts or (kind.startswith("http") and _PORT.search(hosts))):
         return 0
     return max(head.rfind("@"), 0)
 

@@ -39,6 +39,8 @@ OTHERS = [
     f"redis+cluster://{SECRET}@a:1,b:2",
     f"memory://a?password={SECRET}",
     f"s3://AKIA:ab/{SECRET}@bucket/x",
+    f"s3://AKIA:/{SECRET}@bucket/x",
+    f"s3://AKIA:12/{SECRET}@bucket/x",
     f"s3://bucket/x?secret_access_key={SECRET}",
     f"s3://{SECRET}@bucket/x",
     f"https://u:{SECRET}@h/x",
