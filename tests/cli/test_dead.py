@@ -62,7 +62,7 @@ def test_a_stream_that_is_not_there_is_an_error(
     """No traceback, no empty success: which name nothing has, and where to look."""
     command, *rest = words
     done = run(server, command, "nowhere", *rest)
-    assert (done.exit_code, done.stdout) == (2, ""), done.output
+    assert (done.exit_code, done.stdout) == (4, ""), done.output
     assert "there is neither a stream 'nowhere' nor a dead-letter stream of it" in done.stderr
     client.xadd("orders", {"n": 1})
     add_letter(client, "orders:dead", "5-5")

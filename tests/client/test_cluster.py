@@ -432,7 +432,7 @@ def test_dead_letters_are_found_on_every_node(three: Three, client: Any) -> None
     assert dead("retry", "{b}", "5-5").exit_code == 0
     assert (client.xlen("{b}"), client.xlen("failed{b}")) == (1, 0)
     nowhere = dead("ls", "nowhere")
-    assert (nowhere.exit_code, "neither a stream 'nowhere'" in nowhere.stderr) == (2, True)
+    assert (nowhere.exit_code, "neither a stream 'nowhere'" in nowhere.stderr) == (4, True)
 
 
 def test_changes_are_made_on_the_node_and_written_down_on_another(three: Three, client: Any) -> None:

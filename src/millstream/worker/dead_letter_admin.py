@@ -20,7 +20,7 @@ from millstream.client.line import Line, Reply
 from millstream.client.ranges import behind, below
 from millstream.client.whole import require_whole
 from millstream.clock import Clock, SystemClock
-from millstream.errors import MillstreamError, UsageError
+from millstream.errors import MillstreamError, NotFoundError, UsageError
 
 #: Entries of one reply, and ids of one command.
 _PAGE = 200
@@ -239,7 +239,8 @@ async def locate(line: Line, stream: str) -> str:
     ``<stream>:dead`` where it exists; the name itself where letters are in it; else the one with letters of the stream.
 
     Raises:
-        UsageError: there is none of that name, or several have letters of it; the text names them.
+        NotFoundError: there is none of that name.
+        UsageError: several have letters of it; the text names them.
     """
     usual = dead_key(stream)
     (there,) = await line.near(usual).calls([("TYPE", usual)])
@@ -252,7 +253,7 @@ async def locate(line: Line, stream: str) -> str:
     if len(found) > 1:
         raise UsageError(f"letters of {stream!r} are in several streams, say which by --key: {', '.join(found)}")
     if not found and (await near.calls([("TYPE", stream)])) == [b"none"]:
-        raise UsageError(
+        raise NotFoundError(
             f"there is neither a stream {stream!r} nor a dead-letter stream of it: `millstream dead ls` shows those "
             "there are; look at the name, and at the database in the URL"
         )
