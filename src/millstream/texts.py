@@ -75,7 +75,9 @@ def size_text(size: int) -> str:
         if figure < 1000:
             break
         figure, unit = figure / 1000, larger
-    return f"{size} bytes" if unit == "bytes" else f"{figure:.1f} {unit}"
+    if unit == "bytes":
+        return f"{size} byte{'' if size == 1 else 's'}"
+    return f"{figure:.1f} {unit}"
 
 
 def time_text(milliseconds: int) -> str:

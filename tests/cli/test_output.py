@@ -123,6 +123,7 @@ def test_a_report() -> None:
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
+        (size_text(1), "1 byte"),
         (size_text(999), "999 bytes"),
         (size_text(1_400_000), "1.4 MB"),
         (time_text(0), "1970-01-01T00:00:00.000Z"),

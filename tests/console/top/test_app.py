@@ -36,7 +36,7 @@ VIEWS = {
     "workers": ("alive 0", "No workers.", "$ millstream worker ls"),
     "server": ("millstream", "memory", "WHAT COMMANDS COST", "$ millstream server show"),
     "queries": ("running 0", "No Spark queries.", "$ millstream spark ls"),
-    "bill": ("FOUND", "billing", "$ millstream stream ls"),
+    "bill": ("FOUND", "billing", "$ millstream stream find"),
 }
 
 
