@@ -57,7 +57,7 @@ _PATHS = {
 }
 _SIMPLE_PATH = re.compile(r"[\w./-]*")
 _WORD = re.compile(r"[^\s'\"<>()`]+")
-#: An account and a server without a scheme; an address of mail has neither a password nor a port.
+#: An account and a server without a scheme; a bare `name@host` has neither a password nor a port.
 _BARE = re.compile(r"[^\s:@/]*:\S+@[\w.\-\[\]]+(?::\d+)?(?:/\w*)?|\S+@[\w.\-\[\]]+:\d+(?:/\w*)?")
 _GIVEN = re.compile(r"((?:password|passwd|secret|token|access_key(?:_id)?)=)[^&\s'\"]+", re.IGNORECASE)
 

@@ -7,6 +7,7 @@ down, and is made again to the new owner.
 
 import asyncio
 import contextlib
+import re
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
@@ -19,6 +20,10 @@ from millstream.client.line import Command, Line, Reply
 from millstream.client.slots import Address, Slots, key_of, shown_key, slot_of
 from millstream.errors import Disconnected, UsageError
 
+CLUSTER_INFO = ("CLUSTER", "INFO")
+"""SCAN answers from one node of a cluster as from a whole server: no MOVED tells that the rest is elsewhere."""
+
+_SIZE = re.compile(rb"^cluster_size:(\d+)", re.MULTILINE)
 #: Seconds for one node to say who has which slot; a dead one must not keep us from the next.
 _PATIENCE = 2.0
 #: How often a command is sent to where its slot is said to be, and the seconds between: a slot that moves is nowhere
@@ -261,3 +266,27 @@ def _key(command: Command) -> str | bytes:
 
 def _redirects(reply: Reply) -> bool:
     return isinstance(reply, AskError | ClusterDownError | TryAgainError)  # MOVED is an ASK for redis-py
+
+
+def masters(reply: object) -> int:
+    """The number of nodes with slots, from the reply to :data:`CLUSTER_INFO`; 1 for an error: there is no cluster."""
+    found = _SIZE.search(reply) if isinstance(reply, bytes) else None
+    return int(found[1]) if found else 1
+
+
+def part_of(count: int) -> str:
+    """The sentence for one node that was named alone."""
+    return f"the URL names one node of a Redis Cluster of {count} masters, which has a part of the keys"
+
+
+async def require_whole(nodes: Sequence[Line]) -> None:
+    """Insist on all keys of a server.
+
+    Raises:
+        UsageError: the one node is one of several.
+        Disconnected: no answer came.
+    """
+    if len(nodes) == 1:
+        (reply,) = await nodes[0].calls([CLUSTER_INFO])
+        if (count := masters(reply)) > 1:
+            raise UsageError(f"{part_of(count)}: write it as redis+cluster://HOST:PORT")

@@ -12,13 +12,13 @@ from dataclasses import dataclass
 
 from redis.exceptions import ResponseError
 
+from millstream.client.cluster_line import require_whole
 from millstream.client.dead_letter.drive import drive
 from millstream.client.dead_letter.letter import SUFFIX, dead_key
 from millstream.client.dead_letter.put_back import TRIES, PutBack, PutBackOutcome, StoredLetter, stored
 from millstream.client.dead_letter.transaction import BATCH, LettersRefusedError
 from millstream.client.line import Line, Reply
 from millstream.client.ranges import behind, below
-from millstream.client.whole import require_whole
 from millstream.clock import Clock, SystemClock
 from millstream.errors import MillstreamError, NotFoundError, UsageError
 

@@ -63,7 +63,7 @@ def unreadable(order: dict[str, Any]) -> None:
     """Say something else about its parameters than can be."""
 
 
-unreadable.__signature__ = "order"  # type: ignore[attr-defined]
+unreadable.__signature__ = "order"  # type: ignore[attr-defined] - wrong on purpose
 
 
 @types.coroutine
@@ -117,15 +117,15 @@ def registering(handler: Any) -> Callable[[App], object]:
         (of(concurrency="5"), ("handle", "concurrency='5'")),
         (of(retry=5), ("handle", "Retry(max_deliveries=5)")),
         (of(dead=5), ("handle", "dead=5")),
-        (lambda _: StreamSub(["a", "b"]), ("['a', 'b']", "one @app.subscriber")),  # type: ignore[arg-type]
-        (lambda _: StreamSub("a", group=5), ("group=5", 'group="..."')),  # type: ignore[arg-type]
-        (lambda _: StreamSub("a", start=0), ("start=0", 'start="..."')),  # type: ignore[arg-type]
-        (lambda _: StreamSub("a", max_records="5"), ("max_records='5'", "whole number")),  # type: ignore[arg-type]
+        (lambda _: StreamSub(["a", "b"]), ("['a', 'b']", "one @app.subscriber")),  # type: ignore[arg-type] - wrong on purpose
+        (lambda _: StreamSub("a", group=5), ("group=5", 'group="..."')),  # type: ignore[arg-type] - wrong on purpose
+        (lambda _: StreamSub("a", start=0), ("start=0", 'start="..."')),  # type: ignore[arg-type] - wrong on purpose
+        (lambda _: StreamSub("a", max_records="5"), ("max_records='5'", "whole number")),  # type: ignore[arg-type] - wrong on purpose
         (registering(Orders), ("Orders", "class")),
         (registering(functools.partial(Orders)), ("Orders", "class")),
         (registering(Orders.handle), ("handle", "Orders(...).handle")),
         (registering(functools.partialmethod(Orders.handle)), ("handle", "cannot be called")),
-        (registering(classmethod(Orders.make.__func__)), ("make", "cannot be called")),  # type: ignore[attr-defined]
+        (registering(classmethod(Orders.make.__func__)), ("make", "cannot be called")),  # type: ignore[attr-defined] - wrong on purpose
         (registering(5), ("int", "cannot be called")),
         (registering(unreadable), ("unreadable", "cannot be read")),
         (registering(iter), ("iter", "cannot be read")),
@@ -156,9 +156,9 @@ def test_wrong_use_is_refused_with_the_handlers_name_and_what_to_write(
 @pytest.mark.parametrize(
     ("make", "text"),
     [
-        (lambda: Nack(60), "Nack(delay=60)"),  # type: ignore[arg-type]
-        (lambda: Nack(0.5), "Nack(delay=0.5)"),  # type: ignore[arg-type]
-        (lambda: Nack(timedelta(seconds=1)), "reason is a text"),  # type: ignore[arg-type]
+        (lambda: Nack(60), "Nack(delay=60)"),  # type: ignore[arg-type] - wrong on purpose
+        (lambda: Nack(0.5), "Nack(delay=0.5)"),  # type: ignore[arg-type] - wrong on purpose
+        (lambda: Nack(timedelta(seconds=1)), "reason is a text"),  # type: ignore[arg-type] - wrong on purpose
         (lambda: Nack(delay=-5), "not below zero"),
         (lambda: Nack(delay=float("-inf")), "Nack(delay=-inf)"),
     ],

@@ -342,7 +342,7 @@ def test_a_wrong_name_is_explained_once(tasks: Any, target: str, words: str) -> 
 
 def test_an_unreachable_server_is_named_without_its_password(tasks: Any) -> None:
     """The error shows where it tried to connect and never the secret; the exit code says unavailable."""
-    text = APP.format(min_idle=500, concurrency=2)
+    text = APP.format(min_idle=60_000, concurrency=2)
     tasks.app(text + "\nfrom millstream.worker.process import run\nrun.CONNECT_SECONDS = 0.1\n")
     url = f"redis://me:hunter2@127.0.0.1:{free_port()}/0"
     running = tasks.run("jobs:app", "redis://127.0.0.1:1", "--url", url)

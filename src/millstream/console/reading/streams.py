@@ -7,10 +7,10 @@ page of streams, so that they cost no round trip of their own.
 from collections.abc import Sequence
 from dataclasses import replace
 
+from millstream.client.cluster_line import require_whole
 from millstream.client.delays import due
 from millstream.client.delays.oldest import undelayed
 from millstream.client.line import Command, Line, Reply
-from millstream.client.whole import require_whole
 from millstream.console.model import replies
 from millstream.console.model.names import order, text_of
 from millstream.console.model.pending import PendingSummary

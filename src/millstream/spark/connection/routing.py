@@ -15,11 +15,11 @@ from urllib.parse import urlsplit, urlunsplit
 
 from redis.exceptions import RedisError
 
+from millstream.client.cluster_line import masters, part_of
 from millstream.client.discovery import cluster as cluster_urls
 from millstream.client.discovery import sentinel
 from millstream.client.slots import Address, Slots, key_of, shown_key, slot_of
 from millstream.client.url import CLUSTERS, SENTINELS
-from millstream.client.whole import masters, part_of
 from millstream.errors import ConfigError, NotLetInError, UsageError
 from millstream.spark.connection.connection import BlockingConnection, Command, ErrorReply, Reply
 

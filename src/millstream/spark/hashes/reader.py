@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from millstream.client.cluster_line import CLUSTER_INFO
 from millstream.client.url import CLUSTERS
-from millstream.client.whole import ASK
 from millstream.errors import ConfigError, UsageError
 from millstream.spark.arrow.arrays import optional_strings, strings
 from millstream.spark.arrow.columns import as_arrow, corrupt, is_readable, unreadable
@@ -164,7 +164,7 @@ def share_keys(router: Router, options: "HashOptions", number: int, of: int) -> 
     """
     seen: set[bytes] = set()
     if not options.url.startswith(CLUSTERS):
-        routing.require_whole(retrying(lambda: router.once([ASK])[0]))
+        routing.require_whole(retrying(lambda: router.once([CLUSTER_INFO])[0]))
     for _ in range(2 if options.url.startswith(CLUSTERS) else 1):
         for server in retrying(lambda: routing.primaries(options.url)):
             cursor: Any = None

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from millstream.client.whole import ASK
+from millstream.client.cluster_line import CLUSTER_INFO
 from millstream.errors import ConfigError, NotLetInError, NotReachedError, UsageError
 from millstream.spark.connection import routing
 from millstream.spark.connection.connection import Command, ErrorReply
@@ -102,7 +102,7 @@ class StreamInfo:
         """The streams of all servers."""
         found: set[bytes] = set()
         if not self._options.on_cluster:
-            routing.require_whole(self._router.once([ASK])[0])
+            routing.require_whole(self._router.once([CLUSTER_INFO])[0])
         for url in routing.primaries(self._options.url) * times:
             cursor: Any = None
             while cursor is None or int(cursor):
