@@ -261,8 +261,8 @@ FAULTS = (
         "A waiting reader is not woken by a write that is not durable.",
         "node/clients/sessions.py",
         "Sessions.send",
-        "self.outbox.append((session, outcome))",
-        "self.outbox.append((session, Outcome(outcome.buffers, 0)))",
+        "self.outbox.append((session, outcome or Outcome([], 0)))",
+        "self.outbox.append((session, Outcome(outcome.buffers if outcome else [], 0)))",
         f"{SHOWN}[wake-up]",
     ),
     Fault(

@@ -108,7 +108,7 @@ def test_the_stuck_consumer_is_found(crew: OnCall, person: Person) -> None:
     person.click("render")
     person.reads("its event loop is blocked")
     row = person.page.locator("tr", has=person.page.locator("a.name", has_text="stuck"))
-    assert row.locator("td").first.inner_text() == "3"
+    assert row.locator("td").first.inner_text() == "1"
 
 
 def test_what_is_stuck_is_reclaimed(crew: OnCall, person: Person) -> None:
@@ -116,11 +116,11 @@ def test_what_is_stuck_is_reclaimed(crew: OnCall, person: Person) -> None:
     person.does("Reclaim what it holds")
     person.click("render")
     person.click("Claim")
-    person.reads("Move 3 entries pending")
+    person.reads("Move 1 entry pending")
     person.click("Pending claim")
     person.reads("millstream audit undo")
     held = {row["name"]: row["pending"] for row in crew.client.xinfo_consumers("jobs", "render")}
-    assert (held["stuck"], held["well"]) == (0, 3)
+    assert (held["stuck"], held["well"]) == (0, 1)
 
 
 def test_why_entries_die_is_found(person: Person) -> None:
