@@ -57,6 +57,8 @@ _PATHS = {
 }
 _SIMPLE_PATH = re.compile(r"[\w./-]*")
 _WORD = re.compile(r"[^\s'\"<>()`]+")
+#: A user and password with a mark that ends a word elsewhere.
+_MARKED = re.compile(r"([a-z][a-z0-9+.-]*://)[^\s/@]*['\"<>()`][^\s/@]*@", re.IGNORECASE)
 #: An account and a server without a scheme; a bare `name@host` has neither a password nor a port.
 _BARE = re.compile(r"[^\s:@/]*:\S+@[\w.\-\[\]]+(?::\d+)?(?:/\w*)?|\S+@[\w.\-\[\]]+:\d+(?:/\w*)?")
 _GIVEN = re.compile(r"((?:password|passwd|secret|token|access_key(?:_id)?)=)[^&\s'\"]+", re.IGNORECASE)
@@ -75,7 +77,7 @@ def has_password(url: str) -> bool:
 def without_secrets(text: str) -> str:
     """A text, perhaps of others, whose URLs have no secrets."""
     if "://" in text or "@" in text:
-        text = _WORD.sub(_of_word, text)
+        text = _WORD.sub(_of_word, _MARKED.sub(rf"\1{_STARS}@", text))
     return _GIVEN.sub(rf"\1{_STARS}", text) if "=" in text else text
 
 

@@ -1,6 +1,7 @@
 """A server that is frozen: its sockets stay open and nothing is ever answered. No client waits for it without end."""
 
 import asyncio
+import math
 import os
 import signal
 from collections.abc import Iterator
@@ -13,6 +14,7 @@ import redis
 import millstream
 from millstream import App, StreamSub
 from millstream.client import bounded
+from millstream.client.bounded import blocks_for
 from millstream.client.connect import async_client
 from millstream.worker.monitoring.health import readyz
 from support.clusters import Three
@@ -243,3 +245,18 @@ async def test_a_worker_goes_on_with_the_new_primary(tmp_path: Path) -> None:
                 assert await app.publish("s", {"x": 2})
                 await aeventually(lambda: all(2 in found for found in done.values()), 30)
                 assert new.exists(*(f"{name}:{x}" for name in done for x in (1, 2))) == 4
+
+
+@pytest.mark.parametrize(
+    ("command", "seconds"),
+    [
+        (("XREADGROUP", "GROUP", "block", "c", "BLOCK", 12_000, "STREAMS", "s", ">"), 12.0),
+        (("XREADGROUP", "GROUP", "g", b"block", "COUNT", 1, "BLOCK", 12_000, "STREAMS", "s", ">"), 12.0),
+        (("XREAD", "COUNT", 1, "BLOCK", 0, "STREAMS", "s", "$"), math.inf),
+        (("XREAD", "STREAMS", "block", "5"), 0.0),
+        (("XREADGROUP", "GROUP", "g", "c", "STREAMS", "block", "9", ">", "0"), 0.0),
+    ],
+)
+def test_a_name_is_not_taken_for_an_option(command: tuple[Any, ...], seconds: float) -> None:
+    """Groups, consumers and streams may be called as the option is."""
+    assert blocks_for(command) == seconds

@@ -115,6 +115,15 @@ def test_what_hides_nothing_is_left_as_it_is(url: str) -> None:
     assert without_secrets(text) == text
 
 
+@pytest.mark.parametrize("mark", "'\"<>()`")
+@pytest.mark.parametrize("before", ["", "12345"])
+def test_a_mark_that_ends_a_word_ends_no_password(mark: str, before: str) -> None:
+    """In a sentence it closes a quotation or a bracket; before an @ it is a part of the password."""
+    found = without_secrets(f"cannot reach redis://app:{before}{mark}{SECRET}@h:1/0: (no)")
+    assert SECRET not in found
+    assert found.endswith("@h:1/0: (no)")
+
+
 def test_the_options_of_spark_show_no_url() -> None:
     """The repr of parsed options, which Spark's tracebacks and plans may have, leaves the URL out."""
     url = f"redis://app:{SECRET}@h:1/0"

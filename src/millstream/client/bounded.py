@@ -43,8 +43,12 @@ def blocks_for(command: Sequence[Any]) -> float:
     name = _word(command[0])
     try:
         if name in ("XREAD", "XREADGROUP"):
-            words = [_word(word) for word in command[:12]]
-            return _seconds(command[words.index("BLOCK") + 1], _MS) if "BLOCK" in words else 0.0
+            for at in range(4 if name == "XREADGROUP" else 1, len(command)):  # behind the group and the consumer
+                if (word := _word(command[at])) == "BLOCK":
+                    return _seconds(command[at + 1], _MS)
+                if word == "STREAMS":  # names and ids follow
+                    break
+            return 0.0
         if name in _LAST_SECONDS or name in _LAST_MS:
             return _seconds(command[-1], _MS if name in _LAST_MS else 1.0)
         return _seconds(command[1], 1.0) if name in _FIRST_SECONDS else 0.0

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Callable, Generator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextvars import ContextVar
 from types import TracebackType
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 import redis
@@ -458,3 +458,29 @@ async def test_every_hook_has_run_when_the_app_has_stopped(server: ServerProcess
         async with app.running():
             pass
     assert ran == ["plain", "later", "later"]
+
+
+@pytest.mark.parametrize("ack", ["each", "auto"])
+async def test_a_handler_that_cancels_its_own_task_stops_no_key(
+    server: ServerProcess, client: redis.Redis, ack: Literal["each", "auto"]
+) -> None:
+    """The first entry of a key is such a one; those behind it run, and all are acked."""
+    app, seen, queued = App(server.url, registry=False), [], asyncio.Event()
+
+    @app.subscriber(StreamSub("s", group="g"), key="k", ack=ack, concurrency=4)
+    async def handle(k: str, n: int) -> None:
+        seen.append(n)
+        if k == "b":
+            queued.set()
+        if n == 0:
+            await queued.wait()
+            task = asyncio.current_task()
+            assert task is not None
+            task.cancel()
+
+    for n in range(4):
+        client.xadd("s", {"k": "a", "n": n})
+    client.xadd("s", {"k": "b", "n": 100})
+    async with app.running():
+        await aeventually(lambda: len(seen) == 5 and client.xpending("s", "g")["pending"] == 0)
+    assert [n for n in seen if n < 100] == [0, 1, 2, 3]

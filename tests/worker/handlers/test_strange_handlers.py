@@ -28,6 +28,31 @@ class Mute(Exception):  # noqa: N818 - its name is no matter
         raise RuntimeError("no text")
 
 
+class Limited(Nack):
+    """A subclass that forgets its base."""
+
+    def __init__(self, seconds: float) -> None:
+        self.seconds = seconds
+
+
+class Moody(Nack):
+    """Its delay cannot be read."""
+
+    @property
+    def delay(self) -> float:
+        raise RuntimeError("not now")
+
+    @delay.setter
+    def delay(self, value: float | None) -> None:
+        """Whatever it is."""
+
+
+def changed_nack() -> BaseException:
+    error = Nack("later", delay=1)
+    error.delay = "bad"  # type: ignore[assignment] # that is the mistake
+    return error
+
+
 def odd_nack(delay: Any) -> Callable[[], None]:
     def say() -> None:
         raise Nack("later", delay=delay)
@@ -50,6 +75,9 @@ ODD = {
     "surrogate": odd_error(lambda: ValueError(f"unknown {json.loads(chr(34) + chr(92) + 'ud800' + chr(34))}")),
     "reject-surrogate": odd_error(lambda: Reject("\ud800")),
     "mute": odd_error(Mute),
+    "nack-without-its-base": odd_error(lambda: Limited(3)),
+    "nack-unreadable": odd_error(Moody),
+    "nack-changed": odd_error(changed_nack),
     "exit": lambda: sys.exit(0),
     "exit-text": lambda: sys.exit("bad"),
 }
@@ -123,6 +151,59 @@ async def test_a_batch_error_without_exceptions_says_what_it_wants(server: Serve
         await aeventually(lambda: client.xlen("s:dead") == 1)
     ((_, fields),) = client.xrange("s:dead")
     assert "give the exception of each failed entry" in fields["_dead.error"]
+
+
+class ForgetfulError(BatchError):
+    """A subclass that forgets its base."""
+
+    def __init__(self) -> None:
+        self.when = "now"
+
+
+def changed_batch_error() -> BatchError:
+    error = BatchError({0: ValueError("x")})
+    error.failed = {"a": ValueError("x"), 9: ValueError("y")}  # type: ignore[dict-item] # that is the mistake
+    return error
+
+
+@pytest.mark.parametrize(
+    "error",
+    [ForgetfulError, changed_batch_error, lambda: BatchError({0.0: ValueError("x")})],  # type: ignore[dict-item] # as above
+    ids=["forgetful", "changed", "float"],
+)
+async def test_a_batch_error_without_places_fails_the_batch(
+    server: ServerProcess, client: redis.Redis, error: Callable[[], BaseException]
+) -> None:
+    """Whatever it names its places, each entry is retried and dead, and the worker lives."""
+    app = App(server.url, registry=False)
+
+    @app.subscriber(StreamSub("s", group="g", min_idle_time=500), retry=QUICK, batch=True)
+    async def batch(x: list[int]) -> None:
+        raise error()
+
+    client.xadd("s", {"x": 1})
+    client.xadd("s", {"x": 2})
+    async with app.running():
+        watch = asyncio.ensure_future(app.wait())
+        await aeventually(lambda: watch.done() or client.xlen("s:dead") == 2)
+        assert not watch.done(), watch.exception()
+        watch.cancel()
+
+
+async def test_a_letter_has_no_secret_of_a_url(server: ServerProcess, client: redis.Redis) -> None:
+    """Neither in its error nor in its traceback: both are read by more people than the handler's settings."""
+    app = App(server.url, registry=False)
+
+    @app.subscriber(StreamSub("s", group="g"), retry=Retry(max_deliveries=1))
+    async def handle(x: int) -> None:
+        raise ConnectionError("cannot reach redis://u:topsecret@h:6379/0")
+
+    client.xadd("s", {"x": 1})
+    async with app.running():
+        await aeventually(lambda: client.xlen("s:dead") == 1)
+    ((_, fields),) = client.xrange("s:dead")
+    assert "redis://u:***@h:6379/0" in fields["_dead.error"]
+    assert "topsecret" not in fields["_dead.error"] + fields["_dead.traceback"]
 
 
 async def test_what_a_batch_handler_returns_is_its_own_affair(server: ServerProcess, client: redis.Redis) -> None:

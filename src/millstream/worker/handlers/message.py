@@ -62,7 +62,7 @@ class Nack(MillstreamError):  # noqa: N818 - said by the handler, not a fault
         if isinstance(given, int | float | timedelta):
             raise UsageError(f"Nack({given!r}) is invalid: the reason is a text. Write Nack(delay={given!r}).")
         super().__init__(reason)
-        self.delay = None if delay is None else _seconds(delay)
+        self.delay = None if delay is None else seconds_of(delay)
 
 
 class Reject(MillstreamError):  # noqa: N818 - said by the handler, not a fault
@@ -90,7 +90,15 @@ class EntryLostError(MillstreamError):
     """
 
 
-def _seconds(delay: object) -> float:
+def seconds_of(delay: object) -> float:
+    """The delay that a Nack was given.
+
+    Args:
+        delay: seconds, or a text such as ``"1m"``.
+
+    Raises:
+        UsageError: it is not a length of time.
+    """
     try:
         seconds = float(times.configured("Nack(delay=", delay, "s"))  # type: ignore[arg-type] # that is the question
     except (TypeError, ValueError, ConfigError):

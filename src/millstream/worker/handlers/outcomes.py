@@ -8,7 +8,7 @@ import asyncio
 from millstream.client.dead_letter.letter import DeadLetter
 from millstream.logs import logger
 from millstream.worker.handlers.frames import users_part
-from millstream.worker.handlers.message import Nack, PayloadError, Reject
+from millstream.worker.handlers.message import Nack, PayloadError, Reject, seconds_of
 from millstream.worker.model.error_text import describe, first_line, loggable, shown, summarize
 from millstream.worker.model.lifecycle import Event
 from millstream.worker.model.retry import Decision, Failure, Retry, decide, tries
@@ -52,7 +52,7 @@ class Outcomes:
         """
         member = self.member
         failure = _kind(error)
-        delay = error.delay if isinstance(error, Nack) else None
+        delay = _delay(error)
         counted = tries(held.deliveries, held.record)
         decision = decide(self.retry, failure, counted, member.chance.random(), delay)
         settlement = self._settlement(held, failure, error, decision)
@@ -110,6 +110,15 @@ class Outcomes:
             exc_info=(type(error), loggable(error), users_part(error.__traceback__) or error.__traceback__),
             extra=self.member.about(held),
         )
+
+
+def _delay(error: BaseException) -> float | None:
+    """Seconds that a Nack asks for; None where a subclass's attribute is missing or no such number."""
+    try:
+        asked = error.delay if isinstance(error, Nack) else None
+        return None if asked is None else seconds_of(asked)
+    except BaseException:  # noqa: BLE001 - it is the user's
+        return None
 
 
 def _cause(error: BaseException) -> BaseException | None:

@@ -34,7 +34,7 @@ def describe(error: BaseException | None, trace: TracebackType | None = None) ->
         whole = "".join(traceback.format_exception(type(error), error, trace or error.__traceback__))
     except BaseException:  # noqa: BLE001 - an attribute that traceback reads is not what it expects
         whole = ""
-    return f"{type(error).__name__}: {shown(error)}", whole[-TRACEBACK_LIMIT:]
+    return f"{type(error).__name__}: {shown(error)}", without_secrets(whole[-2 * TRACEBACK_LIMIT :])[-TRACEBACK_LIMIT:]
 
 
 def shown(error: BaseException) -> str:
@@ -43,7 +43,8 @@ def shown(error: BaseException) -> str:
         text = str(error)
     except BaseException as failure:  # noqa: BLE001 - it is the user's
         return f"(its text cannot be shown: {type(failure).__name__})"
-    return text if len(text) <= TEXT_LIMIT else f"{text[:TEXT_LIMIT]}... ({len(text)} characters)"
+    length, text = len(text), without_secrets(text[: 2 * TEXT_LIMIT])  # cut first, since it may be of megabytes
+    return text if len(text) <= TEXT_LIMIT else f"{text[:TEXT_LIMIT]}... ({length} characters)"
 
 
 def tame(error: BaseException) -> BaseException:
@@ -73,7 +74,7 @@ def loggable(error: BaseException) -> BaseException:
 
 def summarize(error: BaseException) -> str:
     """An error in one line for whoever looks, named as in its dead letter, whatever its own text does."""
-    name, text = type(error).__name__, without_secrets(shown(error))
+    name, text = type(error).__name__, shown(error)
     return first_line(f"{name}: {text}" if text else name)
 
 

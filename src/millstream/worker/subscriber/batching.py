@@ -10,12 +10,13 @@ An entry that does not fit the annotations is dead and never in a batch.
 """
 
 import logging
+import operator
 from collections.abc import Awaitable, Callable, Mapping
 
 from millstream import failpoints
 from millstream.errors import MillstreamError, UsageError
 from millstream.worker.handlers.invoke import BatchMessages, HandlerCalls
-from millstream.worker.model.error_text import tame
+from millstream.worker.model.error_text import summarize, tame
 from millstream.worker.model.lifecycle import Event, State
 from millstream.worker.settlement.consumer import Held
 from millstream.worker.settlement.running import AT_WORK
@@ -98,6 +99,7 @@ class BatchRuns(SubscriberPart):
         finally:
             AT_WORK.set(None)
         if self._each:
+            await self._apart.calm()
             for held in fitting:
                 if held.state is not State.LEFT:
                     await self._acks.stored(held)
@@ -145,15 +147,27 @@ class BatchRuns(SubscriberPart):
             self._after.returned(held)
 
     def _some_failed(self, entries: list[Held], error: BatchError) -> None:
-        strange = sorted(set(error.failed) - set(range(len(entries))))
-        if strange:
-            log.error("%s: BatchError names entries that are not in the batch: %s", self._member.stream, strange)
+        failed = _by_place(error, len(entries))
+        if failed is None:
+            log.error(
+                "%s: BatchError names entries that are not in the batch: %s", self._member.stream, summarize(error)
+            )
             self._failed(entries, error)
             return
-        for place, why in error.failed.items():
+        for place, why in failed.items():
             self._after.raised(entries[place], why)
-        self._done([held for place, held in enumerate(entries) if place not in error.failed])
+        self._done([held for place, held in enumerate(entries) if place not in failed])
 
     def _failed(self, entries: list[Held], error: BaseException) -> None:
         for held in entries:
             self._after.raised(held, error)
+
+
+def _by_place(error: BatchError, size: int) -> dict[int, BaseException] | None:
+    """The errors by place; None where they are not those of this batch: a subclass may hold anything."""
+    try:
+        failed = {operator.index(place): why for place, why in error.failed.items()}
+        fits = all(0 <= place < size and issubclass(type(why), BaseException) for place, why in failed.items())
+    except BaseException:  # noqa: BLE001 - it is the user's
+        return None
+    return failed if fits else None

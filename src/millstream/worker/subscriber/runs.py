@@ -135,6 +135,7 @@ class SingleRuns(SubscriberPart):
             self._returned(held)
             if self._each and held.state not in FINAL:
                 if self._places is None or self._gate.wanted:
+                    await self._apart.calm()  # what the handler did to its own task must not end the lane here
                     await self._acks.stored(held)
                 else:
                     ended = False
