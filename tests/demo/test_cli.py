@@ -72,7 +72,7 @@ def test_missing_java_is_said_at_once(tmp_path: Path) -> None:
 def test_unknown_scheme(tmp_path: Path) -> None:
     """A URL that is not a server's is refused with those that are."""
     done = demo("--url", "http://localhost")
-    refused(done, tmp_path / "demo-out", "http://localhost", "redis://", "unix://")
+    refused(done, tmp_path / "demo-out", "the http:// URL", "redis://", "unix://")
 
 
 @pytest.mark.spark

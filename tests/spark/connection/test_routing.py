@@ -644,7 +644,7 @@ def test_a_server_that_lost_its_end_is_never_read_short(
 @pytest.mark.parametrize(
     ("options", "told"),
     [
-        ({"url": "redis+cluster://u:secret@a:1/3"}, r"option 'url': 'redis\+cluster://u:\*+@a.*it has one database, 0"),
+        ({"url": "redis+cluster://u:secret@a:1/3"}, r"option 'url': .*the redis\+cluster:// URL: .*with database 0"),
         ({"url": "redis+sentinel://a:1"}, "option 'url': .*: a service is given as"),
         ({"url": "redis+sentinel://a:1/s?sentinel_password=secret&x=1"}, "option 'url': "),
         ({"readFrom": "nearest"}, "option 'readFrom' is 'nearest': it must be primary or replica"),

@@ -91,7 +91,7 @@ def test_a_query_copies_each_entry_once_and_a_repeated_batch_adds_nothing(
     assert [int(fields["n"]) for _, fields in both_client.xrange("out")] == list(range(1, 701))
     assert both_client.keys("millstream:*") == [f"millstream:sink:{query.id}"]
     last = max(int(path.name) for path in (tmp_path / "checkpoint" / "commits").iterdir() if path.name.isdigit())
-    assert both_client.get(f"millstream:sink:{query.id}") == f'{{"version": {last}, "parts": null}}'
+    assert both_client.get(f"millstream:sink:{query.id}") == f'{{"version": {last}, "parts": null, "rows": 300}}'
     for name in (str(last), f".{last}.crc"):
         (tmp_path / "checkpoint" / "commits" / name).unlink(missing_ok=True)
     fill(both_client, "s", 7, first=5000)
