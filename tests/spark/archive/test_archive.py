@@ -281,6 +281,25 @@ def streaming(where: ArchiveSettings) -> StreamReader:
 # --- what is trimmed -------------------------------------------------------------------------------------------------
 
 
+def test_a_trim_whose_first_entry_keeps_moving_gives_up_until_the_next_time(
+    both: ServerProcess, client: redis.Redis
+) -> None:
+    """Trimming returns while others remove the first entry during each check, and cuts once the head rests."""
+    fill(client, "s", 100)
+    trimmer, place, checked = Trimmer(both.url, Keep()), ArchivePosition(Id(50, 0), 50), list[str]()
+
+    def move(first: str) -> None:
+        assert len(checked) < 10, "the trim asks without end"
+        checked.append(first)
+        client.xdel("s", first)
+
+    found = trimmer.trim("s", place, move)
+    assert (checked, found.count, found.left) == (["1-0", "2-0", "3-0"], 0, 97)
+    assert "first entry changed during each check" in found.held_by
+    assert trimmer.trim("s", place, checked.append).count == 47
+    trimmer.close()
+
+
 def test_what_a_group_needs_stays(both: ServerProcess, client: redis.Redis) -> None:
     """The limit is the oldest entry that is pending or unread in any group, whatever was done to the group."""
     fill(client, "s", 20)

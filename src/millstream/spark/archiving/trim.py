@@ -20,6 +20,9 @@ from millstream.texts import span_text
 CHUNK = 100
 """Entries that one call of the script cuts when a number of entries is to be kept: it has to step over them."""
 
+CHECKS = 3
+"""Checks of the first entry without a cut after them; a stream whose head moves faster is trimmed the next time."""
+
 SCRIPT = """#!lua
 local function parts(id)
   local ms, seq = string.match(id, '^(%d+)-(%d+)$')
@@ -70,7 +73,7 @@ end
 
 -- Who cuts says which entry it knows to be the first: under another one there may be another stream.
 local first = oldest()
-if cut == '1' and first ~= ARGV[7] then return {'look', first} end
+if cut == '1' and first ~= ARGV[7] then return {'look', first, length} end
 
 local limit, why = after(archived), {'archive'}
 local function hold(id, ...)
@@ -179,18 +182,23 @@ class Trimmer:
         Raises:
             UsageError: the stream went back, or the server refused.
         """
-        total = 0
+        total = checks = 0
         while True:
             reach("trimming")
             answer = self._ask(stream, archived, cut=True)
             if answer[0] == b"look":
+                if checks == CHECKS:  # a moved head may be another stream's: no id proves that it is not
+                    held = "its first entry changed during each check; the next trimming tries again"
+                    return Trimmed(stream, ZERO, total, answer[2], held)
                 first = answer[1].decode()
                 check(first)
+                checks += 1
                 self._firsts[stream] = first
                 continue
             reach("trimmed")
             if answer[0] == b"done":
                 self._firsts[stream] = answer[6].decode()
+                checks = 0
             found = _read(stream, archived, answer, self._keep)
             total += found.count
             if answer[0] != b"done" or not answer[4]:
