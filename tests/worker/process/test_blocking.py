@@ -1,5 +1,6 @@
 """An entry that blocks its event loop costs its own process, and nobody else anything; and no stop waits for it."""
 
+import asyncio
 import json
 import os
 import re
@@ -10,10 +11,11 @@ from typing import Any
 import pytest
 
 from millstream.cli.worker.run import kill_limit
+from millstream.worker.process.voice import Voice
 from support.groups import pending
 from support.ports import free_port
 from support.servers import ServerProcess
-from support.waiting import eventually
+from support.waiting import aeventually, eventually
 from worker.monitoring.test_health import get
 
 GROUPS = """
@@ -302,3 +304,16 @@ def test_code_that_hears_no_signal_is_killed_at_a_stop(real_redis: ServerProcess
     assert "blocks\n" in running.stdout  # read up to there
     running.terminate()
     assert running.wait(timeout=25) == 1
+
+
+async def test_a_process_that_has_ended_is_never_killed() -> None:
+    """It reports nothing any more, which is no silence; another process may have its id by now."""
+    reports, writing = os.pipe()
+    script = f"printf 'ready\\nruns\\n' >/dev/fd/{writing}; exit 3"
+    process = await asyncio.create_subprocess_exec("sh", "-c", script, pass_fds=(writing,), start_new_session=True)
+    os.close(writing)
+    voice = Voice(process, reports)
+    await process.wait()
+    await aeventually(voice.spoke.is_set)
+    assert {voice.listen(1.0, 2.0) for _ in range(20)} == {None}
+    voice.close()

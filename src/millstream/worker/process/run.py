@@ -129,7 +129,10 @@ def _end_if_blocked(loop: asyncio.AbstractEventLoop, seconds: float) -> None:
     time.sleep(seconds)
     while True:
         goes_on = threading.Event()
-        loop.call_soon_threadsafe(goes_on.set)
+        try:
+            loop.call_soon_threadsafe(goes_on.set)
+        except RuntimeError:  # it is closed, so the process is about to end
+            return
         if not goes_on.wait(_STILL):
             os._exit(EXIT_UNFINISHED)
         time.sleep(_STILL)

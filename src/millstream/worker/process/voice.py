@@ -91,7 +91,7 @@ class Voice:
             ran: seconds for which we ran since the last look.
             limit: seconds of silence after which it is killed.
         """
-        if not self._watched or self._debugged or self._is_stopped():
+        if not self._watched or self._debugged or self._is_over() or self._is_stopped():
             self.silent = min(self.silent, 0.0)
             return None
         self.silent += ran
@@ -101,6 +101,10 @@ class Voice:
             self._warned = True
             return "warn"
         return "urge" if self.silent >= _MISSED * tick(limit) else None
+
+    def _is_over(self) -> bool:
+        """True when no report can come: another process may have its id by now."""
+        return self._reports < 0 or self._process.returncode is not None
 
     def _is_stopped(self) -> bool:
         """True while it is stopped or traced, as far as the machine tells (Linux does)."""
