@@ -186,8 +186,7 @@ async def test_waiting_for_others_to_fail_costs_few_commands(server: ServerProce
         before: Any = client.info("stats")["total_commands_processed"]
         await pace(1.0)
         spent: Any = client.info("stats")["total_commands_processed"]
-    # with CLAIM: also an XAUTOCLAIM and a read that does not block for each look, which drop rows of deleted entries
-    assert spent - before <= 40
+    assert spent - before <= 30
     assert len(pending(client, "s", "g")) == 2_000
 
 
