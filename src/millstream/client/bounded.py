@@ -65,7 +65,7 @@ def _seconds(given: Any, scale: float) -> float:
 
 
 class _Bounds:
-    """What both kinds of connection know of the replies that they wait for."""
+    """The knowledge that both kinds of connection share about awaited replies."""
 
     socket_timeout: Any
     host: Any
