@@ -27,7 +27,6 @@ from millstream.demo.running.processes import Processes
 from millstream.demo.running.progress import board
 from millstream.demo.running.sample import Sample
 from millstream.errors import ConfigError, UsageError
-from millstream.worker.settlement import failure_log
 
 FEWEST_ROWS = 1_000
 """Fewer flights would not contain each kind of trouble that the checks are about."""
@@ -169,11 +168,10 @@ def _clean_keys(client: "redis.Redis", settings: DemoSettings) -> None:
     if not settings.url or settings.keep:
         return
     with contextlib.suppress(redis.ConnectionError):
-        for key in client.scan_iter(match=f"{settings.keys.prefix}*", count=1000):
-            client.unlink(key)
-        client.unlink(
-            failure_log.key(settings.keys.flights, rules.GROUP)
-        )  # the worker's notes on what waits for a retry
+        # The second pattern: keys that workers keep beside a stream, such as failures and due times
+        for pattern in (f"{settings.keys.prefix}*", f"millstream:{{{settings.keys.prefix}*"):
+            for key in client.scan_iter(match=pattern, count=1000):
+                client.unlink(key)
 
 
 def server_name(client: "redis.Redis") -> str:
