@@ -213,7 +213,6 @@ async def test_a_frozen_node_of_a_cluster_is_an_error(tmp_path: Path) -> None:
         await aeventually(lambda: client.set("k", 5))
         client.close()
         await waiting.aclose()
-    del waiting, client
     gc.collect()  # here, under this test's filter, and not in a later test
 
 

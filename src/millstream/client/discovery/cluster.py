@@ -71,6 +71,14 @@ def sync_cluster(url: str, **options: Any) -> "redis.RedisCluster":
     return redis.RedisCluster(startup_nodes=nodes, url=cluster.url(cluster.nodes[0]), **options)
 
 
+class _AsyncCluster(redis.asyncio.RedisCluster):
+    async def aclose(self) -> None:
+        await super().aclose()
+        # Redis-py takes a client whose last command failed for one without connections
+        await self.nodes_manager.aclose()
+        await self.nodes_manager.aclose("startup_nodes")
+
+
 def async_cluster(url: str, **options: Any) -> "redis.asyncio.RedisCluster":
     """The asyncio client."""
     from redis.asyncio.retry import Retry as AsyncRetry  # noqa: PLC0415 - only asyncio users pay for it
@@ -79,7 +87,7 @@ def async_cluster(url: str, **options: Any) -> "redis.asyncio.RedisCluster":
     nodes = [redis.asyncio.cluster.ClusterNode(host, port) for host, port in cluster.nodes]
     options = {"socket_timeout": None, "username": cluster.username, "password": cluster.password, **options}
     options.setdefault("retry", AsyncRetry(NoBackoff(), 0))
-    client = redis.asyncio.RedisCluster(startup_nodes=nodes, **options)
+    client = _AsyncCluster(startup_nodes=nodes, **options)
     client.nodes_manager.connection_kwargs["connection_class"] = bounded.AsyncPlain
     for node in client.nodes_manager.startup_nodes.values():
         node.connection_class = bounded.AsyncPlain
