@@ -84,7 +84,6 @@
     │   └── TargetMissingError      what it is to change is not there (console)
     ├── UnreachableError     the server cannot be reached, or refuses to talk to us (maintenance)
     ├── NoPageError          an address that no page of the console has (console)
-    ├── NoPlaceError         what a view of the terminal is to show is not there any more (console)
     ├── NoFileError          there is no dashboard and no file of rules of that name (dashboards)
     ├── FileThereError       a file is there and says something else; nothing was written (dashboards)
     ├── AclFileError         the ACL file is wrong; nothing of it was taken (commands)

@@ -12,7 +12,7 @@ from support.servers import ServerProcess
 
 # Nothing of these is of use to a command that only looks.
 HEAVY = {"pyspark", "pandas", "numpy", "pyarrow", "pydantic", "pydantic_core", "fast_depends", "msgspec", "msgpack"}
-HEAVY |= {"prometheus_client", "uvloop", "lupa", "starlette", "uvicorn", "jinja2", "textual", "watchfiles", "tomlkit"}
+HEAVY |= {"prometheus_client", "uvloop", "lupa", "starlette", "uvicorn", "jinja2", "watchfiles", "tomlkit"}
 SERVERS = ("millstream.node", "millstream.engine", "millstream.commands", "millstream.embedded", "millstream.server")
 OTHERS = ("millstream.worker", "millstream.spark", "millstream.client.dead_letter")
 

@@ -3,7 +3,6 @@
 import json
 import os
 import pty
-import shlex
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -18,6 +17,7 @@ from click.testing import CliRunner, Result
 
 from millstream.cli.main import main
 from millstream.client.dead_letter.letter import DeadLetter, pack
+from millstream.console.watching.servers import ConsoleServer
 from support.servers import ServerProcess
 
 SECRET = "se:cr@t /%?"
@@ -454,22 +454,10 @@ def test_a_line_that_is_shown_of_a_server_with_a_password_can_be_run(guarded: st
     """It names the context; where there was none, one that is to be made, and never the URL with stars in it."""
     write(home / "pw", SECRET)
     run("context", "add", "here", guarded, "--user", "ops", "--password-file", str(home / "pw"))
-    snapshot = ["--snapshot", "-", "--view", "stream orders"]
-    for named, environment in (
-        (["context:here"], {}),
-        (["--context", "here"], {}),
-        ([], {"MILLSTREAM_CONTEXT": "here"}),
-    ):
-        words = _shown_line(run("top", *named, *snapshot, **environment).stdout)
-        assert words[-2:] == ["--context", "here"]
-        assert "orders" in run(*words).stdout
-    secret = f"ops:{quote(SECRET, safe='')}"
-    words = _shown_line(run("top", *snapshot, MILLSTREAM_URL=guarded.replace("://", f"://{secret}@")).stdout)
+    url = guarded.replace("://", f"://ops:{quote(SECRET, safe='')}@")
+    words = ConsoleServer(url, "here").command_line("stream", "show", "orders")[1:]
+    assert words[-2:] == ["--context", "here"]
+    assert "orders" in run(*words).stdout
+    words = ConsoleServer(url).command_line("stream", "show", "orders")[1:]
     assert words[-2:] == ["--context", "NAME"]
     assert "has no context 'NAME'; these are: here; `millstream context add` makes one" in run(*words, code=4).stderr
-
-
-def _shown_line(text: str) -> list[str]:
-    """The last command line that a view of `top` shows, as words behind the program's name."""
-    lines = [line.partition("$ millstream ")[2] for line in text.splitlines()]
-    return shlex.split([line for line in lines if line][-1])

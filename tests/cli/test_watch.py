@@ -58,3 +58,15 @@ def test_an_interval_is_a_number_of_seconds(memory_server: ServerProcess) -> Non
     """Alone it is two seconds; nothing below a tenth is taken."""
     done = CliRunner().invoke(main, ["stream", "ls", "--watch", "0.01", "--url", memory_server.url])
     assert (done.exit_code, "0.1" in done.output) == (2, True)
+
+
+def test_watched_workers_are_listed_again(memory_server: ServerProcess) -> None:
+    """Each answer is whole: the workers that are alive at that moment."""
+    with watching(memory_server, "worker", "ls", "--watch", "0.1", "-o", "json") as process:
+        reader = json.JSONDecoder()
+        text = ""
+        while text.count('"workers"') < 2:
+            text += line_of(process.stdout)
+        facts, end = reader.raw_decode(text)
+        assert facts["workers"] == []
+        assert text[end:].strip()

@@ -22,7 +22,7 @@ ASKED = """
 
 NAMED = """
     doctor URL; export URL FILE; import URL --to memory://; archive URL s --to DIR --dry-run
-    replay URL s --to URL --as copy; top URL --snapshot FILE
+    replay URL s --to URL --as copy
 """
 
 

@@ -168,7 +168,6 @@ WORDS: list[tuple[str, ...]] = [
     ("backup", "URL", "x"),
     ("replicas", "URL"),
     ("console", "URL"),
-    ("top", "URL"),
     ("report", "URL"),
     ("context", "add", "x", "URL"),
     ("config", "show", "--url", "URL"),

@@ -16,7 +16,6 @@ from millstream.console.model.facts.marks import is_left, is_stuck
 from millstream.console.reading.case import read_case
 from support.console import ConsoleThread
 from support.servers import ServerProcess
-from support.terminal import LARGE, terminal
 
 pytestmark = pytest.mark.realserver
 
@@ -64,16 +63,6 @@ def test_each_door_shows_when_an_entry_is_due(server: ServerProcess) -> None:
         assert "due in" not in console.ask(f"/entry?key=orders&id={THREE}").text
         (place,) = console.ask(f"/entry.json?key=orders&id={ONE}").facts["groups"]
         assert place["due_in_ms"] // 60_000 == 42
-
-
-@pytest.mark.thorough
-@pytest.mark.usefixtures("delayed")
-async def test_top_shows_when_an_entry_is_due(server: ServerProcess) -> None:
-    """In the list of a group's pending entries, and at the entry."""
-    async with terminal(server.url, size=LARGE) as screen:
-        await screen.shows("live")
-        await screen.open("group orders billing", "pending 3", "delayed 2", "due in 42 min")
-        await screen.open(f"entry orders {TWO}", "due in 42 min")
 
 
 def test_what_is_delayed_is_neither_stuck_nor_an_alert(server: ServerProcess, look: Any, delayed: redis.Redis) -> None:

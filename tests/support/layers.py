@@ -112,7 +112,6 @@ CLI_DOORS: dict[str, frozenset[str]] = {
     "spark.replay": frozenset({"spark", "client"}),
     "shared.lazy": frozenset(),  # groups of subcommands
     "console.console": frozenset({"console", "client"}),
-    "console.top": frozenset({"console", "client"}),
     "console.servers": frozenset({"client"}),  # as a command line names them
     "console.nouns": frozenset(),  # tables of subcommands
     "console.shown": frozenset({"console"}),  # how groups are shown
@@ -235,7 +234,6 @@ THIRD_PARTY: dict[str, tuple[frozenset[str], str]] = {
     "uvicorn": (frozenset({"console"}), "console"),
     "jinja2": (frozenset({"console"}), "console"),
     "markupsafe": (frozenset({"console"}), "console"),  # which comes with jinja2
-    "textual": (frozenset({"console"}), "console"),
 }
 
 # Where what is installed is called otherwise than what is imported.

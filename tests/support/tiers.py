@@ -10,7 +10,6 @@ FULL = (
     # started programs and whole systems: minutes of Java, browsers, other languages, installations
     "tests/architecture/test_installing.py",
     "tests/clients/",
-    "tests/console/top/test_app.py",
     "tests/console/web/test_browser.py",
     "tests/dashboards/",
     "tests/demo/",
@@ -21,7 +20,6 @@ FULL = (
     "tests/worker/test_tutorial.py",
     # the same tasks again, as a person on call does them by keys and links
     "tests/cli/test_on_call.py",
-    "tests/cli/test_top.py",
     "tests/console/web/test_on_call.py",
     # kills, crashes and full disks by the dozen: each has a campaign with thousands
     "tests/node/test_crash.py",

@@ -19,7 +19,6 @@ COMMANDS: Rows = {
         "Run an app's subscribers in worker processes, and its pipelines on Spark.",
     ),
     "console": ("millstream.cli.console.console:console", "Show streams, groups and pending entries in the browser."),
-    "top": ("millstream.cli.console.top:top", "Show the same in the terminal, live."),
     "import": ("millstream.cli.migrate:import_", "Copy streams from a live server, or from a file of commands."),
     "export": ("millstream.cli.migrate:export", "Copy streams to a live server, or to a file of commands."),
     "stream": ("millstream.cli.console.nouns:stream", "Streams: which there are, how they are."),

@@ -286,7 +286,7 @@ def without_secret(url: str) -> str:
     if has_password(url):
         raise UsageError(
             f"{without_password(url)} has a password in it: everybody on this machine sees the password (ps): put it "
-            "where a context finds it (`millstream context add --help`) and say context:NAME; console, top and "
+            "where a context finds it (`millstream context add --help`) and say context:NAME; console and "
             "replicas also take MILLSTREAM_URL, or @FILE, with URLs in a file that only you can read"
         )
     return url

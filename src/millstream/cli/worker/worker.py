@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 import click
 
 from millstream.cli.changes.changing import Ask, actor, change_unasked
+from millstream.cli.console.watching import look, watch_option
 from millstream.cli.shared.asking import ask
 from millstream.cli.shared.output import FAILED, Column, Output, Table, exits, output_option, url_option
 from millstream.cli.shared.time_options import SPAN_HELP, span
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
     from millstream.client.line import Line
     from millstream.console.changes.making import Prepared
     from millstream.worker.model.pause import HandlerPause
+
+    _Everything = tuple[list[dict[str, Any]], list[str], list[HandlerPause]]
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -131,24 +134,30 @@ def worker() -> None:
 
 
 @worker.command(context_settings=_WIDE)
+@watch_option
 @url_option
 @output_option
-def ls(url: str | None, form: str) -> None:
+def ls(watch: float | None, url: str | None, form: str) -> None:
     """List the workers that are alive, and the handlers that are paused.
 
     \b
     Examples:
       millstream worker ls
+      millstream worker ls --watch
       millstream worker ls -o json | jq '.workers[] | select(.state != "running")'
     """
     with exits("millstream worker ls"):
-        found, strange, paused = ask(url, _everything)
-        workers = Table("workers", _WORKERS, [_row(facts) for facts in found], empty="No workers.")
-        pauses = [[p.stream, p.group, p.reason, p.by, p.at_ms] for p in paused]
-        tables = [workers, Table("pauses", _PAUSES, pauses)]
-        Output(form).report({"alive": len(found)}, tables if pauses or form != "table" else tables[:1])
-        for key in strange:
-            Output().say(f"{key} is no record of a worker: something else wrote it; DEL it if it is nothing of yours")
+
+        def show(seen: "_Everything", _: object) -> None:
+            found, strange, paused = seen
+            workers = Table("workers", _WORKERS, [_row(facts) for facts in found], empty="No workers.")
+            pauses = [[p.stream, p.group, p.reason, p.by, p.at_ms] for p in paused]
+            tables = [workers, Table("pauses", _PAUSES, pauses)]
+            Output(form).report({"alive": len(found)}, tables if pauses or form != "table" else tables[:1])
+            for key in strange:
+                Output().say(f"{key} is no record of a worker: something else wrote it; DEL it if it is nothing of yours")
+
+        look(url, watch, _everything, show, form)
 
 
 @worker.command(context_settings=_WIDE)
@@ -415,7 +424,7 @@ def reap(stream: str, group: str | None, idle: str, **options: Any) -> None:
             sys.exit(FAILED)
 
 
-async def _everything(line: "Line") -> "tuple[list[dict[str, Any]], list[str], list[HandlerPause]]":
+async def _everything(line: "Line") -> "_Everything":
     from millstream.worker.registry import protocol  # noqa: PLC0415 - help does not need it
 
     return *await protocol.read_workers(line), await protocol.pauses(line)

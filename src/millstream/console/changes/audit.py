@@ -37,7 +37,7 @@ class Actor:
     Attributes:
         who: the person, as far as is known: ``alice@host``, or a name that a proxy vouches for.
         place: where from: a host and process, or a browser's address.
-        via: ``shell``, ``console`` or ``top``.
+        via: ``shell`` or ``console``.
         user: the server's own name of the user, where it told it.
     """
 
