@@ -58,14 +58,14 @@ def test_a_record_that_no_worker_wrote_is_named_and_passed_over(server: ServerPr
         done = run(server, "ls", "-o", "json")
         assert done.exit_code == 0, (record[:40], done.exception)
         assert [worker["id"] for worker in json.loads(done.stdout)["workers"]] == ["web-1"], record[:40]
-        assert done.stderr.startswith("millstream:worker:web-2 is no record of a worker"), record[:40]
+        assert done.stderr.startswith("millstream:worker:web-2 is not a record of a worker"), record[:40]
         assert run(server, "show", "web-2").exit_code == 4
     client.delete(protocol.worker_key("web-2"))
     client.lpush(protocol.worker_key("web-2"), "a list")
     client.zadd(protocol.INDEX, {b"\xff\x1b": 1})
     client.set(b"millstream:worker:\xff\x1b", "{}")
     done = run(server, "ls")
-    assert (done.exit_code, done.stderr.count("no record of a worker"), "\x1b" in done.output) == (0, 2, False)
+    assert (done.exit_code, done.stderr.count("not a record of a worker"), "\x1b" in done.output) == (0, 2, False)
     assert run(server, "show", "web-1").exit_code == 0
     assert run(server, "quiet", "--all").exit_code == 0
     assert client.hgetall(protocol.CONTROL) == {b"worker:web-1": b"quiet"}

@@ -155,7 +155,9 @@ def ls(watch: float | None, url: str | None, form: str) -> None:
             tables = [workers, Table("pauses", _PAUSES, pauses)]
             Output(form).report({"alive": len(found)}, tables if pauses or form != "table" else tables[:1])
             for key in strange:
-                Output().say(f"{key} is no record of a worker: something else wrote it; DEL it if it is nothing of yours")
+                Output().say(
+                    f"{key} is not a record of a worker: another program wrote it. Delete the key if nothing needs it"
+                )
 
         look(url, watch, _everything, show, form)
 
