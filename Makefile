@@ -18,7 +18,7 @@ PIP_OPTIONS := $(if $(CONSTRAINTS),-c $(CONSTRAINTS),--upgrade --upgrade-strateg
 .DEFAULT_GOAL := help
 # The checks must speak before the installation starts, under make -j too.
 .NOTPARALLEL:
-.PHONY: help install core sanitize demo test test-rest test-all test-python-core test-fast test-long test-newest newest test-oldest-spark newer-redis older-redis coverage bench constraints lint types docs site fix clean check-python check-java
+.PHONY: help install core sanitize demo test test-rest test-all test-python-core test-long test-newest newest test-oldest-spark newer-redis older-redis coverage bench constraints lint types docs site fix clean check-python check-java
 
 help: ## list what can be made
 	@sed -n 's/^\([a-z][a-z0-9-]*\):.*## \(.*\)/  make \1~\2/p' Makefile | awk -F'~' '{ printf "%-18s %s\n", $$1, $$2 }'
@@ -32,7 +32,7 @@ demo: check-java check-python $(DEMO_STAMP) ## the main job: a year of flights t
 	$(BIN)/millstream demo $(ARGS)
 
 # Bytecode is kept even where the environment says not to: the tests start hundreds of Python processes.
-test test-rest test-all test-oldest-spark test-python-core test-fast test-long coverage: export PYTHONDONTWRITEBYTECODE =
+test test-rest test-all test-oldest-spark test-python-core test-long coverage: export PYTHONDONTWRITEBYTECODE =
 
 RUN_TESTS := $(BIN)/python -m pytest -n 4 --dist loadfile
 
@@ -45,14 +45,11 @@ test-rest: check-java install
 test-all: check-java install ## all tests but the long campaigns; CI runs these
 	$(RUN_TESTS) -m "not long" $(ARGS)
 
-test-fast: install ## the tests that start no process and no Spark
-	$(BIN)/python -m pytest -m fast -n 2 --dist loadfile $(ARGS)
-
 test-long: check-java install ## only the long campaigns
 	$(BIN)/python -m pytest -m long $(ARGS)
 
-coverage: install ## which modules make test-fast leaves under 80 % (ARGS="-m 'not long'" for what all tests leave)
-	$(BIN)/python scripts/covered.py -m fast -n 2 --dist loadfile $(ARGS)
+coverage: install ## which modules make test leaves under 80 %
+	$(BIN)/python scripts/covered.py -m "not long and not full" -n 4 --dist loadfile $(ARGS)
 
 # What reaches the core's code; the same with -m long are its campaigns
 CORE_TESTS := tests/engine tests/node/test_batch.py tests/node/test_no_memory.py tests/scripting/test_plain.py tests/node/test_replay.py tests/persistence/test_frame_twins.py tests/embedded/test_words.py tests/server/load/test_hostile_sockets.py

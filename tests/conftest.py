@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from support import bytecode, fast, needs, quiet, tiers
+from support import bytecode, needs, quiet, tiers
 from support.servers import ServerProcess, millstream_server, redis_server
 
 JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
@@ -23,7 +23,6 @@ def pytest_configure(config: pytest.Config) -> None:
     os.environ.setdefault("SPARK_SUBMIT_OPTS", JAVA)
     needs.present_core()
     quiet.begin(config)
-    fast.watch()
     if bytecode.is_wanted(config):
         bytecode.prepare(config)
 
@@ -34,10 +33,9 @@ def pytest_sessionstart(session: pytest.Session) -> None:
 
 
 def pytest_itemcollected(item: pytest.Function) -> None:
-    """What waits for ``make test-long`` and what is fast is marked so, before ``-m`` selects."""
+    """The tier of a test is marked before ``-m`` selects."""
     if item.get_closest_marker("either_server") and "millstream" in item.callspec.params.values():
         item.add_marker(pytest.mark.long)
-    fast.mark([item])
     tiers.mark(item)
 
 
@@ -74,21 +72,11 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup(item: pytest.Item) -> None:
     """A marked test runs only where its needs are met; elsewhere it skips at home and fails under CI."""
-    fast.begin(item)
     if item.get_closest_marker("spark"):
         needs.java()
     if item.get_closest_marker("realserver"):
         needs.program("redis-server")
         needs.program("redis-cli")
-
-
-@pytest.hookimpl(wrapper=True, tryfirst=True)
-def pytest_runtest_teardown() -> Generator[None, None, None]:
-    """Behind a test's fixtures: what a fast one may not do."""
-    try:
-        return (yield)
-    finally:
-        fast.end()
 
 
 @pytest.hookimpl(wrapper=True)

@@ -11,8 +11,6 @@ from support.ports import free_port
 from support.servers import ServerProcess
 from support.source import ROOT
 
-pytestmark = pytest.mark.process
-
 MILLSTREAM = ROOT / ".venv/bin"
 BREAKS = " \t\n\"'><=;|&(:"
 

@@ -203,7 +203,6 @@ class Terminal:
 MAIN = "from millstream.cli.main import main; main(prog_name='millstream')"
 
 
-@pytest.mark.process
 def test_a_password_is_typed_unseen(guarded: str) -> None:
     """At a terminal, each time."""
     run("context", "add", "ask", guarded, "--user", "ops", "--password-prompt")
@@ -215,7 +214,6 @@ def test_a_password_is_typed_unseen(guarded: str) -> None:
     assert SECRET not in terminal.text
 
 
-@pytest.mark.process
 def test_a_production_context_is_named_before_it_is_changed(guarded: str, home: Path) -> None:
     """Also with --yes, and by commands that ask nothing else; --context NAME is its name; looking needs none."""
     write(home / "pw", SECRET)
@@ -373,7 +371,6 @@ def test_what_cannot_be_a_context_is_refused(home: Path) -> None:
     assert not (home / "xdg").exists()
 
 
-@pytest.mark.process
 def test_contexts_that_are_added_at_once_are_all_there(home: Path) -> None:
     """Each command reads, changes and replaces the file, one after the other."""
 

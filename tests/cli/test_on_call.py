@@ -17,7 +17,7 @@ from support.servers import millstream_server, redis_server
 from support.source import ROOT
 from support.waiting import eventually
 
-pytestmark = [pytest.mark.process, pytest.mark.realserver]
+pytestmark = pytest.mark.realserver
 
 PAGE = (ROOT / "docs/console.md").read_text()
 STEPS = {

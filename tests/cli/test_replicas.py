@@ -24,8 +24,6 @@ from support.servers import ServerProcess
 from support.waiting import eventually
 from support.wire import Wire
 
-pytestmark = pytest.mark.process
-
 
 def run(*words: str) -> Result:
     """One command line."""

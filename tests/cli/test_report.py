@@ -342,7 +342,6 @@ def test_what_the_user_may_not_see_is_missing_with_its_reason(
     assert "no permissions" in run("server", "show", "--url", f"report:{path}").stderr
 
 
-@pytest.mark.process
 def test_a_report_of_a_cluster_has_every_node(tmp_path: Path) -> None:
     """Streams of all nodes, each node's own figures, and the groups wherever they are."""
     with Three(tmp_path / "nodes") as cluster:

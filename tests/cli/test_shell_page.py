@@ -92,7 +92,6 @@ def test_formats_and_changes_are_alike() -> None:
             assert {"table", "json", "jsonl"} <= set(form.type.choices), name
 
 
-@pytest.mark.process
 def test_completion_is_there_for_each_shell() -> None:
     """The lines of the page print a script that asks the command again."""
     for shell in ("bash", "zsh", "fish"):

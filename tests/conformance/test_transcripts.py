@@ -60,7 +60,6 @@ def test_every_recorded_command_answers_the_same_in_process(runs: list[Run]) -> 
     assert not differences(runs, ask)
 
 
-@pytest.mark.thorough
 @pytest.mark.parametrize("every", [3, pytest.param(1, marks=pytest.mark.long)])
 def test_recorded_commands_answer_the_same_out_of_snapshots(runs: list[Run], every: int) -> None:
     """The whole keyspace becomes a snapshot and comes back every 37 commands, and no reply tells.

@@ -124,7 +124,6 @@ def test_a_user_who_may_not_see_groups_sees_the_stream(server: ServerProcess, cl
     assert {found.figure: found.why for found in measure(seen)} == dict.fromkeys(GROUP_FIGURES, one.missing["groups"])
 
 
-@pytest.mark.process
 def test_a_real_server_without_counters(redis6_process: ServerProcess) -> None:
     """As it is told above of one that is made to look older, and the group is set to a place and read on there."""
     with redis6_process.as_new().client() as client:

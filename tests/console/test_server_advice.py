@@ -103,7 +103,6 @@ def test_the_remedy_is_a_command_line_that_is_taken() -> None:
     command.make_context(line[1], line[2:])
 
 
-@pytest.mark.process
 def test_a_replica_of_nobody_needs_a_person() -> None:
     """The overview says so first, with the reason, and leads to the page of the server."""
     with ServerThread() as server, ConsoleThread(server.url) as console, Wire(server.url) as client:
@@ -118,7 +117,6 @@ def test_a_replica_of_nobody_needs_a_person() -> None:
         assert found["remedy"].startswith("millstream doctor ")
 
 
-@pytest.mark.process
 @pytest.mark.parametrize("setting", ["sync-replicas", "min-replicas-to-write"])
 def test_a_primary_that_refuses_writes_needs_a_person(setting: str) -> None:
     """Whichever setting it is: each is named with its value."""

@@ -20,7 +20,6 @@ def gone(pid: int) -> bool:
     return not status.exists() or status.read_text().rsplit(")", 1)[1].split()[0] == "Z"
 
 
-@pytest.mark.process
 def test_unexpected_end_is_told_with_the_last_words(tmp_path: Path) -> None:
     """What went wrong in a child stands in the error: name, exit code, end of its log."""
     child = python("baker", "import sys; print('no flour', file=sys.stderr); sys.exit(3)", tmp_path)
@@ -30,7 +29,6 @@ def test_unexpected_end_is_told_with_the_last_words(tmp_path: Path) -> None:
     child.stop()
 
 
-@pytest.mark.process
 def test_end_by_signal_is_told_by_its_name(tmp_path: Path) -> None:
     """A crash reads as the signal it was."""
     child = python("baker", "import os; os.kill(os.getpid(), 11)", tmp_path)
@@ -40,7 +38,6 @@ def test_end_by_signal_is_told_by_its_name(tmp_path: Path) -> None:
     child.stop()
 
 
-@pytest.mark.process
 def test_stop_ends_what_the_child_started(tmp_path: Path) -> None:
     """A child's own children go with it, even if they ignore SIGTERM."""
     heard: list[str] = []
@@ -61,7 +58,6 @@ def test_stop_ends_what_the_child_started(tmp_path: Path) -> None:
     eventually(lambda: gone(inner))
 
 
-@pytest.mark.process
 def test_stubborn_child_is_killed(tmp_path: Path) -> None:
     """SIGTERM may be ignored, the end of the demo may not."""
     heard: list[str] = []
@@ -71,7 +67,6 @@ def test_stubborn_child_is_killed(tmp_path: Path) -> None:
     assert child.stop(grace=0.1) == -9
 
 
-@pytest.mark.process
 def test_a_child_goes_to_the_server_that_it_is_given(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A context that is the usual one here would name another beside it, which is an error."""
     monkeypatch.setenv("MILLSTREAM_CONTEXT", "away")

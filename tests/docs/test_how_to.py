@@ -165,7 +165,6 @@ def reader(both_servers: list[ServerProcess], tmp_path: Path) -> Reader:
     return Reader(tmp_path, both_servers[0].url, DJANGO_SETTINGS_MODULE="shop.settings")
 
 
-@pytest.mark.process
 def test_fastapi_publishes_and_works_in_one_process(reader: Reader) -> None:
     """A request becomes an entry, which the same process handles."""
     (reader.folder / "web_fastapi.py").write_text(block("python", "# web_fastapi.py", page=WEB))
@@ -184,7 +183,6 @@ def test_fastapi_publishes_and_works_in_one_process(reader: Reader) -> None:
         assert "Application shutdown complete" in log.read_text()
 
 
-@pytest.mark.process
 def test_flask_publishes_and_a_worker_has_its_application(reader: Reader) -> None:
     """The handler runs within the application's context."""
     (reader.folder / "web_flask.py").write_text(block("python", "# web_flask.py", page=WEB))
@@ -208,7 +206,6 @@ DATABASES = {"default": {"ENGINE": "django.db.backends.sqlite3", "NAME": "shop.s
 URLS = 'from django.urls import path\nfrom shop.views import order\nurlpatterns = [path("orders", order)]\n'
 
 
-@pytest.mark.process
 def test_django_publishes_and_a_worker_uses_its_models(reader: Reader) -> None:
     """The handler's rows are in the project's database."""
     shop = reader.folder / "shop"

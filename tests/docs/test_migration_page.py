@@ -18,7 +18,7 @@ from support.source import ROOT
 from support.waiting import eventually
 from support.wire import Wire
 
-pytestmark = [pytest.mark.process, pytest.mark.realserver]
+pytestmark = pytest.mark.realserver
 
 
 @pytest.fixture

@@ -20,7 +20,7 @@ from support.servers import ServerProcess
 from support.source import ROOT
 from support.waiting import eventually
 
-pytestmark = [pytest.mark.process, pytest.mark.realserver]
+pytestmark = pytest.mark.realserver
 
 
 @pytest.fixture

@@ -9,8 +9,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from support import reader as readers
 from support.ports import free_port
 from support.reader import Reader
@@ -42,7 +40,6 @@ def workers(reader: Reader) -> set[int]:
     }
 
 
-@pytest.mark.process
 def test_a_newcomer_sees_it_live_and_puts_back_what_failed(our_server: ServerProcess, tmp_path: Path) -> None:
     """Orders come, the console shows them, a killed worker's are taken over, the milk dies and is put back."""
     reader = Reader(tmp_path, our_server.url)

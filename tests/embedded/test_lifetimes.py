@@ -246,7 +246,7 @@ def test_the_collector_in_a_starting_helper_waits_for_nobody(monkeypatch: pytest
         with inner:
             closed.append(threading.get_ident())
 
-    known_as = threading.Thread._set_ident  # type: ignore[attr-defined] # the first step of every thread
+    known_as = threading.Thread._set_ident  # type: ignore[attr-defined] # the first step of every thread  # noqa: SLF001 - no public call gives a thread another number
 
     def collected(thread: threading.Thread) -> None:
         known_as(thread)

@@ -19,7 +19,6 @@ def kinds(home: Path) -> list[str]:
 
 
 @pytest.mark.parametrize("fsync", ["always", "everysec", "no"])
-@pytest.mark.process
 def test_it_is_rewritten_while_threads_write(tmp_path: Path, fsync: str) -> None:
     """Several times, unasked; whoever opens it next finds every acknowledged entry, and a snapshot."""
     home = tmp_path / "data"
@@ -56,7 +55,6 @@ def test_it_is_rewritten_while_threads_write(tmp_path: Path, fsync: str) -> None
             assert stream["last-entry"][1]["n"] == str(added[each])
 
 
-@pytest.mark.process
 def test_closing_cuts_a_rewriting_short(tmp_path: Path) -> None:
     """The close does not wait for it, nothing of it is left after the next opening, and nothing is lost."""
     home = tmp_path / "data"

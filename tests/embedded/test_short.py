@@ -41,7 +41,7 @@ def test_commands_go_the_short_way(lent: list[bool]) -> None:
         assert client.xack("s", "g", entry) == 1
         assert lent == [False, True, True]  # XGROUP CREATE is a name of two words
         assert isinstance(client, StoreClient)
-        assert len(client.connection_pool._available_connections) == 1
+        assert len(client.connection_pool._available_connections) == 1  # noqa: SLF001 - redis-py shows its pool nowhere else
         with client.client() as single:
             assert single.xlen("s") == 1
         with redis.Redis(connection_pool=client.connection_pool) as other:
@@ -143,8 +143,8 @@ def test_threads_share_a_client() -> None:
         for thread in threads:
             thread.join()
         pool = client.connection_pool
-        assert not pool._in_use_connections
-        assert len(pool._available_connections) == pool._created_connections
+        assert not pool._in_use_connections  # noqa: SLF001 - redis-py shows its pool nowhere else
+        assert len(pool._available_connections) == pool._created_connections  # noqa: SLF001 - redis-py shows its pool nowhere else
     assert wrong == []
 
 

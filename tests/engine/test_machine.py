@@ -108,7 +108,7 @@ class StreamMachine(RuleBasedStateMachine):
     @rule(ms=st.sampled_from([1, 1, 10, 60, 1000, 150_000]))
     def pass_time(self, ms: int) -> None:
         self.world.clock.advance(ms)
-        is_look = self.world.node._cron.is_forgetting(self.world.clock.now())
+        is_look = self.world.node._cron.is_forgetting(self.world.clock.now())  # noqa: SLF001 - the model must know at which tick the node looks at messages
         self.world.tick()
         self.follow()
         if is_look:
@@ -596,7 +596,6 @@ def sequences(number: int, *, random: bool) -> settings:
     )
 
 
-@pytest.mark.thorough
 def test_commands_answer_as_the_model_and_the_log_says_it_all() -> None:
     """Replies, state and replayed log equal the model's over 150 random sequences (always the same ones)."""
     run_state_machine_as_test(StreamMachine, settings=sequences(150, random=False))

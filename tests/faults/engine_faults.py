@@ -3,7 +3,7 @@
 from faults.planting import ASSERTION, Fault
 
 MACHINE = "tests/engine/test_machine.py::test_commands_answer_as_the_model_and_the_log_says_it_all"
-REFERENCE = "tests/seeds/test_streams_reference.py"
+REFERENCE = "tests/conformance/test_streams_reference.py"
 LAG = "tests/engine/test_lag.py"
 
 FAULTS = (
@@ -33,7 +33,7 @@ FAULTS = (
         "PyGroup.assign",
         "if record.consumer is not None: ...",
         "",
-        "tests/seeds/test_xclaim.py::test_the_way_from_a_failed_consumer_to_another",
+        "tests/conformance/test_xclaim.py::test_the_way_from_a_failed_consumer_to_another",
     ),
     Fault(
         "released-entry-behind-the-owned",

@@ -292,7 +292,7 @@ class WatchedDisk(SimDisk):
         """Before the next operation, what the last one left."""
         if self.operations in self.wanted:
             then = SimDisk()
-            then.names, then._durable_names, then._name_changes = copy.deepcopy(
+            then.names, then._durable_names, then._name_changes = copy.deepcopy(  # noqa: SLF001 - the simulated disk's own state
                 (self.names, self._durable_names, self._name_changes)
             )
             log = getattr(self.life, "log", None)

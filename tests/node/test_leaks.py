@@ -132,7 +132,7 @@ def test_what_is_done_again_takes_no_more_memory(work: Any) -> None:
             for seed in range(10):
                 work(Random(seed))
             gc.collect()
-            sys._clear_type_cache()  # it keeps names that were looked up
+            sys._clear_type_cache()  # it keeps names that were looked up  # noqa: SLF001 - sys has no public name for it
             kept.append(tracemalloc.get_traced_memory()[0])
     finally:
         tracemalloc.stop()

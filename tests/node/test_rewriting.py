@@ -61,7 +61,6 @@ def ended(rewriter: Rewriter) -> None:
     eventually(lambda: not rewriter.facts.is_running)
 
 
-@pytest.mark.process
 def test_a_rewriting_ends_well(log: Log) -> None:
     """The log is smaller; a second one begins only when the first has ended."""
     before = log.total_bytes
@@ -84,7 +83,6 @@ STEPS = ["open_read 1", "open_read 3", "create 1", "append 1", "append 2", "appe
 
 
 @pytest.mark.parametrize("step", STEPS)
-@pytest.mark.process
 def test_a_killed_child_does_no_harm(
     log: Log, step: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -105,7 +103,6 @@ def test_a_killed_child_does_no_harm(
     assert recovered(log.directory) == list(range(1, 106))
 
 
-@pytest.mark.process
 def test_a_copy_of_what_was_rewritten_just_now_rewrites_nothing(log: Log, tmp_path: Path) -> None:
     """It would cost the disk all data once more; when there are many files it is done by the way, as otherwise."""
     log.append(codec.pack(0, [("set", 0, b"large", b"v" * 100_000, None)]))
@@ -171,7 +168,6 @@ def test_a_rewriting_stands_back_only_where_there_is_time(last: int, grown: floa
     assert rewriting.niceness(last, grown) == expected
 
 
-@pytest.mark.process
 def test_a_log_that_grows_is_rewritten_at_the_priority_it_needs(log: Log, tmp_path: Path) -> None:
     """The process that does it is told which; one that is asked for stands back."""
     told = tmp_path / "told"
@@ -186,7 +182,6 @@ def test_a_log_that_grows_is_rewritten_at_the_priority_it_needs(log: Log, tmp_pa
     assert told.read_text().splitlines() == [f"{log.directory} 10", f"{log.directory} 0"]
 
 
-@pytest.mark.process
 def test_damage_is_found_and_said(log: Log, caplog: pytest.LogCaptureFixture) -> None:
     """A log file that was damaged since it was written: the rewriting names it, and no snapshot hides it."""
     path = min(log.directory.glob("*.seg"))
@@ -227,7 +222,6 @@ def test_an_empty_log_has_nothing_to_rewrite(tmp_path: Path) -> None:
     log.close()
 
 
-@pytest.mark.process
 def test_a_defect_of_ours_ends_a_rewriting_and_no_more(log: Log, caplog: pytest.LogCaptureFixture) -> None:
     """Whatever is raised is told with its place, the log is as it was, and the next rewriting works."""
 
@@ -247,7 +241,6 @@ def test_a_defect_of_ours_ends_a_rewriting_and_no_more(log: Log, caplog: pytest.
     assert recovered(log.directory) == list(range(1, 101))
 
 
-@pytest.mark.process
 def test_a_program_that_is_not_there(log: Log, caplog: pytest.LogCaptureFixture) -> None:
     """Or no Python to start: an error like others."""
     rewriter = Rewriter(log, Config(), program=["/nonexistent/python"])
@@ -257,7 +250,6 @@ def test_a_program_that_is_not_there(log: Log, caplog: pytest.LogCaptureFixture)
     assert "/nonexistent/python" in caplog.text
 
 
-@pytest.mark.process
 def test_ctrl_c_is_for_the_parent_alone(log: Log, caplog: pytest.LogCaptureFixture) -> None:
     """A terminal sends it to a group of processes: the child has one of its own, so what it makes is not cut short."""
     text = "import os, sys; print('alone' if os.getpgrp() == os.getpid() else 'among others'); sys.exit(1)"
@@ -282,7 +274,6 @@ def test_a_full_disk_at_the_beginning(log: Log) -> None:
     assert rewriter.facts.failed_in_a_row == 2
 
 
-@pytest.mark.process
 def test_when_it_begins_by_itself(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
     """From the size on, at that growth since the last, not at 0 percent; after a failure only later and later."""
     now = 1000.0
@@ -320,7 +311,6 @@ def test_when_it_begins_by_itself(log: Log, monkeypatch: pytest.MonkeyPatch) -> 
     assert rewriter.facts.is_ok
 
 
-@pytest.mark.process
 def test_stopping_gives_up_what_is_under_way(log: Log, tmp_path: Path) -> None:
     """The child is killed, the thread ends, nothing begins any more, and nobody calls it a failure."""
     marker = tmp_path / "started"

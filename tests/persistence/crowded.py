@@ -66,7 +66,7 @@ log.write()
 assert log.begin_rewrite() is not None  # the reserve is as it was
 copy.close()
 take_all()
-spare, log._disk._held[home]._spare[:] = list(log._disk._held[home]._spare), []  # the reserve is used up too
+spare, log._disk._held[home]._spare[:] = list(log._disk._held[home]._spare), []  # the reserve is used up too  # noqa: SLF001 - a process without spare descriptors
 log.append(b"held")
 log.write()
 with pytest.raises(DiskFullError, match="Too many open files"):

@@ -23,7 +23,7 @@ def disk_with(files: dict[str, bytes], **options: int) -> SimDisk:
     """A simulated disk whose data directory holds these files, all durable."""
     disk = SimDisk(**options)
     disk.names = {HOME / name: Inode(bytearray(data), bytearray(data)) for name, data in files.items()}
-    disk._durable_names = dict(disk.names)
+    disk._durable_names = dict(disk.names)  # noqa: SLF001 - the simulated disk's own state
     return disk
 
 

@@ -100,7 +100,6 @@ def moments(way: str) -> list[tuple[SimDisk, Promises]]:
 
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("crash", Crash, ids=lambda crash: crash.name)
-@pytest.mark.thorough
 def test_a_crash_after_any_operation_loses_nothing_durable(crash: Crash, way: str) -> None:
     """Recovered is a prefix of what was appended that holds everything reported durable.
 
@@ -124,7 +123,6 @@ def test_a_crash_after_any_operation_with_many_seeds(crash: Crash, way: str) -> 
 
 
 @pytest.mark.parametrize("way", ["synced", "rewriting"])
-@pytest.mark.thorough
 def test_a_crash_at_any_operation_of_a_recovery_loses_nothing_durable(way: str) -> None:
     """RecoveredLog itself writes (it cuts, keeps aside, makes files), and may be cut short at any operation too."""
     whole = SimDisk()
@@ -182,7 +180,6 @@ def fail_at(point: int, fault: Fault, crash: Crash, way: str) -> str:
     [pytest.param(each, marks=pytest.mark.long) if each.name in {"EDQUOT", "EMFILE"} else each for each in Fault],
     ids=lambda fault: fault.name,
 )
-@pytest.mark.thorough
 def test_any_operation_may_fail_and_nothing_durable_is_lost(fault: Fault, way: str) -> None:
     """After an error nothing more is promised, and the next start finds all that was.
 
@@ -206,7 +203,6 @@ def test_any_operation_may_fail_and_nothing_durable_is_lost(fault: Fault, way: s
 
 
 @pytest.mark.parametrize("way", ["synced", "rewriting"])
-@pytest.mark.thorough
 def test_a_full_disk_refuses_and_goes_on_when_there_is_space(way: str) -> None:
     """At every size of disk: what was refused is kept in order, and nothing is half written or written twice."""
     disk = SimDisk()

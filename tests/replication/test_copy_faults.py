@@ -22,8 +22,6 @@ from support.servers import ServerProcess, millstream_server, redis_server
 from support.waiting import DEADLINE, eventually
 from support.wire import Wire
 
-pytestmark = pytest.mark.process
-
 # Keys of the replica before it has the copy, and behind it
 OLD, NEW = {b"old", b"tail"}, {b"new:%d" % number for number in range(5)}
 # Whose calls fail, the replica's or the primary's: those of the server or of a child; how; a bound on their number

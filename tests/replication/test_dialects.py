@@ -16,7 +16,7 @@ from support.servers import ServerProcess, redis_server
 from support.waiting import eventually
 from support.wire import Wire
 
-pytestmark = [pytest.mark.process, pytest.mark.realserver]
+pytestmark = pytest.mark.realserver
 
 # What only their own clock forgets, and a setting of one server
 _OWN = (b"IDMP-DURATION", b"CONFIG")

@@ -18,8 +18,6 @@ from support.servers import millstream_server, redis_server
 from support.waiting import eventually
 from support.wire import Wire
 
-pytestmark = pytest.mark.process
-
 
 @pytest.fixture
 def pair(tmp_path: Path) -> Iterator[list[tuple[ServerThread, Wire]]]:

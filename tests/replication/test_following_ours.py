@@ -21,8 +21,6 @@ from support.wire import Wire
 if TYPE_CHECKING:
     from millstream.node.durability.group_commit import Fsync
 
-pytestmark = pytest.mark.process
-
 
 @pytest.mark.parametrize("fsync", ["always", "everysec", "no"])
 def test_a_primary_that_starts_again_and_its_replica(fsync: "Fsync", tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from support.servers import ServerProcess, redis_server
 from support.waiting import eventually
 from support.wire import Wire
 
-pytestmark = [pytest.mark.process, pytest.mark.realserver]
+pytestmark = pytest.mark.realserver
 
 WITH_DEBUG = ("--enable-debug-command", "yes")
 

@@ -245,7 +245,6 @@ def test_a_name_in_a_reason_is_not_longer_than_a_line() -> None:
     assert len(str(raised.value)) < 400
 
 
-@pytest.mark.process
 def test_words_of_a_primary_steer_no_terminal(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """They come into INFO and the log as what can be printed, in one line."""
     primary = Primary(copy(k="theirs"))
@@ -264,7 +263,6 @@ def test_words_of_a_primary_steer_no_terminal(tmp_path: Path, caplog: pytest.Log
         primary.close()
 
 
-@pytest.mark.process
 def test_a_log_that_fails_while_a_copy_becomes_it_ends_the_server(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -298,7 +296,6 @@ def test_a_log_that_fails_while_a_copy_becomes_it_ends_the_server(
         primary.close()
 
 
-@pytest.mark.process
 @pytest.mark.usefixtures("full_disk")
 def test_no_room_for_a_copy_is_said_in_a_sentence(tmp_path: Path) -> None:
     """With the place, and what to do; it was the system's bare words."""
@@ -338,7 +335,6 @@ class _Babbling(Primary):
                 replica.sendall({b"PING": b"+PONG\r\n", b"INFO": b"$0\r\n\r\n"}.get(words[0], b"+OK\r\n"))  # type: ignore[attr-defined]  # as above
 
 
-@pytest.mark.process
 def test_a_primary_that_fails_in_one_way_is_one_line_of_the_log(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -23,8 +23,6 @@ from support.ports import free_port
 from support.waiting import eventually
 from support.wire import Wire
 
-pytestmark = pytest.mark.process
-
 ID = "c" * 40
 MARK = b"m" * 40
 

@@ -18,8 +18,6 @@ from replication.test_redis_follows import info, port_of
 from support.waiting import eventually
 from support.wire import Wire
 
-pytestmark = pytest.mark.process
-
 
 @pytest.fixture(params=["always", "everysec"])
 def pair(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[list[Wire]]:

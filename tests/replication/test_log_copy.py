@@ -39,8 +39,6 @@ from support.simdisk import SimDisk
 from support.waiting import eventually
 from support.wire import Wire
 
-pytestmark = pytest.mark.process
-
 assert transitions.MODULES
 
 

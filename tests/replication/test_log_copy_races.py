@@ -20,8 +20,6 @@ from server.disk.test_shown import Gate, gate, settle  # noqa: F401 - a fixture
 from support.waiting import eventually
 from support.wire import Wire
 
-pytestmark = pytest.mark.process
-
 assert transitions.MODULES
 
 

@@ -16,7 +16,7 @@ from support.servers import ServerProcess, millstream_server
 from support.waiting import eventually
 from support.wire import Wire
 
-pytestmark = [pytest.mark.process, pytest.mark.realserver]
+pytestmark = pytest.mark.realserver
 
 NO_REPLICAS = "NOREPLICAS Not enough good replicas to write."
 

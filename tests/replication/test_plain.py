@@ -28,7 +28,7 @@ def ordinary() -> Follower:
     follower = Follower()
     node = follower.node
     waits = node.waits
-    node.batches._runner = PyPlainRunner(node.config, waits.lines.by_place, waits.claimers.by_place, records=True)
+    node.batches._runner = PyPlainRunner(node.config, waits.lines.by_place, waits.claimers.by_place, records=True)  # noqa: SLF001 - the Python runner beside the native one
     return follower
 
 

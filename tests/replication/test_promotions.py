@@ -22,8 +22,6 @@ from support.servers import ServerProcess, millstream_server
 from support.waiting import eventually
 from support.wire import Wire
 
-pytestmark = pytest.mark.process
-
 PROMOTIONS = 10
 """In one piece, to and fro between two servers."""
 CONFIRMING: dict[str, list[str]] = {

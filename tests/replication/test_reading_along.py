@@ -21,8 +21,6 @@ from replication.test_redis_follows import info
 from support.waiting import eventually
 from support.wire import Wire
 
-pytestmark = pytest.mark.process
-
 
 class Slow(Primary):
     """Sends the first half of its first copy, and the rest when it is told to.

@@ -19,8 +19,6 @@ from replication.test_redis_follows import info
 from support.waiting import eventually
 from support.wire import Wire
 
-pytestmark = pytest.mark.process
-
 
 @pytest.fixture
 def primary() -> Iterator[Primary]:

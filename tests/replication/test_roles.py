@@ -23,8 +23,6 @@ from support.servers import millstream_server
 from support.waiting import eventually
 from support.wire import Wire
 
-pytestmark = pytest.mark.process
-
 
 def test_who_listened_and_becomes_a_replica_hears_the_stream_alone() -> None:
     """A push between the stream's bytes would be counted as a part of it, and every later offset be wrong."""

@@ -266,7 +266,6 @@ def piece(seed: int) -> int:
 
 
 @pytest.mark.long
-@pytest.mark.process
 @pytest.mark.realserver
 @pytest.mark.timeout(LIMIT)
 def test_failovers_by_sentinels_lose_nothing_confirmed() -> None:

@@ -13,7 +13,7 @@ from support.servers import ServerProcess, millstream_server, redis_server
 from support.waiting import eventually
 from support.wire import Wire
 
-pytestmark = [pytest.mark.process, pytest.mark.realserver]
+pytestmark = pytest.mark.realserver
 
 NOT_ENDED = "ERR Errors trying to SHUTDOWN. Check logs."
 

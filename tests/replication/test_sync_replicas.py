@@ -22,8 +22,6 @@ from support.servers import redis_server
 from support.waiting import eventually
 from support.wire import Wire, pack
 
-pytestmark = pytest.mark.process
-
 NO_REPLICAS = (
     "NOREPLICAS Not enough good replicas to write. Fewer than sync-replicas asks for confirm what is written: see INFO "
     "replication"

@@ -18,8 +18,6 @@ from support.servers import millstream_server
 from support.waiting import eventually
 from support.wire import Wire
 
-pytestmark = pytest.mark.process
-
 
 def files(folder: Path) -> list[Path]:
     return sorted(folder.glob("diverged-*.jsonl"))

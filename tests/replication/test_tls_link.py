@@ -13,7 +13,7 @@ from support.servers import millstream_server, redis_server
 from support.waiting import eventually
 from support.wire import Wire
 
-pytestmark = [pytest.mark.process, pytest.mark.realserver]
+pytestmark = pytest.mark.realserver
 
 
 @pytest.fixture(scope="module")

@@ -107,7 +107,6 @@ def piece(seed: int) -> int:
     return try_chain(found[seed % len(found)], seed, CHANGES)
 
 
-@pytest.mark.process
 @pytest.mark.parametrize("names", [(OURS, "valkey", OURS), ("valkey", OURS)], ids=" ".join)
 def test_valkey_follows_and_is_followed(names: tuple[str, ...]) -> None:
     """Valkey is no other than Redis: what we write it takes and passes on, what it writes we take."""
@@ -116,7 +115,6 @@ def test_valkey_follows_and_is_followed(names: tuple[str, ...]) -> None:
 
 
 @pytest.mark.long
-@pytest.mark.process
 @pytest.mark.realserver
 @pytest.mark.timeout(LIMIT)
 def test_versions() -> None:

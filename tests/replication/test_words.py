@@ -16,7 +16,7 @@ from support.inprocess import Client, World
 from support.servers import redis_server
 from support.wire import Wire, pack
 
-pytestmark = [pytest.mark.process, pytest.mark.realserver]
+pytestmark = pytest.mark.realserver
 
 
 @pytest.fixture(scope="module")

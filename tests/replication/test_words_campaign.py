@@ -15,7 +15,7 @@ from support.campaign import LIMIT, run
 from support.servers import redis_server
 from support.wire import Wire
 
-pytestmark = [pytest.mark.process, pytest.mark.realserver]
+pytestmark = pytest.mark.realserver
 
 COMMANDS = 1000
 

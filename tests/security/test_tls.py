@@ -224,7 +224,7 @@ def test_a_server_stops_amid_the_end_of_a_connection(server: ServerThread, certi
 
     def end() -> None:
         (connection,) = server.server.open_connections
-        connection._transport.close()
+        connection._transport.close()  # noqa: SLF001 - a transport that closes by itself, as asyncio's does at the end of TLS
         try:
             connection.finish()
         except AttributeError as error:

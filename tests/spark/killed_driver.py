@@ -76,7 +76,7 @@ class KilledReader(StreamReader):
         """Publishes what ``start`` shows to be done."""
         sink, done = self.sink, newest(self.sink, "commits")
         die_at(sink, "before publishing", done)
-        streams = self._plan()._streams
+        streams = self._plan()._streams  # noqa: SLF001 - a driver that dies between the cursors of two streams
         real = type(streams).publish
 
         def publish(group: str, places: dict[str, Any]) -> list[str]:
@@ -152,7 +152,7 @@ def watch_file_commits(spark: "SparkSession") -> None:
     """Have the lines that the file sink logs pass by here."""
     from pyspark.java_gateway import ensure_callback_server_started
 
-    gateway = spark.sparkContext._gateway
+    gateway = spark.sparkContext._gateway  # noqa: SLF001 - PySpark has no public name for it
     assert gateway is not None
     ensure_callback_server_started(gateway)
     log4j = gateway.jvm.org.apache.logging.log4j

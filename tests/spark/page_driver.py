@@ -140,7 +140,7 @@ def every_block(url: str, folder: Path) -> None:
     assert first["now"].count() == 11
 
     rows = blocks.run('"flights"', spark=spark)["flights"].collect()
-    assert [(row.carrier, row.dep_delay, row.tags, row._corrupt) for row in rows] == [
+    assert [(row.carrier, row.dep_delay, row.tags, row._corrupt) for row in rows] == [  # noqa: SLF001 - a column, not an attribute
         ("UA", 11, ["late"], None),
         ("AA", None, None, '{"dep_delay": "soon"}'),
     ]

@@ -76,7 +76,7 @@ def test_typed_columns_and_what_does_not_fit_them(
     rows = reading(real_redis.url, schema, stream="s").orderBy("delay", ascending=False).collect()
     assert [(row.delay, row.tags, row.stream) for row in rows] == [(11, ["a", "b"], "s"), (None, None, "s")]
     assert (str(rows[0].price), rows[0].when.isoformat()) == ("3.50", "2013-01-01T10:00:00")
-    assert [row._corrupt for row in rows] == [None, '{"delay": "NA"}']
+    assert [row._corrupt for row in rows] == [None, '{"delay": "NA"}']  # noqa: SLF001 - a column, not an attribute
 
 
 def test_named_fields_become_columns(real_redis: ServerProcess, client: redis.Redis, reading: Reading) -> None:

@@ -56,7 +56,7 @@ def _in_a_fork(config: pytest.Config, files: list[tuple[Path, Path]]) -> int:
     try:
         for source, kept in files:
             kept.parent.mkdir(exist_ok=True)
-            stamp, code = rewrite._rewrite_test(source, config)
-            rewrite._write_pyc(config.stash[rewrite.assertstate_key], code, stamp, kept)
+            stamp, code = rewrite._rewrite_test(source, config)  # noqa: SLF001 - pytest has no public name for it
+            rewrite._write_pyc(config.stash[rewrite.assertstate_key], code, stamp, kept)  # noqa: SLF001 - pytest has no public name for it
     finally:
         os._exit(0)

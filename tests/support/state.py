@@ -116,8 +116,8 @@ def check_entries(store: EntryStore, *, wire: bool = True) -> None:
     if wire:
         assert [store.wire(entry) for entry in alive] == [encode_entry(*each) for each in alive.items()]
     if isinstance(store, PyEntryStore):
-        _check_blocks(store._blocks)
-        assert store._firsts == [node.first for node in nodes]
+        _check_blocks(store._blocks)  # noqa: SLF001 - the insides of the Python core are checked after every step
+        assert store._firsts == [node.first for node in nodes]  # noqa: SLF001 - the insides of the Python core are checked after every step
 
 
 def _check_blocks(blocks: list[Block]) -> None:

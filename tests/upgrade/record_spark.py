@@ -33,14 +33,14 @@ class OpenSink(StreamSink):
 
     def commit(self, messages: list[Any], batchId: int) -> None:  # noqa: N803 - Spark's name
         """Fails before the second piece."""
-        real = publishing.Publisher._step
+        real = publishing.Publisher._step  # noqa: SLF001 - records are written step by step
 
         def step(self: publishing.Publisher, part: Any, number: int, *rest: Any) -> Any:
             if number == 1 and batchId == 1:
                 raise RuntimeError("the end")
             return real(self, part, number, *rest)
 
-        publishing.Publisher._step = step  # type: ignore[method-assign] # in this process, which ends
+        publishing.Publisher._step = step  # type: ignore[method-assign] # in this process, which ends  # noqa: SLF001 - records are written step by step
         super().commit(messages, batchId)
 
 
@@ -55,7 +55,7 @@ class OpenSource(MillstreamSource):
     def streamWriter(self, schema: Any, overwrite: bool) -> StreamSink:  # noqa: N802 - Spark's name
         """For ``writeStream``."""
         made = super().streamWriter(schema, overwrite)
-        return OpenSink(made._options, made._layout)
+        return OpenSink(made._options, made._layout)  # noqa: SLF001 - the form of an older version
 
 
 def read(spark: "SparkSession", url: str, options: dict[str, str]) -> "DataFrame":

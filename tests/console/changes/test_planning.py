@@ -167,7 +167,6 @@ NAMES = [
 ]
 
 
-@pytest.mark.process
 @pytest.mark.parametrize("name", NAMES)
 def test_a_command_line_is_read_back_by_a_shell_as_it_is(name: str) -> None:
     """Any bytes, in one printable line, that no shell takes for more than one word."""

@@ -24,7 +24,6 @@ from support.needs import lacking, package
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, BrowserContext, Page
 
-pytestmark = pytest.mark.process
 
 AA = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa"]
 HOSTILE = "<img src=x onerror=document.title='run'><script>document.title='run'</script>"

@@ -20,7 +20,7 @@ from support.waiting import eventually
 if TYPE_CHECKING:
     from playwright.sync_api import Page
 
-pytestmark = [pytest.mark.process, pytest.mark.realserver]
+pytestmark = pytest.mark.realserver
 
 PAGE = (ROOT / "docs/console.md").read_text()
 STEPS = {

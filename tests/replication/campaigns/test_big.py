@@ -24,7 +24,7 @@ from support.servers import ServerProcess, millstream_server, redis_server
 from support.waiting import eventually
 from support.wire import Wire
 
-pytestmark = [pytest.mark.process, pytest.mark.realserver]
+pytestmark = pytest.mark.realserver
 
 WAYS = ("mm", "mr", "rm")
 STORES = (("--fsync", "always"), ("--memory",), ("--fsync", "everysec"))

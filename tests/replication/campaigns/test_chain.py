@@ -16,8 +16,6 @@ from support.servers import millstream_server
 from support.waiting import eventually
 from support.wire import Wire
 
-pytestmark = pytest.mark.process
-
 STORES = (("--fsync", "always"), ("--fsync", "everysec"), ("--fsync", "no"))
 
 

@@ -19,7 +19,7 @@ from support.servers import ServerProcess, millstream_server, redis_server
 from support.waiting import eventually
 from support.wire import Wire
 
-pytestmark = [pytest.mark.process, pytest.mark.realserver]
+pytestmark = pytest.mark.realserver
 
 WAYS = {"mm": "ours follows ours", "mr": "Redis follows ours", "rm": "ours follows Redis", "mmm": "a chain of ours"}
 STORES = (("--fsync", "always"), ("--fsync", "everysec"), ("--fsync", "no"), ("--memory",))

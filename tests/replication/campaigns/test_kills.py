@@ -16,8 +16,6 @@ from support.servers import ServerProcess, millstream_server
 from support.waiting import aeventually, eventually
 from support.wire import Wire
 
-pytestmark = pytest.mark.process
-
 POLICIES = ("always", "everysec", "no")
 
 

@@ -21,7 +21,7 @@ from support.servers import ServerProcess, millstream_server, redis_server
 from support.waiting import aeventually, eventually
 from support.wire import Wire
 
-pytestmark = [pytest.mark.process, pytest.mark.realserver]
+pytestmark = pytest.mark.realserver
 
 PRODUCERS = 4
 

@@ -132,7 +132,6 @@ def test_a_message_is_counted_before_it_is_sent() -> None:
     assert Link(primary, replica, random.Random(0)).went_on
 
 
-@pytest.mark.thorough
 def test_power_is_lost_on_either_side() -> None:
     """A replica is never ahead of a primary with `always`, and with other policies it is found out when it is."""
     pairs = [losses(seed, 8)[1] for seed in range(5)]

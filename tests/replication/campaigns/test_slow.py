@@ -18,7 +18,7 @@ from support.servers import ServerProcess, millstream_server, redis_server
 from support.waiting import eventually
 from support.wire import Wire
 
-pytestmark = [pytest.mark.process, pytest.mark.realserver]
+pytestmark = pytest.mark.realserver
 
 KB, MB = 1 << 10, 1 << 20
 BACKLOGS = (16 * KB, 256 * KB, MB, 16 * MB, 64 * MB)

@@ -337,7 +337,6 @@ def test_lastsave_follows_the_disk(tmp_path: object) -> None:
         assert told["rdb_last_save_time"] == str(wire.ask("LASTSAVE"))
 
 
-@pytest.mark.process
 def test_lastsave_tells_of_a_save_in_every_mode(tmp_path: object) -> None:
     """Tools wait for LASTSAVE to move after BGSAVE: it does with ``--fsync no``, and with nothing new to keep."""
     with ServerThread(str(tmp_path), fsync="no") as server, Wire(server.url) as wire:

@@ -217,7 +217,6 @@ def one(fsync: str, operation: int, fault: Fault, seed: int) -> Life:
 
 
 @pytest.mark.parametrize("fsync", ["always", "everysec", "no"])
-@pytest.mark.thorough
 def test_every_disk_operation_fails_once(fsync: str) -> None:
     """EIO, ENOSPC, EDQUOT, EINTR and short writes, at every operation from the first of the start to the last."""
     count = one(fsync, 10**9, Fault.EIO, 0).disk.operations

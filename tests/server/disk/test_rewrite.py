@@ -88,7 +88,6 @@ def test_a_rewriting_by_command(tmp_path: Path, fsync: str) -> None:
         assert names(directory) == ["MANIFEST", "lock", "log", "snapshot"]
 
 
-@pytest.mark.process
 def test_the_log_is_rewritten_by_itself(tmp_path: Path) -> None:
     """When it has grown as CONFIG says, however much is written: it stays a small multiple of what lives."""
     parameters = {"auto-aof-rewrite-min-size": "40000", "auto-aof-rewrite-percentage": "100"}
@@ -108,7 +107,6 @@ def test_the_log_is_rewritten_by_itself(tmp_path: Path) -> None:
         assert wire.ask("XINFO", "STREAM", "s", "FULL", "COUNT", "0") == full
 
 
-@pytest.mark.process  # where the snapshot's process comes to be started before the server stops
 def test_a_server_stops_in_the_middle_of_a_rewriting(tmp_path: Path) -> None:
     """It waits for no snapshot; nothing is left over, nothing is lost."""
     with ServerThread(str(tmp_path)) as server, Wire(server.url) as wire:
@@ -120,7 +118,6 @@ def test_a_server_stops_in_the_middle_of_a_rewriting(tmp_path: Path) -> None:
         assert wire.ask("XLEN", "s") == 100
 
 
-@pytest.mark.process
 @pytest.mark.parametrize("times", [4, pytest.param(12, marks=pytest.mark.long)])
 def test_the_log_stays_below_its_bound_at_every_step(tmp_path: Path, times: int) -> None:
     """A8: many times the live data is written, added and trimmed; the log is never above 2.2 times a fresh snapshot.

@@ -318,7 +318,6 @@ def test_save_is_a_sync(tmp_path: Path, gate: Gate, fsync: str) -> None:
             assert gate.syncs == before + 1
 
 
-@pytest.mark.process
 def test_a_replica_is_sent_nothing_before_it_is_durable(
     server: ServerThread, gate: Gate, connect: Callable[[], Wire]
 ) -> None:

@@ -22,8 +22,6 @@ from support.waiting import DEADLINE, eventually
 
 MILLSTREAM = str(Path(sys.executable).with_name("millstream"))
 
-pytestmark = pytest.mark.process
-
 
 @contextmanager
 def served(folder: Path, *words: str) -> Iterator[tuple["subprocess.Popen[bytes]", str, int]]:

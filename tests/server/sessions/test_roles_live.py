@@ -17,7 +17,6 @@ def test_replicaof_closes_who_waits() -> None:
         assert waiting.is_closed()
 
 
-@pytest.mark.process
 @pytest.mark.parametrize(
     "words",
     [

@@ -98,7 +98,7 @@ def read(
 
 def used(spark: "SparkSession") -> tuple[int, int, int]:
     """Memory of the source's process, of this one, and of Java."""
-    gateway = spark.sparkContext._gateway
+    gateway = spark.sparkContext._gateway  # noqa: SLF001 - PySpark has no public name for it
     assert gateway is not None
     runtime = gateway.jvm.java.lang.Runtime.getRuntime()
     runtime.gc()

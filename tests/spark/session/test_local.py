@@ -46,7 +46,6 @@ def fake_java(folder: Path, version: str) -> None:
     ],
 )
 @pytest.mark.usefixtures("fresh")
-@pytest.mark.process
 def test_old_java_is_named_with_the_package(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, version: str, problem_text: str | None
 ) -> None:
@@ -106,7 +105,6 @@ def test_without_a_cache_everything_still_works(tmp_path: Path, monkeypatch: pyt
     assert "TieredStopAtLevel=1" in java_options(quick=True)
 
 
-@pytest.mark.process
 def test_the_class_archive_is_never_a_danger(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Java aborts with an archive that lost its end: a broken one is made anew, a half-written one is left alone."""
     fake_java(tmp_path, "17")
@@ -132,7 +130,6 @@ def test_the_class_archive_is_never_a_danger(tmp_path: Path, monkeypatch: pytest
     assert not archive.exists()
 
 
-@pytest.mark.process
 @pytest.mark.parametrize("variable", ["SPARK_CONF_DIR", "HADOOP_CONF_DIR", "SPARK_DIST_CLASSPATH"])
 def test_no_class_archive_is_written_beside_a_folder_of_settings(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, variable: str

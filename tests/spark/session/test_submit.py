@@ -278,7 +278,6 @@ def test_every_block_of_the_page_is_one_of_these() -> None:
     assert len(re.findall(r"^```\w*$", text, re.MULTILINE)) == 2 * sum(map(len, HELD.values()))
 
 
-@pytest.mark.process
 def test_what_is_sent_to_workers_is_whole(tmp_path: Path) -> None:
     """The package that is installed here, as a zip from which Spark's part can be imported."""
     code = (
@@ -304,7 +303,6 @@ def test_a_spark_that_is_too_old_is_named(version: str, is_old: bool) -> None:
     assert problem is None or (f"this is {version}" in problem and "Spark 4.2 or newer" in problem)
 
 
-@pytest.mark.process
 def test_on_an_old_spark_only_this_format_is_an_error() -> None:
     """Spark imports the package when it looks for any source written in Python: that must not fail."""
     code = (

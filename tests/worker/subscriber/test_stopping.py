@@ -98,7 +98,7 @@ async def test_a_command_that_came_before_the_read_it_is_to_end_is_repeated(
         (loop,) = app.loops
         await aeventually(lambda: loop.fetcher.blocked_until)
         sent = loop.fetcher.line.calls
-        loop.fetcher._sweep_at = loop.member.clock.now().mono + 2 * HOUR  # no other reason to wake up
+        loop.fetcher._sweep_at = loop.member.clock.now().mono + 2 * HOUR  # no other reason to wake up  # noqa: SLF001 - takes away every other reason to wake up
 
         def calls(commands: Any, **options: Any) -> Any:
             if late.is_set() or not any("BLOCK" in command for command in commands):
