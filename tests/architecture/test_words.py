@@ -122,7 +122,7 @@ def test_a_decision_is_a_screen_with_its_reasons() -> None:
 
 def test_the_figures_of_the_readme_are_measured() -> None:
     """Each rate that the README names is one of docs/benchmarks.md, which says how it was measured."""
-    section = (ROOT / "README.md").read_text().partition("## How fast it is")[2].partition("\n## ")[0]
+    section = (ROOT / "README.md").read_text().partition("## Speed")[2].partition("\n## ")[0]
     figures = re.findall(r"\d+,\d{3}|\d\.\d\d", section)
     assert len(figures) > 10
     measured = (ROOT / "docs" / "benchmarks.md").read_text()

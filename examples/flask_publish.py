@@ -1,0 +1,18 @@
+"""Publish an entry for each request from Flask; a worker handles it in a process of its own.
+
+flask --app flask_publish:web run
+curl -X POST localhost:5000/orders -H 'content-type: application/json' -d '{"item": "tea"}'
+"""
+
+from flask import Flask, request
+
+from millstream import App
+
+broker = App()  # its server: MILLSTREAM_URL
+web = Flask(__name__)
+
+
+@web.post("/orders")
+def order() -> tuple[dict[str, str], int]:
+    """Return the entry's id. For five seconds the entry is sent again while no answer comes, and added once."""
+    return {"entry": broker.publish_sync("orders", request.get_json(), retry=5)}, 202
