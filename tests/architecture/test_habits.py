@@ -19,7 +19,6 @@ FOLDERS = {
     habits.sleeping: ("tests",),
     habits.stopped_clocks: ("tests",),
     habits.given_away: ("src", "tests", "bench", "examples"),
-    habits.unexplained_arguments: ("src",),
     habits.unexplained_options: ("src",),
 }
 
@@ -109,15 +108,6 @@ PLANTED: list[tuple[Rule, str, int]] = [
     (habits.stopped_clocks, "def test_a(patch):\n    patch.setattr(module, 'time', f)\n", 0),
     (habits.given_away, "import socket\nsocket.socket().bind(('127.0.0.1', 0))\n", 1),
     (habits.given_away, "import socket\nsocket.create_server(('127.0.0.1', 0))\n", 0),
-    (habits.unexplained_arguments, "def f(a, b, c):\n    'Does it.'\n", 1),
-    (habits.unexplained_arguments, "class C:\n    def f(self, a, *, b, c):\n        'Does it.'\n", 1),
-    (habits.unexplained_arguments, "def f(a, b, c):\n    'Args: a: x, b: x.'\n", 1),
-    (habits.unexplained_arguments, "def f(a, b, c):\n    'Args: a, b: x, c: x.'\n", 0),
-    (habits.unexplained_arguments, "def f(a, b, c):\n    'Args: a, b, c.'\n    if a:\n        raise E()\n", 1),
-    (habits.unexplained_arguments, "def f(a, b, c):\n    'Args: a, b, c. Raises: E.'\n    raise E()\n", 0),
-    (habits.unexplained_arguments, "def _f(a, b, c): ...\nclass _C:\n    def f(self, a, b, c): ...\n", 0),
-    (habits.unexplained_arguments, "class C:\n    def f(self, a, b): ...\n", 0),
-    (habits.unexplained_arguments, "@x.command()\ndef f(a, b, c): ...\n", 0),
     (habits.unexplained_options, "@click.option('--a', is_flag=True)\ndef f(a): ...\n", 1),
     (habits.unexplained_options, "@click.option('--a', help='Why.')\ndef f(a): ...\n", 0),
     (habits.unexplained_options, "@x.command()\n@click.argument('a')\ndef f(a):\n    'Does it.'\n", 1),

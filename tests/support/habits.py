@@ -98,45 +98,6 @@ def given_away(modules: Iterable[Module]) -> list[str]:
     return broken
 
 
-MANY = 3
-"""Parameters, beside self, from which on a public function says what each of them is."""
-
-
-def public_functions(module: Module) -> Iterable[ast.FunctionDef | ast.AsyncFunctionDef]:
-    """Functions and methods that other modules may call: neither they nor their class begin with an underscore."""
-    bodies: list[list[ast.stmt]] = [module.tree.body]
-    for body in bodies:
-        for node in body:
-            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and not node.name.startswith("_"):
-                yield node
-            elif isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
-                bodies.append(node.body)
-
-
-def unexplained_arguments(modules: Iterable[Module]) -> list[str]:
-    """Public functions of three parameters or more without ``Args``, or without ``Raises`` though they raise.
-
-    Each parameter is named there. Commands are left to :func:`unexplained_options`: only click calls them, and their
-    docstring is their help.
-    """
-    broken = []
-    for module in modules:
-        for function in public_functions(module):
-            names = _parameters(function)
-            if len(names) < MANY or _is_command(function):
-                continue
-            text = ast.get_docstring(function) or ""
-            arguments = text.partition("Args:")[2].partition("Raises:")[0].partition("Returns:")[0]
-            missing = [name for name in names if not re.search(rf"\b{name}\b", arguments)]
-            if "Args:" not in text:
-                broken.append(f"{module.place}:{function.lineno} {function.name} has no Args")
-            elif missing:
-                broken.append(f"{module.place}:{function.lineno} {function.name} does not explain {', '.join(missing)}")
-            if _raises(function.body) and "Raises:" not in text:
-                broken.append(f"{module.place}:{function.lineno} {function.name} has no Raises")
-    return broken
-
-
 def unexplained_options(modules: Iterable[Module]) -> list[str]:
     """Options without ``help``, and commands whose help does not speak of each argument."""
     broken = []
@@ -168,23 +129,6 @@ def _shown_arguments(function: ast.FunctionDef | ast.AsyncFunctionDef) -> Iterab
                 keyword.arg: ast.literal_eval(keyword.value) for keyword in each.keywords if keyword.arg == "metavar"
             }
             yield from re.findall(r"[A-Z:]+", named.get("metavar", ast.literal_eval(each.args[0]).upper()))
-
-
-def _parameters(function: ast.FunctionDef | ast.AsyncFunctionDef) -> list[str]:
-    """Their names, without the object's own."""
-    found = function.args
-    every = [*found.posonlyargs, *found.args, *found.kwonlyargs, found.vararg, found.kwarg]
-    return [each.arg for each in every if each is not None and each.arg not in {"self", "cls"}]
-
-
-def _raises(body: Iterable[ast.AST]) -> bool:
-    """Whether a new error begins here; what functions inside raise is theirs, and a bare ``raise`` passes one on."""
-    for node in body:
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda):
-            continue
-        if (isinstance(node, ast.Raise) and node.exc is not None) or _raises(ast.iter_child_nodes(node)):
-            return True
-    return False
 
 
 def classes(module: Module) -> list[ast.ClassDef]:

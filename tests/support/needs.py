@@ -68,8 +68,8 @@ def native_core(*, at_work: bool = False) -> ModuleType:
 
 
 #: Further servers, used where somebody has them: name -> the environment variable that names the program, and what it
-#: is called on PATH, or in ``.servers/`` of the checkout, without it; ``make newer-redis`` and ``make
-#: older-redis`` put the second and the third there.
+#: is called on PATH, or in ``.servers/`` of the checkout, without it; ``scripts/newer-redis.sh``
+#: and ``scripts/older-redis.sh`` put the second and the third there.
 OTHERS = {
     "valkey": ("MILLSTREAM_VALKEY", "valkey-server"),
     "redis8": ("MILLSTREAM_REDIS8", "redis-server-8"),

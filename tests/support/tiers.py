@@ -17,6 +17,10 @@ FULL = (
     "tests/docs/test_how_to.py",
     "tests/docs/test_tutorial.py",
     "tests/pipelines/",
+    "tests/spark/archive/test_bad_shapes.py",
+    "tests/spark/archive/test_objects.py",
+    "tests/spark/archive/test_tables.py",
+    "tests/spark/test_at_home.py",
     "tests/worker/test_tutorial.py",
     # the same tasks again, as a person on call does them by keys and links
     "tests/cli/test_on_call.py",
@@ -43,6 +47,7 @@ FULL = (
     "tests/migrate/test_round_trip.py",
     "tests/replication/test_copy_faults.py",
     "tests/replication/test_failover.py",
+    "tests/replication/test_log_copy.py",
     "tests/replication/test_redis_follows.py",
     "tests/replication/test_tail.py",
     # tests of the tests, and of versions beside each other
@@ -65,26 +70,22 @@ SPARK = frozenset(
         "test_at_home.py::test_avro_payloads_of_a_stream_are_columns",
     )
 )
-"""Of each kind one that goes through Spark's own processes; ``make test-oldest-spark`` runs these and one more."""
+"""Of each kind one that goes through Spark's own processes; ``.ci/oldest-spark`` runs these and one more."""
 
 OTHER_SERVERS = frozenset({"redis6", "redis8", "valkey"})
 """Further versions of a server that a test has run on already."""
 
 
 def mark(item: pytest.Function) -> None:
-    """Put a test into its tier."""
-    if _is_full(item):
-        item.add_marker(pytest.mark.full)
-    elif item.nodeid.startswith("tests/spark/") and item.get_closest_marker("spark"):
-        item.add_marker(pytest.mark.spark_core)
-
-
-def _is_full(item: pytest.Function) -> bool:
+    """Put a test into its tier, and one of each kind of Spark's into the selection for the oldest PySpark."""
     file, name = item.nodeid.split("::", 1)
-    if item.get_closest_marker("spark"):
-        return not {file, f"{file}::{name.partition('[')[0]}"} & SPARK
+    is_spark = item.get_closest_marker("spark") is not None
+    is_core = is_spark and bool({file, f"{file}::{name.partition('[')[0]}"} & SPARK)
+    if is_core:
+        item.add_marker(pytest.mark.spark_core)
     given = getattr(item, "callspec", None)
     others = given is not None and any(
         isinstance(value, str) and value in OTHER_SERVERS for value in given.params.values()
     )
-    return others or file.startswith(FULL)
+    if others or file.startswith(FULL) or (is_spark and not is_core):
+        item.add_marker(pytest.mark.full)

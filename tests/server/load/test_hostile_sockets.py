@@ -1,6 +1,6 @@
 """Hundreds of sockets that mean harm, beside clients that mean none: those are answered as their models say.
 
-Under ``make sanitize`` the server runs the native core with sanitizers: what it reads or writes where it must not ends
+Under ``.ci/sanitize`` the server runs the native core with sanitizers: what it reads or writes where it must not ends
 it, and so the test.
 """
 

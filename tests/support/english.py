@@ -1,0 +1,59 @@
+"""Faults of English that a pattern can find, in docstrings, comments and documents.
+
+A sentence has its subject and verb first. Three signs that it does not: a clause with "what" or "who" as its subject,
+a negated noun, and length.
+"""
+
+import ast
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+from support.source import Module
+
+LONGEST = 30
+"""Words of a sentence."""
+
+RULES = {
+    "opener": re.compile(r"^(?:What|Whatever|Who|Whoever|Whose|Whether|Where|How|Of)\b(?!.*\?$)"),
+    "is no": re.compile(r"\b(?<![Tt]here )(?:is|are|was|were) no (?!one\b|longer\b|more\b|less\b)\w+"),
+}
+_CODE = re.compile(r"``[^`]*``|`[^`]*`|:\w+:`[^`]*`|https?://\S+")
+_END = re.compile(r"(?<=[.!?:;])\s+(?=[A-Z`\"(])|\n\s*\n|\n\s*[-*|]\s|\n\s*\d+\. ")
+
+
+def sentences(text: str) -> Iterator[str]:
+    """The sentences of a text, without code and line breaks."""
+    for part in _END.split(_CODE.sub("X", text)):
+        if sentence := " ".join(part.split()):
+            yield sentence
+
+
+def faults_of(text: str) -> Iterator[str]:
+    """The name of each fault in a text."""
+    for sentence in sentences(text):
+        yield from (name for name, rule in RULES.items() if rule.search(sentence))
+        if len(re.findall(r"[A-Za-z][\w'-]*", sentence)) > LONGEST:
+            yield "long"
+
+
+def of_source(modules: Iterable[Module]) -> Counter[str]:
+    """Faults in the docstrings and comments of modules."""
+    found: Counter[str] = Counter()
+    for module in modules:
+        for node in module.nodes:
+            if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+                found.update(faults_of(ast.get_docstring(node) or ""))
+        found.update(fault for _, comment in module.comments for fault in faults_of(comment.lstrip("# ")))
+    return found
+
+
+def of_pages(pages: Iterable[Path]) -> Counter[str]:
+    """Faults in documents: their prose, list items, cells of tables and headings."""
+    found: Counter[str] = Counter()
+    for page in pages:
+        prose = re.sub(r"^```.*?^```", "", page.read_text(), flags=re.DOTALL | re.MULTILINE)
+        for block in re.split(r"\n\s*\n|^#+ |\s\|\s|^\|\s", prose, flags=re.MULTILINE):
+            found.update(faults_of(block))
+    return found
