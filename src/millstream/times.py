@@ -55,18 +55,24 @@ def configured(option: str, value: float | str, unit: str) -> float:
 
     Args:
         option: for the message, up to the value: ``"Retry(base="``.
-        value: a number is taken as it is.
+        value: a number of the unit, or a text.
         unit: ``"ms"`` or ``"s"``.
 
     Raises:
-        ConfigError: the text is no length of time.
+        ConfigError: it is not a length of time between 0 and a hundred years.
     """
-    if not isinstance(value, str):
-        return value
-    try:
-        return span(value) / _UNITS[unit]
-    except ValueError as reason:
-        raise ConfigError(f"{option}{value!r}): {reason}") from None
+    if isinstance(value, str):
+        try:
+            return span(value) / _UNITS[unit]
+        except ValueError as reason:
+            raise ConfigError(f"{option}{value!r}): {reason}") from None
+    given: object = value
+    if not isinstance(given, int | float) or isinstance(given, bool):
+        name = "milliseconds" if unit == "ms" else "seconds"
+        raise ConfigError(f'{option}{value!r}) is invalid: it is a number of {name}, or a text such as "10m".')
+    if not 0 <= value <= _CENTURY / _UNITS[unit]:  # so also for nan
+        raise ConfigError(f"{option}{value!r}) is invalid: it is between 0 and a hundred years.")
+    return value
 
 
 def instant(text: str, now_ms: int) -> int:

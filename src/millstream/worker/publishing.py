@@ -14,9 +14,9 @@ from redis.exceptions import ResponseError
 from millstream.client.connect import async_client
 from millstream.client.line import Line
 from millstream.client.url import check_shared, find_url
-from millstream.errors import UsageError
+from millstream.errors import ConfigError, UsageError
 from millstream.worker.background import Background
-from millstream.worker.handlers.calling import add_publisher
+from millstream.worker.handlers.calling import add_publisher, name_of
 from millstream.worker.handlers.middleware import Middleware, Publication, Publish, chain, checked
 from millstream.worker.handlers.publish import fields_of, need_idmp, trimming, xadd
 from millstream.worker.handlers.sender import How, Sender
@@ -68,6 +68,8 @@ class Publishing:
     """
 
     def __init__(self, url: str | None, middlewares: Iterable[Middleware | Callable[..., Awaitable[Any]]]) -> None:
+        if not isinstance(url, str | None):
+            raise ConfigError(f'App({url!r}) is invalid: it takes the URL of a server. Write App("redis://...").')
         self._url = url
         self.middlewares: Sequence[Middleware] = checked(middlewares)
         self._client: Redis | None = None
@@ -104,7 +106,15 @@ class Publishing:
             stream: key of the stream.
             maxlen: the stream is trimmed to about this many entries; None keeps all.
             headers: of its entries; None writes plain fields, see :meth:`publish`.
+
+        Raises:
+            ConfigError: it has no name.
         """
+        if callable(stream):
+            name = name_of(stream)
+            raise ConfigError(f'{name}: @app.publisher needs a stream. Write @app.publisher("stream") above it.')
+        if not isinstance(stream, str) or not stream:
+            raise ConfigError(f"publisher({stream!r}) is invalid: it takes the name of a stream.")
         return Publisher(self, stream, maxlen, headers)
 
     async def publish(

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Never, TypeAlias, TypeVar
 from millstream.client.slots import slot_of, tag_of
 from millstream.errors import ConfigError, UsageError
 from millstream.logs import logger
-from millstream.worker.handlers.calling import check_handler, finished, name_of
+from millstream.worker.handlers.calling import check_handler, finished, name_of, takes
 from millstream.worker.handlers.dependencies import dependencies_of, new_provider
 from millstream.worker.handlers.message import Message
 from millstream.worker.handlers.middleware import Middleware, checked
@@ -77,7 +77,7 @@ class Registering:
     def subscriber(
         self,
         sub: StreamSub | str,
-        *,
+        *more: Never,
         retry: Retry | None = None,
         concurrency: int = 10,
         ack: AckMode = "auto",
@@ -94,6 +94,7 @@ class Registering:
 
         Args:
             sub: the stream, or only its name.
+            more: refused; another stream is another ``@app.subscriber``.
             retry: what failure means; five deliveries with growing delays when None.
             concurrency: most runs at the same time in each process.
             ack: ``"auto"`` gathers acks, ``"each"`` sends every one at once, ``"manual"`` leaves them to the handler.
@@ -114,8 +115,8 @@ class Registering:
         Raises:
             ConfigError: an option or an annotation of the function cannot be used.
         """
-        if not isinstance(sub, str | StreamSub):
-            raise ConfigError(_without_stream(sub))
+        if more or not isinstance(sub, str | StreamSub):
+            raise ConfigError(_without_stream((sub, *more) if more else sub))
         where = StreamSub(sub) if isinstance(sub, str) else sub
         if max_records is not None:
             where = dataclasses.replace(where, max_records=max_records)
@@ -230,22 +231,22 @@ class Registering:
 
     def on_startup(self, hook: Hook) -> Hook:
         """Run a function, async or not, before the first entry is read."""
-        self._on_startup.append(hook)
+        self._on_startup.append(_checked(hook, "on_startup"))
         return hook
 
     def after_startup(self, hook: Hook) -> Hook:
         """Run a function, async or not, once the subscribers read."""
-        self._after_startup.append(hook)
+        self._after_startup.append(_checked(hook, "after_startup"))
         return hook
 
     def after_shutdown(self, hook: Hook) -> Hook:
         """Run a function, async or not, after the app has disconnected."""
-        self._after_shutdown.append(hook)
+        self._after_shutdown.append(_checked(hook, "after_shutdown"))
         return hook
 
     def on_shutdown(self, hook: Hook) -> Hook:
         """Run a function, async or not, after the last outcome was stored."""
-        self._on_shutdown.append(hook)
+        self._on_shutdown.append(_checked(hook, "on_shutdown"))
         return hook
 
     def check_slots(self) -> None:
@@ -263,6 +264,12 @@ class Registering:
                         f"{'{' + tag_of(stream) + '}:dead'!r}), or put a hash tag into the stream's name, as in "
                         f"{'{orders}'!r}"
                     )
+
+
+def _checked(hook: Hook, option: str) -> Hook:
+    if not callable(hook) or not takes(hook, 0):
+        raise ConfigError(f"{option}({name_of(hook)}) is invalid: a hook is a function without arguments.")
+    return hook
 
 
 def _without_stream(sub: Any) -> str:

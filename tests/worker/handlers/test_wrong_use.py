@@ -4,6 +4,7 @@ import asyncio
 import dataclasses
 import functools
 import logging
+import math
 import types
 from collections.abc import Callable, Generator
 from datetime import timedelta
@@ -12,7 +13,7 @@ from typing import Any, NamedTuple, Optional, TypedDict
 import pytest
 from redis.asyncio import Redis
 
-from millstream import App, Message, Nack, StreamSub
+from millstream import App, BatchError, Message, Nack, Retry, StreamSub, Timeout
 from millstream.errors import ConfigError, UsageError
 from support.servers import ServerProcess
 
@@ -117,6 +118,34 @@ def registering(handler: Any) -> Callable[[App], object]:
         (of(concurrency="5"), ("handle", "concurrency='5'")),
         (of(retry=5), ("handle", "Retry(max_deliveries=5)")),
         (of(dead=5), ("handle", "dead=5")),
+        (of(dead="a"), ("handle", "dead='a'", "its own dead letters")),
+        (of(key=lambda: 1), ("handle", "lambda msg")),
+        (of(key=lambda one, two: 1), ("handle", "lambda msg")),
+        (of(key=dict), ("handle", "key=dict", "lambda msg")),
+        (of(key=str.upper), ("handle", "key=upper", "lambda msg")),
+        (of(middlewares=handle), ("middlewares=[...]",)),
+        (of(middlewares=Timeout(5)), ("middlewares=[...]",)),
+        (lambda app: app.subscriber("a", "b"), ("('a', 'b')", "one @app.subscriber")),
+        (lambda app: app.publisher(handle), ("handle", '@app.publisher("stream")')),
+        (lambda app: app.publisher(5), ("publisher(5)", "name of a stream")),
+        (lambda app: app.publisher(""), ("publisher('')", "name of a stream")),
+        (lambda app: app.on_startup(5), ("on_startup(int)", "without arguments")),
+        (lambda app: app.on_shutdown(handle), ("on_shutdown(handle)", "without arguments")),
+        (lambda app: app.after_startup(lambda app: None), ("after_startup", "without arguments")),
+        (lambda _: App(5), ("App(5)", "URL")),  # type: ignore[arg-type] - wrong on purpose
+        (lambda _: App(middlewares=5), ("middlewares=5",)),  # type: ignore[arg-type] - wrong on purpose
+        (lambda _: App(grace=-1), ("App(grace=-1)", "between 0 and")),
+        (lambda _: App(blocked_after=math.nan), ("App(blocked_after=nan)", "between 0 and")),
+        (lambda _: Timeout(math.nan), ("Timeout(nan)", "between 0 and")),
+        (lambda _: Timeout(None), ("Timeout(None)", "number of seconds")),  # type: ignore[arg-type] - wrong on purpose
+        (lambda _: Retry(base=math.nan), ("Retry(base=nan)", "between 0 and")),
+        (lambda _: Retry(max_delay=-1), ("Retry(max_delay=-1)", "between 0 and")),
+        (lambda _: Retry(max_deliveries="5"), ("max_deliveries='5'", "whole number")),  # type: ignore[arg-type] - wrong on purpose
+        (lambda _: Retry(max_deliveries=2.5), ("max_deliveries=2.5", "whole number")),  # type: ignore[arg-type] - wrong on purpose
+        (lambda _: StreamSub("a", min_idle_time=10**30), ("min_idle_time=1000", "between 0 and")),
+        (lambda _: StreamSub("a", min_idle_time=math.inf), ("min_idle_time=inf", "between 0 and")),  # type: ignore[arg-type] - wrong on purpose
+        (lambda _: StreamSub("a", maxlen=1.5), ("maxlen=1.5", "whole number")),  # type: ignore[arg-type] - wrong on purpose
+        (lambda _: StreamSub("\ud800"), ("stream='\\ud800'", "not UTF-8")),
         (lambda _: StreamSub(["a", "b"]), ("['a', 'b']", "one @app.subscriber")),  # type: ignore[arg-type] - wrong on purpose
         (lambda _: StreamSub("a", group=5), ("group=5", 'group="..."')),  # type: ignore[arg-type] - wrong on purpose
         (lambda _: StreamSub("a", start=0), ("start=0", 'start="..."')),  # type: ignore[arg-type] - wrong on purpose
@@ -159,7 +188,10 @@ def test_wrong_use_is_refused_with_the_handlers_name_and_what_to_write(
         (lambda: Nack(60), "Nack(delay=60)"),  # type: ignore[arg-type] - wrong on purpose
         (lambda: Nack(0.5), "Nack(delay=0.5)"),  # type: ignore[arg-type] - wrong on purpose
         (lambda: Nack(timedelta(seconds=1)), "reason is a text"),  # type: ignore[arg-type] - wrong on purpose
-        (lambda: Nack(delay=-5), "not below zero"),
+        (lambda: Nack(delay=-5), "between 0 and a hundred years"),
+        (lambda: Nack(delay=b"5"), "Nack(delay=b'5')"),  # type: ignore[arg-type] - wrong on purpose
+        (lambda: Nack(delay=1e30), "Nack(delay=1e+30)"),
+        (lambda: BatchError([ValueError()]), "it is a mapping"),  # type: ignore[arg-type,return-value] - wrong on purpose
         (lambda: Nack(delay=float("-inf")), "Nack(delay=-inf)"),
     ],
 )

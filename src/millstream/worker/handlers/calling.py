@@ -51,6 +51,17 @@ def is_async(function: Callable[..., Any]) -> bool:
     return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(annotated(function))
 
 
+def takes(function: Any, count: int) -> bool:
+    """Whether a call with that many positional arguments fits; yes where Python cannot tell."""
+    try:
+        inspect.signature(function).bind(*range(count))
+    except TypeError:
+        return False
+    except ValueError:  # a builtin without a signature
+        return True
+    return True
+
+
 def check_handler(function: Any) -> None:
     """Refuse what cannot be a handler.
 

@@ -1,7 +1,6 @@
 """The message a handler may ask for, and the exceptions by which it says what should happen."""
 
 import asyncio
-import math
 import sys
 from collections.abc import Awaitable, Callable, Generator, Sequence
 from datetime import UTC, datetime, timedelta
@@ -100,16 +99,9 @@ def seconds_of(delay: object) -> float:
         UsageError: it is not a length of time.
     """
     try:
-        seconds = float(times.configured("Nack(delay=", delay, "s"))  # type: ignore[arg-type] # that is the question
-    except (TypeError, ValueError, ConfigError):
-        seconds = math.nan
-    if not math.isfinite(seconds):
-        raise UsageError(
-            f"Nack(delay={delay!r}): seconds, such as 5 or 0.5, or a text such as '10m'; for dead at once raise Reject"
-        )
-    if seconds < 0:
-        raise UsageError(f"Nack(delay={delay!r}) is invalid: a delay is not below zero. Write 0 for at once.")
-    return seconds
+        return float(times.configured("Nack(delay=", delay, "s"))  # type: ignore[arg-type] # that is the question
+    except ConfigError as reason:
+        raise UsageError(f"{reason} Write 0 for at once; for dead at once raise Reject.") from None
 
 
 Kind = TypeVar("Kind", bound="Message")

@@ -109,8 +109,8 @@ class Sender:
         if given is None:
             return str(await self.line.call(*xadd(stream, fields, trim, idempotent)), "ascii")
         retry = times.configured("publish(retry=", given, "s")
-        if not 0 < retry < math.inf:
-            raise UsageError(f"publish(retry={given!r}): seconds for which it is tried again, more than 0, and finite")
+        if not retry:
+            raise UsageError(f"publish(retry={given!r}) is invalid: it is more than 0 seconds. Omit it for one try.")
         deadline = asyncio.get_running_loop().time() + retry
         if idempotent is not None:
             return await self._until(deadline, stream, xadd(stream, fields, trim, idempotent), idmp=True)

@@ -12,7 +12,7 @@ from typing import Any, Literal
 from millstream import times
 from millstream.errors import ConfigError
 from millstream.worker.handlers.binding import Binder
-from millstream.worker.handlers.calling import annotated, check_handler, is_async, name_of, publishers_of
+from millstream.worker.handlers.calling import annotated, check_handler, is_async, name_of, publishers_of, takes
 from millstream.worker.handlers.dependencies import Injector, dependencies_of, new_provider
 from millstream.worker.handlers.message import Message
 from millstream.worker.handlers.middleware import Middleware
@@ -25,11 +25,18 @@ ReadMode = Literal["both", "new", "claimed"]
 #: Milliseconds without a sign of life after which an entry may be claimed, where a subscriber does not say.
 DEFAULT_MIN_IDLE = 30_000
 
+#: Largest whole number of an option: what a server's commands take.
+_MOST = 2**53
+
 #: Most entries of a batch, where the StreamSub does not say.
 DEFAULT_BATCH = 100
 
 _START = re.compile(r"^(\$|\d+(-\d+)?)$")
 _CONSUMER_WORKERS = "MILLSTREAM_WORKER"
+
+
+def _is_utf8(text: str) -> bool:
+    return text.isascii() or not any("\ud800" <= letter <= "\udfff" for letter in text)
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,26 +79,26 @@ class StreamSub:
                 f"StreamSub({self.stream!r}) is invalid: it takes the name of one stream. Write one @app.subscriber "
                 "for each stream, above the same function."
             )
-        if not self.stream:
-            raise ConfigError("StreamSub: the stream needs a name")
         for name in ("group", "consumer", "start"):
             value = getattr(self, name)
             if not isinstance(value, str | None):
                 raise ConfigError(f'StreamSub({name}={value!r}) is invalid: it is a text. Write {name}="...".')
-        for name in ("group", "consumer"):
+        for name in ("stream", "group", "consumer"):
+            if not _is_utf8(getattr(self, name) or ""):
+                raise ConfigError(f"StreamSub({name}={getattr(self, name)!r}) is invalid: it is not UTF-8.")
             if getattr(self, name) == "":
-                raise ConfigError(f"StreamSub({name}=''): give it a name, or leave it out")
+                raise ConfigError(f"StreamSub({name}='') is invalid: it is empty. Give it a name.")
         if not _START.match(self.start):
             raise ConfigError(f'StreamSub(start={self.start!r}): "0", "$" or an entry id')
         for name in ("min_idle_time", "max_records", "polling_interval", "maxlen"):
             value = getattr(self, name)
-            if isinstance(value, str) and name in ("min_idle_time", "polling_interval"):
+            if value is not None and name in ("min_idle_time", "polling_interval"):
                 value = round(times.configured(f"StreamSub({name}=", value, "ms"))
                 object.__setattr__(self, name, value)
-            elif not isinstance(value, int | float | None) or isinstance(value, bool):
+            elif not isinstance(value, int | None) or isinstance(value, bool):
                 raise ConfigError(f"StreamSub({name}={value!r}) is invalid: it is a whole number.")
-            if value is not None and value < 1:
-                raise ConfigError(f"StreamSub({name}={value!r}): at least 1")
+            if value is not None and not 1 <= value <= _MOST:
+                raise ConfigError(f"StreamSub({name}={value!r}) is invalid: it is between 1 and {_MOST}.")
         if self.no_ack and self.min_idle_time is not None:
             raise ConfigError("StreamSub: with no_ack nothing is ever pending, so min_idle_time means nothing")
 
@@ -161,6 +168,11 @@ class Subscription:
             )
         if not isinstance(self.dead, str):
             raise ConfigError(f"{self.name}: subscriber(dead={self.dead!r}) is invalid: it is the name of a stream.")
+        if self.dead == self.sub.stream:
+            raise ConfigError(
+                f"{self.name}: subscriber(dead={self.dead!r}) is invalid: the handler would read its own dead letters. "
+                "Name another stream."
+            )
         self._check_key()
         for option, value, allowed in (
             ("ack", self.ack, ("auto", "manual", "each")),
@@ -191,6 +203,11 @@ class Subscription:
             raise ConfigError(
                 f"{self.name}: subscriber(key={name_of(self.key)}) is invalid: a key's function is neither async nor a "
                 "generator, since entries are put in order before they run. Write a plain function of the message."
+            )
+        if isinstance(self.key, type) or inspect.ismethoddescriptor(self.key) or not takes(self.key, 1):
+            raise ConfigError(
+                f"{self.name}: subscriber(key={name_of(self.key)}) is invalid: it does not take a message. Write a "
+                "function of one argument, such as lambda msg: msg.fields['customer']."
             )
 
     def shares(self, other: "Subscription") -> bool:

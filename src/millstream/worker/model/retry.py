@@ -38,12 +38,11 @@ class Retry:
     jitter: bool = True
 
     def __post_init__(self) -> None:
-        if self.max_deliveries < 0:
-            raise ConfigError("Retry(max_deliveries=) is a number of deliveries, 0 for no limit")
+        most: object = self.max_deliveries
+        if not isinstance(most, int) or isinstance(most, bool) or most < 0:
+            raise ConfigError(f"Retry(max_deliveries={most!r}) is invalid: it is a whole number, 0 for no limit.")
         for name in ("base", "max_delay"):
             object.__setattr__(self, name, times.configured(f"Retry({name}=", getattr(self, name), "s"))
-        if float(self.base) < 0 or float(self.max_delay) < 0:
-            raise ConfigError("Retry(base=, max_delay=) are seconds and cannot be negative")
         if self.backoff not in get_args(Backoff):
             raise ConfigError(f"Retry(backoff={self.backoff!r}): one of {', '.join(get_args(Backoff))}")
 
