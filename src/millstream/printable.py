@@ -59,6 +59,10 @@ _SIMPLE_PATH = re.compile(r"[\w./-]*")
 _WORD = re.compile(r"[^\s'\"<>()`]+")
 #: A user and password with a mark that ends a word elsewhere.
 _MARKED = re.compile(r"([a-z][a-z0-9+.-]*://)[^\s/@]*['\"<>()`][^\s/@]*@", re.IGNORECASE)
+#: A password with a space: a "port" that is not a number, and an @ later in the line.
+_SPACED = re.compile(
+    r"([a-z][a-z0-9+.-]*://[^\s/@:\['\"<>()`]*:)(?!\d{1,5}(?:[/?#,\s'\".)]|$))[^@\n]*@(?=[\w.\[-])", re.IGNORECASE
+)
 #: An account and a server without a scheme; a bare `name@host` has neither a password nor a port.
 _BARE = re.compile(r"[^\s:@/]*:\S+@[\w.\-\[\]]+(?::\d+)?(?:/\w*)?|\S+@[\w.\-\[\]]+:\d+(?:/\w*)?")
 _GIVEN = re.compile(r"((?:password|passwd|secret|token|access_key(?:_id)?)=)[^&\s'\"]+", re.IGNORECASE)
@@ -77,7 +81,9 @@ def has_password(url: str) -> bool:
 def without_secrets(text: str) -> str:
     """A text, perhaps of others, whose URLs have no secrets."""
     if "://" in text or "@" in text:
-        text = _WORD.sub(_of_word, _MARKED.sub(rf"\1{_STARS}@", text))
+        if "@" in text:
+            text = _MARKED.sub(rf"\1{_STARS}@", _SPACED.sub(rf"\1{_STARS}@", text))
+        text = _WORD.sub(_of_word, text)
     return _GIVEN.sub(rf"\1{_STARS}", text) if "=" in text else text
 
 

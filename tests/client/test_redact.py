@@ -9,9 +9,11 @@ from click.testing import CliRunner
 from hypothesis import given
 from hypothesis import strategies as st
 
+import millstream
 from client.test_secret_urls import SECRET, WRONG
+from millstream import App
 from millstream.cli.main import main
-from millstream.errors import ConfigError
+from millstream.errors import ConfigError, UsageError
 from millstream.logs import logger
 from millstream.printable import has_password, without_password, without_secrets
 from millstream.spark.archiving.objects.storage import ObjectStorage
@@ -46,8 +48,30 @@ OTHERS = [
     f"https://u:{SECRET}@h/x",
     f"https://h/x?X-Amz-Signature={SECRET}",
     f"postgresql+psycopg://u:{SECRET}@h/db",
+    f"redis://u:a b {SECRET}@h",
+    f"redis://u:a b{SECRET}@h:x",
+    f"redis://:a b{SECRET} c@h:1/0",
 ]
 URLS = [*WRONG, *OTHERS]
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        *(f"redis:/u:{SECRET}@h:1", f"redis:u:{SECRET}@h", f"//u:{SECRET}@h", f"u:{SECRET}@h:1", f":{SECRET}@h"),
+        *(f"{SECRET}@h:6379", f"report:u:{SECRET}@x", f"report:/u:{SECRET}@h:1"),
+    ],
+)
+def test_a_store_and_a_report_do_not_print_what_they_refuse(url: str) -> None:
+    """Shapes that begin as no URL does: open_store, connect and an app name the kind at most."""
+    for use in (
+        millstream.open_store,
+        lambda url: millstream.connect(url).ping(),
+        lambda url: App(url).publish_sync("s", 1),
+    ):
+        with pytest.raises(UsageError) as caught:
+            use(url)
+        assert SECRET not in f"{caught.value!r} {caught.value}"
 
 
 @pytest.mark.parametrize("url", URLS)

@@ -99,7 +99,7 @@ def check_url(url: str) -> str:
     """
     if url.startswith(REPORT):
         raise ConfigError(
-            f"{url!r} is a report, which this cannot read: it is for `millstream console --report` and for what asks a "
+            "a report cannot be read here: it is for `millstream console --report` and for what asks a "
             "server once, such as `millstream group ls --url report:FILE`"
         )
     if not url.startswith(SCHEMES):

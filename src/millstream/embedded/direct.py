@@ -63,10 +63,9 @@ def open_store(url: str = "memory://", *, text: bool = False) -> "OpenStore[Any]
         StorageError: the data directory is locked by another process, damaged or not usable.
     """
     if not url.startswith(SCHEMES):
-        scheme = url.partition("://")[0]
         raise ConfigError(
-            f"a store of this process is at memory:// or file:///dir, not at {scheme!r}; for a server there is "
-            "millstream.connect()"
+            "open_store() cannot use this URL: a store of this process is at memory:// or file:///dir. For a "
+            "server write millstream.connect()."
         )
     return OpenStore(parse_place(url), text=text)
 

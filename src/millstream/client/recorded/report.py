@@ -18,6 +18,7 @@ from millstream.client.recorded.shapes import fits
 from millstream.client.url import REPORT
 from millstream.errors import ConfigError
 from millstream.glob import Effort, Pattern, PatternTooCostlyError
+from millstream.printable import without_secrets
 
 FORMAT = 1
 """What ``millstream_report`` is in files that this version writes and reads."""
@@ -197,23 +198,24 @@ def open_report(url: str) -> RecordedReport:
         ConfigError: there is none, or it is not one, or not one that this version reads; the text says why.
     """
     path = Path(url.removeprefix(REPORT))
+    shown = without_secrets(str(path))
     try:
         path = path.expanduser()
         found = parse(_content(path))
     except OSError as error:
-        raise ConfigError(f"{path} cannot be read: {error.strerror or error}") from None
+        raise ConfigError(f"{shown} cannot be read: {error.strerror or error}") from None
     except RuntimeError as error:  # ~NAME of a user that there is not
-        raise ConfigError(f"{path} cannot be read: {error}") from None
+        raise ConfigError(f"{shown} cannot be read: {error}") from None
     except (ValueError, EOFError, zlib.error):
-        raise ConfigError(f"{path} is no report, or only a part of one: `millstream report` writes them") from None
+        raise ConfigError(f"{shown} is no report, or only a part of one: `millstream report` writes them") from None
     if not isinstance(found, dict) or type(found.get("millstream_report")) is not int:
-        raise ConfigError(f"{path} is no report: `millstream report` writes them")
+        raise ConfigError(f"{shown} is no report: `millstream report` writes them")
     if found["millstream_report"] != FORMAT:
-        raise ConfigError(f"{path} was written by another version of Millstream: open it with a newer one")
+        raise ConfigError(f"{shown} was written by another version of Millstream: open it with a newer one")
     try:
         return _learned(path, found)
     except (ValueError, TypeError, KeyError) as error:
-        raise ConfigError(f"{path} is a report that was changed or is damaged: {error}") from None
+        raise ConfigError(f"{shown} is a report that was changed or is damaged: {error}") from None
 
 
 def _content(path: Path) -> bytes:
@@ -228,7 +230,7 @@ def _content(path: Path) -> bytes:
     with gzip.open(path) if packed else path.open("rb") as unpacked:
         content = unpacked.read(MOST + 1)
     if len(content) > MOST:
-        raise ConfigError(f"{path} is larger than {MOST >> 20} MiB, which no report is")
+        raise ConfigError(f"{without_secrets(str(path))} is larger than {MOST >> 20} MiB, which no report is")
     return content
 
 
