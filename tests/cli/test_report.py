@@ -271,7 +271,7 @@ def test_what_is_not_in_it_is_said(filled: ServerProcess, tmp_path: Path) -> Non
         refused == "millstream group rm: a report is only read: name the server itself by --url to change something\n"
     )
     assert "not in this report" in run("stream", "tail", "orders", "--follow", "--url", url, code=4).stderr
-    assert "is a report, which this cannot read" in run("spark", "ls", "--url", url, code=2).stderr
+    assert "a report cannot be read here" in run("spark", "ls", "--url", url, code=2).stderr
     assert "cannot be read: No such file" in run("stream", "ls", "--url", "report:/nowhere", code=2).stderr
     done = run("stream", "add", "orders", "n=1", "--url", url, code=5)
     assert "a report is only read" in done.stderr

@@ -262,6 +262,39 @@ def test_json_text_in_data_is_text_where_text_is_wanted(text: str, kind: Any, he
     assert binder(data=kind, other=int | None).bind([b"data", text.encode()], None)["other"] is None
 
 
+@ENVELOPES
+@pytest.mark.parametrize(
+    "content",
+    [{"data": "[1,2]"}, {"data": '{"a":"b"}'}, {"data": "[x"}, {"__data__": "x"}],
+    ids=repr,
+)
+def test_a_field_that_looks_like_a_whole_entry_comes_back(content: Any, headers: dict[str, str] | None) -> None:
+    """Text of JSON in a mapping's one field ``data``, and the name of the envelope's field, stay a field."""
+    flat = fields_of(content, headers)
+    ((name, value),) = content.items()
+    for parameter in ("order", name):
+        assert binder(**{parameter: dict[str, str]}).bind(flat, None) == {parameter: content}
+    assert binder(data=str).bind(flat, None) == {"data": value}
+    if value == "[1,2]":
+        assert binder(data=list[int]).bind(flat, None) == {"data": [1, 2]}
+
+
+def test_bytes_that_look_like_a_whole_entry_come_back() -> None:
+    """The same for bytes, which JSON has no form for but that of their text."""
+    flat = fields_of({"data": b"[1]"}, None)
+    assert binder(order=dict[str, bytes]).bind(flat, None) == {"order": {"data": b"[1]"}}
+
+
+def test_an_extra_that_is_none_is_kept() -> None:
+    """A model that takes any part comes back with one that is None."""
+
+    class Open(pydantic.BaseModel, extra="allow"):
+        a: int
+
+    content = Open(a=1, x=None)  # type: ignore[call-arg] - an extra
+    assert binder(order=Open).bind(fields_of(content, None), None) == {"order": content}
+
+
 def test_a_document_still_gives_a_parameter_its_field() -> None:
     """JSON in ``data`` is the entry for a parameter that is named in it."""
     assert binder(order_id=str).bind([b"data", b'{"order_id":"x1"}'], None) == {"order_id": "x1"}

@@ -26,6 +26,7 @@ from millstream.worker.handlers.message import PayloadError
 Form = TypeVar("Form")
 
 JSON_FIELD = b"data"
+_JSON = "application/json"
 _LISTS = (list, tuple, set, frozenset, deque)
 _SURROGATE = "the text holds half of a surrogate pair, which UTF-8 has no form for"
 _NO_FORM: Any = object()
@@ -85,7 +86,7 @@ def unwrap(fields: Sequence[bytes]) -> Any:
 def _open(value: bytes) -> Any:
     found = envelope.parse(value)
     kind = found.headers.get("content-type", "")
-    if kind == "application/json" or (not kind and found.body[:1] in (b"{", b"[")):
+    if kind == _JSON or (not kind and found.body[:1] in (b"{", b"[")):
         return from_json(found.body)
     return found.body.decode() if kind.startswith("text/") else found.body
 
@@ -126,7 +127,10 @@ def encode(content: Any) -> list[bytes]:
         PayloadError: nothing is left to store, or a value has no form; the text names the field.
     """
     if isinstance(content, Mapping):
-        return _flat(content)
+        flat = _flat(content)
+        if len(flat) == 2 and _hides(flat, content):
+            return [envelope.FIELD, envelope.build({"content-type": _JSON}, _json(_tree(content, typed=True)))]
+        return flat
     if is_model(content):
         parts = _plain(content)
         try:
@@ -136,6 +140,16 @@ def encode(content: Any) -> list[bytes]:
             pass
         return _proven(content, _entries(content), unwrap)
     return _flat({JSON_FIELD.decode(): content})
+
+
+def _hides(flat: Sequence[bytes], content: Mapping[Any, Any]) -> bool:
+    """Whether the one field's text would be read as a whole entry: JSON, or FastStream's envelope."""
+    if flat[0] == envelope.FIELD:
+        return True
+    if flat[0] != JSON_FIELD or flat[1][:1] not in (b"{", b"["):
+        return False
+    is_text = any(isinstance(value, str | bytes | bytearray | memoryview) for value in content.values())
+    return is_text and unwrap(flat) != {JSON_FIELD.decode(): flat[1]}
 
 
 @_refusing
@@ -150,7 +164,7 @@ def to_body(content: Any) -> tuple[str, bytes]:
     try:
         if isinstance(content, str):
             return "text/plain", _utf8(_scalar(content))
-        return "application/json", _json(_tree(content, typed=isinstance(content, float)))
+        return _JSON, _json(_tree(content, typed=isinstance(content, float)))
     except _UnfitError as error:
         raise error if error.path else error.under(JSON_FIELD) from None
 
@@ -595,4 +609,5 @@ def _unlike(found: Any, value: Any) -> list[str]:
     if type(found) is not type(value):
         return [type(value).__name__]
     parts, others = _parts(value), _parts(found)
-    return next(([name] for name in {**parts, **others} if not _same(others.get(name), parts.get(name))), [])
+    names = {**parts, **others}  # one that only one of them has is a difference, also where it is None
+    return next(([n] for n in names if not _same(others.get(n, _NO_FORM), parts.get(n, _NO_FORM))), [])
