@@ -1,4 +1,4 @@
-"""The reference of errors: each class with when it is raised, what to do, and the texts it is raised with.
+"""The reference of errors: each class, when it is raised, and what to do.
 
 Read from the source and not from what is imported, since some classes stand in modules that need Spark.
 """
@@ -6,11 +6,11 @@ Read from the source and not from what is imported, since some classes stand in 
 import ast
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-from scripts.reference.markdown import code, prose
+from scripts.reference.markdown import prose
 
 SOURCE = Path(__file__).parents[2] / "src"
 ROOT = "MillstreamError"
@@ -27,7 +27,6 @@ class ErrorClass:
         module: where it is imported from.
         docstring: as it stands.
         exit_code: its own, or None where it has its parent's.
-        texts: it is raised with, what is filled in as three dots.
     """
 
     name: str
@@ -35,7 +34,6 @@ class ErrorClass:
     module: str
     docstring: str
     exit_code: int | None
-    texts: list[str] = field(default_factory=list)
 
     @property
     def when(self) -> str:
@@ -58,12 +56,7 @@ def classes() -> dict[str, ErrorClass]:
         for node in ast.walk(tree):
             if isinstance(node, ast.ClassDef) and node.bases:
                 every[node.name] = _class(node, ".".join(path.relative_to(SOURCE).with_suffix("").parts))
-    found = {name: each for name, each in every.items() if _is_ours(each, every)}
-    for tree in trees.values():
-        for name, text in raised(tree):
-            if name in found and text not in found[name].texts:
-                found[name].texts.append(text)
-    return found
+    return {name: each for name, each in every.items() if _is_ours(each, every)}
 
 
 def _class(node: ast.ClassDef, module: str) -> ErrorClass:
@@ -82,28 +75,6 @@ def _is_ours(each: ErrorClass, every: dict[str, ErrorClass]) -> bool:
     while each.parent in every:
         each = every[each.parent]
     return ROOT in {each.parent, each.name}
-
-
-def raised(tree: ast.AST) -> Iterator[tuple[str, str]]:
-    """Classes that are raised with a text of their own, and the text."""
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.args:
-            text = shown(node.args[0])
-            if text:
-                yield node.func.id, text
-
-
-def shown(node: ast.expr) -> str:
-    """A text of the source with three dots for what is filled in; empty where it is no text."""
-    if isinstance(node, ast.Constant) and isinstance(node.value, str):
-        return " ".join(node.value.split())
-    if isinstance(node, ast.JoinedStr):
-        parts = [str(each.value) if isinstance(each, ast.Constant) else "..." for each in node.values]
-        text = " ".join("".join(parts).split())
-        return text if re.search(r"[a-z]{3}", text) else ""
-    if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add):
-        return " ".join(part for part in (shown(node.left), shown(node.right)) if part)
-    return ""
 
 
 def reference() -> str:
@@ -132,13 +103,7 @@ def section(each: ErrorClass, every: dict[str, ErrorClass]) -> str:
     if each.parent in every:
         facts.append(f"a [{each.parent}](#{each.parent.lower()})")
     facts.append(f"exit code {exit_code(each, every)}")
-    text = f"## {each.name}\n\n{'; '.join(facts)}\n\n{prose(each.when)}\n\n**{ADVICE}** {prose(each.advice)}\n"
-    return text + ("\n" + "".join(f"- {quoted(line)}\n" for line in each.texts) if each.texts else "")
-
-
-def quoted(text: str) -> str:
-    """A text as code, whatever backticks are in it."""
-    return f"`` {text} ``" if "`" in text else code(text)
+    return f"## {each.name}\n\n{'; '.join(facts)}\n\n{prose(each.when)}\n\n**{ADVICE}** {prose(each.advice)}\n"
 
 
 def exit_code(each: ErrorClass, every: dict[str, ErrorClass]) -> int:

@@ -114,14 +114,6 @@ def test_an_error_without_advice_is_an_error(monkeypatch: pytest.MonkeyPatch) ->
         errors.reference()
 
 
-def test_texts_of_errors_are_those_of_the_source() -> None:
-    """What is filled in is three dots, over several lines too; a text that is made elsewhere is none."""
-    source = ast.parse("raise A('plain')\nraise B(f'none is {x!r}: ' + 'use y')\nraise C(text)\nraise D(f'{a}{b}')")
-    assert list(errors.raised(source)) == [("A", "plain"), ("B", "none is ...: use y")]
-    page = (ROOT / "docs/reference/errors.md").read_text()
-    assert "- `there is no parameter ...; the parameters are: ...`\n" in page
-
-
 def test_every_environment_variable_is_known(tmp_path: Path) -> None:
     """One that the source names and no table has would be found."""
     assert environment.named() == set(environment.VARIABLES) | environment.INTERNAL
