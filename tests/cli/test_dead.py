@@ -208,3 +208,9 @@ def test_many_letters_are_in_the_audit_stream_from_the_start(server: ServerProce
     (_, begun), (_, ended) = client.xrange("millstream:audit")
     assert begun[b"change"] == ended[b"change"]
     assert (begun[b"done"], begun[b"note"].startswith(b"begun"), ended[b"done"]) == (b"0", True, b"60")
+
+
+def test_an_id_that_is_none_is_refused_in_plain_words(memory_server: ServerProcess) -> None:
+    """Before anything is asked, with an example, as `stream get` does."""
+    found = run(memory_server, "show", "orders", "xx")
+    assert (found.exit_code, "1763721600000-0 would be one" in found.stderr) == (2, True)

@@ -470,3 +470,31 @@ def test_where_a_file_system_is_mounted_nothing_can_be_renamed_to(home: Path, tm
     back_up(home, tmp_path / "backup")
     with pytest.raises(UsageError, match=r"is mounted.*--dir"):
         restore(tmp_path / "backup", Path("/dev/shm"), force=True)
+
+
+STRANGE = {
+    "device": lambda path: path.symlink_to("/dev/zero"),
+    "pipe": os.mkfifo,
+    "loop": lambda path: path.symlink_to(path.name),
+    "directory": lambda path: path.mkdir(),
+}
+
+
+@pytest.mark.parametrize("name", ["MANIFEST", "lock", "segment"])
+@pytest.mark.parametrize("put", STRANGE.values(), ids=STRANGE)
+def test_what_is_not_a_regular_file_is_named(
+    home: Path, tmp_path: Path, put: Callable[[Path], None], name: str
+) -> None:
+    """A device, pipe, loop of links or directory in the place of a file: no check calls it healthy, none hangs."""
+    path = segments(home)[-1] if name == "segment" else home / name
+    path.unlink()
+    put(path)
+    for use in (
+        lambda: back_up(home, tmp_path / "a"),
+        lambda: restore(home, tmp_path / "b"),
+        lambda: examine_directory(home),
+    ):
+        with pytest.raises(StorageError, match=f"{path.name} is not a regular file"):
+            use()
+    assert not (tmp_path / "a").exists()
+    assert not (tmp_path / "b").exists()

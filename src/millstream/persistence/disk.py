@@ -13,6 +13,7 @@ import contextlib
 import errno
 import fcntl
 import os
+import stat
 import sys
 import threading
 from collections.abc import Callable, Mapping
@@ -299,6 +300,20 @@ _PAGE = os.sysconf("SC_PAGE_SIZE")
 _LEADS_NOWHERE = frozenset({errno.ENOENT, errno.ENOTDIR, errno.ELOOP})
 
 
+def _opened(name: Path | str, flags: int, home: int | None = None) -> int:
+    """Open a regular file; a device has no end, and a pipe cannot be read twice."""
+    try:
+        fd = os.open(name, flags, 0o600, dir_fd=home)
+    except OSError as error:
+        if error.errno not in (errno.ELOOP, errno.EISDIR):
+            raise
+        raise OSError(error.errno, f"{name} is not a regular file ({error.strerror})") from None
+    if not stat.S_ISREG(os.fstat(fd).st_mode):
+        os.close(fd)
+        raise OSError(errno.EINVAL, f"{name} is not a regular file")
+    return fd
+
+
 class _HeldDirectory:
     """A directory held by its descriptor, with some more descriptors in reserve.
 
@@ -341,11 +356,11 @@ class _HeldDirectory:
 
     def open(self, name: str, flags: int) -> RealFile:
         """Open a file of the directory."""
-        return RealFile(self._with_spare(lambda: os.open(name, flags, 0o600, dir_fd=self.fd)), name, self)
+        return RealFile(self._with_spare(lambda: _opened(name, flags, self.fd)), name, self)
 
     def open_unreserved(self, name: str, flags: int) -> RealFile:
         """The same with no spare descriptor, which it might keep for long."""
-        return RealFile(os.open(name, flags, 0o600, dir_fd=self.fd), name, self)
+        return RealFile(_opened(name, flags, self.fd), name, self)
 
     def names(self) -> list[str]:
         """What is in the directory."""
@@ -468,7 +483,7 @@ class RealDisk:
 
     def _open(self, path: Path, flags: int) -> RealFile:
         home = self._held.get(path.parent)
-        return RealFile(os.open(path, flags, 0o600), path) if home is None else home.open(path.name, flags)
+        return RealFile(_opened(path, flags), path) if home is None else home.open(path.name, flags)
 
     def _place(self, path: Path) -> tuple[str | Path, int | None]:
         """A path as the system's calls take it: itself, or a name and the descriptor of its directory."""

@@ -179,9 +179,11 @@ def show(stream: str, id: str, url: str | None, key: str | None, form: str) -> N
     Example:
       millstream dead show orders 1763721600000-0
     """
-    from millstream.worker.registry.lookup import NotThereError  # noqa: PLC0415 - help does not need it
+    from millstream.console.changes.positions import entry_id  # noqa: PLC0415 - help does not need it
+    from millstream.worker.registry.lookup import NotThereError  # noqa: PLC0415 - as above
 
     with exits("millstream dead show"):
+        id = entry_id(id)  # noqa: A001 - click's argument
         place = _place(url, stream, key)
         found, _ = ask(url, lambda line: _admin(line, place).find([id]))
         if not found:
