@@ -4,10 +4,15 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+import redis
+from redis.backoff import NoBackoff
+from redis.retry import Retry
 
+import millstream
 from millstream.client.connect import async_client, sync_client
 from millstream.errors import ConfigError
 from millstream.printable import without_password
+from support.ports import free_port
 
 CLIENTS: list[Callable[[str], Any]] = [sync_client, async_client]
 
@@ -76,3 +81,10 @@ def test_a_right_url_means_what_it_says(client: Callable[[str], Any], url: str, 
 def test_only_the_password_is_hidden(url: str, shown: str) -> None:
     """What stands behind it tells servers apart: a replay's cursor is named after the URL as it is shown."""
     assert without_password(url) == shown
+
+
+def test_sentinels_that_do_not_answer_are_named() -> None:
+    """The error has the address and the reason, and does not claim that they know no master."""
+    port = free_port()
+    with pytest.raises(redis.ConnectionError, match=f"no Sentinel of 'svc' answers: .*{port}.*refused"):
+        millstream.connect(f"redis+sentinel://127.0.0.1:{port}/svc", retry=Retry(NoBackoff(), 0)).ping()

@@ -128,17 +128,18 @@ class _BlockingSentinels(Sentinel):
         try:
             found: tuple[str, int] = super().discover_master(service_name)  # type: ignore[no-untyped-call] # as above
         except MasterNotFoundError:  # as above
-            raise MasterNotFoundError(_none(service_name, len(self.sentinels), self._names())) from None
+            raise MasterNotFoundError(self._problem(service_name)) from None
         return found
 
-    def _names(self) -> list[str]:
-        """The services that the first Sentinel that answers does know: one of them may have been meant."""
+    def _problem(self, service_name: str) -> str:
+        """Name the services that the first Sentinel that answers knows, one of which may be meant; or the errors."""
+        errors = []
         for one in self.sentinels:
             try:
-                return sorted(map(str, one.sentinel_masters()))
-            except (redis.RedisError, OSError):
-                continue
-        return []
+                return _none(service_name, len(self.sentinels), sorted(map(str, one.sentinel_masters())))
+            except (redis.RedisError, OSError) as error:
+                errors.append(str(error).rstrip("."))
+        return f"no Sentinel of {service_name!r} answers: {'; '.join(errors)}"
 
 
 def _none(name: str, count: int, known: Sequence[str] = ()) -> str:
