@@ -28,7 +28,7 @@ def run(server: ServerProcess, *words: str) -> Result:
 @pytest.mark.parametrize(
     ("words", "code", "said"),
     [
-        (["--lag", "3,10"], 0, "MILLSTREAM OK - 1 figures are within"),
+        (["--lag", "3,10"], 0, "MILLSTREAM OK - 1 figure is within"),
         (["--lag", "2,10"], 1, "MILLSTREAM WARNING - orders/billing lag 2 (warning from 2)"),
         (["--lag", "1,2", "--pending", "3,9"], 2, "CRITICAL - orders/billing lag 2 (critical from 2) (and 1 more)"),
         (["--lag", "2"], 2, "MILLSTREAM CRITICAL"),
@@ -127,11 +127,21 @@ def test_prometheus_reads_what_is_written(server: ServerProcess, client: redis.R
 def test_the_line_for_nagios_is_one_line(server: ServerProcess, client: redis.Redis) -> None:
     """A bar, a quote, an equals sign or an end of line in a name would end the text or the label."""
     fill(client, "a|b='c\nd\x1b[2J")
-    first, second = run(server, "--lag", "1", "--pending", "off").stdout.splitlines()
-    assert first.count("|") == 1
-    assert re.fullmatch(r"'[^'=|\n]*'=2;;1;0", first.partition("| ")[2])
-    assert second.startswith("CRITICAL: a/b=")
-    assert "\x1b" not in first + second
+    (line,) = run(server, "--lag", "1", "--pending", "off").stdout.splitlines()
+    assert line.startswith("MILLSTREAM CRITICAL - a/b=")
+    assert line.count("|") == 1
+    assert re.fullmatch(r"'[^'=|\n]*'=2;;1;0", line.partition("| ")[2])
+    assert "\x1b" not in line
+
+
+def test_each_figure_is_on_one_line(server: ServerProcess, client: redis.Redis) -> None:
+    """The first is in the line of the status; only the others follow it."""
+    fill(client)
+    first, *rest = run(server, "--lag", "1", "--pending", "3").stdout.splitlines()
+    assert (first.partition(" | ")[0], rest) == (
+        "MILLSTREAM CRITICAL - orders/billing lag 2 (critical from 1) (and 1 more)",
+        ["CRITICAL: orders/billing pending 3 (critical from 3)"],
+    )
 
 
 def test_a_stream_that_cannot_be_looked_at_is_not_ok(server: ServerProcess, client: redis.Redis) -> None:

@@ -14,7 +14,7 @@ from millstream.console.model.check import AGES, EXIT_CODES, CheckedFigure, Chec
 if TYPE_CHECKING:
     from millstream.texts import Kind
 
-_NAMED = 20  # figures that are not ok, in Nagios's lines
+_NAMED = 20  # figures that are not ok, a line for each
 _DATA = 100  # figures of its performance data
 
 _METRICS = {
@@ -35,15 +35,19 @@ _METRICS = {
 
 
 def nagios(found: list[CheckedFigure]) -> str:
-    """One line of status with performance data, and one for each figure that is not ok."""
+    """One line of status with performance data, and one more for each further figure that is not ok."""
     status = worst(found)
     bad = [one for one in found if one.status != "ok"]
-    first = in_one_line(_sentence(bad[0])) if bad else f"{len(found)} figures are within their thresholds"
+    first = in_one_line(_sentence(bad[0])) if bad else _all_well(len(found))
     more = f" (and {len(bad) - 1} more)" if len(bad) > 1 else ""
     data = " ".join(_datum(one) for one in found[:_DATA] if one.measured.value is not None)
     text = f"MILLSTREAM {status.upper()} - {first}{more}".replace("|", "/")
-    rest = [f"{one.status.upper()}: {in_one_line(_sentence(one))}".replace("|", "/") for one in bad[:_NAMED]]
+    rest = [f"{one.status.upper()}: {in_one_line(_sentence(one))}".replace("|", "/") for one in bad[1:_NAMED]]
     return "\n".join([f"{text} | {data}" if data else text, *rest])
+
+
+def _all_well(figures: int) -> str:
+    return "1 figure is within its thresholds" if figures == 1 else f"{figures} figures are within their thresholds"
 
 
 def as_json(found: list[CheckedFigure]) -> str:
