@@ -46,6 +46,20 @@ def test_queries_are_shown_the_lost_ones_first(console: ConsoleThread, client: r
     assert found[1]["phases"] == {"addBatch": 5}
 
 
+def test_a_query_that_runs_again_is_counted_once(console: ConsoleThread, client: redis.Redis) -> None:
+    """The headline counts what the overview counts: an earlier run of a name that runs again is not lost."""
+    told(client, "q1", name="lake", state="failed", error="Bad: x")
+    told(client, "q2", name="lake")
+    console.forget()
+    text = console.ask("/spark").text
+    assert ("1 query runs" in text, "not run" in text, 'class="hot"' in text) == (True, False, False)
+    told(client, "q3", alive=False)
+    console.forget()
+    text = console.ask("/spark").text
+    assert "1 query does not run" in text
+    assert [one["id"] for one in console.ask("/spark.json").facts["queries"]] == ["q3", "q1", "q2"]
+
+
 def test_what_a_program_is_to_say_has_no_stars_for_a_password(data: ServerThread, client: redis.Redis) -> None:
     """A variable has the URL then, as a page names none; the command lines name a context."""
     client.acl_setuser("driver", enabled=True, passwords=["+pw"], keys=["*"], categories=["+@all"])

@@ -54,18 +54,16 @@ LOST_MS = 86_400_000
 def lost_queries(queries: QueriesSeen, seen: StreamsSeen) -> list[Advice]:
     """Spark queries that should run and do not, or that run and do not go on though entries wait; the latest first.
 
-    One that runs again under its name is not lost, whatever became of the run before.
-
     Args:
         queries: all that reported.
         seen: the streams as they are, for what waits.
     """
     added = {stream.key: stream.entries_added for stream in seen.streams}
-    running = {query.name for query in queries.queries if query.name and not query.is_lost}
+    lost = queries.lost
     found = []
     for query in queries.queries:
         silent_ms = None if query.at_ms is None else max(queries.at_ms - query.at_ms, 0)
-        if query.is_lost and query.name not in running and (silent_ms is None or silent_ms < LOST_MS):
+        if query in lost and (silent_ms is None or silent_ms < LOST_MS):
             how = "failed" if query.state == "failed" else "is gone: its driver says nothing more"
             said = f": {brief(query.error, _TEXT)}" if query.error and query.state == "failed" else ""
             found.append(_query(query, "lost-query", "problem", f"the Spark query {how}{said}", silent_ms))

@@ -164,6 +164,12 @@ class QueriesSeen:
     queries: tuple[QueryStatus, ...] = ()
     why: str | None = None
 
+    @property
+    def lost(self) -> tuple[QueryStatus, ...]:
+        """The queries that should run and do not; a query that runs again under its name is not lost."""
+        running = {query.name for query in self.queries if query.name and not query.is_lost}
+        return tuple(query for query in self.queries if query.is_lost and query.name not in running)
+
     def readers(self, stream: str) -> list[tuple[QueryStatus, QueryPlace]]:
         """The queries that read a stream by themselves, or should, with their place in it."""
         wanted = [query for query in self.queries if query.state != "stopped"]

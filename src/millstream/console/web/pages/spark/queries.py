@@ -29,11 +29,13 @@ class QueryRow:
         query: as its driver told.
         spark: rows a second of late, as a drawing.
         phase: the phase of its last batch that took longest; empty where nothing is known of them.
+        lost: it should run and does not.
     """
 
     query: QueryStatus
     spark: Markup
     phase: str
+    lost: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +54,8 @@ async def queries_page(asked: Asked) -> WebPage:
     """
     reading = await all_queries(asked.watch)
     seen = reading.value
-    found = sorted(seen.queries, key=lambda query: _WORST_FIRST[query.state])[:MOST]
+    lost = seen.lost
+    found = sorted(seen.queries, key=lambda query: (query not in lost, _WORST_FIRST[query.state]))[:MOST]
     keys = sorted({place.stream for query in found if query.state != "stopped" for place in query.places})[:_STREAMS]
     live = await some_streams(asked.watch, keys)
     facts = {
@@ -61,10 +64,10 @@ async def queries_page(asked: Asked) -> WebPage:
         "unknown": seen.why,
     }
     view = {
-        "rows": [_row(query) for query in found],
+        "rows": [_row(query, lost=query in lost) for query in found],
         "found": len(seen.queries),
         "running": sum(query.state == "running" for query in seen.queries),
-        "lost": sum(query.is_lost for query in seen.queries),
+        "lost": len(lost),
         "drawn": streams_drawn(live.value, seen),
         "why": seen.why,
         "now": seen.at_ms,
@@ -93,8 +96,8 @@ def streams_drawn(live: StreamsSeen, queries: QueriesSeen) -> list[StreamDrawn]:
     return found
 
 
-def _row(query: QueryStatus) -> QueryRow:
+def _row(query: QueryStatus, *, lost: bool) -> QueryRow:
     points = [(one.at_ms, one.rows_per_second) for one in query.recent if one.rows_per_second is not None]
     running = query.state == "running"
     drawn = sparkline(points, f"rows a second, now {rate(query.rows_per_second)}") if running else Markup("")
-    return QueryRow(query, drawn, next(iter(query.phases), ""))
+    return QueryRow(query, drawn, next(iter(query.phases), ""), lost)
