@@ -51,9 +51,10 @@ def ticks(low: float, high: float, count: int = 5) -> list[float]:
 
 
 def short(value: float) -> str:
-    """A number in few letters: ``336k``, ``1.5``, ``-3``."""
-    if abs(value) >= 1000:
-        return f"{value / 1000:.3g}k"
+    """A number in few letters: ``336k``, ``1.5``, ``-3``, ``2.4M``."""
+    for size, letter in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
+        if abs(value) >= size:
+            return f"{value / size:.3g}{letter}"
     return f"{value:g}"
 
 

@@ -6,6 +6,7 @@ One browser, one console and one server for the file.
 import json
 import shutil
 from collections.abc import Iterator
+from importlib import resources
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
@@ -13,6 +14,9 @@ import pytest
 import redis
 
 from millstream.client.dead_letter.letter import DeadLetter, pack
+from millstream.console.watching.history import TrendPoint
+from millstream.console.web.charts.ground import Standing, ground
+from millstream.console.web.charts.trend import trend
 from millstream.spark.archiving import manifest as manifests
 from millstream.spark.archiving.directory import MANIFEST
 from millstream.spark.archiving.manifest import ArchiveManifest, ArchivePosition, DataFile
@@ -155,6 +159,33 @@ def test_a_page_is_accessible_and_runs_nothing_of_others(
         assert (width, wide) == (width, 0)
     assert [said for said in wrong if "404" not in said] == []
     assert page.title() != "run"
+
+
+@pytest.mark.parametrize("letter", ["a", "W", "0", "\N{CJK UNIFIED IDEOGRAPH-6F22}", "@"])
+def test_no_word_of_a_drawing_is_cut(tab: "tuple[Page, list[str]]", letter: str) -> None:
+    """Names on the left, values of the axis and times at both ends lie on the paper, whatever their letters are."""
+    page, _ = tab
+    hour, day = 3_600_000, 86_400_000
+    drawn = [
+        ground([Standing(letter * 40, 5 * hour, None, "well")], at, at + span, 3) for at, span in ((0, 5), (hour, day))
+    ]
+    drawn += [
+        trend([TrendPoint(first + at, value, value, value) for at in (0, span)], "x", spans=spans)
+        for first, span in ((day - 7, 60_000), (10**17, day))
+        for value, spans in ((40_123, True), (4 * 10**11, True), (950, True), (5_432_100, False))
+    ]
+    style = resources.files("millstream.console.web.static").joinpath("console.css").read_text(encoding="utf-8")
+    page.goto("about:blank")  # whose policy allows a style
+    page.set_content(f"<style>{style}</style>" + "".join(drawn))
+    cut = page.evaluate(
+        """() => [...document.querySelectorAll("svg text")].filter(text => {
+            const box = text.getBBox(), paper = text.ownerSVGElement.viewBox.baseVal;
+            return box.x < 0 || box.x + box.width > paper.width || box.y + box.height > paper.height + 2;
+        }).map(text => text.textContent)"""
+    )
+    assert cut == []
+    said = page.locator("svg.trend text").all_text_contents()
+    assert ("40 s" in said, "2M" in said, any(mark.endswith("k ms") for mark in said)) == (True, True, False)
 
 
 def violations(found: Any) -> list[tuple[str, object]]:

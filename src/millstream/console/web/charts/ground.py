@@ -8,11 +8,11 @@ from dataclasses import dataclass
 
 from markupsafe import Markup
 
-from millstream.console.web.charts.paper import frame, time_ticks, words
+from millstream.console.web.charts.paper import below, fitted, frame, time_ticks, words
 from millstream.scales import Scale
 
 WIDTH, ROW, TOP = 1100.0, 26.0, 8.0
-_LEFT, _RIGHT, _LONGEST = 190.0, 12.0, 26
+_LEFT, _RIGHT = 190.0, 12.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +52,7 @@ def ground(standings: Sequence[Standing], first_ms: int, last_ms: int, more: int
         body.append(words(_LEFT - 12, bottom + ROW / 2 + 4, f"and {more:,} more", "name", "end"))
         bottom += ROW
     for at, text in time_ticks(across.low, across.high, 7):
-        body.append(words(min(max(across(at), _LEFT + 20), WIDTH - 30), bottom + 16, text, anchor="middle"))
+        body.append(below(across(at), bottom + 16, text, WIDTH))
     label = "Where each group stands between the oldest and the newest entry: " + "; ".join(
         f"{one.name}: {one.words}" for one in standings
     )
@@ -62,9 +62,8 @@ def ground(standings: Sequence[Standing], first_ms: int, last_ms: int, more: int
 def _row(one: Standing, y: float, across: Scale) -> list[str]:
     """One group: a track for the whole stream, filled as far as it was delivered."""
     middle, wide = y + ROW / 2, across.end - across.start
-    name = one.name if len(one.name) <= _LONGEST else one.name[: _LONGEST - 1] + "…"
     body = [
-        words(_LEFT - 12, middle + 4, name, "name", "end"),
+        words(_LEFT - 12, middle + 4, fitted(one.name, _LEFT - 12), "name", "end"),
         f'<rect x="{across.start:.1f}" y="{middle - 5:.1f}" width="{wide:.1f}" height="10" rx="2" class="track"/>',
     ]
     if one.delivered_ms is not None:

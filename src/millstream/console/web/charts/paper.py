@@ -4,6 +4,12 @@ from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 
 from markupsafe import Markup, escape
+from rich.cells import cell_len
+
+FIGURE = 7.5
+"""The room of one letter in the words of an axis, which are figures and units."""
+
+_BROAD = frozenset("MWmw@%&—…")
 
 Point = tuple[float, float]
 """A time in milliseconds and a value; or two places on the paper."""
@@ -40,6 +46,34 @@ def words(x: float, y: float, text: str, kind: str = "tick", anchor: str = "star
         anchor: which part of the words is at ``x``: ``start``, ``middle`` or ``end``.
     """
     return f'<text x="{x:.1f}" y="{y:.1f}" class="{kind}" text-anchor="{anchor}">{escape(text)}</text>'
+
+
+def fitted(text: str, room: float) -> str:
+    """A name as far as it has room on the paper, in the bold letters of the drawings.
+
+    Args:
+        text: in one line.
+        room: in the drawing's units.
+    """
+    used, at = 0.0, 0
+    for count, letter in enumerate(text, 1):
+        used += 14.5 if letter in _BROAD or cell_len(letter) > 1 else 9.2
+        if used <= room - 13:
+            at = count
+    return text if used <= room else text[:at] + "…"
+
+
+def below(x: float, y: float, text: str, width: float) -> str:
+    """Words below a place of an axis; near an edge of the paper they are moved so that none of them is cut off.
+
+    Args:
+        x: of the place.
+        y: the baseline.
+        text: it is escaped.
+        width: of the paper.
+    """
+    half = len(text) * FIGURE / 2
+    return words(min(max(x, half), width - half), y, text, anchor="middle")
 
 
 def path(points: Sequence[Point]) -> str:

@@ -43,8 +43,8 @@ async def query_page(asked: Asked) -> WebPage:
         "query": query,
         "phases": _phases(query),
         "drawn": streams_drawn(live.value, seen),
-        "rates": _drawn(((one.at_ms, one.rows_per_second) for one in query.recent), "Rows processed a second", ""),
-        "times": _drawn(((one.at_ms, one.batch_ms) for one in query.recent), "Milliseconds of a batch", " ms"),
+        "rates": _drawn(((one.at_ms, one.rows_per_second) for one in query.recent), "Rows processed a second"),
+        "times": _drawn(((one.at_ms, one.batch_ms) for one in query.recent), "Time of a batch", spans=True),
         "now": seen.at_ms,
     }
     shell = [command_line(asked, "spark", "show", query.id)]
@@ -56,13 +56,13 @@ def _phases(query: QueryStatus) -> list[PhaseRow]:
     return [PhaseRow(phase, ms, 100 * ms / whole) for phase, ms in query.phases.items()]
 
 
-def _drawn(points: Iterable[tuple[float, float | None]], label: str, unit: str) -> Markup:
+def _drawn(points: Iterable[tuple[float, float | None]], label: str, *, spans: bool = False) -> Markup:
     """A figure of the last batches.
 
     Args:
         points: times and values.
         label: what it is, in words.
-        unit: behind its numbers.
+        spans: the values are milliseconds.
     """
     known = [TrendPoint(at, value, value, value) for at, value in points if value is not None]
-    return trend(known, label, unit) if any(one.most for one in known) else Markup("")
+    return trend(known, label, spans=spans) if any(one.most for one in known) else Markup("")
