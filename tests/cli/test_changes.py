@@ -61,6 +61,7 @@ CHANGES = [
     ("pending", "ack", "orders", "billing", "1-0"),
     ("pending", "claim", "orders", "billing", "--all", "--to", "other"),
     ("pending", "nack", "orders", "billing", "--consumer", "web", "--mode", "silent"),
+    ("pending", "dead", "orders", "billing", "1-0", "--reason", "crashes every worker"),
     ("stream", "rm", "orders"),
 ]
 

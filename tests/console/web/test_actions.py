@@ -12,7 +12,7 @@ import redis
 from click.testing import CliRunner
 
 from millstream.cli.main import main
-from millstream.client.dead_letter.letter import DeadLetter, pack, take_history
+from millstream.client.dead_letter.letter import DeadLetter, pack, take_history, unpack
 from millstream.console.changes.actions import ACTIONS, form_of
 from millstream.console.changes.letters.plans import FIRST
 from millstream.console.watching import jobs
@@ -415,6 +415,29 @@ def test_hostile_bytes_are_harmless_in_every_new_place(changing: ConsoleThread, 
         assert "<script>alert" not in text, path
         assert "<img" not in text, path
         assert not re.search("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202e]", text), path
+
+
+def test_a_poison_entry_is_set_aside_alone(changing: ConsoleThread, stream: redis.Redis) -> None:
+    """From the group's page: previewed, and confirmed as it was shown, with the moment of the preview as its death."""
+    assert "pending dead" in changing.ask("/group?key=orders&group=billing").text
+    words = {
+        "do": "pending dead",
+        "key": "orders",
+        "group": "billing",
+        "ids": "2-0",
+        "reason": "it crashes every worker",
+    }
+    page = ask(changing, **words)
+    assert "Make dead letters of 1 entry pending in" in html.unescape(page.text)
+    assert stream.exists("orders:dead") == 0
+    done = post(changing, "/change", form(page))
+    assert "Done" in done.text, done.text
+    ((_, fields),) = stream.xrange("orders:dead")
+    letter = unpack([part for pair in fields.items() for part in pair])
+    assert (letter.id, letter.fields, letter.error) == ("2-0", (b"n", b"2"), "it crashes every worker")
+    assert [row["message_id"] for row in stream.xpending_range("orders", "billing", "-", "+", 9)] == [
+        b"1-0", b"3-0", b"4-0",
+    ]  # fmt: skip
 
 
 def test_a_line_of_the_shell_is_a_form_of_the_page() -> None:

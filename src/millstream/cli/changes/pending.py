@@ -1,4 +1,4 @@
-"""``millstream pending ack``, ``claim`` and ``nack``."""
+"""``millstream pending ack``, ``claim``, ``nack`` and ``dead``."""
 
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -121,6 +121,37 @@ def nack(stream: str, group: str, ids: tuple[str, ...], *, mode: "Mode", **optio
         change(
             Ask(**{name: options[name] for name in _OWN}),
             lambda line, tell: making.nack(line, stream, group, chosen, words, mode=mode, tell=tell),
+        )
+
+
+@click.command(context_settings=_WIDE)
+@_chosen
+@click.option("--reason", metavar="TEXT", help="The error that the letters have.")
+@click.option("--to", metavar="KEY", help="Dead-letter stream, where it is not STREAM:dead.")
+@change_options
+def dead(stream: str, group: str, ids: tuple[str, ...], *, reason: str | None, to: str | None, **options: Any) -> None:
+    """Make dead letters of entries that are pending in GROUP of STREAM: nobody tries them again.
+
+    Name entries by ID, or choose them by options, or say --all. The letter is written and the entry acknowledged in one
+    step; an entry that was processed, claimed or given back since it was looked at is left alone, and the exit code
+    is 1 then. `millstream dead retry` puts a letter back; `millstream dead edit` corrects its entry first.
+
+    \b
+    Examples:
+      millstream pending dead orders billing 1763721600000-0 --reason 'crashes every worker'
+      millstream pending dead orders billing --deliveries 10 --dry-run
+    """
+    from millstream.clock import SystemClock  # noqa: PLC0415 - as above
+    from millstream.console.changes.letters.setting_aside import REASON, Death, set_aside  # noqa: PLC0415 - as above
+
+    with exits("millstream pending dead"):
+        chosen, words = _meant(ids, options), _words("dead", stream, group, ids, options)
+        words += ("--reason", reason) if reason else ()
+        words += ("--to", to) if to else ()
+        death = Death(SystemClock().wall_time(), reason or REASON, to or "")
+        change(
+            Ask(**{name: options[name] for name in _OWN}),
+            lambda line, tell: set_aside(line, stream, group, chosen, words, death, tell=tell),
         )
 
 

@@ -32,6 +32,7 @@ PENDING: Rows = {
     "ack": ("millstream.cli.changes.pending:ack", "Acknowledge entries: they count as processed."),
     "claim": ("millstream.cli.changes.pending:claim", "Move entries to another consumer."),
     "nack": ("millstream.cli.changes.pending:nack", "Give entries back, for any consumer to take."),
+    "dead": ("millstream.cli.changes.pending:dead", "Make dead letters of entries that nobody is to try again."),
 }
 CONSUMER: Rows = {
     "ls": ("millstream.cli.console.consumer:ls", "List the consumers of a group: what they hold, idle times."),

@@ -70,6 +70,8 @@ ACTIONS: tuple[Action, ...] = (
          "STREAM GROUP [ID]... --to CONSUMER", "XCLAIM", undo="audit undo"),
     _row("pending nack", "Give pending entries back, for any consumer to take.",
          "STREAM GROUP [ID]...", "XNACK", undo="audit undo"),
+    _row("pending dead", "Make dead letters of pending entries: nobody tries them again.",
+         "STREAM GROUP [ID]...", "XACK", undo="dead retry"),
     _row("stream add", "Add entries.",
          "STREAM [NAME=VALUE]...", "XADD"),
     _row("stream trim", "Remove the oldest entries of a stream, after a look at who still needs them.",

@@ -7,6 +7,7 @@ import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, replace
+from typing import TypeAlias
 
 from millstream.client import emulate
 from millstream.client.capabilities import Capabilities
@@ -252,7 +253,7 @@ async def remove_consumer(line: Line, stream: str, group: str, consumer: str, cl
     plan = removals.remove_consumer(facts, claim_to)
     if claim_to is None or not facts.status.pending:
         return Prepared(plan, rights)
-    where, to = _pending_list(stream, group, rights), claim_to
+    where, to = pending_list(stream, group, rights), claim_to
 
     async def pages(line: Line) -> AsyncGenerator[ChangePlan, None]:
         async for held in gather.pages(line, stream, group, PendingChoice(consumer=consumer)):
@@ -354,13 +355,20 @@ async def acknowledge(
         Disconnected: no answer came.
     """
     rights = await require_rights(line, "pending ack", stream)
-    where = _pending_list(stream, group, rights)
+    where = pending_list(stream, group, rights)
     gone = isinstance(chosen, PendingChoice) and chosen.gone
     note = "They are trimmed or deleted from the stream, with nothing to process." if gone else (
         "They count as processed: nobody will be given them again."
     )  # fmt: skip
-    return await _paged(
-        line, rights, where, chosen, words, (note,), lambda held: pending.acknowledge(where, held, gone=gone), tell
+    return await paged(
+        line,
+        rights,
+        where,
+        chosen,
+        words,
+        (note,),
+        _made(lambda held: pending.acknowledge(where, held, gone=gone)),
+        tell,
     )
 
 
@@ -391,13 +399,13 @@ async def claim(
         Disconnected: no answer came.
     """
     rights = await require_rights(line, "pending claim", stream)
-    where = _pending_list(stream, group, rights)
+    where = pending_list(stream, group, rights)
     known = {found.name for found in await reading_groups.consumers(line, stream, group)}
     notes = [_NOT_READ, _DROPPED]
     if consumer not in known:
         notes.append(f"There is no consumer {consumer!r} in the group yet: it is made by getting them.")
-    return await _paged(
-        line, rights, where, chosen, words, tuple(notes), lambda held: pending.claim(where, held, consumer), tell
+    return await paged(
+        line, rights, where, chosen, words, tuple(notes), _made(lambda held: pending.claim(where, held, consumer)), tell
     )
 
 
@@ -436,7 +444,7 @@ async def nack(
     """
     rights = await require_rights(line, "pending nack", stream)
     capabilities = rights.capabilities
-    where = _pending_list(stream, group, rights)
+    where = pending_list(stream, group, rights)
     if mode == "fatal" and not capabilities.xnack:
         raise ChangeRefusedError(
             "--mode fatal: this server has no XNACK (Redis has since 8.8), and without it the next "
@@ -450,14 +458,14 @@ async def nack(
     others = () if capabilities.xnack else (
         "This server has no XNACK: a consumer named '' holds them, which any claim takes them from at once.", _DROPPED,
     )  # fmt: skip
-    return await _paged(
+    return await paged(
         line,
         rights,
         where,
         chosen,
         words,
         (notes, *others),
-        lambda held: pending.give_back(where, held, lambda each: _release(where, capabilities, each, mode)),
+        _made(lambda held: pending.give_back(where, held, lambda each: _release(where, capabilities, each, mode))),
         tell,
     )
 
@@ -471,21 +479,54 @@ def _release(where: PendingList, capabilities: Capabilities, held: HeldEntry, mo
     return tuple(held.id if word == held.id.encode() else word for word in words)
 
 
-def _pending_list(stream: str, group: str, rights: Rights) -> PendingList:
+def pending_list(stream: str, group: str, rights: Rights) -> PendingList:
+    """The pending entries of a group, as its server keeps them.
+
+    Args:
+        stream: key of the stream.
+        group: name of the group.
+        rights: what the user may do there.
+    """
     return PendingList(stream, group, rights.capabilities.xnack, due.key(stream, group))
 
 
-async def _paged(  # noqa: PLR0917 - the same eight for three changes
+Maker: TypeAlias = Callable[[Line, list[HeldEntry]], Awaitable[ChangePlan]]
+"""The change of one page of pending entries."""
+
+
+def _made(plan: Callable[[list[HeldEntry]], ChangePlan]) -> Maker:
+    """A maker that asks the server nothing."""
+
+    async def make(_: Line, held: list[HeldEntry]) -> ChangePlan:
+        return plan(held)
+
+    return make
+
+
+async def paged(  # noqa: PLR0917 - the same eight for four changes
     line: Line,
     rights: Rights,
     where: PendingList,
     chosen: Chosen,
     words: tuple[str, ...],
     notes: tuple[str, ...],
-    make: Callable[[list[HeldEntry]], ChangePlan],
+    make: Maker,
     tell: Counting | None,
+    size: int = gather.PAGE,
 ) -> Prepared:
-    """A change of pending entries: all of them counted now, and each page read again when it is its turn."""
+    """A change of pending entries: all of them counted now, and each page read again when it is its turn.
+
+    Args:
+        line: to the server.
+        rights: what the user may do.
+        where: of which group.
+        chosen: which.
+        words: the command line.
+        notes: what else is to be known.
+        make: the change of one page.
+        tell: called with how many entries were counted so far.
+        size: entries of a page at most.
+    """
     tally, first = Tally(), list[HeldEntry]()
     looked = 0
     async for page in gather.pages(line, where.stream, where.group, chosen):
@@ -498,12 +539,12 @@ async def _paged(  # noqa: PLR0917 - the same eight for three changes
 
     async def pages(line: Line) -> AsyncGenerator[ChangePlan, None]:
         async for held in gather.pages(line, where.stream, where.group, chosen):
-            if held:
-                yield make(held)
+            for at in range(0, len(held), size):
+                yield await make(line, held[at : at + size])
 
     if isinstance(chosen, tuple) and (missing := len(chosen) - tally.entries):
         notes = (*notes, f"{missing} of the {len(chosen)} ids {'is' if missing == 1 else 'are'} not pending there.")
-    plan = pending.previewed(make(first), words, tally, notes)
+    plan = pending.previewed(await make(line, first), words, tally, notes)
     return Prepared(plan, rights, tally.entries, pages)
 
 
@@ -531,7 +572,7 @@ async def undo(line: Line, change: str) -> Prepared:
     if any((one.stream, one.group) != (stream, group) for one in kept):
         raise ChangeRefusedError(f"the entries of {change!r} in the audit stream are of several groups: none of ours")
     rights = await require_rights(line, "audit undo", stream)
-    where = _pending_list(stream, group, rights)
+    where = pending_list(stream, group, rights)
     await reading_groups.read_group(line, stream, group)
     tally = Tally()
     for one in kept:

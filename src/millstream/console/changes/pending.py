@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
+from millstream.client.dead_letter.letter import DeadLetter, pack
 from millstream.console.changes.plan import (
     ABSENT,
     NOBODY,
@@ -34,7 +35,12 @@ FIRST = 20
 
 _NAMED = 8  # consumers that a preview names
 
-_VERBS = {"pending ack": "Acknowledge", "pending claim": "Move", "pending nack": "Give back"}
+_VERBS = {
+    "pending ack": "Acknowledge",
+    "pending claim": "Move",
+    "pending nack": "Give back",
+    "pending dead": "Make dead letters of",
+}
 
 
 @dataclass(slots=True)
@@ -118,6 +124,24 @@ def give_back(where: PendingList, held: Sequence[HeldEntry], command: Callable[[
     return replace(plan, undo=replace(plan.undo, now=NOBODY))
 
 
+def set_aside(where: PendingList, dead: str, letters: Sequence[tuple[HeldEntry, DeadLetter]], note: str) -> ChangePlan:
+    """Make entries dead letters: the letter is written first, so that the entry is never in neither place.
+
+    Args:
+        where: of which group.
+        dead: key of the dead-letter stream.
+        letters: the entries as they are, with what is to be written of each.
+        note: how it is undone.
+    """
+    found = dict(letters)
+    plan = _plan("pending dead", where, list(found), lambda each: ("XADD", dead, "*", *pack(found[each])))
+    steps = tuple(
+        replace(step, commands=(*step.commands, ("XACK", where.stream, where.group, step.entry))) for step in plan.steps
+    )
+    # outside of a script XACK would run behind an XADD that the server refused
+    return replace(plan, steps=steps, undo=Undo(note=note), facts={"dead": dead}, needs_script=True)
+
+
 def _plan(
     action: str, where: PendingList, held: Sequence[HeldEntry], command: Callable[[HeldEntry], Words]
 ) -> ChangePlan:
@@ -198,9 +222,11 @@ def previewed(first: ChangePlan, words: tuple[str, ...], tally: Tally, notes: tu
         rows.append(BeforeAfter(f"of these held by {rest} more", more, 0))
     if first.action == "pending ack":
         rows.append(BeforeAfter("acknowledged", 0, tally.entries))
+    if dead := first.facts.get("dead"):
+        rows.append(BeforeAfter(f"of these in {dead}", 0, tally.entries))
     if tally.waiting:
         notes = (*notes, delays_end(tally.waiting))
     if tally.entries > len(first.steps):
         notes = (*notes, f"The commands shown are those of the first {len(first.steps)} entries.")
-    facts: dict[str, object] = {"entries": tally.entries, "held_by": dict(tally.held)}
+    facts: dict[str, object] = {**first.facts, "entries": tally.entries, "held_by": dict(tally.held)}
     return replace(first, words=words, question=question, table=tuple(rows), notes=notes, facts=facts)

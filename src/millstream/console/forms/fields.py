@@ -59,6 +59,11 @@ FIELDS: Mapping[str, tuple[FormField, ...]] = {
         FormField("to", "to", "web-1", needed=True),
     ),
     "pending nack": (_IDS, _HELD_BY),
+    "pending dead": (
+        _IDS,
+        FormField("deliveries", "or delivered so often", "10"),
+        FormField("reason", "reason", "it crashes every worker"),
+    ),
     "stream add": (FormField("fields", "fields", 'item=tea amount=3, or {"item": "tea"}', needed=True),),
     "stream trim": (
         FormField("maxlen", "so many stay", "100000"),

@@ -10,6 +10,7 @@ from millstream.client.line import Line
 from millstream.console.changes import making
 from millstream.console.changes.gather import Chosen, Counting
 from millstream.console.changes.letters import making as letters
+from millstream.console.changes.letters import setting_aside
 from millstream.console.changes.letters.making import ChosenLetters
 from millstream.console.changes.making import Prepared
 from millstream.console.changes.plan import ChangeRefusedError
@@ -146,6 +147,22 @@ async def _nack(line: Line, words: FormWords, tell: Counting | None) -> Prepared
     return await making.nack(line, *_where(words), chosen, said, mode="fail", tell=tell)
 
 
+async def _set_aside(line: Line, words: FormWords, tell: Counting | None) -> Prepared:
+    chosen, said = _chosen(words, "dead")
+    reason, to = words.get("reason", "").strip(), words.get("to", "").strip()
+    said += ("--reason", reason) if reason else ()
+    said += ("--to", to) if to else ()
+    death = setting_aside.Death(_at_ms(words), reason or setting_aside.REASON, to)
+    return await setting_aside.set_aside(line, *_where(words), chosen, said, death, tell=tell)
+
+
+def _at_ms(words: FormWords) -> int:
+    at_ms = _word(words, "at_ms")
+    if not (at_ms.isascii() and at_ms.isdigit() and len(at_ms) < 16):
+        raise UsageError(f"at_ms {at_ms!r} is no time")
+    return int(at_ms)
+
+
 async def _add(line: Line, words: FormWords, _: Counting | None) -> Prepared:
     key, text = _word(words, "key"), _word(words, "fields").strip()
     if text.startswith("{"):
@@ -256,12 +273,10 @@ async def _order(line: Line, words: FormWords, _: Counting | None) -> Prepared:
 
 
 async def _pause(line: Line, words: FormWords, _: Counting | None) -> Prepared:
-    reason, at_ms = _word(words, "reason").strip(), _word(words, "at_ms")
+    reason = _word(words, "reason").strip()
     if not reason:
         raise UsageError("why? A reason is for whoever looks later")
-    if not (at_ms.isascii() and at_ms.isdigit() and len(at_ms) < 16):
-        raise UsageError(f"at_ms {at_ms!r} is no time")
-    new = HandlerPause(_word(words, "key"), _word(words, "group"), reason, _word(words, "by"), int(at_ms))
+    new = HandlerPause(_word(words, "key"), _word(words, "group"), reason, _word(words, "by"), _at_ms(words))
     return await workers.pause(line, new)
 
 
@@ -286,6 +301,7 @@ MAKERS: Mapping[str, Maker] = {
     "pending ack": _acknowledge,
     "pending claim": _claim,
     "pending nack": _nack,
+    "pending dead": _set_aside,
     "stream add": _add,
     "stream trim": _trim,
     "stream rm": _remove_stream,

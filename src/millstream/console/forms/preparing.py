@@ -73,7 +73,7 @@ async def settled(line: Line, words: FormWords, who: str) -> dict[str, str]:
         found |= await _held_place(line, found)
     if do == "stream trim" and found.get("before", "").strip():
         found["minid"] = f"{_moment(found.pop('before'))}-0"
-    if do == "worker pause":
+    if do in {"worker pause", "pending dead"}:  # a preview and its confirmation are of one moment
         found |= {"by": who, "at_ms": found.get("at_ms", str(_now()))}
     if do in {"dead retry", "dead rm"}:
         for name in ("since", "until"):

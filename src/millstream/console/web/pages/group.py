@@ -32,7 +32,10 @@ ENTRIES, MOST = 50, 500
 
 Sort: TypeAlias = Literal["id", "idle", "deliveries"]
 
-_ACTIONS = ("pending claim", "pending ack", "pending nack", "group rewind", "consumer rm", "worker reap", "group rm")
+_ACTIONS = (
+    "pending claim", "pending ack", "pending nack", "pending dead", "group rewind", "consumer rm", "worker reap",
+    "group rm",
+)  # fmt: skip
 
 _SORTS: tuple[Sort, ...] = ("id", "idle", "deliveries")
 
