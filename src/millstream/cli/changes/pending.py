@@ -84,7 +84,7 @@ def claim(stream: str, group: str, ids: tuple[str, ...], *, to: str, **options: 
 
     with exits("millstream pending claim"):
         chosen = _meant(ids, options)
-        words = (*_words("claim", stream, group, ids, options), "--to", to)
+        words = _words("claim", stream, group, ids, options, "--to", to)
         change(
             Ask(**{name: options[name] for name in _OWN}),
             lambda line, tell: making.claim(line, stream, group, chosen, words, consumer=to, tell=tell),
@@ -117,7 +117,7 @@ def nack(stream: str, group: str, ids: tuple[str, ...], *, mode: "Mode", **optio
 
     with exits("millstream pending nack"):
         chosen = _meant(ids, options)
-        words = (*_words("nack", stream, group, ids, options), "--mode", mode)
+        words = _words("nack", stream, group, ids, options, "--mode", mode)
         change(
             Ask(**{name: options[name] for name in _OWN}),
             lambda line, tell: making.nack(line, stream, group, chosen, words, mode=mode, tell=tell),
@@ -145,9 +145,8 @@ def dead(stream: str, group: str, ids: tuple[str, ...], *, reason: str | None, t
     from millstream.console.changes.letters.setting_aside import REASON, Death, set_aside  # noqa: PLC0415 - as above
 
     with exits("millstream pending dead"):
-        chosen, words = _meant(ids, options), _words("dead", stream, group, ids, options)
-        words += ("--reason", reason) if reason else ()
-        words += ("--to", to) if to else ()
+        more = [word for name, value in (("--reason", reason), ("--to", to)) if value for word in (name, value)]
+        chosen, words = _meant(ids, options), _words("dead", stream, group, ids, options, *more)
         death = Death(SystemClock().wall_time(), reason or REASON, to or "")
         change(
             Ask(**{name: options[name] for name in _OWN}),
@@ -177,7 +176,9 @@ def _meant(ids: tuple[str, ...], options: dict[str, Any]) -> "Chosen":
     return choice
 
 
-def _words(verb: str, stream: str, group: str, ids: tuple[str, ...], options: dict[str, Any]) -> tuple[str, ...]:
+def _words(
+    verb: str, stream: str, group: str, ids: tuple[str, ...], options: dict[str, Any], *more: str
+) -> tuple[str, ...]:
     """The command line again, for the preview and the audit stream.
 
     Args:
@@ -186,10 +187,13 @@ def _words(verb: str, stream: str, group: str, ids: tuple[str, ...], options: di
         group: name of the group.
         ids: of entries.
         options: as they were given.
+        more: options of this verb alone.
     """
-    words = ["millstream", "pending", verb, stream, group, *ids]
+    from millstream.console.model.names import command_words  # noqa: PLC0415 - as above
+
+    words = list[str]()
     for name in ("consumer", "idle", "deliveries"):
         words += [f"--{name}", str(options[name])] if options[name] is not None else []
     flags = (("unowned", "--unowned"), ("gone", "--gone"), ("everything", "--all"))
     words += [flag for name, flag in flags if options.get(name)]
-    return tuple(words)
+    return command_words(f"pending {verb}", stream, group, *ids, options=(*words, *more))

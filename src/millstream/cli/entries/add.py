@@ -89,6 +89,8 @@ def add(
       millstream stream tail orders -n 100 -o jsonl | jq -c .fields | millstream stream add copy --from -
       millstream stream add orders item=tea --no-create --maxlen 100000 --dry-run
     """
+    from millstream.console.model.names import command_words  # noqa: PLC0415 - help does not need it
+
     with exits("millstream stream add"), ExitStack() as stack:
         how = AddOptions(
             stream,
@@ -117,7 +119,8 @@ def add(
             return
         confirm(in_one_line(f"Add entries to {stream}?"), "add them", yes=True)
         added = AddedEntries()
-        typed = (*fields, *(("--json", text) if text is not None else ()), *(("--from", file) if file else ()))
+        given = (*(("--json", text) if text is not None else ()), *(("--from", file) if file else ()))
+        typed = command_words("stream add", stream, *fields, options=given)
 
         async def work(line: "Line") -> None:
             try:
@@ -236,7 +239,7 @@ async def _write_down(line: "Line", how: AddOptions, typed: Sequence[str], added
     Args:
         line: to the server.
         how: options.
-        typed: what was added, as words.
+        typed: the command line, as words.
         added: what the server confirmed.
         output: for what went wrong.
     """
@@ -244,7 +247,7 @@ async def _write_down(line: "Line", how: AddOptions, typed: Sequence[str], added
 
     if not added.count:
         return
-    words = ("millstream", "stream", "add", how.stream, *typed)
+    words = tuple(typed)
     taken = f"{added.first}" if added.count == 1 else f"{added.first} to {added.last}"
     undo = Undo(note=f"XDEL takes out {taken}; what a group was delivered meanwhile stays pending there.")
     if why := await write_down(line, ChangePlan("stream add", how.stream, "", words, "", undo=undo), added.count):

@@ -61,9 +61,12 @@ def get(stream: str, id: str, decoding: str, full: bool, url: str | None, form: 
         whole = entry_id(id)
         found = ask(url, lambda line: find(line, stream, whole))
         if found.entry is None and not found.pending:
+            from millstream.console.changes.writing import shell_line  # noqa: PLC0415 - only an error needs it
+            from millstream.console.model.names import command_words  # noqa: PLC0415 - as above
+
+            gaps = shell_line(command_words("stream gaps", stream))
             raise NotReadableError(
-                f"the stream {stream!r} has no entry {whole}; `millstream stream gaps {stream}` shows what was deleted "
-                "or trimmed"
+                f"the stream {stream!r} has no entry {whole}; `{gaps}` shows what was deleted or trimmed"
             )
         cut = None if full or form != "table" or not sys.stdout.isatty() else 2000
         output = Output(form)

@@ -187,7 +187,11 @@ def show(stream: str, id: str, url: str | None, key: str | None, form: str) -> N
         place = _place(url, stream, key)
         found, _ = ask(url, lambda line: _admin(line, place).find([id]))
         if not found:
-            raise NotThereError(f"there is no letter {id} in {place}; `millstream dead ls {stream}` lists them")
+            from millstream.console.changes.writing import shell_line  # noqa: PLC0415 - only an error needs it
+            from millstream.console.model.names import command_words  # noqa: PLC0415 - as above
+
+            lists = shell_line(command_words("dead ls", stream))
+            raise NotThereError(f"there is no letter {id} in {place}; `{lists}` lists them")
         output = Output(form)
         _show(output, _whole(found[0]))
         if why := found[0].strange:
@@ -237,13 +241,14 @@ def retry(  # noqa: PLR0917 - click passes every option by name
     """
     from millstream.client.dead_letter.put_back import PutBackOutcome  # noqa: PLC0415 - help does not need it
     from millstream.console.changes.letters import making  # noqa: PLC0415 - as above
+    from millstream.console.model.names import command_words  # noqa: PLC0415 - as above
 
     with exits("millstream dead retry"):
         output, options, outcome = Output(form), Ask(url, form, dry_run, yes), PutBackOutcome()
         wanted = _wanted(ids, chosen, everything)  # what is invalid is said before a server is asked
         place = _place(url, stream, key)
-        words = ("millstream", "dead", "retry", place, *(ids or _options(chosen)))
-        words += ("--all-groups",) if all_groups else ()
+        flag = ("--all-groups",) if all_groups else ()
+        words = command_words("dead retry", place, *ids, options=(*(() if ids else _options(chosen)), *flag))
 
         async def make(line: "Line", tell: "Counting") -> "Prepared":
             return await making.retry(
@@ -399,12 +404,13 @@ def rm(  # noqa: PLR0917 - as above
       millstream dead rm orders --reason invalid --dry-run
     """
     from millstream.console.changes.letters import making  # noqa: PLC0415 - as above
+    from millstream.console.model.names import command_words  # noqa: PLC0415 - as above
 
     with exits("millstream dead rm"):
         output, options = Output(form), Ask(url, form, dry_run, yes)
         wanted = _wanted(ids, chosen, everything)  # what is invalid is said before a server is asked
         place = _place(url, stream, key)
-        words = ("millstream", "dead", "rm", place, *(ids or _options(chosen)))
+        words = command_words("dead rm", place, *ids, options=() if ids else _options(chosen))
         found = prepared_by(
             options, output, lambda line, tell: making.remove(line, place, wanted, words, tell=tell), "letters"
         )

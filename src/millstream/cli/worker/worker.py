@@ -358,7 +358,9 @@ def pause(stream: str, group: str, reason: str, by: str | None, ahead: bool, **o
         if done is not None and not done[1].whole:
             sys.exit(FAILED)
         if done is not None:
-            Output().say(f"Paused {group} on {stream}; `millstream worker resume {stream} {group}` ends it.")
+            from millstream.console.changes.writing import shell_line  # noqa: PLC0415 - help does not need it
+
+            Output().say(f"Paused {group} on {stream}; `{shell_line(done[0].undo.words)}` ends it.")
 
 
 @worker.command(context_settings=_WIDE)
@@ -410,10 +412,11 @@ def reap(stream: str, group: str | None, idle: str, **options: Any) -> None:
       millstream worker reap orders billing --idle 1d
     """
     from millstream.console.changes.workers import making  # noqa: PLC0415 - help does not need it
+    from millstream.console.model.names import command_words  # noqa: PLC0415 - as above
 
     with exits("millstream worker reap"):
         idle_ms = span("--idle", idle)
-        words = ("millstream", "worker", "reap", stream, *(() if group is None else (group,)), "--idle", idle)
+        words = command_words("worker reap", stream, *(() if group is None else (group,)), options=("--idle", idle))
         asked = _asked(options)
         done = change_unasked(
             asked, lambda line, _: making.reap(line, stream, group, words, idle_ms=idle_ms), "consumers"

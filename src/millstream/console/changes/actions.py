@@ -125,7 +125,8 @@ def form_of(line: Sequence[str]) -> dict[str, str] | None:
         elif word in _FLAGS:
             found[_form_name(word)] = "1"
         elif word.startswith("--"):
-            found[_form_name(word)] = next(rest, "")
+            option, sign, value = word.partition("=")
+            found[_form_name(option)] = value if sign else next(rest, "")
         else:
             names.append(word)
     if action.noun == "worker" and action.verb not in {"pause", "reap"} and len(names) == 1:

@@ -17,7 +17,7 @@ from millstream.console.changes.plan import (
 )
 from millstream.console.changes.writing import shell_line
 from millstream.console.model.lag import GroupPosition, lag_of
-from millstream.console.model.names import NEVER, order
+from millstream.console.model.names import NEVER, command_words, order
 from millstream.console.model.streams import GroupSeen, GroupStatus, StreamStatus
 from millstream.console.model.workers import WorkersSeen
 
@@ -142,7 +142,7 @@ def rewind(
     name, back = group.name, order(there.id) < order(here.id)
     read = read_of(stream, there)
     flag = ("--even-if-moved",) if even_if_moved else ()
-    words = ("millstream", "group", "rewind", stream.key, name, "--to", there.id, *flag)
+    words = command_words("group rewind", stream.key, name, options=("--to", there.id, *flag))
     moves = "delivered again" if back else "skipped"
     narrowed = _narrowed(stream, there, read)
     table = (
@@ -195,7 +195,7 @@ def _rewound_back(stream: str, group: GroupStatus, here: Ahead, there: Ahead, fl
     if here.id == there.id:  # the same line again would count again, and take nothing back
         return Undo(commands=commands, note="The group's place is as it was: nothing is to be undone.")
     back = order(there.id) < order(here.id)
-    words = ("millstream", "group", "rewind", stream, group.name, "--to", here.id, *flag)
+    words = command_words("group rewind", stream, group.name, options=("--to", here.id, *flag))
     return Undo(words, commands, note="What is delivered meanwhile stays delivered." if back else "")
 
 
@@ -215,8 +215,8 @@ def _hold(stream: str, group: str) -> str:
         stream: key of the stream.
         group: name of the group.
     """
-    where = shell_line((stream, group))
-    return f"`millstream worker pause {where} --reason rewind`, and afterwards `millstream worker resume {where}`"
+    pause = shell_line(command_words("worker pause", stream, group, options=("--reason", "rewind")))
+    return f"`{pause}`, and afterwards `{shell_line(command_words('worker resume', stream, group))}`"
 
 
 def _is_read(stream: str, group: str, read_by: GroupReaders) -> list[str]:
@@ -311,15 +311,15 @@ def create(stream: StreamStatus | None, key: str, group: str, there: Ahead) -> C
     command: Words = ("XGROUP", "CREATE", key, group, there.id, *(("MKSTREAM",) if stream is None else ()))
     if read is not None:
         command += ("ENTRIESREAD", read)
-    words: tuple[str, ...] = ("millstream", "group", "create", key, group, "--at", there.id)
-    words += ("--mkstream",) if stream is None else ()
+    flag = ("--mkstream",) if stream is None else ()
+    words = command_words("group create", key, group, options=("--at", there.id, *flag))
     notes = [f"It will be delivered {counted(there.after)} that are there, and what is added." if there.after else
              "It will be delivered what is added from now on."]  # fmt: skip
     if stream is None:
         notes.append(f"There is no stream {key!r}: an empty one is made.")
     table = (BeforeAfter("last delivered id", None, there.id), BeforeAfter("lag", None, there.after))
     check = no_stream_check(key) if stream is None else group_check(key, group)
-    undo = Undo(("millstream", "group", "rm", key, group), (("XGROUP", "DESTROY", key, group),))
+    undo = Undo(command_words("group rm", key, group), (("XGROUP", "DESTROY", key, group),))
     question = f"Make the group {group!r} of {key!r}, at {there.id}?"
     steps = (Step((command,), (check,)),)
     return ChangePlan("group create", key, group, words, question, table, tuple(notes), steps, undo, {"at": there.id})

@@ -20,6 +20,7 @@ from millstream.console.changes.plan import (
     put_back_command,
     stream_check,
 )
+from millstream.console.model.names import command_words
 from millstream.console.model.streams import ConsumerStatus, GroupStatus, StreamStatus
 
 
@@ -59,14 +60,14 @@ def remove_group(
     )
     why = "" if kept or not group.pending else f"More than {MOST_KEPT} entries are pending: they cannot be put back."
     undo = Undo(
-        ("millstream", "group", "create", key, name, "--at", group.last_delivered_id),
+        command_words("group create", key, name, options=("--at", group.last_delivered_id)),
         (made, *(put_back_command(key, name, each, xnack=xnack) for each in kept)),
         kept,
         note=" ".join(filter(None, (why, _by_both(kept)))),
     )
     check = group_check(key, name, pending=group.pending, **position_facts(stream, group))
     steps = (Step((("XGROUP", "DESTROY", key, name),), (check,)),)
-    words = ("millstream", "group", "rm", key, name)
+    words = command_words("group rm", key, name)
     question = f"Remove the group {name!r} of {key!r}, with {counted(group.pending)} pending?"
     facts: dict[str, object] = {"pending_dropped": group.pending, "consumers": group.consumers}
     return ChangePlan("group rm", key, name, words, question, table, tuple(notes), steps, undo, facts)
@@ -108,7 +109,8 @@ def remove_consumer(facts: ConsumerFacts, claim_to: str | None = None) -> Change
         raise ChangeRefusedError(f"--claim-to {name}: what it holds cannot be moved to the consumer that is removed")
     left = 0 if claim_to is not None else status.pending
     kept = facts.held if status.pending <= MOST_KEPT else ()
-    words = ("millstream", "consumer", "rm", key, group, name, *(() if claim_to is None else ("--claim-to", claim_to)))
+    moved = () if claim_to is None else ("--claim-to", claim_to)
+    words = command_words("consumer rm", key, group, name, options=moved)
     table = (
         BeforeAfter(f"held by {name}", status.pending, 0),
         *(() if claim_to is None else (BeforeAfter(f"moved to {claim_to}", 0, status.pending),)),
@@ -177,7 +179,7 @@ def remove_stream(stream: StreamStatus) -> ChangePlan:
     )
     checks = (stream_check(key, length=stream.length, last_generated_id=stream.last_id, groups=len(groups)),)
     undo = Undo(note="It cannot be undone; `millstream export` keeps a copy, which `millstream import` brings back.")
-    words = ("millstream", "stream", "rm", key)
+    words = command_words("stream rm", key)
     question = f"Remove the stream {key!r} with {counted(stream.length)} and {len(groups)} groups?"
     facts: dict[str, object] = {"entries": stream.length, "groups": len(groups), "pending": stream.pending}
     steps = (Step((("DEL", key),), checks),)

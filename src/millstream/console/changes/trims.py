@@ -14,7 +14,7 @@ from millstream.console.changes.plan import (
     counted,
     stream_check,
 )
-from millstream.console.model.names import order
+from millstream.console.model.names import command_words, order
 from millstream.console.model.streams import StreamStatus
 
 
@@ -67,7 +67,8 @@ def trim(facts: TrimFacts, *, approximately: bool = False) -> ChangePlan:
     key, goes = stream.key, counted(facts.entries, more=facts.more)
     sign = "~" if approximately else "="
     at_most = "at most " if approximately and facts.entries else ""
-    words = ("millstream", "stream", "trim", key, "--minid", facts.oldest, *(("--approx",) if approximately else ()))
+    flag = ("--approx",) if approximately else ()
+    words = command_words("stream trim", key, options=("--minid", facts.oldest, *flag))
     left = None if facts.more else stream.length - facts.entries
     table = [BeforeAfter("entries", stream.length, left)]
     if left and not approximately:

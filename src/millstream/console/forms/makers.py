@@ -16,6 +16,7 @@ from millstream.console.changes.making import Prepared
 from millstream.console.changes.plan import ChangeRefusedError
 from millstream.console.changes.positions import StreamPlace, entry_id, place_of
 from millstream.console.changes.workers import making as workers
+from millstream.console.model.names import command_words
 from millstream.console.model.pending import PendingChoice
 from millstream.console.payloads.editing import fields_from
 from millstream.errors import UsageError
@@ -97,19 +98,20 @@ def _span(words: FormWords, name: str, usual: str = "") -> int:
         raise UsageError(f"{name} {text!r}: {reason}") from None
 
 
-def _chosen(words: FormWords, verb: str) -> tuple[Chosen, tuple[str, ...]]:
-    """Which pending entries are meant, and the command line that says so."""
-    line = ("millstream", "pending", verb, *_where(words))
+def _chosen(words: FormWords, verb: str, *more: str) -> tuple[Chosen, tuple[str, ...]]:
+    """Which pending entries are meant, and the command line of that, with more options."""
+    does = f"pending {verb}"
     choice = choice_of(words)
     if ids := _ids(words):
         if choice.gone:
             raise UsageError("name ids, or say that all that is gone is meant, not both")
-        return ids, (*line, *ids)
+        return ids, command_words(does, *_where(words), *ids, options=more)
     if choice == PendingChoice() and "all" not in words:
         raise UsageError(
             "which entries? Name ids, or a consumer, or how long they are idle, or that they are gone, or say all"
         )
-    return choice, (*line, *(choice_options(words) or ["--all"]))
+    options = choice_options(words) or ["--all"]
+    return choice, command_words(does, *_where(words), options=(*options, *more))
 
 
 async def _rewind(line: Line, words: FormWords, tell: Counting | None) -> Prepared:
@@ -135,11 +137,11 @@ async def _acknowledge(line: Line, words: FormWords, tell: Counting | None) -> P
 
 
 async def _claim(line: Line, words: FormWords, tell: Counting | None) -> Prepared:
-    chosen, said = _chosen(words, "claim")
     to = _word(words, "to")
+    chosen, said = _chosen(words, "claim", "--to", to)
     if not to:
         raise UsageError("to whom? Name a consumer")
-    return await making.claim(line, *_where(words), chosen, (*said, "--to", to), consumer=to, tell=tell)
+    return await making.claim(line, *_where(words), chosen, said, consumer=to, tell=tell)
 
 
 async def _nack(line: Line, words: FormWords, tell: Counting | None) -> Prepared:
@@ -148,10 +150,9 @@ async def _nack(line: Line, words: FormWords, tell: Counting | None) -> Prepared
 
 
 async def _set_aside(line: Line, words: FormWords, tell: Counting | None) -> Prepared:
-    chosen, said = _chosen(words, "dead")
-    reason, to = words.get("reason", "").strip(), words.get("to", "").strip()
-    said += ("--reason", reason) if reason else ()
-    said += ("--to", to) if to else ()
+    reason, to = words.get("reason", "").strip(), words.get("to", "")
+    more = [word for name, value in (("--reason", reason), ("--to", to)) if value for word in (name, value)]
+    chosen, said = _chosen(words, "dead", *more)
     death = setting_aside.Death(_at_ms(words), reason or setting_aside.REASON, to)
     return await setting_aside.set_aside(line, *_where(words), chosen, said, death, tell=tell)
 
@@ -166,18 +167,19 @@ def _at_ms(words: FormWords) -> int:
 async def _add(line: Line, words: FormWords, _: Counting | None) -> Prepared:
     key, text = _word(words, "key"), _word(words, "fields").strip()
     if text.startswith("{"):
-        given: tuple[str, ...] = ("--json", text)
+        said = command_words("stream add", key, options=("--json", text))
         try:
             fields = fields_from(text, ())
         except ValueError as reason:
             raise UsageError(f"fields: {reason}") from None
     else:
         given = _words_of(text)
+        said = command_words("stream add", key, *given)
         pairs = [word.partition("=") for word in given]
         if not pairs or not all(name and sign for name, sign, _ in pairs):
             raise UsageError("which fields? Give NAME=VALUE, with quotes around what has spaces, or a JSON object")
         fields = [(_raw(name), _raw(value)) for name, _sign, value in pairs]
-    return await making.add_entry(line, key, fields, ("millstream", "stream", "add", key, *given))
+    return await making.add_entry(line, key, fields, said)
 
 
 def _raw(text: str) -> bytes:
@@ -230,16 +232,17 @@ def _letters(words: FormWords) -> tuple[ChosenLetters, tuple[str, ...]]:
 async def _retry(line: Line, words: FormWords, tell: Counting | None) -> Prepared:
     key, (chosen, said) = _word(words, "key"), _letters(words)
     rate, all_groups = _rate(words.get("rate", "")), "all_groups" in words
-    line_words: tuple[str, ...] = (
-        "millstream",
-        "dead",
-        "retry",
+    more = (*(("--all-groups",) if all_groups else ()), *(() if rate == letters.RATE else ("--rate", f"{rate:g}")))
+    ids, options = (said, more) if isinstance(chosen, tuple) else ((), (*said, *more))
+    return await letters.retry(
+        line,
         key,
-        *said,
-        *(("--all-groups",) if all_groups else ()),
+        chosen,
+        command_words("dead retry", key, *ids, options=options),
+        all_groups=all_groups,
+        rate=rate,
+        tell=tell,
     )
-    line_words += () if rate == letters.RATE else ("--rate", f"{rate:g}")
-    return await letters.retry(line, key, chosen, line_words, all_groups=all_groups, rate=rate, tell=tell)
 
 
 def _rate(text: str) -> float:
@@ -264,7 +267,8 @@ async def _edit(line: Line, words: FormWords, _: Counting | None) -> Prepared:
 
 async def _remove_letters(line: Line, words: FormWords, tell: Counting | None) -> Prepared:
     key, (chosen, said) = _word(words, "key"), _letters(words)
-    return await letters.remove(line, key, chosen, ("millstream", "dead", "rm", key, *said), tell=tell)
+    ids, options = (said, ()) if isinstance(chosen, tuple) else ((), said)
+    return await letters.remove(line, key, chosen, command_words("dead rm", key, *ids, options=options), tell=tell)
 
 
 async def _order(line: Line, words: FormWords, _: Counting | None) -> Prepared:
@@ -289,7 +293,7 @@ async def _resume(line: Line, words: FormWords, tell: Counting | None) -> Prepar
 async def _reap(line: Line, words: FormWords, _: Counting | None) -> Prepared:
     key, group = _word(words, "key"), words.get("group") or None
     idle = words.get("idle", "").strip() or _IDLE
-    line_words = ("millstream", "worker", "reap", key, *(() if group is None else (group,)), "--idle", idle)
+    line_words = command_words("worker reap", key, *(() if group is None else (group,)), options=("--idle", idle))
     return await workers.reap(line, key, group, line_words, idle_ms=_span(words, "idle", _IDLE))
 
 

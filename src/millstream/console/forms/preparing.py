@@ -89,8 +89,8 @@ async def _held_place(line: Line, words: FormWords) -> dict[str, str]:
     plan = (await prepare(line, words)).plan
     if "even_if_moved" not in words and not plan.live:
         return {}
-    # an id: "-100" would be another place by then; behind the names, which may be "--to" too
-    return {"even_if_moved": "1", "to": plan.words[plan.words.index("--to", 5) + 1]}
+    # an id: "-100" would be another place by then; a name "--to" comes after the option
+    return {"even_if_moved": "1", "to": plan.words[plan.words.index("--to", 3) + 1]}
 
 
 async def _behind_newest(line: Line, key: str) -> int:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
-from millstream.console.model.names import order
+from millstream.console.model.names import command_words, order
 from millstream.console.model.pending import FATAL, PendingEntry
 from millstream.console.model.rates import GroupRate
 from millstream.console.model.streams import ConsumerStatus, GroupSeen
@@ -115,7 +115,7 @@ class Case:
             raw: commands of the server.
             consumer: that it is about.
         """
-        words = None if remedy is None else ("millstream", *_safe(tuple(remedy)))
+        words = None if remedy is None else _safe(tuple(remedy))
         group = self.seen.group
         return Advice(code, level, group.stream, group.name, says, dict(evidence), words, tuple(raw), consumer)
 
@@ -386,12 +386,7 @@ def _entries(count: int) -> str:
 
 
 def _safe(words: tuple[str, ...]) -> tuple[str, ...]:
-    """A command line in which no name passes for an option: where one begins with a dash, names come behind ``--``."""
+    """The command line of a remedy: one worker's name, or a stream and a group, and then options."""
     noun, verb, *rest = words
-    at = next((at for at, word in enumerate(rest) if word in _OPTIONS), len(rest))
-    names, options = rest[:at], rest[at:]
-    return (noun, verb, *options, "--", *names) if any(name.startswith("-") for name in names) else words
-
-
-_OPTIONS = frozenset({"--consumer", "--unowned", "--gone", "--sort", "--count", "--to"})
-"""What options of a remedy begin with."""
+    names = 1 if (noun, verb) == ("worker", "show") else 2
+    return command_words(f"{noun} {verb}", *rest[:names], options=rest[names:])

@@ -4,6 +4,7 @@ Keys, groups and consumers may hold any bytes. They are text with ``surrogateesc
 very bytes; what shows them escapes them. Ids are text too, ``"1763721600000-0"``, and compare by :func:`order`.
 """
 
+from collections.abc import Iterable
 from functools import lru_cache
 
 from millstream.client.ranges import FIRST_TIME
@@ -15,6 +16,26 @@ NEVER = "0-0"
 def text_of(raw: bytes) -> str:
     """A name or an id as text."""
     return raw.decode(errors="surrogateescape")
+
+
+def command_words(does: str, *names: str, options: Iterable[str] = ()) -> tuple[str, ...]:
+    """A command line as words, in which no name passes for an option: names with a dash in front come after ``--``.
+
+    Args:
+        does: noun and verb, as they are typed: ``group show``.
+        names: of streams, groups, consumers, entries and so on, in their order.
+        options: as words; an option and its value are two.
+    """
+    given = list[str]()
+    for word in options:
+        if word == "--" and given:  # a value: the names do not begin here
+            given[-1] += "=--"
+        else:
+            given.append(word)
+    first = ("millstream", *does.split())
+    if any(name.startswith("-") for name in names):
+        return (*first, *given, "--", *names)
+    return (*first, *names, *given)
 
 
 @lru_cache(maxsize=4096)  # groups of one stream are compared by the same few ids

@@ -58,7 +58,8 @@ class ConsoleServer:
             return ["millstream", *words]
         if words[0] == "doctor":  # its server is its argument, and without one it looks at the machine
             return ["millstream", *words, self.argument]
-        return ["millstream", *words, *self._options(words)]
+        at = words.index("--") if "--" in words else len(words)  # after it, an option would be a name
+        return ["millstream", *words[:at], *self._options(words), *words[at:]]
 
     def _options(self, words: tuple[str, ...]) -> list[str]:
         if self.has_secret:

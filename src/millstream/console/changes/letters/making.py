@@ -18,6 +18,8 @@ from millstream.console.changes.letters.plans import LetterTally
 from millstream.console.changes.making import Prepared, require_rights
 from millstream.console.changes.plan import ChangeRefusedError, Step, TargetMissingError
 from millstream.console.changes.rights import Rights, rights_on
+from millstream.console.changes.writing import shell_line
+from millstream.console.model.names import command_words
 from millstream.console.payloads.editing import difference, document_of
 from millstream.errors import UsageError
 from millstream.worker.dead_letter_admin import DeadLetterAdmin, LetterFilter
@@ -171,7 +173,9 @@ async def editable(line: Line, key: str, ident: str) -> tuple[StoredLetter, list
     """
     found, _ = await admin_of(line, key).find([ident])
     if not found:
-        raise TargetMissingError(f"there is no letter {ident} in {key}; `millstream dead ls {key}` lists them")
+        raise TargetMissingError(
+            f"there is no letter {ident} in {key}; `{shell_line(command_words('dead ls', key))}` lists them"
+        )
     if found[0].letter is None:
         raise UsageError(f"{ident} in {key} is {found[0].strange}")
     flat = found[0].letter.fields

@@ -13,6 +13,7 @@ from millstream.client.dead_letter.letter import DeadLetter
 from millstream.client.dead_letter.put_back import StoredLetter
 from millstream.console.changes.plan import BeforeAfter, ChangePlan, Step, Undo, Words
 from millstream.console.model.letters import error_class
+from millstream.console.model.names import command_words
 
 FIRST = 20
 """Letters whose commands a preview shows."""
@@ -145,7 +146,7 @@ def edit(key: str, one: StoredLetter, fields: Sequence[bytes], difference: Seque
     """
     letter = one.letter
     assert letter is not None
-    words = ("millstream", "dead", "edit", key, one.id)
+    words = command_words("dead edit", key, one.id)
     question = (
         f"Put the corrected entry back on {letter.stream} for the group that gave up on it only ({letter.group}), and "
         "remove its letter?"

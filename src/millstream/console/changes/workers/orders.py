@@ -18,6 +18,7 @@ from millstream.console.changes.plan import (
     as_fact,
     counted,
 )
+from millstream.console.model.names import command_words
 from millstream.console.model.workers import WorkersSeen, WorkerStatus
 from millstream.worker.model.pause import HandlerPause
 
@@ -72,7 +73,7 @@ def order(action: str, targets: Sequence[OrderTarget], seen: WorkersSeen, contro
     whom = names[0] if len(names) == 1 else f"{len(names)} workers"
     question = f"Order {whom} to {what or 'go on'}?"
     steps = tuple(Step((_written(control, one, what),), (_unchanged(control, one),)) for one in changed)
-    words = ("millstream", *action.split(), *names)
+    words = command_words(action, *names)
     notes, undo = _notes(action, targets, seen), _undo(action, changed, control)
     facts: dict[str, object] = {"workers": list(names), "blocked": [one.status.id for one in _blocked(action, targets)]}
     return ChangePlan(action, "", "", words, question, tuple(rows), notes, steps, undo, facts, key=control)
@@ -102,7 +103,7 @@ def _undo(action: str, changed: Sequence[OrderTarget], control: str) -> Undo:
     if len(changed) != 1:
         return Undo(commands=back, note=" ".join(filter(None, ("One worker at a time.", _ENDS.get(action, "")))))
     verb = before.pop() or "resume"
-    return Undo(("millstream", "worker", verb, changed[0].status.id), back, note=_ENDS.get(action, ""))
+    return Undo(command_words(f"worker {verb}", changed[0].status.id), back, note=_ENDS.get(action, ""))
 
 
 def _notes(action: str, targets: Sequence[OrderTarget], seen: WorkersSeen) -> tuple[str, ...]:
@@ -171,7 +172,8 @@ def pause(where: PauseField, new: HandlerPause, record: str, seen: WorkersSeen, 
         ahead: also where there is no such group yet.
     """
     stream, group = new.stream, new.group
-    words = ("millstream", "worker", "pause", stream, group, "--reason", new.reason, *(("--ahead",) if ahead else ()))
+    flag = ("--ahead",) if ahead else ()
+    words = command_words("worker pause", stream, group, options=("--reason", new.reason, *flag))
     readers, running = _readers(seen, stream, group)
     table = (
         BeforeAfter("paused", where.pause.reason if where.pause else "no", new.reason),
@@ -180,7 +182,7 @@ def pause(where: PauseField, new: HandlerPause, record: str, seen: WorkersSeen, 
     )
     notes = [f"What runs is finished: {counted(running)} at the last beat. What is not begun goes back.", _SEEN]
     notes.append("It holds until somebody resumes it, also for workers that are started later.")
-    undo = Undo(("millstream", "worker", "resume", stream, group), (("HDEL", where.control, where.field),))
+    undo = Undo(command_words("worker resume", stream, group), (("HDEL", where.control, where.field),))
     steps = (Step((("HSET", where.control, where.field, record),), (where.check(),)),)
     question = f"Pause the group {group!r} of {stream!r}?"
     return ChangePlan(
@@ -207,9 +209,9 @@ def resume(where: PauseField, stream: str, group: str, seen: WorkersSeen) -> Cha
     readers, _ = _readers(seen, stream, group)
     table = (BeforeAfter("paused", found.reason, "no"), BeforeAfter("workers that read it", 0, readers))
     notes = (_SEEN, *(() if readers else ("No worker is subscribed to it at present.",)))
-    again = ("millstream", "worker", "pause", stream, group, "--reason", found.reason)
+    again = command_words("worker pause", stream, group, options=("--reason", found.reason))
     undo = Undo(again, (("HSET", where.control, where.field, where.value or b""),))
-    words = ("millstream", "worker", "resume", stream, group)
+    words = command_words("worker resume", stream, group)
     question = f"End the pause of the group {group!r} of {stream!r}?"
     steps = (Step((("HDEL", where.control, where.field),), (where.check(),)),)
     return ChangePlan(

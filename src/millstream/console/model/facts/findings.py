@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 from millstream.client.dead_letter.letter import SUFFIX
 from millstream.console.model.advice import LEVELS, Advice, Case, Level, advise
 from millstream.console.model.facts.streams import Facts
-from millstream.console.model.names import milliseconds, text_of
+from millstream.console.model.names import command_words, milliseconds, text_of
 from millstream.console.model.spark.queries import QueriesSeen, QueryStatus
 from millstream.console.model.streams import GroupStatus, StreamsSeen, StreamStatus
 from millstream.console.words import DASH, brief, name, plural, span
@@ -39,12 +39,11 @@ def letters_waiting(seen: StreamsSeen) -> list[Advice]:
 
 
 def _letters(stream: StreamStatus, now_ms: int) -> Advice:
-    """That entries of a stream are dead; names that begin with a dash are no options behind ``--``."""
+    """That entries of a stream are dead."""
     newest = None if stream.last_entry_id is None else max(now_ms - milliseconds(stream.last_entry_id), 0)
     says = f"{plural(stream.length, 'entry was', 'entries were')} given up and put aside as dead letters"
-    names = ("--", stream.key) if stream.key.startswith("-") else (stream.key,)
     evidence = {"letters": stream.length, "newest_ms": newest}
-    return Advice("dead-letters", "warning", stream.key, None, says, evidence, ("millstream", "dead", "ls", *names))
+    return Advice("dead-letters", "warning", stream.key, None, says, evidence, command_words("dead ls", stream.key))
 
 
 LOST_MS = 86_400_000
@@ -87,7 +86,7 @@ def _query(query: QueryStatus, code: str, level: Level, says: str, silent_ms: in
     """
     evidence = {"state": query.state, "last_report_ms": silent_ms, "batch": query.batch, "host": query.host}
     evidence |= {"streams": ", ".join(place.stream for place in query.places) or None}
-    remedy = ("millstream", "spark", "show", query.id)
+    remedy = command_words("spark show", query.id)
     stream = query.places[0].stream if query.places else ""
     return Advice(code, level, stream, None, says, evidence, remedy, query=(query.id, query.title))
 

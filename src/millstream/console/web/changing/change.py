@@ -21,7 +21,6 @@ from millstream.console.model.facts.streams import Facts
 from millstream.console.watching.jobs import ChangeJob
 from millstream.console.web.changing.correcting import correction_page
 from millstream.console.web.page import Asked, NoPageError, WebPage
-from millstream.console.web.pages.common import command_line
 from millstream.console.words import brief
 
 PATIENCE = 2.0
@@ -124,7 +123,9 @@ def _preview(asked: Asked, action: Action, found: Prepared, *, at_ms: int, moved
         "outcome": None,
     }
     facts: Facts = {"action": action.name, "applied": False, "digest": plan.digest, **_facts(plan)}
-    return WebPage("change", action.name, facts, view, [command_line(asked, *plan.words[1:])], at_ms=at_ms, live=False)
+    return WebPage(
+        "change", action.name, facts, view, [asked.watch.server.command_line(*plan.words[1:])], at_ms=at_ms, live=False
+    )
 
 
 def _result(asked: Asked, action: Action, job: ChangeJob, outcome: ChangeOutcome) -> WebPage:
@@ -158,7 +159,7 @@ def _result(asked: Asked, action: Action, job: ChangeJob, outcome: ChangeOutcome
         action.name,
         facts,
         view,
-        [command_line(asked, *plan.words[1:])],
+        [asked.watch.server.command_line(*plan.words[1:])],
         at_ms=_now(),
         live=False,
         status=status,

@@ -44,6 +44,6 @@ async def correction_page(asked: Asked) -> WebPage:
         "problem": problem,
         "closed": (await closed_actions(asked, key)).get("dead edit", ""),
     }
-    place = (key,) if dead_key(key) == key else (key, "--key", key)
-    shell = [command_line(asked, "dead", "edit", *place, one.id), command_line(asked, "dead", "show", *place, one.id)]
+    place = () if dead_key(key) == key else ("--key", key)
+    shell = [command_line(asked, f"dead {verb}", key, one.id, options=place) for verb in ("edit", "show")]
     return WebPage("correcting", "dead edit", facts, view, shell, live=False, status=400 if problem else 200)

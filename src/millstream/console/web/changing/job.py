@@ -31,7 +31,7 @@ async def job_page(asked: Asked) -> WebPage:
     }
     kept = "" if job.error is None else until_then(job.id, job.error)
     view = {"job": job, "plan": plan, "now": now_ms, "open": asked.settings.allow_changes, "kept": kept, **facts}
-    shell = [command_line(asked, "audit", "ls", "--limit", "5")]
+    shell = [command_line(asked, "audit ls", options=("--limit", "5"))]
     return WebPage("job", plan.action, facts, view, shell, at_ms=now_ms, live=job.running)
 
 

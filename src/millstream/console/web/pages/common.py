@@ -1,11 +1,13 @@
 """What several pages are made of: command lines, rows of groups."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from markupsafe import Markup
 
 from millstream.console.changes.actions import ACTIONS
 from millstream.console.model.facts.marks import is_late, is_stuck
+from millstream.console.model.names import command_words
 from millstream.console.model.rates import GroupRate
 from millstream.console.model.streams import GroupStatus
 from millstream.console.watching.history import TrendPoint
@@ -73,6 +75,6 @@ async def closed_actions(asked: Asked, key: str) -> dict[str, str]:
     return await refused_actions(asked.watch, key)
 
 
-def command_line(asked: Asked, *words: str) -> list[str]:
+def command_line(asked: Asked, does: str, *names: str, options: Iterable[str] = ()) -> list[str]:
     """The command line that shows the same, for this server."""
-    return asked.watch.server.command_line(*words)
+    return asked.watch.server.command_line(*command_words(does, *names, options=options)[1:])

@@ -61,7 +61,7 @@ async def dead_page(asked: Asked) -> WebPage:
     view = {"seen": seen, "streams": seen.streams[:_STREAMS], "now": reading.at_ms}
     if len(seen.streams) == 1:  # who follows the link wants the letters, and need not choose the only stream
         return replace(await _letters_page(asked, seen.streams[0].key), facts={"page": "dead", **facts})
-    return WebPage("dead", "Dead letters", facts, view, [command_line(asked, "dead", "ls")], **WebPage.source(reading))
+    return WebPage("dead", "Dead letters", facts, view, [command_line(asked, "dead ls")], **WebPage.source(reading))
 
 
 async def _letters_page(asked: Asked, key: str) -> WebPage:
@@ -100,8 +100,11 @@ async def _letters_page(asked: Asked, key: str) -> WebPage:
         "jobs": asked.watch.jobs.under_way(key),
         "class_words": [_class_words(key, one) for one in classes],
     }
-    place = (key,) if dead_key(key) == key else (key, "--key", key)
-    shell = [command_line(asked, "dead", "ls", *place), command_line(asked, "dead", "retry", *place, "--all")]
+    place = () if dead_key(key) == key else ("--key", key)
+    shell = [
+        command_line(asked, "dead ls", key, options=place),
+        command_line(asked, "dead retry", key, options=(*place, "--all")),
+    ]
     return WebPage("letters", name(key), facts, view, shell, **WebPage.source(reading))
 
 

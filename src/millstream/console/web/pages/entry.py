@@ -70,7 +70,7 @@ async def entry_page(asked: Asked) -> WebPage:
         "before": reading.value.before,
         "after": reading.value.after,
     }
-    shell = [command_line(asked, "stream", "get", key, entry)]
+    shell = [command_line(asked, "stream get", key, entry)]
     return WebPage("entry", f"{entry} in {name(key)}", facts, view, shell, **WebPage.source(reading))
 
 

@@ -8,7 +8,6 @@ from millstream.console.changes.writing import raw_line, shell_line
 from millstream.console.model.advice import Advice, Case
 from millstream.console.model.facts.findings import advice_on, by_kind, evidence_text, place_of
 from millstream.console.web.page import Asked
-from millstream.console.web.pages.common import command_line
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +45,7 @@ def findings(asked: Asked, found: Sequence[Case], besides: Sequence[Advice] = ()
 
 
 def _finding(asked: Asked, advice: Advice) -> ShownAdvice:
-    remedy = "" if advice.remedy is None else shell_line(command_line(asked, *advice.remedy[1:]))
+    remedy = "" if advice.remedy is None else shell_line(asked.watch.server.command_line(*advice.remedy[1:]))
     raw = "" if remedy or not advice.raw else raw_line(advice.raw[0])
     change = form_of(advice.remedy) if advice.remedy is not None and asked.settings.allow_changes else None
     form = "" if change is None else asked.link("/change", **change)

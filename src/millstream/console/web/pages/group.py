@@ -126,8 +126,8 @@ async def group_page(asked: Asked) -> WebPage:
         "start": start,
     }
     shell = [
-        command_line(asked, "group", "show", key, group_name),
-        command_line(asked, "pending", "ls", key, group_name, *_options(asked, sort)),
+        command_line(asked, "group show", key, group_name),
+        command_line(asked, "pending ls", key, group_name, options=_options(asked, sort)),
     ]
     return WebPage("group", f"{name(group_name)} on {name(key)}", facts, view, shell, **WebPage.source(state, held))
 

@@ -46,7 +46,7 @@ async def health_page(asked: Asked) -> WebPage:
         "now": reading.at_ms,
         "is_cluster": asked.watch.server.url.startswith(CLUSTERS),
     }
-    shell = [command_line(asked, *words) for words in (("server", "show"), ("server", "slow"), ("doctor",))]
+    shell = [command_line(asked, does) for does in ("server show", "server slow", "doctor")]
     return WebPage("health", "Server", facts, view, shell, **WebPage.source(reading))
 
 

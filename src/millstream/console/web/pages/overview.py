@@ -89,7 +89,7 @@ async def overview_page(asked: Asked) -> WebPage:
         "first": first,
         "size": STREAMS,
     }
-    shell = [command_line(asked, "stream", "ls"), command_line(asked, "group", "ls")]
+    shell = [command_line(asked, "stream ls"), command_line(asked, "group ls")]
     return WebPage("overview", "Overview", facts, view, shell, **WebPage.source(reading, looked, queries, servers))
 
 

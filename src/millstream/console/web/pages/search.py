@@ -27,6 +27,6 @@ async def search_page(asked: Asked) -> WebPage:
         ],
     }
     view = {"hits": found, "every": len(every), "wanted": wanted}
-    shell = [command_line(asked, "stream", "find", wanted)]
+    shell = [command_line(asked, "stream find", wanted)]
     title = f"Find {name(wanted)}" if wanted else "Find"
     return WebPage("search", title, facts, view, shell, **WebPage.source(reading), live=False)

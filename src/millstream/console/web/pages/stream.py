@@ -92,7 +92,7 @@ async def stream_page(asked: Asked) -> WebPage:
         "files": [(kind, asked.link(f"/stream.{kind}", **_here(asked))) for kind in KINDS],
         **paging(found, wanted),
     }
-    shell = [command_line(asked, "stream", "show", key), command_line(asked, "stream", "tail", key, *sought.words)]
+    shell = [command_line(asked, "stream show", key), command_line(asked, "stream tail", key, options=sought.words)]
     return WebPage("stream", name(key), facts, view, shell, **WebPage.source(state, entries, queries, *archived))
 
 

@@ -33,4 +33,4 @@ async def workers_page(asked: Asked) -> WebPage:
     view["still"] = sum(each.blocked_at is not None for each in every.workers)
     view["long_job"] = LONG_JOB
     view["closed"] = await closed_actions(asked, protocol.CONTROL)
-    return WebPage("workers", "Workers", facts, view, [command_line(asked, "worker", "ls")], **WebPage.source(reading))
+    return WebPage("workers", "Workers", facts, view, [command_line(asked, "worker ls")], **WebPage.source(reading))

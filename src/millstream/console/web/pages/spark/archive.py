@@ -2,6 +2,7 @@
 
 from dataclasses import asdict
 
+from millstream.console.model.names import command_words
 from millstream.console.model.spark.archive import ArchiveSeen
 from millstream.console.watching.questions import archive_reading
 from millstream.console.web.page import Asked, NoPageError, WebPage
@@ -29,7 +30,8 @@ async def archive_page(asked: Asked) -> WebPage:
         "unknown": seen.why,
     }
     view = {"seen": seen, "now": seen.at_ms, "size": sum(one.bytes for one in seen.streams)}
-    shell = [["millstream", "archive", asked.watch.server.argument, *_named(seen), "--to", seen.path, "--dry-run"]]
+    names = (asked.watch.server.argument, *_named(seen))
+    shell = [command_words("archive", *names, options=("--to", seen.path, "--dry-run"))]
     return WebPage("archive", "Archive", facts, view, shell, **WebPage.source(reading))
 
 

@@ -72,7 +72,7 @@ async def queries_page(asked: Asked) -> WebPage:
         "why": seen.why,
         "now": seen.at_ms,
     }
-    shell = [command_line(asked, "spark", "ls")]
+    shell = [command_line(asked, "spark ls")]
     return WebPage("queries", "Spark queries", facts, view, shell, **WebPage.source(reading, live))
 
 

@@ -47,7 +47,7 @@ async def query_page(asked: Asked) -> WebPage:
         "times": _drawn(((one.at_ms, one.batch_ms) for one in query.recent), "Time of a batch", spans=True),
         "now": seen.at_ms,
     }
-    shell = [command_line(asked, "spark", "show", query.id)]
+    shell = [command_line(asked, "spark show", query.id)]
     return WebPage("query", name(query.title), query_facts(query), view, shell, **WebPage.source(reading, live))
 
 
