@@ -35,6 +35,11 @@ KEPT = 64
 STALEST = 5.0
 """Seconds after which it never is, however long readings take: a page must stay live on a busy machine too."""
 
+LONGEST = 15.0
+"""Seconds that somebody who looks waits for an answer; one that comes later is on the next page."""
+
+_AGAIN = 1.0  # seconds for the next question, where the last was not answered in time
+
 SHARE = 0.02
 """Of the time that readings may take, all together."""
 
@@ -103,6 +108,7 @@ class ServerWatch:
         self._kept: dict[Hashable, _Kept] = {}
         self._marks: OrderedDict[Hashable, tuple[Reading[Any], ...]] = OrderedDict()  # of questions that were forgotten
         self._changes = 0
+        self._silent = False  # the last question was not answered in time
 
     @property
     def recorded(self) -> bool:
@@ -154,7 +160,31 @@ class ServerWatch:
             self._forget(now)
             kept.under_way = asyncio.create_task(self._make(kept, work))
         # one who goes away must not take the reading from the others
-        return await asyncio.shield(kept.under_way)
+        under_way = asyncio.shield(kept.under_way)
+        if kept.reading is None:
+            return await self.answered(under_way)
+        try:
+            return await self.answered(under_way)
+        except Disconnected as error:
+            return replace(kept.reading, trouble=str(error))
+
+    async def answered(self, asking: Awaitable[T]) -> T:
+        """What the server answers, in the time that whoever looks has: one that is frozen keeps its connections open.
+
+        Several questions of a page follow one another, so that only the first one waits for long.
+
+        Raises:
+            Disconnected: no answer came in time.
+        """
+        try:
+            async with asyncio.timeout(_AGAIN if self._silent else LONGEST):
+                found = await asking
+        except TimeoutError:
+            self._silent = True
+            silence = Disconnected(f"no answer came within {LONGEST:g} s")
+            raise Disconnected(unanswered(self.server, silence)) from None
+        self._silent = False
+        return found
 
     def every(self) -> float:
         """Seconds between two readings of the same, at present."""

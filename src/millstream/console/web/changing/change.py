@@ -59,7 +59,7 @@ async def make_change(asked: Asked) -> WebPage:
     if action.name == "dead edit" and (wrong := await correction_page(asked)).facts["problem"]:
         return wrong
     asked = await _settled(asked)
-    found = await prepare(asked.watch.line, asked.words)
+    found = await asked.watch.answered(prepare(asked.watch.line, asked.words))
     shown = asked.words.get("digest")
     if not is_agreed(found, None if "anyway" in asked.words else shown or ""):
         return _preview(asked, action, found, at_ms=_now(), moved=shown is not None)
@@ -87,7 +87,8 @@ def _who(asked: Asked) -> str:
 
 
 async def _settled(asked: Asked) -> Asked:
-    return replace(asked, words=await settled(asked.watch.line, asked.words, _who(asked)))
+    words = await asked.watch.answered(settled(asked.watch.line, asked.words, _who(asked)))
+    return replace(asked, words=words)
 
 
 def _action(asked: Asked) -> Action:
