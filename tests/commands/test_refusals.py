@@ -290,6 +290,7 @@ CASES: list[tuple[str, str]] = [
     # any command
     ("XLEN", "ERR wrong number of arguments for 'xlen' command"),
     ("XLEN str", TYPE),
+    ("XNONSENSE", "ERR unknown command 'XNONSENSE', with args beginning with: "),
     ("XNONSENSE a", "ERR unknown command 'XNONSENSE', with args beginning with: 'a' "),
 ]
 

@@ -13,7 +13,8 @@
 
 Nothing is simulated: entries, groups, claims, retries and dead letters are the engine's and the loop's. Only time is
 turned by hand, for the server and the worker; what a handler itself waits for (``asyncio.sleep``, a socket) takes real
-time. The pytest fixture ``millstream_worker`` of :mod:`millstream.testing` gives the same on ``millstream_url``.
+time, and its ``time.time()`` is the machine's. The pytest fixture ``millstream_worker`` of :mod:`millstream.testing`
+gives the same on ``millstream_url``.
 """
 
 import asyncio

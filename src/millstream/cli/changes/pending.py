@@ -24,7 +24,7 @@ def _chosen(command: Command) -> Command:
     """The arguments and options that say which entries; they come as ``ids`` and the names of ``PendingChoice``."""
     for option in (
         click.option("--all", "everything", is_flag=True, help="Everything that is pending in the group."),
-        click.option("--unowned", is_flag=True, help="What nobody holds, since it was given back."),
+        click.option("--unowned", is_flag=True, help="Entries that nobody holds, since they were given back."),
         click.option("--deliveries", type=click.IntRange(1), metavar="N", help="Delivered so often at least."),
         click.option("--idle", metavar="SPAN", help=f"Last delivered so long ago at least: {SPAN_HELP}."),
         click.option("--consumer", metavar="NAME", help="Held by this consumer."),
@@ -43,7 +43,7 @@ def _chosen(command: Command) -> Command:
 def ack(stream: str, group: str, ids: tuple[str, ...], **options: Any) -> None:
     """Acknowledge entries that are pending in GROUP of STREAM: they count as processed.
 
-    Name entries by ID, or choose them by options, or say --all. They are changed by pages; one that was processed,
+    Name entries by ID, or choose them by options, or say --all. They are changed by pages. One that was processed,
     claimed or given back since it was looked at is left alone, and the exit code is 1 then. `millstream audit undo`
     makes them pending again, with the same consumer and deliveries; not what is gone, which cannot be pending again.
 
@@ -71,7 +71,7 @@ def ack(stream: str, group: str, ids: tuple[str, ...], **options: Any) -> None:
 def claim(stream: str, group: str, ids: tuple[str, ...], *, to: str, **options: Any) -> None:
     """Move entries that are pending in GROUP of STREAM to another consumer; their deliveries stay as they are.
 
-    Name entries by ID, or choose them by options, or say --all. They are changed by pages; one that was processed,
+    Name entries by ID, or choose them by options, or say --all. They are changed by pages. One that was processed,
     claimed or given back since it was looked at is left alone, and the exit code is 1 then. `millstream audit undo`
     gives them back to whom they were.
 
@@ -104,7 +104,7 @@ def claim(stream: str, group: str, ids: tuple[str, ...], *, to: str, **options: 
 def nack(stream: str, group: str, ids: tuple[str, ...], *, mode: "Mode", **options: Any) -> None:
     """Give entries that are pending in GROUP of STREAM back: any consumer may take them, at once.
 
-    Name entries by ID, or choose them by options, or say --all. They are changed by pages; one that was processed,
+    Name entries by ID, or choose them by options, or say --all. They are changed by pages. One that was processed,
     claimed or given back since it was looked at is left alone, and the exit code is 1 then. `millstream audit undo`
     gives them to whom they were. A server without XNACK (Redis before 8.8) has them held by a consumer named ''.
 
@@ -133,7 +133,7 @@ def dead(stream: str, group: str, ids: tuple[str, ...], *, reason: str | None, t
     """Make dead letters of entries that are pending in GROUP of STREAM: nobody tries them again.
 
     Name entries by ID, or choose them by options, or say --all. The letter is written and the entry acknowledged in one
-    step; an entry that was processed, claimed or given back since it was looked at is left alone, and the exit code
+    step. An entry that was processed, claimed or given back since it was looked at is left alone, and the exit code
     is 1 then. `millstream dead retry` puts a letter back; `millstream dead edit` corrects its entry first.
 
     \b

@@ -518,14 +518,14 @@ async def paged(  # noqa: PLR0917 - the same eight for four changes
 
     Args:
         line: to the server.
-        rights: what the user may do.
-        where: of which group.
-        chosen: which.
-        words: the command line.
-        notes: what else is to be known.
-        make: the change of one page.
-        tell: called with how many entries were counted so far.
-        size: entries of a page at most.
+        rights: of the user.
+        where: the group.
+        chosen: entries.
+        words: command line.
+        notes: for the preview.
+        make: one page.
+        tell: takes counts.
+        size: of pages.
     """
     tally, first = Tally(), list[HeldEntry]()
     looked = 0

@@ -36,7 +36,7 @@ STALEST = 5.0
 """Seconds after which it never is, however long readings take: a page must stay live on a busy machine too."""
 
 LONGEST = 15.0
-"""Seconds that somebody who looks waits for an answer; one that comes later is on the next page."""
+"""Seconds that a reader waits for an answer; a later answer is on the next page."""
 
 _AGAIN = 1.0  # seconds for the next question, where the last was not answered in time
 
@@ -169,9 +169,9 @@ class ServerWatch:
             return replace(kept.reading, trouble=str(error))
 
     async def answered(self, asking: Awaitable[T]) -> T:
-        """What the server answers, in the time that whoever looks has: one that is frozen keeps its connections open.
+        """The answer, within the time that a reader waits: a frozen server keeps its connections open.
 
-        Several questions of a page follow one another, so that only the first one waits for long.
+        Questions of a page follow one another, so only the first of them waits that long.
 
         Raises:
             Disconnected: no answer came in time.

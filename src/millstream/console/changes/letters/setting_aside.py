@@ -26,11 +26,11 @@ _NOTES = (
 
 @dataclass(frozen=True, slots=True)
 class Death:
-    """How entries die.
+    """The death of entries.
 
     Attributes:
-        at_ms: when, milliseconds since 1970.
-        reason: why, in the words of the person who decides it.
+        at_ms: the moment, milliseconds since 1970.
+        reason: in the words of the person who decides it.
         to: key of the dead-letter stream; empty for the usual one.
     """
 
@@ -53,12 +53,12 @@ async def set_aside(
 
     Args:
         line: to the server.
-        stream: key of the stream.
-        group: name of the group.
-        chosen: which.
+        stream: its key.
+        group: its name.
+        chosen: these entries.
         words: the command line.
-        death: when, why and where.
-        tell: called with how many entries were counted so far.
+        death: of all of them.
+        tell: called with the entries counted.
 
     Raises:
         ChangeRefusedError: the user may not.
@@ -95,8 +95,8 @@ async def _letters(
         for _, flat in checked(reply, stream):
             if len(flat) > FIELDS_LIMIT:
                 raise ChangeRefusedError(
-                    f"{each.id} has {len(flat) // 2} fields, more than the script of this change passes on; "
-                    "`millstream pending nack --mode fatal` has a worker set it aside"
+                    f"{each.id} has {len(flat) // 2} fields, more than the script of this change passes on: "
+                    "give it back by pending nack, and a worker sets it aside"
                 )
             fields, history = take_history(list(flat))
             letter = DeadLetter(

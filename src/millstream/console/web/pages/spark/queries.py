@@ -27,8 +27,8 @@ class QueryRow:
 
     Attributes:
         query: as its driver told.
-        spark: rows a second of late, as a drawing.
-        phase: the phase of its last batch that took longest; empty where nothing is known of them.
+        spark: rows a second, drawn.
+        phase: that took longest in its last batch; may be empty.
         lost: it should run and does not.
     """
 
