@@ -185,3 +185,12 @@ def test_a_name_of_ours_is_refused_to_others_by_acl() -> None:
     worker = found.world.client()
     worker.call("AUTH", "worker", "x")
     assert "NOPERM" in repr(worker.call("SLOWLOG", "GET"))
+
+
+def test_nothing_is_counted_where_nothing_is_kept() -> None:
+    """With ``slowlog-max-len`` 0 the log is off, as in Redis 8: no number is given away."""
+    found = client(**{"slowlog-max-len": "0"})
+    as_connection(found, *WORK)
+    found.call("CONFIG", "SET", "slowlog-max-len", "9")
+    found.call("PING")
+    assert [row[0] for row in rows(found)] == [0, 1]

@@ -76,7 +76,7 @@ class SlowLog:
         """
         row = find(argv)
         name = "" if row is None else row.name
-        if "skip_slowlog" in MORE_FLAGS.get(name, ()):
+        if self._config.slowlog_max == 0 or "skip_slowlog" in MORE_FLAGS.get(name, ()):
             return
         words = _cut(argv, frozenset(_secrets(name, argv)))
         ended = (wall + nanoseconds // 1_000_000) // 1000
