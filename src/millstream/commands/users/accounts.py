@@ -204,7 +204,7 @@ def _read_line(words: list[bytes], before: dict[bytes, User]) -> User:
     if has_spaces(name):
         raise RuleError("Usernames can't contain spaces or null characters.", b"")
     if name in before:
-        raise RuleError("a user can only be defined once.", b"")
+        raise RuleError(f"Duplicate user '{shown(name)}' found.", b"")
     return User(name).changed(words[2:])
 
 
