@@ -247,6 +247,11 @@ def test_stale_data_are_hidden_if_that_is_wanted(ours: Wire) -> None:
     ours.ask("REPLICAOF", "NO", "ONE")
     assert ours.ask("EXEC") == [b"OK"]
     assert ours.ask("GET", "k") == b"v"
+    ours.ask("MULTI")
+    ours.ask("GET", "k")
+    with Wire("redis://{}:{}".format(*ours.socket.getpeername()[:2])) as other:
+        follow(other, free_port())
+    assert str(ours.ask("EXEC")).startswith("EXECABORT Transaction discarded because of: MASTERDOWN Link")
 
 
 @pytest.mark.parametrize("fsync", ["always", "everysec"])

@@ -92,9 +92,9 @@ class Admission:
                 f"ERR Can't execute '{row.name}': only (P|S)SUBSCRIBE / (P|S)UNSUBSCRIBE / PING / QUIT / RESET are "
                 "allowed in this context"
             )
-        if is_replica and self._following.is_stale and "stale" not in row.flags:
+        if is_replica and self._following.is_stale and self._lacks(session, row, "stale"):
             raise CommandError(LINK_DOWN)
-        if self._journal.loading is not None and "loading" not in row.flags:
+        if self._journal.loading is not None and self._lacks(session, row, "loading"):
             raise CommandError(LOADING)
         if session.is_replica and self._meets_data(session, row):
             raise CommandError(_OF_REPLICA)
@@ -113,6 +113,12 @@ class Admission:
         if row.name == "exec":
             return any("write" in resolve(words).flags for words in session.queue or ())
         return "write" in row.flags
+
+    def _lacks(self, session: "Session", row: "Command", flag: str) -> bool:
+        """True without a flag; EXEC needs it of all that is queued, since the server may have changed its role."""
+        if row.name == "exec":
+            return any(flag not in resolve(words).flags for words in session.queue or ())
+        return flag not in row.flags
 
     def lacks_replicas(self, row: "Command") -> bool:
         """Whether a command writes, and there are fewer replicas than ``min-replicas-to-write`` asks for."""
