@@ -296,6 +296,43 @@ def test_scripts_may_not_do_more_than_their_user(world: World, admin: Client) ->
     assert "ERR" not in told(client.call("EVAL", "return redis.call('set', KEYS[1], '1')", 1, "a"))
     assert admin.call("EXISTS", "a", "b") == 1
     assert [row[5] for row in admin.call("ACL", "LOG")] == [b"lua", b"lua", b"lua", b"toplevel"]
+    assert all(b" cmd=eval " in row[13] for row in admin.call("ACL", "LOG"))
+
+
+def test_log_of_refusals_shows_exec_for_what_was_queued(world: World, admin: Client) -> None:
+    """As in Redis: ``cmd`` in ``client-info`` is what the client sent last, not what EXEC ran of its queue."""
+    client = user(world, "+multi +exec +get ~a")
+    client.call("MULTI")
+    client.call("GET", "a")
+    admin.call("ACL", "SETUSER", "u", "-get")
+    client.call("EXEC")
+    client.call("GET", "a")
+    rows = admin.call("ACL", "LOG")
+    assert [row[13].split(b" cmd=")[1].split()[0] for row in rows] == [b"get", b"exec"]
+
+
+def test_a_waiting_command_that_may_no_longer_run_counts_as_rejected(world: World, admin: Client) -> None:
+    """INFO commandstats of a BLPOP whose user lost the key meanwhile: no call, one rejected, as in Redis."""
+    client = user(world, "+blpop ~a")
+    client.send("BLPOP", "a", 0)
+    admin.call("ACL", "SETUSER", "u", "resetkeys")
+    admin.call("RPUSH", "a", "x")
+    assert told(client.inbox.pop()).startswith("NOPERM")
+    line = next(line for line in admin.call("INFO", "commandstats").split(b"\r\n") if b"blpop" in line)
+    assert b"calls=0," in line
+    assert line.endswith(b"rejected_calls=1,failed_calls=0")
+
+
+def test_client_list_shows_null_after_an_unknown_command(world: World, admin: Client) -> None:
+    """As in Redis: the last command of a client is none if there is no such command."""
+    admin.call("PING")
+    admin.call("NOSUCH")
+    row = next(
+        row
+        for row in world.client().call("CLIENT", "LIST").split(b"\n")
+        if row.startswith(b"id=%d " % admin.session.id)
+    )
+    assert b" cmd=NULL " in row
 
 
 def test_log_of_refusals(world: World, admin: Client) -> None:

@@ -75,6 +75,7 @@ class Admission:
         if session.queue is not None and "no_multi" in row.flags:
             raise CommandError(_NOT_IN_MULTI)
         if session.user not in accounts.unrestricted:
+            session.last_command = row.name  # what ACL LOG shows of the client
             context = "toplevel" if session.queue is None else "multi"
             refused = self.refusal(session, row, argv, now, context)
             if refused is not None:
@@ -152,7 +153,6 @@ class Admission:
         denial = user.refusal(row, argv)
         if denial is None:
             return None
-        session.last_command = row.name
         thing = argv[denial.at] if denial.at else row.name.encode()
         self.note_refusal(session, denial.reason, thing, name, now, context)
         return denial, user.denial_text(denial, row, argv)

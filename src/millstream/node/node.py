@@ -215,6 +215,7 @@ class Node:
         if session.queue is not None:
             session.queue_failed = True
         row, line = find(argv), error.line
+        session.last_command = "" if row is None else row.name
         if row is not None:
             self.stats.command(row.name).rejected += 1
         if row is not None and row.name == "exec":
@@ -550,14 +551,15 @@ class Node:
         self.waits.stop(waiter)
         # The rules may have changed since it began to wait
         refused = self.admission.refusal(session, row, waiter.argv, now, "toplevel")
+        stats = self.stats.command(row.name)
+        stats.calls -= 1  # the same call as before, run again or refused
+        self.stats.processed -= 1
         if refused is not None:
             line = f"NOPERM {refused[1]}"
+            stats.rejected += 1
             self.stats.error(line)
             self.sessions.send(session, Error(line), row)
             return
-        stats = self.stats.command(row.name)
-        stats.calls -= 1  # the same call as before, run again
-        self.stats.processed -= 1
         try:
             reply = self._run(ctx, row, waiter.argv, waiter.given)
         except Blocked as wait:
