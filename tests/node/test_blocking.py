@@ -460,3 +460,17 @@ def test_quiet_clients_are_served_quietly(world: World) -> None:
     assert client.inbox == []
     assert world.client().call("XPENDING", "s", "g", "-", "+", 9) == [[b"1-0", b"c", 0, 1]]
     assert client.send("CLIENT", "REPLY", "ON") == OK
+
+
+def test_who_was_killed_takes_nothing(world: World) -> None:
+    """CLIENT KILL in a transaction holds at once: what is pushed behind it stays, and a second KILL finds nobody."""
+    client, waiting, listening = world.client(), world.client(), world.client()
+    assert waiting.send("BLPOP", "l", 0) is WAITING
+    listening.call("SUBSCRIBE", "c")
+    kills = [("CLIENT", "KILL", "ID", each.session.id) for each in (waiting, waiting, listening)]
+    for words in (("MULTI",), *kills, ("PUBLISH", "c", "m"), ("RPUSH", "l", "x")):
+        client.call(*words)
+    assert client.call("EXEC") == [1, 0, 1, 0, 1]
+    assert client.call("LRANGE", "l", 0, -1) == [b"x"]
+    assert waiting.inbox == []
+    assert b"id=%d " % waiting.session.id not in client.call("CLIENT", "LIST")

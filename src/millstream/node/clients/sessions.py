@@ -134,6 +134,7 @@ class Sessions:
     def kill(self, session: Session) -> None:
         """Have a session's connection closed; the shell sees ``killed`` when it empties the outbox."""
         session.closing = session.killed = True
+        self.close(session)  # at once: nothing goes to it any more, not even in the same transaction
         self.outbox.append((session, Outcome([], 0)))
 
     def kill_id(self, session_id: int) -> None:
