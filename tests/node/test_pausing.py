@@ -185,3 +185,28 @@ def test_a_pause_of_writers_lets_scripts_without_writes_run(world: World, client
     )
     for words in waiting:
         assert world.client().send(*words, 0) is WAITING
+
+
+@pytest.mark.parametrize("wait", ["BLPOP l 0", "BLMOVE l m LEFT LEFT 0", "XREADGROUP GROUP g d BLOCK 0 STREAMS s >"])
+def test_who_waits_is_not_served_by_the_step_that_pauses(world: World, client: Client, wait: str) -> None:
+    """A transaction that pauses writers and then adds: what waited would write, so it goes on behind the pause."""
+    waiting = world.client()
+    assert waiting.send(*wait.split()) is WAITING
+    for line in ("MULTI", "CLIENT PAUSE 1000 WRITE", "RPUSH l x", "XADD s 2-0 f v", "EXEC"):
+        client.call(*line.split())
+    assert not waiting.inbox
+    assert waiting.waits
+    assert client.call("LRANGE", "l", 0, -1) == [b"x"]
+    client.call("CLIENT", "UNPAUSE")
+    world.deliver()
+    assert len(waiting.inbox) == 1
+    assert not waiting.waits
+
+
+def test_a_reader_is_served_by_the_step_that_pauses_writers(world: World, client: Client) -> None:
+    """XREAD only reads."""
+    waiting = world.client()
+    assert waiting.send("XREAD", "BLOCK", 0, "STREAMS", "s", "$") is WAITING
+    for line in ("MULTI", "CLIENT PAUSE 1000 WRITE", "XADD s 2-0 f v", "EXEC"):
+        client.call(*line.split())
+    assert waiting.inbox == [[[b"s", [[b"2-0", [b"f", b"v"]]]]]]

@@ -514,14 +514,27 @@ class Node:
             del self.waits.ready[place]
             db, key = place
             for waiter in self.waits.lines.line(place):
-                if waiter.glance is not None and not waiter.over and self._served_quickly(waiter, waiter.glance, now):
+                is_held = self._pause.ends is not None and self._pause.holds(
+                    waiter.session, resolve(waiter.argv), waiter.argv
+                )
+                glance = None if waiter.over or is_held else waiter.glance
+                if glance is not None and self._served_quickly(waiter, glance, now):
                     continue
                 # Most hear only of the type they wait for; deletion and other types are no news to them
                 if not waiter.over and (
                     waiter.group_wait or isinstance(self.keyspace.databases[db].keys.get(key), waiter.kind)
                 ):
-                    self._retry(waiter, now)
+                    if is_held:
+                        self._hold(waiter.session, waiter)
+                    else:
+                        self._retry(waiter, now)
         self._flush(now)
+
+    def _hold(self, session: Session, waiter: Waiter) -> None:
+        """Keep a command that waited until the pause is over: what wakes it came in the step that began the pause."""
+        self.waits.stop(waiter)
+        session.held, session.blocked = waiter.given, True
+        self._pause.held[session] = None
 
     def _served_quickly(self, waiter: Waiter, glance: Glance, now: Now) -> bool:
         """Serve a waiting command of the usual form as :meth:`_retry` would; False, and nothing done, for any other."""
