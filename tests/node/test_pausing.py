@@ -210,3 +210,17 @@ def test_a_reader_is_served_by_the_step_that_pauses_writers(world: World, client
     for line in ("MULTI", "CLIENT PAUSE 1000 WRITE", "XADD s 2-0 f v", "EXEC"):
         client.call(*line.split())
     assert waiting.inbox == [[[b"s", [[b"2-0", [b"f", b"v"]]]]]]
+
+
+@pytest.mark.parametrize("line", ["GET none x", "SET k other"])
+def test_a_transaction_that_will_fail_keeps_nothing_more(world: World, client: Client, line: str) -> None:
+    """So its EXEC is not held back by what was queued behind the failure, and CLIENT LIST does not count that."""
+    other = world.client()
+    client.call("WATCH", "k")
+    client.call("MULTI")
+    client.call("GET", "k")
+    (client if line.startswith("GET") else other).call(*line.split())
+    client.call("SET", "k", "mine")
+    assert b" multi=1 " in client.world.client().call("CLIENT", "LIST")
+    other.call("CLIENT", "PAUSE", 1000, "WRITE")
+    assert client.call("EXEC") is None or line.startswith("GET")

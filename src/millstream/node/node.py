@@ -175,7 +175,8 @@ class Node:
             self._pause.held[session] = None
             return None
         if session.queue is not None and row.name not in _UNQUEUED:
-            session.queue.append(argv)
+            if not session.is_doomed:
+                session.queue.append(argv)
             return self.replies.outcome(session, QUEUED, row)
         if row.name == "exec" and session.queue is not None:
             reply: Reply = self._exec(session, session.queue, now)

@@ -128,9 +128,10 @@ def append_plain(session: "Session", queue: "Queue", data: bytes, at: int) -> tu
         return at, 0, ""
     end, commands, size, words, last = queue_plain(data, at)
     if commands:
-        queue.append_together(
-            PlainPiece(data[at:end], size + WORD_OVERHEAD * words), commands, size + WORD_SIZE * words
-        )
+        if not session.is_doomed:
+            queue.append_together(
+                PlainPiece(data[at:end], size + WORD_OVERHEAD * words), commands, size + WORD_SIZE * words
+            )
         session.commands += commands
         session.last_command = last
     return end, commands, last

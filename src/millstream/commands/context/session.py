@@ -147,6 +147,11 @@ class Session:
     traffic: Callable[[], Traffic] = Traffic
 
     @property
+    def is_doomed(self) -> bool:
+        """EXEC will run nothing, so nothing more is kept for it."""
+        return self.queue_failed or self.watch_broken
+
+    @property
     def is_subscribed(self) -> bool:
         """In RESP2 such a connection takes only a few commands, since messages may come at any time."""
         return bool(self.channels or self.patterns)
