@@ -302,6 +302,14 @@ def test_fields_are_set_and_taken_as_redis_8_does(each_redis: ServerProcess) -> 
         ),
         ("INCREX k BYFLOAT 1 UBOUND inf LBOUND -inf", [[b"1", b"1"]]),
         (
+            "INCREX k BYFLOAT 1 LBOUND inf UBOUND inf|INCREX k BYFLOAT 1 UBOUND -inf|EXISTS k",
+            [[b"0", b"0"], "ERR LBOUND can't", 0],
+        ),
+        (
+            "INCREX k BYFLOAT 1 UBOUND inf LBOUND inf SATURATE|EXISTS k",
+            ["ERR applied increment would be Infinity", 0],
+        ),
+        (
             "MSETEX 2 a 1 b 2|MGET a b|MSETEX 2 b 3 c 3 NX|MSETEX 2 b 3 c 3 XX|MGET b c",
             [1, [b"1", b"2"], 0, 0, [b"2", None]],
         ),
@@ -355,9 +363,38 @@ def test_increx_answers_all_digits_in_resp3(world: World) -> None:
     assert client.call("EVAL", "redis.setresp(3); return redis.call('INCREX', 'k', 'BYFLOAT', '1')[2].double", 0) == 1
 
 
+def test_increx_with_a_time_that_is_over_deletes(world: World, client: Client) -> None:
+    """By the event of a deletion and no other; with ENX the key keeps the time it has."""
+    listening = world.client()
+    client.call("CONFIG", "SET", "notify-keyspace-events", "KEA")
+    listening.call("PSUBSCRIBE", "__keyevent@0__:*")
+    client.call("SET", "k", 10)
+    assert client.call("INCREX", "k", "EXAT", 1) == [11, 1]
+    assert client.call("INCREX", "none", "EXAT", 1) == [1, 1]
+    assert client.call("EXISTS", "k", "none") == 0
+    world.deliver()
+    assert [message[2].rpartition(b":")[2] for message in listening.inbox] == [b"set", b"del"]
+
+
+def test_increx_takes_a_sum_beyond_long_doubles_for_one_beyond_the_bound(client: Client) -> None:
+    """It is refused by the answer 0 or saturates, as other sums do; only an infinite difference is an error."""
+    far = "1e4932"
+    client.call("SET", "k", far)
+    value, added = client.call("INCREX", "k", "BYFLOAT", far, "EX", "9")
+    assert (added, client.call("TTL", "k"), client.call("GET", "k")) == (b"0", -1, far.encode())
+    assert client.call("INCREX", "k", "BYFLOAT", far, "SATURATE")[0] == client.call("GET", "k") > value
+    client.call("SET", "k", 5)
+    assert client.call("INCREX", "k", "BYFLOAT", far, "UBOUND", 100, "SATURATE") == [b"100", b"95"]
+    client.call("SET", "k", "-" + far)
+    refused = client.call("INCREX", "k", "BYFLOAT", far, "LBOUND", far, "SATURATE")
+    assert refused == Error("ERR applied increment would be Infinity")
+    client.call("SET", "k", "inf")
+    assert client.call("INCREX", "k", "BYFLOAT", 1) == Error("ERR value cannot be Infinity")
+
+
 def test_increx_changes_nothing_that_it_cannot_report(client: Client) -> None:
     """SATURATE from one end of 64 bits to the other adds more than an integer of RESP holds."""
     client.call("SET", "k", str(-(2**63)))
     refused = client.call("INCREX", "k", "SATURATE", "LBOUND", str(2**63 - 1))
-    assert refused == Error("ERR increment or decrement would overflow")
+    assert refused == Error("ERR applied increment would overflow")
     assert client.call("GET", "k") == b"-9223372036854775808"

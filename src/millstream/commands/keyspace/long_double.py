@@ -13,7 +13,7 @@ from decimal import Decimal
 from fractions import Fraction
 
 _BITS = 64
-_LARGEST = Fraction((1 << _BITS) - 1) * 2 ** (16384 - _BITS)
+LARGEST = Fraction((1 << _BITS) - 1) * 2 ** (16384 - _BITS)
 _SMALLEST = Fraction(1, 2**16446)  # half the smallest that is not zero
 _DECIMAL = re.compile(rb"([+-]?)(\d+\.?\d*|\.\d+)(?:[eE]([+-]?\d+))?\Z")
 _HEXADECIMAL = re.compile(rb"([+-]?)0[xX]([0-9a-fA-F]+\.?[0-9a-fA-F]*|\.[0-9a-fA-F]+)(?:[pP]([+-]?\d+))?\Z")
@@ -50,7 +50,7 @@ def read(word: bytes) -> Fraction | float | None:
     if abs(power) > _FAR:
         return None
     value = _rounded(mantissa * Fraction(base) ** power)
-    if value > _LARGEST or value < _SMALLEST:
+    if value > LARGEST or value < _SMALLEST:
         return None
     return -value if sign == b"-" else value
 
@@ -59,7 +59,7 @@ def add(one: Fraction, two: Fraction) -> Fraction | None:
     """The sum; None if it is too large."""
     total = one + two
     size = _rounded(abs(total))
-    if size > _LARGEST:
+    if size > LARGEST:
         return None
     return size if total >= 0 else -size
 

@@ -5,6 +5,7 @@ Strings are here because clients and tools need them beside streams (counters, l
 Source: https://redis.io/docs/latest/commands/?group=string
 """
 
+import math
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import partial
@@ -694,21 +695,22 @@ def _whole(word: bytes, name: str = "value") -> Fraction:
 
 def _real(word: bytes, name: str = "value") -> Fraction:
     value = long_double.read(word)
-    if isinstance(value, float) and name == _STEP:
-        raise CommandError("ERR BYFLOAT increment cannot be Infinity")
+    if isinstance(value, float):
+        raise CommandError(f"ERR {'BYFLOAT increment' if name == _STEP else name} cannot be Infinity")
     if not isinstance(value, Fraction):
         raise CommandError(f"ERR {name} is not a valid float")
     return value
 
 
-def _limit(asked: _Increase, word: bytes | None, name: str) -> Fraction | None:
-    """A bound; None for none, and for the infinite one that bounds nothing."""
+def _limit(asked: _Increase, word: bytes | None, name: str) -> Fraction | float:
+    """A bound, which may be infinite; the end of what the kind of number can hold where none is given."""
     if word is None:
-        return None
-    if asked.floats and isinstance(long_double.read(word), float):
-        if word.startswith(b"-") != (name == "LBOUND"):
-            raise CommandError(_CROSSED)
-        return None
+        ends = (
+            (-long_double.LARGEST, long_double.LARGEST) if asked.floats else (Fraction(LLONG_MIN), Fraction(LLONG_MAX))
+        )
+        return ends[name == "UBOUND"]
+    if asked.floats and isinstance(value := long_double.read(word), float):
+        return value
     return (_real if asked.floats else _whole)(word, name)
 
 
@@ -731,7 +733,7 @@ def increx(ctx: Context, argv: list[bytes]) -> Reply:
     read = _real if asked.floats else _whole
     step = read(asked.step, _STEP)
     low, high = _limit(asked, asked.low, "LBOUND"), _limit(asked, asked.high, "UBOUND")
-    if low is not None and high is not None and low > high:
+    if low > high:
         raise CommandError(_CROSSED)
     at = None
     if asked.expires is not None:
@@ -741,10 +743,12 @@ def increx(ctx: Context, argv: list[bytes]) -> Reply:
     total = _bounded(value, step, low, high, asked)
     if total is None:
         return _answer(ctx, [value, Fraction(0)], floats=asked.floats)
-    if not asked.floats and not LLONG_MIN <= total - value <= LLONG_MAX:  # which no integer of RESP can report
-        raise CommandError("ERR increment or decrement would overflow")
     present = ctx.db.expires.get(argv[1])
     keeps = at is None or (asked.enx and present is not None)
+    if at is not None and not keeps and at <= ctx.now.wall:  # the key dies at once, by one event
+        if before is not None:
+            delete_key(ctx, argv[1])
+        return _answer(ctx, [total, total - value], floats=asked.floats)
     expires_at = None if asked.persist else present if keeps else at
     data = long_double.text(total) if asked.floats else b"%d" % int(total)
     change = ("set", ctx.db.index, argv[1], data, expires_at)
@@ -755,17 +759,25 @@ def increx(ctx: Context, argv: list[bytes]) -> Reply:
 
 
 def _bounded(
-    value: Fraction, step: Fraction, low: Fraction | None, high: Fraction | None, asked: _Increase
+    value: Fraction, step: Fraction, low: Fraction | float, high: Fraction | float, asked: _Increase
 ) -> Fraction | None:
-    """The sum, or a bound that it would pass; None if it may pass none, or is too large for a float."""
+    """The sum, or with SATURATE a bound that it would pass; None if it may pass none.
+
+    Raises:
+        CommandError: what would be added cannot be answered.
+    """
     total = long_double.add(value, step) if asked.floats else value + step
-    if total is None:
-        raise CommandError("ERR increment would produce NaN or Infinity")
-    if not asked.floats:
-        low, high = Fraction(LLONG_MIN) if low is None else low, Fraction(LLONG_MAX) if high is None else high
-    nearest = total if low is None else max(total, low)
-    nearest = nearest if high is None else min(nearest, high)
-    return nearest if nearest == total or asked.saturates else None
+    passed: Fraction | float = total if total is not None else math.inf if step > 0 else -math.inf
+    nearest = min(max(passed, low), high)
+    if nearest == total:
+        return total
+    if not asked.saturates:
+        return None
+    if isinstance(nearest, float) or (asked.floats and long_double.add(nearest, -value) is None):
+        raise CommandError("ERR applied increment would be Infinity")
+    if not asked.floats and not LLONG_MIN <= nearest - value <= LLONG_MAX:
+        raise CommandError("ERR applied increment would overflow")
+    return nearest
 
 
 def _answer(ctx: Context, values: list[Fraction], *, floats: bool) -> Reply:
