@@ -32,7 +32,7 @@ INERT = {
     "activedefrag": "no",
     "aof-load-truncated": "yes",
     "dynamic-hz": "yes",
-    "hash-max-listpack-entries": "512",
+    "hash-max-listpack-entries": "128",
     "hz": "10",
     "io-threads": "1",
     "key-load-delay": "0",
@@ -50,8 +50,15 @@ INERT = {
     "repl-rdb-channel": "no",
     "replica-lazy-flush": "no",
     "save": "",
+    "set-max-intset-entries": "512",
+    "set-max-listpack-entries": "128",
+    "set-max-listpack-value": "64",
     "repl-diskless-sync": "no",
     "watchdog-period": "0",
+    "zset-max-listpack-entries": "128",
+    "zset-max-listpack-value": "64",
+    "zset-max-ziplist-entries": "128",
+    "zset-max-ziplist-value": "64",
 }
 # Options of the command line that are parameters in the file
 OPTIONS = {"unixsocket": "--unixsocket", "requirepass": "--requirepass", "appendfsync": "--fsync"}
