@@ -25,6 +25,7 @@ import redis
 from click.testing import CliRunner
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from pyspark.sql.streaming.datasource import ReadMaxRows
 
 from millstream.cli.main import main
 from millstream.errors import ConfigError, StorageError, UsageError
@@ -268,6 +269,41 @@ def test_a_stream_replaced_while_a_job_runs_loses_nothing(
         store.trim()
     made.stop()
     assert ids(client) == list(range(50, 250))
+
+
+@pytest.mark.parametrize("found", ["before", "while it is written"])
+def test_a_batch_of_a_stream_that_stands_still_is_left_to_the_next_query(
+    both: ServerProcess, client: redis.Redis, tmp_path: Path, found: str
+) -> None:
+    """All of it, and what the same query reads after it: no entry of another stream is passed over, no file stays."""
+    where = ArchiveSettings(both.url, ("s",), tmp_path / "a")
+    fill(client, "s", 20)
+    store, made = ArchiveStore(where), streaming(where)
+    begin = made.initialOffset()
+    middle = made.latestOffset(begin, ReadMaxRows(10))
+    end = made.latestOffset(middle, ReadMaxRows(10))
+
+    def take(start: dict[str, Any], upto: dict[str, Any], *, still: bool) -> None:
+        def write(plan: WritePlan, name: str) -> list[DataFile]:
+            files = [file for part in made.partitions(start, upto) for file in write_files(plan, name, made.read(part))]
+            if still:
+                store.stand_still("s", "replaced")
+            return files
+
+        store.take(f"x-{upto['s']['n']}", load(upto), write)
+
+    with store.open():
+        if found == "before":
+            store.stand_still("s", "replaced")
+        take(begin, middle, still=found != "before")
+        store.still.clear()
+        take(middle, end, still=False)
+        assert (store.manifest.files, data_files(tmp_path / "a")) == ((), set())
+        store.take_again()
+        take(begin, middle, still=False)
+        take(middle, end, still=False)
+    made.stop()
+    assert [ident for ident, _ in held(tmp_path / "a", "s")] == [f"{number}-0" for number in ids(client)]
 
 
 def streaming(where: ArchiveSettings) -> StreamReader:

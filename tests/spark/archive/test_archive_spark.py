@@ -3,11 +3,12 @@
 import json
 import os
 import random
+import re
 import signal
 import subprocess
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 import redis
@@ -140,6 +141,56 @@ def test_a_stream_that_goes_back_while_a_job_runs_stands_still_alone(
     run(where, spark, stop, lambda *_: None, said.append)
     assert [line for line in said if "stream 'ga' went back" in line]
     assert len(held(tmp_path / "a", "ga")) == 20
+
+
+@pytest.mark.parametrize("which", [{"streams": ("ga", "gb")}, {"streams": (), "pattern": "g*"}])
+def test_a_stream_that_a_trim_finds_replaced_is_archived_no_further(
+    real_redis: ServerProcess, client: redis.Redis, spark: "SparkSession", tmp_path: Path, which: dict[str, Any]
+) -> None:
+    """Its query, to which it looks like a trim that a failover undid, ends; the others are archived and trimmed."""
+    root = tmp_path / "a"
+    where = ArchiveSettings(real_redis.url, to=root, every=0.1, **which)
+    for stream in ("ga", "gb"):
+        fill(client, stream, 20)
+    said: list[str] = []
+    def replace() -> None:
+        with client.pipeline() as anew:
+            anew.delete("ga")
+            for number in range(1, 61):
+                anew.xadd("ga", {"other": number}, id=f"{number}-0")
+            anew.execute()
+
+    def look() -> None:
+        fill(client, "gb", 1, first=50)  # which its query reads after a look at the trimmed streams
+
+    def add() -> None:
+        for stream in ("ga", "gb"):
+            fill(client, stream, 20, first=100)
+
+    steps = iter(
+        [
+            (lambda: (root / MANIFEST).exists() and not client.xlen("ga") + client.xlen("gb"), look),
+            (lambda: len(held(root, "gb")) == 21, replace),
+            (lambda: said, add),
+            (lambda: len(held(root, "gb")) == 41 and not client.xlen("gb"), lambda: None),
+        ]
+    )
+    step = next(steps, None)
+
+    def stop() -> bool:
+        nonlocal step
+        assert step is not None
+        if step[0]():
+            step[1]()
+            step = next(steps, None)
+        return step is None
+
+    report = run(where, spark, stop, lambda *_: None, said.append)
+    assert re.search("stream 'ga' is not the one that was archived: its entry 1-0 .* neither archived", said[0])
+    assert len(said) == 1
+    assert client.xlen("ga") == 80
+    assert max(int(ident.partition("-")[0]) for ident, _ in held(root, "ga")) <= 60
+    assert [(one.stream, one.archived, one.trimmed) for one in report[1:]] == [("gb", 41, 41)]
 
 
 def test_progress_moves_over_many_partitions(

@@ -285,6 +285,7 @@ class _ArchiveRun:
         self._scratch = _scratch(store.folder)
         self._failed: BaseException | None = None
         self._named = frozenset[str]()  # streams that the query reads by name
+        self._still = frozenset[str]()  # streams that stood still when the query began
         self._total = 0
 
     def drive(self, stop: Callable[[], bool]) -> list[Progress]:
@@ -300,12 +301,11 @@ class _ArchiveRun:
         """Run one query to its end; False where another one has to begin, with other streams."""
         self._store.take_again()
         query = self._start()
-        known = set(self._store.still)
         try:
             return self._trim_beside(query, stop)
         except MillstreamError as error:
             self._store.note(str(error))
-            if set(self._store.still) == known:
+            if not self._has_still():
                 raise
             return False
         finally:
@@ -337,6 +337,7 @@ class _ArchiveRun:
             "failOnDataLoss": "false" if settings.skip_lost else "true",
         }
         info = StreamInfo(opts.parse(common | {"url": settings.url}))
+        self._total = sum(one.archived for one in self._store.report())
         try:
             there = info.keys()
             states = info.states(there)
@@ -354,7 +355,7 @@ class _ArchiveRun:
                     parts += partitions_ahead(self._store.manifest, stream, states[stream], info.first_in)
         finally:
             info.close()
-        self._named = frozenset(there)
+        self._named, self._still = frozenset(there), frozenset(self._store.still)
         if settings.pattern is None or self._store.still:  # a pattern would take in those that stand still
             common.pop("streamPattern", None)
             common["stream"] = ",".join(there)
@@ -382,7 +383,7 @@ class _ArchiveRun:
         """Trim beside the query: after each batch, and now and then, as groups move on without new entries.
 
         Returns:
-            False where the query is to begin again with streams that came to the pattern.
+            False where the query is to begin again with other streams.
         """
         from pyspark.errors import StreamingQueryException  # noqa: PLC0415 - only where Spark runs
 
@@ -400,11 +401,17 @@ class _ArchiveRun:
             self._tell_progress()
             if ended:
                 return True
+            if self._has_still():
+                return False
             if now - looked_at > _NEW_SECONDS:
                 looked_at = now
                 if self._has_new_streams():
                     return False
         return True
+
+    def _has_still(self) -> bool:
+        """Whether streams stand still that this query reads."""
+        return self._still != self._store.still.keys()
 
     def _has_new_streams(self) -> bool:
         """Whether the pattern has streams that a query by names does not read."""

@@ -263,11 +263,14 @@ class ArchiveStore:
                 agree on the columns.
         """
         with self.busy:
-            if self._closed:  # the query is about to be stopped; the next run archives this
+            if self._refuses(ranges):
                 return
             self._took = True
             reach("batch")
             files, columns = self._written(label, write)
+            if self._refuses(ranges):
+                self.folder.remove(file.path for file in files)
+                return
             self._check_rows(ranges, files)
             self.folder.storage.sync_names(*(file.path for file in files))
             reach("written")
@@ -283,6 +286,11 @@ class ArchiveStore:
             self._publish({file.stream for file in files})
             self._merge(label)
             self._drop_retired()
+
+    def _refuses(self, ranges: Mapping[str, Position]) -> bool:
+        """Whether a batch is left to the next query, and all after it: this one ends, or reads what stands still."""
+        self._closed = self._closed or any(stream in self.still for stream in ranges)
+        return self._closed
 
     def _check_rows(self, ranges: Mapping[str, Position], files: Sequence[DataFile]) -> None:
         """Refuse a batch with more entries of a stream than were added to it: they are another stream's.
