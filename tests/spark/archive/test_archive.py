@@ -25,7 +25,6 @@ import redis
 from click.testing import CliRunner
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from pyspark.sql.streaming.datasource import ReadMaxRows
 
 from millstream.cli.main import main
 from millstream.errors import ConfigError, StorageError, UsageError
@@ -41,11 +40,11 @@ from millstream.spark.archiving.tables.storage import LocalStorage
 from millstream.spark.archiving.trim import Keep, ReplacedError, Trimmer
 from millstream.spark.arrow.decode import decode_parsed
 from millstream.spark.arrow.page import Want
-from millstream.spark.model.offsets import MAX_PART, ZERO, DataLossError, Id, Position, load, parse_id
+from millstream.spark.model.offsets import MAX_PART, ZERO, DataLossError, Id, Position, parse_id
 from millstream.spark.options import read as options
 from millstream.spark.read.stream_info import StreamInfo
-from millstream.spark.source import MillstreamSource, StreamReader
-from support.archives import LAST, SCHEMA, Traffic, archive_once, data_files, held, rows_of
+from millstream.spark.source import MillstreamSource
+from support.archives import LAST, Traffic, archive_once, data_files, held, rows_of
 from support.servers import ServerProcess
 from support.streams import fill
 from support.waiting import eventually
@@ -233,85 +232,6 @@ def test_a_stream_begun_anew_that_outgrew_the_old_one_is_told_from_it(
     client.delete("s")
     fill(client, "s", 20)
     assert look(where)[0].archive == 10
-
-
-@pytest.mark.parametrize("trimmed", [True, False])
-@pytest.mark.parametrize("batch", [40, 1000])
-def test_a_stream_replaced_while_a_job_runs_loses_nothing(
-    both: ServerProcess, client: redis.Redis, tmp_path: Path, trimmed: bool, batch: int
-) -> None:
-    """Between two batches, in one transaction, with counters ahead of the archive: no entry goes that no file has."""
-    where = ArchiveSettings(both.url, ("s",), tmp_path / "a", trim=trimmed, per_batch=batch)
-    store, made, at = ArchiveStore(where), streaming(where), None
-
-    def archive() -> None:
-        nonlocal at
-        at = made.initialOffset() if at is None else at
-        while (end := made.latestOffset(at, made.getDefaultReadLimit())) != at:
-            parts = made.partitions(at, end)
-            store.take(f"x-{end['s']['n']}", load(end), lambda plan, name, parts=parts: [
-                file for part in parts for file in write_files(plan, name, made.read(part))
-            ])  # fmt: skip
-            store.trim()
-            at = end
-
-    with store.open():
-        fill(client, "s", 100)
-        archive()
-        with client.pipeline() as anew:
-            anew.delete("s")
-            for number in range(50, 250):
-                anew.xadd("s", {"other": number}, id=f"{number}-0")
-            anew.execute()
-        store.trim()
-        with pytest.raises(UsageError, match="went back"):
-            archive()
-        store.trim()
-    made.stop()
-    assert ids(client) == list(range(50, 250))
-
-
-@pytest.mark.parametrize("found", ["before", "while it is written"])
-def test_a_batch_of_a_stream_that_stands_still_is_left_to_the_next_query(
-    both: ServerProcess, client: redis.Redis, tmp_path: Path, found: str
-) -> None:
-    """All of it, and what the same query reads after it: no entry of another stream is passed over, no file stays."""
-    where = ArchiveSettings(both.url, ("s",), tmp_path / "a")
-    fill(client, "s", 20)
-    store, made = ArchiveStore(where), streaming(where)
-    begin = made.initialOffset()
-    middle = made.latestOffset(begin, ReadMaxRows(10))
-    end = made.latestOffset(middle, ReadMaxRows(10))
-
-    def take(start: dict[str, Any], upto: dict[str, Any], *, still: bool) -> None:
-        def write(plan: WritePlan, name: str) -> list[DataFile]:
-            files = [file for part in made.partitions(start, upto) for file in write_files(plan, name, made.read(part))]
-            if still:
-                store.stand_still("s", "replaced")
-            return files
-
-        store.take(f"x-{upto['s']['n']}", load(upto), write)
-
-    with store.open():
-        if found == "before":
-            store.stand_still("s", "replaced")
-        take(begin, middle, still=found != "before")
-        store.still.clear()
-        take(middle, end, still=False)
-        assert (store.manifest.files, data_files(tmp_path / "a")) == ((), set())
-        store.take_again()
-        take(begin, middle, still=False)
-        take(middle, end, still=False)
-    made.stop()
-    assert [ident for ident, _ in held(tmp_path / "a", "s")] == [f"{number}-0" for number in ids(client)]
-
-
-def streaming(where: ArchiveSettings) -> StreamReader:
-    """The reader of a job's query."""
-    given = {"url": where.url, "stream": "s", "startingOffsets": "earliest"}
-    made = MillstreamSource(given | {"maxEntriesPerTrigger": str(where.per_batch)}).streamReader(SCHEMA)
-    assert isinstance(made, StreamReader)
-    return made
 
 
 # --- what is trimmed -------------------------------------------------------------------------------------------------

@@ -153,6 +153,7 @@ def test_a_stream_that_a_trim_finds_replaced_is_archived_no_further(
     for stream in ("ga", "gb"):
         fill(client, stream, 20)
     said: list[str] = []
+
     def replace() -> None:
         with client.pipeline() as anew:
             anew.delete("ga")

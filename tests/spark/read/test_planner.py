@@ -609,6 +609,23 @@ def test_a_stream_made_anew_between_two_looks_is_an_error(
     made.stop()
 
 
+def test_a_stream_made_anew_with_the_same_first_id_is_an_error(real_redis: ServerProcess, client: redis.Redis) -> None:
+    """Its counters and ids contradict nothing; its first entry, which never changes in a stream, is another one."""
+    fill(client, "a", 100)
+    made = reader(real_redis, stream="a", startingOffsets="earliest")
+    start = made.latestOffset(made.initialOffset(), None)
+    client.xadd("a", {"n": 101}, id="101-0")
+    start = made.latestOffset(start, None)
+    with client.pipeline() as anew:
+        anew.delete("a")
+        for number in range(1, 251):
+            anew.xadd("a", {"other": number}, id=f"{number}-0")
+        anew.execute()
+    with pytest.raises(DataLossError, match="'a' went back: its first entry 1-0 holds other fields"):
+        made.latestOffset(start, None)
+    made.stop()
+
+
 def test_a_trim_that_a_failover_undid_is_no_loss(real_redis: ServerProcess, client: redis.Redis) -> None:
     """The same entries are there again: reading goes on."""
     for number in range(1, 101):

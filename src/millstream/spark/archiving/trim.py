@@ -58,9 +58,13 @@ local function named(flat)
   return found
 end
 
+-- The first entry's id and fields in few bytes: another stream may begin with the same id.
 local function oldest()
-  local rows = redis.call('XRANGE', KEYS[1], '-', '+', 'COUNT', 1)
-  return rows[1] and rows[1][1] or ''
+  local row = redis.call('XRANGE', KEYS[1], '-', '+', 'COUNT', 1)[1]
+  if not row then return '', '' end
+  local words = {}
+  for at, word in ipairs(row[2]) do words[at] = #word .. ':' .. word end
+  return row[1], row[1] .. ' ' .. redis.sha1hex(table.concat(words))
 end
 
 local key, archived, archived_n, keep_ms, keep, cut = KEYS[1], ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5]
@@ -72,8 +76,8 @@ if before(stream['last-generated-id'], archived) or stream['entries-added'] < to
 end
 
 -- Who cuts says which entry it knows to be the first: under another one there may be another stream.
-local first = oldest()
-if cut == '1' and first ~= ARGV[7] then return {'look', first, length} end
+local first, mark = oldest()
+if cut == '1' and mark ~= ARGV[7] then return {'look', first, length, mark} end
 
 local limit, why = after(archived), {'archive'}
 local function hold(id, ...)
@@ -108,7 +112,8 @@ if keep ~= '' then
 end
 local trimmed = 0
 if cut == '1' then trimmed = redis.call('XTRIM', key, 'MINID', '=', limit) end
-return {'done', limit, trimmed, length - trimmed, more, why, cut == '1' and oldest() or first}
+if trimmed > 0 then first, mark = oldest() end
+return {'done', limit, trimmed, length - trimmed, more, why, mark}
 """
 
 
@@ -164,7 +169,7 @@ class Trimmer:
     def __init__(self, url: str, keep: Keep) -> None:
         self._router = Router(url)
         self._keep = keep
-        self._firsts: dict[str, str] = {}  # of each stream the first entry that is known to be of the archived stream
+        self._firsts: dict[str, bytes] = {}  # of each stream the first entry that is known to be of the archived stream
 
     def close(self) -> None:
         """Give the connection back."""
@@ -176,8 +181,8 @@ class Trimmer:
         Args:
             stream: its key.
             archived: how far it is archived.
-            check: called with the id of the stream's first entry where that is not the one that was left last; raises
-                where the stream is another one than was archived.
+            check: called with the id of the stream's first entry where that entry is not the one that was left last;
+                raises where the stream is another one than was archived.
 
         Raises:
             UsageError: the stream went back, or the server refused.
@@ -190,14 +195,13 @@ class Trimmer:
                 if checks == CHECKS:  # a moved head may be another stream's: no id proves that it is not
                     held = "its first entry changed during each check; the next trimming tries again"
                     return Trimmed(stream, ZERO, total, answer[2], held)
-                first = answer[1].decode()
-                check(first)
+                check(answer[1].decode())
                 checks += 1
-                self._firsts[stream] = first
+                self._firsts[stream] = answer[3]
                 continue
             reach("trimmed")
             if answer[0] == b"done":
-                self._firsts[stream] = answer[6].decode()
+                self._firsts[stream] = answer[6]
                 checks = 0
             found = _read(stream, archived, answer, self._keep)
             total += found.count

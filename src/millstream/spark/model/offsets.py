@@ -160,6 +160,7 @@ class StreamState:
         length: entries there now.
         max_deleted: greatest id removed by XDEL (trimming leaves it alone).
         first: id of the first entry there now; None when there is none.
+        mark: digest of what the first entry holds.
     """
 
     last: Id
@@ -167,6 +168,7 @@ class StreamState:
     length: int
     max_deleted: Id
     first: Id | None
+    mark: bytes = b""
 
     @property
     def removed(self) -> int:
@@ -227,8 +229,9 @@ def how_it_went_back(at: Position, state: StreamState | None) -> str | None:
 def replaced(before: StreamState, now: StreamState, up_to: Callable[[], int], n: int) -> str | None:
     """Why a stream is another one than at an earlier look; None where nothing contradicts that it is the same.
 
-    Entries are only added at the end, so the first one moves on only where entries were removed. The count of those
-    never falls, unless a failover undid a trim: then all entries that were read and are not removed must be there.
+    Entries never change and are only added at the end, so the first one moves on only where entries were removed. The
+    count of those never falls, unless a failover undid a trim: then all entries that were read and are not removed must
+    be there.
 
     Args:
         before: the state at the earlier look.
@@ -242,6 +245,8 @@ def replaced(before: StreamState, now: StreamState, up_to: Callable[[], int], n:
             return f"of {n} entries that were read {there} are there, and {now.removed} were removed"
     elif now.first and before.first and now.first > before.first and now.removed == before.removed:
         return f"its first entry was {before.first} and is now {now.first}, though nothing was removed"
+    if now.first == before.first and now.mark != before.mark:
+        return f"its first entry {now.first} holds other fields than before"
     return None
 
 

@@ -1,6 +1,7 @@
 """What the driver asks a server about streams: one round trip for all, and counting where nothing else helps."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from hashlib import blake2b
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from millstream.client.cluster_line import CLUSTER_INFO
@@ -135,6 +136,7 @@ class StreamInfo:
             length=int(info[b"length"]),
             max_deleted=parse_id(_text(info[b"max-deleted-entry-id"])),
             first=parse_id(_text(first[0])) if first else None,
+            mark=blake2b(repr(first[1]).encode(), digest_size=16).digest() if first else b"",
         )
 
     def _refusal(self, key: str, command: str, answer: Exception) -> UsageError:
