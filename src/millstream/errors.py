@@ -43,7 +43,8 @@
     │   ├── ManifestError           an archive's list of files is not one, or a change would break it (spark)
     │   ├── FilesChangedError       another program removed files of an archive, or put some there (spark)
     │   ├── TableChangedError       another program changed a table of an archive (spark)
-    │   └── TableUnreadableError    a table of an archive is damaged (spark)
+    │   ├── TableUnreadableError    a table of an archive is damaged (spark)
+    │   └── CatalogUnansweredError  a catalog of Iceberg sent no answer (spark)
     │
     │   What a user's handler raises, or finds raised; the worker settles the entry by it:
     ├── Nack                 this delivery did not work out; give the entry to anybody

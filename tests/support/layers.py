@@ -230,6 +230,7 @@ THIRD_PARTY: dict[str, tuple[frozenset[str], str]] = {
     "obstore": (frozenset({"spark"}), "lake"),
     "pyiceberg": (frozenset({"spark"}), "lake"),
     "sqlalchemy": (frozenset({"spark"}), "lake"),
+    "requests": (frozenset({"spark"}), "lake"),  # which comes with pyiceberg
     "starlette": (frozenset({"console"}), "console"),
     "uvicorn": (frozenset({"console"}), "console"),
     "jinja2": (frozenset({"console"}), "console"),

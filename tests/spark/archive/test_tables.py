@@ -5,6 +5,7 @@ A job's part in Spark is done in place (``support.archives``), as in ``test_arch
 
 import os
 import random
+import re
 import signal
 import subprocess
 import sys
@@ -24,7 +25,7 @@ import redis
 from pyiceberg.table import Transaction
 from pyiceberg.utils.config import Config
 
-from millstream.errors import ConfigError, StorageError
+from millstream.errors import ConfigError, MillstreamError, StorageError
 from millstream.failpoints import ARCHIVE, TABLES
 from millstream.spark.archiving.directory import MANIFEST, Folder
 from millstream.spark.archiving.files import WritePlan, write_files
@@ -39,6 +40,7 @@ from millstream.spark.model.offsets import ZERO, Id, Position, parse_id
 from millstream.spark.source import MillstreamSource
 from support import campaign
 from support.archives import Traffic, archive_once, data_files, held, rows_of
+from support.catalogs import Fault, catalog_server
 from support.lake import connected, scan, shown
 from support.servers import ServerProcess, redis_server
 from support.waiting import eventually
@@ -232,6 +234,65 @@ def test_a_catalog_of_the_user(
     ):
         archive_once(settings(real_redis.url, tmp_path / "c", Wanted("iceberg", catalog=uri)))
     assert client.xlen("orders:eu") == 5
+
+
+def in_catalog(uri: str, root: Path) -> list[str]:
+    """The ids that the table of a catalog shows, duplicates and all."""
+    catalog = open_catalog(uri, LocalStorage(root))
+    rows = catalog.load_table(("millstream", place(root).name)).scan().to_arrow()
+    catalog.close()
+    return sorted(rows["id"].to_pylist())
+
+
+@pytest.mark.parametrize("fault", ["lost", "cut", 409, 504])
+@pytest.mark.parametrize("what", ["POST .*/tables$", "POST .*/tables/.+", "GET .*/tables/.+"])
+def test_a_catalog_whose_answer_is_lost_shows_each_entry_once(
+    real_redis: ServerProcess,
+    client: redis.Redis,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    fault: Fault,
+    what: str,
+) -> None:
+    """The job looks at the table, finds its own commit or makes it, and goes on; also with the files of a merge."""
+    monkeypatch.setattr("millstream.spark.archiving.tables.iceberg._WAITS", (0.0, 0.0))
+    faulted = list[str]()
+
+    def rule(method: str, path: str) -> Fault | None:
+        if not re.fullmatch(what, f"{method} {path}") or len(faulted) == 2:
+            return None
+        faulted.append(path)
+        return fault
+
+    with catalog_server(tmp_path) as door:
+        door.rule = rule
+        ids = orders(client, 40)
+        archive_once(settings(real_redis.url, tmp_path / "a", Wanted("iceberg", "day", catalog=door.uri), per_batch=20))
+        assert in_catalog(door.uri, tmp_path / "a") == ids
+    assert faulted
+    assert client.xlen("orders:eu") == 0
+
+
+@pytest.mark.parametrize("which", ["POST .*/tables/.+", ".*"])
+def test_a_catalog_that_sends_no_answers_ends_the_job_until_it_does(
+    real_redis: ServerProcess, client: redis.Redis, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, which: str
+) -> None:
+    """The error advises to run the job again and no backup; that run finds what was done and adds the rest once."""
+    monkeypatch.setattr("millstream.spark.archiving.tables.iceberg._WAITS", (0.0,))
+    with catalog_server(tmp_path) as door:
+        where = settings(real_redis.url, tmp_path / "a", Wanted("iceberg", catalog=door.uri))
+        ids = orders(client, 10)
+        archive_once(where)
+        ids += orders(client, 10, first=10)
+        door.rule = lambda method, path: "cut" if re.fullmatch(which, f"{method} {path}") else None
+        with pytest.raises(MillstreamError, match=r"(?s)catalog.*run this again") as caught:
+            archive_once(where)
+        assert "backup" not in str(caught.value)
+        assert client.xlen("orders:eu") == 10
+        door.rule = lambda _method, _path: None
+        archive_once(where)
+        assert in_catalog(door.uri, tmp_path / "a") == ids
+    assert client.xlen("orders:eu") == 0
 
 
 def test_a_raw_table_and_a_schema(real_redis: ServerProcess, client: redis.Redis, tmp_path: Path) -> None:

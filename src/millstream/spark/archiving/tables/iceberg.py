@@ -4,10 +4,12 @@ The catalog is the archive's own (a file of SQLite in its directory) or one that
 lies ``version-hint.text``, by which tools that have no catalog find the newest.
 """
 
+import time
+from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from millstream.errors import ConfigError
+from millstream.errors import ConfigError, StorageError
 from millstream.failpoints import reach
 from millstream.printable import has_password, without_password, without_secrets
 from millstream.spark.archiving.tables.columns import ColumnType
@@ -26,6 +28,15 @@ _OWN = 5
 """Columns of the entry itself."""
 _TIMESTAMP = 4
 """The number of the column by which files are parted."""
+_WAITS = (0.1, 0.5, 2.0, 5.0)
+"""Seconds before a change is tried again of which a catalog sent no answer."""
+
+
+class CatalogUnansweredError(StorageError):
+    """The catalog of an Iceberg table sent no answer to a change, or an error of its own; nothing was trimmed.
+
+    What to do: run the job again when the catalog answers; it looks at what the table shows and goes on from there.
+    """
 
 
 def open_catalog(name: str | None, storage: Storage) -> "Catalog":
@@ -66,7 +77,7 @@ def open_catalog(name: str | None, storage: Storage) -> "Catalog":
         first = (without_secrets(str(reason)).strip().splitlines() or [type(reason).__name__])[0]
         raise ConfigError(
             f"catalog {without_password(name or CATALOG)!r}: {first}. Name one of pyiceberg's configuration "
-            "(.pyiceberg.yaml), or a URI"
+            "(.pyiceberg.yaml), or a URI; if the catalog was away, run this again"
         ) from None
     return made
 
@@ -75,34 +86,61 @@ def publish(plan: TablePlan, storage: Storage) -> None:
     """Bring the table to what the plan names: durable, and found again, when this returns.
 
     Raises:
+        CatalogUnansweredError: the catalog sends no answers.
         ConfigError: there is no such catalog.
         TableChangedError: another program wrote to the table, or has one of its name.
     """
-    from pyiceberg.exceptions import CommitFailedException  # noqa: PLC0415 - only who archives to Iceberg has it
+    _repeated(plan, storage, lambda catalog: _bring(catalog, plan, storage))
 
+
+def _repeated(plan: TablePlan, storage: Storage, change: Callable[["Catalog"], None]) -> None:
+    """Make a change again where its answer is lost: it begins with what the table shows, its own commit included."""
+    from pyiceberg.exceptions import CommitFailedException, RESTError, TableAlreadyExistsError  # noqa: PLC0415 - as above
+    from requests import RequestException  # noqa: PLC0415 - comes with pyiceberg
+    from sqlalchemy.exc import SQLAlchemyError  # noqa: PLC0415 - as above
+
+    lost = (CommitFailedException, TableAlreadyExistsError, RESTError, RequestException, SQLAlchemyError)
     catalog = open_catalog(plan.shape.catalog, storage)
     try:
-        name = (NAMESPACE, plan.folder)
-        table = _made(catalog, name, plan, storage)
-        there = _files(table)
-        wanted = file_schema(plan.shape, plan.columns).names
-        evolved = plan.extended([field.name for field in table.schema().fields], wanted)
-        added, removed = plan.changes({path: file.record_count for path, file in there.items()})
-        try:
-            if added or removed or evolved:
-                reach("committing")
-                _commit(table, plan, [file.path for file in added], [there[path] for path in removed])
-                reach("committed")
-        except CommitFailedException as reason:
-            raise TableChangedError(
-                f"the iceberg table of stream {plan.stream!r} was written by another program ({reason}); nothing was "
-                "trimmed"
-            ) from None
-        table = catalog.load_table(name)
-        plan.confirm(_files(table))
-        _keep(table, plan, storage)
+        for seconds in (*_WAITS, None):
+            try:
+                return change(catalog)
+            except lost as reason:
+                if seconds is None:
+                    raise _unmade(plan, reason) from None
+                time.sleep(seconds)  # nothing tells when a catalog is back
     finally:
         catalog.close()
+
+
+def _unmade(plan: TablePlan, reason: Exception) -> StorageError:
+    from pyiceberg.exceptions import CommitFailedException  # noqa: PLC0415 - as above
+
+    first = (without_secrets(str(reason)).strip().splitlines() or [""])[0]
+    if isinstance(reason, CommitFailedException):
+        return TableChangedError(
+            f"the iceberg table of stream {plan.stream!r} was written by another program ({first}); nothing was trimmed"
+        )
+    return CatalogUnansweredError(
+        f"the catalog did not answer about the iceberg table of stream {plan.stream!r} ({type(reason).__name__}: "
+        f"{first}). Nothing was trimmed; run this again when it answers"
+    )
+
+
+def _bring(catalog: "Catalog", plan: TablePlan, storage: Storage) -> None:
+    name = (NAMESPACE, plan.folder)
+    table = _made(catalog, name, plan, storage)
+    there = _files(table)
+    wanted = file_schema(plan.shape, plan.columns).names
+    evolved = plan.extended([field.name for field in table.schema().fields], wanted)
+    added, removed = plan.changes({path: file.record_count for path, file in there.items()})
+    if added or removed or evolved:
+        reach("committing")
+        _commit(table, plan, [file.path for file in added], [there[path] for path in removed])
+        reach("committed")
+    table = catalog.load_table(name)
+    plan.confirm(_files(table))
+    _keep(table, plan, storage)
 
 
 def expire(plan: TablePlan, storage: Storage, before_ms: int) -> None:
@@ -113,13 +151,13 @@ def expire(plan: TablePlan, storage: Storage, before_ms: int) -> None:
         storage: of the archive.
         before_ms: milliseconds since 1970.
     """
-    catalog = open_catalog(plan.shape.catalog, storage)
-    try:
+
+    def forget(catalog: "Catalog") -> None:
         table = catalog.load_table((NAMESPACE, plan.folder))
         table.maintenance.expire_snapshots().older_than(datetime.fromtimestamp(before_ms / 1000, UTC)).commit()
         _keep(catalog.load_table((NAMESPACE, plan.folder)), plan, storage)
-    finally:
-        catalog.close()
+
+    _repeated(plan, storage, forget)
 
 
 def _place(plan: TablePlan, storage: Storage) -> str:

@@ -79,6 +79,7 @@ def publish(plan: TablePlan, storage: Storage) -> None:
     """Bring a table's log to what the plan names: durable, and found again, when this returns.
 
     Raises:
+        CatalogUnansweredError: the catalog of Iceberg sends no answers.
         TableChangedError: another program wrote to the table.
         TableUnreadableError: it is damaged.
     """
