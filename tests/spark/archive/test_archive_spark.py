@@ -301,10 +301,14 @@ def test_a_running_job_trims_as_groups_move_on_and_ends_when_asked(
     assert len(held(tmp_path / "a", "s")) == 50
 
 
+@pytest.mark.parametrize("to", ["the process group", "every process"])
 def test_sigterm_ends_the_command_with_all_on_disk(
-    real_redis: ServerProcess, spark: "SparkSession", tmp_path: Path
+    real_redis: ServerProcess, spark: "SparkSession", tmp_path: Path, to: str
 ) -> None:
-    """Among writers and readers it ends with 0 and its table; what it archived and what is left is everything, once."""
+    """As a shell and as systemd send it: it ends with 0 and its table, among writers and readers.
+
+    What it archived and what is left is everything, once.
+    """
     root, log = tmp_path / "a", tmp_path / "log"
     words = [str(Path(sys.executable).with_name("millstream")), "archive", real_redis.url, "s", "--to", str(root)]
     words += ["--every", "0.1", "--batch", "500", "-o", "json"]
@@ -321,7 +325,10 @@ def test_sigterm_ends_the_command_with_all_on_disk(
         with real_redis.client() as client:
             try:
                 eventually(trimmed, 240, what="the job has archived some entries and removed them from the stream")
-                job.send_signal(signal.SIGTERM)
+                if to == "every process":
+                    for child in Path(f"/proc/{job.pid}/task/{job.pid}/children").read_text().split():
+                        os.kill(int(child), signal.SIGTERM)
+                os.killpg(job.pid, signal.SIGTERM)
                 out, _ = job.communicate(timeout=120)
             finally:
                 if job.poll() is None:
@@ -329,6 +336,7 @@ def test_sigterm_ends_the_command_with_all_on_disk(
                     job.wait()
     assert traffic.failed == []
     assert job.returncode == 0, log.read_text()
+    assert to == "every process" or "Traceback" not in log.read_text()
     added = [ident.decode() for ident in traffic.added]
     archived = [ident for ident, _ in held(root, "s")]
     assert archived == added[: len(archived)]

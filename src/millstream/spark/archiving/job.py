@@ -303,16 +303,43 @@ class _ArchiveRun:
         query = self._start()
         try:
             return self._trim_beside(query, stop)
-        except MillstreamError as error:
+        except Exception as error:
+            if not self._spark_runs():
+                return self._without_spark(stop)
             self._store.note(str(error))
-            if not self._has_still():
+            if not (isinstance(error, MillstreamError) and self._has_still()):
                 raise
             return False
         finally:
             self._store.take_no_more()
-            query.stop()
+            self._end(query)
             shutil.rmtree(self._scratch, ignore_errors=True)
             self._tell_progress()
+
+    def _end(self, query: "StreamingQuery") -> None:
+        try:
+            query.stop()
+        except Exception:
+            if self._spark_runs():
+                raise
+
+    def _spark_runs(self) -> bool:
+        """Whether Spark's Java is there: the signal that ends a job may have ended it too."""
+        java = getattr(self._spark, "_jsc", None)
+        try:
+            return java is None or not java.sc().isStopped()
+        except Exception:  # noqa: BLE001 - whatever the bridge to a process that is gone raises
+            return False
+
+    @staticmethod
+    def _without_spark(stop: Callable[[], bool]) -> bool:
+        """The end of a job whose Java has ended: in order where it was to stop; what is archived is in the manifest."""
+        if stop():
+            return True
+        raise ArchiveError(
+            "Spark's Java ended before the job did: it was killed, or the memory was short. Nothing is lost; run this "
+            "again"
+        ) from None
 
     def _start(self) -> "StreamingQuery":
         source = self._spark.readStream.format("millstream").option("url", self._settings.url)

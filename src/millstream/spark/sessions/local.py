@@ -271,4 +271,6 @@ def _launch(chosen: Mapping[str, str], errors: int) -> None:
 
     if SparkContext._gateway is None:  # noqa: SLF001 - no other way to see it
         conf = SparkConf(loadDefaults=False).setAll(list(chosen.items()))
-        SparkContext._ensure_initialized(gateway=launch_gateway(conf, {"stderr": errors}))  # type: ignore[no-untyped-call] # noqa: SLF001 - as above
+        # A signal to the command's process group is for the command, which stops Java when it no longer needs it.
+        how = {"stderr": errors, "start_new_session": True}
+        SparkContext._ensure_initialized(gateway=launch_gateway(conf, how))  # type: ignore[no-untyped-call] # noqa: SLF001 - as above
