@@ -290,6 +290,42 @@ def test_a_foreign_claimer_is_told_and_changes_no_batch(
     assert reader.reportLatestOffset() == {"taken": 4, "waiting": {"s": 0}}
 
 
+def test_a_batch_that_runs_again_after_it_was_acknowledged_blames_nobody(
+    client: redis.Redis, reading: Callable[..., GroupReader], caplog: pytest.LogCaptureFixture
+) -> None:
+    """Its commit is lost with the checkpoint's newest file: the next driver has it read once more, and no other did."""
+    client.xgroup_create("s", "g", "0", mkstream=True)
+    ids = fill(client, "s", 10)
+    first, again = reading(), reading()
+    start = first.initialOffset()
+    end = following(first, start)
+    assert rows(first, start, end) == ids
+    assert following(first, end) == end
+    with caplog.at_level(logging.WARNING, "millstream.spark"):
+        assert rows(again, start, end) == ids
+        assert following(again, end) == end
+    assert caplog.records == []
+    assert again.reportLatestOffset() == {"taken": 0, "waiting": {"s": 0}}
+
+
+def test_entries_that_a_claim_drops_are_of_no_other_claimer(
+    client: redis.Redis, reading: Callable[..., GroupReader], caplog: pytest.LogCaptureFixture
+) -> None:
+    """A renewal lets the server forget what was deleted meanwhile; the warning names nobody for it."""
+    client.xgroup_create("s", "g", "0", mkstream=True)
+    ids = fill(client, "s", 10)
+    reader = reading()
+    start = reader.initialOffset()
+    end = following(reader, start)
+    assert rows(reader, start, end) == ids
+    client.xdel("s", *ids[3:5])
+    client.xclaim("s", "g", "lake-1", 0, ids, justid=True)
+    with caplog.at_level(logging.WARNING, "millstream.spark"):
+        assert following(reader, end) == end
+    assert "2 entries of batch lake-1 were acknowledged by others, or deleted" in caplog.text
+    assert "claimed" not in caplog.text
+
+
 def test_entries_deleted_after_they_were_claimed_are_a_loss(
     client: redis.Redis, reading: Callable[..., GroupReader], caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -114,10 +114,10 @@ class PendingEntries:
 
     def settle(self, consumer: str, runs: Sequence[Run]) -> Settled:
         """Acknowledge a finished batch. What others have claimed is acknowledged too: it is done."""
-        found = Settled(missing=sum(run.n for run in runs))
         if consumer not in self.consumers():
             # It was settled before, to the end: what is pending now is of a group that was set back.
-            return found
+            return Settled(missing=0)
+        found = Settled(missing=sum(run.n for run in runs))
         for run in runs:
             for page in self.pending(None, run.first, run.last):
                 for _, owner, _, _ in page:

@@ -126,8 +126,15 @@ class GroupPlanner:
         if not count:
             return
         self._taken += count
+        if not found.taken:
+            logger.warning(
+                "stream %r, group %r: %d entries of batch %s were acknowledged by others, or deleted, while it ran; an "
+                "entry that others acknowledged may have been processed twice",
+                key, self._options.group, missing, claim.consumer,
+            )  # fmt: skip
+            return
         by = ", ".join(f"{name or '(released)'}: {n}" for name, n in sorted(found.taken.items()))
-        details = [f"now held by {by}"] if by else []
+        details = [f"now held by {by}"]
         details += [f"{missing} pending no more"] if missing else []
         logger.warning(
             "stream %r, group %r: %d entries of batch %s were claimed by others while it ran (%s), so they may be "
