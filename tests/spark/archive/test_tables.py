@@ -67,7 +67,8 @@ def orders(client: redis.Redis, count: int, *, first: int = 0, step: int = 3_600
 
 
 def settings(url: str, root: Path, wanted: Wanted, **more: Any) -> ArchiveSettings:
-    return ArchiveSettings(url, ("orders:eu",), root, **({"per_batch": 40, "wanted": wanted} | more))
+    given = {"streams": ("orders:eu",), "per_batch": 40, "wanted": wanted} | more
+    return ArchiveSettings(url, to=root, **given)
 
 
 def place(root: Path) -> Path:
@@ -293,6 +294,52 @@ def test_a_catalog_that_sends_no_answers_ends_the_job_until_it_does(
         archive_once(where)
         assert in_catalog(door.uri, tmp_path / "a") == ids
     assert client.xlen("orders:eu") == 0
+
+
+@pytest.mark.parametrize("form", ["delta", "iceberg"])
+@pytest.mark.parametrize("saved", ["before the stream was archived", "one run ago"])
+def test_a_manifest_older_than_its_table_follows_it(
+    real_redis: ServerProcess, client: redis.Redis, tmp_path: Path, form: str, saved: str
+) -> None:
+    """One of a backup: what later runs archived, merged and trimmed is taken over from the table, lost nor twice."""
+    root, ids = tmp_path / "a", list[str]()
+    client.xadd("other", {"a": 1})
+    archive_once(settings(real_redis.url, root, Wanted(form, "day"), streams=("other",)))
+    if saved == "one run ago":
+        ids += orders(client, 40)
+        archive_once(settings(real_redis.url, root, Wanted()))
+    old = (root / MANIFEST).read_bytes()
+    ids += orders(client, 60, first=40)
+    client.xdel("orders:eu", ids.pop(-5))
+    client.xadd("orders:eu", {"item": "tea", "new": "column"}, id=f"{FIRST + 360_000_000}-0")
+    ids.append(f"{FIRST + 360_000_000}-0")
+    archive_once(settings(real_redis.url, root, Wanted(), per_batch=10))
+    ids += orders(client, 5, first=101)
+    (root / MANIFEST).write_bytes(old)
+    store = archive_once(settings(real_redis.url, root, Wanted(), per_batch=10), label="y")
+    assert "the manifest was older than the table" in next(store.fresh_news())
+    assert [ident for ident, _ in held(root, "orders:eu")] == ids
+    assert sorted(shown(root, "orders:eu")) == ids
+    assert client.xlen("orders:eu") == 0
+    again = archive_once(settings(real_redis.url, root, Wanted()), label="z")
+    assert list(again.fresh_news()) == []
+    assert sorted(shown(root, "orders:eu")) == ids
+
+
+def test_a_manifest_older_than_a_table_that_lost_entries_is_refused(
+    real_redis: ServerProcess, client: redis.Redis, tmp_path: Path
+) -> None:
+    """What was archived and is in no file of the table is not forgotten in silence."""
+    root = tmp_path / "a"
+    orders(client, 40)
+    archive_once(settings(real_redis.url, root, Wanted("delta", "day"), per_batch=10))
+    old = (root / MANIFEST).read_bytes()
+    orders(client, 40, first=40)
+    archive_once(settings(real_redis.url, root, Wanted()))
+    deltalake.DeltaTable(str(place(root))).delete("date = '2023-11-15'")
+    (root / MANIFEST).write_bytes(old)
+    with pytest.raises(StorageError, match="was changed by another program"):
+        archive_once(settings(real_redis.url, root, Wanted()), label="y")
 
 
 def test_a_raw_table_and_a_schema(real_redis: ServerProcess, client: redis.Redis, tmp_path: Path) -> None:

@@ -250,6 +250,11 @@ class Folder:
             self.storage.delete(path)
 
 
+def is_ours(path: str) -> bool:
+    """Whether a data file has a name that a job gives."""
+    return _OURS.fullmatch(path) is not None
+
+
 def _is_foreign(path: str) -> bool:
     """Whether readers of plain files would take a file for one of the archive's; a table's log says it for tables."""
     plain = path.startswith("stream=") and _DATA.fullmatch(path) is not None

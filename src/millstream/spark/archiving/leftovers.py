@@ -11,14 +11,18 @@ every id, as they do when a merge was killed: a manifest may have been edited.
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from io import SEEK_END
 from itertools import chain
 from typing import BinaryIO
 
+import pyarrow.parquet as pq
+
 from millstream.spark.archiving.begun_anew import Entries, has
-from millstream.spark.archiving.directory import ASIDE, Folder
+from millstream.spark.archiving.directory import ASIDE, Folder, is_ours
 from millstream.spark.archiving.files import read_pages
-from millstream.spark.archiving.manifest import ArchiveManifest, DataFile
-from millstream.spark.archiving.tables.rows import DamagedFileError
+from millstream.spark.archiving.manifest import ArchiveManifest, ArchivePosition, DataFile, ManifestError
+from millstream.spark.archiving.tables.rows import DamagedFileError, columns_of
+from millstream.spark.archiving.tables.table import TablePlan
 from millstream.spark.arrow.page import Page, Want
 from millstream.spark.model.offsets import MAX_PART, ZERO, Id, parse_id
 
@@ -77,6 +81,57 @@ def sweep(folder: Folder, manifest: ArchiveManifest, streams: Iterable[str], ent
     folder.remove(path for paths in begun.values() for path in paths if path not in kept)
     sentences = {stream: _sentence(paths, trimmed=stream not in doubtful) for stream, paths in news.items()}
     return Swept(fresh, sentences, frozenset(doubtful))
+
+
+def as_its_table(
+    folder: Folder, manifest: ArchiveManifest, plan: TablePlan, there: Mapping[str, int], now_ms: int
+) -> ArchiveManifest | None:
+    """The manifest with what a stream's table shows, where it is older than the table, as one of a backup is.
+
+    Args:
+        folder: the archive.
+        manifest: of it.
+        plan: of the table, as the manifest has it.
+        there: the files that the table shows, and the rows of each.
+        now_ms: milliseconds since 1970.
+
+    Returns:
+        None where the table shows what no job of this archive wrote, or lacks entries that were archived.
+    """
+    stream, at = plan.stream, manifest.place(plan.stream)
+    fresh = sorted(there.keys() - plan.files.keys() - plan.retired)
+    if not fresh or not all(is_ours(path) for path in fresh):
+        return None
+    paths = {f"{plan.folder}/{path}": rows for path, rows in there.items()}
+    mine = [file for file in manifest.files if file.stream == stream]
+    kept, gone = [file for file in mine if file.path in paths], [file for file in mine if file.path not in paths]
+    try:
+        found = [_described(folder, f"{plan.folder}/{path}", stream, at.id) for path in fresh]
+        if sum(old for _, old in found) != sum(file.rows for file in gone):
+            return None
+        files = [file for file, _ in found]
+        if any(file.rows != paths[file.path] for file in files):
+            return None
+        added = sum(file.rows - old for file, old in found)
+        place = ArchivePosition(max(at.id, *(file.last for file in files)), at.n + added, at.holes)
+        columns = max([plan.columns, *(file.columns for file in files)], key=len)
+        retired = [(file.path, now_ms) for file in gone]
+        return manifest.with_table(stream, place, [*kept, *files], columns, retired)
+    except (DamagedFileError, FileNotFoundError, ManifestError):
+        return None
+
+
+def _described(folder: Folder, path: str, stream: str, upto: Id) -> tuple[DataFile, int]:
+    """A file as a manifest has it, and how many of its entries have ids up to this one."""
+    with folder.storage.open(path) as file:
+        ids = [parse_id(ident) for ident in _ids(read_pages(file, ZERO, _LAST, Want()))]
+        if not ids:
+            raise DamagedFileError(f"{path} holds no entries")
+        schema = pq.read_schema(file)
+        columns = () if "fields" in schema.names else columns_of(schema)
+        size = file.seek(0, SEEK_END)
+    described = DataFile(path, stream, ids[0], ids[-1], len(ids), size, columns)
+    return described, sum(ident <= upto for ident in ids)
 
 
 def _holds_archived(folder: Folder, path: str, manifest: ArchiveManifest, stream: str) -> bool:

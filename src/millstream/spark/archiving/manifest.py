@@ -173,6 +173,30 @@ class ArchiveManifest:
         left = tuple((path, when) for path, when in self.retired if when >= before_ms)
         return replace(self, generation=self.generation + 1, retired=left)
 
+    def with_table(
+        self,
+        stream: str,
+        place: ArchivePosition,
+        files: Iterable[DataFile],
+        columns: tuple[TableColumn, ...],
+        gone: Iterable[tuple[str, int]],
+    ) -> "ArchiveManifest":
+        """This archive with what the table of a stream has in the place of what it had of the stream.
+
+        Args:
+            stream: whose table.
+            place: up to which the table reaches.
+            files: of the table.
+            columns: of the table.
+            gone: files that the table no longer has, and when that was seen, in milliseconds since 1970.
+
+        Raises:
+            ManifestError: the table's files hold the same entries.
+        """
+        others = [file for file in self.files if file.stream != stream]
+        made = self._checked({**self.places, stream: place}, [*others, *files])
+        return replace(made, columns={**self.columns, stream: columns}, retired=(*self.retired, *gone))
+
     def _checked(self, places: Mapping[str, ArchivePosition], files: Iterable[DataFile]) -> "ArchiveManifest":
         made = replace(self, generation=self.generation + 1, places=places, files=tuple(sorted(files, key=_order)))
         problem = _contradiction(made)

@@ -19,13 +19,13 @@ from millstream.failpoints import reach
 from millstream.spark.archiving.begun_anew import Entries, other_entry
 from millstream.spark.archiving.directory import MANIFEST, Folder
 from millstream.spark.archiving.files import TARGET_BYTES, WritePlan, merge
-from millstream.spark.archiving.leftovers import sweep
+from millstream.spark.archiving.leftovers import as_its_table, sweep
 from millstream.spark.archiving.manifest import ArchiveManifest, ArchivePosition, DataFile, mergeable
 from millstream.spark.archiving.tables.columns import MOST_COLUMNS, TableColumn, agreed
 from millstream.spark.archiving.tables.folders import table_folder
-from millstream.spark.archiving.tables.publishing import RETAIN_MS, expire, prepare, publish
+from millstream.spark.archiving.tables.publishing import RETAIN_MS, expire, listed, prepare, publish
 from millstream.spark.archiving.tables.shape import Shape, Wanted, choose, part_of
-from millstream.spark.archiving.tables.table import TableFile, TablePlan
+from millstream.spark.archiving.tables.table import TableChangedError, TableFile, TablePlan
 from millstream.spark.archiving.trim import Keep, ReplacedError, Trimmed, Trimmer
 from millstream.spark.model import offsets
 from millstream.spark.model.offsets import ZERO, Position, StreamState, parse_id
@@ -150,7 +150,7 @@ class ArchiveStore:
             prepare(shape, self.folder.storage)
             self.manifest = self.folder.begin(shape)
             try:
-                self._publish(self.manifest.places)
+                self._publish_first()
                 self._sweep()
                 self._drop_retired()
                 for stream in self.manifest.places:
@@ -437,6 +437,51 @@ class ArchiveStore:
                 if plan.files:
                     publish(plan, self.folder.storage)
         self._safe = self.manifest
+
+    def _publish_first(self) -> None:
+        """Bring the tables to the manifest, or the manifest to tables that are newer, as it may be of a backup."""
+        for stream in sorted({*self._streams(), *self._matching()}):
+            try:
+                if stream not in self.manifest.places:
+                    self._follow_table(stream)
+                self._publish([stream])
+            except TableChangedError:
+                if not self._follow_table(stream):
+                    raise
+                self._publish([stream])
+
+    def _matching(self) -> list[str]:
+        if self._settings.pattern is None or self.manifest.shape.format == "parquet":
+            return []
+        info = StreamInfo(opts.parse({"url": self._settings.url, "streamPattern": self._settings.pattern}))
+        try:
+            return info.keys()
+        finally:
+            info.close()
+
+    def _follow_table(self, stream: str) -> bool:
+        """Take over what the table of a stream has and the manifest does not; whether there was such."""
+        plan = self._table(stream)
+        there = listed(plan, self.folder.storage)
+        made = as_its_table(self.folder, self.manifest, plan, there, int(time.time() * 1000))
+        if made is None:
+            return False
+        before, place = self._rows()[stream], made.places[stream]
+        info = StreamInfo(opts.parse({"url": self._settings.url, "stream": stream}))
+        try:  # entries that were deleted before they were archived are in no file, and were added all the same
+            state = info.states([stream])[stream]
+            if state is not None and state.last >= place.id:
+                most = state.added - info.walk(stream, place.id, state.last, stride=1 << 62)[1]
+                place = replace(place, holes=place.holes + max(0, most - place.n - place.holes))
+        finally:
+            info.close()
+        self._switch(replace(made, places={**made.places, stream: place}))
+        self._tell(
+            stream,
+            f"the manifest was older than the table, as one of a backup is: {self._rows()[stream] - before} entries up "
+            f"to {place.id} that the table has were taken over",
+        )
+        return True
 
     def _table(self, stream: str) -> TablePlan:
         manifest = self.manifest

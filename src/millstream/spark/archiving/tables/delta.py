@@ -87,6 +87,12 @@ def publish(plan: TablePlan, storage: Storage) -> None:
         _checkpoint(found, plan, storage)
 
 
+def listed(plan: TablePlan, storage: Storage) -> dict[str, int]:
+    """The files that the table shows, and the rows of each; none where there is no table."""
+    table = _open(plan, storage)
+    return {} if table is None else _files(table)
+
+
 def _is_evolved(table: "DeltaTable", plan: TablePlan, fields: list[dict[str, Any]]) -> bool:
     """Whether the table has fewer columns than it should."""
     parts = partition_values(plan.shape, 0)

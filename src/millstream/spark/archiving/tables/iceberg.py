@@ -93,6 +93,19 @@ def publish(plan: TablePlan, storage: Storage) -> None:
     _repeated(plan, storage, lambda catalog: _bring(catalog, plan, storage))
 
 
+def listed(plan: TablePlan, storage: Storage) -> dict[str, int]:
+    """The files that the table shows, and the rows of each; none where there is no table."""
+    found: dict[str, int] = {}
+
+    def look(catalog: "Catalog") -> None:
+        if catalog.table_exists((NAMESPACE, plan.folder)):
+            table = catalog.load_table((NAMESPACE, plan.folder))
+            found.update({path: file.record_count for path, file in _files(table).items()})
+
+    _repeated(plan, storage, look)
+    return found
+
+
 def _repeated(plan: TablePlan, storage: Storage, change: Callable[["Catalog"], None]) -> None:
     """Make a change again where its answer is lost: it begins with what the table shows, its own commit included."""
     from pyiceberg.exceptions import CommitFailedException, RESTError, TableAlreadyExistsError  # noqa: PLC0415 - as above

@@ -1,6 +1,6 @@
 """Which library brings the tables of an archive to its manifest: none for plain files, Delta's, or Iceberg's."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from importlib.util import find_spec
 
@@ -93,6 +93,24 @@ def publish(plan: TablePlan, storage: Storage) -> None:
 
         with _in_one_sentence(plan, storage):
             iceberg.publish(plan, storage)
+
+
+def listed(plan: TablePlan, storage: Storage) -> Mapping[str, int]:
+    """The files that a table shows, and the rows of each; none of plain files.
+
+    Raises:
+        TableUnreadableError: the table is damaged.
+    """
+    with _in_one_sentence(plan, storage):
+        if plan.shape.format == "delta":
+            from millstream.spark.archiving.tables import delta  # noqa: PLC0415 - its package may not be there
+
+            return delta.listed(plan, storage)
+        if plan.shape.format == "iceberg":
+            from millstream.spark.archiving.tables import iceberg  # noqa: PLC0415 - as above
+
+            return iceberg.listed(plan, storage)
+    return {}
 
 
 def expire(plan: TablePlan, storage: Storage, before_ms: int) -> None:
