@@ -256,6 +256,22 @@ def test_a_trim_whose_first_entry_keeps_moving_gives_up_until_the_next_time(
     trimmer.close()
 
 
+def test_a_long_trim_ends_between_two_cuts_when_the_job_is_to_stop(both: ServerProcess, client: redis.Redis) -> None:
+    """A number of entries to keep makes many cuts of a trim; SIGTERM does not wait for all of them."""
+    fill(client, "s", 1000)
+    trimmer, place, asked = Trimmer(both.url, Keep(entries=10)), ArchivePosition(Id(1000, 0), 1000), list[int]()
+
+    def stop() -> bool:
+        asked.append(client.xlen("s"))
+        return len(asked) == 2
+
+    found = trimmer.trim("s", place, stop=stop)
+    assert (asked, found.count, found.left) == ([900, 800], 200, 800)
+    assert "the job was to stop" in found.held_by
+    assert trimmer.trim("s", place).left == 10
+    trimmer.close()
+
+
 def test_what_a_group_needs_stays(both: ServerProcess, client: redis.Redis) -> None:
     """The limit is the oldest entry that is pending or unread in any group, whatever was done to the group."""
     fill(client, "s", 20)

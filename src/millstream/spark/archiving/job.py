@@ -292,7 +292,7 @@ class _ArchiveRun:
         shutil.rmtree(self._scratch, ignore_errors=True)
         while not self._ran(stop):
             self._name = uuid.uuid4().hex[:8]
-        self._store.trim()
+        self._store.trim(stop)
         if self._settings.once and self._store.still:
             raise StandingStillError("; ".join(self._store.still.values()))
         return self._store.report()
@@ -423,7 +423,7 @@ class _ArchiveRun:
                 raise self._reason(error) from None
             now, there = time.monotonic(), self._store.manifest.generation
             if there != generation or now - trimmed_at > self._settings.every:
-                self._store.trim()
+                self._store.trim(stop)
                 trimmed_at, generation = now, there
             self._tell_progress()
             if ended:

@@ -538,8 +538,11 @@ class ArchiveStore:
 
     # --- what is trimmed ---------------------------------------------------------------------------------------------
 
-    def trim(self) -> None:
+    def trim(self, stop: Callable[[], bool] = lambda: False) -> None:
         """Remove from the streams what is archived and needed by nobody; count what is left, where nothing is removed.
+
+        Args:
+            stop: when it is true, each stream is cut once more at most.
 
         Raises:
             FilesChangedError: the archive is no longer there.
@@ -555,7 +558,8 @@ class ArchiveStore:
                 progress.held_by = UNTRIMMED if progress.left else ""
                 continue
             try:
-                found = self._trimmer.trim(stream, manifest.places[stream], partial(self._check_first, stream))
+                check = partial(self._check_first, stream)
+                found = self._trimmer.trim(stream, manifest.places[stream], check, stop)
             except ReplacedError as error:
                 self.stand_still(stream, str(error))
                 continue

@@ -175,7 +175,13 @@ class Trimmer:
         """Give the connection back."""
         self._router.close()
 
-    def trim(self, stream: str, archived: ArchivePosition, check: Callable[[str], None] = lambda _: None) -> Trimmed:
+    def trim(
+        self,
+        stream: str,
+        archived: ArchivePosition,
+        check: Callable[[str], None] = lambda _: None,
+        stop: Callable[[], bool] = lambda: False,
+    ) -> Trimmed:
         """Remove what is archived and needed by nobody.
 
         Args:
@@ -183,6 +189,7 @@ class Trimmer:
             archived: how far it is archived.
             check: called with the id of the stream's first entry where that entry is not the one that was left last;
                 raises where the stream is another one than was archived.
+            stop: asked between two cuts; when it is true, the next trimming goes on.
 
         Raises:
             UsageError: the stream went back, or the server refused.
@@ -207,6 +214,8 @@ class Trimmer:
             total += found.count
             if answer[0] != b"done" or not answer[4]:
                 return Trimmed(stream, found.limit, total, found.left, found.held_by)
+            if stop():
+                return Trimmed(stream, found.limit, total, found.left, "the job was to stop; the next one trims it")
 
     def look(self, stream: str, archived: ArchivePosition) -> Trimmed:
         """What :meth:`trim` would do, without doing it, and without regard to a number of entries to keep."""
