@@ -30,7 +30,6 @@ if TYPE_CHECKING:
     from millstream.spark.archiving.manifest import DataFile
 
 FORMS = {
-    "parquet, as 0.1": None,
     "parquet, raw": Wanted(raw=True),
     "parquet": Wanted(format="parquet"),
     "delta": Wanted(format="delta"),
@@ -55,7 +54,7 @@ def timed(work: Callable[[], object], entries: int) -> float:
     return (time.process_time() - begun) / entries * 1e6
 
 
-def once(batches: list[pa.RecordBatch], wanted: Wanted | None) -> dict[str, float]:
+def once(batches: list[pa.RecordBatch], wanted: Wanted) -> dict[str, float]:
     """Microseconds an entry of each step, for one form."""
     entries = sum(batch.num_rows for batch in batches)
     took: dict[str, float] = {}

@@ -1,11 +1,8 @@
 """The public names are a list: one that slips out would have to be kept for ever, one that slips away breaks users."""
 
 import ast
-import importlib
 import importlib.metadata
 import pkgutil
-import re
-import sys
 
 import pytest
 
@@ -44,26 +41,6 @@ def test_public_names_are_the_list() -> None:
     """Each name can be had, and ``dir`` shows these and no other."""
     assert set(dir(millstream)) == PUBLIC
     assert [name for name in PUBLIC if getattr(millstream, name, None) is None] == []
-
-
-@pytest.mark.parametrize(
-    ("former", "present", "names"),
-    [
-        ("millstream.worker.tracing", "millstream.worker.middlewares.tracing", ["Tracing"]),
-        ("millstream.worker.logcontext", "millstream.worker.middlewares.logging", ["EntryFilter", "LogContext"]),
-        ("millstream.worker.middleware", "millstream.worker.handlers.middleware", ["Middleware", "Timeout"]),
-        ("millstream.worker.payload", "millstream.worker.handlers.binding", ["PayloadError"]),
-        ("millstream.client.deadletter", "millstream.client.dead_letter.letter", ["DeadLetter", "unpack"]),
-    ],
-)
-def test_a_name_that_moved_can_be_had_where_it_was(former: str, present: str, names: list[str]) -> None:
-    """What the documents of 0.1 have users import still works, with a warning that says what to write."""
-    sys.modules.pop(former, None)
-    with pytest.warns(DeprecationWarning, match=re.escape(present)):
-        module = importlib.import_module(former)
-    assert [getattr(module, name) for name in names] == [
-        getattr(importlib.import_module(present), name) for name in names
-    ]
 
 
 def test_type_checkers_see_the_same_names() -> None:

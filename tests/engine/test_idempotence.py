@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from millstream.engine.streams.idempotence import Idempotence, content_digest, earlier_digest
+from millstream.engine.streams.idempotence import Idempotence, content_digest
 from millstream.replies import Simple
 from support.inprocess import Client, World
 from support.resp import fields
@@ -55,14 +55,6 @@ def test_near_misses_are_other_messages(one: list[bytes], two: list[bytes]) -> N
 def test_messages_have_the_names_that_redis_gives_them(words: bytes, digest: str) -> None:
     """What a Redis has copied, or its replica, is known as the same message (8.8's files have these bytes)."""
     assert content_digest(words.split()).hex() == digest
-
-
-def test_a_message_of_an_earlier_version_is_known_again(world: World) -> None:
-    """A log of before remembers it by another name: who sends it again over the upgrade adds nothing."""
-    client = world.client()
-    first = client.call("XADD", "s", "IDMP", "p", earlier_digest([b"a", b"1"]), "*", "a", "1")
-    assert client.call("XADD", "s", "IDMPAUTO", "p", "*", "a", "1") == first
-    assert client.call("XADD", "s", "IDMPAUTO", "q", "*", "a", "1") != first
 
 
 def test_the_oldest_goes_when_there_are_too_many() -> None:

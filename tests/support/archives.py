@@ -27,6 +27,9 @@ from millstream.spark.model.offsets import MAX_PART, ZERO, Id, load
 from millstream.spark.source import MillstreamSource, StreamReader
 from support.servers import ServerProcess
 
+RAW = Wanted(partition="hour", raw=True)
+"""Fields as they are, in no columns of their own."""
+
 FIELDS = ArrayType(StructType([StructField("name", BinaryType()), StructField("value", BinaryType())]))
 SCHEMA = StructType(
     [StructField("stream", StringType()), StructField("id", StringType()), StructField("fields", FIELDS)]
@@ -203,7 +206,7 @@ if __name__ == "__main__":
         archive_place(root),
         per_batch=60,
         target_bytes=1 << 20,
-        wanted=None if form == "before" else Wanted(form, catalog=catalog or None),
+        wanted=RAW if form == "raw" else Wanted(form, catalog=catalog or None),
         retain_ms=int(retain or RETAIN_MS),
     )
     archive_once(where)

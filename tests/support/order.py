@@ -32,7 +32,6 @@ SLOW = (
     "tests/faults/test_faults.py",
     "tests/server/load/test_kills.py",
     "tests/console/web/test_browser.py",
-    "tests/upgrade/test_rolling.py",
     "tests/node/test_crash.py",
     "tests/worker/registry/test_registry.py",
     "tests/architecture/test_installing.py",

@@ -52,7 +52,6 @@ FULL = (
     "tests/replication/test_tail.py",
     # tests of the tests, and of versions beside each other
     "tests/faults/",
-    "tests/upgrade/",
 )
 
 SPARK = frozenset(

@@ -35,7 +35,7 @@ from millstream.spark.archiving.job import PARTS, batch_size, look, partitions_a
 from millstream.spark.archiving.manifest import ArchiveManifest, ArchivePosition, DataFile
 from millstream.spark.archiving.store import ArchiveSettings, ArchiveStore
 from millstream.spark.archiving.tables.rows import DamagedFileError
-from millstream.spark.archiving.tables.shape import BEFORE, Shape, Wanted
+from millstream.spark.archiving.tables.shape import Shape, Wanted, choose
 from millstream.spark.archiving.tables.storage import LocalStorage
 from millstream.spark.archiving.trim import Keep, ReplacedError, Trimmer
 from millstream.spark.arrow.decode import decode_parsed
@@ -44,7 +44,7 @@ from millstream.spark.model.offsets import MAX_PART, ZERO, DataLossError, Id, Po
 from millstream.spark.options import read as options
 from millstream.spark.read.stream_info import StreamInfo
 from millstream.spark.source import MillstreamSource
-from support.archives import LAST, Traffic, archive_once, data_files, held, rows_of
+from support.archives import LAST, RAW, Traffic, archive_once, data_files, held, rows_of
 from support.servers import ServerProcess
 from support.streams import fill
 from support.waiting import eventually
@@ -90,7 +90,7 @@ def test_entries_come_back_as_they_were(both: ServerProcess, client: redis.Redis
 
 def test_a_job_goes_on_where_the_archive_ends(both: ServerProcess, client: redis.Redis, tmp_path: Path) -> None:
     """Run again and again, each entry is archived once; many small batches become few files."""
-    where = ArchiveSettings(both.url, ("s",), tmp_path / "a", per_batch=50)
+    where = ArchiveSettings(both.url, ("s",), tmp_path / "a", per_batch=50, wanted=RAW)
     for run in range(3):
         fill(client, "s", 500, first=500 * run + 1)
         archive_once(where, label=f"run{run}")
@@ -634,7 +634,7 @@ def bare(array: pa.Array) -> list:
     return [[(pair["name"], pair["value"]) for pair in row] for row in array.to_pylist()]
 
 
-@pytest.mark.parametrize("shape", [Shape(), BEFORE])
+@pytest.mark.parametrize("shape", [Shape(), choose(None, RAW)])
 def test_a_bit_that_flips_is_seen(tmp_path: Path, shape: Shape) -> None:
     """Wherever in a file: what is read is what was written, or the file is said to be damaged, by its name."""
     chance = random.Random(2)
@@ -672,7 +672,7 @@ def test_a_task_that_fails_leaves_no_file_under_a_name(tmp_path: Path) -> None:
         raise RuntimeError("the server went away")
 
     with pytest.raises(RuntimeError, match="went away"):
-        list(write_batches(WritePlan(tmp_path), "x", rows()))
+        list(write_batches(WritePlan(tmp_path, choose(None, RAW)), "x", rows()))
     assert [path.split("/")[1:3] for path in data_files(tmp_path)] == [["date=1970-01-01", "hour=00"]]
     assert all(path.endswith(".parquet") for path in data_files(tmp_path))
     made = next(iter(write_batches(WritePlan(tmp_path), "x", iter(()))))
@@ -680,11 +680,12 @@ def test_a_task_that_fails_leaves_no_file_under_a_name(tmp_path: Path) -> None:
 
 
 def test_other_tools_read_the_files(tmp_path: Path) -> None:
-    """Plain Parquet with unsigned numbers and bytes."""
-    made = write_files(WritePlan(tmp_path), "x", rows_of("s", NASTY[:2]))
+    """Plain Parquet: raw fields are bytes, and a half of an id that no bigint holds is whole in the id."""
+    made = write_files(WritePlan(tmp_path, choose(None, RAW)), "x", rows_of("s", NASTY[:2]))
     table = pq.read_table(tmp_path / made[0].path, partitioning=None)
-    assert table.column_names == ["id_ms", "id_seq", "fields"]
-    assert table["id_seq"].to_pylist() == [0, MAX_PART]
+    assert table.column_names == ["id", "id_ms", "id_seq", "timestamp", "fields"]
+    assert table["id"].to_pylist() == ["1-0", f"5-{MAX_PART}"]
+    assert table["id_seq"].to_pylist() == [0, 2**63 - 1]
 
 
 # --- killed ----------------------------------------------------------------------------------------------------------
@@ -692,7 +693,7 @@ def test_other_tools_read_the_files(tmp_path: Path) -> None:
 
 def child(server: ServerProcess, root: Path, hook: str) -> int:
     """An archive job as a process of its own; its exit code."""
-    words = [sys.executable, "-m", "support.archives", server.url, str(root), "before", "s"]
+    words = [sys.executable, "-m", "support.archives", server.url, str(root), "raw", "s"]
     environment = os.environ | {
         "MILLSTREAM_FAILPOINTS": hook and f"{hook}=kill",
         "PYTHONPATH": os.pathsep.join(sys.path),

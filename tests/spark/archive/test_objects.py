@@ -31,7 +31,7 @@ from millstream.spark.archiving.objects.storage import ONE_PUT, ObjectStorage
 from millstream.spark.archiving.store import ArchiveSettings, ArchiveStore
 from millstream.spark.archiving.tables.shape import FORMATS, Wanted
 from millstream.spark.archiving.tables.storage import ChangedMeanwhileError
-from support.archives import archive_once, held
+from support.archives import RAW, archive_once, held
 from support.clock import own_clock
 from support.console import ConsoleThread
 from support.objects import KEY, SECRET, Asked, Door, Fault
@@ -103,12 +103,12 @@ def test_other_places_are_refused_in_one_sentence(given: str, said: str) -> None
 # --- the way of an archive -------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("form", ["before", "parquet", "delta", pytest.param("iceberg", marks=pytest.mark.long)])
+@pytest.mark.parametrize("form", ["raw", "parquet", "delta", pytest.param("iceberg", marks=pytest.mark.long)])
 def test_an_archive_in_a_bucket(
     real_redis: ServerProcess, client: redis.Redis, place: str, tmp_path: Path, form: str
 ) -> None:
     """Each form holds each entry once, over several runs; the streams are empty, and no secret is in any object."""
-    form_wanted = None if form == "before" else wanted(form, tmp_path)
+    form_wanted = RAW if form == "raw" else wanted(form, tmp_path)
     for run in range(2):
         fill(client, "s", 120, first=120 * run + 1)
         archive_once(ArchiveSettings(real_redis.url, ("s",), place, per_batch=50, wanted=form_wanted), label=f"r{run}")

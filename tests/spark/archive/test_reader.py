@@ -24,7 +24,7 @@ from millstream.spark.model.offsets import MAX_PART, DataLossError, Id, parse_id
 from millstream.spark.options.read import parse
 from millstream.spark.read import pages
 from millstream.spark.source import MillstreamSource
-from support.archives import archive_once, data_files
+from support.archives import RAW, archive_once, data_files
 from support.servers import ServerProcess
 from support.streams import fill
 
@@ -272,7 +272,7 @@ def test_only_wanted_files_and_ranges_are_read(both: ServerProcess, client: redi
     """By counts, and by what else there is being unreadable: times and ids choose files and live ranges."""
     root = tmp_path / "a"
     ids = hours(client, 0, 24)
-    job(both, root)
+    job(both, root, wanted=RAW)
     ids += hours(client, 24, 26)
     assert filtered(both, root) == (ids, 24, 1)
     hour = BEGIN + 5 * HOUR
@@ -357,7 +357,7 @@ def test_spark_pushes_its_filters(real_redis: ServerProcess, spark: "SparkSessio
     root = tmp_path / "a"
     with real_redis.client(decode_responses=True) as client:
         ids = hours(client, 0, 12)
-        job(real_redis, root)
+        job(real_redis, root, wanted=RAW)
         ids += hours(client, 12, 14)
     reading = spark.read.format("millstream").option("url", real_redis.url).option("stream", "s")
     reading = reading.option("archive", str(root))

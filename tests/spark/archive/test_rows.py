@@ -19,7 +19,7 @@ from millstream.spark.archiving.tables.columns import (
 )
 from millstream.spark.archiving.tables.folders import table_folder
 from millstream.spark.archiving.tables.rows import columns_of, documents_of, entries_of, initial, shaped
-from millstream.spark.archiving.tables.shape import BEFORE, Shape, Wanted, choose, describe, part_of
+from millstream.spark.archiving.tables.shape import Shape, Wanted, choose, describe, part_of
 from millstream.spark.arrow.page import LISTED
 
 Pairs = list[tuple[bytes, bytes]]
@@ -177,7 +177,7 @@ def test_an_archive_keeps_its_form() -> None:
     for other in (Wanted("iceberg"), Wanted(partition="none"), Wanted(raw=True), Wanted(schema="a int")):
         with pytest.raises(ConfigError, match="the archive is delta, by day"):
             choose(made, other)
-    assert choose(None, Wanted(raw=True, partition="hour")) == BEFORE
+    assert choose(None, Wanted(raw=True, partition="hour")) == Shape(partition="hour", raw=True, columns="none")
     both = choose(None, Wanted(raw=True, fields=("*",)))
     assert (both.raw, both.columns) == (True, "all")
     for wrong in (Wanted("csv"), Wanted(partition="week"), Wanted(fields=()), Wanted(schema="a int", fields=("a",))):
@@ -194,7 +194,7 @@ def test_folders_of_tables_are_names_that_all_tools_take() -> None:
     assert found[0] == "orders"
     assert len({name.lower() for name in found}) == len(names)
     assert all(name.replace("_", "").isalnum() and name.isascii() and not name.startswith("_") for name in found)
-    assert table_folder(BEFORE, "ü:/..") == "stream=%C3%BC%3A%2F.."
+    assert table_folder(Shape(), "ü:/..") == "stream=%C3%BC%3A%2F.."
     assert part_of(Shape(partition="month"), 1_700_000_000_000) == 2023 * 12 + 10
 
 

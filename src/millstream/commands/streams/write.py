@@ -17,14 +17,12 @@ Adding an option to XADD takes four steps:
 Source: the command pages at https://redis.io/docs/latest/commands/ and, where they differ, the server's behaviour.
 """
 
-from collections.abc import Iterator
-
 from millstream.commands.context.context import Context
 from millstream.commands.streams.trimming import REFERENCE_POLICIES, Trim, parse_trim_options, run_trim
 from millstream.commands.table.args import SYNTAX, entry_id, entry_ids, integer, is_sign, keyword, read_integer
 from millstream.commands.table.table import command
 from millstream.engine import ids
-from millstream.engine.streams.idempotence import content_digest, earlier_digest
+from millstream.engine.streams.idempotence import content_digest
 from millstream.engine.streams.stream import Stream
 from millstream.errors import CommandError
 from millstream.replies import OK, Reply
@@ -193,12 +191,11 @@ def xadd(ctx: Context, argv: list[bytes]) -> Reply:
     idmp = _message(options, fields)
     is_repetition = ctx.obeys and idmp is not None and _is_taken(stream, options)
     if idmp is not None and stream is not None and (is_repetition or not ctx.obeys):
-        for name in _names(stream, options, fields, idmp):
-            original = stream.idempotence.find(*name)
-            if original is not None:
-                ctx.commit(("xidmpdup", ctx.db.index, key, *name))
-                ctx.dirty += 1
-                return ids.text(original)
+        original = stream.idempotence.find(*idmp)
+        if original is not None:
+            ctx.commit(("xidmpdup", ctx.db.index, key, *idmp))
+            ctx.dirty += 1
+            return ids.text(original)
     if is_repetition:
         return None  # it is forgotten here already
     return _add(ctx, key, stream, options, fields, idmp)
@@ -216,15 +213,6 @@ def _is_taken(stream: Stream | None, options: _AddOptions) -> bool:
     if options.auto:
         return True
     return stream is not None and options.no_create and options.auto_ms is None and options.entry_id <= stream.last_id
-
-
-def _names(
-    stream: Stream, options: _AddOptions, fields: list[bytes], idmp: tuple[bytes, bytes]
-) -> Iterator[tuple[bytes, bytes]]:
-    """Producer and message as the stream may remember them: also by the name that version 0.1 made of the content."""
-    yield idmp
-    if options.idmpauto is not None and options.idmpauto in stream.idempotence.producers:
-        yield options.idmpauto, earlier_digest(fields)
 
 
 def _add(

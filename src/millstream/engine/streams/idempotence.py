@@ -11,8 +11,6 @@ its message.
 Source: https://redis.io/docs/latest/commands/xadd/ (IDMP, IDMPAUTO) and the server's behaviour.
 """
 
-from hashlib import blake2b
-
 import xxhash
 
 _MASK = 2**64 - 1
@@ -112,12 +110,3 @@ def content_digest(fields: list[bytes]) -> bytes:
 
 def _rotated(half: int) -> int:
     return (half << 1 | half >> 63) & _MASK
-
-
-def earlier_digest(fields: list[bytes]) -> bytes:
-    """The message id that version 0.1 made of the content; its logs and dumps remember messages by it."""
-    pairs = sorted(zip(fields[::2], fields[1::2], strict=True))
-    digest = blake2b(digest_size=16)
-    for name, value in pairs:
-        digest.update(b"%d:%b%d:%b" % (len(name), name, len(value), value))
-    return digest.digest()

@@ -18,7 +18,7 @@ from millstream.spark.archiving import manifest as manifests
 from millstream.spark.archiving.manifest import ArchiveManifest
 from millstream.spark.archiving.places import open_storage
 from millstream.spark.archiving.tables.folders import table_folder
-from millstream.spark.archiving.tables.shape import BEFORE, Shape, partition_values
+from millstream.spark.archiving.tables.shape import Shape, partition_values
 from millstream.spark.archiving.tables.storage import CATALOG, MANIFEST_NAME, ChangedMeanwhileError
 
 MANIFEST = MANIFEST_NAME
@@ -131,7 +131,7 @@ class Folder:
             "trimmed; bring it back and run this again, or archive into a new directory"
         )
 
-    def begin(self, shape: Shape = BEFORE) -> ArchiveManifest:
+    def begin(self, shape: Shape) -> ArchiveManifest:
         """The manifest, made if this is a new archive; only under the lock.
 
         A lock that can be lost was perhaps taken from a job that is asleep: the manifest is written anew then, so that

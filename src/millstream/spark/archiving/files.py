@@ -1,8 +1,7 @@
 """Parquet files of an archive: written by tasks, merged, and read back as pages.
 
-A row is an entry without loss: in the files of 0.1's form both halves of its id as they are, and its fields as a list
-of names and values in bytes; in all others columns (``tables.rows``). A file holds one stream and one partition in the
-order of ids, under a name that nobody else has, hidden until it is whole.
+A row is an entry without loss (``tables.rows``). A file holds one stream and one partition in the order of ids, under a
+name that nobody else has, hidden until it is whole.
 """
 
 import json
@@ -26,13 +25,13 @@ from millstream.spark.archiving.tables import rows as tables
 from millstream.spark.archiving.tables.columns import TableColumn, load_columns
 from millstream.spark.archiving.tables.folders import file_folder
 from millstream.spark.archiving.tables.rows import DamagedFileError
-from millstream.spark.archiving.tables.shape import BEFORE, Shape, part_of
+from millstream.spark.archiving.tables.shape import Shape, part_of
 from millstream.spark.arrow.decode import mapped
 from millstream.spark.arrow.page import LISTED, Page, Want
 from millstream.spark.model.offsets import Id, parse_id
 
 SCHEMA = pa.schema([("id_ms", pa.uint64()), ("id_seq", pa.uint64()), ("fields", LISTED)])
-"""What a file of 0.1's form holds; Spark reads the halves of the id as decimal(20,0), others as unsigned numbers."""
+"""Entries on their way to a file."""
 
 SOURCE_SCHEMA = "stream string, id string, fields array<struct<name:binary,value:binary>>"
 """What a job reads of the streams."""
@@ -80,7 +79,7 @@ class WritePlan:
     """
 
     root: Path | str
-    shape: Shape = BEFORE
+    shape: Shape = field(default_factory=Shape)
     columns: Mapping[str, tuple[TableColumn, ...]] = field(default_factory=dict)
     target_bytes: int = TARGET_BYTES
 
@@ -105,7 +104,7 @@ class FileWriter:
         self.columns = columns
         self._path = f"{file_folder(plan.shape, stream, first.ms)}/{label}-{uuid.uuid4().hex[:16]}.parquet"
         self._new = open_storage(plan.root).create(self._path)
-        schema = SCHEMA if plan.shape.legacy else tables.file_schema(plan.shape, columns)
+        schema = tables.file_schema(plan.shape, columns)
         order = [pq.SortingColumn(schema.get_field_index(name)) for name in ("id_ms", "id_seq")]
         self._parquet = pq.ParquetWriter(
             self._new.file, schema, compression="zstd", sorting_columns=order, write_page_checksum=True
@@ -173,13 +172,12 @@ class PartWriter:
         rows = pa.concat_tables(self._waiting)
         self._waiting = []
         self._waiting_rows = self._waiting_bytes = 0
-        if not self._plan.shape.legacy:
-            rows, columns, unfit, seen = tables.shaped(rows, self._plan.shape, self.columns)
-            self._unfit.update(unfit)
-            self._seen |= seen
-            if columns != self.columns:
-                self._close()
-                self.columns = columns
+        rows, columns, unfit, seen = tables.shaped(rows, self._plan.shape, self.columns)
+        self._unfit.update(unfit)
+        self._seen |= seen
+        if columns != self.columns:
+            self._close()
+            self.columns = columns
         for begin in range(0, rows.num_rows, GROUP_ROWS):
             self._write_group(rows.slice(begin, GROUP_ROWS))
 
@@ -310,9 +308,9 @@ def merge(plan: WritePlan, files: Sequence[DataFile], label: str) -> list[DataFi
         StorageError: a link leads out of the archive.
     """
     stream, storage = files[0].stream, open_storage(plan.root)
-    columns = () if plan.shape.legacy else plan.of(stream)
+    columns = plan.of(stream)
     writer = FileWriter(plan, stream, files[0].first, label, columns)
-    schema = SCHEMA if plan.shape.legacy else tables.file_schema(plan.shape, columns)
+    schema = tables.file_schema(plan.shape, columns)
     try:
         for file in files:
             with _undamaged(file.path), storage.open(file.path) as opened, _checked(opened) as parquet:
@@ -328,9 +326,7 @@ def merge(plan: WritePlan, files: Sequence[DataFile], label: str) -> list[DataFi
 
 
 def _id_at(rows: pa.Table, at: int) -> Id:
-    if "id" in rows.schema.names:
-        return parse_id(rows["id"][at].as_py())
-    return Id(rows["id_ms"][at].as_py(), rows["id_seq"][at].as_py())
+    return parse_id(rows["id"][at].as_py())
 
 
 def _widened(rows: pa.Table, schema: pa.Schema) -> pa.Table:
@@ -361,7 +357,7 @@ def _undamaged(path: str) -> Iterator[None]:
 
 
 def _checked(source: Path | BinaryIO) -> pq.ParquetFile:
-    """A file whose pages are compared with their checksums; files of 0.1 have none.
+    """A file whose pages are compared with their checksums.
 
     Nothing else sees most bits that flip: they were other entries, without a word.
     """
@@ -400,14 +396,13 @@ def read_pages(source: Path | BinaryIO, after: Id, until: Id, want: Want) -> Ite
 
 def _wanted(names: Sequence[str], known: Sequence[TableColumn], want: Want) -> list[str]:
     """The columns of a file that have to be read."""
-    found = ["id"] if "id" in names else ["id_ms", "id_seq"]
     if not (want.listed or want.by_name):
-        return found
+        return ["id"]
     if not known:
-        return [*found, "fields" if "fields" in names else "entry_json"]
+        return ["id", "fields" if "fields" in names else "entry_json"]
     every = want.listed or want.pairs
     chosen = [column.name for column in known if every or column.field.encode() in want.fields]
-    return [*found, "entry_json", *chosen]
+    return ["id", "entry_json", *chosen]
 
 
 def archived(folder: Folder, stream: str, after: Id, until: Id, paths: Sequence[str], want: Want) -> Iterator[Page]:
@@ -449,14 +444,13 @@ def _touches(group: Any, place: int, after: Id, until: Id) -> bool:
     statistics = group.column(place).statistics
     if statistics is None or not statistics.has_min_max:
         return True
-    # In a table's files the greatest milliseconds stand for all that are greater
+    # In a file the greatest milliseconds stand for all that are greater
     return bool(statistics.max >= min(after.ms, tables.LARGEST) and statistics.min <= until.ms)
 
 
 def _page(batch: pa.RecordBatch, known: Sequence[TableColumn], between: tuple[Id, Id], want: Want) -> Page | None:
     names = batch.schema.names
-    halves = split_ids(batch.column("id")) if "id" in names else [batch.column(name) for name in ("id_ms", "id_seq")]
-    ms, seq = (half.to_numpy() for half in halves)
+    ms, seq = (half.to_numpy() for half in split_ids(batch.column("id")))
     inside = _greater(ms, seq, between[0]) & ~_greater(ms, seq, between[1])
     if not inside.any():
         return None

@@ -15,11 +15,11 @@ from typing import Any
 from millstream.client.jsontext import fault, parse
 from millstream.errors import StorageError
 from millstream.spark.archiving.tables.columns import TableColumn, load_columns
-from millstream.spark.archiving.tables.shape import BEFORE, Shape
+from millstream.spark.archiving.tables.shape import Shape
 from millstream.spark.model.offsets import ZERO, Id, Position, parse_id
 
 FORMAT = 2
-"""Of manifests; one of 0.1's form is written as format 1, which 0.1 reads."""
+"""Of manifests: the one that is written and read."""
 
 
 class ManifestError(StorageError):
@@ -94,7 +94,7 @@ class ArchiveManifest:
     generation: int = 0
     places: Mapping[str, ArchivePosition] = field(default_factory=dict)
     files: tuple[DataFile, ...] = ()
-    shape: Shape = BEFORE
+    shape: Shape = field(default_factory=Shape)
     columns: Mapping[str, tuple[TableColumn, ...]] = field(default_factory=dict)
     retired: tuple[tuple[str, int], ...] = ()
 
@@ -237,13 +237,11 @@ def _totals(manifest: ArchiveManifest) -> Counter[str]:
     return rows
 
 
-def _missing(manifest: ArchiveManifest, archived: Mapping[str, Any] | None) -> str | None:
+def _missing(manifest: ArchiveManifest, archived: Mapping[str, Any]) -> str | None:
     """Of which stream the files do not hold as many entries as were archived; None when there is none.
 
     Its place says only how many were added up to there: others may have removed some before they were archived.
     """
-    if archived is None:  # written by a version that did not count them
-        return None
     said = {name: _count(rows) for name, rows in archived.items()}
     totals = _totals(manifest)
     for stream in sorted({*said, *totals}):
@@ -257,15 +255,14 @@ def _missing(manifest: ArchiveManifest, archived: Mapping[str, Any] | None) -> s
 def dump(manifest: ArchiveManifest) -> str:
     """The manifest as its file holds it: JSON with one data file a line, so that people can look into it."""
     head: dict[str, Any] = {
-        "format": 1 if manifest.shape == BEFORE else FORMAT,
+        "format": FORMAT,
         "generation": manifest.generation,
         "places": {name: at.raw for name, at in sorted(manifest.places.items())},
         "archived": dict(sorted(_totals(manifest).items())),  # no files are ever left out: merged ones hold as many
+        "shape": manifest.shape.json,
+        "columns": {name: [one.json for one in found] for name, found in sorted(manifest.columns.items())},
+        "retired": [list(pair) for pair in manifest.retired],
     }
-    if manifest.shape != BEFORE:
-        head["shape"] = manifest.shape.json
-        head["columns"] = {name: [one.json for one in found] for name, found in sorted(manifest.columns.items())}
-        head["retired"] = [list(pair) for pair in manifest.retired]
     lines = [
         json.dumps([file.path, file.stream, str(file.first), str(file.last), file.rows, file.bytes])
         for file in manifest.files
@@ -286,18 +283,19 @@ def load(text: str | bytes, where: str = "") -> ArchiveManifest:
     place = f"{where}: " if where else ""
     try:
         raw: dict[str, Any] = parse(text)
-        if raw["format"] not in (1, FORMAT):
+        if raw["format"] != FORMAT:
             raise ManifestError(
                 f"{place}the archive is of format {raw['format']!r}, and this version reads {FORMAT}: upgrade"
             )
-        form = {} if raw["format"] == 1 else _form(raw)
         made = ArchiveManifest(
             _count(raw["generation"]),
             {name: _place(at) for name, at in raw["places"].items()},
             tuple(sorted((_file(*row) for row in raw["files"]), key=_order)),
-            **form,
+            Shape.load(raw["shape"]),
+            {str(name): load_columns(found) for name, found in raw["columns"].items()},
+            tuple((_below(path), _count(when)) for path, when in raw["retired"]),
         )
-        problem = _contradiction(made) or _missing(made, raw.get("archived"))
+        problem = _contradiction(made) or _missing(made, raw["archived"])
     except (ValueError, KeyError, TypeError, AttributeError, OverflowError) as reason:
         problem = fault(reason)
     if problem is not None:
@@ -314,14 +312,6 @@ def _count(value: object, least: int = 0) -> int:
     if type(value) is not int or value < least:
         raise ValueError(f"{value!r} is not a whole number of {least} or more")
     return value
-
-
-def _form(raw: Mapping[str, Any]) -> dict[str, Any]:
-    return {
-        "shape": Shape.load(raw["shape"]),
-        "columns": {str(name): load_columns(found) for name, found in raw["columns"].items()},
-        "retired": tuple((_below(path), _count(when)) for path, when in raw["retired"]),
-    }
 
 
 def _below(path: str) -> str:

@@ -60,7 +60,7 @@ class ArchiveSettings:
         keep: what stays in a stream though it could go.
         skip_lost: go on when entries were trimmed by others before they were archived.
         target_bytes: of a file, about.
-        wanted: the form of the archive; unless it is said, a new one has that of 0.1.
+        wanted: the form of the archive.
         retain_ms: how long files that were merged stay, where the archive has tables.
     """
 
@@ -75,7 +75,7 @@ class ArchiveSettings:
     keep: Keep = field(default_factory=Keep)
     skip_lost: bool = False
     target_bytes: int = TARGET_BYTES
-    wanted: Wanted | None = None
+    wanted: Wanted = field(default_factory=Wanted)
     retain_ms: int = RETAIN_MS
 
 
@@ -167,11 +167,11 @@ class ArchiveStore:
         """The form to work in; an archive of which nothing was archived yet may still get another one."""
         wanted = self._settings.wanted
         if there is None:
-            return choose(None, wanted or Wanted(partition="hour", raw=True))
+            return choose(None, wanted)
         try:
-            return choose(there.shape, wanted or Wanted())
+            return choose(there.shape, wanted)
         except ConfigError:
-            if there.places or wanted is None:
+            if there.places:
                 raise
         return choose(None, wanted)
 
@@ -324,8 +324,6 @@ class ArchiveStore:
                 for stream, columns in known.items()
             }
             columns = {stream: made for stream, (made, _) in found.items()}
-            if plan.shape.legacy:
-                return files, {}
             if all(same for _, same in found.values()):
                 self._tell_columns(columns)
                 self._tell_unfit(files)

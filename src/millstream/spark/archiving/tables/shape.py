@@ -62,11 +62,6 @@ class Shape:
     catalog: str | None = None
 
     @property
-    def legacy(self) -> bool:
-        """Whether the files are those of 0.1: halves of the id, and the list."""
-        return self.format == "parquet" and self.columns == "none"
-
-    @property
     def json(self) -> dict[str, Any]:
         """As the manifest has it."""
         return {
@@ -94,10 +89,6 @@ class Shape:
         if raw["columns"] not in ("none", "all", "fields", "schema"):
             raise ValueError(f"columns {raw['columns']!r}")
         return cls(raw["format"], raw["partition"], bool(raw["raw"]), raw["columns"], fields, catalog)
-
-
-BEFORE = Shape(partition="hour", raw=True, columns="none")
-"""The form of all archives of 0.1."""
 
 
 def choose(there: Shape | None, wanted: Wanted) -> Shape:
