@@ -28,7 +28,7 @@ core: install ## compile the native core again, in place
 	$(BIN)/python scripts/build_core.py $(ARGS)
 
 demo: check-java check-python $(DEMO_STAMP) ## send a year of flights through stream, workers and Spark (ARGS="--rows 5000" for a short run)
-	$(BIN)/millstream demo $(ARGS)
+	PYTHONPATH=examples $(BIN)/python -m flights $(ARGS)
 
 # Bytecode is kept even where the environment forbids it: the tests start hundreds of Python processes.
 test test-rest test-all test-long: export PYTHONDONTWRITEBYTECODE =

@@ -7,7 +7,9 @@ import argparse
 import contextlib
 import dataclasses
 import os
+import random
 import shutil
+import socket
 import statistics
 import subprocess
 import sys
@@ -17,7 +19,14 @@ from pathlib import Path
 
 import redis
 
-from millstream.demo.running.ports import free_port
+
+def free_port() -> int:
+    """A TCP port of 127.0.0.1 that nothing listens on, and that Linux gives to no client."""
+    while True:
+        port = random.randrange(10_000, 32_768)
+        with socket.socket() as probe, contextlib.suppress(OSError):
+            probe.bind(("127.0.0.1", port))
+            return port
 
 
 def at_least_one(word: str) -> int:

@@ -23,8 +23,7 @@ from pathlib import Path
 from statistics import median
 
 import redis
-
-from millstream.demo.running.ports import free_port
+from pairs import free_port
 
 KINDS = ("redis", "millstream")
 ADD = ("XADD", "s", "*", "field", "value-of-some-length")

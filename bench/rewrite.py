@@ -22,8 +22,7 @@ from pathlib import Path
 from typing import Any
 
 import redis
-
-from millstream.demo.running.ports import free_port
+from pairs import free_port
 
 BATCH = 500
 PROBE = """

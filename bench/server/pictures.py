@@ -10,8 +10,7 @@ from statistics import median
 from typing import Any
 
 from bench.server.servers import NATIVE, PYTHON, REDIS
-
-from millstream.demo.page.svg import Series, line_chart
+from examples.flights.page.svg import Series, line_chart
 
 COLORS = {REDIS: "#b3261e", NATIVE: "#1a5fb4", PYTHON: "#2e7d32"}
 STYLE = (

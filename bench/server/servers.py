@@ -16,9 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import redis
-from bench.pairs import running
-
-from millstream.demo.running.ports import free_port
+from bench.pairs import free_port, running
 
 REDIS, NATIVE, PYTHON = "redis-server", "native core", "plain Python"
 MEMORY, SETTINGS = "memory", ("memory", "always", "everysec", "no")

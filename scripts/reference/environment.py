@@ -18,15 +18,11 @@ VARIABLES = {
     "MILLSTREAM_CONSOLE_PASSWORD": "password that `millstream console` asks for",
     "MILLSTREAM_CORE": "`python` or `native`: which core is used; `native` makes it an error if there is none",
 }
-#: Set by ``millstream run`` and the demo for the processes that they start, or by tests.
+#: Set by ``millstream run`` for the processes that it starts, or by tests.
 INTERNAL = frozenset(
     f"MILLSTREAM_{word}"
     for word in [
         "APP_DIR",
-        "DEMO_CONSUMER",
-        "DEMO_PREFIX",
-        "DEMO_RECEIPTS",
-        "DEMO_REPORTS",
         "FAILPOINTS",
         "GRACE",
         "HEALTH",

@@ -88,9 +88,8 @@
     ├── NoFileError          there is no dashboard and no file of rules of that name (dashboards)
     ├── FileThereError       a file is there and says something else; nothing was written (dashboards)
     ├── AclFileError         the ACL file is wrong; nothing of it was taken (commands)
-    ├── RuleError            a rule of ACL SETUSER is wrong (commands)
-    │   └── UnmatchedError          a parenthesis that nobody closes
-    └── DemoError            the demo cannot go on (demo)
+    └── RuleError            a rule of ACL SETUSER is wrong (commands)
+        └── UnmatchedError          a parenthesis that nobody closes
 
 Only ``CommandError`` and ``ProtocolError`` may reach a network client; the rest end in a log line or an exit code.
 

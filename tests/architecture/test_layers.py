@@ -100,7 +100,6 @@ PLANTED: list[tuple[Rule, str, str, int]] = [
     (layers.console_reads, "millstream/console/x.py", "from millstream.worker.registry import protocol", 0),
     (layers.layering, "millstream/cli/server/serve.py", "from millstream.worker import app", 1),
     (layers.layering, "millstream/cli/worker/run.py", "from millstream.worker import app", 0),
-    (layers.layering, "millstream/demo/x.py", "from millstream.node.node import Node", 1),
     (layers.layering, "millstream/clock.py", "from millstream import errors, engine", 1),
     (layers.layering, "pyspark_millstream/__init__.py", "from millstream.client.connect import sync_client", 1),
     (
@@ -110,7 +109,7 @@ PLANTED: list[tuple[Rule, str, str, int]] = [
         1,
     ),
     (layers.layering, "millstream/engine/x.py", "from millstream import App", 1),
-    (layers.layering, "millstream/demo/x.py", "from millstream import App", 0),
+    (layers.layering, "millstream/cli/worker/run.py", "from millstream import App", 0),
     (layers.layering, "millstream/server/x.py", "from millstream import __version__", 0),
     (layers.unknown_parts, "millstream/bridge/x.py", "", 1),
     (layers.unknown_parts, "millstream/cli/sing.py", "", 1),

@@ -93,7 +93,7 @@ def test_makefile_checks_java_before_it_installs() -> None:
     java = next(number for number, line in enumerate(plan) if line.endswith("prerequisites.sh java"))
     assert java == 0
     assert any("-m venv" in line for line in plan[java:])
-    assert plan[-1].strip() == ".venv/bin/millstream demo"
+    assert plan[-1].strip() == "PYTHONPATH=examples .venv/bin/python -m flights"
 
 
 def test_readme_and_ci_run_the_same_commands() -> None:

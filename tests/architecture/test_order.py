@@ -18,9 +18,13 @@ def test_files_with_java_are_two_units() -> None:
         == order.work_unit("tests/spark/views/test_views.py")
         == order.SPARK
     )
-    assert order.work_unit("tests/demo/test_run.py") == order.work_unit("tests/pipelines/test_run.py") == order.JAVA
-    assert order.work_unit("tests/spark/test_kills.py") == order.work_unit("tests/demo/test_run.py")
-    assert order.work_unit("tests/demo/test_page.py") == "tests/demo/test_page.py"
+    assert (
+        order.work_unit("tests/examples/flights/test_run.py")
+        == order.work_unit("tests/pipelines/test_run.py")
+        == order.JAVA
+    )
+    assert order.work_unit("tests/spark/test_kills.py") == order.work_unit("tests/examples/flights/test_run.py")
+    assert order.work_unit("tests/examples/flights/test_page.py") == "tests/examples/flights/test_page.py"
 
 
 def test_slow_files_are_files() -> None:

@@ -11,9 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from millstream.demo.running import ports as system
 from support import needs
-from support.ports import Ports, free_port
+from support.ports import Ports, free_port, room
 from support.servers import ServerProcess
 from support.steps import steps
 from support.waiting import aeventually, eventually
@@ -83,7 +82,7 @@ def test_no_test_is_skipped_in_ci_by_pytests_own_way() -> None:
 def test_no_port_is_one_that_a_client_may_be_given() -> None:
     """A client that waits for a server would else be given its port, and be connected to itself."""
     first, last = map(int, Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split())
-    assert [port for port in (free_port(), system.free_port()) if first <= port <= last] == []
+    assert [port for port in (free_port(), free_port()) if first <= port <= last] == []
 
 
 @pytest.mark.parametrize(
@@ -98,8 +97,8 @@ def test_no_port_is_one_that_a_client_may_be_given() -> None:
 def test_ports_come_from_outside_the_range_of_clients(tmp_path: Path, clients: str, found: range) -> None:
     """Below it, or above it where that is more; from anywhere only where the range leaves nothing."""
     (tmp_path / "range").write_text(clients)
-    assert system.room(tmp_path / "range") == found
-    assert system.room(tmp_path / "missing") == range(10_000, 49_152)
+    assert room(tmp_path / "range") == found
+    assert room(tmp_path / "missing") == range(10_000, 49_152)
 
 
 def test_no_port_is_handed_out_twice(tmp_path: Path) -> None:

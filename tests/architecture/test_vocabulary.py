@@ -11,7 +11,7 @@ from support.source import ROOT, modules
 PAGES_STAY = {
     "CONTRIBUTING.md": frozenset(vocabulary.PHRASES) | {"picture"},
     "docs/reference/command-line.md": frozenset({"verdict"}),  # an option of `recover`, as its help says it
-    "docs/decisions/0034-the-demo-in-the-package.md": frozenset({"mail"}),
+    "docs/decisions/0034-the-demo-is-an-example.md": frozenset({"mail"}),
 }
 
 

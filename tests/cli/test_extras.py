@@ -23,7 +23,6 @@ NEEDY = {
     "recover": ["recover", "s", "--group", "g", "--min-idle", "10m", "--verdict", "release", "--url", URL],
     "archive": ["archive", URL, "s", "--to", "a", "--once"],
     "replay": ["replay", "nowhere", "s", "--to", URL],
-    "demo": ["demo"],
 }
 ABLE = {
     "spark": ["spark", "ls", "--url", URL],
@@ -53,7 +52,7 @@ def test_what_is_missing_is_named_with_its_line(command: str, tmp_path: Path) ->
     code, said = without([*EXTRAS], NEEDY[command], tmp_path)
     assert (code, said.count("\n")) == (2, 1), said
     assert said.startswith(f"millstream {command}: needs ")
-    assert f"pip install 'millstream[{'demo' if command == 'demo' else 'spark'}]'" in said
+    assert "pip install 'millstream[spark]'" in said
 
 
 @pytest.mark.parametrize(("package", "form"), [("deltalake", "delta"), ("pyiceberg", "iceberg")])
@@ -65,7 +64,7 @@ def test_a_format_without_its_package(package: str, form: str, tmp_path: Path) -
     assert not (tmp_path / "a").exists()
 
 
-@pytest.mark.parametrize(("package", "command"), [("pyspark", "sql"), ("pyarrow", "replay"), ("pandas", "demo")])
+@pytest.mark.parametrize(("package", "command"), [("pyspark", "sql"), ("pyarrow", "replay")])
 def test_one_missing_package_is_named(package: str, command: str, tmp_path: Path) -> None:
     """The others being there: the same sentence, wherever the import stands."""
     code, said = without([package], NEEDY[command], tmp_path)

@@ -11,10 +11,10 @@ import redis
 from click.testing import CliRunner
 
 import millstream
+from flights.run import preflight
+from flights.settings import DemoSettings, Keys
 from millstream import App, Message, Retry, StreamSub
 from millstream.cli.main import main
-from millstream.demo.flights.settings import DemoSettings, Keys
-from millstream.demo.run import preflight
 from millstream.errors import ConfigError
 from millstream.server.thread import ServerThread
 from millstream.spark.options.read import parse as parse_spark

@@ -56,7 +56,6 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
         {"engine", "node", "persistence", "replication", "client"}
     ),  # reads a log; asks a server for its settings
     "migrate": frozenset({"client", "engine"}),  # of the engine RDB files and payloads, which it reads and writes
-    "demo": frozenset({"client", "worker", "spark"}),
     "cli": frozenset(),  # by subcommand, below
     "compat": frozenset({"client", "worker"}),  # other libraries' names on the worker
     "testing": frozenset({"embedded", "client", "server", "worker"}),  # fixtures for users' tests
@@ -98,7 +97,7 @@ CLI_DOORS: dict[str, frozenset[str]] = {
     "worker.worker": frozenset({"worker", "client", "console"}),  # orders as changes
     "spark.sql": frozenset({"spark", "client"}),
     "spark.recover": frozenset({"spark", "client"}),
-    "demo": frozenset({"demo", "client"}),
+    "demo": frozenset(),
     "dashboards": frozenset({"dashboards"}),
     "server.log": frozenset({"maintenance", "persistence"}),
     "server.backup": frozenset({"maintenance"}),
@@ -141,8 +140,8 @@ CLI_DOORS: dict[str, frozenset[str]] = {
     "entries.add": frozenset({"console", "client", "worker"}),  # entries as an app publishes them
 }
 
-# The package itself names the worker's API for users' code, as the demo's app is; the parts use only the version.
-USERS = frozenset({"", "cli", "demo"})
+# The package itself names the worker's API for users' code; the parts use only the version.
+USERS = frozenset({"", "cli"})
 FROM_ROOT = frozenset({"millstream.__version__"})
 
 # Modules and packages that are PURE: no I/O, no clock, no random source; time is an argument.
@@ -197,7 +196,7 @@ IMPURE_METHODS = (".now", ".utcnow", ".today", ".fromtimestamp")
 DATE_NAMES = frozenset({"datetime", "date"})
 
 # asyncio has one home on each side of the wire: the server's shell and what drives a client.
-ASYNC_PARTS = frozenset({"server", "embedded", "client", "worker", "pipelines", "console", "demo", "cli"})
+ASYNC_PARTS = frozenset({"server", "embedded", "client", "worker", "pipelines", "console", "cli"})
 
 # third-party package -> (parts that may import it, the extra of pyproject.toml that brings it; "" is the core)
 THIRD_PARTY: dict[str, tuple[frozenset[str], str]] = {
@@ -208,23 +207,23 @@ THIRD_PARTY: dict[str, tuple[frozenset[str], str]] = {
     "msgpack": (frozenset({"persistence", "node", "maintenance", "console"}), ""),
     "xxhash": (frozenset({"engine"}), ""),
     "redis": (
-        frozenset({"embedded", "client", "worker", "compat", "spark", "demo", "testing", "migrate", "maintenance"}),
+        frozenset({"embedded", "client", "worker", "compat", "spark", "testing", "migrate", "maintenance"}),
         "",
     ),
     "msgspec": (frozenset({"worker"}), "dev"),  # only where a handler's own annotations are its structs
     "opentelemetry": (frozenset({"worker"}), "otel"),
     "pytest": (frozenset({"testing"}), "dev"),
-    "rich": (frozenset({"cli", "console", "demo", "server"}), ""),
+    "rich": (frozenset({"cli", "console", "server"}), ""),
     "uvloop": (frozenset({"server"}), "server"),
     "pydantic_core": (frozenset({"worker"}), "worker"),
-    "pydantic": (frozenset({"worker", "demo"}), "worker"),
+    "pydantic": (frozenset({"worker"}), "worker"),
     "prometheus_client": (frozenset({"worker", "pipelines"}), "metrics"),
     "watchfiles": (frozenset({"worker"}), "reload"),
     "fast_depends": (frozenset({"worker"}), "worker"),
-    "pyspark": (frozenset({"spark", "pipelines", "demo"}), "spark"),
-    "pyarrow": (frozenset({"spark", "demo"}), "spark"),
-    "pandas": (frozenset({"spark", "demo"}), "spark"),
-    "numpy": (frozenset({"spark", "demo"}), "spark"),
+    "pyspark": (frozenset({"spark", "pipelines"}), "spark"),
+    "pyarrow": (frozenset({"spark"}), "spark"),
+    "pandas": (frozenset({"spark"}), "spark"),
+    "numpy": (frozenset({"spark"}), "spark"),
     "fastavro": (frozenset({"spark"}), "avro"),
     "deltalake": (frozenset({"spark"}), "lake"),
     "obstore": (frozenset({"spark"}), "lake"),

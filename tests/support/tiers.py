@@ -12,7 +12,7 @@ FULL = (
     "tests/clients/",
     "tests/console/web/test_browser.py",
     "tests/dashboards/",
-    "tests/demo/",
+    "tests/examples/",
     "tests/deploy/",
     "tests/docs/test_how_to.py",
     "tests/docs/test_tutorial.py",

@@ -40,7 +40,6 @@ STAYS: dict[str, tuple[frozenset[str], str]] = {
     "src/millstream/spark/recovery/": (frozenset({"verdict", "verdicts"}), "an option of recover(), a column"),
     "src/millstream/cli/spark/": (frozenset({"verdict"}), "the same option on the command line"),
     "src/millstream/console/web/serving/guard.py": (frozenset({"Transfer", "transfer"}), "a header of HTTP"),
-    "src/millstream/demo/page/": (frozenset({"mail"}), "the page can be sent by it"),
 }
 
 WORDS = {form: instead for forms, instead in INSTEAD.items() for form in forms.split()}

@@ -51,7 +51,7 @@ COMMANDS: Rows = {
     "spark": ("millstream.cli.spark.queries:spark", "Spark queries: which run, which ran, how far they are."),
     "archive": ("millstream.cli.spark.archive:archive", "Move streams to Parquet, and trim what no group still needs."),
     "replay": ("millstream.cli.spark.replay:replay", "Write entries of an archive or a stream into a stream again."),
-    "demo": ("millstream.cli.demo:demo", "A year of real flights through stream, workers and Spark, checked."),
+    "demo": ("millstream.cli.demo:demo", "Show where the demo is: a year of real flights, checked."),
     "log": ("millstream.cli.server.log:log", "Look into a log: what it holds, what is wrong; cut it on purpose."),
     "backup": ("millstream.cli.server.backup:backup", "Copy a data directory while its server runs."),
     "restore": ("millstream.cli.server.restore:restore", "Make a data directory from a backup, also as of a moment."),

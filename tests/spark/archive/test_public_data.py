@@ -14,7 +14,7 @@ import pytest
 import redis
 
 import millstream.spark
-from millstream.demo.flights import data as flights
+from flights import data as flights
 from millstream.spark.archiving.store import ArchiveSettings
 from millstream.spark.archiving.tables.shape import FORMATS, Wanted
 from support.archives import archive_once, held

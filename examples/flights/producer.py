@@ -1,0 +1,164 @@
+"""The producer: replays the flights into the stream, in order, whatever happens to the server meanwhile.
+
+A lost connection leaves it unknown which of the commands on their way were done. Since ids are explicit and rise,
+the answer is one question: everything up to the stream's last id is in, nothing after it is. So the producer asks,
+and goes on from there; no event is added twice and none is left out. What the server had *acknowledged* and then does
+not have is recorded as lost.
+"""
+
+import itertools
+import sys
+import threading
+import time
+from collections.abc import Iterable, Iterator
+from typing import Any, NamedTuple, cast
+
+import redis
+
+from flights.data import FlightEvent
+from millstream.client.connect import sync_client
+from millstream.errors import MillstreamError
+
+CHUNK = 500
+"""Events in one pipeline: a second's worth is lost to nothing, and a round trip is shared by many."""
+
+PATIENCE = 60.0
+"""Seconds a server may be away before the producer gives up."""
+
+
+class Resumption(NamedTuple):
+    """What the producer found after it had lost the server.
+
+    Attributes:
+        acknowledged: last id the server had acknowledged.
+        found: last id of the stream when the server was back.
+        known: events in flight that turned out to be in the stream already.
+    """
+
+    acknowledged: str
+    found: str
+    known: int
+
+
+class Producer(threading.Thread):
+    """Publishes events in a thread of its own.
+
+    Args:
+        url: the server.
+        stream: key of the stream.
+        events: what to publish, ids rising.
+        gate: the thread waits before the event of this number until :meth:`allow` moves the gate.
+    """
+
+    def __init__(self, url: str, stream: str, events: Iterable[FlightEvent], gate: int) -> None:
+        super().__init__(name="producer", daemon=True)
+        self._url = url
+        self._stream = stream
+        self._events = iter(events)
+        self._gate = gate
+        self._moved = threading.Condition()
+        self._stopped = False
+        self.published = 0
+        """Events acknowledged by the server."""
+        self.acknowledged = "0-0"
+        self.resumptions: list[Resumption] = []
+        self.error: BaseException | None = None
+        self.finished = False
+
+    @property
+    def at_gate(self) -> bool:
+        """Whether it waits for :meth:`allow`."""
+        return self.published >= self._gate and not self.finished
+
+    def allow(self, count: int) -> None:
+        """Let it publish up to ``count`` events in all."""
+        with self._moved:
+            self._gate = max(self._gate, count)
+            self._moved.notify_all()
+
+    def open(self) -> None:
+        """Let it publish all there is."""
+        self.allow(sys.maxsize)
+
+    def stop(self) -> None:
+        """Make the thread end after the chunk at hand."""
+        with self._moved:
+            self._stopped = True
+            self._moved.notify_all()
+
+    def run(self) -> None:
+        """Publish everything; an error is kept in ``error`` for the one who watches."""
+        try:
+            client = sync_client(self._url)
+            for chunk in self._chunks():
+                self._publish(client, chunk)
+            self.finished = not self._stopped
+        except Exception as error:  # noqa: BLE001 - the watching thread raises it again
+            self.error = error
+
+    def _chunks(self) -> Iterator[list[FlightEvent]]:
+        while True:
+            with self._moved:
+                self._moved.wait_for(lambda: self._stopped or self.published < self._gate)
+                room = min(CHUNK, self._gate - self.published)
+            if self._stopped:
+                return
+            chunk = list(itertools.islice(self._events, room))
+            if not chunk:
+                return
+            yield chunk
+
+    def _publish(self, client: "redis.Redis", chunk: list[FlightEvent]) -> None:
+        deadline = time.monotonic() + PATIENCE
+        while chunk and not self._stopped:
+            try:
+                pipe = client.pipeline(transaction=False)
+                for event in chunk:
+                    pipe.xadd(self._stream, cast("dict[Any, Any]", event.fields), id=event.id)
+                pipe.execute()
+            except (redis.ConnectionError, redis.TimeoutError):
+                chunk = self._resume(client, chunk, deadline)
+            else:
+                self._note(chunk)
+                chunk = []
+
+    def _note(self, chunk: list[FlightEvent]) -> None:
+        self.acknowledged = chunk[-1].id
+        self.published += len(chunk)
+
+    def _resume(self, client: "redis.Redis", chunk: list[FlightEvent], deadline: float) -> list[FlightEvent]:
+        """Wait for the server and find out what is still to send."""
+        found = self._last_id(client, deadline)
+        limit = as_pair(found)
+        known = [event for event in chunk if as_pair(event.id) <= limit]
+        self.resumptions.append(Resumption(self.acknowledged, found, len(known)))
+        if known:
+            self._note(known)
+        return chunk[len(known) :]
+
+    def _last_id(self, client: "redis.Redis", deadline: float) -> str:
+        while True:
+            try:
+                return last_id(client, self._stream)
+            except (redis.ConnectionError, redis.TimeoutError) as error:
+                if time.monotonic() > deadline:
+                    raise MillstreamError(f"the server has been away for {PATIENCE:.0f} s: {error}") from error
+                with self._moved:
+                    self._moved.wait_for(lambda: self._stopped, timeout=0.1)
+
+
+def as_pair(entry_id: str) -> tuple[int, int]:
+    """An entry id as two numbers, which compare as the server compares them."""
+    milliseconds, _, sequence = entry_id.partition("-")
+    return int(milliseconds), int(sequence or 0)
+
+
+def last_id(client: "redis.Redis", stream: str) -> str:
+    """The stream's last generated id; ``0-0`` if there is no stream."""
+    try:
+        last: bytes = client.xinfo_stream(stream)["last-generated-id"]
+    except redis.ResponseError as error:
+        if "no such key" in str(error):
+            return "0-0"
+        raise
+    return last.decode()

@@ -1,0 +1,125 @@
+"""Kills one worker at a moment when it provably holds entries.
+
+The process is frozen first (SIGSTOP), so that what the server says about it can no longer change by its doing; only if
+the server then counts enough pending entries under its name does SIGKILL follow. A worker that is frozen while idle
+still waits in its blocking read, so the server hands it the next entry: real crashes happen at that moment too, and it
+is how a kill is certain even where the workers are quicker than the producer.
+"""
+
+import os
+import signal
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING, cast
+
+from flights import rules
+from flights.producer import Producer
+from flights.running.child import Child
+from flights.running.incidents import Incidents
+
+if TYPE_CHECKING:
+    import redis
+
+BUSY_WAIT = 0.3
+"""Seconds that a worker is watched for having many entries in hand."""
+
+BUSY_TRIES = 5
+"""How often that is tried before fewer entries will do."""
+
+HAND_OUT_WAIT = 1.0
+"""Seconds that a frozen worker is given to be handed an entry."""
+
+
+def pending_of(client: "redis.Redis", stream: str, consumer: str) -> list[str]:
+    """Ids pending under a consumer's name.
+
+    Args:
+        client: of the server.
+        stream: in which the demo's group reads.
+        consumer: the name; one that does not exist has nothing pending.
+    """
+    rows = client.xpending_range(stream, rules.GROUP, "-", "+", 1_000_000, consumer)
+    return [cast("bytes", row["message_id"]).decode() for row in rows]
+
+
+class WorkerCrash:
+    """One kill.
+
+    Args:
+        client: connected to the server.
+        stream: the stream of flights.
+        victim: the worker's process.
+        consumer: its name in the group.
+        incidents: where the kill is put down.
+    """
+
+    def __init__(self, client: "redis.Redis", stream: str, victim: Child, consumer: str, incidents: Incidents) -> None:
+        self._client = client
+        self._stream = stream
+        self._victim = victim
+        self._consumer = consumer
+        self._incidents = incidents
+        self._tries = 0
+
+    def attempt(self, producer: Producer, nudge: int, many: int) -> bool:
+        """Freeze the worker, and kill it if it holds entries; else let it go on.
+
+        Args:
+            producer: asked for more events if it waits at its gate.
+            nudge: how many more.
+            many: how many entries in hand are worth waiting for, in the first few attempts.
+
+        Returns:
+            Whether it is dead.
+        """
+        self._tries += 1
+        if self._tries <= BUSY_TRIES:
+            self._nudge(producer, nudge)
+            wait_until(lambda: len(self._held()) >= many, BUSY_WAIT)
+            self._freeze()
+        else:
+            many = 1
+            self._freeze()
+            if not self._held():
+                self._nudge(producer, nudge)
+                wait_until(lambda: bool(self._held()), HAND_OUT_WAIT)
+        if len(self._held()) < many:
+            os.killpg(self._victim.pid, signal.SIGCONT)
+            return False
+        self._victim.kill()
+        self._incidents.held = self._when_all_is_read()
+        self._incidents.victim = self._consumer
+        return True
+
+    def _nudge(self, producer: Producer, nudge: int) -> None:
+        if producer.at_gate:
+            producer.allow(producer.published + nudge)
+
+    def _freeze(self) -> None:
+        os.killpg(self._victim.pid, signal.SIGSTOP)
+
+    def _held(self) -> list[str]:
+        return pending_of(self._client, self._stream, self._consumer)
+
+    def _when_all_is_read(self) -> list[str]:
+        """What it held when the server had read the last bytes it ever sent (an acknowledgement may be among them)."""
+        last = self._held()
+        for _ in range(100):
+            time.sleep(
+                0.01
+            )  # what a frozen process sent is in the server's buffers; it tells nobody when it has read them
+            now = self._held()
+            if now == last:
+                break
+            last = now
+        return last
+
+
+def wait_until(condition: Callable[[], bool], timeout: float) -> bool:
+    """Look every few milliseconds until ``condition`` holds or ``timeout`` seconds are over; whether it holds."""
+    deadline = time.monotonic() + timeout
+    while not condition():
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(0.005)  # polls the server, which has no event for this
+    return True
