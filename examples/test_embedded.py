@@ -2,9 +2,8 @@
 
 import asyncio
 
-from shop import app
-
 from millstream.worker.testing import run
+from shop import app
 
 
 async def deliver(price: str) -> tuple[int, int]:

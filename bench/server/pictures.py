@@ -1,4 +1,4 @@
-"""The curves as SVG files beside the page, drawn by what draws the demo's page.
+"""The curves as SVG files beside the page, drawn by what draws the demo's page and the console.
 
 That page brings colours and type by its style; a file that stands alone has a style of its own, and a white ground, so
 that it can be read in a dark page too. Sizes are shown by their powers of ten, and each axis has its name.

@@ -97,7 +97,7 @@ def test_installing_goes_by_the_constraints_unless_the_newest_are_asked_for() ->
     """`make install` installs what constraints.txt says; the newest go into an environment of their own."""
     for extra in ("demo", "dev"):
         assert f"scripts/install.sh none/bin/python {extra} -c constraints.txt" in plan("install", "VENV=none")
-    newest = plan("test-newest")
+    newest = plan("test", "VENV=.venv-newest", "CONSTRAINTS=")
     assert "-c constraints.txt" not in newest
     assert "--upgrade --upgrade-strategy eager" in newest
     assert ".venv-newest/bin/python -m pytest" in newest

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from html import escape
 
+from millstream.console.web.charts import frame, grid, path, words
 from millstream.scales import Scale, short, ticks
 
 WIDTH, LINES, AREA, STEP = 920, 300, 90, 26
@@ -42,31 +43,9 @@ class Mark:
     color: str
 
 
-def svg(height: float, body: Iterable[str], label: str) -> str:
-    """A drawing with a text for those who cannot see it.
-
-    Args:
-        height: in the drawing's units, of which :data:`WIDTH` are across; the page scales it.
-        body: its elements; a later one covers an earlier one.
-        label: what it shows, for screen readers.
-    """
-    inside = "".join(body)
-    return f'<svg viewBox="0 0 {WIDTH} {height:g}" role="img" aria-label="{escape(label)}">{inside}</svg>'
-
-
-def text(x: float, y: float, words: str, kind: str = "", anchor: str = "start", color: str = "") -> str:
-    """Words at a place.
-
-    Args:
-        x: where the anchor is, from the left.
-        y: the baseline, from the top.
-        words: text; it is escaped.
-        kind: its class in the page's style.
-        anchor: which part of the words is at ``x``: ``start``, ``middle`` or ``end``.
-        color: instead of the class's; empty for that.
-    """
-    style = f' style="fill:{color}"' if color else ""
-    return f'<text x="{x:.1f}" y="{y:.1f}" class="{kind}" text-anchor="{anchor}"{style}>{escape(words)}</text>'
+def drawing(height: float, body: Iterable[str], label: str) -> str:
+    """A drawing as wide as all of them; the page scales it."""
+    return str(frame(WIDTH, height, body, label, "drawing"))
 
 
 def line_chart(
@@ -95,22 +74,25 @@ def line_chart(
     top = 14 + 16 * depth + (8 if axes[1] else 0)
     across = Scale(min(xs), max(xs), 52, WIDTH - 96)
     up = Scale(low, high or 1, LINES - 28, top)
-    body = list(_grid(across, up, x_ticks or [(x, short(x)) for x in ticks(min(xs), max(xs), 8)], unit))
+    body = list(grid(across, up, ((value, short(value) + unit) for value in ticks(low, high or 1))))
+    for value, text in x_ticks or [(x, short(x)) for x in ticks(min(xs), max(xs), 8)]:
+        body.append(words(across(value), up.start + 20, text, "tick", "middle"))
     for mark, row in zip(marks, rows, strict=True):
         x, y = across(mark.x), 10 + 16 * row
         near_end = x > WIDTH * 0.6  # its words would run out of the drawing, so they stand on the other side
         body.append(
             f'<line x1="{x:.1f}" x2="{x:.1f}" y1="{y - 8}" y2="{up.start}" class="mark" style="stroke:{mark.color}"/>'
         )
-        body.append(text(x + (-5 if near_end else 5), y, mark.text, "note", "end" if near_end else "start", mark.color))
+        anchor, beside = ("end", -5) if near_end else ("start", 5)
+        body.append(words(x + beside, y, mark.text, "note", anchor, f"fill:{mark.color}"))
     for one in series:
-        path = " ".join(f"{across(x):.1f},{up(y):.1f}" for x, y in one.points)
-        body.append(f'<polyline points="{path}" class="line" style="stroke:{one.color}"/>')
+        placed = path([(across(x), up(y)) for x, y in one.points])
+        body.append(f'<polyline points="{placed}" class="line" style="stroke:{one.color}"/>')
     body += _names(series, across, up)
     below, above = axes
-    body += [text((across.start + across.end) / 2, LINES + 10, below, "axis", "middle")] if below else []
-    body += [text(across.start, top - 8, above, "axis")] if above else []
-    return svg(LINES + 16 if below else LINES, body, label)
+    body += [words((across.start + across.end) / 2, LINES + 10, below, "axis", "middle")] if below else []
+    body += [words(across.start, top - 8, above, "axis")] if above else []
+    return drawing(LINES + 16 if below else LINES, body, label)
 
 
 def _rows(marks: Sequence[Mark], across: Scale) -> tuple[list[int], int]:
@@ -129,16 +111,6 @@ def _rows(marks: Sequence[Mark], across: Scale) -> tuple[list[int], int]:
     return chosen, len(ends)
 
 
-def _grid(across: Scale, up: Scale, x_ticks: Sequence[tuple[float, str]], unit: str) -> Iterable[str]:
-    """Lines across at round numbers, and the words of both axes; drawn first, so that all else lies above."""
-    for value in ticks(up.low, up.high):
-        y = up(value)
-        yield f'<line x1="{across.start}" x2="{across.end}" y1="{y:.1f}" y2="{y:.1f}" class="grid"/>'
-        yield text(across.start - 8, y + 4, short(value) + unit, "tick", "end")
-    for value, words in x_ticks:
-        yield text(across(value), up.start + 20, words, "tick", "middle")
-
-
 def _names(series: Sequence[Series], across: Scale, up: Scale) -> Iterable[str]:
     """Each line's name at its end, moved apart where two would overlap."""
     last = -math.inf
@@ -146,7 +118,7 @@ def _names(series: Sequence[Series], across: Scale, up: Scale) -> Iterable[str]:
     for one in sorted(series, key=lambda one: up(one.points[-1][1])):
         y = max(up(one.points[-1][1]) + 4, last + 15)
         last = y
-        yield text(across.end + 8, y, one.name, "name", "start", one.color)
+        yield words(across.end + 8, y, one.name, "name", "start", f"fill:{one.color}")
 
 
 def area(points: Sequence[tuple[float, float]], label: str, color: str) -> str:
@@ -159,17 +131,16 @@ def area(points: Sequence[tuple[float, float]], label: str, color: str) -> str:
     """
     xs, ys = [x for x, _ in points], [y for _, y in points]
     across, up = Scale(min(xs), max(xs), 52, WIDTH - 96), Scale(0, max(*ys, 1), AREA - 22, 8)
-    path = " ".join(f"L{across(x):.1f} {up(y):.1f}" for x, y in points)
     base = up(0)
-    outline = f"M{across(xs[0]):.1f} {base:.1f} {path} L{across(xs[-1]):.1f} {base:.1f} Z"
+    outline = [(across(xs[0]), base), *((across(x), up(y)) for x, y in points), (across(xs[-1]), base)]
     body = [
-        f'<path d="{outline}" class="area" style="fill:{color}"/>',
+        f'<polygon points="{path(outline)}" class="area" style="fill:{color}"/>',
         f'<line x1="{across.start}" x2="{across.end}" y1="{base:.1f}" y2="{base:.1f}" class="grid"/>',
-        text(across.start - 8, up(up.high) + 8, short(round(up.high)), "tick", "end"),
-        text(across.start - 8, base + 4, "0", "tick", "end"),
-        text(across.end + 8, base - 4, "pending", "name", "start", color),
+        words(across.start - 8, up(up.high) + 8, short(round(up.high)), "tick", "end"),
+        words(across.start - 8, base + 4, "0", "tick", "end"),
+        words(across.end + 8, base - 4, "pending", "name", "start", f"fill:{color}"),
     ]
-    return svg(AREA, body, label)
+    return drawing(AREA, body, label)
 
 
 @dataclass(frozen=True)
@@ -196,16 +167,16 @@ def bars(rows: Sequence[Bar], label: str, *, left: float = 210) -> str:
     for index, row in enumerate(rows):
         y = index * STEP
         width = max(across(max(row.value, 0)) - left, 1)  # a bar of no length would look like one left out
-        body.append(text(left - 10, y + STEP * 0.62, row.name, "label", "end"))
+        body.append(words(left - 10, y + STEP * 0.62, row.name, "label", "end"))
         body.append(
             f'<rect x="{left}" y="{y + 4}" width="{width:.1f}" height="{STEP - 9}" rx="3" style="fill:{row.color}"/>'
         )
-        body.append(text(left + width + 8, y + STEP * 0.62, row.words, "value"))
-    return svg(len(rows) * STEP + 4, body, label)
+        body.append(words(left + width + 8, y + STEP * 0.62, row.words, "value"))
+    return drawing(len(rows) * STEP + 4, body, label)
 
 
 def heat(
-    rows: Sequence[str], columns: Sequence[str], cells: Sequence[Sequence[float | None]], label: str, words: str
+    rows: Sequence[str], columns: Sequence[str], cells: Sequence[Sequence[float | None]], label: str, unit: str
 ) -> str:
     """A table of colours, from none to the strongest.
 
@@ -214,23 +185,23 @@ def heat(
         columns: names of the columns.
         cells: a value for each row and column; None where there is none.
         label: what the drawing shows.
-        words: what a value means, after the number, for the pointer.
+        unit: what a value means, after the number, for the pointer.
     """
     left, top, high = 52.0, 22.0, 30.0
     wide = (WIDTH - left - 4) / len(columns)
     known = [value for row in cells for value in row if value is not None]
     low, most = (min(known), max(known)) if known else (0.0, 1.0)
-    body = [text(left + wide * (i + 0.5), 14, name, "tick", "middle") for i, name in enumerate(columns)]
+    body = [words(left + wide * (i + 0.5), 14, name, "tick", "middle") for i, name in enumerate(columns)]
     for y, (name, row) in enumerate(zip(rows, cells, strict=True)):
-        body.append(text(left - 10, top + high * y + 19, name, "tick", "end"))
+        body.append(words(left - 10, top + high * y + 19, name, "tick", "end"))
         for x, value in enumerate(row):
             # From the least to the most, not from zero: means lie close together, and would all look alike
             share = 0.0 if value is None else (value - low) / ((most - low) or 1)
             style = "fill:var(--grid)" if value is None else f"fill:var(--heat);fill-opacity:{0.06 + 0.94 * share:.3f}"
-            meaning = "no flights" if value is None else f"{value:.1f} {words}"
+            meaning = "no flights" if value is None else f"{value:.1f} {unit}"
             body.append(
                 f'<rect x="{left + wide * x + 1:.1f}" y="{top + high * y + 1:.1f}" width="{wide - 2:.1f}" '
                 f'height="{high - 2:.1f}" rx="3" style="{style}">'
                 f"<title>{escape(f'{name} {columns[x]}: {meaning}')}</title></rect>"
             )
-    return svg(top + high * len(rows) + 4, body, label)
+    return drawing(top + high * len(rows) + 4, body, label)

@@ -15,8 +15,7 @@ import redis
 
 from millstream.client.dead_letter.letter import DeadLetter, pack
 from millstream.console.watching.history import TrendPoint
-from millstream.console.web.charts.ground import Standing, ground
-from millstream.console.web.charts.trend import trend
+from millstream.console.web.charts import Standing, ground, trend
 from millstream.spark.archiving import manifest as manifests
 from millstream.spark.archiving.directory import MANIFEST
 from millstream.spark.archiving.manifest import ArchiveManifest, ArchivePosition, DataFile

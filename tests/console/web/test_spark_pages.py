@@ -187,7 +187,7 @@ def test_an_archive_is_shown_beside_its_streams(data: ServerThread, archived: Pa
         assert f"--to {archived} --dry-run" in page.text
         assert "<img" not in page.text
         assert 'href="/archive"' in console.ask("/").text
-        (archived / "_manifest.json").write_text('{"format": 1}')
+        (archived / "_manifest.json").write_text('{"format": 2}')
         console.forget()
         assert "damaged" in console.ask("/archive").text
 

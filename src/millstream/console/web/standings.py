@@ -8,7 +8,7 @@ from millstream.console.model.names import milliseconds
 from millstream.console.model.spark.archive import ArchivedStream
 from millstream.console.model.spark.queries import QueriesSeen
 from millstream.console.model.streams import GroupStatus, StreamStatus
-from millstream.console.web.charts.ground import Standing, ground
+from millstream.console.web.charts import Standing, ground
 from millstream.console.words import count, name, plural, span
 
 MOST = 20

@@ -12,7 +12,7 @@ from millstream.console.model.rates import GroupRate
 from millstream.console.model.streams import GroupStatus
 from millstream.console.watching.history import TrendPoint
 from millstream.console.watching.questions import refused_actions
-from millstream.console.web.charts.small import sparkline
+from millstream.console.web.charts import sparkline
 from millstream.console.web.page import Asked
 
 

@@ -19,7 +19,7 @@ from millstream.console.model.workers import RunningJob, WorkersSeen, WorkerStat
 from millstream.console.payloads.entry import EntryPayload
 from millstream.console.payloads.shown import Shown, in_brief
 from millstream.console.watching.questions import PendingWanted, group_reading, pending_reading
-from millstream.console.web.charts.trend import trend
+from millstream.console.web.charts import trend
 from millstream.console.web.page import Asked, NoPageError, WebPage
 from millstream.console.web.pages.common import closed_actions, command_line, group_row, trend_words
 from millstream.console.web.pages.findings import findings, kinds

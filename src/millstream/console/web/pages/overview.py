@@ -17,7 +17,7 @@ from millstream.console.watching.questions import (
     server_standing,
     worst_cases,
 )
-from millstream.console.web.charts.small import sparkline
+from millstream.console.web.charts import sparkline
 from millstream.console.web.page import Asked, WebPage
 from millstream.console.web.pages.common import GroupRow, command_line, group_row
 from millstream.console.web.pages.findings import findings, kinds

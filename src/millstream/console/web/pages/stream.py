@@ -12,7 +12,7 @@ from millstream.console.model.names import milliseconds
 from millstream.console.payloads.entry import EntryPayload
 from millstream.console.payloads.shown import Shown, in_brief
 from millstream.console.watching.questions import all_queries, archive_reading, rates_of, stream_reading
-from millstream.console.web.charts.small import sparkline
+from millstream.console.web.charts import sparkline
 from millstream.console.web.page import Asked, WebPage
 from millstream.console.web.pages.common import closed_actions, command_line, group_row
 from millstream.console.web.pages.found import KINDS, filters, listed_entries, paging

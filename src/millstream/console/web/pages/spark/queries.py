@@ -8,7 +8,7 @@ from millstream.console.model.facts.marks import is_stuck
 from millstream.console.model.spark.queries import QueriesSeen, QueryStatus
 from millstream.console.model.streams import StreamsSeen, StreamStatus
 from millstream.console.watching.questions import all_queries, some_streams
-from millstream.console.web.charts.small import sparkline
+from millstream.console.web.charts import sparkline
 from millstream.console.web.page import Asked, WebPage
 from millstream.console.web.pages.common import command_line
 from millstream.console.web.standings import group_standing, query_standings, standings_drawn

@@ -9,7 +9,7 @@ from millstream.console.model.spark.queries import QueryStatus
 from millstream.console.reading.asking import NotReadableError
 from millstream.console.watching.history import TrendPoint
 from millstream.console.watching.questions import all_queries, some_streams
-from millstream.console.web.charts.trend import trend
+from millstream.console.web.charts import trend
 from millstream.console.web.page import Asked, WebPage
 from millstream.console.web.pages.common import command_line
 from millstream.console.web.pages.spark.queries import query_facts, streams_drawn
