@@ -77,7 +77,7 @@ def sync_client(url: str, **options: Any) -> "redis.Redis":
     options.setdefault("retry", Retry(NoBackoff(), 0))
     if check_url(url).startswith(EMBEDDED):
         from millstream.embedded.place import parse_place  # noqa: PLC0415 - only its users load the engine
-        from millstream.embedded.short import sync_store  # noqa: PLC0415 - as above
+        from millstream.embedded.sync import sync_store  # noqa: PLC0415 - as above
 
         try:
             return sync_store(parse_place(url), **options)

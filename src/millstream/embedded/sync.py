@@ -1,18 +1,38 @@
-"""redis-py's blocking connections over a channel: its own packing, parsing, pools and pipelines, and no socket."""
+"""redis-py's blocking connections over a channel: its own packing, parsing, pools and pipelines, and no socket.
+
+redis-py's pool does much around a command that serves a network: it asks a socket whether it is still good, and offers
+numbers to a collector of metrics. Where nobody asked for that, :class:`StorePool` lends a connection that is ready
+without it. What a user has set up takes redis-py's own way: retries, a cache, credentials that are renewed, listeners,
+metrics; so does every connection that is new, closed or has something to read.
+"""
 
 import io
 import queue
 import socket
 from typing import Any, cast
 
+import redis
 from redis.connection import AbstractConnection, ConnectionPool, HiredisRespSerializer
 from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import ResponseError
 from redis.retry import Retry
 
 from millstream.embedded.leased import CLOSED, LeasedConnection, LeasedPool
+from millstream.embedded.place import Place
 from millstream.embedded.stores import Lease
 from millstream.embedded.words import pack_words
+
+try:
+    from redis.observability.providers import get_observability_instance
+except ImportError:  # a redis-py that has no metrics
+
+    def _is_observed() -> bool:
+        return False
+else:
+
+    def _is_observed() -> bool:
+        return get_observability_instance().get_provider_manager() is not None
+
 
 _VALUES = frozenset({bytes, str, int, float, bool, dict, set, type(None)})
 _PUSH = ord(">")
@@ -251,25 +271,23 @@ class StorePool(LeasedPool, ConnectionPool):
         self._is_simple = self._is_simple and _is_once(retry)
         super().set_retry(retry)
 
-    def lend(self) -> StoreConnection | None:
-        """An idle connection that is ready; None if there is none, or it is for ``get_connection`` to say more.
+    def get_connection(self, *args: Any, **options: Any) -> Any:
+        """An idle connection that is ready, without what redis-py counts; else one by its own way."""
+        if self._is_simple and not _is_observed():
+            with self._lock:
+                idle = self._available_connections
+                if idle and idle[-1].is_ready():
+                    connection = idle.pop()
+                    self._in_use_connections.add(connection)
+                    return connection
+        return super().get_connection(*args, **options)
 
-        What it counts and tells listeners is not done, so this is for who has nobody to tell.
-        """
-        if not self._is_simple:
-            return None
-        with self._lock:
-            idle = self._available_connections
-            if not idle or not idle[-1].is_ready():
-                return None
-            connection: StoreConnection = idle.pop()
-            self._in_use_connections.add(connection)
-        return connection
-
-    def take_back(self, connection: StoreConnection) -> None:
-        """One that was lent."""
-        if connection.should_reconnect() or self.pid != connection.pid:  # type: ignore[no-untyped-call]  # redis-py's gap
-            self.release(connection)  # type: ignore[arg-type]  # redis-py means any
+    def release(self, connection: Any) -> None:
+        """Take back a connection, without what redis-py counts where nothing asks for it."""
+        # By redis-py's way too: one that is to be made again, or was made by the parent of a fork
+        by_the_book = not self._is_simple or _is_observed() or connection.should_reconnect()
+        if by_the_book or self.pid != connection.pid:
+            super().release(connection)
             return
         with self._lock:
             if connection in self._in_use_connections:
@@ -280,3 +298,14 @@ class StorePool(LeasedPool, ConnectionPool):
 def _is_once(retry: Any) -> bool:
     """Whether nothing is tried again."""
     return retry is None or (type(retry) is Retry and retry.get_retries() == 0)
+
+
+def sync_store(place: Place, **options: Any) -> redis.Redis:
+    """A client.
+
+    Raises:
+        MillstreamError: the store cannot be opened; see :class:`Lease`.
+    """
+    return redis.Redis.from_pool(
+        StorePool(Lease(place), connection_class=StoreConnection, **{"db": place.db, **options})
+    )

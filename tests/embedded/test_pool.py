@@ -1,4 +1,4 @@
-"""redis-py's client by the short way: what users see of redis-py is as by the long one."""
+"""The pool below redis-py's client: what users see of redis-py is as with its own pool."""
 
 import os
 import threading
@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 import redis
 from redis.backoff import NoBackoff
+from redis.connection import ConnectionPool
 from redis.retry import Retry
 
 import millstream
-from millstream.embedded.short import StoreClient
 from millstream.embedded.sync import StorePool
 from millstream.errors import UsageError
 
@@ -19,38 +19,42 @@ FIELDS = {"item": "tea", "amount": "3"}
 
 @pytest.fixture
 def lent(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
-    """Of each command that asked for the short way, whether it was let."""
+    """Of each connection that was asked for, whether it was lent without redis-py's own steps."""
     asked: list[bool] = []
-    lend = StorePool.lend
+    get, own = StorePool.get_connection, ConnectionPool.get_connection
 
-    def ask(pool: StorePool) -> Any:
-        connection = lend(pool)
-        asked.append(connection is not None)
-        return connection
+    def ask(pool: StorePool, *args: Any) -> Any:
+        asked.append(True)
+        return get(pool, *args)
 
-    monkeypatch.setattr(StorePool, "lend", ask)
+    def ask_redis_py(pool: ConnectionPool, *args: Any) -> Any:
+        asked[-1] = False
+        return own(pool, *args)
+
+    monkeypatch.setattr(StorePool, "get_connection", ask)
+    monkeypatch.setattr(ConnectionPool, "get_connection", ask_redis_py)
     return asked
 
 
-def test_commands_go_the_short_way(lent: list[bool]) -> None:
-    """All but the first, which makes the connection; a client made of this one, or of its pool, is as it was."""
+def test_connections_are_lent_without_more(lent: list[bool]) -> None:
+    """All but the first, which is made; also to a client made of this one, or of its pool."""
     with millstream.connect(decode_responses=True) as client:
         entry = client.xadd("s", FIELDS)
         client.xgroup_create("s", "g", id="0")
         assert client.xreadgroup("g", "c", {"s": ">"}) == [["s", [(entry, FIELDS)]]]
         assert client.xack("s", "g", entry) == 1
-        assert lent == [False, True, True]  # XGROUP CREATE is a name of two words
-        assert isinstance(client, StoreClient)
+        assert lent == [False, True, True, True]
+        assert type(client) is redis.Redis
         assert len(client.connection_pool._available_connections) == 1  # noqa: SLF001 - redis-py shows its pool nowhere else
         with client.client() as single:
             assert single.xlen("s") == 1
         with redis.Redis(connection_pool=client.connection_pool) as other:
             assert other.xlen("s") == 1
-        assert len(lent) == 3
+        assert lent == [False, *[True] * 5]
 
 
 def test_every_kind_of_reply_and_word() -> None:
-    """Each value, and each error, is the one of redis-py's own way on the same store."""
+    """Each value, and each error, is the one of a client that holds its connection."""
     calls: list[tuple[object, ...]] = [
         ("SET", "k", "v"), ("GET", "k"), ("GET", "none"), ("get", b"k"), ("HSET", "h", "a", 1, "b", 2.5),
         ("HGETALL", "h"), ("SADD", "set", "a"), ("SMEMBERS", "set"), ("XLEN", "none"), ("EVAL", "return {1, false}", 0),
@@ -70,8 +74,8 @@ def test_every_kind_of_reply_and_word() -> None:
                 found.append((type(error), str(error)))
         return found
 
-    with millstream.connect() as short, millstream.connect() as store, store.client() as long:
-        assert answers(short) == answers(long)
+    with millstream.connect() as lent, millstream.connect() as store, store.client() as held:
+        assert answers(lent) == answers(held)
 
 
 @pytest.mark.parametrize(
