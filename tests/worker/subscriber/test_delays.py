@@ -7,7 +7,7 @@ import pytest
 import redis
 
 from millstream import App, Message, Nack, Retry, StreamSub, failpoints
-from millstream.client.delays.due import key
+from millstream.client.delays.due import hold, key
 from support import needs
 from support.accounts import user
 from support.groups import all_done, pending
@@ -243,6 +243,20 @@ async def test_a_due_time_that_may_not_be_written_is_said_once(
             await aeventually(lambda: client.xlen("s:dead") == 1)
     said = [record.getMessage() for record in caplog.records if DUE in record.getMessage()]
     assert len(said) == 1
+
+
+def test_a_user_who_may_not_look_forgets_no_due_time(server: ServerProcess, client: redis.Redis) -> None:
+    """A server that refuses to list what is pending does not report that nothing is."""
+    entry = delayed(client)
+    left = client.zscore(DUE, entry)
+    client.zadd(DUE, {"no id": now(client) + HOUR, "(0-0": now(client) + HOUR, f"1-{10**20}": now(client) + HOUR})
+    with user(client, "+@all", "~*", "-xpending") as name:
+        limited = redis.Redis.from_url(server.url.replace("://", f"://{name}"))
+        limited.execute_command(*hold("s", "g", HOUR, whole=True))
+        limited.close()
+    assert client.zscore(DUE, entry) == left
+    client.execute_command(*hold("s", "g", HOUR, whole=True))
+    assert client.zrange(DUE, 0, -1) == [entry]
 
 
 async def test_an_entry_that_comes_due_while_others_run_is_run_once_and_in_time(

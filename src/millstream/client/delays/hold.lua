@@ -20,12 +20,14 @@ local far, gone = {'XCLAIM', KEYS[1], group, waiting, 0}, {}
 for at = 1, #found, 2 do
   local id, left, row = found[at], tonumber(found[at + 1]) - now, nil
   -- the key is anybody's to write: a member that is no id, or a time that no delay reaches, is forgotten
-  if left <= longest then
+  if left <= longest and string.find(id, '^%d+%-%d+$') then
     local rows = redis.pcall('XPENDING', KEYS[1], group, id, id, 1)
     if rows.err and string.find(rows.err, '^NOGROUP') then
       redis.call('DEL', due)
       return {0, {}}
     end
+    -- whoever may not look does not know what is pending: no due time is forgotten for that
+    if rows.err and not string.find(rows.err, 'Invalid stream ID', 1, true) then return {0, {}} end
     row = rows[1]
   end
   if not row or row[1] ~= id then
