@@ -1,15 +1,22 @@
 """A group's name defaults to the handler's: renaming the handler must not pass unseen."""
 
+import contextlib
 import logging
+import socket
+from collections.abc import Callable
+from typing import Any
 
 import pytest
 import redis
 
 from millstream import App, StreamSub
+from millstream.client.delays.due import key
 from millstream.errors import ConfigError
+from support.accounts import user
+from support.between import Between
 from support.groups import all_done
 from support.servers import ServerProcess
-from support.waiting import aeventually
+from support.waiting import aeventually, eventually
 
 
 async def started(server: ServerProcess, name: str, sub: StreamSub | str, client: redis.Redis) -> None:
@@ -78,6 +85,54 @@ async def test_handlers_of_one_app_are_not_taken_for_each_other(
     async with app.running():
         await aeventually(all_done(client, "orders", "ship"))
     assert "was called" not in caplog.text
+
+
+class Sibling(Between):
+    """Acts between the request that makes a group and its reply."""
+
+    def __init__(self, target: int, act: Callable[[], bool]) -> None:
+        self.act, self.acted = act, False
+        super().__init__(target)
+
+    def _up(self, pair: tuple[socket.socket, socket.socket]) -> None:
+        near, far = pair
+        with contextlib.suppress(OSError):
+            while data := near.recv(1 << 16):
+                if b"CREATE" in data and not self.acted:
+                    self.stop()
+                    far.sendall(data)
+                    eventually(self.act)
+                    self.acted = True
+                    self.go_on()
+                else:
+                    far.sendall(data)
+        self._end(pair)
+
+
+@pytest.mark.parametrize("scripts", [True, False], ids=["scripts", "no-scripts"])
+async def test_a_delay_of_a_sibling_is_kept(server: ServerProcess, client: redis.Redis, *, scripts: bool) -> None:
+    """Due times of a group that was deleted go in the step that makes the new one, and no later ones."""
+    due = key("s", "g")
+    entry: Any = client.xadd("s", {"n": 1})
+    client.zadd(due, {entry: 8e12})
+
+    def delay() -> bool:
+        if not client.xinfo_groups("s") and scripts:
+            return False
+        assert client.exists(due) == (not scripts)
+        with contextlib.suppress(redis.ResponseError):  # the request for a script is refused, and made no group
+            client.xgroup_create("s", "g", "0")
+        client.xreadgroup("g", "sibling", {"s": ">"})
+        client.xclaim("s", "g", "(retry)", 0, [entry], justid=True)
+        client.zadd(due, {entry: 4e12})
+        return True
+
+    with user(client, "+@all", "~*", *(() if scripts else ("-@scripting",))) as name, Sibling(server.port, delay) as by:
+        app = App(f"redis://{name}127.0.0.1:{by.port}", registry=False)
+        app.subscriber(StreamSub("s", group="g"))(lambda: None)
+        async with app.running():
+            assert by.acted
+            assert client.zscore(due, entry) == 4e12
 
 
 @pytest.mark.parametrize("name", ["group", "consumer"])

@@ -28,6 +28,13 @@ from millstream.client.slots import beside
 SCRIPT = resources.files("millstream.client.delays").joinpath("hold.lua").read_text(encoding="utf-8")
 SCRIPT_SHA = sha1(SCRIPT.encode(), usedforsecurity=False).hexdigest()
 
+#: Makes a group, and forgets the due times of the one before it. KEYS: the stream. ARGV: group, id, the due times' key.
+_CREATE = """
+local made = redis.pcall('XGROUP', 'CREATE', KEYS[1], ARGV[1], ARGV[2], 'MKSTREAM')
+if not made.err then redis.pcall('DEL', ARGV[3]) end
+return made
+"""
+
 Words: TypeAlias = tuple[bytes | str | int, ...]
 """A command."""
 
@@ -44,6 +51,17 @@ _SLACK_MS = 5
 def key(stream: str, group: str) -> str:
     """Key of the due times of one group of one stream, in the stream's slot."""
     return beside(stream, "due", group)
+
+
+def create(stream: str, group: str, start: str) -> Words:
+    """The command that makes a group without due times: a sibling may delay an entry of it right after.
+
+    Args:
+        stream: key of the stream, which is made too.
+        group: name of the group.
+        start: id behind which it reads.
+    """
+    return ("EVAL", _CREATE, 1, stream, group, start, key(stream, group))
 
 
 def hold(stream: str, group: str, min_idle_ms: int, *, first: int = 0, whole: bool = False) -> Words:

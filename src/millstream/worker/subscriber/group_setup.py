@@ -11,7 +11,7 @@ from redis.exceptions import ResponseError
 
 from millstream.client import capabilities
 from millstream.client.delays import due
-from millstream.client.line import Line, Reply, passes
+from millstream.client.line import Command, Line, Reply, passes
 from millstream.errors import MillstreamError
 from millstream.worker.settlement.fence import Fence
 from millstream.worker.subscriber.parts import Common, SubscriberPart
@@ -82,24 +82,20 @@ class GroupSetup(SubscriberPart):
     async def _make(self, *, again: bool) -> None:
         member, start = self._member, self._subscription.sub.start
         # the consumer as well, so that whoever looks sees a worker that has not got anything yet
-        reply, _, length, groups, delayed = await self._line.calls(
-            [
-                ("XGROUP", "CREATE", member.stream, member.group, start, "MKSTREAM"),
-                ("XGROUP", "CREATECONSUMER", member.stream, member.group, member.consumer),
-                ("XLEN", member.stream),
-                ("XINFO", "GROUPS", member.stream),
-                ("ZCARD", due.key(member.stream, member.group)),
-            ]
-        )
+        others: list[Command] = [
+            ("XGROUP", "CREATECONSUMER", member.stream, member.group, member.consumer),
+            ("XLEN", member.stream),
+            ("XINFO", "GROUPS", member.stream),
+        ]
+        reply, _, length, groups = await self._line.calls([due.create(member.stream, member.group, start), *others])
+        if _is_refused(reply):  # perhaps only the script is: then due times that the group before it left stay
+            plain = ("XGROUP", "CREATE", member.stream, member.group, start, "MKSTREAM")
+            reply, _, length, groups = await self._line.calls([plain, *others])
+        if _is_refused(reply):
+            raise FatalError(f"cannot make group {member.group} of {member.stream}: {reply}")
         if isinstance(reply, ResponseError):
-            if not str(reply).startswith("BUSYGROUP") and not passes(reply):
-                raise FatalError(f"cannot make group {member.group} of {member.stream}: {reply}")
             return
         member.stats.groups_created += 1
-        if delayed and not isinstance(
-            delayed, ResponseError
-        ):  # left by the group before it, for entries that begin anew
-            await self._line.calls((("DEL", due.key(member.stream, member.group)),))
         if again:
             log.warning("%s: group %s was gone; made anew from %s", member.stream, member.group, start)
         elif self._subscription.sub.group is None:
@@ -128,3 +124,8 @@ class GroupSetup(SubscriberPart):
             stream,
             self._member.group,
         )
+
+
+def _is_refused(reply: Reply) -> bool:
+    """Whether a group was not made, and will not be later, though there is none."""
+    return isinstance(reply, ResponseError) and not str(reply).startswith("BUSYGROUP") and not passes(reply)
