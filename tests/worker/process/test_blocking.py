@@ -138,6 +138,34 @@ def test_a_blocking_entry_is_a_dead_letter_and_no_other_is_charged(
     assert re.search(r"still blocked at jobs\.py:\d+ in ", out), out
 
 
+HOOK = """
+from millstream import Middleware
+
+class Look(Middleware):
+    def received(self, msgs, began_ns):
+        for msg in msgs:
+            if msg.raw[1] == b"13":
+                block(13)
+
+app = App(grace=0.3, blocked_after=0.2, middlewares=[Look()])
+"""
+
+
+@pytest.mark.either_server
+def test_of_a_read_that_a_hook_blocks_at_one_entry_is_charged(server: ServerProcess, client: Any, tasks: Any) -> None:
+    """That whose message the hook looks at; it is a dead letter in the end, and its neighbours run as their first."""
+    client.xgroup_create("quick", "g", mkstream=True)
+    entries = [client.xadd("quick", {"x": x}) for x in (1, 2, 13, 4, 5)]
+    text = app().replace("app = App(grace=0.3, blocked_after=0.2)\n", HOOK).replace("concurrency=1", "concurrency=8")
+    tasks.run(tasks.app(text), server.url, "--kill-blocked-after", "0.8s")
+    dead: Any = eventually(lambda: client.xrange("quick:dead"), what="a dead letter")
+    eventually(lambda: not pending(client, "quick", "g"))
+    out = tasks.stop()
+    assert [fields["_dead.id"] for _, fields in dead] == [entries[2]]
+    assert effects(client) == {f"quick {x}": [1] for x in (1, 2, 4, 5)}, out
+    assert kills(out) == 2, out
+
+
 @pytest.mark.either_server
 def test_code_that_lets_no_thread_run_is_killed_by_the_supervisor(
     server: ServerProcess, client: Any, tasks: Any

@@ -64,6 +64,10 @@ class FailureLog:
         found = course(self._retry, held.deliveries, held.record, kept=self._kept)
         return Course.ALONE if found is Course.TOGETHER else found
 
+    def died_alone(self, held: Held) -> bool:
+        """Whether an entry is to be a dead letter, and has surely ended a process."""
+        return held.record is not None and held.record.alone and self.course(held) is Course.DEAD
+
     # -- at a claim -------------------------------------------------------------------------------------------------
 
     def question(self, ids: Iterable[bytes]) -> Command:

@@ -202,10 +202,12 @@ class Intake(SubscriberPart):
         try:
             began_ns = time.time_ns() if self._received is not None else 0
             found = self._pass_over(await self._fetcher.read(room))
-            if found and self._received is not None:
-                self._received(found, began_ns)
             if self._failures.alone:
-                found = self._isolate(found)
+                found = self._isolate(found, began_ns)
+            # not of what killed its process alone: the hook may be where it did
+            told = [held for held in found if not self._failures.died_alone(held)] if self._received else []
+            if told and self._received is not None:
+                self._received(told, began_ns)
             self._store(found)
         finally:
             self._gate.ended()
@@ -224,11 +226,11 @@ class Intake(SubscriberPart):
                 self._acks.ack(held)  # also where ack is manual: the handler never sees it
         return [held for held in found if held not in others] if others else found
 
-    def _isolate(self, found: list[Held]) -> list[Held]:
+    def _isolate(self, found: list[Held], began_ns: int) -> list[Held]:
         """Send what must run alone to where it does; the rest."""
         alone, self._failures.alone = {one for one in self._failures.alone if one.state is State.BUFFERED}, []
         for held in alone:
-            self._isolated.add(held)
+            self._isolated.add(held, began_ns)
         if self.held_up:
             self._isolated.hand_back()
         return [held for held in found if held not in alone]

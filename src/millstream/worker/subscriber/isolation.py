@@ -113,6 +113,7 @@ class IsolatedRuns(SubscriberPart):
             costs none of others.
         gate: shared by the app's subscribers.
         start: runs an entry.
+        received: called with an entry right before its run, and when its read began; None where nobody wants to know.
     """
 
     def __init__(
@@ -120,22 +121,29 @@ class IsolatedRuns(SubscriberPart):
         common: Common,
         gate: IsolationGate,
         start: Callable[[Held], Coroutine[Any, Any, None]],
+        received: Callable[[list[Held], int], None] | None = None,
     ) -> None:
         super().__init__(common)
         self.gate = gate
         self._start = start
-        self._queue: deque[Held] = deque()
+        self._received = received
+        self._queue: deque[tuple[Held, int]] = deque()
         self._changed = asyncio.Event()
         self._stopping = False
 
     @property
     def waiting(self) -> tuple[Held, ...]:
         """What has not begun; its delivery is taken back."""
-        return tuple(self._queue)
+        return tuple(held for held, _ in list(self._queue))
 
-    def add(self, held: Held) -> None:
-        """Run it in isolation when its turn comes."""
-        self._queue.append(held)
+    def add(self, held: Held, began_ns: int = 0) -> None:
+        """Run it in isolation when its turn comes.
+
+        Args:
+            held: the entry.
+            began_ns: when the read began that brought it, which ``received`` is called with; 0 where it was already.
+        """
+        self._queue.append((held, began_ns))
         self._changed.set()
 
     def stop(self) -> None:
@@ -147,7 +155,7 @@ class IsolatedRuns(SubscriberPart):
     def hand_back(self) -> None:
         """Let anybody have what waits, uncharged as it is."""
         while self._queue:
-            held = self._queue.popleft()
+            held, _ = self._queue.popleft()
             if held.state is State.BUFFERED:
                 self._acks.give_back(held)
                 self._member.stats.released += 1
@@ -174,9 +182,9 @@ class IsolatedRuns(SubscriberPart):
             end = loop.time() + SLICE
             await self._acks.drain(_STORED_WITHIN)
             while self._queue and not self._stopping:
-                held = self._queue.popleft()
+                held, began_ns = self._queue.popleft()
                 try:
-                    await self._run(held, alone=alone)
+                    await self._run(held, began_ns, alone=alone)
                 except asyncio.CancelledError:
                     if held.state is State.BUFFERED:
                         self._acks.give_back(held)
@@ -184,7 +192,7 @@ class IsolatedRuns(SubscriberPart):
                 if loop.time() > end:
                     break
 
-    async def _run(self, held: Held, *, alone: bool) -> None:
+    async def _run(self, held: Held, began_ns: int, *, alone: bool) -> None:
         if held.state is not State.BUFFERED:
             return
         try:
@@ -201,5 +209,7 @@ class IsolatedRuns(SubscriberPart):
             held.deliveries,
             extra=self._member.about(held),
         )
+        if self._received is not None and began_ns:
+            self._received([held], began_ns)
         await self._apart.run(self._start(held))
         await self._acks.drain(_STORED_WITHIN)

@@ -166,7 +166,7 @@ class SubscriberLoop:
             if subscription.batch
             else SingleRuns(common, calls.one, after, gate, None if subscription.key is not None else places)
         )
-        self._isolated = isolated = IsolatedRuns(common, gate, self._runs.start)
+        self._isolated = isolated = IsolatedRuns(common, gate, self._runs.start, calls.received)
         self.lanes = Lanes(common, buffer, self._runs, isolated)
         if subscription.key is not None:
             buffer.by_key = KeyOrdering(

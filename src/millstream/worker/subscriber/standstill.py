@@ -23,6 +23,8 @@ from millstream.client.line import Line
 from millstream.client.open import open_line
 from millstream.client.url import EMBEDDED
 from millstream.worker.handlers.frames import MACHINERY
+from millstream.worker.handlers.invoke import HandlerCalls
+from millstream.worker.handlers.message import Message
 from millstream.worker.model.lifecycle import LEASED, State
 from millstream.worker.settlement.consumer import Held, hold
 from millstream.worker.settlement.fence import Fence, FenceStep, by_count
@@ -50,11 +52,18 @@ class Standstill:
         self.min_idle = min((one.member.min_idle / 1000 for one in self._loops), default=3600.0)
 
     def blocking(self, frame: FrameType | None) -> list[Held]:
-        """The entries whose handler stands at this frame of the loop's thread; several where it takes batches."""
+        """The entries whose handler stands at this frame of the loop's thread; several where it takes batches.
+
+        Of what a read brought to a hook of a middleware, that is the one that the hook looks at, or the first.
+        """
+        inner: list[FrameType] = []
         while frame is not None:
             found = _entries(frame)
+            if found and frame.f_code.co_name == HandlerCalls._tell_received.__name__:  # noqa: SLF001 - its frame
+                return [next((one for one in _looked_at(inner) if one in found), found[0])]
             if found:
                 return found
+            inner.append(frame)
             frame = frame.f_back
         return []
 
