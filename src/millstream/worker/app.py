@@ -73,6 +73,7 @@ class App(Registering, Publishing):
                 raise ConfigError(f"App(blocked_after={blocked_after!r}): seconds, more than 0, or None")
         self.blocked_after = blocked_after
         self._heartbeat: Heartbeat | None = None
+        self._ending: Heartbeat | None = None  # the same during a stop
         self._clock = clock or SystemClock()
         self._hooked = False  # the startup hooks were begun
         self._reading = False
@@ -187,6 +188,7 @@ class App(Registering, Publishing):
         private, self._private = self._private, None
         running = self._loops if private is not None else []
         heartbeat, self._heartbeat = self._heartbeat, None
+        self._ending = heartbeat
         if heartbeat is not None:
             await heartbeat.stopping()
         results = await asyncio.gather(*(loop.stop(seconds) for loop in running), return_exceptions=True)
@@ -203,12 +205,19 @@ class App(Registering, Publishing):
             self._reading = self._hooked = False
             if heartbeat is not None:
                 await heartbeat.end()
+                self._ending = None
             if private is not None:
                 await private.close()
             await self.close()
             if hooked:
                 await run_all_hooks(self._after_shutdown)
         return all(result is True for result in results)
+
+    def leave(self) -> None:
+        """Hand back the entries of a process that ends with a blocked event loop; called in another thread."""
+        heartbeat = self._heartbeat or self._ending
+        if heartbeat is not None:
+            heartbeat.leave()
 
     async def wait(self) -> None:
         """Wait until a subscriber cannot go on.

@@ -237,6 +237,41 @@ def test_a_signal_ends_it_in_time_whatever_blocks(
     assert running.wait(timeout=25) == code
 
 
+BEGAN = """
+began = asyncio.Event()
+
+async def begin() -> None:
+    began.set()
+
+app = App(grace=0.3, blocked_after=BLOCKED)
+"""
+
+
+@pytest.mark.either_server
+@pytest.mark.parametrize("after", ["0.2", "60"], ids=["noticed", "unnoticed"])
+@pytest.mark.parametrize("end", ["signal", "orphan"])
+def test_an_end_of_a_blocked_process_hands_back_what_it_held(
+    server: ServerProcess, client: Any, tasks: Any, after: str, end: str
+) -> None:
+    """At once, so that nobody waits for min_idle_time: what blocks is charged its delivery, and nothing else is."""
+    for x in range(3):
+        client.xadd("slow", {"x": x})
+    client.xadd("bad", {"x": 13})
+    text = app(bad="await began.wait(); block(x)").replace("await asyncio.sleep(0.3)", "await begin(); await hang()")
+    text = text.replace("app = App(grace=0.3, blocked_after=0.2)\n", BEGAN.replace("BLOCKED", after))
+    text += "\nasync def hang() -> None:\n    await asyncio.sleep(3600)\n"
+    short = SHORT + "run._ORPHANED_SECONDS = 0.3\n"
+    running = tasks.run(tasks.app(short + text), server.url, PYTHONUNBUFFERED="1")
+    for line in running.stdout:
+        if line == "blocks\n":
+            break
+    running.send_signal(signal.SIGTERM if end == "signal" else signal.SIGKILL)
+    nobody = eventually(lambda: {name for name, _ in pending(client, "bad", "g").values()} <= {""})
+    assert nobody
+    assert [count for _, count in pending(client, "bad", "g").values()] == [1]
+    assert set(pending(client, "slow", "g").values()) == {("", 0)}
+
+
 ENDPOINT = """
 import sys
 if __name__ == "__main__":

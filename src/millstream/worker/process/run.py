@@ -71,6 +71,9 @@ class RunnableApp(Watched, Startable, Protocol):
     async def stop(self) -> bool:
         """Finish or hand back everything; False when something could not be finished."""
 
+    def leave(self) -> None:
+        """Settle the entries, in another thread, right before this process ends though its event loop is blocked."""
+
 
 def run_in_process(
     app: RunnableApp,
@@ -112,34 +115,43 @@ async def _run_watched(
         return EXIT_CONFIG
 
 
-def _outlive_nobody(lifeline: int, grace: float) -> None:
-    """End this process in time when its parent is gone; its entries stay pending, and others claim them.
+def _outlive_nobody(app: RunnableApp, loop: asyncio.AbstractEventLoop, lifeline: int) -> None:
+    """End this process in time when its parent is gone.
 
     Args:
+        app: at work.
+        loop: runs it.
         lifeline: becomes readable when the parent is gone.
-        grace: seconds that running handlers get at a stop.
     """
     select.select([lifeline], [], [])
-    time.sleep(grace + _ORPHANED_SECONDS)
+    time.sleep(app.grace + _ORPHANED_SECONDS)
+    if not _goes_on(loop):
+        app.leave()
     os._exit(EXIT_UNFINISHED)
 
 
-def _end_if_blocked(loop: asyncio.AbstractEventLoop, seconds: float) -> None:
-    """End this process if its event loop still stands still after that time; one that goes on ends by itself."""
-    time.sleep(seconds)
-    while True:
-        goes_on = threading.Event()
-        try:
-            loop.call_soon_threadsafe(goes_on.set)
-        except RuntimeError:  # it is closed, so the process is about to end
-            return
-        if not goes_on.wait(_STILL):
-            os._exit(EXIT_UNFINISHED)
+def _end_if_blocked(app: RunnableApp, loop: asyncio.AbstractEventLoop) -> None:
+    """End this process if its event loop stands still after the grace time; one that goes on ends by itself."""
+    # the supervisor kills it when all of that time is over
+    time.sleep(app.grace + KILL_AFTER / 2)
+    while _goes_on(loop):
         time.sleep(_STILL)
+    app.leave()
+    os._exit(EXIT_UNFINISHED)
+
+
+def _goes_on(loop: asyncio.AbstractEventLoop) -> bool:
+    """Whether an event loop gives a sign of life, or is closed."""
+    answered = threading.Event()
+    try:
+        loop.call_soon_threadsafe(answered.set)
+    except RuntimeError:
+        return True
+    return answered.wait(_STILL)
 
 
 @contextlib.contextmanager
-def _hearing(stop: Callable[[], None], grace: float) -> Iterator[None]:
+def _hearing(stop: Callable[[], None], app: RunnableApp) -> Iterator[None]:
     """Call ``stop`` in the event loop at the first SIGTERM or SIGINT; a loop that stands still only delays the end.
 
     Python runs these handlers in the main thread, also in the middle of a handler that blocks it; those of the event
@@ -147,7 +159,7 @@ def _hearing(stop: Callable[[], None], grace: float) -> Iterator[None]:
 
     Args:
         stop: begins an end in order.
-        grace: seconds that running handlers get.
+        app: at work.
     """
     loop, ending = asyncio.get_running_loop(), Ending()
 
@@ -156,7 +168,7 @@ def _hearing(stop: Callable[[], None], grace: float) -> Iterator[None]:
         if ending.at_once(number):
             os._exit(128 + number)
         if first:
-            threading.Thread(target=_end_if_blocked, args=(loop, grace + KILL_AFTER), name="end", daemon=True).start()
+            threading.Thread(target=_end_if_blocked, args=(app, loop), name="end", daemon=True).start()
             loop.call_soon_threadsafe(stop)
 
     before = {number: signal.signal(number, heard) for number in (signal.SIGTERM, signal.SIGINT)}
@@ -170,19 +182,19 @@ def _hearing(stop: Callable[[], None], grace: float) -> Iterator[None]:
 async def _run(app: RunnableApp, lifeline: int | None, ready: Callable[[], None] | None) -> int:
     """From the first signal handler to the exit code; signals are heard before the first connection is tried."""
     stopping = asyncio.Event()
-    with _hearing(stopping.set, app.grace):
+    with _hearing(stopping.set, app):
         if lifeline is not None:
-            _follow(lifeline, stopping, app.grace)
+            _follow(app, lifeline, stopping)
         return await _run_until(app, stopping, ready, supervised=lifeline is not None)
 
 
-def _follow(lifeline: int, stopping: asyncio.Event, grace: float) -> None:
+def _follow(app: RunnableApp, lifeline: int, stopping: asyncio.Event) -> None:
     """Stop when the parent is gone.
 
     Args:
+        app: at work.
         lifeline: becomes readable then.
         stopping: is set then.
-        grace: seconds that running handlers get.
     """
     loop = asyncio.get_running_loop()
 
@@ -191,7 +203,7 @@ def _follow(lifeline: int, stopping: asyncio.Event, grace: float) -> None:
         stopping.set()
 
     loop.add_reader(lifeline, orphaned)
-    threading.Thread(target=_outlive_nobody, args=(lifeline, grace), name="lifeline", daemon=True).start()
+    threading.Thread(target=_outlive_nobody, args=(app, loop, lifeline), name="lifeline", daemon=True).start()
 
 
 async def _run_until(

@@ -218,6 +218,11 @@ class Heartbeat:
         """Where the event loop stands still, for whoever asks from another thread; None while it goes on."""
         return None if self._watchdog is None else self._watchdog.blocked
 
+    def leave(self) -> None:
+        """Settle the entries before this process ends though its event loop stands still."""
+        if self._watchdog is not None:
+            self._watchdog.leave()
+
     @property
     def state(self) -> str:
         """What this process does: running, quiet, draining or stopping."""

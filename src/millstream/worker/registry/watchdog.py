@@ -104,7 +104,7 @@ class EntryCare(Protocol):
     async def keep(self, blocking: Sequence[Held], seconds: float) -> None:
         """Hand back what has not begun, and renew what runs."""
 
-    async def leave(self, blocking: Sequence[Held]) -> None:
+    async def leave(self, blocking: Sequence[Held], *, alone: bool) -> None:
         """Settle everything, right before the end of the process."""
 
 
@@ -346,14 +346,21 @@ class Watchdog:
             _place(frame),
             self._standstill.names(entries),
         )
-        try:
-            asyncio.run(self._within(self._standstill.leave(entries)))
-        except (MillstreamError, RedisError, OSError, TimeoutError, RuntimeError) as error:
-            log.error("entries were not handed back, others claim them after min_idle_time: %s", error)  # noqa: TRY400 - the reason is enough
+        self._leave(entries, alone=True)
         logging.shutdown()
         if os.getpgrp() == os.getpid():
             os.killpg(0, signal.SIGKILL)  # with what the handler has started, and waits for
         os.kill(os.getpid(), signal.SIGKILL)
+
+    def leave(self) -> None:
+        """Settle the entries before this process ends for another reason, in any thread but the loop's."""
+        self._leave(self._standstill.blocking(self._frame()), alone=False)
+
+    def _leave(self, entries: Sequence[Held], *, alone: bool) -> None:
+        try:
+            asyncio.run(self._within(self._standstill.leave(entries, alone=alone)))
+        except (MillstreamError, RedisError, OSError, TimeoutError, RuntimeError) as error:
+            log.error("entries were not handed back, others claim them after min_idle_time: %s", error)  # noqa: TRY400 - the reason is enough
 
     def _beat(self, since: float) -> None:
         frame, facts = self._frame(), self._facts()

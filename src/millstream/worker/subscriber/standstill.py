@@ -84,13 +84,14 @@ class Standstill:
         """
         await self._each(lambda loop, line: self._keep(loop, line, blocking, seconds))
 
-    async def leave(self, blocking: Sequence[Held]) -> None:
+    async def leave(self, blocking: Sequence[Held], *, alone: bool) -> None:
         """Settle everything, right before the end of the process.
 
         Args:
             blocking: the entries whose handler blocks the loop: this was a crash of theirs.
+            alone: note that the process ends for that entry and nothing else.
         """
-        await self._each(lambda loop, line: self._leave(loop, line, blocking))
+        await self._each(lambda loop, line: self._leave(loop, line, blocking, alone=alone))
 
     async def _each(self, work: Callable[[SubscriberLoop, Line], Awaitable[None]]) -> None:
         """Do something for each subscriber; what fails for one is raised when all are done."""
@@ -130,11 +131,11 @@ class Standstill:
             steps.append(FenceStep(emulate.renew(loop.member.group, loop.member.consumer), held, any_count=True))
         await _take(loop, steps, line)
 
-    async def _leave(self, loop: SubscriberLoop, line: Line, blocking: Sequence[Held]) -> None:
+    async def _leave(self, loop: SubscriberLoop, line: Line, blocking: Sequence[Held], *, alone: bool) -> None:
         held = list(loop.member.held.values())
         charged = [one for one in held if one in blocking]
         others = [one for one in held if one.state is State.RUNNING and one not in blocking]
-        rows = [loop.common.failures.alone_row(one) for one in charged] if len(charged) == 1 else None
+        rows = [loop.common.failures.alone_row(one) for one in charged] if alone and len(charged) == 1 else None
         steps = [*loop.common.acks.unsent(), *self._returning(loop, blocking)]
         steps += _release(loop, [*others, *await _unread(loop, line)], charge=False)
         for step in _release(loop, charged, charge=True):
@@ -188,6 +189,14 @@ def _release(loop: SubscriberLoop, entries: Sequence[Held], *, charge: bool) -> 
 def _forget(loop: SubscriberLoop, entries: Iterable[Held]) -> None:
     for held in entries:
         loop.member.drop(held)
+
+
+def _looked_at(frames: Iterable[FrameType]) -> Iterable[Held]:
+    """The entries whose messages variables of these frames hold."""
+    for frame in frames:
+        for value in list(frame.f_locals.values()):
+            if issubclass(type(value), Message):
+                yield value._held  # noqa: SLF001 - the entry of a message
 
 
 def _entries(frame: FrameType) -> list[Held]:
