@@ -3,6 +3,8 @@
 import contextlib
 import dataclasses
 import enum
+import functools
+import itertools
 import json
 from datetime import date, datetime, timedelta
 from decimal import Decimal
@@ -345,3 +347,49 @@ def test_an_envelope_is_parsed_as_it_was_built() -> None:
     assert envelope.parse(envelope.build(headers, body)) == (headers, body)
     with pytest.raises(ValueError, match="65,535"):
         envelope.build({"long": "x" * 70_000}, b"")
+
+
+def wrapped(call: Any) -> Any:
+    """A wrapper as everybody writes it."""
+
+    @functools.wraps(call)
+    def around(*words: "Any", **named: "Any") -> Any:
+        return call(*words, **named)
+
+    return around
+
+
+class Called:
+    def __init__(self, call: Any = None) -> None:
+        self.call = call
+
+    def __call__(self, x: "int", place: Place, msg: "Message") -> None:
+        """A handler."""
+
+    def method(self, x: "int", place: Place, msg: "Message") -> None:
+        """Another."""
+
+
+def handler(x: "int", place: Place, msg: "Message") -> None:
+    """A handler."""
+
+
+WRAPS = {"wraps": wrapped, "partial": functools.partial, "object": Called, "method": lambda call: Called(call).method}
+
+
+@pytest.mark.parametrize("ways", [ways for count in (1, 2, 3) for ways in itertools.product(WRAPS, repeat=count)])
+def test_annotations_are_found_in_every_order_of_wrappers(ways: tuple[str, ...]) -> None:
+    """Also where a wrapper is around a partial or an object, whose annotations functools.wraps does not take over."""
+    call: Any = handler
+    for way in ways:
+        call = WRAPS[way](call)
+    assert Binder(call).annotations == {"x": int, "place": Place, "msg": Message}
+
+
+def test_the_outermost_annotation_counts() -> None:
+    """A wrapper with annotations of its own is what is called; it has the others of what it wraps."""
+
+    def outer(x: str, more: bool) -> None: ...
+
+    outer.__wrapped__ = functools.partial(handler)  # type: ignore[attr-defined] # as functools.wraps sets it
+    assert Binder(outer).annotations == {"x": str, "place": Place, "msg": Message}

@@ -15,10 +15,10 @@ The whole entry is its fields, unless it has the single field ``data`` with a JS
 import dataclasses
 import inspect
 from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import Any, get_args, get_origin, get_type_hints
+from typing import Any, get_args, get_origin
 
 from millstream.errors import ConfigError
-from millstream.worker.handlers.calling import annotated, bound_by_name, name_of
+from millstream.worker.handlers.calling import bound_by_name, hints_of, name_of
 from millstream.worker.handlers.convert import (
     Convert,
     admits_none,
@@ -79,7 +79,7 @@ class Binder:
         self.context: dict[str, type] = {}
         name = name_of(handler)
         try:
-            hints = get_type_hints(annotated(handler), include_extras=True)
+            hints = hints_of(handler)
         except (NameError, SyntaxError, TypeError) as error:
             raise ConfigError(f"{name}: {error}; the handler's annotations must be importable at run time") from None
         given = bound_by_name(handler)

@@ -10,10 +10,10 @@ import functools
 import inspect
 import signal
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextvars import copy_context
 from types import AsyncGeneratorType, GeneratorType
-from typing import Any
+from typing import Any, get_type_hints
 
 from millstream.errors import ConfigError, UsageError
 
@@ -28,13 +28,45 @@ def name_of(function: object) -> str:
 
 
 def annotated(function: Any) -> Any:
-    """The function whose flags and annotations count: what a partial calls, an object's ``__call__``.
+    """The function whose flags count: what a partial calls, an object's ``__call__``.
 
     ``__wrapped__`` is not looked at: a wrapper may be another kind of function than the one that it wraps.
     """
     while isinstance(function, functools.partial):
         function = function.func
     return function if inspect.isroutine(function) else type(function).__call__
+
+
+def hints_of(function: Any) -> dict[str, Any]:
+    """The annotations of a callable's parameters, each from the outermost function that has one.
+
+    A wrapper around a partial or an object has none of its own: :func:`functools.wraps` finds none there to take over.
+
+    Raises:
+        NameError: one is a text that names nothing known.
+        SyntaxError: likewise.
+        TypeError: likewise.
+    """
+    names = inspect.signature(function).parameters
+    found: dict[str, Any] = {}
+    texts: dict[str, Any] = {}
+    for layer in reversed([*_layers(function)]):
+        own = {name: one for name, one in getattr(layer, "__annotations__", {}).items() if name in names}
+        fresh = {name: one for name, one in own.items() if name not in texts or texts[name] != one}
+        if fresh:  # a text that a wrapper took over means what it means where it was written
+            hints = get_type_hints(layer, getattr(layer, "__globals__", None), include_extras=True)
+            found |= {name: hints[name] for name in fresh}
+            texts |= fresh
+    return found
+
+
+def _layers(function: Any) -> Iterator[Any]:
+    """The functions whose parameters :func:`inspect.signature` shows, outermost first."""
+    while function is not None:
+        while isinstance(function, functools.partial):
+            function = function.func
+        yield annotated(function)
+        function = None if hasattr(function, "__signature__") else getattr(function, "__wrapped__", None)
 
 
 def bound_by_name(function: Any) -> frozenset[str]:

@@ -17,11 +17,11 @@ and an exception of the handler is thrown into them. Parameters of a dependency 
 import inspect
 from collections.abc import Callable, Collection, Sequence
 from contextlib import AsyncExitStack
-from typing import TYPE_CHECKING, Annotated, Any, get_args, get_origin, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, get_args, get_origin
 
 from millstream.errors import ConfigError
 from millstream.worker.handlers.binding import Binder
-from millstream.worker.handlers.calling import annotated, name_of
+from millstream.worker.handlers.calling import hints_of, name_of
 from millstream.worker.handlers.message import Message
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ _PACKAGE = "fast_depends"
 def dependencies_of(handler: Callable[..., Any]) -> frozenset[str]:
     """Names of the parameters that are dependencies; without loading fast-depends."""
     try:
-        hints = get_type_hints(annotated(handler), include_extras=True)
+        hints = hints_of(handler)
     except NameError:
         return frozenset()  # the binder says what is wrong
     found = set()
