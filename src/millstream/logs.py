@@ -28,7 +28,11 @@ class Harmless(logging.Filter):
         if harmless != message:
             record.msg, record.args = harmless, None
         if record.exc_info and record.exc_info[0] is not None and not record.exc_text:
-            parts = traceback.format_exception(*record.exc_info)
+            try:
+                parts = traceback.format_exception(*record.exc_info)
+            except BaseException:  # noqa: BLE001 - attributes of a user's error raise, or of one in its chain
+                record.exc_text = f"{record.exc_info[0].__qualname__}: (its traceback cannot be shown)"
+                return True
             harmless = "".join(_safe(parts))
             if harmless != "".join(parts):
                 record.exc_text = harmless.rstrip("\n")

@@ -47,6 +47,18 @@ class Moody(Nack):
         """Whatever it is."""
 
 
+class Untraced(Exception):  # noqa: N818 - its name is no matter
+    """Its traceback cannot be read."""
+
+    @property
+    def __traceback__(self) -> None:  # type: ignore[override] # as users do
+        raise Mute
+
+
+def in_its_chain() -> None:
+    raise ValueError("for another that cannot be shown") from Untraced()
+
+
 def changed_nack() -> BaseException:
     error = Nack("later", delay=1)
     error.delay = "bad"  # type: ignore[assignment] # that is the mistake
@@ -78,6 +90,8 @@ ODD = {
     "nack-without-its-base": odd_error(lambda: Limited(3)),
     "nack-unreadable": odd_error(Moody),
     "nack-changed": odd_error(changed_nack),
+    "untraced-in-its-chain": in_its_chain,
+    "untraced-in-a-group": odd_error(lambda: ExceptionGroup("many", [Untraced()])),
     "exit": lambda: sys.exit(0),
     "exit-text": lambda: sys.exit("bad"),
 }

@@ -60,13 +60,13 @@ def tame(error: BaseException) -> BaseException:
 
 
 def loggable(error: BaseException) -> BaseException:
-    """An error for ``exc_info``: itself, or one that has a text where its own cannot be had.
+    """An error for ``exc_info``: itself, or one in its place where its text or its chain cannot be shown.
 
-    Formatters of logs that ask for the text unguarded (those of JSON lines do) raise at what has none, and some
-    handlers let that out.
+    Formatters of logs that ask for these unguarded (those of JSON lines do) raise, and some handlers let that out.
     """
     try:
         str(error)
+        traceback.format_exception(error)
     except BaseException:  # noqa: BLE001 - it is the user's
         return RuntimeError(f"{type(error).__qualname__} {shown(error)}").with_traceback(error.__traceback__)
     return error
