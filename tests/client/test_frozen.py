@@ -17,7 +17,9 @@ from millstream import App, StreamSub
 from millstream.client import bounded
 from millstream.client.bounded import blocks_for
 from millstream.client.connect import async_client
+from millstream.client.line import Disconnected, Line
 from millstream.worker.monitoring.health import readyz
+from millstream.worker.subscriber import intake
 from support.clusters import Three
 from support.sentinels import Watched
 from support.servers import ServerProcess, redis_server
@@ -247,6 +249,45 @@ async def test_a_worker_goes_on_with_the_new_primary(tmp_path: Path) -> None:
                 assert await app.publish("s", {"x": 2})
                 await aeventually(lambda: all(2 in found for found in done.values()), 30)
                 assert new.exists(*(f"{name}:{x}" for name in done for x in (1, 2))) == 4
+
+
+async def test_a_line_follows_the_sentinels_while_it_waits(tmp_path: Path) -> None:
+    """However long an answer may take: it is not waited for once another server is the master."""
+    with Watched(tmp_path, redis_server, silence=1_000) as watched:
+        line = Line(watched.url, timeout=3600)
+        assert await line.call("XLEN", "s") == 0
+        freeze(watched.master)
+        waits = line.calls((("XLEN", "s"),))
+        await aeventually(waits.done, what="the frozen server is given up")
+        assert isinstance(waits.exception(), Disconnected)
+        assert watched.chosen() is watched.replica
+        assert await line.call("XLEN", "s") == 0
+        thaw(watched.master)
+        await line.close()
+
+
+async def test_a_full_worker_of_a_frozen_server_is_not_ready(
+    server: ServerProcess, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its handlers wait for that server too, and it does not read: what it reports and renews has no answer."""
+    monkeypatch.setattr(intake, "_SILENT_MS", 500)
+    app, going = App(server.url, registry=False), asyncio.Event()
+
+    @app.subscriber(StreamSub("s", group="g", min_idle_time=1_000, max_records=1), concurrency=1)
+    async def handle(x: int) -> None:
+        await going.wait()
+
+    async with app.running():
+        for x in range(5):
+            await app.publish("s", {"x": x})
+        await aeventually(lambda: app.progress()[0].doing == "full")
+        assert readyz(app)[0] == 200
+        freeze(server)
+        await aeventually(lambda: readyz(app)[0] == 503)
+        assert app.progress()[0].doing == "unreachable"
+        thaw(server)
+        await aeventually(lambda: readyz(app)[0] == 200)
+        going.set()
 
 
 @pytest.mark.parametrize(

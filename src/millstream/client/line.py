@@ -133,6 +133,9 @@ _AGAIN = 0.05
 #: What redis-py's parser has hiredis say where no whole reply has come.
 _NOTHING: Any = getattr(hiredis_parsers, "NOT_ENOUGH_DATA", None)
 
+#: Seconds between two looks whether the Sentinels name another master than one that does not answer.
+_LOOK = 2.0
+
 #: Seconds without a word after which a connection may have been closed behind our back.
 _IDLE = 0.5
 
@@ -160,6 +163,8 @@ class Line:
         self._redial = redial
         self._written = False  # anything of the present batch
         self._used_at = 0.0
+        self._asked_at: float | None = None  # when the first was asked of all that was not answered
+        self._limit: asyncio.Timeout | None = None  # of the present batch
         self.greeting: list[Reply] = []
         self.connects = 0
 
@@ -174,6 +179,11 @@ class Line:
         pool = getattr(self._client, "connection_pool", None)
         given = None if pool is None else pool.connection_kwargs.get("socket_timeout")
         return self._timeout if given is None else min(self._timeout, float(given))
+
+    @property
+    def silent(self) -> float:
+        """Seconds for which nothing was answered of what was asked."""
+        return 0.0 if self._asked_at is None else asyncio.get_running_loop().time() - self._asked_at
 
     def wall_time(self) -> int:
         """Wall milliseconds at which the other end answers: now, but for a report, which answers as it did then."""
@@ -242,11 +252,27 @@ class Line:
 
     async def _drive_to_the_end(self) -> None:
         """Drive until cancelled, by :meth:`close` or by the event loop's end, behind which nobody could hang up."""
+        pool = getattr(self._client, "connection_pool", None)
+        watched = getattr(pool, "connection_class", None) is bounded.AsyncManaged
+        follower = asyncio.create_task(self._follow(), name="millstream-follow") if watched else None
         try:
             await self._drive()
         except (asyncio.CancelledError, Exception):  # not GeneratorExit: a forked process lets go of its copy so
+            if follower is not None:
+                follower.cancel()
             await self._hang_up()
             raise
+
+    async def _follow(self) -> None:
+        """End the wait for a master that does not answer once the Sentinels name another."""
+        while True:
+            await asyncio.sleep(_LOOK)
+            connection, limit = self._connection, self._limit
+            if limit is None or self.silent < _LOOK or not getattr(connection, "is_connected", False):
+                continue
+            if await connection.has_moved() and self._limit is limit:
+                with contextlib.suppress(RuntimeError):  # it is over meanwhile
+                    limit.reschedule(asyncio.get_running_loop().time())
 
     async def _drive(self) -> None:
         """Send what is queued, read as many replies, repeat."""
@@ -256,9 +282,13 @@ class Line:
             batch, self._queue = self._queue, []
             self._written = False
             limit = max(each for _, _, _, each, _ in batch)
+            began = asyncio.get_running_loop().time()
+            if self._asked_at is None:
+                self._asked_at = began
             try:
-                async with asyncio.timeout(limit):
+                async with asyncio.timeout(limit) as self._limit:
                     await self._exchange(batch)
+                self._asked_at = None
             except asyncio.CancelledError:
                 self._fail(batch, Disconnected("the line was closed"))
                 raise
@@ -267,11 +297,14 @@ class Line:
                 self._fail(batch, AccessDenied(str(error)))
             except (RedisError, OSError, TimeoutError) as error:
                 await self._hang_up()
-                reason = str(error) or f"it did not answer within {limit:g} s"
+                waited = min(limit, round(asyncio.get_running_loop().time() - began, 1))
+                reason = str(error) or f"it did not answer within {waited:g} s"
                 self._fail(batch, Disconnected(reason, sent=self._written))
             except Exception as error:  # noqa: BLE001 - the parser raises what it will at bytes that no Redis sends
                 await self._hang_up()
                 self._fail(batch, Disconnected(f"its answer cannot be read: {error!r}", sent=self._written))
+            finally:
+                self._limit = None
 
     async def _exchange(self, batch: Iterable[_Asked]) -> None:
         if self._redial and self._connection is not None:

@@ -84,7 +84,10 @@ class Intake(SubscriberPart):
         """``full``, ``paused``, ``stuck``, ``reading`` or ``unreachable``."""
         polling = self._subscription.polling_interval
         if self._waiting:
-            return "paused" if self.held_up else "full"
+            if self.held_up:
+                return "paused"
+            # what runs may wait for the same server, and nobody reads meanwhile
+            return "full" if self._member.line.silent * 1000 <= _SILENT_MS else "unreachable"
         if self._member.clock.now().mono - self._turned_at > polling + _STUCK_MS:
             return "stuck"
         return "reading" if self.idle_ms <= polling + _SILENT_MS else "unreachable"
