@@ -73,10 +73,16 @@ def no_hooks() -> Iterator[None]:
 
 
 class Tasks:
-    """Processes a test started; all are gone at its end."""
+    """Processes a test started; all are gone at its end.
 
-    def __init__(self, folder: Path) -> None:
+    Args:
+        folder: where they run.
+        output: a file that gets what they write; by default a pipe to the test does.
+    """
+
+    def __init__(self, folder: Path, output: Path | None = None) -> None:
         self.folder = folder
+        self.output = output
         self.started: list[subprocess.Popen[str]] = []
 
     def app(self, text: str, name: str = "jobs") -> str:
@@ -98,16 +104,17 @@ class Tasks:
         return self._start([sys.executable, name, *options], url, {})
 
     def _start(self, words: list[str], url: str, environment: dict[str, str]) -> "subprocess.Popen[str]":
-        process = subprocess.Popen(
-            words,
-            cwd=self.folder,
-            env={**os.environ, "MILLSTREAM_URL": url, **environment},
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            start_new_session=True,
-        )
+        with contextlib.nullcontext(subprocess.PIPE) if self.output is None else self.output.open("a") as output:
+            process = subprocess.Popen(
+                words,
+                cwd=self.folder,
+                env={**os.environ, "MILLSTREAM_URL": url, **environment},
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                text=True,
+                start_new_session=True,
+            )
         self.started.append(process)
         return process
 
