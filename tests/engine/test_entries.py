@@ -4,10 +4,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from millstream.engine.ids import MAX64, make, pack, pack_all
+from millstream.engine.ids import make, pack, pack_all
 from millstream.engine.keyspace import Keyspace
 from millstream.engine.streams.entries import EntryStore, PyEntryStore
-from millstream.engine.streams.nodes import bulk_id, bulk_ids, encode_entry
+from millstream.engine.streams.nodes import encode_entry
 from millstream.engine.streams.stream import Stream
 from support.state import check_entries
 
@@ -62,31 +62,6 @@ def test_the_store_is_a_sorted_dictionary(
     for number in range(62):
         assert (number in store) == (number in alive)
         assert (store.wire(number) is None) == (number not in alive)
-
-
-@settings(deadline=None)
-@given(
-    st.lists(st.lists(st.sampled_from([b"a", b"b", b"7", b"4095", b"x" * 70]), min_size=2, max_size=2), max_size=300),
-    st.sampled_from([1, make(3, 0), make(3, 130), make(2**40, MAX64 - 7)]),
-    st.sampled_from([(4096, 100), (200, 0), (90, 7), (0, 0)]),
-)
-def test_entries_added_together_are_those_added_one_by_one(
-    run: list[list[bytes]], first: int, limits: tuple[int, int]
-) -> None:
-    """Nodes, their sizes and their bytes are the same, also where milliseconds or nodes end on the way."""
-    together, singly = PyEntryStore(), PyEntryStore()
-    for store in (together, singly):
-        store.append(1, [b"a", b"1"], fresh=True)
-        store.append(make(1, 9), [b"a", b"2"], fresh=False, dead=True)
-    first += make(1, 9)
-    wires = [encode_entry(entry, fields) for entry, fields in enumerate(run, first)]
-    fresh = together.append_all(first, run, wires, *limits)
-    for entry, fields in enumerate(run, first):
-        is_fresh = singly.needs_block(sum(map(len, fields)), *limits)
-        assert fresh[entry - first] == is_fresh
-        singly.append(entry, fields, fresh=is_fresh)
-    assert [node.pack() for node in together.nodes()] == [node.pack() for node in singly.nodes()]
-    check_entries(together)
 
 
 def test_an_entry_is_stored_as_it_is_replied() -> None:
@@ -196,11 +171,3 @@ def test_records_of_trimming_say_whether_an_emptied_node_stays(step: tuple[objec
     assert isinstance(stream, Stream)
     assert stream.entries.node_count == nodes
     check_entries(stream.entries)
-
-
-@pytest.mark.parametrize("count", [1, 2, 40])
-@pytest.mark.parametrize("first", [(5, 0), (5, 8), (0, 9), (5, 95), (1_700_000_000_000, 990), (5, MAX64 - 2)])
-def test_ids_that_follow_each_other_are_replied_as_one_by_one(first: tuple[int, int], count: int) -> None:
-    """Where their digits become more, and where the milliseconds change, too."""
-    begin = make(*first)
-    assert bulk_ids(begin, count) == [bulk_id(each) for each in range(begin, begin + count)]

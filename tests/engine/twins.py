@@ -5,7 +5,6 @@ from typing import Any
 
 from millstream.engine.ids import MAX_ID
 from millstream.engine.streams.entries import PyEntryStore
-from millstream.engine.streams.nodes import encode_entry
 from support import needs
 
 native = needs.native_core()
@@ -45,18 +44,6 @@ class Twins:
         self.last += step
         fresh = self.both("needs_block", sum(map(len, fields)), *limits)
         self.both("append", self.last, fields, fresh=fresh, dead=dead)
-
-    def add_together(self, step: int, run: list[list[bytes]], limits: tuple[int, int]) -> None:
-        """Add entries whose ids follow each other: at once to the one, one by one to the other."""
-        first = self.last + step
-        if first + len(run) > MAX_ID:
-            return
-        wires = [encode_entry(entry, fields) for entry, fields in enumerate(run, first)]
-        fresh = self.python.append_all(first, run, wires, *limits)
-        for entry, (fields, is_fresh) in enumerate(zip(run, fresh, strict=True), first):
-            assert self.native.needs_block(sum(map(len, fields)), *limits) == is_fresh
-            self.native.append(entry, fields, fresh=is_fresh)
-            self.last = entry
 
     def back(self, last: int) -> None:
         """Take the last id back, but not below a live entry."""
@@ -131,17 +118,13 @@ def seen(node: Any) -> list[Any]:
 def step(twins: Twins, random: Random) -> None:
     """One step at random."""
     what = random.choices(
-        ("add", "together", "dead", "remove", "below", "drop", "back", "restore", "copy"), (60, 9, 3, 20, 4, 3, 4, 1, 1)
+        ("add", "dead", "remove", "below", "drop", "back", "restore", "copy"), (69, 3, 20, 4, 3, 4, 1, 1)
     )[0]
     limits = random.choice(((0, 5), (4096, 100), (200, 0), (0, 0)))
     if what in {"add", "dead"}:
         names = random.choice(NAMES)
         fields = [word for name in names for word in (name, random.choice(VALUES[: random.choice((8, 30, 99))]))]
         twins.add(random.choice(STEPS[: random.choice((3, 99))]), fields, limits, dead=what == "dead")
-    elif what == "together":
-        names = [word for word in random.choice(NAMES) for _ in range(2)]
-        run = [[*names[:-1], random.choice(VALUES)] for _ in range(random.randint(1, 9))]
-        twins.add_together(random.choice(STEPS), run, limits)
     elif what == "remove":
         twins.both("remove", twins.some_id(random), keep=random.random() < 0.5)
     elif what == "below":

@@ -1,4 +1,4 @@
-"""Faults in the way of plain commands: in the runner, in what lets it run, and in what brings it bytes."""
+"""Faults in the way of plain commands: in what lets the runner run, and in what brings it bytes."""
 
 from faults.planting import Fault
 
@@ -6,18 +6,14 @@ BATCH = "tests/node/test_batch.py::test_commands_run_together_do_what_they_do_on
 TRANSACTIONS = "tests/node/test_batch.py::test_transactions_run_together_do_what_they_do_one_by_one"
 WAY = "tests/node/test_plain_way.py::test_what_stands_in_the_way_is_seen"
 AGAIN = "tests/node/test_plain_way.py::test_plain_commands_are_plain_again_when_nothing_stands_in_the_way"
-TURNS = "tests/node/test_plain_way.py::test_a_run_ends_so_that_others_have_their_turn"
 RECORD = "tests/node/test_plain_way.py::test_replies_of_a_run_wait_for_its_record"
-TIME = "tests/node/test_plain_way.py::test_each_run_has_the_time_it_is_given"
-CRASH = "tests/node/test_crash.py::test_a_crash_amid_plain_commands_leaves_a_moment_of_the_past"
 KILLS = "tests/server/load/test_plain_kills.py::test_a_server_killed_under_plain_commands_is_as_the_model_says[always]"
 CHUNKS = "tests/protocol/test_chunks.py"
-PLAIN = "tests/server/disk/test_shown.py::test_nothing_plain_is_shown_before_it_is_durable"
 
 
 def in_the_way(name: str, breaks: str, condition: str, scene: str) -> Fault:
     """A condition of :meth:`Batches.takes` that somebody forgot."""
-    return Fault(name, breaks, "node/batch.py", "Batches.takes", condition, "True", f"{WAY}[{scene}]")
+    return Fault(name, breaks, "node/batch.py", "Batches.takes", condition, "True", f"{WAY}[{scene}]", core="native")
 
 
 FAULTS = (
@@ -35,6 +31,7 @@ FAULTS = (
         "if session.queue is not None: ...",
         "",
         f"{WAY}[a transaction]",
+        core="native",
     ),
     Fault(
         "plain-in-a-transaction-not-logged",
@@ -45,6 +42,7 @@ FAULTS = (
         "",
         f"{TRANSACTIONS}[0]",
         ("AssertionError", "StorageError"),
+        core="native",
     ),
     Fault(
         "plain-in-a-transaction-wakes-nobody",
@@ -54,6 +52,7 @@ FAULTS = (
         "self.waits.wake(session.db, run.woken)",
         "pass",
         f"{WAY}[a reader waits for a transaction]",
+        core="native",
     ),
     Fault(
         "plain-in-a-transaction-that-changes-more-than-data",
@@ -63,16 +62,7 @@ FAULTS = (
         "return all(row.flags & _OF_DATA and not shows_times(row) for row in rows)",
         "return True",
         f"{WAY}[a transaction that switches events on]",
-    ),
-    Fault(
-        "plain-in-a-transaction-with-too-few-words",
-        "A command that cannot be queued is refused, and the transaction with it.",
-        "node/queued.py",
-        "py_queue_plain",
-        "if name not in WRITES or len(words) < -TABLE[name.encode()].arity: ...",
-        "if name not in WRITES: break",
-        f"{TRANSACTIONS}[0]",
-        ("AssertionError", "CommandError"),
+        core="native",
     ),
     in_the_way(
         "plain-replies-to-who-wants-none",
@@ -119,6 +109,7 @@ FAULTS = (
         "pass",
         KILLS,
         ("AssertionError", "ResponseError"),
+        core="native",
     ),
     Fault(
         "plain-run-without-a-position",
@@ -128,61 +119,17 @@ FAULTS = (
         "if not soft: ...",
         "",
         RECORD,
-    ),
-    Fault(
-        "plain-run-soft-by-mistake",
-        "Only a record that tells of times alone is not waited for.",
-        "node/batch.py",
-        "PyPlainRunner._ended",
-        "soft = 0 < len(steps) == self._soft_steps",
-        "soft = len(steps) > self._soft_steps",
-        f"{PLAIN}[XLEN-alone]",
-    ),
-    Fault(
-        "plain-record-of-one-step",
-        "The record of a run has all its changes.",
-        "node/batch.py",
-        "PyPlainRunner._ended",
-        "record = codec.pack(self._wall, steps) if steps and self._records else None",
-        "record = codec.pack(self._wall, steps[-1:]) if steps and self._records else None",
-        CRASH,
-    ),
-    Fault(
-        "plain-steps-logged-twice",
-        "What one run has logged is not logged by the next.",
-        "node/batch.py",
-        "PyPlainRunner._ended",
-        "if steps: ...",
-        "",
-        f"{BATCH}[0]",
-        ("AssertionError", "StorageError"),
-    ),
-    Fault(
-        "plain-counters-of-the-run-before",
-        "A run's counters are its own.",
-        "node/batch.py",
-        "PyPlainRunner._ended",
-        "self._dirty = self._hits = self._misses = self._soft_steps = 0",
-        "self._dirty = self._soft_steps = 0",
-        f"{BATCH}[0]",
-    ),
-    Fault(
-        "plain-calls-not-counted",
-        "INFO commandstats counts plain commands.",
-        "node/batch.py",
-        "PyPlainRunner.run",
-        "calls[last] += count",
-        "",
-        f"{BATCH}[0]",
+        core="native",
     ),
     Fault(
         "plain-misses-count-as-hits",
         "INFO's keyspace_misses counts keys that plain commands did not find.",
         "node/batch.py",
-        "Batches._count",
+        "Batches._counted",
         "stats.lookups.misses += run.misses",
         "stats.lookups.hits += run.misses",
         f"{BATCH}[0]",
+        core="native",
     ),
     Fault(
         "plain-session-not-counted",
@@ -192,84 +139,7 @@ FAULTS = (
         "session.commands += run.commands",
         "",
         f"{BATCH}[0]",
-    ),
-    Fault(
-        "plain-goes-on-behind-a-wake-up",
-        "Who waits for a key is served before the next command changes it.",
-        "node/batch.py",
-        "PyPlainRunner.run",
-        "if self._woken is not None or size >= REPLIES_MAX or commands >= RUN_MAX: ...",
-        """
-        if size >= REPLIES_MAX or commands >= RUN_MAX:
-            break
-        """,
-        f"{WAY}[a reader waits]",
-    ),
-    Fault(
-        "plain-without-an-end",
-        "Others have their turn after so many commands of one client.",
-        "node/batch.py",
-        "PyPlainRunner.run",
-        "if self._woken is not None or size >= REPLIES_MAX or commands >= RUN_MAX: ...",
-        """
-        if self._woken is not None or size >= REPLIES_MAX:
-            break
-        """,
-        TURNS,
-    ),
-    Fault(
-        "plain-wakes-nobody",
-        "Who waits for a stream is woken by a plain addition.",
-        "node/batch.py",
-        "PyPlainRunner._xadd",
-        "if is_waited_for: ...",
-        "",
-        f"{WAY}[a consumer waits]",
-    ),
-    Fault(
-        "plain-wakes-those-of-another-database",
-        "A key is waited for in one database.",
-        "node/batch.py",
-        "PyPlainRunner._xadd",
-        "is_waited_for = (db, key) in self._waiting",
-        "is_waited_for = (0, key) in self._waiting",
-        f"{WAY}[waited for in another database]",
-    ),
-    Fault(
-        "plain-set-keeps-the-time-to-die",
-        "SET ends the time a key had to live.",
-        "node/batch.py",
-        "PyPlainRunner._set",
-        "(db.expires and key in db.expires) or (db.index, key) in self._waiting",
-        "(db.index, key) in self._waiting",
-        f"{WAY}[a key that dies]",
-    ),
-    Fault(
-        "plain-reads-what-is-dead",
-        "A stream whose time has passed is not there.",
-        "node/batch.py",
-        "PyPlainRunner._stream",
-        "return value if type(value) is Stream and key not in db.expires else None",
-        "return value if type(value) is Stream else None",
-        f"{WAY}[dead and not yet deleted]",
-    ),
-    Fault(
-        "plain-acknowledges-twice",
-        "XACK counts an id that is given twice once.",
-        "node/batch.py",
-        "PyPlainRunner._xack",
-        "there = list(dict.fromkeys([entry for entry in wanted if entry in pending]))",
-        "there = list([entry for entry in wanted if entry in pending])",
-        f"{WAY}[acknowledged twice]",
-    ),
-    Fault(
-        "plain-time-of-the-first-run",
-        "Each run has the time at which it is run.",
-        "node/batch.py",
-        "PyPlainRunner.run",
-        "self._db, self._wall, self._resp = db, wall, resp",
-        "self._db, self._wall, self._resp = db, self._wall or wall, resp",
-        TIME,
+        core="native",
     ),
     Fault(
         "waits-that-are-over-stay",
@@ -279,6 +149,7 @@ FAULTS = (
         "if not line: ...",
         "",
         AGAIN,
+        core="native",
     ),
     Fault(
         "watches-that-are-over-stay",
@@ -288,6 +159,7 @@ FAULTS = (
         "if not watchers: ...",
         "",
         AGAIN,
+        core="native",
     ),
     Fault(
         "half-a-command-is-taken",
@@ -363,6 +235,7 @@ FAULTS = (
         "if self._full: self.check_output()",
         "",
         "tests/server/sessions/test_limits.py::test_output_hard_limit_of_small_replies",
+        core="native",
     ),
     Fault(
         "woken-by-a-plain-command-too-late",
@@ -373,5 +246,6 @@ FAULTS = (
         "pass",
         "tests/server/sessions/test_sessions.py::test_a_reader_is_woken_by_the_first_of_what_comes_together",
         ("AssertionError", "TimeoutError"),
+        core="native",
     ),
 )

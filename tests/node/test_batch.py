@@ -1,31 +1,25 @@
-"""Plain commands run together answer, change, log and count as they do one by one; both runners do the same."""
+"""Plain commands run together answer, change, log and count as they do one by one by their handlers."""
 
-import contextlib
 import itertools
 import random
 import signal
 import sys
 from collections.abc import Iterator
-from typing import Any
 
 import pytest
 
 from millstream import core
 from millstream.commands.context.config import Config
 from millstream.commands.table.table import TABLE
-from millstream.engine.keyspace import Keyspace
 from millstream.engine.streams.stream import Stream
 from millstream.errors import ProtocolError
-from millstream.node.batch import REPLY_MAX, RUN_MAX, PyPlainRunner
 from millstream.node.log import codec
 from millstream.node.plain import NAMES, PlainRun
-from millstream.node.queued import py_queue_plain
 from millstream.protocol import limits
 from millstream.protocol.reader import CommandReader
-from millstream.protocol.split import WORDS_MAX
 from support import campaign, needs
 from support.inprocess import Client, World
-from support.plain import answered
+from support.plain import REPLY_MAX, RUN_MAX, answered, needs_runner
 from support.state import check, snapshot
 from support.wire import pack
 
@@ -329,27 +323,15 @@ def test_a_transaction_changes_no_more_than_a_record_holds(together: bool, monke
     assert (client.call("XLEN", "s"), client.call("GET", "k")) == (6, b"v")
 
 
-@pytest.mark.parametrize("queues", [py_queue_plain, *([] if core.native is None else [core.native.queue_plain])])
-def test_what_is_queued_together_has_words_enough(queues: Any) -> None:
+@needs_runner
+def test_what_is_queued_together_has_words_enough() -> None:
     """As many as the table of commands asks for; and it writes, as only that weighs in the record."""
+    assert core.native is not None
     for name, row in TABLE.items():
         for count in range(1, 12):
             data = pack(*[name] * count)
             may = name.decode() in NAMES and "write" in row.flags and count >= -row.arity
-            assert queues(data, 0)[:2] == ((len(data), 1) if may else (0, 0)), (name, count)
-
-
-@pytest.mark.skipif(core.native is None, reason="there is no native core here")
-def test_both_cores_queue_the_same() -> None:
-    """Of what is whole, cut off or damaged."""
-    assert core.native is not None
-    for seed in range(400):
-        lines = Lines(seed, [word for word in WORDS if b"\n" not in word])
-        data = b"".join(pack(*lines.one()) for _ in range(9))
-        at = lines.random.randrange(len(data))
-        for one in (data, data[:at], data[:at] + bytes([lines.random.randrange(256)]) + data[at + 1 :]):
-            if not holds_line_end(one):
-                assert core.native.queue_plain(one, 0) == py_queue_plain(one, 0), (seed, one)
+            assert core.native.queue_plain(data, 0)[:2] == ((len(data), 1) if may else (0, 0)), (name, count)
 
 
 @pytest.mark.parametrize("plain", [True, False])
@@ -373,9 +355,11 @@ def test_a_count_of_entries_read_stays_within_64_bits(plain: bool) -> None:
     assert snapshot(world.recovered()) == snapshot(world.node)
 
 
+@needs_runner
 @pytest.mark.parametrize("line", ["GET str", "XRANGE s - +", "XREVRANGE s + -", "XREAD STREAMS s 1-1", READ])
 def test_a_large_reply_goes_the_ordinary_way(line: str) -> None:
     """It would be held several times; nothing of it is done, and what comes before it is."""
+    assert core.native is not None
     world = World()
     client = world.client()
     for words in ("XADD s 1-1 a b", *GROUP):
@@ -384,7 +368,7 @@ def test_a_large_reply_goes_the_ordinary_way(line: str) -> None:
     for at in range(2, 22):
         client.call("XADD", "s", f"{at}-1", "f", bytes(REPLY_MAX // 19))
     before, db = snapshot(world.node), world.node.keyspace.databases[0]
-    runner = (PyPlainRunner if core.native is None else core.native.PlainRunner)(Config(), {}, {}, True)
+    runner = core.native.PlainRunner(Config(), {}, {}, True)
     run = runner.run(db, pack("PING") + pack(*line.split()), 0, 1_700_000_000_000, 2)
     assert (run.commands, run.replies, run.hits, run.record) == (1, b"+PONG\r\n", 0, None)
     assert run.words == line.encode().split()
@@ -411,132 +395,106 @@ def test_no_reply_waits_for_a_claim_of_nothing() -> None:
     assert world.node.journal.position == world.log.appended
 
 
-RUNNERS = [PyPlainRunner, *([] if core.native is None else [core.native.PlainRunner])]
-
-
-@pytest.mark.parametrize("runner", RUNNERS)
-@pytest.mark.parametrize(("many", "plain"), [(1021, True), (1022, True), (WORDS_MAX - 3, True), (WORDS_MAX - 2, False)])
-def test_a_command_of_very_many_words_is_plain(runner: Any, many: int, plain: bool) -> None:
-    """An acknowledgement of thousands is one as that of a few is, up to a bound that both runners have."""
+@needs_runner
+@pytest.mark.parametrize(("many", "plain"), [(1021, True), (1022, True), (2**16 - 3, True), (2**16 - 2, False)])
+def test_a_command_of_very_many_words_is_plain(many: int, plain: bool) -> None:
+    """An acknowledgement of thousands is one as that of a few is, up to a bound."""
+    assert core.native is not None
     world = World()
     client = world.client()
     for line in ("XADD s 1-1 a b", *GROUP):
         client.call(*line.split())
     command = pack("XACK", "s", "g", *[f"{at}-0" for at in range(many)])
-    run = runner(Config(), {}, {}, True).run(world.node.keyspace.databases[0], command, 0, 1_700_000_000_000, 2)
+    runner = core.native.PlainRunner(Config(), {}, {}, True)
+    run = runner.run(world.node.keyspace.databases[0], command, 0, 1_700_000_000_000, 2)
     assert (run.commands, run.replies) == ((1, b":0\r\n") if plain else (0, b""))
 
 
-# That CI has the native core is seen to by tests/engine/twins.py, which fails there without it
-native = pytest.mark.skipif(core.native is None, reason="there is no native core here")
-
-
-def holds_line_end(data: bytes) -> bool:
-    """Whether a word holds a line's end, as one does whose size was damaged."""
-    reader = CommandReader()
-    reader.feed(data)
-    with contextlib.suppress(ProtocolError):
-        return any(b"\n" in word for words in iter(reader.next, None) for word in words)
-    return False
-
-
-def slow_of(runner: Any) -> list[bytes]:
-    """The commands that a runner has kept as slow, which it keeps no longer."""
-    slow = [command for command, _ in runner.slow]
-    runner.slow.clear()
-    return slow
+# Commands that leave a session as it is: the bytes that follow are read in the same state, whatever was damaged
+USABLE = frozenset(b"GET PING SET XACK XADD XAUTOCLAIM XCLAIM XDEL XGROUP XLEN XPENDING XRANGE XREAD XREVRANGE".split())
 
 
 def same(seed: int, steps: int) -> int:
-    """Both runners on states of their own, with the same bytes: whole, cut off and damaged.
-
-    Without words that hold a line's end: they end a run in Python, and are nothing special to the native runner.
-    """
-    lines = Lines(seed, [word for word in WORDS if b"\n" not in word])
-    assert core.native is not None
-    spaces = [Keyspace(), Keyspace()]
-    config = Config({"stream-node-max-entries": "7", "slowlog-log-slower-than": "0"})
-    places = {(0, b"t"): None}
-    runners = [PyPlainRunner(config, places, places, True), core.native.PlainRunner(config, places, places, True)]
-    setup = World()
-    client = setup.client()
-    for line in ("XADD s 1-1 a b", "XADD t 5-5 a b c d", "SET str v", "RPUSH list x", "SET brief v PX 99999", *GROUP):
+    """Bytes whole, cut off and damaged: runs together and commands one by one reply and change the same."""
+    lines = Lines(seed)
+    config = {"stream-node-max-entries": "7"}
+    single, together = World(config), World(config)
+    asking = [world.client() for world in (single, together)]
+    for client, line in itertools.product(asking, ("XADD s 1-1 a b", "XADD t 5-5 a b c d", "SET str v", *GROUP)):
         client.call(*line.split())
-    for space in spaces:
-        for payload in setup.log.payloads:
-            for step in codec.unpack(payload)[1]:
-                space.apply(tuple(step))
     for step in range(steps):
-        data = b"".join(pack(*lines.one()) for _ in range(lines.random.randrange(1, 8)))
+        made = (lines.one() for _ in itertools.count())
+        usable = (one for one in made if one[0].upper() in USABLE and b"BLOCK" not in one)
+        commands = itertools.islice(usable, lines.random.randrange(1, 8))
+        data = b"".join(pack(*command) for command in commands)
         if lines.random.random() < 0.3:
             data = data[: lines.random.randrange(len(data))]
         if lines.random.random() < 0.3 and data:
             at = lines.random.randrange(len(data))
             data = data[:at] + bytes([lines.random.randrange(256)]) + data[at + 1 :]
-        if holds_line_end(data):
-            continue
-        at, resp = 0, lines.random.choice([2, 3])
-        while at < len(data):
-            runs = [
-                runner.run(space.databases[0], data, at, 1_700_000_000_000 + step // 8, resp)
-                for runner, space in zip(runners, spaces, strict=True)
-            ]
-            assert tuple(runs[0]) == tuple(runs[1]), (seed, step, data[at:])
-            if runs[0].at == at:
-                break
-            at = runs[0].at
-        assert [calls for calls, _ in runners[0].drain()] == [calls for calls, _ in runners[1].drain()]
-        assert slow_of(runners[0]) == slow_of(runners[1])
+        replies, errors = [], []
+        for client, take in zip(asking, (one_by_one, run_as_connection), strict=True):
+            try:
+                replies.append(take(client, iter([data])))
+                errors.append("")
+            except ProtocolError as error:
+                errors.append(str(error))
+        assert errors[0] == errors[1], (seed, step, data)
+        assert replies[:1] == replies[1:], (seed, step, data)
+        assert snapshot(single.node) == snapshot(together.node), (seed, step, data)
+        assert counted(single) == counted(together), (seed, step, data)
+        for world in (single, together):
+            world.clock.advance(step % 2)
     return steps
 
 
-@native
+def one_by_one(client: Client, pieces: Iterator[bytes]) -> bytes:
+    """The replies to commands that their handlers run."""
+    world, reader, replies = client.world, CommandReader(), bytearray()
+    for piece in pieces:
+        reader.feed(piece)
+        while (argv := reader.next()) is not None:
+            outcome = world.node.execute(client.session, argv, world.clock.now())
+            replies += b"" if outcome is None else b"".join(outcome.buffers)
+    world.deliver()
+    return bytes(replies)
+
+
+@needs_runner
 @pytest.mark.parametrize("count", [1, 2, 99, 512, 1300])
-def test_both_runners_add_many_that_are_alike(count: int) -> None:
-    """Runs end where they would if each addition were looked at alone; nodes begin at the same entries."""
-    assert core.native is not None
+def test_many_additions_that_are_alike_are_those_added_one_by_one(count: int) -> None:
+    """Nodes begin at the same entries, whatever ends a run: the commands, the replies, or half a command."""
     rng = random.Random(count)
-    spaces = [Keyspace(), Keyspace()]
-    config = Config({"stream-node-max-entries": "7", "slowlog-log-slower-than": "0"})
-    runners = [PyPlainRunner(config, {}, {}, True), core.native.PlainRunner(config, {}, {}, True)]
-    for space in spaces:
-        for step in (("xnew", 0, b"s", 100, 100), ("xnew", 0, b"t", 100, 100), ("set", 0, b"k", bytes(40_000), None)):
-            space.apply(step)
+    packed, replies = [], []
     single = [pack("XADD", "s", "*", "f", str(number)) for number in range(count)]
     mixed = [pack("XADD", rng.choice("st"), "*", *["f", "vv"] * rng.choice([1, 1, 1, 2])) for _ in range(count)]
     cut_off = b"".join(single) + single[0][:-1]
     replies_end_it = pack("GET", "k") * 6 + b"".join(single)
-    for data in (b"".join(single), b"".join(mixed), cut_off, replies_end_it):
-        at = 0
-        while at < len(data):
-            runs = [
-                runner.run(space.databases[0], data, at, 1_700_000_000_000, 2)
-                for runner, space in zip(runners, spaces, strict=True)
-            ]
-            assert tuple(runs[0]) == tuple(runs[1])
-            if runs[0].at == at:
-                break
-            at = runs[0].at
-    packed = []
-    for space in spaces:
-        streams = [space.databases[0].keys[key] for key in (b"s", b"t")]
+    for take in (one_by_one, run_as_connection):
+        world = World({"stream-node-max-entries": "7"})
+        client = world.client()
+        for words in (("XADD", "s", "1-1", "a", "b"), ("XADD", "t", "1-1", "a", "b"), ("SET", "k", bytes(40_000))):
+            client.call(*words)
+        replies.append(
+            [take(client, iter([data])) for data in (b"".join(single), b"".join(mixed), cut_off, replies_end_it)]
+        )
+        streams = [world.node.keyspace.databases[0].keys[key] for key in (b"s", b"t")]
         packed.append([[node.pack() for node in one.entries.nodes()] for one in streams if isinstance(one, Stream)])
     assert packed[0] == packed[1]
-    assert [calls for calls, _ in runners[0].drain()] == [calls for calls, _ in runners[1].drain()]
-    assert slow_of(runners[0]) == slow_of(runners[1])
+    assert replies[0] == replies[1]
 
 
-@native
-def test_both_runners_do_the_same_step_by_step() -> None:
-    """Positions, replies, records and counters, of whole, cut off and damaged commands."""
-    for seed in range(60):
-        same(seed, 60)
+@needs_runner
+def test_damaged_bytes_run_together_do_what_they_do_one_by_one() -> None:
+    """Replies, state and counters, of whole, cut off and damaged commands."""
+    for seed in range(30):
+        same(seed, 30)
 
 
-@native
+@needs_runner
 @pytest.mark.long
 @pytest.mark.timeout(campaign.LIMIT)
-def test_both_runners_do_the_same_a_million_times() -> None:
+def test_damaged_bytes_do_the_same_a_million_times() -> None:
     """The same, a million steps."""
 
     def ten_thousand_steps(piece: int) -> int:
@@ -545,7 +503,7 @@ def test_both_runners_do_the_same_a_million_times() -> None:
     campaign.run("runners", ten_thousand_steps, range(1, 101), unit="steps")
 
 
-@native
+@needs_runner
 def test_ctrl_c_is_not_swallowed_by_a_run() -> None:
     """A signal that comes while a value's own code runs is raised; an embedding program would else not end."""
     assert core.native is not None
@@ -574,7 +532,7 @@ def test_ctrl_c_is_not_swallowed_by_a_run() -> None:
     assert interrupts == signals
 
 
-@native
+@needs_runner
 def test_the_native_runner_runs_no_code_of_pythons() -> None:
     """So no signal's exception comes up between what a run has changed and its record."""
     assert core.native is not None
@@ -605,7 +563,7 @@ def test_the_native_runner_runs_no_code_of_pythons() -> None:
     assert not entered
 
 
-@native
+@needs_runner
 def test_the_native_runner_has_the_same_names_in_the_same_order() -> None:
     """The counters are told apart by their place alone, and the results by their fields."""
     assert core.native is not None
@@ -642,7 +600,7 @@ CLAIMS = {
 }
 
 
-@native
+@needs_runner
 @pytest.mark.usefixtures("alone")
 @pytest.mark.parametrize("what", CLAIMS)
 def test_a_plain_command_that_finds_no_memory_is_done_or_changes_nothing(what: str) -> None:

@@ -30,7 +30,7 @@ from millstream.protocol.reader import CommandReader
 from node import plain_work
 from support import campaign
 from support.inprocess import to_words
-from support.plain import answered
+from support.plain import answered, needs_runner
 from support.simdisk import Crash, Fault, SimDisk
 from support.state import check, snapshot
 from support.wire import pack
@@ -351,6 +351,7 @@ def test_a_crash_at_any_operation_leaves_a_moment_of_the_past() -> None:
     assert crashes(0, 70) >= 2000
 
 
+@needs_runner
 def test_records_of_plain_commands_are_worth_crashing() -> None:
     """Many steps in many of them, of every kind that plain commands make."""
     kinds = set()

@@ -8,7 +8,6 @@ import pytest
 from millstream.commands.context.config import Config
 from millstream.engine.ids import pack as pack_id
 from millstream.engine.streams.stream import Stream
-from millstream.node.batch import PyPlainRunner
 from millstream.node.log import codec
 from millstream.persistence.frame import FileHeader, py_encode_records
 from support import needs
@@ -18,7 +17,6 @@ from support.wire import pack
 
 pytestmark = pytest.mark.usefixtures("alone")
 _testcapi = needs.package("_testcapi")  # makes allocations fail
-# At work under the runner in Python too: its store changes all of an entry or nothing
 native = needs.native_core(at_work=True)
 
 WALL = 1_700_000_000_000
@@ -84,17 +82,16 @@ def replayed(world: World, records: list[bytes]) -> None:
             world.node.keyspace.apply(tuple(step))
 
 
-@pytest.mark.parametrize("kind", [PyPlainRunner, native.PlainRunner])
 @pytest.mark.parametrize("case", CASES)
-def test_what_is_changed_is_in_the_record_whichever_allocation_fails(kind: Any, case: str) -> None:
+def test_what_is_changed_is_in_the_record_whichever_allocation_fails(case: str) -> None:
     """A command that finds no memory is handed back with nothing of it done; those before it are whole."""
     data = b"".join(pack(*line.split()) for line in CASES[case])
-    expected = taken(*made(kind), data)
-    world, runner = made(kind)
+    expected = taken(*made(native.PlainRunner), data)
+    world, runner = made(native.PlainRunner)
     whole = runner.run(world.node.keyspace.databases[0], data, 0, WALL, 2)
     allocation, succeeded = 0, 0
     while succeeded < 5:
-        (world, runner), (twin, _) = made(kind), made(kind)
+        (world, runner), (twin, _) = made(native.PlainRunner), made(native.PlainRunner)
         db = world.node.keyspace.databases[0]
         before = snapshot(world.node)
         run = None
@@ -109,9 +106,8 @@ def test_what_is_changed_is_in_the_record_whichever_allocation_fails(kind: Any, 
         if run is None:
             continue
         replayed(twin, [run.record] * (run.record is not None))
-        if kind is native.PlainRunner:  # in Python some records of a delivery may be there, and are made anew
-            assert snapshot(twin.node) == snapshot(world.node), allocation
-            assert run.commands or snapshot(world.node) == before
+        assert snapshot(twin.node) == snapshot(world.node), allocation
+        assert run.commands or snapshot(world.node) == before
         check(world.node)
         done = run.at - len(pack(*run.words)) if run.words else run.at
         replies, records = taken(world, runner, data[done:])
@@ -120,30 +116,6 @@ def test_what_is_changed_is_in_the_record_whichever_allocation_fails(kind: Any, 
         assert snapshot(twin.node) == snapshot(world.node), allocation
         succeeded = succeeded + 1 if (run.commands, run.words) == (whole.commands, whole.words) else 0
     assert allocation > 5
-
-
-def test_no_memory_to_take_many_additions_together_ends_nothing() -> None:
-    """One by one they may find it. Only what fails amid the changes leaves nobody who can say what was done."""
-    data = pack("XADD", "s", "*", "a", "b") * 12
-    raised: list[int] = []
-    allocation, succeeded = 0, 0
-    while succeeded < 5:
-        world, runner = made(PyPlainRunner)
-        before, run = snapshot(world.node), None
-        _testcapi.set_nomemory(allocation, allocation + 1)
-        try:
-            run = runner.run(world.node.keyspace.databases[0], data, 0, WALL, 2)
-        except MemoryError:
-            raised.append(allocation)
-        finally:
-            _testcapi.remove_mem_hooks()
-        if run is not None and not run.commands:
-            assert snapshot(world.node) == before
-            assert (run.at, run.words) in ((0, None), (len(data) // 12, b"XADD s * a b".split()))
-        succeeded = succeeded + 1 if run is not None and run.commands == 12 else 0
-        allocation += 3
-    assert raised
-    assert raised[0] > allocation // 2
 
 
 ADDED = [("xadd", 0, b"s", pack_id(at << 64), [b"f", b"v" * 900], at == 8, None) for at in (7, 8)]

@@ -7,11 +7,10 @@ from collections.abc import Callable
 
 import pytest
 
-from millstream.node.batch import RUN_MAX
 from millstream.node.durability.outage import Outage
 from millstream.protocol.reader import CommandReader
 from support.inprocess import Client, World, to_words
-from support.plain import answered
+from support.plain import RUN_MAX, answered, needs_runner
 from support.state import snapshot
 from support.wire import pack
 
@@ -196,6 +195,7 @@ def test_what_stands_in_the_way_is_seen(name: str) -> None:
     assert played(SCENES[name], together) == played(SCENES[name], singly)
 
 
+@needs_runner
 def test_plain_commands_are_plain_again_when_nothing_stands_in_the_way() -> None:
     """Who watched, waited, paused or queued leaves nothing behind."""
     world = World()
@@ -215,6 +215,7 @@ def test_plain_commands_are_plain_again_when_nothing_stands_in_the_way() -> None
     assert (run.commands, run.at, run.words, run.woken) == (3, len(data), None, None)
 
 
+@needs_runner
 def test_a_run_ends_so_that_others_have_their_turn() -> None:
     """After so many commands, and behind the first that wakes somebody."""
     world = World()
@@ -231,6 +232,7 @@ def test_a_run_ends_so_that_others_have_their_turn() -> None:
     assert (run.commands, run.woken) == (2, b"s")
 
 
+@needs_runner
 def test_each_run_has_the_time_it_is_given() -> None:
     """And keeps none of an earlier one."""
     world = World()
@@ -244,6 +246,7 @@ def test_each_run_has_the_time_it_is_given() -> None:
         assert client.session.last_used == wall
 
 
+@needs_runner
 def test_replies_of_a_run_wait_for_its_record() -> None:
     """Its own, if it has one, or else the last that replies wait for."""
     world = World()

@@ -12,7 +12,6 @@ from millstream.commands.context.config import Config
 from millstream.commands.context.session import Session
 from millstream.engine.keyspace import Keyspace
 from millstream.engine.streams.stream import Stream
-from millstream.node.batch import PyPlainRunner
 from millstream.node.following.obeying import DivergedError, NotHeldError
 from millstream.node.log import codec, feeding
 from millstream.node.node import Node
@@ -24,11 +23,9 @@ native = needs.native_core(at_work=True)
 
 
 def ordinary() -> Follower:
-    """A follower that runs all in Python."""
+    """A follower whose commands all go the ordinary way."""
     follower = Follower()
-    node = follower.node
-    waits = node.waits
-    node.batches._runner = PyPlainRunner(node.config, waits.lines.by_place, waits.claimers.by_place, records=True)  # noqa: SLF001 - the Python runner beside the native one
+    follower.node.batches._runner = None  # noqa: SLF001 - no setting switches the native runner off alone
     return follower
 
 

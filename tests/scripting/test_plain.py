@@ -9,14 +9,12 @@ from millstream import core
 from millstream.commands.context.config import Config
 from millstream.commands.table.table import TABLE
 from millstream.engine.keyspace import Keyspace, StringValue
-from millstream.engine.streams.stream import Stream
-from millstream.node.batch import PyPlainRunner
-from millstream.node.calls import CHANGES_MAX
 from millstream.node.log import codec
 from millstream.replies import Error
-from node.test_batch import GROUP, WORDS, Lines, counted
+from node.test_batch import GROUP, Lines, counted
 from support import campaign
 from support.inprocess import Client, World
+from support.plain import needs_runner
 from support.state import check, snapshot
 from support.wire import pack
 
@@ -182,6 +180,7 @@ def ordinary_calls(client: Client, monkeypatch: pytest.MonkeyPatch) -> list[str]
     return found
 
 
+@needs_runner
 @pytest.mark.parametrize(
     ("script", "ordinary"),
     [
@@ -203,6 +202,7 @@ def test_plain_commands_of_scripts_are_not_given_to_handlers(
     assert found == ordinary
 
 
+@needs_runner
 def test_a_worker_acknowledges_by_plain_commands(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
     """What its fence asks and does for each entry, whoever waits for the stream's next."""
     from millstream.worker.settlement.fence_scripts import MOVE
@@ -316,55 +316,39 @@ def test_a_number_is_the_same_word_in_a_plain_command(client: Client, word: str)
     assert client.call("EVAL", same + " return redis.call('GET', 'k') == redis.call('GET', 'l')", 0) == 1
 
 
-# ---------------------------------------------------------------------- both cores
+# ---------------------------------------------------------------------- the runner by itself
 
 
-@pytest.mark.parametrize("kind", [PyPlainRunner, *([core.native.PlainRunner] if core.native is not None else [])])
-def test_what_claims_change_is_taken_over_in_time(kind: Any) -> None:
+@needs_runner
+def test_what_claims_change_is_taken_over_in_time() -> None:
     """A few words may change any number of records, and what gathers has a limit."""
+    assert core.native is not None
     client = World().client()
     client.call("XGROUP", "CREATE", "s", "g", "0", "MKSTREAM")
     for _ in range(1_000):
         client.call("XADD", "s", "*", "f", "v")
     client.call("XREADGROUP", "GROUP", "g", "c", "STREAMS", "s", ">")
-    runner = kind(Config(), {}, {}, True)
+    runner = core.native.PlainRunner(Config(), {}, {}, True)
     runner.begin(client.world.node.keyspace.databases[0], 1_800_000_000_000, -1, list, [])
     claim = pack("XAUTOCLAIM", "s", "g", "c", "0", "0", "COUNT", "1000", "JUSTID")
     claims = itertools.count()
     while runner.call(claim) is not None:
         assert next(claims) < 1_000
-    assert len(runner.end().record) < CHANGES_MAX + 100_000
+    assert len(runner.end().record) < (1 << 20) + 100_000  # CHANGES_MAX of _core/run.h
 
 
-def both() -> list[Any]:
-    """A runner of each kind, with a database of its own."""
+@needs_runner
+def test_a_call_that_is_not_plain_or_out_of_time_is_not_run() -> None:
+    """Cut off, followed by more, outside of begin and end, behind its time; begin comes once."""
     assert core.native is not None
-    found = []
-    for kind in (PyPlainRunner, core.native.PlainRunner):
-        runner = kind(Config({"slowlog-log-slower-than": "0"}), {(0, b"t"): True}, {(0, b"t"): True}, True)
-        database = Keyspace().databases[0]
-        for key in (b"s", b"t"):
-            database.keys[key] = Stream(0, 0)
-        runner.begin(database, 1_700_000_000_000, -1, list, [])
-        found.append((runner, database))
-    return found
-
-
-@pytest.mark.skipif(core.native is None, reason="there is no native core here")
-def test_both_cores_run_a_scripts_commands_alike() -> None:
-    """Values, to which tables are lists, and what they came to."""
-    for seed in range(60):
-        lines = Lines(seed, [word for word in WORDS if b"\n" not in word])  # the Python splitter leaves those
-        (mine, _), (theirs, database) = both()
-        for _ in range(40):
-            data = pack(*lines.one())
-            assert mine.call(data) == theirs.call(data), (seed, data)
-            assert mine.call(data + b"*1\r\n") is theirs.call(data + b"*1\r\n") is None
-            assert mine.call(data[:-1]) is theirs.call(data[:-1]) is None
-        assert mine.end() == tuple(theirs.end())
-        assert [command for command, _ in mine.slow] == [command for command, _ in theirs.slow]
-        assert theirs.call(pack("PING")) is mine.call(pack("PING")) is None
-        theirs.begin(database, 1, 0, list, [])
-        assert theirs.call(pack("PING")) is None  # its time is over
-        with pytest.raises(TypeError):
-            theirs.begin(database, 1, 0, list, [])
+    runner, database = core.native.PlainRunner(Config(), {}, {}, True), Keyspace().databases[0]
+    runner.begin(database, 1_700_000_000_000, -1, list, [])
+    data = pack("SET", "k", "v")
+    assert runner.call(data) == (True, b"OK")
+    assert runner.call(data + b"*1\r\n") is runner.call(data[:-1]) is None
+    assert runner.end().commands == 1
+    assert runner.call(pack("PING")) is None
+    runner.begin(database, 1, 0, list, [])
+    assert runner.call(pack("PING")) is None  # its time is over
+    with pytest.raises(TypeError):
+        runner.begin(database, 1, 0, list, [])

@@ -2,10 +2,20 @@
 
 from collections.abc import Iterator
 
+import pytest
+
+from millstream import core
 from millstream.clock import Now
 from millstream.commands.context.session import Session
 from millstream.node.node import Node
 from millstream.protocol.reader import CommandReader
+
+# That CI has the native core is seen to by tests/engine/twins.py, which fails there without it
+needs_runner = pytest.mark.skipif(core.native is None, reason="only the native core runs plain commands")
+
+# The bounds of a run, as src/millstream/_core/run.c has them: its commands, and bytes of one reply
+RUN_MAX = 512
+REPLY_MAX = 4 << 20
 
 
 def answered(node: Node, session: Session, reader: CommandReader, now: Now) -> Iterator[tuple[bytes, int]]:

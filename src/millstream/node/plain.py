@@ -1,4 +1,4 @@
-"""What runs plain commands, and what comes of a run; see :mod:`millstream.node.batch`, which has the runners."""
+"""The native core's runner of plain commands, and the result of a run; see :mod:`millstream.node.batch`."""
 
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
@@ -59,7 +59,7 @@ NOTHING = PlainRun(0, None, 0, "", b"", None, 0, 0, 0, None, soft=False, whole=0
 
 
 class PlainRunner(Protocol):
-    """Runs plain commands; what the two implementations have in common.
+    """Runs plain commands: the interface of ``PlainRunner`` in the native core (``_core/run.c``).
 
     Attributes:
         records: what changes goes into records, for a log or for replicas.

@@ -11,50 +11,16 @@ from typing import TYPE_CHECKING
 
 from millstream import core
 from millstream.commands.context.session import WORD_SIZE
-from millstream.commands.table.table import TABLE
 from millstream.node.log.weight import WORD_OVERHEAD
 from millstream.protocol import limits
 from millstream.protocol.reader import CommandReader
-from millstream.protocol.split import Splitter
 
 if TYPE_CHECKING:
     from millstream.commands.context.session import Queue, Session
     from millstream.replies import Buffer
 
-# Commands that are queued together; then other clients have their turn
-QUEUE_MAX = 512
 # Bytes that a queued command takes for each byte of what it came as, at most: a word of none is six
 _QUEUED_MAX = 11
-# The commands that write and have plain forms
-WRITES = tuple("set xack xadd xautoclaim xclaim xreadgroup".split())  # noqa: SIM905 - one on a line would take a line for each
-
-
-def py_queue_plain(data: bytes, at: int) -> tuple[int, int, int, int, str]:
-    """How far there is nothing but plain commands that write and have words enough.
-
-    Args:
-        data: bytes from a client.
-        at: where to begin.
-
-    Returns:
-        The position behind them, how many they are, the bytes of their words, how many words these are, and the name of
-        the last command, empty without any.
-    """
-    splitter = Splitter(data, at)
-    commands = size = count = 0
-    last, end = "", at
-    while commands < QUEUE_MAX and (words := splitter.next()) is not None:
-        name = words[0].lower().decode("latin-1")
-        if name not in WRITES or len(words) < -TABLE[name.encode()].arity:
-            break
-        last, end = name, splitter.at
-        commands += 1
-        count += len(words)
-        size += sum(map(len, words))
-    return end, commands, size, count, last
-
-
-queue_plain = core.choose(py_queue_plain)
 
 
 class PlainPiece:
@@ -126,7 +92,8 @@ def append_plain(session: "Session", queue: "Queue", data: bytes, at: int) -> tu
     """
     if queue.size + _QUEUED_MAX * (len(data) - at) > limits.QUERY_BUFFER_MAX:  # the ordinary way knows where it ends
         return at, 0, ""
-    end, commands, size, words, last = queue_plain(data, at)
+    assert core.native is not None  # else nothing is plain
+    end, commands, size, words, last = core.native.queue_plain(data, at)
     if commands:
         if not session.is_doomed:
             queue.append_together(

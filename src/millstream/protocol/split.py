@@ -28,7 +28,7 @@ class Splitter:
         at: where to begin.
     """
 
-    __slots__ = ("_at", "_begin", "_end", "_last", "_next", "_seen", "_tokens", "data")
+    __slots__ = ("_at", "_begin", "_end", "_next", "_seen", "_tokens", "data")
 
     def __init__(self, data: bytes, at: int = 0) -> None:
         self.data = data
@@ -39,7 +39,7 @@ class Splitter:
         data = self.data
         self._tokens = (data[at : at + size] if at or size < len(data) else data).split(b"\r\n")
         self._begin, self._end = at, at + size
-        self._next = self._last = 0  # the token at which the next command begins, and the last one taken
+        self._next = 0  # the token at which the next command begins
         self._at = at  # where it began for the first _seen tokens
         self._seen = 0
 
@@ -52,11 +52,6 @@ class Splitter:
             self._at += sum(map(len, self._tokens[self._seen : self._next])) + 2 * (self._next - self._seen)
             self._seen = self._next
         return self._at
-
-    @property
-    def has_more(self) -> bool:
-        """Whether anything comes behind the commands taken so far."""
-        return self._next < len(self._tokens) - 1 or self._end < len(self.data)
 
     def next(self) -> list[bytes] | None:
         """The next command's words; None at the end, and at anything that is left to the slow way."""
@@ -75,51 +70,8 @@ class Splitter:
             lengths = _written_lengths(words)
         if tokens[at + 1 : end : 2] != lengths:
             return None
-        self._last, self._next = at, end
+        self._next = end
         return words
-
-    def rest(self, first: int) -> bytes:
-        """Of the command last taken the words from ``first`` on, as they were written, without the last line end."""
-        return b"\r\n".join(self._tokens[self._last + 1 + 2 * first : self._next])
-
-    def alike(self, first: int, most: int) -> tuple[list[list[bytes]], list[bytes]]:
-        """The words from ``first`` on, and :meth:`rest`, of the next commands, as long as they begin like the last one.
-
-        That is, they have as many words, and those before ``first`` are the same: additions to one stream, say, which
-        need not be looked at word by word each. They are taken. Beyond the bytes that were cut none are: the next
-        command is taken by itself, and those behind it again together.
-
-        Args:
-            first: a word's place.
-            most: how many commands may be taken.
-        """
-        tokens, at = self._tokens, self._next
-        width, skip = at - self._last, 1 + 2 * first
-        head = tokens[self._last : self._last + skip]
-        words: list[list[bytes]] = []
-        rests: list[bytes] = []
-        for begin in range(at, min(at + most * width, len(tokens) - width), width):
-            start, end = begin + skip, begin + width
-            found = tokens[start + 1 : end : 2]
-            try:
-                lengths = [_LENGTHS[len(word)] for word in found]
-            except IndexError:
-                lengths = _written_lengths(found)
-            if tokens[begin:start] != head or tokens[start:end:2] != lengths:
-                break
-            words.append(found)
-            rests.append(b"\r\n".join(tokens[start:end]))
-            self._last, self._next = begin, end
-        return words, rests
-
-    @property
-    def mark(self) -> tuple[int, int]:
-        """Where it stands, for :meth:`go_back`."""
-        return self._last, self._next
-
-    def go_back(self, mark: tuple[int, int]) -> None:
-        """Give back what :meth:`alike` has taken since a :attr:`mark`."""
-        self._last, self._next = mark
 
     def _wider(self) -> list[bytes] | None:
         """The next command's words if it is complete beyond the bytes that were cut."""

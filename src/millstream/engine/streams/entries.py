@@ -99,43 +99,6 @@ class PyEntryStore:
         else:
             self.length += 1
 
-    def append_all(
-        self, first_id: int, run: list[list[bytes]], wires: list[bytes], max_bytes: int, max_entries: int
-    ) -> list[bool]:
-        """Add entries with ids that follow each other, each in a new node where :meth:`needs_block` says so.
-
-        As long as the last node surely has room it takes them together, which costs much less than one by one.
-
-        Args:
-            first_id: id of the first, above all others.
-            run: names and values in turn of each.
-            wires: their wire forms.
-            max_bytes: see :meth:`needs_block`.
-            max_entries: the same.
-
-        Returns:
-            Of each whether it starts a new node.
-        """
-        found: list[bool] = []
-        at = 0
-        while at < len(run):
-            if self._blocks:
-                block = self._blocks[-1]
-                most = max_entries - len(block.ids) if max_entries else len(run)
-                more = (run[at:], wires[at:]) if at else (run, wires)
-                filled = block.fill(first_id + at, *more, most, _node_bytes(max_bytes))
-                self.length += filled
-                found += [False] * filled
-                at += filled
-                if at == len(run):
-                    break
-            fields = run[at]
-            fresh = self.needs_block(sum(map(len, fields)), max_bytes, max_entries)
-            self.append(first_id + at, fields, fresh=fresh)
-            found.append(fresh)
-            at += 1
-        return found
-
     def extend(self, packed: list[list[Any]]) -> None:
         """Add nodes of a snapshot (:meth:`~millstream.engine.streams.nodes.Block.pack`) behind the others.
 

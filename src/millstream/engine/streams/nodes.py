@@ -54,17 +54,6 @@ def bulk_id(entry_id: int) -> bytes:
     return b"$%d\r\n%b\r\n" % (len(name), name)
 
 
-def bulk_ids(first_id: int, count: int) -> list[bytes]:
-    """As many ids as they are replied, each the one after the one before."""
-    ms, seq = first_id >> 64, first_id & MAX64
-    last = seq + count - 1
-    digits = len(str(seq))
-    if count == 1 or last > MAX64 or last >= 10**digits:  # the last two: they are not all written alike
-        return [bulk_id(each) for each in range(first_id, first_id + count)]
-    shape = b"$%d\r\n%d-%%d\r\n" % (len(str(ms)) + 1 + digits, ms)
-    return [shape % each for each in range(seq, last + 1)]
-
-
 def _wrapped(difference: int) -> int:
     """A difference between halves of ids as C's int64 holds it."""
     return (difference + (1 << 63) & MAX64) - (1 << 63)
@@ -237,45 +226,6 @@ class Block:
             return size + listpack.strings(fields[1::2], added) + listpack.integer(count + 3)
         size += listpack.strings(fields, added)
         return size + listpack.integer(count) + listpack.integer(2 * count + 4)
-
-    def fill(self, first_id: int, run: list[list[bytes]], wires: list[bytes], most: int, max_bytes: int) -> int:
-        """Add entries with ids that follow each other, until one might be too much for the node; how many were added.
-
-        It is :meth:`append` in a loop, where most of :meth:`_entry_size` is the same for all entries.
-
-        Args:
-            first_id: id of the first.
-            run: names and values in turn of each.
-            wires: their wire forms, which are longer than what the rule of bytes counts.
-            most: how many may be added at most.
-            max_bytes: how large the node may become.
-        """
-        ids, kept, names, master = self.ids, self.wire, self.fields, self.ids[0]
-        assert isinstance(kept, list), "a sealed block takes no more entries"
-        assert isinstance(ids, list), "they are packed when the bytes are sealed"
-        if (first_id & MAX64) + len(run) > MAX64:
-            return 0  # the milliseconds change on the way
-        seq_diff = (first_id & MAX64) - (master & MAX64)
-        same = 2 + _difference((first_id >> 64) - (master >> 64)) + listpack.integer(len(names) + 3)
-        payload, added, string_sizes = self.payload, 0, listpack.strings
-        for fields, wire in zip(run, wires):  # noqa: B905 - they are as many; to ask costs time
-            size = len(wire)
-            if added >= most or payload + _COUNTERS + size >= max_bytes:
-                break
-            if fields[::2] == names:
-                payload += same + string_sizes(fields[1::2], size)
-                payload += 2 if 0 <= seq_diff <= 127 else _difference(seq_diff)
-            else:
-                payload += self._entry_size(first_id + added, fields, size)
-            kept.append(wire)
-            ids.append(first_id + added)
-            added += 1
-            seq_diff += 1
-        if added:  # else the last one may be a tombstone
-            self.high = len(ids)
-            self.live += added
-            self.payload = payload
-        return added
 
     def seal(self) -> None:
         """Take no more entries; replies may share the bytes from now on."""

@@ -61,33 +61,6 @@ class Stream:
         if self.entries_added < LLONG_MAX:
             self.entries_added += 1
 
-    def add_all(
-        self, first_id: int, run: list[list[bytes]], wires: list[bytes], max_bytes: int, max_entries: int
-    ) -> list[bool]:
-        """Append entries whose ids follow each other, as :meth:`add` would one by one.
-
-        Args:
-            first_id: id of the first, above ``last_id``.
-            run: names and values in turn of each.
-            wires: their wire forms.
-            max_bytes: see :meth:`PyEntryStore.needs_block`.
-            max_entries: the same.
-
-        Returns:
-            Of each whether it starts a new node.
-        """
-        store = self.entries
-        if hasattr(store, "append_all"):  # the native store has not: the native core does all of this at once
-            fresh = store.append_all(first_id, run, wires, max_bytes, max_entries)
-            self.last_id = first_id + len(run) - 1
-            self.entries_added = min(self.entries_added + len(run), LLONG_MAX)
-            return fresh
-        fresh = []
-        for entry_id, fields in enumerate(run, first_id):
-            fresh.append(store.needs_block(sum(map(len, fields)), max_bytes, max_entries))
-            self.add(entry_id, fields, fresh=fresh[-1])
-        return fresh
-
     def delete(self, entry_id: int) -> bool:
         """Remove an entry as XDEL does; whether it was there."""
         if not self.entries.remove(entry_id):

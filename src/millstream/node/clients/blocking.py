@@ -10,7 +10,7 @@ from millstream.commands.context.context import Blocked, Glance
 from millstream.commands.context.session import Session
 from millstream.engine.keyspace import Transition, Value
 from millstream.engine.waiting import Place, WaitingLines
-from millstream.node import forms
+from millstream.replication.units import packed
 from millstream.replies import Reply
 
 # Milliseconds between two looks at the wall clock while somebody waits for a claim to become due
@@ -63,7 +63,7 @@ class Waiter:
     def packed(self) -> bytes:
         """The command as a client sends it."""
         if not self._packed:
-            self._packed = forms.packed(self.argv)
+            self._packed = packed(self.argv)
         return self._packed
 
 
