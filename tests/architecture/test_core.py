@@ -41,6 +41,30 @@ def test_the_environment_chooses_the_core() -> None:
     assert (found.stdout, found.stderr) == ("python\n", "")
 
 
+@pytest.mark.skipif(core.native is None, reason="there is no native core here")
+def test_the_core_works_in_the_main_interpreter_alone() -> None:
+    """Another interpreter of the process is refused; the same one may load it again, with the same types."""
+    found = run(
+        "-c",
+        """
+import importlib.util, sys
+from millstream import _native
+spec = importlib.util.spec_from_file_location("millstream._native", _native.__file__)
+again = importlib.util.module_from_spec(spec)
+spec.loader.exec_module(again)
+print(again.EntryStore is _native.EntryStore, again.PLAIN_COMMANDS == _native.PLAIN_COMMANDS)
+try:
+    import _xxsubinterpreters as others
+except ModuleNotFoundError:
+    import _interpreters as others
+tried = ["try:", " import millstream._native", "except ImportError: print('no')"]
+said = ["import sys", f"sys.path[:0] = {sys.path!r}", *tried]
+others.run_string(others.create(), chr(10).join(said))
+""",
+    )
+    assert (found.stdout, found.stderr) == ("True True\nno\n", "")
+
+
 @pytest.mark.parametrize(
     "words", [("serve", "--memory", "--port", "0"), ("serve", "--set", "maxclients=5", "--memory"), ("doctor",)]
 )

@@ -165,3 +165,25 @@ void id_to_bytes(Id id, char *packed)
     for (int at = 15; at >= 0; at--, id >>= 8)
         packed[at] = (char)(unsigned char)id;
 }
+
+int intern_names(const Name *names, size_t count)
+{
+    for (size_t at = 0; at < count; at++)
+        if ((*names[at].place = PyUnicode_InternFromString(names[at].text)) == NULL)
+            return -1;
+    return 0;
+}
+
+PyObject *take_error(void)
+{
+#if PY_VERSION_HEX >= 0x030c0000
+    return PyErr_GetRaisedException();
+#else
+    PyObject *type, *value, *traceback;
+    PyErr_Fetch(&type, &value, &traceback);
+    PyErr_NormalizeException(&type, &value, &traceback);
+    Py_XDECREF(type);
+    Py_XDECREF(traceback);
+    return value;
+#endif
+}

@@ -15,8 +15,18 @@
 
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
+#include <stddef.h>
 #include <stdint.h>
 #include <string.h>
+
+#if PY_VERSION_HEX < 0x030c0000 /* 3.12 has these in Python.h, and its own way to take an exception */
+#include <structmember.h>
+#define Py_T_INT T_INT
+#define Py_T_LONGLONG T_LONGLONG
+#define Py_T_OBJECT_EX T_OBJECT_EX
+#define Py_T_PYSSIZET T_PYSSIZET
+#define Py_READONLY READONLY
+#endif
 
 typedef unsigned __int128 Id; /* milliseconds << 64 | sequence */
 #define ID_MAX (~(Id)0)
@@ -55,6 +65,16 @@ int id_from_int(PyObject *number, Id *id);          /* -1 with an exception for 
 PyObject *id_to_int(Id id);
 Id id_from_bytes(const char *packed);               /* 16 bytes, big-endian */
 void id_to_bytes(Id id, char *packed);
+
+/* ---------------------------------------------------------------- bytes.c: names of attributes, exceptions */
+
+typedef struct {
+    PyObject **place;
+    const char *text;
+} Name;
+
+int intern_names(const Name *names, size_t count);  /* each text into its place; -1 with an exception */
+PyObject *take_error(void);                         /* the exception that is set (a new reference), which is set no more */
 
 static inline int buf_reserve(Buf *buf, Py_ssize_t more)
 {
@@ -235,7 +255,7 @@ Py_ssize_t store_length(EntryStore *store);         /* live entries */
 /* ---------------------------------------------------------------- run.c: runs of plain commands */
 
 extern PyTypeObject RunnerType;
-int runner_prepare(void);                           /* once, before the type is used; -1 with an exception */
+int runner_prepare(PyObject *module);               /* once, before the type is used; -1 with an exception */
 PyObject *queue_plain(PyObject *self, PyObject *const *args, Py_ssize_t nargs); /* see millstream.node.queued */
 
 /* ---------------------------------------------------------------- frames.c, replay.c: the log */

@@ -4,7 +4,6 @@
  * method gathers all that it returns, and all the memory it needs, before it changes anything.
  */
 #include "node.h"
-#include <structmember.h>
 
 #define NODE_BYTES_CAP (1 << 30) /* Redis: STREAM_LISTPACK_MAX_SIZE */
 #define WORDS_AT_ONCE 64         /* words of an entry for which no memory is asked */
@@ -595,8 +594,8 @@ static PyMethodDef methods[] = {
 };
 
 static PyMemberDef members[] = {
-    {"length", T_PYSSIZET, offsetof(EntryStore, length), READONLY, NULL},
-    {"node_count", T_PYSSIZET, offsetof(EntryStore, count), READONLY, NULL},
+    {"length", Py_T_PYSSIZET, offsetof(EntryStore, length), Py_READONLY, NULL},
+    {"node_count", Py_T_PYSSIZET, offsetof(EntryStore, count), Py_READONLY, NULL},
     {NULL},
 };
 

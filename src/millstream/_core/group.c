@@ -4,7 +4,6 @@
  * a record out of an index or out of the time order cannot fail.
  */
 #include "pending.h"
-#include <structmember.h>
 
 /* ---------------------------------------------------------------- the order of time */
 
@@ -508,8 +507,8 @@ static PyMethodDef group_methods[] = {
 };
 
 static PyMemberDef group_members[] = {
-    {"entries_read", T_LONGLONG, offsetof(Group, entries_read), 0, NULL},
-    {"consumers", T_OBJECT_EX, offsetof(Group, consumers), READONLY, NULL},
+    {"entries_read", Py_T_LONGLONG, offsetof(Group, entries_read), 0, NULL},
+    {"consumers", Py_T_OBJECT_EX, offsetof(Group, consumers), Py_READONLY, NULL},
     {NULL},
 };
 
@@ -559,9 +558,9 @@ static PyObject *get_own(Consumer *consumer, void *Py_UNUSED(closure))
 }
 
 static PyMemberDef consumer_members[] = {
-    {"name", T_OBJECT_EX, offsetof(Consumer, name), READONLY, NULL},
-    {"seen", T_LONGLONG, offsetof(Consumer, seen), 0, NULL},
-    {"active", T_LONGLONG, offsetof(Consumer, active), 0, NULL},
+    {"name", Py_T_OBJECT_EX, offsetof(Consumer, name), Py_READONLY, NULL},
+    {"seen", Py_T_LONGLONG, offsetof(Consumer, seen), 0, NULL},
+    {"active", Py_T_LONGLONG, offsetof(Consumer, active), 0, NULL},
     {NULL},
 };
 

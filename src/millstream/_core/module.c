@@ -33,37 +33,35 @@ static PyMethodDef functions[] = {
     {NULL},
 };
 
+/* All types and the names they look up are the process's, so there is one module of one interpreter */
+static int prepare(PyObject *module)
+{
+    if (PyInterpreterState_Get() != PyInterpreterState_Main()) {
+        PyErr_SetString(PyExc_ImportError, "millstream._native works in the main interpreter only");
+        return -1;
+    }
+    for (PyTypeObject *const *type = inner; *type != NULL; type++)
+        if (PyType_Ready(*type) < 0)
+            return -1;
+    if (frames_prepare() < 0 || replay_prepare() < 0 || runner_prepare(module) < 0 || pending_prepare() < 0)
+        return -1;
+    for (PyTypeObject *const *type = types; *type != NULL; type++)
+        if (PyModule_AddType(module, *type) < 0)
+            return -1;
+    return PyModule_AddStringConstant(module, "MADE_FROM", MADE_FROM);
+}
+
+static PyModuleDef_Slot slots[] = {
+    {Py_mod_exec, prepare},
+    {0, NULL},
+};
+
 static struct PyModuleDef module = {
     PyModuleDef_HEAD_INIT,
     .m_name = "millstream._native",
     .m_doc = "The engine's hot parts in C; millstream.core chooses between them and the classes they stand in for.",
-    .m_size = -1,
     .m_methods = functions,
+    .m_slots = slots,
 };
 
-PyMODINIT_FUNC PyInit__native(void)
-{
-    for (PyTypeObject *const *type = inner; *type != NULL; type++)
-        if (PyType_Ready(*type) < 0)
-            return NULL;
-    if (frames_prepare() < 0 || replay_prepare() < 0)
-        return NULL;
-    PyObject *found = PyModule_Create(&module);
-    if (found == NULL)
-        return NULL;
-    if (runner_prepare() < 0 || pending_prepare() < 0) {
-        Py_DECREF(found);
-        return NULL;
-    }
-    for (PyTypeObject *const *type = types; *type != NULL; type++) {
-        if (PyModule_AddType(found, *type) < 0) {
-            Py_DECREF(found);
-            return NULL;
-        }
-    }
-    if (PyModule_AddStringConstant(found, "MADE_FROM", MADE_FROM) < 0) {
-        Py_DECREF(found);
-        return NULL;
-    }
-    return found;
-}
+PyMODINIT_FUNC PyInit__native(void) { return PyModuleDef_Init(&module); }

@@ -415,5 +415,5 @@ static PyStructSequence_Desc pending_description = {
 
 int pending_prepare(void)
 {
-    return PyStructSequence_InitType2(&PendingType, &pending_description);
+    return PendingType.tp_name != NULL ? 0 : PyStructSequence_InitType2(&PendingType, &pending_description);
 }

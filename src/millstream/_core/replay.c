@@ -29,15 +29,11 @@ static PyObject *s_keys, *s_entries, *s_last_id, *s_entries_added, *s_offset, *s
 
 int replay_prepare(void)
 {
-    s_keys = PyUnicode_InternFromString("keys");
-    s_entries = PyUnicode_InternFromString("entries");
-    s_last_id = PyUnicode_InternFromString("last_id");
-    s_entries_added = PyUnicode_InternFromString("entries_added");
-    s_offset = PyUnicode_InternFromString("offset");
-    s_db = PyUnicode_InternFromString("db");
-    if (s_offset == NULL || s_db == NULL)
-        return -1;
-    return s_keys == NULL || s_entries == NULL || s_last_id == NULL || s_entries_added == NULL ? -1 : 0;
+    const Name names[] = {
+        {&s_keys, "keys"},     {&s_entries, "entries"}, {&s_last_id, "last_id"}, {&s_entries_added, "entries_added"},
+        {&s_offset, "offset"}, {&s_db, "db"},
+    };
+    return intern_names(names, sizeof names / sizeof *names);
 }
 
 /* ---------------------------------------------------------------- MessagePack: each returns whether it was there */
@@ -59,7 +55,7 @@ static int get_byte(Reader *reader, unsigned char *byte)
     return 1;
 }
 
-static int get_number(Reader *reader, uint64_t *number)
+static int get_unsigned(Reader *reader, uint64_t *number)
 {
     unsigned char kind;
     if (!get_byte(reader, &kind))
@@ -109,7 +105,7 @@ static int get_add(Reader *reader, Add *add)
     uint64_t count;
     View id;
     unsigned char fresh;
-    if (!get_text(reader, "\x97\xa4xadd", 6) || !get_number(reader, &add->db) || !get_binary(reader, &add->key))
+    if (!get_text(reader, "\x97\xa4xadd", 6) || !get_unsigned(reader, &add->db) || !get_binary(reader, &add->key))
         return 0;
     if (!get_binary(reader, &id) || id.size != 16 || !get_array(reader, &count))
         return 0;
@@ -129,13 +125,13 @@ static int get_add(Reader *reader, Add *add)
 /* ["off", db, bytes] at the end of the record */
 static int get_count(Reader *reader, uint64_t *db, uint64_t *size)
 {
-    return get_text(reader, "\x93\xa3off", 5) && get_number(reader, db) && get_number(reader, size) && *size <= INT64_MAX
+    return get_text(reader, "\x93\xa3off", 5) && get_unsigned(reader, db) && get_unsigned(reader, size) && *size <= INT64_MAX
            && reader->at == reader->end;
 }
 
 static int get_record(Reader *reader, uint64_t *wall, uint64_t *steps)
 {
-    return get_text(reader, "\x93\x01", 2) && get_number(reader, wall) && *wall <= INT64_MAX && get_array(reader, steps);
+    return get_text(reader, "\x93\x01", 2) && get_unsigned(reader, wall) && *wall <= INT64_MAX && get_array(reader, steps);
 }
 
 /* ---------------------------------------------------------------- applying */
@@ -274,7 +270,7 @@ static int tell_other(Buf *out, Reader *reader, uint64_t *db)
     int is_set = get_text(reader, "\x95\xa3set", 5);
     if (!is_set && !get_text(reader, "\x95\xa4gack", 6))
         return 0;
-    if (!get_number(reader, db) || !get_binary(reader, &words[0]) || !get_binary(reader, &words[1]))
+    if (!get_unsigned(reader, db) || !get_binary(reader, &words[0]) || !get_binary(reader, &words[1]))
         return 0;
     if (is_set ? !get_text(reader, "\xc0", 1) : !get_binary(reader, &words[2]) || words[2].size % 16)
         return 0;
@@ -302,7 +298,7 @@ static PyObject *with_count(PyObject *payload, uint64_t db, uint64_t size)
     Reader reader = {(const unsigned char *)data, (const unsigned char *)end};
     uint64_t wall, steps;
     char head[5], count[5 + 9 + 9];
-    if (!get_text(&reader, "\x93\x01", 2) || !get_number(&reader, &wall))
+    if (!get_text(&reader, "\x93\x01", 2) || !get_unsigned(&reader, &wall))
         return PyErr_Format(PyExc_ValueError, "no record");
     Py_ssize_t before = (const char *)reader.at - data;
     if (!get_array(&reader, &steps))

@@ -5,7 +5,6 @@
  * collector, and so anything: none is made between reading a place and using it.
  */
 #include "node.h"
-#include <structmember.h>
 
 /* ---------------------------------------------------------------- ways */
 

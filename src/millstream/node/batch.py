@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from millstream import core
 from millstream.node.journal import not_logged
-from millstream.node.plain import NAMES, NOTHING, PlainRun, PlainRunner
+from millstream.node.plain import NOTHING, PlainRun, PlainRunner
 from millstream.node.queued import append_plain
 from millstream.protocol import limits
 from millstream.protocol.reader import CommandReader
@@ -61,7 +61,7 @@ class Batches:
         if core.native is not None:
             self._runner = runner = core.native.PlainRunner(host.config, *places, journal.log is not None)
             self._slow, self.call = runner.slow, runner.call
-            stats.sources.append(lambda: [(name, *each) for name, each in zip(NAMES, runner.drain(), strict=True)])
+            stats.sources.append(runner.drain)
 
     def make_records(self) -> None:
         """From here on runs make records though no log is kept: replicas are told what is in them."""

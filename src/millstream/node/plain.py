@@ -2,16 +2,16 @@
 
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
+from millstream import core
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from millstream.engine.keyspace import Database
 
 
-NAMES = tuple(
-    "get ping set xack xadd xautoclaim xclaim xgroup|setid xlen xpending xrange xread xreadgroup xrevrange".split()  # noqa: SIM905 - one on a line would take a line for each
-)
-"""The commands that have plain forms; the counters of a run stand in this order."""
+NAMES: tuple[str, ...] = () if core.native is None else core.native.PLAIN_COMMANDS
+"""The commands that have plain forms: none without the native core, whose table they are."""
 
 
 SLOW_MAX = 512
@@ -126,6 +126,6 @@ class PlainRunner(Protocol):
         """What has come of all calls since :meth:`begin`; without replies."""
         ...
 
-    def drain(self) -> list[tuple[int, int]]:
-        """Calls and nanoseconds of each command in the order of :data:`NAMES` since this was last asked."""
+    def drain(self) -> list[tuple[str, int, int]]:
+        """Name, calls and nanoseconds of each command since this was last asked."""
         ...

@@ -1,14 +1,16 @@
-/* Plain commands of a script, one call each; a part of run.c, whose invariants hold here too, and read behind its helpers.
+/* Plain commands of a script, one call each.
  *
  * Between begin and end no other run is at work: what the commands change gathers in `steps`, and end gives it as one
- * record. A call never fails: it answers None, with nothing changed, for whatever is not plain; what a command came to that
- * was run and has no value is kept in `faults`, for who runs the script.
+ * record. A call never fails: it answers None, with nothing changed, for whatever is not plain. A command that was run and
+ * whose reply cannot be made a value leaves its exception in `faults`, for who runs the script.
  */
+#include "run.h"
 
+#define CHANGES_MAX (1 << 20) /* bytes of a script's steps; then they are to be taken over */
 #define SLOW_MAX 512        /* commands of a script that took long; then they are to be taken over */
 #define FLAT_MAX (16 << 10) /* bytes of an array's reply; of more its leaves may be too many to be given at once */
 
-static void end_script(Runner *self)
+void end_script(Runner *self)
 {
     self->script.of = self;
     close_run(&self->script);
@@ -17,7 +19,7 @@ static void end_script(Runner *self)
     Py_CLEAR(self->faults);
 }
 
-static PyObject *runner_begin(Runner *self, PyObject *const *args, Py_ssize_t nargs)
+PyObject *runner_begin(Runner *self, PyObject *const *args, Py_ssize_t nargs)
 {
     if (nargs != 5 || self->table != NULL || !PyList_Check(args[4]))
         return PyErr_Format(PyExc_TypeError, "begin(db, wall, left, table, faults), once");
@@ -25,7 +27,7 @@ static PyObject *runner_begin(Runner *self, PyObject *const *args, Py_ssize_t na
     long long left = PyErr_Occurred() ? -1 : PyLong_AsLongLong(args[2]);
     self->ends = left < 0 ? UINT64_MAX : nanoseconds() + (uint64_t)left;
     self->commands = 0;
-    self->last = -1;
+    self->last = OTHER;
     self->table = Py_NewRef(args[3]);
     self->faults = Py_NewRef(args[4]);
     if (PyErr_Occurred() || open_run(&self->script, args[0]) < 0) {
@@ -138,37 +140,33 @@ static PyObject *make_value(Runner *self)
 /* Keeps the exception that is set; -1 if there is no memory for that */
 static int keep_fault(Runner *self)
 {
-    PyObject *type, *value, *traceback;
-    PyErr_Fetch(&type, &value, &traceback);
-    PyErr_NormalizeException(&type, &value, &traceback);
-    int failed = PyList_Append(self->faults, value);
+    PyObject *error = take_error();
+    int failed = PyList_Append(self->faults, error);
     if (failed)
         PyErr_Clear();
-    Py_XDECREF(type);
-    Py_XDECREF(value);
-    Py_XDECREF(traceback);
+    Py_XDECREF(error);
     return failed;
 }
 
 /* Whether the command at work was run; its reply is then in replies */
-static int run_one(Runner *self, PyObject *data, int *command)
+static int run_one(Runner *self, PyObject *data, Command *command)
 {
     Run *run = &self->script;
     if (self->table == NULL || !PyBytes_CheckExact(data) || run->woken != NULL || PyList_GET_SIZE(self->slow) >= SLOW_MAX
         || self->steps.size + PyBytes_GET_SIZE(data) > CHANGES_MAX)
         return 0;
     const char *at = PyBytes_AS_STRING(data), *end = at + PyBytes_GET_SIZE(data);
-    if (split(run, at, end) != end || (*command = find_command(run->words[0])) < 0)
+    if (split(run, at, end) != end || (*command = find_command(run->words[0])) == OTHER)
         return 0;
-    if (commands[*command].handler(run) == DONE)
+    if (run_handler(run, *command) == DONE)
         return 1;
     PyErr_Clear();
     return 0;
 }
 
-static PyObject *runner_call(Runner *self, PyObject *data)
+PyObject *runner_call(Runner *self, PyObject *data)
 {
-    int command;
+    Command command;
     Py_ssize_t written = self->script.written;
     uint64_t before = nanoseconds();
     if (before >= self->ends || !run_one(self, data, &command))
@@ -189,7 +187,7 @@ static PyObject *runner_call(Runner *self, PyObject *data)
     Py_RETURN_NONE;
 }
 
-static PyObject *runner_end(Runner *self, PyObject *Py_UNUSED(nothing))
+PyObject *runner_end(Runner *self, PyObject *Py_UNUSED(nothing))
 {
     if (self->table == NULL) {
         end_script(self);

@@ -1,12 +1,20 @@
-/* The plain forms of XREADGROUP, XACK, XPENDING, XCLAIM and XAUTOCLAIM; a part of run.c, whose invariants hold here too, and read behind its helpers.
+/* The plain forms of XREADGROUP, XACK, XPENDING, XCLAIM and XAUTOCLAIM, and a primary's of XCLAIM and XGROUP SETID.
  *
  * Delivering is plain where the group reads in order: its count is known and goes up by what is delivered, and nothing
  * above its position is pending. So all records are new, and those that were made go again if memory ends.
  */
+#include "run.h"
 
-#define ATTEMPTS 10 /* records that XAUTOCLAIM looks at for each one it may claim */
+#define ROWS_MAX 50000 /* of XPENDING; more are surely too many bytes, or nearly so */
+#define ATTEMPTS 10    /* records that XAUTOCLAIM looks at for each one it may claim */
 
 static PyObject *s_groups, *s_max_deleted;
+
+int groups_prepare(void)
+{
+    const Name names[] = {{&s_groups, "groups"}, {&s_max_deleted, "max_deleted"}};
+    return intern_names(names, sizeof names / sizeof *names);
+}
 
 /* The group of a stream (borrowed, as the stream holds it); NULL if there is none */
 static Group *get_group(PyObject *stream, View name)
@@ -61,7 +69,7 @@ static int counts_on(PyObject *stream, EntryStore *entries, const Group *group)
            && (deleted == 0 || group->last_id > deleted);
 }
 
-/* Whether there is something new, in order and counted; see PyRunner._xreadgroup */
+/* Whether there is something new, in order and counted */
 static int reads_in_order(PyObject *stream, EntryStore *entries, const Group *group)
 {
     Item *last = index_last(&group->records);
@@ -130,7 +138,7 @@ static int read_new(Run *run, EntryStore *entries, Group *group, Consumer *consu
 }
 
 /* XREADGROUP GROUP group consumer [COUNT n] [BLOCK ms] [NOACK] STREAMS key >, where there is something new */
-static int run_xreadgroup(Run *run)
+int run_xreadgroup(Run *run)
 {
     Py_ssize_t end = run->count - 3;
     int64_t count = -1;
@@ -174,7 +182,7 @@ static Group *find_group(Run *run)
 }
 
 /* XACK key group id [id ...] */
-static int run_xack(Run *run)
+int run_xack(Run *run)
 {
     Id id;
     Py_ssize_t there = 0;
@@ -281,7 +289,7 @@ static int reply_range(Run *run, const Group *group)
 }
 
 /* XPENDING key group, and XPENDING key group [IDLE ms] start end count [consumer] */
-static int run_xpending(Run *run)
+int run_xpending(Run *run)
 {
     Group *group = run->count < 3 ? NULL : find_group(run);
     int result = group == NULL ? ORDINARY : run->count == 3 ? reply_summary(run, group) : reply_range(run, group);
@@ -423,7 +431,7 @@ static int look_at(Run *run, const Place *place, Py_ssize_t end, int64_t min_idl
 }
 
 /* XCLAIM key group consumer min-idle id [id ...] [options], of ascending ids whose entries are there */
-static int run_xclaim(Run *run)
+int run_xclaim(Run *run)
 {
     Place place;
     Found found = {0};
@@ -442,7 +450,7 @@ static int run_xclaim(Run *run)
 }
 
 /* XAUTOCLAIM key group consumer min-idle start [COUNT n] [JUSTID], that comes upon no entry that is gone */
-static int run_xautoclaim(Run *run)
+int run_xautoclaim(Run *run)
 {
     Place place;
     Found found = {0};
@@ -539,7 +547,7 @@ static int claim_new(Run *run, Place *place, Py_ssize_t count, const Claim *clai
 
 /* XCLAIM key group consumer 0 id [id ...] of ascending ids whose entries are there, either all pending or none, with the
  * options in which a primary tells of what was read or claimed */
-static int obey_xclaim(Run *run)
+int obey_xclaim(Run *run)
 {
     Place place;
     Found found = {0};
@@ -565,7 +573,7 @@ static int obey_xclaim(Run *run)
 }
 
 /* XGROUP SETID key group id ENTRIESREAD n */
-static int obey_setid(Run *run)
+int obey_setid(Run *run)
 {
     PyObject *stream;
     Id id;

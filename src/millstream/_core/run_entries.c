@@ -1,0 +1,332 @@
+/* The plain forms of GET, PING, SET, XADD, XLEN, XRANGE, XREVRANGE and XREAD, and keys as handlers find them. */
+#include "run.h"
+
+PyObject *s_entries, *s_last_id, *s_entries_added;
+static PyObject *s_data, *s_buffer, *s_sync_replicas;
+
+int entries_prepare(void)
+{
+    const Name names[] = {
+        {&s_entries, "entries"}, {&s_last_id, "last_id"}, {&s_entries_added, "entries_added"},
+        {&s_data, "_data"},      {&s_buffer, "_buffer"},  {&s_sync_replicas, "sync_replicas"},
+    };
+    return intern_names(names, sizeof names / sizeof *names);
+}
+
+/* ---------------------------------------------------------------- keys */
+
+/* The word as the key at work; NULL with an exception */
+static PyObject *get_key(Run *run, View word)
+{
+    PyObject *key = run->key;
+    if (key != NULL && PyBytes_GET_SIZE(key) == word.size
+        && memcmp(PyBytes_AS_STRING(key), word.data, (size_t)word.size) == 0)
+        return key;
+    Py_XSETREF(run->key, PyBytes_FromStringAndSize(word.data, word.size));
+    return run->key;
+}
+
+/* The value at a key (borrowed, NULL if there is none); 0 if the key may have to be deleted first, or on an error */
+static int look_up(Run *run, View word, PyObject **value)
+{
+    PyObject *key = get_key(run, word);
+    if (key == NULL)
+        return 0;
+    if (PyDict_GET_SIZE(run->expires) && PyDict_Contains(run->expires, key))
+        return 0;
+    *value = PyDict_GetItemWithError(run->keys, key);
+    return *value != NULL || !PyErr_Occurred();
+}
+
+EntryStore *get_entries(Run *run, View word, PyObject **stream)
+{
+    if (!look_up(run, word, stream) || *stream == NULL || Py_TYPE(*stream) != run->of->stream_type)
+        return NULL;
+    PyObject *entries = PyObject_GetAttr(*stream, s_entries);
+    if (entries != NULL && Py_TYPE(entries) != &EntryStoreType)
+        Py_CLEAR(entries);
+    return (EntryStore *)entries;
+}
+
+int is_waited_for(Run *run, PyObject *places)
+{
+    if (PyDict_GET_SIZE(places) == 0)
+        return 0;
+    PyObject *place = Py_BuildValue("(KO)", (unsigned long long)run->db, run->key);
+    int found = place == NULL ? -1 : PyDict_Contains(places, place);
+    Py_XDECREF(place);
+    return found;
+}
+
+/* ---------------------------------------------------------------- the commands */
+
+int get_limit(PyObject *config, PyObject *name, int64_t *limit)
+{
+    PyObject *value = PyObject_GetAttr(config, name);
+    *limit = value == NULL ? -1 : PyLong_AsLongLong(value);
+    Py_XDECREF(value);
+    return *limit == -1 && PyErr_Occurred() ? -1 : 0;
+}
+
+/* With sync-replicas what a run answers may wait without end, and a PING must not: its own reply tells of no data */
+int run_ping(Run *run)
+{
+    int64_t replicas;
+    if (run->count != 1 || get_limit(run->of->config, s_sync_replicas, &replicas) < 0 || replicas)
+        return ORDINARY;
+    return buf_add(&run->of->replies, "+PONG\r\n", 7) < 0 ? ORDINARY : DONE;
+}
+
+/* The bytes of a string (a new reference), NULL while its parts are being changed; its own code would be Python's */
+static PyObject *get_data(PyObject *string)
+{
+    PyObject *buffer = PyObject_GetAttr(string, s_buffer);
+    Py_XDECREF(buffer);
+    return buffer == Py_None ? PyObject_GetAttr(string, s_data) : NULL;
+}
+
+/* The same string as StringValue(data) */
+static PyObject *make_string(Run *run, View word)
+{
+    PyTypeObject *type = run->of->string_type;
+    PyObject *data = PyBytes_FromStringAndSize(word.data, word.size), *value = data == NULL ? NULL : type->tp_alloc(type, 0);
+    if (value != NULL && (PyObject_SetAttr(value, s_data, data) < 0 || PyObject_SetAttr(value, s_buffer, Py_None) < 0))
+        Py_CLEAR(value);
+    Py_XDECREF(data);
+    return value;
+}
+
+int run_get(Run *run)
+{
+    PyObject *value;
+    if (run->count != 2 || !look_up(run, run->words[1], &value))
+        return ORDINARY;
+    Buf *replies = &run->of->replies;
+    if (value == NULL) {
+        if (buf_add(replies, run->resp == 2 ? "$-1\r\n" : "_\r\n", run->resp == 2 ? 5 : 3) < 0)
+            return ORDINARY;
+        run->misses++;
+        return DONE;
+    }
+    if (Py_TYPE(value) != run->of->string_type)
+        return ORDINARY;
+    PyObject *data = get_data(value);
+    int result = ORDINARY;
+    if (data != NULL && PyBytes_CheckExact(data) && PyBytes_GET_SIZE(data) <= REPLY_MAX
+        && buf_bulk(replies, PyBytes_AS_STRING(data), PyBytes_GET_SIZE(data)) == 0) {
+        run->hits++;
+        result = DONE;
+    }
+    Py_XDECREF(data);
+    return result;
+}
+
+int run_set(Run *run)
+{
+    PyObject *old;
+    if (run->count != 3 || !look_up(run, run->words[1], &old) || is_waited_for(run, run->of->waiting)
+        || reserve(run))
+        return ORDINARY;
+    PyObject *value = make_string(run, run->words[2]);
+    int failed = value == NULL || PyDict_SetItem(run->keys, run->key, value) < 0;
+    Py_XDECREF(value);
+    if (failed)
+        return ORDINARY;
+    if (run->of->records) {
+        Buf *steps = &run->of->steps;
+        char *at = put_op(steps->data + steps->size, run, 4, "set");
+        at = put_binary(put_binary(at, run->words[1]), run->words[2]);
+        *at++ = (char)0xc0;
+        steps->size = at - steps->data;
+    }
+    run->written++;
+    run->changes++;
+    return buf_add(&run->of->replies, "+OK\r\n", 5) < 0 ? ORDINARY : DONE; /* there is room */
+}
+
+/* Adds the entry under an id, or 0: the next one; its id, or 0 */
+static Id add_entry(Run *run, PyObject *stream, EntryStore *entries, Id wanted, int *fresh)
+{
+    Id last = 0, id = 0;
+    Py_ssize_t size = 0;
+    PyObject *old_last = PyObject_GetAttr(stream, s_last_id), *old_added = PyObject_GetAttr(stream, s_entries_added);
+    PyObject *new_last = NULL, *new_added = NULL;
+    long long added = old_added == NULL ? -1 : PyLong_AsLongLong(old_added);
+    if (old_last == NULL || added < 0 || added == LLONG_MAX || id_from_int(old_last, &last) < 0 || last == ID_MAX)
+        goto end;
+    for (Py_ssize_t at = 3; at < run->count; at++)
+        size += run->words[at].size;
+    Id next = wanted ? wanted : ID_MAKE(run->wall, 0);
+    if (next <= last) {
+        if (wanted)
+            goto end;
+        next = last + 1;
+    }
+    new_last = id_to_int(next);
+    new_added = PyLong_FromLongLong(added + 1);
+    if (new_last == NULL || new_added == NULL)
+        goto end;
+    *fresh = store_needs_node(entries, size, run->max_bytes, run->max_entries);
+    if (store_append(entries, next, run->words + 3, run->count - 3, *fresh) < 0)
+        goto end;
+    /* Slots that are there take another int without asking for memory */
+    PyObject_SetAttr(stream, s_last_id, new_last);
+    PyObject_SetAttr(stream, s_entries_added, new_added);
+    id = next;
+end:
+    Py_XDECREF(old_last);
+    Py_XDECREF(old_added);
+    Py_XDECREF(new_last);
+    Py_XDECREF(new_added);
+    return id;
+}
+
+int run_xadd(Run *run)
+{
+    PyObject *stream;
+    Id wanted = 0;
+    if (run->count < 5 || !(run->count & 1))
+        return ORDINARY;
+    if (run->obeys ? !get_id(run->words[2], &wanted) || wanted == 0 : !is_sign(run->words[2], '*'))
+        return ORDINARY;
+    EntryStore *entries = get_entries(run, run->words[1], &stream);
+    if (entries == NULL)
+        return ORDINARY;
+    int fresh = 0, waited_for = is_waited_for(run, run->of->waiting);
+    Id id = waited_for < 0 || reserve(run) ? 0 : add_entry(run, stream, entries, wanted, &fresh);
+    Py_DECREF(entries);
+    if (id == 0)
+        return ORDINARY;
+    if (run->of->records) {
+        Buf *steps = &run->of->steps;
+        char packed[16];
+        id_to_bytes(id, packed);
+        char *at = put_binary(put_op(steps->data + steps->size, run, 6, "xadd"), run->words[1]);
+        at = put_array(put_binary(at, (View){packed, 16}), (uint64_t)run->count - 3);
+        for (Py_ssize_t word = 3; word < run->count; word++)
+            at = put_binary(at, run->words[word]);
+        *at++ = (char)(fresh ? 0xc3 : 0xc2);
+        *at++ = (char)0xc0;
+        steps->size = at - steps->data;
+    }
+    run->written++;
+    run->changes++;
+    if (waited_for)
+        run->woken = Py_NewRef(run->key);
+    return buf_id_bulk(&run->of->replies, id) < 0 ? ORDINARY : DONE; /* there is room */
+}
+
+int run_xlen(Run *run)
+{
+    PyObject *stream;
+    EntryStore *entries = run->count == 2 ? get_entries(run, run->words[1], &stream) : NULL;
+    if (entries == NULL)
+        return ORDINARY;
+    uint64_t length = (uint64_t)store_length(entries);
+    Py_DECREF(entries);
+    if (buf_head(&run->of->replies, ':', length) < 0)
+        return ORDINARY;
+    run->hits++;
+    return DONE;
+}
+
+Py_ssize_t begin_array(Buf *replies)
+{
+    if (buf_reserve(replies, HEAD_ROOM) < 0)
+        return -1;
+    return replies->size += HEAD_ROOM;
+}
+
+int end_array(Buf *replies, Py_ssize_t first, Py_ssize_t count)
+{
+    if (count < 0 || replies->size >= first + REPLY_MAX) {
+        replies->size = first - HEAD_ROOM;
+        return ORDINARY;
+    }
+    char *at = put_head(replies->data + first - HEAD_ROOM, '*', (uint64_t)count);
+    memmove(at, replies->data + first, (size_t)(replies->size - first));
+    replies->size -= replies->data + first - at;
+    return DONE;
+}
+
+/* "*n" and the entries between two ids behind what is in replies, and their ids to ids, which may be NULL; ORDINARY leaves
+ * replies as they were */
+static int reply_entries(Run *run, EntryStore *entries, Id start, Id end, int64_t count, int backwards, Buf *ids)
+{
+    Buf *replies = &run->of->replies;
+    if ((count < 0 || count > ENTRIES_MAX) && store_length(entries) > ENTRIES_MAX)
+        return ORDINARY;
+    Py_ssize_t first = begin_array(replies);
+    if (first < 0)
+        return ORDINARY;
+    return end_array(replies, first,
+                     store_reply(entries, start, end, (Py_ssize_t)count, backwards, first + REPLY_MAX, replies, ids));
+}
+
+int reply_read(Run *run, View key, EntryStore *entries, Id after, int64_t count, Buf *ids)
+{
+    Buf *replies = &run->of->replies;
+    Py_ssize_t before = replies->size;
+    if (buf_add(replies, run->resp == 2 ? "*1\r\n*2\r\n" : "%1\r\n", run->resp == 2 ? 8 : 4) == 0
+        && buf_bulk(replies, key.data, key.size) == 0 && reply_entries(run, entries, after + 1, ID_MAX, count, 0, ids) == DONE)
+        return DONE;
+    replies->size = before;
+    return ORDINARY;
+}
+
+static int run_range(Run *run, int backwards)
+{
+    PyObject *stream;
+    Id start, end;
+    int64_t count = -1;
+    if (run->count == 6) {
+        count = is_word(run->words[4], "COUNT") ? get_number(run->words[5]) : 0;
+        if (count < 1)
+            return ORDINARY;
+    } else if (run->count != 4)
+        return ORDINARY;
+    if (!get_edge(run->words[2 + backwards], 0, &start) || !get_edge(run->words[3 - backwards], 1, &end))
+        return ORDINARY;
+    EntryStore *entries = get_entries(run, run->words[1], &stream);
+    if (entries == NULL)
+        return ORDINARY;
+    int result = reply_entries(run, entries, start, end, count, backwards, NULL);
+    run->hits += result == DONE;
+    Py_DECREF(entries);
+    return result;
+}
+
+int run_xrange(Run *run) { return run_range(run, 0); }
+
+int run_xrevrange(Run *run) { return run_range(run, 1); }
+
+/* XREAD [COUNT n] [BLOCK ms] STREAMS key id, where there is something */
+int run_xread(Run *run)
+{
+    PyObject *stream;
+    Py_ssize_t at = 1;
+    int64_t count = -1;
+    Id after;
+    for (; run->count > at + 3; at += 2) {
+        int64_t value = get_number(run->words[at + 1]);
+        int is_count = is_word(run->words[at], "COUNT");
+        if (value < 0 || value > LARGEST || !(is_count || is_word(run->words[at], "BLOCK")))
+            return ORDINARY;
+        if (is_count)
+            count = value ? value : -1;
+    }
+    if (run->count != at + 3 || !is_word(run->words[at], "STREAMS"))
+        return ORDINARY;
+    View key = run->words[at + 1], id = run->words[at + 2];
+    if (!get_id(id, &after) || after == ID_MAX)
+        return ORDINARY;
+    EntryStore *entries = get_entries(run, key, &stream);
+    if (entries == NULL)
+        return ORDINARY;
+    int result = ORDINARY;
+    if (store_length(entries) && store_last_live(entries) > after)
+        result = reply_read(run, key, entries, after, count, NULL);
+    run->hits += result == DONE;
+    Py_DECREF(entries);
+    return result;
+}
