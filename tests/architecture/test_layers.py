@@ -108,6 +108,13 @@ PLANTED: list[tuple[Rule, str, str, int]] = [
         "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from millstream.node import node\n",
         1,
     ),
+    (
+        layers.layering,
+        "millstream/commands/x.py",
+        "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from millstream.node.host import NodeHost\n",
+        0,
+    ),
+    (layers.layering, "millstream/commands/x.py", "from millstream.node.host import NodeHost", 1),
     (layers.layering, "millstream/engine/x.py", "from millstream import App", 1),
     (layers.layering, "millstream/cli/worker/run.py", "from millstream import App", 0),
     (layers.layering, "millstream/server/x.py", "from millstream import __version__", 0),

@@ -113,8 +113,8 @@ FAULTS = (
     Fault(
         "script-writes-on-a-full-disk",
         "A script is turned away at its first write.",
-        "node/node.py",
-        "Node.run_inside",
+        "node/admission.py",
+        "Admission.refusal_inside",
         "if outage is not None and (line := outage.refusal(row, argv)) is not None: ...",
         "if False and (line := outage.refusal(row, argv)) is not None: ...",
         f"{OUTAGE}::test_scripts",

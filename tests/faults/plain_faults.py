@@ -47,9 +47,9 @@ FAULTS = (
     Fault(
         "plain-in-a-transaction-wakes-nobody",
         "Who waits is served behind a transaction of plain commands.",
-        "node/node.py",
-        "Node._exec_piece",
-        "self.waits.wake(session.db, run.woken)",
+        "node/batch.py",
+        "Batches.run_inside",
+        "self._host.wake(session.db, run.woken)",
         "pass",
         f"{WAY}[a reader waits for a transaction]",
         core="native",

@@ -314,13 +314,15 @@ FAULTS = (
         "script-before-durable",
         "A script's reply waits for what it wrote.",
         "node/node.py",
-        "Node.script_context",
-        "inner = self._context(session, ctx.now, may_block=False)",
+        "Node.context",
+        "return Context(self.host, session, now, self.journal.note, self.sessions.notify, origin)",
         """
         note = self.journal.note
-        inner = Context(
-            self.host, session, ctx.now, lambda step, _: note(step, True), self.sessions.notify, may_block=False
-        )
+        if origin is Origin.SCRIPT:
+            return Context(
+                self.host, session, now, lambda step, _: note(step, True), self.sessions.notify, origin
+            )
+        return Context(self.host, session, now, note, self.sessions.notify, origin)
         """,
         f"{SHOWN}[script]",
     ),
@@ -383,9 +385,9 @@ FAULTS = (
         "A transaction is whole in the log or absent.",
         "node/node.py",
         "Node._exec",
-        "refused = self.admission.refusal(session, row, argv, now, 'multi')",
+        "reply = self.run(ctx, row, argv)",
         """
-        refused = self.admission.refusal(session, row, argv, now, 'multi')
+        reply = self.run(ctx, row, argv)
         self._flush(now)
         """,
         "tests/node/test_transactions.py::test_a_transaction_is_one_record",
@@ -394,7 +396,7 @@ FAULTS = (
         "half-of-a-broken-command-unlogged",
         "What a defect left behind in memory is in the log.",
         "node/node.py",
-        "Node._run",
+        "Node._call",
         "log.exception('internal error in %s', row.name)",
         """
         self.journal._steps.clear()

@@ -131,7 +131,7 @@ def test_plain_commands_are_not_run_one_by_one() -> None:
     def refuse(*_: object) -> None:
         raise AssertionError("one by one")
 
-    follower.node.run_unasked = refuse  # type: ignore[method-assign]  # a trap
+    follower.node.run = refuse  # type: ignore[method-assign]  # a trap
     follower.hear("XADD s 3-0 f v", "XCLAIM s g c 0 2-0 TIME 5 RETRYCOUNT 1 FORCE JUSTID LASTID 2-0")
     follower.hear("XADD s 4-0 f v", "XGROUP SETID s g 2-0 ENTRIESREAD 2", "XACK s g 1-0", "SET k v", whole=True)
     assert follower.ask("XLEN s") == b":4\r\n"

@@ -170,13 +170,13 @@ def ordinary_calls(client: Client, monkeypatch: pytest.MonkeyPatch) -> list[str]
     """Notes the commands of scripts that go the ordinary way from here on."""
     found: list[str] = []
     node = client.world.node
-    run_inside = node.run_inside
+    run = node.run
 
     def noted(ctx: Any, row: Any, argv: list[bytes]) -> Any:
         found.append(row.name)
-        return run_inside(ctx, row, argv)
+        return run(ctx, row, argv)
 
-    monkeypatch.setattr(node, "run_inside", noted)
+    monkeypatch.setattr(node, "run", noted)
     return found
 
 

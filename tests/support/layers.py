@@ -62,6 +62,17 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     "": frozenset({"worker", "client", "embedded"}),  # ``from millstream import App``, on first use
 }
 
+# Classes whose one object is handed down to what it is made of. Those parts may name it for type checkers; as they run,
+# they import nothing of it, so no arrow leads up.
+HOSTS = frozenset(
+    {
+        "millstream.node.host.NodeHost",
+        "millstream.node.node.Node",
+        "millstream.server.app.Server",
+        "millstream.embedded.store.Store",
+    }
+)
+
 # What the console may read of those who work: their records on the server. Neither handlers nor PySpark come with it.
 CONSOLE_READS = (
     "millstream.worker.registry",
@@ -249,9 +260,13 @@ CONNECTS = frozenset({"Redis", "StrictRedis", "RedisCluster", "Sentinel", "Conne
 def _internal(module: Module) -> Iterable[tuple[Import, str]]:
     """Imports of other parts of millstream, with the part."""
     for found in module.imports:
-        if found.package == "millstream":
+        if found.package == "millstream" and not _names_host(found):
             part = part_of(found.name)
             yield found, part if part in MAY_IMPORT else ""
+
+
+def _names_host(found: Import) -> bool:
+    return found.is_type_only and found.name in HOSTS
 
 
 def is_pure(name: str) -> bool:
@@ -385,7 +400,7 @@ def wide_folders(modules: Iterable[Module]) -> list[str]:
 
 
 def file_circles(modules: Iterable[Module]) -> list[str]:
-    """Modules that import each other, by whatever way round; types-only and deferred imports count."""
+    """Modules that import each other, by whatever way round; types, but for hosts, and deferred imports count."""
     return _circles(_graph(modules, lambda name: name))
 
 
@@ -404,7 +419,7 @@ def _graph(modules: Iterable[Module], room: Callable[[str], str]) -> dict[str, s
     for each in every:
         for found in each.imports:
             target = found.name if found.name in known else found.name.rpartition(".")[0]
-            if target in known and part_of(found.name) != COMPILED:  # which imports nothing
+            if target in known and part_of(found.name) != COMPILED and not _names_host(found):  # it imports nothing
                 graph[room(each.name)].add(room(target))
     return {name: targets - {name} for name, targets in graph.items()}
 

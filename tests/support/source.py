@@ -18,10 +18,12 @@ class Import:
     Attributes:
         name: dotted, as deep as it is written: ``from a.b import c`` is ``a.b.c``.
         line: where.
+        is_type_only: it stands below ``if TYPE_CHECKING``.
     """
 
     name: str
     line: int
+    is_type_only: bool = False
 
     @property
     def package(self) -> str:
@@ -68,12 +70,14 @@ class Module:
     def imports(self) -> list[Import]:
         """Everything imported anywhere in it: at the top, inside functions, for type checking, by literal name."""
         found = []
+        blocks = [node for node in self.nodes if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING"]
+        type_only = {id(inner) for block in blocks for each in block.body for inner in ast.walk(each)}
         for node in self.nodes:
             if isinstance(node, ast.Import):
-                found += [Import(alias.name, node.lineno) for alias in node.names]
+                found += [Import(alias.name, node.lineno, id(node) in type_only) for alias in node.names]
             elif isinstance(node, ast.ImportFrom):
                 home = self._absolute(node)
-                found += [Import(f"{home}.{alias.name}", node.lineno) for alias in node.names]
+                found += [Import(f"{home}.{alias.name}", node.lineno, id(node) in type_only) for alias in node.names]
             elif isinstance(node, ast.Call) and called(node).endswith(("import_module", "__import__")):
                 first = node.args[0] if node.args else None
                 if isinstance(first, ast.Constant) and isinstance(first.value, str):

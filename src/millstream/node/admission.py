@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from millstream.commands.connection.clients import describe
 from millstream.commands.connection.pubsub import ALLOWED_WHILE_SUBSCRIBED
+from millstream.commands.context.context import Origin
 from millstream.commands.table.table import resolve
 from millstream.commands.users.accounts import Accounts, Refusal
 from millstream.commands.users.permissions import Denial, User
@@ -17,6 +18,7 @@ from millstream.node.following.role import LINK_DOWN, READ_ONLY
 if TYPE_CHECKING:
     from millstream.clock import Now
     from millstream.commands.context.config import Config
+    from millstream.commands.context.context import Context
     from millstream.commands.context.session import Session
     from millstream.commands.table.spec import Command
     from millstream.node.following.role import Following
@@ -24,6 +26,19 @@ if TYPE_CHECKING:
     from millstream.node.primary import Primary
 
 _NOT_IN_MULTI = "ERR Command not allowed inside a transaction"
+# ACL LOG's words for where a command was, and what its refusal begins with
+_PLACES = {Origin.WAITER: "toplevel", Origin.EXEC: "multi", Origin.SCRIPT: "lua"}
+_DENIED = {Origin.WAITER: "NOPERM ", Origin.SCRIPT: "ERR ACL failure in script: "}
+# EXEC's answer for a queued command that is not allowed any more, by what was refused
+_NO_LONGER = (
+    "NOPERM ACLs rules changed between the moment the transaction was accumulated and the EXEC call. This command is "
+    "no longer allowed for the following reason: "
+)
+_REASONS = {
+    "command": "no permission to execute the command or subcommand",
+    "key": "no permission to touch the specified keys",
+    "channel": "no permission to access one of the channels used as arguments",
+}
 NO_REPLICAS = "NOREPLICAS Not enough good replicas to write."
 LOADING = "LOADING Redis is loading the dataset in memory"
 _NO_AUTH = "NOAUTH Authentication required."
@@ -101,9 +116,38 @@ class Admission:
             raise CommandError(_OF_REPLICA)
         return row
 
-    def is_read_only(self, session: "Session", row: "Command") -> bool:
-        """Whether a script's command is refused, since it writes and this is a replica."""
-        return "write" in row.flags and self._following.is_replica and not session.is_primary
+    def refusal_inside(self, ctx: "Context", row: "Command", argv: list[bytes]) -> str | None:
+        """The error of a command that is a part of something at work and may not run now; None if it may.
+
+        Args:
+            ctx: of what is at work; a command of the primary is never refused.
+            row: the command.
+            argv: its words; what they may add to the log's record is weighed.
+        """
+        origin, session = ctx.origin, ctx.session
+        if origin is Origin.PRIMARY:
+            return None
+        # The rules may have changed since it was queued, or began to wait
+        refused = self.refusal(session, row, argv, ctx.now, _PLACES[origin])
+        if refused is not None:
+            return (
+                f"{_NO_LONGER}{_REASONS[refused[0].reason]}" if origin is Origin.EXEC else _DENIED[origin] + refused[1]
+            )
+        if origin is Origin.WAITER:
+            return None
+        if "write" in row.flags and self._following.is_replica and not session.is_primary:  # perhaps since a moment ago
+            return READ_ONLY
+        if origin is Origin.SCRIPT:
+            if self.lacks_replicas(row):
+                return NO_REPLICAS
+            outage = self._journal.outage
+            if outage is not None and (line := outage.refusal(row, argv)) is not None:
+                return line
+        try:
+            self._journal.weight.add_words(row, argv)
+        except CommandError as error:
+            return error.line
+        return None
 
     def _meets_data(self, session: "Session", row: "Command") -> bool:
         if row.name == "exec":

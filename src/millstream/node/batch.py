@@ -16,6 +16,7 @@ command goes the ordinary way.
 from typing import TYPE_CHECKING, Any
 
 from millstream import core
+from millstream.commands.context.context import Origin
 from millstream.node.journal import not_logged
 from millstream.node.plain import NOTHING, PlainRun, PlainRunner
 from millstream.node.queued import append_plain
@@ -25,6 +26,7 @@ from millstream.protocol.reader import CommandReader
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from millstream.commands.context.context import Context
     from millstream.commands.context.session import Session
     from millstream.node.clients.blocking import Waiter
     from millstream.node.clients.sessions import Sessions
@@ -138,47 +140,36 @@ class Batches:
                 self._journal.append_run(run.record, soft=run.soft)
         return run
 
-    def run_inside(self, session: "Session", data: bytes, at: int, wall: int) -> PlainRun:
-        """Run plain commands of a transaction, as a part of its record.
+    def run_inside(self, ctx: "Context", data: bytes, at: int, *, is_open: bool = False) -> PlainRun:
+        """Run plain commands of a transaction or of a primary, as a part of the record at work.
 
         Args:
-            session: whose transaction it is; :meth:`takes` said yes to it.
+            ctx: of what is at work; :meth:`takes` said yes to the session of a transaction.
             data: the commands.
             at: where to begin.
-            wall: wall milliseconds.
+            is_open: a primary's transaction has begun before them.
 
         Raises:
             StorageError: the log will never have what was changed.
         """
-        run = self._counted(session, data, at, wall)
-        if run.record is not None:
-            self._journal.note_run(run.record, soft=run.soft)
-        return run
-
-    def obey(self, session: "Session", data: bytes, at: int, wall: int, *, is_open: bool) -> PlainRun:
-        """Run plain commands of a primary, as a part of the record at work.
-
-        Args:
-            session: in whose name they are run.
-            data: bytes of the primary.
-            at: where to begin.
-            wall: milliseconds.
-            is_open: that is amid a transaction.
-
-        Raises:
-            StorageError: as :meth:`run`.
-        """
-        if self._runner is None or self._config.events or self._watched:
+        session, wall = ctx.session, ctx.now.wall
+        if ctx.origin is Origin.EXEC:
+            run = self._counted(session, data, at, wall)
+        elif self._runner is None or self._config.events or self._watched:
             return NOTHING._replace(at=at, whole=at)
-        try:
-            run = self._runner.obey(self._keyspace.databases[session.db], data, at, wall, is_open)
-        except Exception as error:  # as in _counted
-            raise not_logged("commands of the primary were run", error) from error
-        self._count(run)
-        if self._slow:
-            self._note_slow(session, wall)
+        else:
+            try:
+                run = self._runner.obey(self._keyspace.databases[session.db], data, at, wall, is_open)
+            except Exception as error:  # as in _counted
+                raise not_logged("commands of the primary were run", error) from error
+            self._count(run)
+            ctx.dirty += run.changes
+            if self._slow:
+                self._note_slow(session, wall)
         if run.record is not None:
             self._journal.note_run(run.record, soft=run.soft)
+        if run.woken is not None:
+            self._host.wake(session.db, run.woken)
         return run
 
     def run_again(self, waiter: "Waiter", wall: int) -> PlainRun:

@@ -21,16 +21,15 @@ from millstream.clock import Now
 from millstream.commands import load_all
 from millstream.commands.connection.transactions import end_transaction
 from millstream.commands.context.config import NEVER, Config
-from millstream.commands.context.context import Blocked, Context, Glance
+from millstream.commands.context.context import Blocked, Context, Glance, Origin
 from millstream.commands.context.session import Queue, Session
 from millstream.commands.table.spec import Command
 from millstream.commands.table.table import find, resolve
 from millstream.commands.users.accounts import Accounts
-from millstream.commands.users.permissions import Denial
 from millstream.engine.keyspace import Keyspace
 from millstream.errors import CommandError
 from millstream.logs import logger
-from millstream.node.admission import NO_REPLICAS, Admission
+from millstream.node.admission import Admission
 from millstream.node.batch import Batches
 from millstream.node.clients.blocking import Waiter
 from millstream.node.clients.muting import Muting
@@ -40,14 +39,13 @@ from millstream.node.cron import Cron
 from millstream.node.durability.outage import shows_times
 from millstream.node.facts import NodeFacts
 from millstream.node.following.failover import Failover
-from millstream.node.following.role import READ_ONLY, Following
+from millstream.node.following.role import Following
 from millstream.node.following.shutdown import Shutdown
 from millstream.node.host import NodeHost
 from millstream.node.journal import Journal
 from millstream.node.log import rebuilding
 from millstream.node.log.replay import read_back
 from millstream.node.outcome import Outcome
-from millstream.node.plain import PlainRun
 from millstream.node.primary import Primary
 from millstream.node.queued import Answers, PlainPiece
 from millstream.node.scripting.scripts import Scripts
@@ -68,16 +66,6 @@ log = logger("millstream.node")
 _UNQUEUED = frozenset({"exec", "discard", "multi", "watch", "quit", "reset"})
 # Commands with one of these flags change nothing but data, and are told of nothing else
 _OF_DATA = frozenset({"write", "readonly"})
-# What EXEC says of a queued command that is not allowed any more, by what was refused
-_NO_LONGER = (
-    "NOPERM ACLs rules changed between the moment the transaction was accumulated and the EXEC call. This command is "
-    "no longer allowed for the following reason: "
-)
-_REASONS = {
-    "command": "no permission to execute the command or subcommand",
-    "key": "no permission to touch the specified keys",
-    "channel": "no permission to access one of the channels used as arguments",
-}
 
 
 class Node:
@@ -181,9 +169,9 @@ class Node:
         if row.name == "exec" and session.queue is not None:
             reply: Reply = self._exec(session, session.queue, now)
         else:
-            ctx = self._context(session, now)
+            ctx = self.context(session, now)
             try:
-                reply = self._run(ctx, row, argv)
+                reply = self._call(ctx, row, argv)
             except Blocked as wait:
                 self.stats.dirty += ctx.dirty
                 self._flush(now)
@@ -220,15 +208,57 @@ class Node:
         if row is not None:
             self.stats.command(row.name).rejected += 1
         if row is not None and row.name == "exec":
-            end_transaction(self._context(session, now))
+            end_transaction(self.context(session, now))
             line = f"EXECABORT Transaction discarded because of: {line.removeprefix('ERR ')}"
         self.stats.error(line)
         return self.replies.outcome(session, Error(line), row)
 
-    def _context(self, session: Session, now: Now, *, may_block: bool = True) -> Context:
-        return Context(self.host, session, now, self.journal.note, self.sessions.notify, may_block=may_block)
+    def context(self, session: Session, now: Now, origin: Origin = Origin.CLIENT) -> Context:
+        """The context of a command, or of many that :meth:`run` runs as a part of what is at work.
 
-    def _run(self, ctx: Context, row: Command, argv: list[bytes], given: list[bytes] | None = None) -> Reply:
+        Args:
+            session: in whose name.
+            now: both clocks, for all of them.
+            origin: where they come from.
+        """
+        return Context(self.host, session, now, self.journal.note, self.sessions.notify, origin)
+
+    def run(self, ctx: Context, row: Command, argv: list[bytes], given: list[bytes] | None = None) -> Reply:
+        """Run one command as a part of what is at work: a transaction, a script, a wait, what the primary says.
+
+        Args:
+            ctx: of what is at work, whose origin says what is looked at first; all have one record.
+            row: the command.
+            argv: its words, as many as it takes.
+            given: the words that the client gave, where they are others.
+        """
+        line = self.admission.refusal_inside(ctx, row, argv)
+        if line is not None:
+            if ctx.origin is Origin.WAITER:  # it was counted as a call when it began to wait
+                self.stats.command(row.name).calls -= 1
+                self.stats.processed -= 1
+            return self.refuse(row, line)
+        ctx.db = self.keyspace.databases[ctx.session.db]  # SELECT may have come before it
+        reply = self._call(ctx, row, argv, given)
+        if ctx.origin is Origin.SCRIPT and shows_times(row):
+            self.journal.wait_for_soft()
+        return reply
+
+    def refuse(self, row: Command | None, line: str) -> Error:
+        """Count an error of what is at work: of a command that may not run, or, without one, of its own."""
+        if row is not None:
+            self.stats.command(row.name).rejected += 1
+        self.stats.error(line)
+        return Error(line)
+
+    def close(self, ctx: Context) -> None:
+        """What is at work has ended: make its record, and serve those who waited for what it has changed."""
+        self.stats.dirty += ctx.dirty
+        self._flush(ctx.now)
+        if self.waits.ready and self.journal.outage is None:
+            self._serve_ready(ctx.now)
+
+    def _call(self, ctx: Context, row: Command, argv: list[bytes], given: list[bytes] | None = None) -> Reply:
         """Call the handler; count, and turn what it raises into a reply.
 
         Args:
@@ -239,8 +269,9 @@ class Node:
         """
         slow_from = self.config.slow_from
         stats = self.stats.command(row.name)
-        stats.calls += 1
-        self.stats.processed += 1
+        if ctx.origin is not Origin.WAITER:  # whose call was counted when it began to wait
+            stats.calls += 1
+            self.stats.processed += 1
         ctx.row = row
         started = time.perf_counter_ns()
         assert row.handler is not None
@@ -265,95 +296,18 @@ class Node:
             took = time.perf_counter_ns() - started
             stats.nanoseconds += took
             if took >= slow_from:
-                self.host.slowlog.note(None if ctx.in_script else ctx.session, given or argv, took, ctx.now.wall)
+                self.host.slowlog.note(
+                    None if ctx.origin is Origin.SCRIPT else ctx.session, given or argv, took, ctx.now.wall
+                )
             if ctx.failed:  # a script whose reply has errors in it
                 ctx.failed = False
                 stats.failed += 1
 
-    # ------------------------------------------------------------------ commands inside scripts and transactions
-
-    def script_context(self, ctx: Context, session: Session) -> Context:
-        """For the commands of a script that ``ctx`` runs: the same time, the same record, nobody served in between."""
-        inner = self._context(session, ctx.now, may_block=False)
-        inner.in_script = True
-        return inner
-
-    def run_inside(self, ctx: Context, row: Command, argv: list[bytes]) -> Reply:
-        """Run one command of a script.
-
-        Args:
-            ctx: of the script; its own transitions are in the same record.
-            row: the command.
-            argv: its words.
-        """
-        ctx.db = self.keyspace.databases[ctx.session.db]  # SELECT inside the script
-        refused = self.admission.refusal(ctx.session, row, argv, ctx.now, "lua")
-        if refused is not None:
-            return self.refuse_inside(row, f"ERR ACL failure in script: {refused[1]}")
-        if self.admission.is_read_only(ctx.session, row):
-            return self.refuse_inside(row, READ_ONLY)
-        if self.admission.lacks_replicas(row):
-            return self.refuse_inside(row, NO_REPLICAS)
-        outage = self.journal.outage
-        if outage is not None and (line := outage.refusal(row, argv)) is not None:
-            return self.refuse_inside(row, line)
-        try:
-            self.journal.weight.add_words(row, argv)
-        except CommandError as error:
-            return self.refuse_inside(row, error.line)
-        reply = self._run(ctx, row, argv)
-        if shows_times(row):
-            self.journal.wait_for_soft()
-        return reply
-
-    def context_of(self, session: Session, now: Now) -> Context:
-        """For commands of the primary, by :meth:`run_unasked`; :meth:`end_unasked` makes one record of them."""
-        self.host.wall, self.host.mono = now.wall, now.mono
-        return self._context(session, now, may_block=False)
-
-    def run_unasked(self, ctx: Context, row: Command, argv: list[bytes]) -> Reply:
-        """Run a command that nobody checks, as a part of the record at work.
-
-        Args:
-            ctx: from :meth:`context_of`.
-            row: the command.
-            argv: its words, as many as it takes.
-        """
-        ctx.db = self.keyspace.databases[ctx.session.db]
-        return self._run(ctx, row, argv)
-
-    def run_plain_unasked(self, ctx: Context, data: bytes, at: int, *, is_open: bool) -> PlainRun:
-        """Run what is plain of the primary's bytes from a place on, as a part of the record at work.
-
-        Args:
-            ctx: from :meth:`context_of`.
-            data: the bytes.
-            at: where to begin.
-            is_open: that is amid a transaction.
-        """
-        run = self.batches.obey(ctx.session, data, at, ctx.now.wall, is_open=is_open)
-        ctx.dirty += run.changes
-        if run.woken is not None:
-            self.waits.wake(ctx.session.db, run.woken)
-        return run
-
-    def end_unasked(self, ctx: Context, now: Now) -> None:
-        """Commands of the primary were run: make a record of them, and serve those who waited for what has changed."""
-        self.stats.dirty += ctx.dirty
-        self._flush(now)
-        if self.waits.ready and self.journal.outage is None:
-            self._serve_ready(now)
-
-    def refuse_inside(self, row: Command | None, line: str) -> Error:
-        """Count an error of a script: of a command it may not run, or, without one, of its own."""
-        if row is not None:
-            self.stats.command(row.name).rejected += 1
-        self.stats.error(line)
-        return Error(line)
+    # ------------------------------------------------------------------ transactions
 
     def _exec(self, session: Session, queue: Queue, now: Now) -> Reply:
         """Run a transaction: one time, one record, and nobody served in between."""
-        ctx = self._context(session, now, may_block=False)
+        ctx = self.context(session, now, Origin.EXEC)
         self.stats.command("exec").calls += 1
         failed, broken = session.queue_failed, session.watch_broken or self._watched_expired(session, now)
         end_transaction(ctx)
@@ -371,17 +325,9 @@ class Node:
         ceiling, size = self.replies.ceiling(session), 0
         muting = Muting(session)
         for argv in queue:
-            ctx.db = self.keyspace.databases[session.db]  # SELECT inside the transaction
             row = resolve(argv)
             shows_soft = shows_soft or shows_times(row)
-            # The rules may have changed since it was queued
-            refused = self.admission.refusal(session, row, argv, now, "multi")
-            if refused is not None:
-                reply: Reply = self._no_longer(row, refused[0])
-            elif self.admission.is_read_only(session, row):  # by REPLICAOF before it
-                reply = self.refuse_inside(row, READ_ONLY)
-            else:
-                reply = self._run_queued(ctx, row, argv)
+            reply = self.run(ctx, row, argv)
             muting.note(row, reply)
             if session.resp != resp:  # by HELLO: what was answered before stays in the protocol of its time
                 replies[settled:] = [Raw(encode(each, resp)) for each in replies[settled:]]
@@ -410,12 +356,11 @@ class Node:
         """Run a transaction, its plain commands many at a time."""
         session, answers = ctx.session, Answers(len(queue), self.replies.ceiling(ctx.session))
         for item in queue.items:
-            ctx.db = self.keyspace.databases[session.db]
             if isinstance(item, PlainPiece) and self.journal.weight.takes(item.weight):
                 self._exec_piece(ctx, item, answers)
                 continue
             for argv in [item] if isinstance(item, list) else item:
-                answers.add(encode(self._run_queued(ctx, resolve(argv), argv), session.resp))
+                answers.add(encode(self.run(ctx, resolve(argv), argv), session.resp))
         session.overflow = answers.overflow
         self.stats.dirty += ctx.dirty
         return Raw(answers.buffers)
@@ -424,29 +369,14 @@ class Node:
         """Run what was queued together, which was weighed."""
         at, session = 0, ctx.session
         while at < len(piece.data):
-            run = self.batches.run_inside(session, piece.data, at, ctx.now.wall)
+            run = self.batches.run_inside(ctx, piece.data, at)
             answers.add([run.replies])
             at = run.at
             others = [] if run.words is None else [run.words]
-            if run.woken is not None:
-                self.waits.wake(session.db, run.woken)
-            elif not (others or run.commands):  # there was no memory to see what comes
+            if not (others or run.commands or run.woken is not None):  # there was no memory to see what comes
                 others, at = list(piece.after(at)), len(piece.data)
             for argv in others:
-                answers.add(encode(self._run(ctx, resolve(argv), argv), session.resp))
-
-    def _run_queued(self, ctx: Context, row: Command, argv: list[bytes]) -> Reply:
-        try:
-            self.journal.weight.add_words(row, argv)
-        except CommandError as error:
-            return self.refuse_inside(row, error.line)
-        return self._run(ctx, row, argv)
-
-    def _no_longer(self, row: Command, denial: Denial) -> Error:
-        self.stats.command(row.name).rejected += 1
-        line = _NO_LONGER + _REASONS[denial.reason]
-        self.stats.error(line)
-        return Error(line)
+                answers.add(encode(self._call(ctx, resolve(argv), argv), session.resp))
 
     def _watched_expired(self, session: Session, now: Now) -> bool:
         return any(self.keyspace.databases[db].is_expired(key, now.wall) for db, key in session.watched)
@@ -561,21 +491,10 @@ class Node:
         """Run a waiting command again; it is answered, or waits on at the end of its lines."""
         session = waiter.session
         row = resolve(waiter.argv)
-        ctx = self._context(session, now)
+        ctx = self.context(session, now, Origin.WAITER)
         self.waits.stop(waiter)
-        # The rules may have changed since it began to wait
-        refused = self.admission.refusal(session, row, waiter.argv, now, "toplevel")
-        stats = self.stats.command(row.name)
-        stats.calls -= 1  # the same call as before, run again or refused
-        self.stats.processed -= 1
-        if refused is not None:
-            line = f"NOPERM {refused[1]}"
-            stats.rejected += 1
-            self.stats.error(line)
-            self.sessions.send(session, Error(line), row)
-            return
         try:
-            reply = self._run(ctx, row, waiter.argv, waiter.given)
+            reply = self.run(ctx, row, waiter.argv, waiter.given)
         except Blocked as wait:
             self._flush(now)
             if waiter.deadline is None:
@@ -616,7 +535,7 @@ class Node:
             else:
                 self.waits.set_alarm(waiter, now)  # others took it meanwhile; it keeps its place in the line
         if self._may_look_after and self._cron.is_due(now):
-            ctx = self._context(self._nobody, now, may_block=False)
+            ctx = self.context(self._nobody, now, Origin.SERVER)
             self._cron.run(ctx, now)
             self._flush(now)
         if self.waits.ready and self.journal.outage is None:

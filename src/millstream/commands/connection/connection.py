@@ -8,7 +8,7 @@ Source: https://redis.io/docs/latest/commands/?group=connection
 
 from millstream.commands.admin.info import REDIS_VERSION
 from millstream.commands.connection.transactions import end_transaction
-from millstream.commands.context.context import Context
+from millstream.commands.context.context import Context, Origin
 from millstream.commands.table.args import SYNTAX, integer, keyword, read_integer
 from millstream.commands.table.table import command
 from millstream.commands.users.accounts import DEFAULT
@@ -71,7 +71,7 @@ def ping(ctx: Context, argv: list[bytes]) -> Reply:
     # The arity of the row says "at least one", and Redis looks again
     if len(argv) > 2:
         raise CommandError("ERR wrong number of arguments for 'ping' command")
-    if ctx.session.resp == 2 and ctx.session.is_subscribed and not ctx.in_script:
+    if ctx.session.resp == 2 and ctx.session.is_subscribed and ctx.origin is not Origin.SCRIPT:
         return [b"pong", argv[1] if len(argv) == 2 else b""]
     return argv[1] if len(argv) == 2 else PONG
 

@@ -7,6 +7,7 @@ commit.
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from enum import Enum
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from millstream.clock import Now
@@ -483,14 +484,28 @@ class Blocked(Exception):  # noqa: N818 - control flow, not an error
         self.kind = kind
 
 
+class Origin(Enum):
+    """Where a command comes from, which says what is looked at before it runs."""
+
+    CLIENT = "a client"
+    WAITER = "a client that waited, whose command runs again"
+    EXEC = "a transaction"
+    SCRIPT = "a script"
+    PRIMARY = "this server's primary"
+    SERVER = "this server itself"
+
+
+_MAY_BLOCK = frozenset({Origin.CLIENT, Origin.WAITER})
+
+
 class Context:
     """One command's view of the world; see the module's text.
 
     Attributes:
         session: who asks.
         now: both clocks, read once for the command or the whole transaction.
-        may_block: False inside MULTI and scripts.
-        in_script: a script gives the commands.
+        origin: where the command comes from.
+        may_block: nothing else is kept waiting if it waits.
         dirty: changes made so far, as Redis counts them (``rdb_changes_since_last_save``).
         failed: a script's reply has an error in it, so the call counts as failed; its errors are counted already.
         row: the command that runs; None where something is done unasked.
@@ -503,9 +518,9 @@ class Context:
         "dirty",
         "failed",
         "host",
-        "in_script",
         "may_block",
         "now",
+        "origin",
         "row",
         "session",
     )
@@ -517,8 +532,7 @@ class Context:
         now: Now,
         journal: Callable[[Transition, bool], None],
         notify: Callable[[str, str, int, bytes], None],
-        *,
-        may_block: bool = True,
+        origin: Origin = Origin.CLIENT,
     ) -> None:
         self.host = host
         self.session = session
@@ -526,8 +540,8 @@ class Context:
         self.now = now
         self._journal = journal
         self._notify = notify
-        self.may_block = may_block
-        self.in_script = False
+        self.origin = origin
+        self.may_block = origin in _MAY_BLOCK
         self.dirty = 0
         self.failed = False
         self.row: Command | None = None

@@ -8,7 +8,7 @@ Source: https://redis.io/docs/latest/commands/sort/
 from dataclasses import dataclass, field
 from functools import partial
 
-from millstream.commands.context.context import WRONGTYPE, Context
+from millstream.commands.context.context import WRONGTYPE, Context, Origin
 from millstream.commands.keyspace.lists import LIST
 from millstream.commands.table.args import SYNTAX, integer, keyword, read_bound
 from millstream.commands.table.table import command
@@ -138,7 +138,7 @@ def _sort(ctx: Context, argv: list[bytes], *, stores: bool) -> Reply:
     """SORT and SORT_RO; what nobody sorts keeps its order, but a set that is stored, or read by a script, is sorted."""
     asked = _options(ctx, argv, stores=stores)
     elements, is_set = _elements(ctx, argv[1])
-    if asked.unsorted and is_set and (asked.store is not None or ctx.in_script):
+    if asked.unsorted and is_set and (asked.store is not None or ctx.origin is Origin.SCRIPT):
         asked.by, asked.alpha, asked.unsorted = None, True, False
     if not asked.unsorted:
         elements = _in_order(ctx, elements, asked)

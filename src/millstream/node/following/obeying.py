@@ -5,8 +5,9 @@ those that wait are served as by any client's. One that fails here did not fail 
 is run, and only a copy helps. One that is not known here is not run, nor is anything else of its unit.
 """
 
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
+from millstream.commands.context.context import Origin
 from millstream.commands.context.session import Session
 from millstream.commands.table.table import find
 from millstream.engine.keyspace import DATABASES
@@ -20,12 +21,9 @@ if TYPE_CHECKING:
     from millstream.clock import Now
     from millstream.commands.context.context import Context
     from millstream.commands.table.spec import Command
-    from millstream.engine.keyspace import Keyspace
     from millstream.node.following.role import Following
-    from millstream.node.journal import Journal
-    from millstream.node.plain import PlainRun
+    from millstream.node.node import Node
     from millstream.replication.received import ReceivedStream, ReceivedUnit
-    from millstream.replies import Reply
 
 # Bytes that are looked through for plain commands at a time; a unit that is larger is not plain
 _HEAD = 64 * 1024
@@ -53,43 +51,6 @@ class DivergedError(MillstreamError):
     """
 
 
-class UnaskedRunner(Protocol):
-    """What is needed of the node.
-
-    Attributes:
-        keyspace: the data.
-        journal: the record at work.
-    """
-
-    keyspace: "Keyspace"
-    journal: "Journal"
-
-    def context_of(self, session: Session, now: "Now") -> "Context":
-        """For commands of the primary."""
-
-    def run_unasked(self, ctx: "Context", row: "Command", argv: list[bytes]) -> "Reply":
-        """Run a command that nobody checks, as a part of the record at work.
-
-        Args:
-            ctx: from :meth:`context_of`.
-            row: the command.
-            argv: its words, as many as it takes.
-        """
-
-    def run_plain_unasked(self, ctx: "Context", data: bytes, at: int, *, is_open: bool) -> "PlainRun":
-        """Run what is plain of the primary's bytes from a place on, as a part of the record at work.
-
-        Args:
-            ctx: from :meth:`context_of`.
-            data: the bytes.
-            at: where to begin.
-            is_open: that is amid a transaction.
-        """
-
-    def end_unasked(self, ctx: "Context", now: "Now") -> None:
-        """Make a record of them, and serve those who waited for what has changed."""
-
-
 class Obedience:
     """See the module's text.
 
@@ -102,7 +63,7 @@ class Obedience:
         asked: offset behind the last question how far this is.
     """
 
-    def __init__(self, node: UnaskedRunner, following: "Following") -> None:
+    def __init__(self, node: "Node", following: "Following") -> None:
         self._node, self._following = node, following
         self.session = Session(0, is_primary=True, user=_SUPERUSER)
         self.asked = 0
@@ -127,7 +88,8 @@ class Obedience:
             StorageError: the log takes nothing any more.
         """
         self._commands = self._size = 0
-        ctx = self._node.context_of(self.session, now)
+        self._node.host.wall, self._node.host.mono = now.wall, now.mono
+        ctx = self._node.context(self.session, now, Origin.PRIMARY)
         head, at = b"", 0
         try:
             while self._commands < PIECE_COMMANDS and self._size < PIECE_BYTES:
@@ -159,14 +121,14 @@ class Obedience:
             if self._size:
                 self._following.relay.take_in(received.taken(self._size), self.session.db)
             received.drop()
-            self._node.end_unasked(ctx, now)
+            self._node.close(ctx)
 
     def _run_plain(self, ctx: "Context", received: "ReceivedStream", head: bytes, at: int) -> None:
         """Run what is plain of the units from a place on, as far as all of a unit is there."""
         is_open, first, whole = False, at, at  # behind the last unit of which all was run
         try:
             while at < len(head):
-                run = self._node.run_plain_unasked(ctx, head, at, is_open=is_open)
+                run = self._node.batches.run_inside(ctx, head, at, is_open=is_open)
                 self._commands += run.commands
                 if run.whole > at or not is_open:
                     whole = run.whole
@@ -205,7 +167,7 @@ class Obedience:
             raise DivergedError("an annotation of the primary stands for more commands than came with it")
 
     def _run_words(self, ctx: "Context", row: "Command", words: list[bytes]) -> None:
-        reply = self._node.run_unasked(ctx, row, words)
+        reply = self._node.run(ctx, row, words)
         if isinstance(reply, Error):
             self._count_divergence()
             raise DivergedError(f"the primary's command {_text(words)} failed here: {reply.line}")

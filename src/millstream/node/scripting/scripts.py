@@ -16,14 +16,12 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import hiredis
 
 from millstream.commands.admin.info import REDIS_VERSION, ScriptFacts
-from millstream.commands.context.context import Context
-from millstream.commands.context.session import Session
-from millstream.commands.table.spec import Command
+from millstream.commands.context.context import Context, Origin
 from millstream.commands.table.table import find
 from millstream.errors import CommandError
 from millstream.logs import logger
@@ -35,9 +33,8 @@ from millstream.protocol import doubles
 from millstream.replies import Error, Fixed, Map, NilArray, Push, Raw, Reply, Set, Simple, Verbatim
 
 if TYPE_CHECKING:
-    from millstream.commands.context.config import Config
     from millstream.node.admission import Admission
-    from millstream.node.plain import PlainRun
+    from millstream.node.node import Node
 
 log = logger("millstream.script")
 
@@ -54,50 +51,6 @@ _MASK = 0xFFFFFFFF
 _LOGGED = 1024
 # Types of reply values that are Lua's as they are
 _AS_THEY_ARE = frozenset({bytes, int})
-
-
-class PlainWay(Protocol):
-    """What scripts need of :class:`~millstream.node.batch.Batches`, which says what each does."""
-
-    call: Callable[[bytes], object]
-
-    def begin_calls(
-        self, session: Session, wall: int, left: int, table: Callable[..., Any], faults: list[BaseException]
-    ) -> bool:
-        """Run plain commands by ``call``.
-
-        Args:
-            session: the script's.
-            wall: wall milliseconds.
-            left: nanoseconds that the script may take; below zero for as long as it likes.
-            table: makes a table of the script's, of a list.
-            faults: gets what comes up and must end the script.
-        """
-
-    def end_calls(self, wall: int) -> "PlainRun":
-        """What they came to, at these wall milliseconds."""
-
-
-class Runner(Protocol):
-    """What scripts need of the node."""
-
-    batches: "PlainWay"
-    config: "Config"
-
-    def script_context(self, ctx: Context, session: Session) -> Context:
-        """A context for a script's commands, sharing the log record of the command that runs the script."""
-
-    def run_inside(self, ctx: Context, row: Command, argv: list[bytes]) -> Reply:
-        """Run one command of a script.
-
-        Args:
-            ctx: of the script.
-            row: the command.
-            argv: its words.
-        """
-
-    def refuse_inside(self, row: Command | None, line: str) -> Error:
-        """Count an error of a script: of a command it may not run, or, without one, of its own."""
 
 
 @dataclass(slots=True)
@@ -147,12 +100,12 @@ class Scripts:
     """The scripts of one node.
 
     Args:
-        runner: the node.
+        node: runs their commands.
         admission: who may run what.
     """
 
-    def __init__(self, runner: Runner, admission: "Admission") -> None:
-        self._runner = runner
+    def __init__(self, node: "Node", admission: "Admission") -> None:
+        self._node = node
         self._admission = admission
         self._scripts: dict[bytes, Script] = {}
         self._lua: Any = None
@@ -287,8 +240,8 @@ class Scripts:
         before = session.db, session.queue, session.resp, session.reply_mode, session.last_command
         # What a script selects or switches ends with it, and a MULTI around it queues nothing of what the script calls
         session.queue, session.resp, session.reply_mode = None, 2, "on"
-        inner = self._runner.script_context(ctx, session)
-        limit = self._runner.config.script_limit
+        inner = self._node.context(session, ctx.now, Origin.SCRIPT)
+        limit = self._node.config.script_limit
         ends = time.monotonic() + limit / 1000 if limit > 0 else None
         self._run = run = _Run(inner, read_only or script.read_only, ends=ends, limit=limit)
         lua = self._lua
@@ -318,7 +271,7 @@ class Scripts:
         ctx.failed = True
         *parts, counted = answer[1:]
         line = _error_text(script, *parts)
-        return Error(line) if counted else self._runner.refuse_inside(None, line)
+        return Error(line) if counted else self._node.refuse(None, line)
 
     def _begin_plain(self, run: _Run) -> None:
         """Let plain commands be run without being given to :meth:`_command`, if nothing stands in the way."""
@@ -326,13 +279,13 @@ class Scripts:
             return
         left = -1 if run.ends is None else max(int((run.ends - time.monotonic()) * 1e9), 0)
         session, wall = run.ctx.session, run.ctx.now.wall
-        run.is_plain = self._runner.batches.begin_calls(session, wall, left, self._lua.table_from, self._faults)
+        run.is_plain = self._node.batches.begin_calls(session, wall, left, self._lua.table_from, self._faults)
 
     def _end_plain(self, run: _Run) -> None:
         """What they have changed comes before what the next command changes."""
         if run.is_plain:
             run.is_plain = False
-            done = self._runner.batches.end_calls(run.ctx.now.wall)
+            done = self._node.batches.end_calls(run.ctx.now.wall)
             run.ctx.dirty += done.changes
             if done.woken is not None:
                 run.ctx.host.wake(run.ctx.session.db, done.woken)
@@ -393,7 +346,7 @@ class Scripts:
             _load(lua, "patterns")(),
             _load(lua, "natives"),
             _load(lua, "cjson")(),
-            self._runner.batches.call,
+            self._node.batches.call,
             " ".join(NAMES).encode(),
         )
         self._drop_bodies()
@@ -477,7 +430,7 @@ class Scripts:
             self._begin_plain(self._run)
 
         def count(line: bytes) -> None:
-            self._runner.refuse_inside(None, line.decode("utf-8", "surrogateescape"))
+            self._node.refuse(None, line.decode("utf-8", "surrogateescape"))
 
         return {
             "look": lambda: None,
@@ -503,7 +456,7 @@ class Scripts:
     def _command(self, run: _Run, argv: list[bytes]) -> Reply:
         """One redis.call."""
         row = find(argv)
-        refuse = self._runner.refuse_inside
+        refuse = self._node.refuse
         if row is None or (row.handler is None and len(argv) > 1):
             return refuse(None, "ERR Unknown Redis command called from script")
         if row.handler is None or (row.arity > 0 and len(argv) != row.arity) or len(argv) < -row.arity:
@@ -512,7 +465,7 @@ class Scripts:
             return refuse(row, "ERR This Redis command is not allowed from script")
         if run.read_only and ("write" in row.flags or row.name in MAY_WRITE):
             return refuse(row, "ERR Write commands are not allowed from read-only scripts.")
-        return self._runner.run_inside(run.ctx, row, argv)
+        return self._node.run(run.ctx, row, argv)
 
 
 def _flags(source: bytes) -> set[str]:
