@@ -69,6 +69,7 @@ HOSTS = frozenset(
         "millstream.node.host.NodeHost",
         "millstream.node.node.Node",
         "millstream.server.app.Server",
+        "millstream.server.leading.replicas.Replicas",
         "millstream.embedded.store.Store",
     }
 )

@@ -5,7 +5,7 @@ them. Everything but :meth:`Channel.send` and :meth:`Channel.close` is called by
 """
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from millstream.embedded.guard import outside
 from millstream.errors import ProtocolError, StorageError
@@ -15,10 +15,8 @@ from millstream.protocol.encoder import error_line
 from millstream.protocol.reader import CommandReader, QueryBufferError
 
 if TYPE_CHECKING:
-    from millstream.clock import Clock
     from millstream.commands.context.session import Session
-    from millstream.node.durability.held_replies import ReplyGate
-    from millstream.node.node import Node
+    from millstream.embedded.store import Store
     from millstream.node.outcome import Outcome
     from millstream.node.plain import PlainRun
     from millstream.replies import Buffer
@@ -27,44 +25,6 @@ Sink = Callable[[bytes], None]
 
 # Bytes of a command, or a few, that are looked at before the reader has them; it keeps so many as they are
 _SHORT = 4096
-
-
-class ChannelHost(Protocol):
-    """What a channel needs of its store.
-
-    Attributes:
-        node: runs the commands.
-        gate: how far replies may go.
-        clock: where time comes from.
-    """
-
-    node: "Node"
-    gate: "ReplyGate"
-    clock: "Clock"
-
-    def run(self, channel: "Channel", data: bytes, sink: Sink | None) -> bytes | None:
-        """Run the commands a client sends.
-
-        Args:
-            channel: the client's.
-            data: what it sends.
-            sink: for what :meth:`Channel.feed` returns, which is returned too.
-        """
-
-    def fail(self, error: StorageError) -> None:
-        """The disk failed: every connection ends, unless it is only full."""
-
-    def empty_outbox(self) -> None:
-        """Hand the node's replies and messages to the connections they are for."""
-
-    def hang_up(self, channel: "Channel") -> None:
-        """The client is gone."""
-
-    def forget(self, channel: "Channel") -> None:
-        """A connection ends, as its client wishes."""
-
-    def cut(self, channel: "Channel", reason: str) -> None:
-        """A connection ends because of what its client did."""
 
 
 class Channel:
@@ -83,7 +43,7 @@ class Channel:
 
     __slots__ = ("_ending", "_held", "_out", "_reader", "_sink", "_store", "_untaken", "closed", "reason", "session")
 
-    def __init__(self, store: ChannelHost, session: "Session", sink: Sink) -> None:
+    def __init__(self, store: "Store", session: "Session", sink: Sink) -> None:
         self._store = store
         self._sink = sink
         self._reader = CommandReader(trusted=session.user is not None)

@@ -1,7 +1,6 @@
 """What commands may ask of the server itself, beside the keys: its clients, its counters, its log, its end.
 
-This is the node's side of :class:`~millstream.commands.context.context.CommandHost`; what a command does to keys goes
-through its context, and never through here.
+Commands know it as ``ctx.host``; what a command does to keys goes through its context, and never through here.
 """
 
 from typing import TYPE_CHECKING
@@ -140,7 +139,17 @@ class NodeHost:
         return None if self.rewriter is None else self.rewriter.start()
 
     def rebuild(self, *, from_log: bool) -> list[bytes] | None:
-        """DEBUG RELOAD and LOADAOF: see :class:`~millstream.commands.context.context.CommandHost`."""
+        """DEBUG RELOAD and LOADAOF: make the keyspace anew, if that gives the same.
+
+        Args:
+            from_log: from the log, rather than from dumps of the values.
+
+        Returns:
+            Keys that would not be the same, in which case nothing is changed; None if there is no log.
+
+        Raises:
+            StorageError: the log cannot be read.
+        """
         log = self._journal.log
         if not from_log:
             fresh = rebuilding.from_dumps(self.keyspace)

@@ -11,7 +11,7 @@ single reply larger than that can grow further, up to ``client-output-buffer-lim
 """
 
 import asyncio
-from typing import TYPE_CHECKING, Protocol, cast
+from typing import TYPE_CHECKING, cast
 
 from millstream.commands.context.config import OutputLimit
 from millstream.commands.context.session import Traffic
@@ -28,13 +28,11 @@ from millstream.protocol.reader import CommandReader, QueryBufferError
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from millstream.clock import Clock, Now
-    from millstream.commands.admin.info import ShellFacts
+    from millstream.clock import Now
     from millstream.commands.context.session import Session
-    from millstream.node.durability.held_replies import ReplyGate
-    from millstream.node.node import Node
     from millstream.node.plain import PlainRun
     from millstream.replies import Buffer
+    from millstream.server.app import Server
 
 log = logger("millstream.server")
 
@@ -59,62 +57,6 @@ VOID = -1
 _CROSS_PROTOCOL = frozenset({b"post", b"host:"})
 
 
-class ConnectionHost(Protocol):
-    """What a connection needs of its server.
-
-    Attributes:
-        node: runs the commands.
-        gate: how far replies may go.
-        clock: where time comes from.
-        loop: the event loop.
-        facts: counters INFO shows.
-        sample_at: seconds of the loop's clock from which :meth:`sample` is due when bytes come.
-    """
-
-    node: "Node"
-    gate: "ReplyGate"
-    clock: "Clock"
-    loop: asyncio.AbstractEventLoop
-    facts: "ShellFacts"
-    sample_at: float
-
-    def admit(self, connection: "Connection", transport: asyncio.Transport, *, is_unix: bool) -> str | None:
-        """Open a session for a new connection, or say why not.
-
-        Args:
-            connection: the new one.
-            transport: its socket.
-            is_unix: it came in by the unix socket.
-        """
-
-    def forget(self, connection: "Connection") -> None:
-        """It is closing: nothing is run or waited for in its name any more."""
-
-    def gone(self, connection: "Connection") -> None:
-        """It is closed."""
-
-    def after_commands(self) -> None:
-        """Commands have run: see to everything but the reply to the one who asked."""
-
-    def after_writes(self) -> None:
-        """Only plain commands have run, and something was logged."""
-
-    def empty_outbox(self) -> None:
-        """Hand the node's replies and messages to the connections they are for."""
-
-    def sample(self) -> None:
-        """Keep what was done until now, for INFO's rates."""
-
-    def feed_replica(self, session_id: int) -> None:
-        """A replica can take more."""
-
-    def watch_slow(self, connection: "Connection") -> None:
-        """Look at this connection's output from time to time, until it is small again."""
-
-    def fail(self, error: StorageError) -> None:
-        """The disk failed: show nobody anything more."""
-
-
 class Connection(asyncio.Protocol):
     """See the module's text.
 
@@ -130,7 +72,7 @@ class Connection(asyncio.Protocol):
 
     session: "Session"
 
-    def __init__(self, server: ConnectionHost, *, is_unix: bool) -> None:
+    def __init__(self, server: "Server", *, is_unix: bool) -> None:
         self._server = server
         self._is_unix = is_unix
         self._reader = CommandReader()

@@ -2,7 +2,7 @@
 
 They change the session, which is no data: nothing here is in the log, and all of it ends with the connection. What
 needs the node (killing, pausing, publishing, what EXEC does) is asked of ``ctx.host``, whose methods
-:class:`~millstream.commands.context.context.CommandHost` lists.
+:class:`~millstream.node.host.NodeHost` has.
 
 Read ``connection`` (who one is), ``clients`` (who the others are), then what one needs of the rest. ``tracking`` stays
 apart, being commands that exist only to say that there is no such thing.

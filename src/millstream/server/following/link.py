@@ -13,7 +13,7 @@ import asyncio
 import contextlib
 from collections.abc import Iterator
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Protocol
+from typing import IO, TYPE_CHECKING
 
 from millstream.commands.context.session import Traffic
 from millstream.errors import DiskError, MillstreamError, ProtocolError, StorageError
@@ -47,14 +47,9 @@ from millstream.server.following.pauses import copy_pause
 from millstream.server.listener import show_address
 
 if TYPE_CHECKING:
-    import ssl
-
-    from millstream.clock import Clock
-    from millstream.commands.admin.info import ShellFacts
     from millstream.commands.context.session import Session
-    from millstream.node.durability.held_replies import ReplyGate
     from millstream.node.log.rewriting import Rewriter
-    from millstream.node.node import Node
+    from millstream.server.app import Server
     from millstream.server.following.taking import Taking
 
 log = logger("millstream.server")
@@ -81,36 +76,6 @@ _NOT_LET_IN = ("WRONGPASS", "NOAUTH", "NOPERM", "ERR invalid password", "ERR AUT
 _NOT_SYNCED = -1  # in place of an offset: the disk has nothing that was run since the link is up
 
 
-class LinkHost(Protocol):
-    """What a link needs of its server.
-
-    Attributes:
-        node: the replica.
-        gate: how far the log is.
-        clock: where time comes from.
-        loop: the event loop.
-        facts: counters INFO shows.
-        link_tls: for a link over TLS; None for one without.
-    """
-
-    node: "Node"
-    gate: "ReplyGate"
-    clock: "Clock"
-    loop: asyncio.AbstractEventLoop
-    facts: "ShellFacts"
-    link_tls: "ssl.SSLContext | None"
-
-    def after_commands(self) -> None:
-        """Commands have run: see to what was logged, and to others' replies."""
-
-    def fail(self, error: StorageError) -> None:
-        """The disk failed."""
-
-    @property
-    def own_port(self) -> int:
-        """The port at which clients reach this server; 0 for none."""
-
-
 class LinkLostError(MillstreamError):
     """The connection to the primary is over.
 
@@ -127,7 +92,7 @@ class ReplicaLink:
         directory: for the copy's file; None where no log is kept.
     """
 
-    def __init__(self, server: LinkHost, rewriter: "Rewriter | None", directory: Path | None) -> None:
+    def __init__(self, server: "Server", rewriter: "Rewriter | None", directory: Path | None) -> None:
         self._server, self._rewriter, self._directory = server, rewriter, directory
         self._following = server.node.following
         self._task: asyncio.Task[None] | None = None
@@ -239,7 +204,7 @@ def _what_lets_in(reason: str) -> str:
 class _Connection:
     """One connection to a primary, from the first word to its end."""
 
-    def __init__(self, server: LinkHost, rewriter: "Rewriter | None", directory: Path | None) -> None:
+    def __init__(self, server: "Server", rewriter: "Rewriter | None", directory: Path | None) -> None:
         self._server, self._rewriter, self._directory = server, rewriter, directory
         self._node, self._following = server.node, server.node.following
         self._obedience = Obedience(self._node, self._following)

@@ -6,7 +6,7 @@ files are on the disk, so whenever this server ends, what they hold is there or 
 
 import asyncio
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from millstream.errors import StorageError
 from millstream.logs import logger
@@ -14,8 +14,7 @@ from millstream.node.log.children import environment
 from millstream.node.log.rewriting import PROGRAM
 
 if TYPE_CHECKING:
-    from millstream.node.durability.held_replies import ReplyGate
-    from millstream.node.node import Node
+    from millstream.server.app import Server
 
 log = logger("millstream.server")
 
@@ -24,18 +23,6 @@ _PROGRAM = "millstream.maintenance.log.diverged"
 _ALONE = "alone"
 # Seconds between two looks whether the log has all
 _HELD = 0.05
-
-
-class TailHost(Protocol):
-    """What is needed of the server.
-
-    Attributes:
-        node: the replica.
-        gate: how far the log is.
-    """
-
-    node: "Node"
-    gate: "ReplyGate"
 
 
 def remove_parts(directory: Path) -> None:
@@ -49,7 +36,7 @@ def count(directory: Path) -> int:
     return sum(1 for _ in directory.glob("diverged-*.jsonl"))
 
 
-async def keep(server: TailHost, directory: Path | None, upto: int) -> None:
+async def keep(server: "Server", directory: Path | None, upto: int) -> None:
     """Put what the history holds behind an offset into files, and wait until they are on the disk.
 
     Args:

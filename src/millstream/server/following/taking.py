@@ -8,7 +8,7 @@ import asyncio
 import contextlib
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
-from typing import IO, TYPE_CHECKING, Protocol
+from typing import IO, TYPE_CHECKING
 
 from millstream.errors import StorageError
 from millstream.node.following.obeying import NotHeldError
@@ -20,30 +20,12 @@ from millstream.persistence.log import Log
 from millstream.server.following.files import passing_directory
 
 if TYPE_CHECKING:
-    from millstream.clock import Clock
     from millstream.commands.context.config import Config
-    from millstream.node.node import Node
     from millstream.replication.handshake import CopyBegins
+    from millstream.server.app import Server
 
 # Seconds between two looks whether a rewriting that is under way is through
 _BUSY = 0.05
-
-
-class TakingHost(Protocol):
-    """What is needed of the server.
-
-    Attributes:
-        node: the replica.
-        clock: where time comes from.
-        loop: the event loop.
-    """
-
-    node: "Node"
-    clock: "Clock"
-    loop: asyncio.AbstractEventLoop
-
-    def after_commands(self) -> None:
-        """Data were replaced: see to those that waited for them."""
 
 
 class _PassingLog:
@@ -78,7 +60,7 @@ class Taking:
 
     def __init__(
         self,
-        server: TakingHost,
+        server: "Server",
         rewriter: Rewriter | None,
         file: IO[bytes],
         primary: tuple[str, int],

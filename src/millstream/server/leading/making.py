@@ -8,7 +8,7 @@ meanwhile share it. Without a data directory a child of this process makes it, o
 import contextlib
 import time
 from functools import partial
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from millstream.errors import DiskFullError, StorageError, UsageError
 from millstream.logs import logger
@@ -22,18 +22,16 @@ from millstream.server.leading.copies import Copy
 from millstream.server.leading.forking import can_fork, write_in_child
 
 if TYPE_CHECKING:
-    import asyncio
     from collections.abc import Callable
     from pathlib import Path
     from typing import IO
 
-    from millstream.clock import Clock
-    from millstream.node.durability.held_replies import ReplyGate
     from millstream.node.log.feeding import Feed
     from millstream.node.log.rewriting import Rewriter
-    from millstream.node.node import Node
     from millstream.persistence.log import Log, LogFiles
     from millstream.replication.followers import Follower
+    from millstream.server.app import Server
+    from millstream.server.leading.replicas import Replicas
 
 log = logger("millstream.server")
 
@@ -41,48 +39,6 @@ MOST_BEHIND = 128 * 1024 * 1024
 """A log is sent as it is where what lies behind its snapshot is no larger than that and so many bytes."""
 MOST_FILES = 64
 """Files that are open for all copies at most, where the next is to be of a log: who never reads his keeps them open."""
-
-
-class MakingHost(Protocol):
-    """What is needed of the server.
-
-    Attributes:
-        node: whose data are copied.
-        gate: how far the log is.
-        clock: where time comes from.
-        loop: the event loop.
-    """
-
-    node: "Node"
-    gate: "ReplyGate"
-    clock: "Clock"
-    loop: "asyncio.AbstractEventLoop"
-
-
-class CopySender(Protocol):
-    """What sends the copies that are made.
-
-    Attributes:
-        feed: the stream; None where nobody is sent it any more.
-    """
-
-    feed: "Feed | None"
-
-    @property
-    def open_files(self) -> int:
-        """Files that are open for copies on their way."""
-
-    def hand_out(self, copy: Copy, waiting: "list[Follower]") -> None:
-        """Send a copy to these, and let it go where there are none."""
-
-    def greet_waiting(self) -> None:
-        """Say to those that wait that a copy is being made."""
-
-    def cut(self, follower: "Follower", reason: str) -> None:
-        """Send a replica away."""
-
-    def schedule(self) -> None:
-        """See soon to what is to be sent, and to who waits for a copy."""
 
 
 class CopyMaker:
@@ -98,8 +54,8 @@ class CopyMaker:
 
     def __init__(
         self,
-        server: MakingHost,
-        sender: CopySender,
+        server: "Server",
+        sender: "Replicas",
         rewriter: "Rewriter | None",
         log: "Log | None",
         directory: "Path | None",

@@ -5,13 +5,13 @@ take back. How the copies come to be, :mod:`millstream.server.leading.making` kn
 """
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from millstream.errors import StorageError
 from millstream.logs import logger
 from millstream.node.following.role import FORCED
 from millstream.server.leading.copies import PIECE, Copy
-from millstream.server.leading.making import CopyMaker, MakingHost
+from millstream.server.leading.making import CopyMaker
 
 if TYPE_CHECKING:
     import asyncio
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from millstream.node.log.rewriting import Rewriter
     from millstream.persistence.log import Log
     from millstream.replication.followers import Follower
+    from millstream.server.app import Server
     from millstream.server.connection import Connection
 
 log = logger("millstream.server")
@@ -28,22 +29,6 @@ log = logger("millstream.server")
 _TURN = 4 * 1024 * 1024
 # Seconds between two looks
 _LOOK = 1.0
-
-
-class ReplicaHost(MakingHost, Protocol):
-    """What is needed of the server."""
-
-    def connection_of(self, session_id: int) -> "Connection | None":
-        """The connection of a session."""
-
-    def after_commands(self) -> None:
-        """Something was done unasked: see to it that it is committed and sent."""
-
-    def refuse_held(self, line: str) -> None:
-        """Answer whoever has replies that wait with an error in their place, and close their connections."""
-
-    def fail(self, error: StorageError) -> None:
-        """The disk failed."""
 
 
 class Replicas:
@@ -57,7 +42,7 @@ class Replicas:
     """
 
     def __init__(
-        self, server: ReplicaHost, rewriter: "Rewriter | None", log: "Log | None", directory: Path | None
+        self, server: "Server", rewriter: "Rewriter | None", log: "Log | None", directory: Path | None
     ) -> None:
         self._server, self._directory = server, directory
         self._maker = CopyMaker(server, self, rewriter, log, directory)
