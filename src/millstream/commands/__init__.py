@@ -6,7 +6,7 @@ The rooms, each importing only those above it:
 * ``context/``: what a handler is given;
 * ``streams/``, ``keyspace/``, ``connection/``, ``admin/``: the handlers, a file for each family.
 
-A command is a function under ``@command(...)``, or ``Family.command`` for collections. It gets the context and the
+A command is a function under ``@GROUP.command(...)``, of a group in ``table/table.py``. It gets the context and the
 whole line, the number of words being right already, and users' rights checked. It works in this order:
 1. Read the words. What is wrong with them raises :class:`~millstream.errors.CommandError` with Redis's text.
 2. Look keys up by ``ctx.lookup`` and its kin, which delete what is expired and count hits and misses.

@@ -10,14 +10,13 @@ Source: https://redis.io/docs/latest/operate/oss_and_stack/management/security/a
 """
 
 import secrets
-from functools import partial
 from pathlib import Path
 
 from millstream.commands.admin import aclfile
 from millstream.commands.context.context import Context
 from millstream.commands.context.session import Session
 from millstream.commands.table.args import bad_subcommand, integer, keyword, shown
-from millstream.commands.table.table import command, container, every, find, help_for
+from millstream.commands.table.table import SERVER, every, find
 from millstream.commands.users.accounts import DEFAULT, AclFileError, Refusal
 from millstream.commands.users.categories import CATEGORIES, categories
 from millstream.commands.users.permissions import RuleError, Selector, UnmatchedError, User, has_spaces
@@ -35,11 +34,7 @@ _NO_FILE = (
     "users in the Redis configuration."
 )
 
-# What the rows below have in common
-_admin = partial(command, flags="admin noscript loading stale", group="server")
-_anybody = partial(command, flags="noscript loading stale", group="server")
-
-container("acl", since="6.0.0", group="server", summary="Makes users and tells what they may do.")
+SERVER.container("acl", since="6.0.0", summary="Makes users and tells what they may do.")
 
 
 def _evict(ctx: Context, session: Session) -> None:
@@ -82,12 +77,13 @@ def _may_listen_on(user: User, session: Session) -> bool:
     )
 
 
-@_admin(
+@SERVER.command(
     "acl|setuser",
     -3,
-    since="6.0.0",
-    syntax="username [rule [rule ...]]",
-    summary="Makes a user, or changes one.",
+    "admin noscript loading stale",
+    "6.0.0",
+    "username [rule [rule ...]]",
+    "Makes a user, or changes one.",
     differs="users-and-permissions",
 )
 def acl_setuser(ctx: Context, argv: list[bytes]) -> Reply:
@@ -108,12 +104,13 @@ def acl_setuser(ctx: Context, argv: list[bytes]) -> Reply:
     return OK
 
 
-@_admin(
+@SERVER.command(
     "acl|deluser",
     -3,
-    since="6.0.0",
-    syntax="username [username ...]",
-    summary="Deletes users and closes their connections.",
+    "admin noscript loading stale",
+    "6.0.0",
+    "username [username ...]",
+    "Deletes users and closes their connections.",
 )
 def acl_deluser(ctx: Context, argv: list[bytes]) -> Reply:
     """How many there were. The default user cannot go, and naming it refuses the whole command."""
@@ -134,7 +131,7 @@ def _describe(selector: Selector) -> list[tuple[Reply, Reply]]:
     ]
 
 
-@_admin("acl|getuser", 3, since="6.0.0", syntax="username", summary="Describes a user.")
+@SERVER.command("acl|getuser", 3, "admin noscript loading stale", "6.0.0", "username", "Describes a user.")
 def acl_getuser(ctx: Context, argv: list[bytes]) -> Reply:
     """Passwords as they are kept, which is SHA-256 in hexadecimal; null if there is no such user."""
     user = ctx.host.accounts.get(argv[2])
@@ -151,25 +148,27 @@ def acl_getuser(ctx: Context, argv: list[bytes]) -> Reply:
     )
 
 
-@_admin("acl|list", 2, since="6.0.0", summary="Describes all users as an ACL file does.")
+@SERVER.command("acl|list", 2, "admin noscript loading stale", "6.0.0", "", "Describes all users as an ACL file does.")
 def acl_list(ctx: Context, argv: list[bytes]) -> Reply:  # noqa: ARG001 - a handler's signature
     """One line each, by name."""
     return [bytes(user) for user in ctx.host.accounts.all()]
 
 
-@_admin("acl|users", 2, since="6.0.0", summary="Names all users.")
+@SERVER.command("acl|users", 2, "admin noscript loading stale", "6.0.0", "", "Names all users.")
 def acl_users(ctx: Context, argv: list[bytes]) -> Reply:  # noqa: ARG001 - a handler's signature
     """In order."""
     return [user.name for user in ctx.host.accounts.all()]
 
 
-@_anybody("acl|whoami", 2, since="6.0.0", summary="Names the connection's user.")
+@SERVER.command("acl|whoami", 2, "noscript loading stale", "6.0.0", "", "Names the connection's user.")
 def acl_whoami(ctx: Context, argv: list[bytes]) -> Reply:  # noqa: ARG001 - a handler's signature
     """Who the session is."""
     return ctx.session.user
 
 
-@_anybody("acl|cat", -2, since="6.0.0", syntax="[category]", summary="Lists the categories, or the commands of one.")
+@SERVER.command(
+    "acl|cat", -2, "noscript loading stale", "6.0.0", "[category]", "Lists the categories, or the commands of one."
+)
 def acl_cat(ctx: Context, argv: list[bytes]) -> Reply:  # noqa: ARG001 - a handler's signature
     """Commands with their full names, subcommands too; a container by itself is only ``slow``."""
     if len(argv) == 2:
@@ -182,7 +181,7 @@ def acl_cat(ctx: Context, argv: list[bytes]) -> Reply:  # noqa: ARG001 - a handl
     return [row.name.encode() for row in every() if f"@{wanted}" in categories(row)]
 
 
-@_anybody("acl|genpass", -2, since="6.0.0", syntax="[bits:integer]", summary="Makes up a password.")
+@SERVER.command("acl|genpass", -2, "noscript loading stale", "6.0.0", "[bits:integer]", "Makes up a password.")
 def acl_genpass(ctx: Context, argv: list[bytes]) -> Reply:  # noqa: ARG001 - a handler's signature
     """So many random bits in hexadecimal, 256 unless the client says how many; a part of a digit is a whole one."""
     if len(argv) > 3:
@@ -197,7 +196,14 @@ def acl_genpass(ctx: Context, argv: list[bytes]) -> Reply:  # noqa: ARG001 - a h
     return secrets.token_hex((digits + 1) // 2)[:digits].encode()
 
 
-@_admin("acl|log", -2, since="6.0.0", syntax="operation=[count:integer | RESET]", summary="Tells who was refused what.")
+@SERVER.command(
+    "acl|log",
+    -2,
+    "admin noscript loading stale",
+    "6.0.0",
+    "operation=[count:integer | RESET]",
+    "Tells who was refused what.",
+)
 def acl_log(ctx: Context, argv: list[bytes]) -> Reply:
     """The latest first, ten unless the client says how many; for a negative number, no entry."""
     if len(argv) > 3:
@@ -228,12 +234,13 @@ def _entry(entry: Refusal, wall: int) -> Reply:
     )
 
 
-@_admin(
+@SERVER.command(
     "acl|dryrun",
     -4,
-    since="7.0.0",
-    syntax="username command [arg [arg ...]]",
-    summary="Tells whether a user may run a command, without running it.",
+    "admin noscript loading stale",
+    "7.0.0",
+    "username command [arg [arg ...]]",
+    "Tells whether a user may run a command, without running it.",
 )
 def acl_dryrun(ctx: Context, argv: list[bytes]) -> Reply:
     """OK, or the refusal as text: it is the answer to the question, not an error of the command.
@@ -267,7 +274,15 @@ def _file(ctx: Context) -> Path:
     return Path(path)
 
 
-@_admin("acl|load", 2, since="6.0.0", summary="Reads the users from the ACL file.", differs="users-and-permissions")
+@SERVER.command(
+    "acl|load",
+    2,
+    "admin noscript loading stale",
+    "6.0.0",
+    "",
+    "Reads the users from the ACL file.",
+    differs="users-and-permissions",
+)
 def acl_load(ctx: Context, argv: list[bytes]) -> Reply:  # noqa: ARG001 - a handler's signature
     """All of the file or nothing of it. Users that are not in it are gone, but for the default user."""
     before = ctx.host.accounts.by_name
@@ -279,7 +294,7 @@ def acl_load(ctx: Context, argv: list[bytes]) -> Reply:  # noqa: ARG001 - a hand
     return OK
 
 
-@_admin("acl|save", 2, since="6.0.0", summary="Writes the users to the ACL file.")
+@SERVER.command("acl|save", 2, "admin noscript loading stale", "6.0.0", "", "Writes the users to the ACL file.")
 def acl_save(ctx: Context, argv: list[bytes]) -> Reply:  # noqa: ARG001 - a handler's signature
     """On the disk when it is answered.
 
@@ -296,10 +311,9 @@ def acl_save(ctx: Context, argv: list[bytes]) -> Reply:  # noqa: ARG001 - a hand
     return OK
 
 
-help_for(
+SERVER.help(
     "acl",
     since="6.0.0",
-    group="server",
     lines=(
         "CAT [<category>]",
         "    The categories, or the commands of one.",

@@ -11,7 +11,7 @@ import time
 from millstream.commands.context.context import Context
 from millstream.commands.context.session import Session
 from millstream.commands.table.args import bad_subcommand, read_double, shown
-from millstream.commands.table.table import command
+from millstream.commands.table.table import SERVER
 from millstream.errors import CommandError, StorageError
 from millstream.logs import logger
 from millstream.replies import OK, Reply, Simple
@@ -116,14 +116,13 @@ _SUBCOMMANDS = {
 }
 
 
-@command(
+@SERVER.command(
     "debug",
     -2,
-    flags="admin noscript loading stale",
-    since="1.0.0",
-    group="server",
-    syntax="<LOADAOF | LOG message | RELOAD | SET-ACTIVE-EXPIRE <0 | 1> | SLEEP seconds:double | HELP>",
-    summary="For tests of servers; refused unless enable-debug-command allows it.",
+    "admin noscript loading stale",
+    "1.0.0",
+    "<LOADAOF | LOG message | RELOAD | SET-ACTIVE-EXPIRE <0 | 1> | SLEEP seconds:double | HELP>",
+    "For tests of servers; refused unless enable-debug-command allows it.",
     limited="the subcommands that suites of streams use",
     differs="debug",
 )

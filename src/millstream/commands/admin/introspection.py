@@ -9,7 +9,7 @@ Answers are made once for each command and kept, encoded: clients ask for all of
 Source: https://redis.io/docs/latest/commands/command/
 """
 
-from functools import cache, partial
+from functools import cache
 
 from millstream.commands.context.context import Context
 from millstream.commands.table.args import SYNTAX, keyword
@@ -17,7 +17,7 @@ from millstream.commands.table.docs import document
 from millstream.commands.table.hints import FLAG_ORDER, KEY_NOTES, KEY_USES, MORE_FLAGS, TIPS, UNPLACED
 from millstream.commands.table.keyspecs import NO_KEYS, NUMBERED, flags_of_keys, has_keys
 from millstream.commands.table.spec import Command
-from millstream.commands.table.table import TABLE, command, every, find, help_for, named
+from millstream.commands.table.table import SERVER, TABLE, every, find, named
 from millstream.commands.users.categories import categories
 from millstream.errors import CommandError
 from millstream.glob import matcher
@@ -25,10 +25,6 @@ from millstream.replies import NIL_ARRAY, Fixed, Map, Reply, Set, Simple
 
 # Where the word STREAMS is looked for
 _AFTER_STREAMS = {"xread": 1, "xreadgroup": 4}
-
-
-# What the rows below have in common
-_describing = partial(command, flags="loading stale", group="server", acl="connection")
 
 
 def _specs(row: Command) -> list[Reply]:
@@ -125,7 +121,7 @@ def describe(row: Command) -> Reply:
     ]
 
 
-@_describing("command", -1, since="2.8.13", summary="Describes all commands.")
+@SERVER.command("command", -1, "loading stale", "2.8.13", "", "Describes all commands.", acl="connection")
 def command_(ctx: Context, argv: list[bytes]) -> Reply:  # noqa: ARG001 - a handler's signature
     """One array each, as COMMAND INFO without names."""
     if len(argv) > 1:
@@ -133,14 +129,20 @@ def command_(ctx: Context, argv: list[bytes]) -> Reply:  # noqa: ARG001 - a hand
     return [described(row.name) for row in TABLE.values()]
 
 
-@_describing("command|count", 2, since="2.8.13", summary="Counts the commands.")
+@SERVER.command("command|count", 2, "loading stale", "2.8.13", "", "Counts the commands.", acl="connection")
 def command_count(ctx: Context, argv: list[bytes]) -> Reply:  # noqa: ARG001 - a handler's signature
     """Subcommands do not count."""
     return len(TABLE)
 
 
-@_describing(
-    "command|info", -2, since="2.8.13", syntax="[command-name [command-name ...]]", summary="Describes some commands."
+@SERVER.command(
+    "command|info",
+    -2,
+    "loading stale",
+    "2.8.13",
+    "[command-name [command-name ...]]",
+    "Describes some commands.",
+    acl="connection",
 )
 def command_info(ctx: Context, argv: list[bytes]) -> Reply:  # noqa: ARG001 - a handler's signature
     """Null for a name there is no command of: an array of null in RESP2, which is not the null of a string."""
@@ -150,12 +152,14 @@ def command_info(ctx: Context, argv: list[bytes]) -> Reply:  # noqa: ARG001 - a 
     return [NIL_ARRAY if row is None else described(row.name) for row in rows]
 
 
-@_describing(
+@SERVER.command(
     "command|docs",
     -2,
-    since="7.0.0",
-    syntax="[command-name [command-name ...]]",
-    summary="Documents commands.",
+    "loading stale",
+    "7.0.0",
+    "[command-name [command-name ...]]",
+    "Documents commands.",
+    acl="connection",
     differs="texts",
 )
 def command_docs(ctx: Context, argv: list[bytes]) -> Reply:  # noqa: ARG001 - a handler's signature
@@ -164,12 +168,14 @@ def command_docs(ctx: Context, argv: list[bytes]) -> Reply:  # noqa: ARG001 - a 
     return Map([(row.name.encode(), documented(row.name)) for row in rows if row is not None])
 
 
-@_describing(
+@SERVER.command(
     "command|list",
     -2,
-    since="7.0.0",
-    syntax="[FILTERBY filterby=<MODULE module-name | ACLCAT category | PATTERN pattern>]",
-    summary="Names the commands.",
+    "loading stale",
+    "7.0.0",
+    "[FILTERBY filterby=<MODULE module-name | ACLCAT category | PATTERN pattern>]",
+    "Names the commands.",
+    acl="connection",
 )
 def command_list(ctx: Context, argv: list[bytes]) -> Reply:  # noqa: ARG001 - a handler's signature
     """Full names, subcommands' too (``xinfo|stream``), whether or not there is a filter.
@@ -192,24 +198,28 @@ def command_list(ctx: Context, argv: list[bytes]) -> Reply:  # noqa: ARG001 - a 
     raise SYNTAX
 
 
-@_describing(
+@SERVER.command(
     "command|getkeys",
     -3,
-    since="2.8.13",
-    syntax="command [arg [arg ...]]",
-    summary="Answers which words of a command are keys.",
+    "loading stale",
+    "2.8.13",
+    "command [arg [arg ...]]",
+    "Answers which words of a command are keys.",
+    acl="connection",
 )
 def command_getkeys(ctx: Context, argv: list[bytes]) -> Reply:  # noqa: ARG001 - a handler's signature
     """The keys in order."""
     return [key for key, _ in _keys(argv[2:])]
 
 
-@_describing(
+@SERVER.command(
     "command|getkeysandflags",
     -3,
-    since="7.0.0",
-    syntax="command [arg [arg ...]]",
-    summary="Answers which words of a command are keys, and what is done with each.",
+    "loading stale",
+    "7.0.0",
+    "command [arg [arg ...]]",
+    "Answers which words of a command are keys, and what is done with each.",
+    acl="connection",
 )
 def command_getkeysandflags(ctx: Context, argv: list[bytes]) -> Reply:  # noqa: ARG001 - a handler's signature
     """The keys in order, each with the flags of its key specification."""
@@ -239,10 +249,9 @@ def _keys(words: list[bytes]) -> list[tuple[bytes, tuple[str, ...]]]:
         raise
 
 
-help_for(
+SERVER.help(
     "command",
     since="5.0.0",
-    group="server",
     acl="connection",
     lines=(
         "(no subcommand)",

@@ -9,7 +9,7 @@ Source: https://redis.io/docs/latest/commands/save/, bgsave/ and bgrewriteaof/
 
 from millstream.commands.context.context import Context
 from millstream.commands.table.args import SYNTAX, keyword
-from millstream.commands.table.table import command
+from millstream.commands.table.table import SERVER
 from millstream.errors import CommandError, DiskFullError, StorageError
 from millstream.replies import OK, Reply, Simple
 
@@ -33,30 +33,15 @@ def save_log(ctx: Context) -> None:
         raise CommandError(NOTHING_KEPT)
 
 
-@command(
-    "save",
-    1,
-    flags="admin noscript no_multi",
-    since="1.0.0",
-    group="server",
-    summary="Brings everything to the disk.",
-    differs="saving",
-)
+@SERVER.command("save", 1, "admin noscript no_multi", "1.0.0", "", "Brings everything to the disk.", differs="saving")
 def save(ctx: Context, argv: list[bytes]) -> Reply:  # noqa: ARG001 - a handler's signature
     """OK once all that was written so far would survive a power cut, in every fsync mode."""
     save_log(ctx)
     return OK
 
 
-@command(
-    "bgsave",
-    -1,
-    flags="admin noscript",
-    since="1.0.0",
-    group="server",
-    syntax="[SCHEDULE]@3.2.2",
-    summary="Brings everything to the disk.",
-    differs="saving",
+@SERVER.command(
+    "bgsave", -1, "admin noscript", "1.0.0", "[SCHEDULE]@3.2.2", "Brings everything to the disk.", differs="saving"
 )
 def bgsave(ctx: Context, argv: list[bytes]) -> Reply:
     """The same as SAVE, with Redis's answer; it is done when the answer comes, never scheduled."""
@@ -66,13 +51,13 @@ def bgsave(ctx: Context, argv: list[bytes]) -> Reply:
     return Simple(b"Background saving started")
 
 
-@command(
+@SERVER.command(
     "bgrewriteaof",
     1,
-    flags="admin noscript",
-    since="1.0.0",
-    group="server",
-    summary="Begins to rewrite the log, so that it holds no more than the data.",
+    "admin noscript",
+    "1.0.0",
+    "",
+    "Begins to rewrite the log, so that it holds no more than the data.",
 )
 def bgrewriteaof(ctx: Context, argv: list[bytes]) -> Reply:  # noqa: ARG001 - a handler's signature
     """A line that says that it has begun; INFO's ``aof_rewrite_in_progress`` and its neighbours say how it ends.

@@ -7,11 +7,10 @@ Sources: https://redis.io/docs/latest/commands/psync/, sync/, replconf/, role/
 """
 
 import re
-from functools import partial
 
 from millstream.commands.context.context import LEADS_ALREADY, Context
 from millstream.commands.table.args import SYNTAX, keyword, read_integer
-from millstream.commands.table.table import command
+from millstream.commands.table.table import SERVER
 from millstream.errors import CommandError
 from millstream.logs import logger
 from millstream.printable import printable
@@ -23,17 +22,15 @@ _LARGEST_PORT = 65535
 # What it cannot hold would end a field or a line where others see it, in INFO
 _ADDRESS = re.compile(rb"[!-+\--<>-~]{0,255}")
 
-# What the rows below have in common
-_replica = partial(command, group="server", acl="admin dangerous")
 
-
-@_replica(
+@SERVER.command(
     "psync",
     -3,
-    flags="admin noscript no_async_loading no_multi",
-    since="2.8.0",
-    syntax="replicationid offset:integer",
-    summary="Makes the connection a replica's, which goes on where it was if it can.",
+    "admin noscript no_async_loading no_multi",
+    "2.8.0",
+    "replicationid offset:integer",
+    "Makes the connection a replica's, which goes on where it was if it can.",
+    acl="admin dangerous",
 )
 def psync(ctx: Context, argv: list[bytes]) -> Reply:
     """CONTINUE and what was missed, or FULLRESYNC and a copy of all data; then the stream.
@@ -76,24 +73,28 @@ def _who(ctx: Context) -> str:
     return printable(f"{user} at {ctx.session.addr}").replace("\n", " ")
 
 
-@_replica(
+@SERVER.command(
     "sync",
     1,
-    flags="admin noscript no_async_loading no_multi",
-    since="1.0.0",
-    summary="Makes the connection a replica's that knows nothing of histories.",
+    "admin noscript no_async_loading no_multi",
+    "1.0.0",
+    "",
+    "Makes the connection a replica's that knows nothing of histories.",
+    acl="admin dangerous",
 )
 def sync(ctx: Context, argv: list[bytes]) -> Reply:  # noqa: ARG001 - a handler's signature
     """A copy of all data, then the stream; such a replica never says how far it is."""
     return ctx.host.replication.sync(ctx.session, "?", -1, ctx.now, is_old=True)
 
 
-@_replica(
+@SERVER.command(
     "replconf",
     -1,
-    flags="admin noscript loading stale",
-    since="3.0.0",
-    summary="Tells what a replica is, or how far it has come.",
+    "admin noscript loading stale",
+    "3.0.0",
+    "",
+    "Tells what a replica is, or how far it has come.",
+    acl="admin dangerous",
 )
 def replconf(ctx: Context, argv: list[bytes]) -> Reply:
     """OK for what is known; what a replica can do that is of no use here is taken as well. ACK has no reply."""
@@ -142,17 +143,15 @@ def _acknowledge(ctx: Context, words: list[bytes]) -> Reply:
     return Many([])
 
 
-_follows = partial(
-    command,
-    arity=3,
-    flags="admin noscript stale no_async_loading",
-    group="server",
+@SERVER.command(
+    "replicaof",
+    3,
+    "admin noscript stale no_async_loading",
+    "5.0.0",
+    "args=<host-port=(host port:integer) | no-one=(NO ONE)>",
+    "Makes the server a replica of another, or a primary.",
     acl="admin dangerous",
-    syntax="args=<host-port=(host port:integer) | no-one=(NO ONE)>",
 )
-
-
-@_follows("replicaof", since="5.0.0", summary="Makes the server a replica of another, or a primary.")
 def replicaof(ctx: Context, argv: list[bytes]) -> Reply:
     """OK, and from then on another server's data replace these; with NO ONE what is here stays, and takes writes.
 
@@ -162,7 +161,15 @@ def replicaof(ctx: Context, argv: list[bytes]) -> Reply:
     return _follow(ctx, argv)
 
 
-@_follows("slaveof", since="1.0.0", summary="The same as REPLICAOF, under its old name.")
+@SERVER.command(
+    "slaveof",
+    3,
+    "admin noscript stale no_async_loading",
+    "1.0.0",
+    "args=<host-port=(host port:integer) | no-one=(NO ONE)>",
+    "The same as REPLICAOF, under its old name.",
+    acl="admin dangerous",
+)
 def slaveof(ctx: Context, argv: list[bytes]) -> Reply:
     """As REPLICAOF."""
     return _follow(ctx, argv)
@@ -191,15 +198,14 @@ def _follow(ctx: Context, argv: list[bytes]) -> Reply:
     return Simple(b"OK Already connected to specified master")
 
 
-@command(
+@SERVER.command(
     "failover",
     -1,
-    flags="admin noscript stale",
-    since="6.2.0",
-    group="server",
+    "admin noscript stale",
+    "6.2.0",
+    "[TO target=(host port:integer [FORCE])] [ABORT] [TIMEOUT milliseconds:integer]",
+    "Hands the role of the primary to a replica, without losing a write.",
     acl="admin dangerous",
-    syntax="[TO target=(host port:integer [FORCE])] [ABORT] [TIMEOUT milliseconds:integer]",
-    summary="Hands the role of the primary to a replica, without losing a write.",
 )
 def failover(ctx: Context, argv: list[bytes]) -> Reply:
     """OK, and from then on who writes waits until a replica holds all, and leads; this server follows it.
@@ -256,14 +262,14 @@ class _Wanted:
         raise SYNTAX
 
 
-@command(
+@SERVER.command(
     "role",
     1,
-    flags="noscript loading stale fast",
-    since="2.8.12",
-    group="server",
+    "noscript loading stale fast",
+    "2.8.12",
+    "",
+    "Tells whether this is a primary or a replica, and who follows whom.",
     acl="admin dangerous",
-    summary="Tells whether this is a primary or a replica, and who follows whom.",
 )
 def role(ctx: Context, argv: list[bytes]) -> Reply:  # noqa: ARG001 - a handler's signature
     """``master``, how far its stream is, and of each replica that follows the address, the port and the offset.

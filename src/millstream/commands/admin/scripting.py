@@ -7,16 +7,11 @@ and does not in a cluster.
 Source: https://redis.io/docs/latest/develop/programmability/
 """
 
-from functools import partial
-
 from millstream.commands.context.context import Context
 from millstream.commands.table.args import SYNTAX, integer, keyword
-from millstream.commands.table.table import command, container, help_for
+from millstream.commands.table.table import SCRIPTING
 from millstream.errors import CommandError
 from millstream.replies import OK, Reply
-
-# What the rows below have in common
-_scripting = partial(command, group="scripting")
 
 
 def _split(argv: list[bytes]) -> tuple[list[bytes], list[bytes]]:
@@ -45,13 +40,13 @@ def _evalsha(ctx: Context, argv: list[bytes], *, read_only: bool) -> Reply:
     return ctx.host.scripts.run_sha(ctx, argv[1], keys, args, read_only=read_only)
 
 
-@_scripting(
+@SCRIPTING.command(
     "eval",
     -3,
-    flags="noscript stale movablekeys",
-    since="2.6.0",
-    syntax="script numkeys:integer [key [key ...]] [arg [arg ...]]",
-    summary="Runs a Lua script.",
+    "noscript stale movablekeys",
+    "2.6.0",
+    "script numkeys:integer [key [key ...]] [arg [arg ...]]",
+    "Runs a Lua script.",
     differs="scripts",
 )
 def eval_(ctx: Context, argv: list[bytes]) -> Reply:
@@ -59,13 +54,13 @@ def eval_(ctx: Context, argv: list[bytes]) -> Reply:
     return _eval(ctx, argv, read_only=False)
 
 
-@_scripting(
+@SCRIPTING.command(
     "eval_ro",
     -3,
-    flags="noscript stale readonly movablekeys",
-    since="7.0.0",
-    syntax="script numkeys:integer [key [key ...]] [arg [arg ...]]",
-    summary="Runs a Lua script that may not write.",
+    "noscript stale readonly movablekeys",
+    "7.0.0",
+    "script numkeys:integer [key [key ...]] [arg [arg ...]]",
+    "Runs a Lua script that may not write.",
     differs="scripts",
 )
 def eval_ro(ctx: Context, argv: list[bytes]) -> Reply:
@@ -73,13 +68,13 @@ def eval_ro(ctx: Context, argv: list[bytes]) -> Reply:
     return _eval(ctx, argv, read_only=True)
 
 
-@_scripting(
+@SCRIPTING.command(
     "evalsha",
     -3,
-    flags="noscript stale movablekeys",
-    since="2.6.0",
-    syntax="sha1 numkeys:integer [key [key ...]] [arg [arg ...]]",
-    summary="Runs a Lua script that the server has, by its SHA-1.",
+    "noscript stale movablekeys",
+    "2.6.0",
+    "sha1 numkeys:integer [key [key ...]] [arg [arg ...]]",
+    "Runs a Lua script that the server has, by its SHA-1.",
     differs="scripts",
 )
 def evalsha(ctx: Context, argv: list[bytes]) -> Reply:
@@ -87,13 +82,13 @@ def evalsha(ctx: Context, argv: list[bytes]) -> Reply:
     return _evalsha(ctx, argv, read_only=False)
 
 
-@_scripting(
+@SCRIPTING.command(
     "evalsha_ro",
     -3,
-    flags="noscript stale readonly movablekeys",
-    since="7.0.0",
-    syntax="sha1 numkeys:integer [key [key ...]] [arg [arg ...]]",
-    summary="Runs a Lua script that the server has and that may not write, by its SHA-1.",
+    "noscript stale readonly movablekeys",
+    "7.0.0",
+    "sha1 numkeys:integer [key [key ...]] [arg [arg ...]]",
+    "Runs a Lua script that the server has and that may not write, by its SHA-1.",
     differs="scripts",
 )
 def evalsha_ro(ctx: Context, argv: list[bytes]) -> Reply:
@@ -101,38 +96,22 @@ def evalsha_ro(ctx: Context, argv: list[bytes]) -> Reply:
     return _evalsha(ctx, argv, read_only=True)
 
 
-container("script", since="2.6.0", group="scripting", summary="Keeps Lua scripts.")
+SCRIPTING.container("script", since="2.6.0", summary="Keeps Lua scripts.")
 
 
-@_scripting(
-    "script|load", 3, flags="noscript stale", since="2.6.0", syntax="script", summary="Keeps a script for EVALSHA."
-)
+@SCRIPTING.command("script|load", 3, "noscript stale", "2.6.0", "script", "Keeps a script for EVALSHA.")
 def script_load(ctx: Context, argv: list[bytes]) -> Reply:
     """Its SHA-1. Scripts are not in the log: after a restart a client loads them again, as with Redis."""
     return ctx.host.scripts.load(argv[2])
 
 
-@_scripting(
-    "script|exists",
-    -3,
-    flags="noscript",
-    since="2.6.0",
-    syntax="sha1 [sha1 ...]",
-    summary="Tells which scripts the server has.",
-)
+@SCRIPTING.command("script|exists", -3, "noscript", "2.6.0", "sha1 [sha1 ...]", "Tells which scripts the server has.")
 def script_exists(ctx: Context, argv: list[bytes]) -> Reply:
     """1 or 0 for each."""
     return [int(ctx.host.scripts.exists(sha)) for sha in argv[2:]]
 
 
-@_scripting(
-    "script|flush",
-    -2,
-    flags="noscript",
-    since="2.6.0",
-    syntax="flush-type=[ASYNC | SYNC]@6.2.0",
-    summary="Forgets all scripts.",
-)
+@SCRIPTING.command("script|flush", -2, "noscript", "2.6.0", "flush-type=[ASYNC | SYNC]@6.2.0", "Forgets all scripts.")
 def script_flush(ctx: Context, argv: list[bytes]) -> Reply:
     """Always OK. ASYNC and SYNC are the same here, other words are refused with a text of their own."""
     if len(argv) > 3 or (len(argv) == 3 and keyword(argv[2]) not in {b"ASYNC", b"SYNC"}):
@@ -141,7 +120,7 @@ def script_flush(ctx: Context, argv: list[bytes]) -> Reply:
     return OK
 
 
-@_scripting("script|kill", 2, flags="noscript", since="2.6.0", summary="Ends the script that runs.", differs="scripts")
+@SCRIPTING.command("script|kill", 2, "noscript", "2.6.0", "", "Ends the script that runs.", differs="scripts")
 def script_kill(ctx: Context, argv: list[bytes]) -> Reply:  # noqa: ARG001 - a handler's signature
     """An error: while a script runs no command is read, and its time limit ends it.
 
@@ -150,10 +129,9 @@ def script_kill(ctx: Context, argv: list[bytes]) -> Reply:  # noqa: ARG001 - a h
     raise CommandError("NOTBUSY No scripts in execution right now.")
 
 
-help_for(
+SCRIPTING.help(
     "script",
     since="5.0.0",
-    group="scripting",
     lines=(
         "EXISTS <sha1> [<sha1> ...]",
         "    Which of these scripts the server has.",
@@ -167,16 +145,16 @@ help_for(
 )
 
 
-container("function", since="7.0.0", group="scripting", summary="Libraries of functions, of which there are none.")
+SCRIPTING.container("function", since="7.0.0", summary="Libraries of functions, of which there are none.")
 
 
-@_scripting(
+@SCRIPTING.command(
     "function|flush",
     -2,
-    flags="write noscript",
-    since="7.0.0",
-    syntax="flush-type=[ASYNC | SYNC]",
-    summary="Forgets all functions: there are none.",
+    "write noscript",
+    "7.0.0",
+    "flush-type=[ASYNC | SYNC]",
+    "Forgets all functions: there are none.",
     limited="there are no functions",
 )
 def function_flush(ctx: Context, argv: list[bytes]) -> Reply:  # noqa: ARG001 - a handler's signature
@@ -186,13 +164,13 @@ def function_flush(ctx: Context, argv: list[bytes]) -> Reply:  # noqa: ARG001 - 
     return OK
 
 
-@_scripting(
+@SCRIPTING.command(
     "function|list",
     -2,
-    flags="noscript",
-    since="7.0.0",
-    syntax="[LIBRARYNAME library-name-pattern] [WITHCODE]",
-    summary="Lists the functions: there are none.",
+    "noscript",
+    "7.0.0",
+    "[LIBRARYNAME library-name-pattern] [WITHCODE]",
+    "Lists the functions: there are none.",
     limited="there are no functions",
 )
 def function_list(ctx: Context, argv: list[bytes]) -> Reply:  # noqa: ARG001 - a handler's signature
@@ -203,10 +181,9 @@ def function_list(ctx: Context, argv: list[bytes]) -> Reply:  # noqa: ARG001 - a
     return []
 
 
-help_for(
+SCRIPTING.help(
     "function",
     since="7.0.0",
-    group="scripting",
     lines=(
         "FLUSH [ASYNC|SYNC]",
         "    Forget all functions: there are none.",

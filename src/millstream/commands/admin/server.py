@@ -7,7 +7,7 @@ import sys
 
 from millstream.commands.context.context import Blocked, Context
 from millstream.commands.table.args import SYNTAX, integer, keyword
-from millstream.commands.table.table import command, container, help_for
+from millstream.commands.table.table import SERVER
 from millstream.engine.collections import Collection
 from millstream.engine.keyspace import StringValue
 from millstream.engine.streams.stream import Stream
@@ -26,7 +26,7 @@ def _text(word: bytes) -> str:
     return word.decode("utf-8", "surrogateescape")
 
 
-@command("time", 1, flags="loading stale fast", since="2.6.0", group="server", summary="Tells the time.")
+@SERVER.command("time", 1, "loading stale fast", "2.6.0", "", "Tells the time.")
 def time_(ctx: Context, argv: list[bytes]) -> Reply:  # noqa: ARG001 - a handler's signature
     """Seconds since 1970 and microseconds of the second, as the command began; resolution one millisecond.
 
@@ -36,15 +36,14 @@ def time_(ctx: Context, argv: list[bytes]) -> Reply:  # noqa: ARG001 - a handler
     return [b"%d" % seconds, b"%d" % (ms * 1000)]
 
 
-@command(
+@SERVER.command(
     "info",
     -1,
-    flags="loading stale",
-    since="1.0.0",
-    group="server",
-    syntax="[section [section ...]]",
+    "loading stale",
+    "1.0.0",
+    "[section [section ...]]",
+    "Tells the state of the server.",
     acl="dangerous",
-    summary="Tells the state of the server.",
     limited="the fields that clients and tools read",
 )
 def info(ctx: Context, argv: list[bytes]) -> Reply:
@@ -53,28 +52,19 @@ def info(ctx: Context, argv: list[bytes]) -> Reply:
     return Verbatim(text.encode("utf-8", "surrogateescape"))
 
 
-@command(
-    "lastsave",
-    1,
-    flags="loading stale fast",
-    since="1.0.0",
-    group="server",
-    acl="admin dangerous",
-    summary="Tells when all was on disk.",
-)
+@SERVER.command("lastsave", 1, "loading stale fast", "1.0.0", "", "Tells when all was on disk.", acl="admin dangerous")
 def lastsave(ctx: Context, argv: list[bytes]) -> Reply:  # noqa: ARG001 - a handler's signature
     """Seconds since 1970 of the last sync of the log; of the start, where there is no log."""
     return ctx.host.last_save()
 
 
-@command(
+@SERVER.command(
     "shutdown",
     -1,
-    flags="admin noscript loading stale no_multi",
-    since="1.0.0",
-    group="server",
-    syntax="save-selector=[NOSAVE | SAVE] [NOW]@7.0.0 [FORCE]@7.0.0 [ABORT]@7.0.0",
-    summary="Ends the server as SIGTERM does.",
+    "admin noscript loading stale no_multi",
+    "1.0.0",
+    "save-selector=[NOSAVE | SAVE] [NOW]@7.0.0 [FORCE]@7.0.0 [ABORT]@7.0.0",
+    "Ends the server as SIGTERM does.",
 )
 def shutdown(ctx: Context, argv: list[bytes]) -> Reply:
     """No reply but the end of the connection; everything is on disk first, whatever the options say.
@@ -97,17 +87,16 @@ def shutdown(ctx: Context, argv: list[bytes]) -> Reply:
     return OK
 
 
-container("config", since="2.0.0", group="server", summary="Looks at the server's parameters and changes them.")
+SERVER.container("config", since="2.0.0", summary="Looks at the server's parameters and changes them.")
 
 
-@command(
+@SERVER.command(
     "config|get",
     -3,
-    flags="admin noscript loading stale",
-    since="2.0.0",
-    group="server",
-    syntax="parameter [parameter ...]",
-    summary="Answers parameters by name or pattern.",
+    "admin noscript loading stale",
+    "2.0.0",
+    "parameter [parameter ...]",
+    "Answers parameters by name or pattern.",
     limited="the parameters this server has, and facts tools ask for",
 )
 def config_get(ctx: Context, argv: list[bytes]) -> Reply:
@@ -123,14 +112,13 @@ def _encoded(value: str) -> bytes:
     return value.encode("utf-8", "surrogateescape")
 
 
-@command(
+@SERVER.command(
     "config|set",
     -4,
-    flags="admin noscript loading stale",
-    since="2.0.0",
-    group="server",
-    syntax="parameter value [parameter value ...]",
-    summary="Changes parameters, all or none.",
+    "admin noscript loading stale",
+    "2.0.0",
+    "parameter value [parameter value ...]",
+    "Changes parameters, all or none.",
     differs="parameters",
 )
 def config_set(ctx: Context, argv: list[bytes]) -> Reply:
@@ -147,37 +135,24 @@ def config_set(ctx: Context, argv: list[bytes]) -> Reply:
     return OK
 
 
-@command(
-    "config|resetstat",
-    2,
-    flags="admin noscript loading stale",
-    since="2.0.0",
-    group="server",
-    summary="Sets INFO's counters to zero.",
-)
+@SERVER.command("config|resetstat", 2, "admin noscript loading stale", "2.0.0", "", "Sets INFO's counters to zero.")
 def config_resetstat(ctx: Context, argv: list[bytes]) -> Reply:  # noqa: ARG001 - a handler's signature
     """Counters only: INFO's of commands, errors, lookups, the network, and of refusals. Gauges stay what they are."""
     ctx.host.reset_stats()
     return OK
 
 
-@command(
-    "config|rewrite",
-    2,
-    flags="admin noscript loading stale",
-    since="2.8.0",
-    group="server",
-    summary="Always an error: there is no file of parameters.",
+@SERVER.command(
+    "config|rewrite", 2, "admin noscript loading stale", "2.8.0", "", "Always an error: there is no file of parameters."
 )
 def config_rewrite(ctx: Context, argv: list[bytes]) -> Reply:  # noqa: ARG001 - a handler's signature
     """The error Redis gives when it runs without a file."""
     raise CommandError("ERR The server is running without a config file")
 
 
-help_for(
+SERVER.help(
     "config",
     since="5.0.0",
-    group="server",
     lines=(
         "GET <pattern> [<pattern> ...]",
         "    Parameters whose names fit, with their values.",
@@ -191,19 +166,18 @@ help_for(
 )
 
 
-container("memory", since="4.0.0", group="server", summary="Tells what keys take in memory.")
+SERVER.container("memory", since="4.0.0", summary="Tells what keys take in memory.")
 
 
-@command(
+@SERVER.command(
     "memory|usage",
     -3,
-    flags="readonly",
-    keys=(2, 2, 1),
-    since="4.0.0",
-    group="server",
-    syntax="key [SAMPLES count:integer]",
-    summary="Estimates the bytes a key takes.",
+    "readonly",
+    "4.0.0",
+    "key [SAMPLES count:integer]",
+    "Estimates the bytes a key takes.",
     limited="an estimate, from what is stored",
+    keys=(2, 2, 1),
 )
 def memory_usage(ctx: Context, argv: list[bytes]) -> Reply:
     """An estimate: wire bytes of the entries and typical sizes of what surrounds them. SAMPLES changes nothing.
@@ -232,10 +206,9 @@ def _stream_size(stream: Stream) -> int:
     return size + sum(group.footprint for group in stream.groups.values())
 
 
-help_for(
+SERVER.help(
     "memory",
     since="4.0.0",
-    group="server",
     lines=(
         "USAGE <key> [SAMPLES <count>]",
         "    Estimate the bytes a key takes.",

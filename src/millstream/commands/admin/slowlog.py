@@ -3,30 +3,28 @@
 Source: https://redis.io/docs/latest/commands/slowlog-get/ and its siblings.
 """
 
-from functools import partial
 from itertools import islice
 
 from millstream.commands.context.context import Context
 from millstream.commands.context.slowlog import SlowEntry
 from millstream.commands.table.args import bad_subcommand, integer
-from millstream.commands.table.table import command, container, help_for
+from millstream.commands.table.table import SERVER
 from millstream.errors import CommandError
 from millstream.replies import OK, Reply
 
 _BAD_COUNT = "ERR count should be greater than or equal to -1"
 _SHOWN_AT_ONCE = 10
 
-# What the rows below have in common
-_admin = partial(command, flags="admin loading stale", since="2.2.12", group="server")
-
-container("slowlog", since="2.2.12", group="server", summary="Tells which commands took long.")
+SERVER.container("slowlog", since="2.2.12", summary="Tells which commands took long.")
 
 
-@_admin(
+@SERVER.command(
     "slowlog|get",
     -2,
-    syntax="[count:integer]",
-    summary="Lists the commands that took long.",
+    "admin loading stale",
+    "2.2.12",
+    "[count:integer]",
+    "Lists the commands that took long.",
     differs="slowlog",
     history=(("4.0.0", "The reply has the client's address and its name."),),
 )
@@ -48,23 +46,22 @@ def _shown(entry: SlowEntry) -> Reply:
     return [entry.number, entry.ended, entry.microseconds, list[Reply](entry.words), entry.addr, entry.name]
 
 
-@_admin("slowlog|len", 2, summary="Counts the commands that took long.")
+@SERVER.command("slowlog|len", 2, "admin loading stale", "2.2.12", "", "Counts the commands that took long.")
 def slowlog_len(ctx: Context, argv: list[bytes]) -> Reply:  # noqa: ARG001 - a handler's signature
     """How many are kept, ``slowlog-max-len`` at most."""
     return len(ctx.host.slowlog.entries)
 
 
-@_admin("slowlog|reset", 2, summary="Forgets the commands that took long.")
+@SERVER.command("slowlog|reset", 2, "admin loading stale", "2.2.12", "", "Forgets the commands that took long.")
 def slowlog_reset(ctx: Context, argv: list[bytes]) -> Reply:  # noqa: ARG001 - a handler's signature
     """Always OK; their numbers are not used again."""
     ctx.host.slowlog.entries.clear()
     return OK
 
 
-help_for(
+SERVER.help(
     "slowlog",
     since="6.2.0",
-    group="server",
     lines=(
         "GET [<count>]",
         "    The commands that took long, the latest first; ten unless you say how many, all for -1.",

@@ -8,13 +8,12 @@ Source: https://redis.io/docs/latest/commands/client-list/ and its siblings.
 """
 
 from collections.abc import Callable, Iterable
-from functools import partial
 
 from millstream.commands.connection.connection import BAD_NAME, is_printable
 from millstream.commands.context.context import Context
 from millstream.commands.context.session import Session
 from millstream.commands.table.args import SYNTAX, bad_subcommand, integer, keyword, milliseconds, read_integer
-from millstream.commands.table.table import command, container, help_for
+from millstream.commands.table.table import CONNECTION
 from millstream.commands.users.accounts import DEFAULT
 from millstream.errors import CommandError
 from millstream.replies import OK, Reply, Verbatim
@@ -24,11 +23,7 @@ Test = Callable[[Session], bool]
 
 _KINDS = {b"normal", b"pubsub", b"master", b"replica", b"slave"}
 
-# What the rows below have in common
-_client = partial(command, flags="noscript loading stale", group="connection")
-_admin = partial(command, flags="admin noscript loading stale", group="connection")
-
-container("client", since="2.4.0", group="connection", summary="Looks at connections and acts on them.")
+CONNECTION.container("client", since="2.4.0", summary="Looks at connections and acts on them.")
 
 
 def _shown(word: bytes) -> str:
@@ -119,17 +114,19 @@ def _kind(session: Session) -> bytes:
     return b"pubsub" if session.is_subscribed else b"normal"
 
 
-@_client("client|id", 2, since="5.0.0", summary="Tells the connection's number.")
+@CONNECTION.command("client|id", 2, "noscript loading stale", "5.0.0", "", "Tells the connection's number.")
 def client_id(ctx: Context, argv: list[bytes]) -> Reply:  # noqa: ARG001 - a handler's signature
     """Never used twice while the server runs, and ascending: the larger of two came later."""
     return ctx.session.id
 
 
-@_client(
+@CONNECTION.command(
     "client|info",
     2,
-    since="6.2.0",
-    summary="Describes the connection.",
+    "noscript loading stale",
+    "6.2.0",
+    "",
+    "Describes the connection.",
     limited="without the sizes of buffers that only Redis has",
 )
 def client_info(ctx: Context, argv: list[bytes]) -> Reply:  # noqa: ARG001 - a handler's signature
@@ -137,12 +134,13 @@ def client_info(ctx: Context, argv: list[bytes]) -> Reply:  # noqa: ARG001 - a h
     return _lines([ctx.session], ctx.now.wall)
 
 
-@_admin(
+@CONNECTION.command(
     "client|list",
     -2,
-    since="2.4.0",
-    syntax="[TYPE client-type=<NORMAL | MASTER | REPLICA | PUBSUB>]@5.0.0 [ID client-id:integer [client-id ...]]@6.2.0",
-    summary="Describes all connections.",
+    "admin noscript loading stale",
+    "2.4.0",
+    "[TYPE client-type=<NORMAL | MASTER | REPLICA | PUBSUB>]@5.0.0 [ID client-id:integer [client-id ...]]@6.2.0",
+    "Describes all connections.",
     limited="one filter at a time: TYPE or ID; without the sizes of buffers that only Redis has",
 )
 def client_list(ctx: Context, argv: list[bytes]) -> Reply:
@@ -164,7 +162,7 @@ def client_list(ctx: Context, argv: list[bytes]) -> Reply:
     return _lines(sessions, ctx.now.wall)
 
 
-@_client("client|setname", 3, since="2.6.9", syntax="connection-name", summary="Names the connection.")
+@CONNECTION.command("client|setname", 3, "noscript loading stale", "2.6.9", "connection-name", "Names the connection.")
 def client_setname(ctx: Context, argv: list[bytes]) -> Reply:
     """An empty name takes it away. Names need not be unique; they are for people who read CLIENT LIST."""
     if not is_printable(argv[2]):
@@ -173,18 +171,19 @@ def client_setname(ctx: Context, argv: list[bytes]) -> Reply:
     return OK
 
 
-@_client("client|getname", 2, since="2.6.9", summary="Tells the connection's name.")
+@CONNECTION.command("client|getname", 2, "noscript loading stale", "2.6.9", "", "Tells the connection's name.")
 def client_getname(ctx: Context, argv: list[bytes]) -> Reply:  # noqa: ARG001 - a handler's signature
     """Null if it has none."""
     return ctx.session.name or None
 
 
-@_client(
+@CONNECTION.command(
     "client|setinfo",
     4,
-    since="7.2.0",
-    syntax="attr=<LIB-NAME libname | LIB-VER libver>",
-    summary="Tells the server which library the client uses.",
+    "noscript loading stale",
+    "7.2.0",
+    "attr=<LIB-NAME libname | LIB-VER libver>",
+    "Tells the server which library the client uses.",
 )
 def client_setinfo(ctx: Context, argv: list[bytes]) -> Reply:
     """Shown in CLIENT LIST. Clients send it unasked when they connect, so it must not fail for what they are."""
@@ -207,8 +206,13 @@ def _on_off(word: bytes) -> bool:
     return keyword(word) == b"ON"
 
 
-@_admin(
-    "client|no-evict", 3, since="7.0.0", syntax="enabled=<ON | OFF>", summary="Marks the connection as one to keep."
+@CONNECTION.command(
+    "client|no-evict",
+    3,
+    "admin noscript loading stale",
+    "7.0.0",
+    "enabled=<ON | OFF>",
+    "Marks the connection as one to keep.",
 )
 def client_no_evict(ctx: Context, argv: list[bytes]) -> Reply:
     """No connection is ever evicted for memory here; the mark is shown in CLIENT LIST."""
@@ -216,12 +220,13 @@ def client_no_evict(ctx: Context, argv: list[bytes]) -> Reply:
     return OK
 
 
-@_client(
+@CONNECTION.command(
     "client|no-touch",
     3,
-    since="7.2.0",
-    syntax="enabled=<ON | OFF>",
-    summary="Marks the connection as one that changes no times of access.",
+    "noscript loading stale",
+    "7.2.0",
+    "enabled=<ON | OFF>",
+    "Marks the connection as one that changes no times of access.",
 )
 def client_no_touch(ctx: Context, argv: list[bytes]) -> Reply:
     """No times of access are kept here; the mark is shown in CLIENT LIST."""
@@ -229,12 +234,13 @@ def client_no_touch(ctx: Context, argv: list[bytes]) -> Reply:
     return OK
 
 
-@_client(
+@CONNECTION.command(
     "client|reply",
     3,
-    since="3.2.0",
-    syntax="action=<ON | OFF | SKIP>",
-    summary="Says whether the client wants replies.",
+    "noscript loading stale",
+    "3.2.0",
+    "action=<ON | OFF | SKIP>",
+    "Says whether the client wants replies.",
 )
 def client_reply(ctx: Context, argv: list[bytes]) -> Reply:
     """OFF and SKIP are not answered; SKIP also silences the next command.
@@ -249,12 +255,13 @@ def client_reply(ctx: Context, argv: list[bytes]) -> Reply:
     return OK
 
 
-@_admin(
+@CONNECTION.command(
     "client|unblock",
     -3,
-    since="5.0.0",
-    syntax="client-id:integer unblock-type=[TIMEOUT | ERROR]",
-    summary="Ends another connection's wait.",
+    "admin noscript loading stale",
+    "5.0.0",
+    "client-id:integer unblock-type=[TIMEOUT | ERROR]",
+    "Ends another connection's wait.",
 )
 def client_unblock(ctx: Context, argv: list[bytes]) -> Reply:
     """1 if it did wait.
@@ -319,14 +326,15 @@ def _close(ctx: Context, session: Session) -> None:
         ctx.host.kill(session)
 
 
-@_admin(
+@CONNECTION.command(
     "client|kill",
     -3,
-    since="2.4.0",
-    syntax="filter=<old-format=ip:port | new-format=([ID client-id:integer] "
+    "admin noscript loading stale",
+    "2.4.0",
+    "filter=<old-format=ip:port | new-format=([ID client-id:integer] "
     "[TYPE client-type=<NORMAL | MASTER@3.2.0 | SLAVE | REPLICA@5.0.0 | PUBSUB>] [USER username] [ADDR addr=ip:port] "
     "[LADDR laddr=ip:port]@6.2.0 [SKIPME skipme=<YES | NO>] [MAXAGE maxage:integer]@7.4.0)@2.8.12>",
-    summary="Closes connections.",
+    "Closes connections.",
 )
 def client_kill(ctx: Context, argv: list[bytes]) -> Reply:
     """The old form answers OK; with filters, how many were closed.
@@ -369,12 +377,13 @@ def _kill_one(ctx: Context, addr: bytes) -> Reply:
     raise CommandError("ERR No such client")
 
 
-@_admin(
+@CONNECTION.command(
     "client|pause",
     -3,
-    since="3.0.0",
-    syntax="timeout:integer mode=[WRITE | ALL]@6.2.0",
-    summary="Keeps commands back for some milliseconds.",
+    "admin noscript loading stale",
+    "3.0.0",
+    "timeout:integer mode=[WRITE | ALL]@6.2.0",
+    "Keeps commands back for some milliseconds.",
 )
 def client_pause(ctx: Context, argv: list[bytes]) -> Reply:
     """Replies OK; a pause that runs is never made shorter, but what it holds back is chosen anew.
@@ -390,7 +399,7 @@ def client_pause(ctx: Context, argv: list[bytes]) -> Reply:
     return OK
 
 
-@_admin("client|unpause", 2, since="6.2.0", summary="Ends a pause.")
+@CONNECTION.command("client|unpause", 2, "admin noscript loading stale", "6.2.0", "", "Ends a pause.")
 def client_unpause(ctx: Context, argv: list[bytes]) -> Reply:  # noqa: ARG001 - a handler's signature
     """Replies OK, whether or not there was one.
 
@@ -400,10 +409,9 @@ def client_unpause(ctx: Context, argv: list[bytes]) -> Reply:  # noqa: ARG001 - 
     return OK
 
 
-help_for(
+CONNECTION.help(
     "client",
     since="5.0.0",
-    group="connection",
     lines=(
         "CACHING (YES|NO)",
         "    An error: there is no tracking.",

@@ -10,7 +10,7 @@ from millstream.commands.admin.info import REDIS_VERSION
 from millstream.commands.connection.transactions import end_transaction
 from millstream.commands.context.context import Context, Origin
 from millstream.commands.table.args import SYNTAX, integer, keyword, read_integer
-from millstream.commands.table.table import command
+from millstream.commands.table.table import CONNECTION
 from millstream.commands.users.accounts import DEFAULT
 from millstream.engine.keyspace import DATABASES
 from millstream.errors import CommandError
@@ -54,15 +54,7 @@ def _authenticate(ctx: Context, asked: bytes, user: bytes, password: bytes) -> N
     ctx.session.user = user
 
 
-@command(
-    "ping",
-    -1,
-    flags="fast",
-    since="1.0.0",
-    group="connection",
-    syntax="[message]",
-    summary="Answers PONG, or the message.",
-)
+@CONNECTION.command("ping", -1, "fast", "1.0.0", "[message]", "Answers PONG, or the message.")
 def ping(ctx: Context, argv: list[bytes]) -> Reply:
     """Whether anybody is there; among RESP2 messages the answer looks like one.
 
@@ -76,28 +68,14 @@ def ping(ctx: Context, argv: list[bytes]) -> Reply:
     return argv[1] if len(argv) == 2 else PONG
 
 
-@command(
-    "echo",
-    2,
-    flags="loading stale fast",
-    since="1.0.0",
-    group="connection",
-    syntax="message",
-    summary="Answers the message.",
-)
+@CONNECTION.command("echo", 2, "loading stale fast", "1.0.0", "message", "Answers the message.")
 def echo(ctx: Context, argv: list[bytes]) -> Reply:  # noqa: ARG001 - a handler's signature
     """The same bytes."""
     return argv[1]
 
 
-@command(
-    "auth",
-    -2,
-    flags="noscript loading stale fast no_auth",
-    since="1.0.0",
-    group="connection",
-    syntax="[username]@6.0.0 password",
-    summary="Proves who the client is.",
+@CONNECTION.command(
+    "auth", -2, "noscript loading stale fast no_auth", "1.0.0", "[username]@6.0.0 password", "Proves who the client is."
 )
 def auth(ctx: Context, argv: list[bytes]) -> Reply:
     """Without a name, the default user is meant; its password is that of the parameter ``requirepass`` too.
@@ -113,14 +91,13 @@ def auth(ctx: Context, argv: list[bytes]) -> Reply:
     return OK
 
 
-@command(
+@CONNECTION.command(
     "hello",
     -1,
-    flags="noscript loading stale fast no_auth",
-    since="6.0.0",
-    group="connection",
-    syntax="arguments=[protover:integer [AUTH auth=(username password)] [SETNAME clientname]]",
-    summary="Chooses the protocol version and tells who the server is.",
+    "noscript loading stale fast no_auth",
+    "6.0.0",
+    "arguments=[protover:integer [AUTH auth=(username password)] [SETNAME clientname]]",
+    "Chooses the protocol version and tells who the server is.",
 )
 def hello(ctx: Context, argv: list[bytes]) -> Reply:
     """All or nothing: an error leaves the connection as it was.
@@ -180,14 +157,8 @@ def _hello_options(argv: list[bytes]) -> tuple[bytes | None, tuple[bytes, bytes]
     return name, credentials
 
 
-@command(
-    "select",
-    2,
-    flags="loading stale fast",
-    since="1.0.0",
-    group="connection",
-    syntax="index:integer",
-    summary="Changes the database of the connection.",
+@CONNECTION.command(
+    "select", 2, "loading stale fast", "1.0.0", "index:integer", "Changes the database of the connection."
 )
 def select(ctx: Context, argv: list[bytes]) -> Reply:
     """There are sixteen, 0 to 15. Inside MULTI it takes effect when EXEC comes to it."""
@@ -198,28 +169,14 @@ def select(ctx: Context, argv: list[bytes]) -> Reply:
     return OK
 
 
-@command(
-    "quit",
-    -1,
-    flags="noscript loading stale fast no_auth",
-    since="1.0.0",
-    group="connection",
-    summary="Closes the connection.",
-)
+@CONNECTION.command("quit", -1, "noscript loading stale fast no_auth", "1.0.0", "", "Closes the connection.")
 def quit_(ctx: Context, argv: list[bytes]) -> Reply:  # noqa: ARG001 - a handler's signature
     """OK, after all replies so far; what was sent behind it on the connection is not run."""
     ctx.session.closing = True
     return OK
 
 
-@command(
-    "reset",
-    1,
-    flags="noscript loading stale fast no_auth",
-    since="6.2.0",
-    group="connection",
-    summary="Makes the connection as new.",
-)
+@CONNECTION.command("reset", 1, "noscript loading stale fast no_auth", "6.2.0", "", "Makes the connection as new.")
 def reset(ctx: Context, argv: list[bytes]) -> Reply:  # noqa: ARG001 - a handler's signature
     """Ends a transaction, watches and subscriptions, goes back to RESP2 and database 0, forgets name and password.
 

@@ -7,21 +7,14 @@ all commands are fine.
 Source: https://redis.io/docs/latest/develop/pubsub/ and the command pages it links.
 """
 
-from functools import partial
-
 from millstream.commands.context.context import Context
-from millstream.commands.table.table import command, container, help_for
+from millstream.commands.table.table import PUBSUB
 from millstream.glob import Effort, Pattern
 from millstream.replies import Many, Push, Reply
 
 ALLOWED_WHILE_SUBSCRIBED = frozenset(
     {"subscribe", "unsubscribe", "psubscribe", "punsubscribe", "ping", "quit", "reset"}
 )
-
-
-# What the rows below have in common
-_listening = partial(command, flags="pubsub noscript loading stale", since="2.0.0", group="pubsub")
-_looking = partial(command, flags="pubsub loading stale", since="2.8.0", group="pubsub")
 
 
 def _change(ctx: Context, argv: list[bytes], kind: bytes) -> Reply:
@@ -53,38 +46,60 @@ def _change(ctx: Context, argv: list[bytes], kind: bytes) -> Reply:
     return Many(replies)
 
 
-@_listening("subscribe", -2, syntax="channel [channel ...]", summary="Listens to channels.")
+@PUBSUB.command(
+    "subscribe", -2, "pubsub noscript loading stale", "2.0.0", "channel [channel ...]", "Listens to channels."
+)
 def subscribe(ctx: Context, argv: list[bytes]) -> Reply:
     """Listen to channels by name. The replies are pushes, one a channel, and no reply besides."""
     return _change(ctx, argv, b"subscribe")
 
 
-@_listening("unsubscribe", -1, syntax="[channel [channel ...]]", summary="Stops listening to channels.")
+@PUBSUB.command(
+    "unsubscribe",
+    -1,
+    "pubsub noscript loading stale",
+    "2.0.0",
+    "[channel [channel ...]]",
+    "Stops listening to channels.",
+)
 def unsubscribe(ctx: Context, argv: list[bytes]) -> Reply:
     """Stop listening to some channels, or to all, in the order of their names."""
     return _change(ctx, argv, b"unsubscribe")
 
 
-@_listening("psubscribe", -2, syntax="pattern [pattern ...]", summary="Listens to channels whose names match patterns.")
+@PUBSUB.command(
+    "psubscribe",
+    -2,
+    "pubsub noscript loading stale",
+    "2.0.0",
+    "pattern [pattern ...]",
+    "Listens to channels whose names match patterns.",
+)
 def psubscribe(ctx: Context, argv: list[bytes]) -> Reply:
     """Listen to channels by pattern; a pattern too costly to compare with names is refused, see ``glob``."""
     return _change(ctx, argv, b"psubscribe")
 
 
-@_listening("punsubscribe", -1, syntax="[pattern [pattern ...]]", summary="Stops listening to patterns.")
+@PUBSUB.command(
+    "punsubscribe",
+    -1,
+    "pubsub noscript loading stale",
+    "2.0.0",
+    "[pattern [pattern ...]]",
+    "Stops listening to patterns.",
+)
 def punsubscribe(ctx: Context, argv: list[bytes]) -> Reply:
     """Stop listening to some patterns, or to all."""
     return _change(ctx, argv, b"punsubscribe")
 
 
-@command(
+@PUBSUB.command(
     "publish",
     3,
-    flags="pubsub loading stale fast",
-    since="2.0.0",
-    group="pubsub",
-    syntax="channel message",
-    summary="Sends a message to whoever listens to a channel.",
+    "pubsub loading stale fast",
+    "2.0.0",
+    "channel message",
+    "Sends a message to whoever listens to a channel.",
 )
 def publish(ctx: Context, argv: list[bytes]) -> Reply:
     """Publish; replies how many listeners got it.
@@ -95,10 +110,12 @@ def publish(ctx: Context, argv: list[bytes]) -> Reply:
     return ctx.host.publish(argv[1], argv[2])
 
 
-container("pubsub", since="2.8.0", group="pubsub", summary="Tells who listens to what.")
+PUBSUB.container("pubsub", since="2.8.0", summary="Tells who listens to what.")
 
 
-@_looking("pubsub|channels", -2, syntax="[pattern]", summary="Lists channels somebody listens to by name.")
+@PUBSUB.command(
+    "pubsub|channels", -2, "pubsub loading stale", "2.8.0", "[pattern]", "Lists channels somebody listens to by name."
+)
 def pubsub_channels(ctx: Context, argv: list[bytes]) -> Reply:
     """Channels with listeners, all or those matching a pattern.
 
@@ -111,7 +128,9 @@ def pubsub_channels(ctx: Context, argv: list[bytes]) -> Reply:
     return [name for name in ctx.host.channels if pattern.fits(name, effort)]
 
 
-@_looking("pubsub|numsub", -2, syntax="[channel [channel ...]]", summary="Counts the listeners of channels.")
+@PUBSUB.command(
+    "pubsub|numsub", -2, "pubsub loading stale", "2.8.0", "[channel [channel ...]]", "Counts the listeners of channels."
+)
 def pubsub_numsub(ctx: Context, argv: list[bytes]) -> Reply:
     """Name and number of listeners, for each channel asked for, 0 for one that nobody listens to."""
     replies: list[Reply] = []
@@ -120,16 +139,15 @@ def pubsub_numsub(ctx: Context, argv: list[bytes]) -> Reply:
     return replies
 
 
-@_looking("pubsub|numpat", 2, summary="Counts patterns.")
+@PUBSUB.command("pubsub|numpat", 2, "pubsub loading stale", "2.8.0", "", "Counts patterns.")
 def pubsub_numpat(ctx: Context, argv: list[bytes]) -> Reply:  # noqa: ARG001 - a handler's signature
     """How many different patterns are listened to, however many listen to each."""
     return len(ctx.host.patterns)
 
 
-help_for(
+PUBSUB.help(
     "pubsub",
     since="6.2.0",
-    group="pubsub",
     lines=(
         "CHANNELS [<pattern>]",
         "    List the channels that somebody listens to by name.",

@@ -6,20 +6,14 @@ connection goes back to its pool, and must not be refused for that.
 Source: https://redis.io/docs/latest/commands/client-tracking/
 """
 
-from functools import partial
-
 from millstream.commands.context.context import Context
 from millstream.commands.table.args import SYNTAX, integer, keyword
-from millstream.commands.table.table import command
+from millstream.commands.table.table import CONNECTION
 from millstream.errors import CommandError
 from millstream.replies import OK, Map, Reply, Set
 
 NOT_HERE = "ERR client tracking is not supported by Millstream"
 _WORDS = frozenset({b"BCAST", b"OPTIN", b"OPTOUT", b"NOLOOP"})
-
-
-# What the rows below have in common
-_client = partial(command, flags="noscript loading stale", group="connection")
 
 
 def _check_options(ctx: Context, words: list[bytes]) -> None:
@@ -41,14 +35,15 @@ def _check_options(ctx: Context, words: list[bytes]) -> None:
         at += 1
 
 
-@_client(
+@CONNECTION.command(
     "client|tracking",
     -3,
-    since="6.0.0",
-    syntax="status=<ON | OFF> [REDIRECT client-id:integer] [PREFIX prefix [PREFIX prefix ...]] [BCAST] [OPTIN] "
+    "noscript loading stale",
+    "6.0.0",
+    "status=<ON | OFF> [REDIRECT client-id:integer] [PREFIX prefix [PREFIX prefix ...]] [BCAST] [OPTIN] "
     "[OPTOUT] [NOLOOP]",
+    "Only OFF: the server tells nobody which keys changed.",
     limited="ON is an error",
-    summary="Only OFF: the server tells nobody which keys changed.",
 )
 def client_tracking(ctx: Context, argv: list[bytes]) -> Reply:
     """OK to OFF, an error to ON; options are checked before that, as in Redis."""
@@ -61,13 +56,15 @@ def client_tracking(ctx: Context, argv: list[bytes]) -> Reply:
     return OK
 
 
-@_client("client|trackinginfo", 2, since="6.2.0", summary="Always off.")
+@CONNECTION.command("client|trackinginfo", 2, "noscript loading stale", "6.2.0", "", "Always off.")
 def client_trackinginfo(ctx: Context, argv: list[bytes]) -> Reply:  # noqa: ARG001 - a handler's signature
     """Flags, whom it goes to, and for which prefixes."""
     return Map([(b"flags", Set([b"off"])), (b"redirect", -1), (b"prefixes", [])])
 
 
-@_client("client|caching", 3, since="6.0.0", syntax="mode=<YES | NO>", summary="Always an error: there is no tracking.")
+@CONNECTION.command(
+    "client|caching", 3, "noscript loading stale", "6.0.0", "mode=<YES | NO>", "Always an error: there is no tracking."
+)
 def client_caching(ctx: Context, argv: list[bytes]) -> Reply:  # noqa: ARG001 - a handler's signature
     """As in Redis where tracking is off."""
     raise CommandError(
@@ -75,7 +72,7 @@ def client_caching(ctx: Context, argv: list[bytes]) -> Reply:  # noqa: ARG001 - 
     )
 
 
-@_client("client|getredir", 2, since="6.0.0", summary="Always -1: no tracking.")
+@CONNECTION.command("client|getredir", 2, "noscript loading stale", "6.0.0", "", "Always -1: no tracking.")
 def client_getredir(ctx: Context, argv: list[bytes]) -> Reply:  # noqa: ARG001 - a handler's signature
     """As in Redis where tracking is off."""
     return -1

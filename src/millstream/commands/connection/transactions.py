@@ -9,21 +9,14 @@ Source: https://redis.io/docs/latest/develop/using-commands/transactions/
 
 from millstream.commands.context.context import Context
 from millstream.commands.context.session import Queue
-from millstream.commands.table.table import command
+from millstream.commands.table.table import TRANSACTIONS
 from millstream.errors import CommandError
 from millstream.replies import OK, Reply
 
 EXEC_WITHOUT_MULTI = "ERR EXEC without MULTI"
 
 
-@command(
-    "multi",
-    1,
-    flags="noscript loading stale fast",
-    since="1.2.0",
-    group="transactions",
-    summary="Begins a transaction.",
-)
+@TRANSACTIONS.command("multi", 1, "noscript loading stale fast", "1.2.0", "", "Begins a transaction.")
 def multi(ctx: Context, argv: list[bytes]) -> Reply:  # noqa: ARG001 - a handler's signature
     """Queue commands from now on; replies OK. A second MULTI is an error that leaves the queue as it is."""
     if ctx.session.queue is not None:
@@ -32,9 +25,7 @@ def multi(ctx: Context, argv: list[bytes]) -> Reply:  # noqa: ARG001 - a handler
     return OK
 
 
-@command(
-    "exec", 1, flags="noscript loading stale", since="1.2.0", group="transactions", summary="Runs what was queued."
-)
+@TRANSACTIONS.command("exec", 1, "noscript loading stale", "1.2.0", "", "Runs what was queued.")
 def exec_outside(ctx: Context, argv: list[bytes]) -> Reply:  # noqa: ARG001 - a handler's signature
     """EXEC where no transaction was begun; the node runs the others itself.
 
@@ -43,14 +34,7 @@ def exec_outside(ctx: Context, argv: list[bytes]) -> Reply:  # noqa: ARG001 - a 
     raise CommandError(EXEC_WITHOUT_MULTI)
 
 
-@command(
-    "discard",
-    1,
-    flags="noscript loading stale fast",
-    since="2.0.0",
-    group="transactions",
-    summary="Drops what was queued.",
-)
+@TRANSACTIONS.command("discard", 1, "noscript loading stale fast", "2.0.0", "", "Drops what was queued.")
 def discard(ctx: Context, argv: list[bytes]) -> Reply:  # noqa: ARG001 - a handler's signature
     """End the transaction without running it; replies OK. Watches end with it, as with EXEC."""
     if ctx.session.queue is None:
@@ -67,15 +51,14 @@ def end_transaction(ctx: Context) -> None:
     ctx.host.watches.drop(session)
 
 
-@command(
+@TRANSACTIONS.command(
     "watch",
     -2,
-    flags="noscript loading stale fast",
+    "noscript loading stale fast",
+    "2.2.0",
+    "key [key ...]",
+    "Makes the next EXEC depend on keys staying as they are.",
     keys=(1, -1, 1),
-    since="2.2.0",
-    group="transactions",
-    syntax="key [key ...]",
-    summary="Makes the next EXEC depend on keys staying as they are.",
 )
 def watch(ctx: Context, argv: list[bytes]) -> Reply:
     """Watch keys; replies OK. A key that does not exist is watched for coming into being."""
@@ -87,9 +70,7 @@ def watch(ctx: Context, argv: list[bytes]) -> Reply:
     return OK
 
 
-@command(
-    "unwatch", 1, flags="noscript loading stale fast", since="2.2.0", group="transactions", summary="Watches nothing."
-)
+@TRANSACTIONS.command("unwatch", 1, "noscript loading stale fast", "2.2.0", "", "Watches nothing.")
 def unwatch(ctx: Context, argv: list[bytes]) -> Reply:  # noqa: ARG001 - a handler's signature
     """Forget all watched keys, and that one of them changed; replies OK, also where none was watched."""
     ctx.host.watches.drop(ctx.session)

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from millstream.commands.admin.persistence import save_log
 from millstream.commands.context.context import Blocked, Context
 from millstream.commands.table.args import NOT_AN_INTEGER, integer, milliseconds, read_integer
-from millstream.commands.table.table import command
+from millstream.commands.table.table import GENERIC
 from millstream.errors import CommandError
 from millstream.replies import Reply
 
@@ -37,15 +37,15 @@ def _wait(ctx: Context, argv: list[bytes], wanted: int, reply: Callable[[int], R
     raise Blocked([], timeout, argv, late=lambda: reply(there()), fulfilled=lambda: there() >= wanted)
 
 
-@command(
+@GENERIC.command(
     "wait",
     3,
-    flags="blocking",
-    since="3.0.0",
-    group="generic",
+    "blocking",
+    "3.0.0",
+    "numreplicas:integer timeout:integer",
+    "Waits until replicas hold what was written.",
     acl="connection",
-    syntax="numreplicas:integer timeout:integer",
-    summary="Waits until replicas hold what was written.",
+    keys=(0, 0, 0),
 )
 def wait(ctx: Context, argv: list[bytes]) -> Reply:
     """How many replicas have it: at once if that are enough, else when they are, or the time (0: never) is up.
@@ -60,15 +60,15 @@ def wait(ctx: Context, argv: list[bytes]) -> Reply:
     return _wait(ctx, argv, wanted, int, durable=False)
 
 
-@command(
+@GENERIC.command(
     "waitaof",
     4,
-    flags="blocking",
-    since="7.2.0",
-    group="generic",
+    "blocking",
+    "7.2.0",
+    "numlocal:integer numreplicas:integer timeout:integer",
+    "Waits until what was written is on this machine's disk, or on replicas' disks.",
     acl="connection",
-    syntax="numlocal:integer numreplicas:integer timeout:integer",
-    summary="Waits until what was written is on this machine's disk, or on replicas' disks.",
+    keys=(0, 0, 0),
 )
 def waitaof(ctx: Context, argv: list[bytes]) -> Reply:
     """Whether it is on the disk here, and on how many replicas' disks.

@@ -1,73 +1,20 @@
 """What the commands of hashes, sorted sets, lists and sets share: how a change is told, and how an empty key goes."""
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
 from millstream.commands.context.context import Context
 from millstream.commands.keyspace.expiry import delete_key
 from millstream.commands.table.args import read_integer
-from millstream.commands.table.spec import Handler
-from millstream.commands.table.table import command
+from millstream.commands.table.table import CommandGroup
 from millstream.engine.keyspace import Transition
 from millstream.errors import CommandError
 
 
 @dataclass(frozen=True, slots=True)
-class Family:
-    """One type's commands: how they are registered, and the letter of their events.
+class Family(CommandGroup):
+    """One type's commands, whose only key is the first argument unless a row says otherwise."""
 
-    Attributes:
-        group: COMMAND DOCS group.
-        letter: class of its keyspace events.
-    """
-
-    group: str
-    letter: str
-
-    def command(
-        self,
-        name: str,
-        arity: int,
-        flags: str,
-        since: str,
-        syntax: str,
-        summary: str,
-        *,
-        keys: tuple[int, int, int] = (1, 1, 1),
-        history: tuple[tuple[str, str], ...] = (),
-        acl: str = "",
-        limited: str = "",
-    ) -> Callable[[Handler], Handler]:
-        """Register a command whose only key is its first argument, unless ``keys`` says otherwise.
-
-        Args:
-            name: as in the table.
-            arity: number of words, negative for "at least".
-            flags: separated by blanks.
-            since: the version that brought it.
-            syntax: in the table's notation.
-            summary: one line.
-            keys: positions of the first and last key and the step.
-            history: what later versions changed.
-            acl: further ACL categories.
-            limited: what of Redis's command is not there.
-
-        Returns:
-            A decorator for the handler.
-        """
-        return command(
-            name,
-            arity,
-            flags=flags,
-            keys=keys,
-            since=since,
-            group=self.group,
-            syntax=syntax,
-            summary=summary,
-            history=history,
-            acl=acl,
-            limited=limited,
-        )
+    keys: tuple[int, int, int] = (1, 1, 1)
 
     def changed(self, ctx: Context, key: bytes, event: str, dirty: int) -> None:
         """Tell of a change: WATCHes, the event, the counter.

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from millstream.commands.context.context import Context
 from millstream.commands.keyspace.expiry import delete_key
 from millstream.commands.table.args import LLONG_MAX, SYNTAX, integer, keyword
-from millstream.commands.table.table import command
+from millstream.commands.table.table import GENERIC
 from millstream.engine.serialization import dump as dumping
 from millstream.engine.serialization.plain import MalformedError
 from millstream.engine.serialization.rdb import payload as redis_payload
@@ -29,17 +29,7 @@ BAD_FORMAT = "ERR Bad data format"
 BAD_TTL = "ERR Invalid TTL value, must be >= 0"
 
 
-@command(
-    "dump",
-    2,
-    flags="readonly",
-    keys=(1, 1, 1),
-    since="2.6.0",
-    group="generic",
-    syntax="key",
-    summary="Answers a key's value as bytes for RESTORE.",
-    differs="dumps",
-)
+@GENERIC.command("dump", 2, "readonly", "2.6.0", "key", "Answers a key's value as bytes for RESTORE.", differs="dumps")
 def dump(ctx: Context, argv: list[bytes]) -> Reply:
     """Null for no key. The time to live is not in it."""
     value = ctx.lookup(argv[1])
@@ -105,16 +95,14 @@ def _in_our_form(ctx: Context, payload: bytes) -> bytes:
     return dumping.dump(redis_payload.load(payload, config.idmp_duration, config.idmp_maxsize))
 
 
-@command(
+@GENERIC.command(
     "restore",
     -4,
-    flags="write denyoom",
-    keys=(1, 1, 1),
-    since="2.6.0",
-    group="generic",
-    syntax="key ttl:integer serialized-value [REPLACE]@3.0.0 [ABSTTL]@5.0.0 [IDLETIME seconds:integer]@5.0.0 "
+    "write denyoom",
+    "2.6.0",
+    "key ttl:integer serialized-value [REPLACE]@3.0.0 [ABSTTL]@5.0.0 [IDLETIME seconds:integer]@5.0.0 "
     "[FREQ frequency:integer]@5.0.0",
-    summary="Makes a key from what DUMP answered.",
+    "Makes a key from what DUMP answered.",
     acl="dangerous",
     limited="payloads of strings, lists, sets, hashes, sorted sets and streams",
     differs="dumps",

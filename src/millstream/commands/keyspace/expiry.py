@@ -11,7 +11,7 @@ Source: https://redis.io/docs/latest/commands/expire/ and its siblings.
 from millstream.commands.context.context import Context
 from millstream.commands.table.args import LLONG_MAX, LLONG_MIN, integer, keyword
 from millstream.commands.table.spec import Handler
-from millstream.commands.table.table import command
+from millstream.commands.table.table import GENERIC
 from millstream.errors import CommandError
 from millstream.replies import Reply
 
@@ -117,15 +117,8 @@ def _register_setter(name: str, unit: int, since: str, *, absolute: bool) -> Han
     what = "seconds" if unit == 1000 else "milliseconds"
     what = f"unix-time-{what}:unix-time" if absolute else f"{what}:integer"
 
-    @command(
-        name,
-        -3,
-        flags="write fast",
-        keys=(1, 1, 1),
-        since=since,
-        group="generic",
-        syntax=f"key {what} condition=[NX | XX | GT | LT]@7.0.0",
-        summary="Sets when a key dies.",
+    @GENERIC.command(
+        name, -3, "write fast", since, f"key {what} condition=[NX | XX | GT | LT]@7.0.0", "Sets when a key dies."
     )
     def handler(ctx: Context, argv: list[bytes]) -> Reply:
         """1 if the time was set; a time in the past deletes the key."""
@@ -150,15 +143,13 @@ def _register_getter(name: str, unit: int, since: str, *, absolute: bool) -> Han
         absolute: the answer counts from 1970 rather than from now.
     """
 
-    @command(
+    @GENERIC.command(
         name,
         2,
-        flags="readonly fast",
-        keys=(1, 1, 1),
-        since=since,
-        group="generic",
-        syntax="key",
-        summary="Answers when a key dies." if absolute else "Answers how long a key has to live.",
+        "readonly fast",
+        since,
+        "key",
+        "Answers when a key dies." if absolute else "Answers how long a key has to live.",
     )
     def handler(ctx: Context, argv: list[bytes]) -> Reply:
         """The time; -1 for a key that never dies, -2 for none."""
@@ -180,16 +171,7 @@ expiretime = _register_getter("expiretime", 1000, "7.0.0", absolute=True)
 pexpiretime = _register_getter("pexpiretime", 1, "7.0.0", absolute=True)
 
 
-@command(
-    "persist",
-    2,
-    flags="write fast",
-    keys=(1, 1, 1),
-    since="2.2.0",
-    group="generic",
-    syntax="key",
-    summary="Lets a key live for ever.",
-)
+@GENERIC.command("persist", 2, "write fast", "2.2.0", "key", "Lets a key live for ever.")
 def persist(ctx: Context, argv: list[bytes]) -> Reply:
     """1 if it had a time to die; 0 for a key that has none, or is not there."""
     if ctx.lookup(argv[1]) is None or argv[1] not in ctx.db.expires:

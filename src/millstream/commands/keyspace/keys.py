@@ -8,13 +8,12 @@ Source: https://redis.io/docs/latest/commands/?group=generic
 """
 
 import random
-from functools import partial
 from itertools import islice
 
 from millstream.commands.context.context import Context
 from millstream.commands.keyspace.expiry import delete_key
 from millstream.commands.table.args import SYNTAX, cursor, integer, keyword, read_integer, shown
-from millstream.commands.table.table import command, container, help_for
+from millstream.commands.table.table import GENERIC, SERVER
 from millstream.engine.collections import Collection
 from millstream.engine.keyspace import DATABASES, Database, StringValue
 from millstream.errors import CommandError
@@ -32,10 +31,6 @@ _TYPES = frozenset({b"string", b"list", b"set", b"zset", b"hash", b"stream"})
 _DRAWS = 100
 
 
-# What the rows below have in common
-_generic = partial(command, keys=(1, 1, 1), group="generic")
-
-
 def database(ctx: Context, word: bytes) -> Database:
     """The database of that number.
 
@@ -48,26 +43,8 @@ def database(ctx: Context, word: bytes) -> Database:
     return ctx.host.keyspace.databases[index]
 
 
-@command(
-    "unlink",
-    -2,
-    flags="write fast",
-    keys=(1, -1, 1),
-    since="4.0.0",
-    group="generic",
-    syntax="key [key ...]",
-    summary="Deletes keys.",
-)
-@command(
-    "del",
-    -2,
-    flags="write",
-    keys=(1, -1, 1),
-    since="1.0.0",
-    group="generic",
-    syntax="key [key ...]",
-    summary="Deletes keys.",
-)
+@GENERIC.command("unlink", -2, "write fast", "4.0.0", "key [key ...]", "Deletes keys.", keys=(1, -1, 1))
+@GENERIC.command("del", -2, "write", "1.0.0", "key [key ...]", "Deletes keys.", keys=(1, -1, 1))
 def delete(ctx: Context, argv: list[bytes]) -> Reply:
     """How many there were; a key that is named twice counts once.
 
@@ -81,49 +58,26 @@ def delete(ctx: Context, argv: list[bytes]) -> Reply:
     return count
 
 
-@command(
-    "touch",
-    -2,
-    flags="readonly fast",
-    keys=(1, -1, 1),
-    since="3.2.1",
-    group="generic",
-    syntax="key [key ...]",
-    summary="Counts which of the keys exist.",
+@GENERIC.command(
+    "touch", -2, "readonly fast", "3.2.1", "key [key ...]", "Counts which of the keys exist.", keys=(1, -1, 1)
 )
-@command(
-    "exists",
-    -2,
-    flags="readonly fast",
-    keys=(1, -1, 1),
-    since="1.0.0",
-    group="generic",
-    syntax="key [key ...]",
-    summary="Counts which of the keys exist.",
+@GENERIC.command(
+    "exists", -2, "readonly fast", "1.0.0", "key [key ...]", "Counts which of the keys exist.", keys=(1, -1, 1)
 )
 def exists(ctx: Context, argv: list[bytes]) -> Reply:
     """How many there are; a key that is named twice counts twice. TOUCH is the same: no times of access are kept."""
     return sum(ctx.lookup(key) is not None for key in argv[1:])
 
 
-@_generic(
-    "type", 2, flags="readonly fast", since="1.0.0", syntax="key", summary="Answers the type of what a key holds."
-)
+@GENERIC.command("type", 2, "readonly fast", "1.0.0", "key", "Answers the type of what a key holds.")
 def type_(ctx: Context, argv: list[bytes]) -> Reply:
     """``string``, ``stream``, ``hash``, ``zset``, ``list``, ``set`` or ``none``; expired keys are none."""
     value = ctx.lookup(argv[1])
     return Simple(b"none" if value is None else value.kind)
 
 
-@command(
-    "keys",
-    2,
-    flags="readonly",
-    since="1.0.0",
-    group="generic",
-    syntax="pattern",
-    summary="Answers all keys that fit a pattern.",
-    acl="dangerous",
+@GENERIC.command(
+    "keys", 2, "readonly", "1.0.0", "pattern", "Answers all keys that fit a pattern.", acl="dangerous", keys=(0, 0, 0)
 )
 def keys(ctx: Context, argv: list[bytes]) -> Reply:
     """Looks at every key; SCAN does it in steps.
@@ -135,14 +89,14 @@ def keys(ctx: Context, argv: list[bytes]) -> Reply:
     return [key for key in list(ctx.db.keys) if fits(key) and ctx.lookup(key) is not None]
 
 
-@command(
+@GENERIC.command(
     "scan",
     -2,
-    flags="readonly",
-    since="2.8.0",
-    group="generic",
-    syntax="cursor:integer [MATCH pattern] [COUNT count:integer] [TYPE type]@6.0.0",
-    summary="Walks the keys in steps.",
+    "readonly",
+    "2.8.0",
+    "cursor:integer [MATCH pattern] [COUNT count:integer] [TYPE type]@6.0.0",
+    "Walks the keys in steps.",
+    keys=(0, 0, 0),
 )
 def scan(ctx: Context, argv: list[bytes]) -> Reply:
     """A key that exists during the whole walk is answered at least once.
@@ -178,7 +132,7 @@ def scan(ctx: Context, argv: list[bytes]) -> Reply:
     return [b"%d" % following, answer]
 
 
-@command("randomkey", 1, flags="readonly", since="1.0.0", group="generic", summary="Answers some key.")
+@GENERIC.command("randomkey", 1, "readonly", "1.0.0", "", "Answers some key.", keys=(0, 0, 0))
 def randomkey(ctx: Context, argv: list[bytes]) -> Reply:  # noqa: ARG001 - a handler's signature
     """Any key, null if there is none.
 
@@ -195,15 +149,7 @@ def randomkey(ctx: Context, argv: list[bytes]) -> Reply:  # noqa: ARG001 - a han
     return None
 
 
-@command(
-    "dbsize",
-    1,
-    flags="readonly fast",
-    since="1.0.0",
-    group="server",
-    summary="Counts the keys of the database.",
-    acl="keyspace",
-)
+@SERVER.command("dbsize", 1, "readonly fast", "1.0.0", "", "Counts the keys of the database.", acl="keyspace")
 def dbsize(ctx: Context, argv: list[bytes]) -> Reply:  # noqa: ARG001 - a handler's signature
     """As in Redis, expired keys that nobody has looked at yet count."""
     return len(ctx.db.keys)
@@ -222,15 +168,8 @@ def _rename(ctx: Context, old: bytes, new: bytes) -> None:
     ctx.dirty += 1
 
 
-@command(
-    "rename",
-    3,
-    flags="write",
-    keys=(1, 2, 1),
-    since="1.0.0",
-    group="generic",
-    syntax="key newkey:key",
-    summary="Renames a key, replacing what has the new name.",
+@GENERIC.command(
+    "rename", 3, "write", "1.0.0", "key newkey:key", "Renames a key, replacing what has the new name.", keys=(1, 2, 1)
 )
 def rename(ctx: Context, argv: list[bytes]) -> Reply:
     """An error if the key does not exist. To its own name nothing happens, and nobody is told."""
@@ -241,15 +180,8 @@ def rename(ctx: Context, argv: list[bytes]) -> Reply:
     return OK
 
 
-@command(
-    "renamenx",
-    3,
-    flags="write fast",
-    keys=(1, 2, 1),
-    since="1.0.0",
-    group="generic",
-    syntax="key newkey:key",
-    summary="Renames a key if nothing has the new name.",
+@GENERIC.command(
+    "renamenx", 3, "write fast", "1.0.0", "key newkey:key", "Renames a key if nothing has the new name.", keys=(1, 2, 1)
 )
 def renamenx(ctx: Context, argv: list[bytes]) -> Reply:
     """1 if it was renamed; to its own name 0, since something has that name."""
@@ -261,15 +193,14 @@ def renamenx(ctx: Context, argv: list[bytes]) -> Reply:
     return 1
 
 
-@command(
+@GENERIC.command(
     "copy",
     -3,
-    flags="write denyoom",
+    "write denyoom",
+    "6.2.0",
+    "source:key destination:key [DB destination-db:integer] [REPLACE]",
+    "Copies a key.",
     keys=(1, 2, 1),
-    since="6.2.0",
-    group="generic",
-    syntax="source:key destination:key [DB destination-db:integer] [REPLACE]",
-    summary="Copies a key.",
 )
 def copy(ctx: Context, argv: list[bytes]) -> Reply:
     """1 if it was copied, with its time to die.
@@ -306,9 +237,7 @@ def copy(ctx: Context, argv: list[bytes]) -> Reply:
     return 1
 
 
-@_generic(
-    "move", 3, flags="write fast", since="1.0.0", syntax="key db:integer", summary="Moves a key to another database."
-)
+@GENERIC.command("move", 3, "write fast", "1.0.0", "key db:integer", "Moves a key to another database.")
 def move(ctx: Context, argv: list[bytes]) -> Reply:
     """1 if it was moved, 0 if it does not exist or the name is taken there. Its time to die goes with it."""
     target, key = database(ctx, argv[2]), argv[1]
@@ -333,14 +262,13 @@ def _number(word: bytes, which: str) -> int:
     return index
 
 
-@command(
+@SERVER.command(
     "swapdb",
     3,
-    flags="write fast",
-    since="4.0.0",
-    group="server",
-    syntax="index1:integer index2:integer",
-    summary="Exchanges two databases.",
+    "write fast",
+    "4.0.0",
+    "index1:integer index2:integer",
+    "Exchanges two databases.",
     acl="keyspace dangerous",
 )
 def swapdb(ctx: Context, argv: list[bytes]) -> Reply:
@@ -383,14 +311,13 @@ def _flush(ctx: Context, databases: list[Database], argv: list[bytes]) -> Reply:
     return OK
 
 
-@command(
+@SERVER.command(
     "flushdb",
     -1,
-    flags="write",
-    since="1.0.0",
-    group="server",
-    syntax="flush-type=[ASYNC@4.0.0 | SYNC@6.2.0]",
-    summary="Deletes all keys of the database.",
+    "write",
+    "1.0.0",
+    "flush-type=[ASYNC@4.0.0 | SYNC@6.2.0]",
+    "Deletes all keys of the database.",
     acl="keyspace dangerous",
 )
 def flushdb(ctx: Context, argv: list[bytes]) -> Reply:
@@ -398,14 +325,13 @@ def flushdb(ctx: Context, argv: list[bytes]) -> Reply:
     return _flush(ctx, [ctx.db], argv)
 
 
-@command(
+@SERVER.command(
     "flushall",
     -1,
-    flags="write",
-    since="1.0.0",
-    group="server",
-    syntax="flush-type=[ASYNC@4.0.0 | SYNC@6.2.0]",
-    summary="Deletes all keys of all databases.",
+    "write",
+    "1.0.0",
+    "flush-type=[ASYNC@4.0.0 | SYNC@6.2.0]",
+    "Deletes all keys of all databases.",
     acl="keyspace dangerous",
 )
 def flushall(ctx: Context, argv: list[bytes]) -> Reply:
@@ -413,18 +339,11 @@ def flushall(ctx: Context, argv: list[bytes]) -> Reply:
     return _flush(ctx, ctx.host.keyspace.databases, argv)
 
 
-container("object", since="2.2.3", group="generic", summary="Tells how a key's value is kept.")
+GENERIC.container("object", since="2.2.3", summary="Tells how a key's value is kept.")
 
 
-@command(
-    "object|encoding",
-    3,
-    flags="readonly",
-    keys=(2, 2, 1),
-    since="2.2.3",
-    group="generic",
-    syntax="key",
-    summary="Names the encoding Redis would use.",
+@GENERIC.command(
+    "object|encoding", 3, "readonly", "2.2.3", "key", "Names the encoding Redis would use.", keys=(2, 2, 1)
 )
 def object_encoding(ctx: Context, argv: list[bytes]) -> Reply:
     """``int``, ``embstr`` or ``raw`` for strings, ``stream``, and those of collections; null for no key.
@@ -444,30 +363,20 @@ def object_encoding(ctx: Context, argv: list[bytes]) -> Reply:
     return b"embstr" if value.size <= _EMBEDDED_MAX else b"raw"
 
 
-@command(
-    "object|refcount",
-    3,
-    flags="readonly",
-    keys=(2, 2, 1),
-    since="2.2.3",
-    group="generic",
-    syntax="key",
-    summary="Counts the users of a value.",
-)
+@GENERIC.command("object|refcount", 3, "readonly", "2.2.3", "key", "Counts the users of a value.", keys=(2, 2, 1))
 def object_refcount(ctx: Context, argv: list[bytes]) -> Reply:
     """Always 1: values are not shared. Redis says 2147483647 of small numbers, which no client should rely on."""
     return None if ctx.lookup(argv[2]) is None else 1
 
 
-@command(
+@GENERIC.command(
     "object|freq",
     3,
-    flags="readonly",
+    "readonly",
+    "4.0.0",
+    "key",
+    "Always an error for a key that exists: nobody counts how often keys are used.",
     keys=(2, 2, 1),
-    since="4.0.0",
-    group="generic",
-    syntax="key",
-    summary="Always an error for a key that exists: nobody counts how often keys are used.",
 )
 def object_freq(ctx: Context, argv: list[bytes]) -> Reply:
     """As in Redis without a policy that counts; null for no key."""
@@ -479,10 +388,9 @@ def object_freq(ctx: Context, argv: list[bytes]) -> Reply:
     )
 
 
-help_for(
+GENERIC.help(
     "object",
     since="6.2.0",
-    group="generic",
     lines=(
         "ENCODING <key>",
         "    The encoding Redis would use for the key's value.",

@@ -6,12 +6,11 @@ Source: https://redis.io/docs/latest/commands/sort/
 """
 
 from dataclasses import dataclass, field
-from functools import partial
 
 from millstream.commands.context.context import WRONGTYPE, Context, Origin
 from millstream.commands.keyspace.lists import LIST
 from millstream.commands.table.args import SYNTAX, integer, keyword, read_bound
-from millstream.commands.table.table import command
+from millstream.commands.table.table import GENERIC
 from millstream.engine.collections import HashValue, ListValue, SetValue, ZSetValue
 from millstream.engine.keyspace import StringValue
 from millstream.errors import CommandError
@@ -162,29 +161,30 @@ _SYNTAX = (
     "key [BY by-pattern=pattern] [LIMIT limit=(offset:integer count:integer)] [GET get-pattern=pattern]... "
     "order=[ASC | DESC] [sorting=ALPHA]"
 )
-_sorting = partial(command, keys=(1, 1, 1), group="generic", acl="set sortedset list dangerous")
 
 
-@_sorting(
+@GENERIC.command(
     "sort",
     -2,
-    flags="write denyoom movablekeys",
-    since="1.0.0",
-    syntax=f"{_SYNTAX} [STORE destination:key]",
-    summary="Sorts a list, a set or a sorted set, and perhaps stores the result.",
+    "write denyoom movablekeys",
+    "1.0.0",
+    f"{_SYNTAX} [STORE destination:key]",
+    "Sorts a list, a set or a sorted set, and perhaps stores the result.",
+    acl="set sortedset list dangerous",
 )
 def sort(ctx: Context, argv: list[bytes]) -> Reply:
     """The elements, or what GET names for each; with STORE how many."""
     return _sort(ctx, argv, stores=True)
 
 
-@_sorting(
+@GENERIC.command(
     "sort_ro",
     -2,
-    flags="readonly movablekeys",
-    since="7.0.0",
-    syntax=_SYNTAX,
-    summary="Sorts a list, a set or a sorted set.",
+    "readonly movablekeys",
+    "7.0.0",
+    _SYNTAX,
+    "Sorts a list, a set or a sorted set.",
+    acl="set sortedset list dangerous",
 )
 def sort_ro(ctx: Context, argv: list[bytes]) -> Reply:
     """SORT without STORE."""

@@ -8,13 +8,12 @@ Source: https://redis.io/docs/latest/commands/?group=string
 import math
 from dataclasses import dataclass
 from fractions import Fraction
-from functools import partial
 
 from millstream.commands.context.context import Context
 from millstream.commands.keyspace import long_double
 from millstream.commands.keyspace.expiry import change_expiry, delete_key
 from millstream.commands.table.args import LLONG_MAX, LLONG_MIN, NOT_AN_INTEGER, SYNTAX, integer, keyword, read_integer
-from millstream.commands.table.table import command
+from millstream.commands.table.table import STRING
 from millstream.engine.keyspace import StringValue, Transition
 from millstream.errors import CommandError
 from millstream.replies import OK, Raw, Reply
@@ -22,10 +21,6 @@ from millstream.replies import OK, Raw, Reply
 # Bytes of one string (Redis: proto-max-bulk-len).
 MAX_BYTES = 512 * 1024 * 1024
 _TIME_WORDS = {b"EX": (1000, False), b"PX": (1, False), b"EXAT": (1000, True), b"PXAT": (1, True)}
-
-
-# What the rows below have in common
-_string = partial(command, keys=(1, 1, 1), group="string")
 
 
 def expiry(ctx: Context, word: bytes, unit: int, name: str, *, absolute: bool) -> int:
@@ -167,15 +162,15 @@ def _set_options(words: list[bytes], *, gets: bool = True) -> _SetOptions:
     return options
 
 
-@_string(
+@STRING.command(
     "set",
     -3,
-    flags="write denyoom",
-    since="1.0.0",
-    syntax="key value condition=[NX | XX]@2.6.12 [GET]@6.2.0 "
+    "write denyoom",
+    "1.0.0",
+    "key value condition=[NX | XX]@2.6.12 [GET]@6.2.0 "
     "expiration=[EX seconds:integer@2.6.12 | PX milliseconds:integer@2.6.12 | "
     "EXAT unix-time-seconds:unix-time@6.2.0 | PXAT unix-time-milliseconds:unix-time@6.2.0 | KEEPTTL@6.0.0]",
-    summary="Sets a key to a string.",
+    "Sets a key to a string.",
     limited="the conditions IFEQ, IFNE, IFDEQ and IFDNE of Redis 8.4 are not there",
 )
 def set_(ctx: Context, argv: list[bytes]) -> Reply:
@@ -206,20 +201,13 @@ def set_(ctx: Context, argv: list[bytes]) -> Reply:
     return OK
 
 
-@_string("get", 2, flags="readonly fast", since="1.0.0", syntax="key", summary="Answers the string at a key.")
+@STRING.command("get", 2, "readonly fast", "1.0.0", "key", "Answers the string at a key.")
 def get(ctx: Context, argv: list[bytes]) -> Reply:
     """The string, or null."""
     return get_string(ctx, argv[1])
 
 
-@_string(
-    "setnx",
-    3,
-    flags="write denyoom fast",
-    since="1.0.0",
-    syntax="key value",
-    summary="Sets a key to a string if it does not exist.",
-)
+@STRING.command("setnx", 3, "write denyoom fast", "1.0.0", "key value", "Sets a key to a string if it does not exist.")
 def setnx(ctx: Context, argv: list[bytes]) -> Reply:
     """1 if it was set, 0 if the key holds anything, of whatever type."""
     if ctx.lookup(argv[1]) is not None:
@@ -239,39 +227,34 @@ def _set_for(ctx: Context, argv: list[bytes], unit: int, name: str) -> Reply:
     return OK
 
 
-@_string(
+@STRING.command(
     "setex",
     4,
-    flags="write denyoom",
-    since="2.0.0",
-    syntax="key seconds:integer value",
-    summary="Sets a key to a string that dies after some seconds.",
+    "write denyoom",
+    "2.0.0",
+    "key seconds:integer value",
+    "Sets a key to a string that dies after some seconds.",
 )
 def setex(ctx: Context, argv: list[bytes]) -> Reply:
     """SET with EX, in the old order of words."""
     return _set_for(ctx, argv, 1000, "setex")
 
 
-@_string(
+@STRING.command(
     "psetex",
     4,
-    flags="write denyoom",
-    since="2.6.0",
-    syntax="key milliseconds:integer value",
-    summary="Sets a key to a string that dies after some milliseconds.",
+    "write denyoom",
+    "2.6.0",
+    "key milliseconds:integer value",
+    "Sets a key to a string that dies after some milliseconds.",
 )
 def psetex(ctx: Context, argv: list[bytes]) -> Reply:
     """SET with PX, in the old order of words."""
     return _set_for(ctx, argv, 1, "psetex")
 
 
-@_string(
-    "getset",
-    3,
-    flags="write denyoom fast",
-    since="1.0.0",
-    syntax="key value",
-    summary="Sets a key to a string and answers the one before.",
+@STRING.command(
+    "getset", 3, "write denyoom fast", "1.0.0", "key value", "Sets a key to a string and answers the one before."
 )
 def getset(ctx: Context, argv: list[bytes]) -> Reply:
     """SET with GET, under its old name; the type is checked, and the time to live goes."""
@@ -281,7 +264,7 @@ def getset(ctx: Context, argv: list[bytes]) -> Reply:
     return before
 
 
-@_string("getdel", 2, flags="write fast", since="6.2.0", syntax="key", summary="Answers a string and deletes its key.")
+@STRING.command("getdel", 2, "write fast", "6.2.0", "key", "Answers a string and deletes its key.")
 def getdel(ctx: Context, argv: list[bytes]) -> Reply:
     """The string that was there, or null; another type is an error, and stays."""
     found = get_string(ctx, argv[1])
@@ -308,14 +291,14 @@ def _getex_options(argv: list[bytes]) -> tuple[bool, tuple[bytes, int, bool] | N
     return persist, expires
 
 
-@_string(
+@STRING.command(
     "getex",
     -2,
-    flags="write fast",
-    since="6.2.0",
-    syntax="key expiration=[EX seconds:integer | PX milliseconds:integer | EXAT unix-time-seconds:unix-time | "
+    "write fast",
+    "6.2.0",
+    "key expiration=[EX seconds:integer | PX milliseconds:integer | EXAT unix-time-seconds:unix-time | "
     "PXAT unix-time-milliseconds:unix-time | PERSIST]",
-    summary="Answers a string and changes when its key dies.",
+    "Answers a string and changes when its key dies.",
 )
 def getex(ctx: Context, argv: list[bytes]) -> Reply:
     """The string; a time in the past deletes the key after answering.
@@ -339,15 +322,14 @@ def getex(ctx: Context, argv: list[bytes]) -> Reply:
     return found
 
 
-@command(
+@STRING.command(
     "mset",
     -3,
-    flags="write denyoom",
+    "write denyoom",
+    "1.0.1",
+    "key value [key value ...]",
+    "Sets several keys to strings at once.",
     keys=(1, -1, 2),
-    since="1.0.1",
-    group="string",
-    syntax="key value [key value ...]",
-    summary="Sets several keys to strings at once.",
 )
 def mset(ctx: Context, argv: list[bytes]) -> Reply:
     """All or nothing, never an error but for the count of words.
@@ -363,15 +345,14 @@ def mset(ctx: Context, argv: list[bytes]) -> Reply:
     return OK
 
 
-@command(
+@STRING.command(
     "msetnx",
     -3,
-    flags="write denyoom",
+    "write denyoom",
+    "1.0.1",
+    "key value [key value ...]",
+    "Sets several keys to strings if none of them exists.",
     keys=(1, -1, 2),
-    since="1.0.1",
-    group="string",
-    syntax="key value [key value ...]",
-    summary="Sets several keys to strings if none of them exists.",
 )
 def msetnx(ctx: Context, argv: list[bytes]) -> Reply:
     """1 if all were set, 0 if none was. Events and counts are those of MSET."""
@@ -383,15 +364,8 @@ def msetnx(ctx: Context, argv: list[bytes]) -> Reply:
     return 1
 
 
-@command(
-    "mget",
-    -2,
-    flags="readonly fast",
-    keys=(1, -1, 1),
-    since="1.0.0",
-    group="string",
-    syntax="key [key ...]",
-    summary="Answers the strings at several keys.",
+@STRING.command(
+    "mget", -2, "readonly fast", "1.0.0", "key [key ...]", "Answers the strings at several keys.", keys=(1, -1, 1)
 )
 def mget(ctx: Context, argv: list[bytes]) -> Reply:
     """Null for what is absent or no string: the only reader of strings that does not mind other types."""
@@ -399,15 +373,15 @@ def mget(ctx: Context, argv: list[bytes]) -> Reply:
     return [value.data if isinstance(value, StringValue) else None for value in found]
 
 
-@command(
+@STRING.command(
     "msetex",
     -4,
-    flags="write denyoom movablekeys",
-    since="8.4.0",
-    group="string",
-    syntax="numkeys:integer key value [key value ...] condition=[NX | XX] expiration=[EX seconds:integer | "
+    "write denyoom movablekeys",
+    "8.4.0",
+    "numkeys:integer key value [key value ...] condition=[NX | XX] expiration=[EX seconds:integer | "
     "PX milliseconds:integer | EXAT unix-time-seconds:unix-time | PXAT unix-time-milliseconds:unix-time | KEEPTTL]",
-    summary="Sets several keys to strings at once, and when they die.",
+    "Sets several keys to strings at once, and when they die.",
+    keys=(0, 0, 0),
 )
 def msetex(ctx: Context, argv: list[bytes]) -> Reply:
     """1 if all were set; 0 if NX or XX forbade it for one, and then none was."""
@@ -430,13 +404,13 @@ def msetex(ctx: Context, argv: list[bytes]) -> Reply:
     return 1
 
 
-@_string(
+@STRING.command(
     "delex",
     -2,
-    flags="write fast",
-    since="8.4.0",
-    syntax="key condition=[IFEQ ifeq-value | IFNE ifne-value]",
-    summary="Deletes a key if its string is, or is not, a given one.",
+    "write fast",
+    "8.4.0",
+    "key condition=[IFEQ ifeq-value | IFNE ifne-value]",
+    "Deletes a key if its string is, or is not, a given one.",
     limited="IFDEQ and IFDNE, and DIGEST, are not there",
 )
 def delex(ctx: Context, argv: list[bytes]) -> Reply:
@@ -462,13 +436,8 @@ def _meets(there: object, argv: list[bytes]) -> bool:
     return (there.data == argv[3]) == (condition == b"IFEQ")
 
 
-@_string(
-    "append",
-    3,
-    flags="write denyoom fast",
-    since="2.0.0",
-    syntax="key value",
-    summary="Appends to a string; creates it if it does not exist.",
+@STRING.command(
+    "append", 3, "write denyoom fast", "2.0.0", "key value", "Appends to a string; creates it if it does not exist."
 )
 def append(ctx: Context, argv: list[bytes]) -> Reply:
     """The new length in bytes; a key that does not exist is made, also by an empty word."""
@@ -479,29 +448,15 @@ def append(ctx: Context, argv: list[bytes]) -> Reply:
     return size
 
 
-@_string("strlen", 2, flags="readonly fast", since="2.2.0", syntax="key", summary="Answers the length of a string.")
+@STRING.command("strlen", 2, "readonly fast", "2.2.0", "key", "Answers the length of a string.")
 def strlen(ctx: Context, argv: list[bytes]) -> Reply:
     """Bytes, 0 if the key does not exist."""
     value = ctx.lookup_as(argv[1], StringValue)
     return 0 if value is None else value.size
 
 
-@_string(
-    "substr",
-    4,
-    flags="readonly",
-    since="1.0.0",
-    syntax="key start:integer end:integer",
-    summary="GETRANGE under its old name.",
-)
-@_string(
-    "getrange",
-    4,
-    flags="readonly",
-    since="2.4.0",
-    syntax="key start:integer end:integer",
-    summary="Answers a part of a string.",
-)
+@STRING.command("substr", 4, "readonly", "1.0.0", "key start:integer end:integer", "GETRANGE under its old name.")
+@STRING.command("getrange", 4, "readonly", "2.4.0", "key start:integer end:integer", "Answers a part of a string.")
 def getrange(ctx: Context, argv: list[bytes]) -> Reply:
     """The bytes from one position to another, both included; negative ones count from the end."""
     start, end = integer(argv[2]), integer(argv[3])
@@ -515,13 +470,13 @@ def getrange(ctx: Context, argv: list[bytes]) -> Reply:
     return value.part(start, end + 1)
 
 
-@_string(
+@STRING.command(
     "setrange",
     4,
-    flags="write denyoom",
-    since="2.2.0",
-    syntax="key offset:integer value",
-    summary="Overwrites a part of a string; what is missing before it becomes zero bytes.",
+    "write denyoom",
+    "2.2.0",
+    "key offset:integer value",
+    "Overwrites a part of a string; what is missing before it becomes zero bytes.",
 )
 def setrange(ctx: Context, argv: list[bytes]) -> Reply:
     """The new length in bytes; an empty value changes nothing.
@@ -557,13 +512,13 @@ def _add(ctx: Context, key: bytes, step: int) -> Reply:
     return value
 
 
-@_string(
+@STRING.command(
     "incrbyfloat",
     3,
-    flags="write denyoom fast",
-    since="2.6.0",
-    syntax="key increment:double",
-    summary="Adds to a number kept as a string, which may have a fraction.",
+    "write denyoom fast",
+    "2.6.0",
+    "key increment:double",
+    "Adds to a number kept as a string, which may have a fraction.",
 )
 def incrbyfloat(ctx: Context, argv: list[bytes]) -> Reply:
     """The new value in decimal, as it is stored.
@@ -584,47 +539,28 @@ def incrbyfloat(ctx: Context, argv: list[bytes]) -> Reply:
     return data
 
 
-@_string(
-    "incr", 2, flags="write denyoom fast", since="1.0.0", syntax="key", summary="Adds one to a number kept as a string."
-)
+@STRING.command("incr", 2, "write denyoom fast", "1.0.0", "key", "Adds one to a number kept as a string.")
 def incr(ctx: Context, argv: list[bytes]) -> Reply:
     """The new value; a key that does not exist counts as 0."""
     return _add(ctx, argv[1], 1)
 
 
-@_string(
-    "decr",
-    2,
-    flags="write denyoom fast",
-    since="1.0.0",
-    syntax="key",
-    summary="Takes one from a number kept as a string.",
-)
+@STRING.command("decr", 2, "write denyoom fast", "1.0.0", "key", "Takes one from a number kept as a string.")
 def decr(ctx: Context, argv: list[bytes]) -> Reply:
     """The new value; a key that does not exist counts as 0."""
     return _add(ctx, argv[1], -1)
 
 
-@_string(
-    "incrby",
-    3,
-    flags="write denyoom fast",
-    since="1.0.0",
-    syntax="key increment:integer",
-    summary="Adds to a number kept as a string.",
+@STRING.command(
+    "incrby", 3, "write denyoom fast", "1.0.0", "key increment:integer", "Adds to a number kept as a string."
 )
 def incrby(ctx: Context, argv: list[bytes]) -> Reply:
     """The new value."""
     return _add(ctx, argv[1], integer(argv[2]))
 
 
-@_string(
-    "decrby",
-    3,
-    flags="write denyoom fast",
-    since="1.0.0",
-    syntax="key decrement:integer",
-    summary="Takes from a number kept as a string.",
+@STRING.command(
+    "decrby", 3, "write denyoom fast", "1.0.0", "key decrement:integer", "Takes from a number kept as a string."
 )
 def decrby(ctx: Context, argv: list[bytes]) -> Reply:
     """The new value; the smallest number has no opposite and is refused."""
@@ -714,15 +650,15 @@ def _limit(asked: _Increase, word: bytes | None, name: str) -> Fraction | float:
     return (_real if asked.floats else _whole)(word, name)
 
 
-@_string(
+@STRING.command(
     "increx",
     -2,
-    flags="write denyoom fast",
-    since="8.8.0",
-    syntax="key increment=[BYFLOAT float:double | BYINT integer:integer] [SATURATE] [LBOUND lowerbound] "
+    "write denyoom fast",
+    "8.8.0",
+    "key increment=[BYFLOAT float:double | BYINT integer:integer] [SATURATE] [LBOUND lowerbound] "
     "[UBOUND upperbound] expiration=[EX seconds:integer | PX milliseconds:integer | EXAT unix-time-seconds:unix-time | "
     "PXAT unix-time-milliseconds:unix-time | PERSIST] [ENX]",
-    summary="Adds to a number kept as a string, within bounds, and says when the key dies.",
+    "Adds to a number kept as a string, within bounds, and says when the key dies.",
 )
 def increx(ctx: Context, argv: list[bytes]) -> Reply:
     """The new value and what was added; beyond a bound nothing is done, or with SATURATE the bound is put.

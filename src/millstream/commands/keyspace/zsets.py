@@ -10,7 +10,6 @@ Source: https://redis.io/docs/latest/commands/?group=sorted-set
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import partial
 
 from millstream.commands.context.context import WRONGTYPE, Blocked, Context
 from millstream.commands.keyspace.collections import Family
@@ -526,42 +525,71 @@ def _stored(ctx: Context, argv: list[bytes], combine: Callable[[_Sources], list[
     return store_rows(ctx, argv[1], combine(_read_sources(ctx, argv, 2, words)), argv[0].decode().lower())
 
 
-_reading = partial(ZSET.command, arity=-3, flags="readonly movablekeys", since="6.2.0", keys=(0, 0, 0))
-_storing = partial(ZSET.command, arity=-4, flags="write denyoom movablekeys")
-
-
-@_reading("zunion", syntax=f"{_SCORED} [WITHSCORES]", summary="Answers what is in any of several sets.")
+@ZSET.command(
+    "zunion",
+    -3,
+    "readonly movablekeys",
+    "6.2.0",
+    f"{_SCORED} [WITHSCORES]",
+    "Answers what is in any of several sets.",
+    keys=(0, 0, 0),
+)
 def zunion(ctx: Context, argv: list[bytes]) -> Reply:
     """Scores of a member that is in several are added up, unless AGGREGATE says otherwise."""
     return _shown(ctx, argv, _union, _SCORING)
 
 
-@_reading("zinter", syntax=f"{_SCORED} [WITHSCORES]", summary="Answers what is in all of several sets.")
+@ZSET.command(
+    "zinter",
+    -3,
+    "readonly movablekeys",
+    "6.2.0",
+    f"{_SCORED} [WITHSCORES]",
+    "Answers what is in all of several sets.",
+    keys=(0, 0, 0),
+)
 def zinter(ctx: Context, argv: list[bytes]) -> Reply:
     """As ZUNION."""
     return _shown(ctx, argv, _intersection, _SCORING)
 
 
-@_reading("zdiff", syntax=f"{_COMBINED} [WITHSCORES]", summary="Answers what is in the first of several sets only.")
+@ZSET.command(
+    "zdiff",
+    -3,
+    "readonly movablekeys",
+    "6.2.0",
+    f"{_COMBINED} [WITHSCORES]",
+    "Answers what is in the first of several sets only.",
+    keys=(0, 0, 0),
+)
 def zdiff(ctx: Context, argv: list[bytes]) -> Reply:
     """With the scores of the first."""
     return _shown(ctx, argv, _difference, set())
 
 
-@_storing("zunionstore", since="2.0.0", syntax=f"destination:key {_SCORED}", summary="Stores what is in any set.")
+@ZSET.command(
+    "zunionstore", -4, "write denyoom movablekeys", "2.0.0", f"destination:key {_SCORED}", "Stores what is in any set."
+)
 def zunionstore(ctx: Context, argv: list[bytes]) -> Reply:
     """How many members there are."""
     return _stored(ctx, argv, _union, _SCORING)
 
 
-@_storing("zinterstore", since="2.0.0", syntax=f"destination:key {_SCORED}", summary="Stores what is in all sets.")
+@ZSET.command(
+    "zinterstore", -4, "write denyoom movablekeys", "2.0.0", f"destination:key {_SCORED}", "Stores what is in all sets."
+)
 def zinterstore(ctx: Context, argv: list[bytes]) -> Reply:
     """How many members there are."""
     return _stored(ctx, argv, _intersection, _SCORING)
 
 
-@_storing(
-    "zdiffstore", since="6.2.0", syntax=f"destination:key {_COMBINED}", summary="Stores what is in the first set only."
+@ZSET.command(
+    "zdiffstore",
+    -4,
+    "write denyoom movablekeys",
+    "6.2.0",
+    f"destination:key {_COMBINED}",
+    "Stores what is in the first set only.",
 )
 def zdiffstore(ctx: Context, argv: list[bytes]) -> Reply:
     """How many members there are."""

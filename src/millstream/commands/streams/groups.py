@@ -12,7 +12,7 @@ Source: https://redis.io/docs/latest/commands/xgroup/ and, where it differs, the
 from millstream.commands.context.context import Context
 from millstream.commands.streams.write import create_stream
 from millstream.commands.table.args import bad_subcommand, entry_id, integer, is_sign, keyword, shown
-from millstream.commands.table.table import command, container, help_for
+from millstream.commands.table.table import STREAM
 from millstream.engine import ids
 from millstream.engine.streams.group import UNKNOWN, Group
 from millstream.engine.streams.stream import Stream
@@ -24,7 +24,7 @@ KEY_REQUIRED = (
     "to create an empty stream automatically."
 )
 
-container("xgroup", since="5.0.0", group="stream", summary="Manages the consumer groups of a stream.")
+STREAM.container("xgroup", since="5.0.0", summary="Manages the consumer groups of a stream.")
 
 
 def _existing(ctx: Context, key: bytes) -> Stream:
@@ -77,15 +77,14 @@ def _options(argv: list[bytes], *, may_create: bool) -> tuple[bool, int]:
     return make, entries_read
 
 
-@command(
+@STREAM.command(
     "xgroup|create",
     -5,
-    flags="write denyoom",
+    "write denyoom",
+    "5.0.0",
+    "key group id-selector=<id | $> [MKSTREAM] [ENTRIESREAD entriesread=entries-read:integer]@!7.0.0",
+    "Creates a consumer group.",
     keys=(2, 2, 1),
-    since="5.0.0",
-    group="stream",
-    syntax="key group id-selector=<id | $> [MKSTREAM] [ENTRIESREAD entriesread=entries-read:integer]@!7.0.0",
-    summary="Creates a consumer group.",
 )
 def xgroup_create(ctx: Context, argv: list[bytes]) -> Reply:
     """Create a group; replies OK.
@@ -115,15 +114,14 @@ def xgroup_create(ctx: Context, argv: list[bytes]) -> Reply:
     return OK
 
 
-@command(
+@STREAM.command(
     "xgroup|setid",
     -5,
-    flags="write",
+    "write",
+    "5.0.0",
+    "key group id-selector=<id | $> [ENTRIESREAD entriesread=entries-read:integer]@!7.0.0",
+    "Sets a group's position.",
     keys=(2, 2, 1),
-    since="5.0.0",
-    group="stream",
-    syntax="key group id-selector=<id | $> [ENTRIESREAD entriesread=entries-read:integer]@!7.0.0",
-    summary="Sets a group's position.",
 )
 def xgroup_setid(ctx: Context, argv: list[bytes]) -> Reply:
     """Move a group's position; replies OK.
@@ -153,15 +151,14 @@ def xgroup_setid(ctx: Context, argv: list[bytes]) -> Reply:
     return OK
 
 
-@command(
+@STREAM.command(
     "xgroup|destroy",
     4,
-    flags="write",
+    "write",
+    "5.0.0",
+    "key group",
+    "Deletes a consumer group with its pending entries.",
     keys=(2, 2, 1),
-    since="5.0.0",
-    group="stream",
-    syntax="key group",
-    summary="Deletes a consumer group with its pending entries.",
 )
 def xgroup_destroy(ctx: Context, argv: list[bytes]) -> Reply:
     """Delete a group; replies 1, or 0 if there is none.
@@ -180,15 +177,8 @@ def xgroup_destroy(ctx: Context, argv: list[bytes]) -> Reply:
     return 1
 
 
-@command(
-    "xgroup|createconsumer",
-    5,
-    flags="write denyoom",
-    keys=(2, 2, 1),
-    since="6.2.0",
-    group="stream",
-    syntax="key group consumer",
-    summary="Creates a consumer.",
+@STREAM.command(
+    "xgroup|createconsumer", 5, "write denyoom", "6.2.0", "key group consumer", "Creates a consumer.", keys=(2, 2, 1)
 )
 def xgroup_createconsumer(ctx: Context, argv: list[bytes]) -> Reply:
     """Create a consumer; replies 1, or 0 if it exists.
@@ -205,15 +195,14 @@ def xgroup_createconsumer(ctx: Context, argv: list[bytes]) -> Reply:
     return 1
 
 
-@command(
+@STREAM.command(
     "xgroup|delconsumer",
     5,
-    flags="write",
+    "write",
+    "5.0.0",
+    "key group consumer",
+    "Deletes a consumer and its pending records.",
     keys=(2, 2, 1),
-    since="5.0.0",
-    group="stream",
-    syntax="key group consumer",
-    summary="Deletes a consumer and its pending records.",
 )
 def xgroup_delconsumer(ctx: Context, argv: list[bytes]) -> Reply:
     """Delete a consumer; replies how many pending records went with it.
@@ -231,10 +220,9 @@ def xgroup_delconsumer(ctx: Context, argv: list[bytes]) -> Reply:
     return dropped
 
 
-help_for(
+STREAM.help(
     "xgroup",
     since="5.0.0",
-    group="stream",
     lines=(
         "CREATE <key> <groupname> <id|$> [option]",
         "    Create a new consumer group. Options are:",

@@ -12,7 +12,7 @@ from millstream.commands.streams.groups import group_of
 from millstream.commands.streams.read import array_of
 from millstream.commands.streams.write import existing_stream
 from millstream.commands.table.args import bad_subcommand, integer, keyword
-from millstream.commands.table.table import command, container, help_for
+from millstream.commands.table.table import STREAM
 from millstream.engine import ids
 from millstream.engine.streams.group import UNKNOWN, Group
 from millstream.engine.streams.pending import Consumer
@@ -21,7 +21,7 @@ from millstream.replies import Map, Raw, Reply
 
 DEFAULT_FULL_COUNT = 10
 
-container("xinfo", since="5.0.0", group="stream", summary="Tells the state of streams, groups and consumers.")
+STREAM.container("xinfo", since="5.0.0", summary="Tells the state of streams, groups and consumers.")
 
 
 def _stream_fields(stream: Stream) -> list[tuple[Reply, Reply]]:
@@ -45,15 +45,13 @@ def _stream_fields(stream: Stream) -> list[tuple[Reply, Reply]]:
     ]
 
 
-@command(
+@STREAM.command(
     "xinfo|stream",
     -3,
-    flags="readonly",
-    keys=(2, 2, 1),
-    since="5.0.0",
-    group="stream",
-    syntax="key full-block=[FULL [COUNT count:integer]]@!6.0.0",
-    summary="Tells the state of a stream.",
+    "readonly",
+    "5.0.0",
+    "key full-block=[FULL [COUNT count:integer]]@!6.0.0",
+    "Tells the state of a stream.",
     differs="radix-trees",
     history=(
         ("7.0.0", "max-deleted-entry-id, entries-added, recorded-first-entry-id; of groups entries-read and lag."),
@@ -61,6 +59,7 @@ def _stream_fields(stream: Stream) -> list[tuple[Reply, Reply]]:
         ("8.6.0", "Six fields of idempotent adding."),
         ("8.8.0", "nacked-count of groups."),
     ),
+    keys=(2, 2, 1),
 )
 def xinfo_stream(ctx: Context, argv: list[bytes]) -> Reply:
     """A stream's counters with its first and last entry, or everything in it (FULL)."""
@@ -144,16 +143,15 @@ def _full_consumer(consumer: Consumer, count: int) -> Reply:
     )
 
 
-@command(
+@STREAM.command(
     "xinfo|groups",
     3,
-    flags="readonly",
-    keys=(2, 2, 1),
-    since="5.0.0",
-    group="stream",
-    syntax="key",
-    summary="Lists the consumer groups of a stream.",
+    "readonly",
+    "5.0.0",
+    "key",
+    "Lists the consumer groups of a stream.",
     history=(("7.0.0", "entries-read and lag."),),
+    keys=(2, 2, 1),
 )
 def xinfo_groups(ctx: Context, argv: list[bytes]) -> Reply:
     """Every group, by name. The lag is null where deleted entries make it impossible to know (see ``Stream.lag``)."""
@@ -171,16 +169,15 @@ def xinfo_groups(ctx: Context, argv: list[bytes]) -> Reply:
     ]
 
 
-@command(
+@STREAM.command(
     "xinfo|consumers",
     4,
-    flags="readonly",
-    keys=(2, 2, 1),
-    since="5.0.0",
-    group="stream",
-    syntax="key group",
-    summary="Lists the consumers of a group.",
+    "readonly",
+    "5.0.0",
+    "key group",
+    "Lists the consumers of a group.",
     history=(("7.2.0", "inactive."),),
+    keys=(2, 2, 1),
 )
 def xinfo_consumers(ctx: Context, argv: list[bytes]) -> Reply:
     """Every consumer, by name.
@@ -203,10 +200,9 @@ def xinfo_consumers(ctx: Context, argv: list[bytes]) -> Reply:
     ]
 
 
-help_for(
+STREAM.help(
     "xinfo",
     since="5.0.0",
-    group="stream",
     lines=(
         "CONSUMERS <key> <groupname>",
         "    List the consumers of a group.",

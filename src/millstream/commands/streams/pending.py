@@ -32,7 +32,7 @@ from millstream.commands.table.args import (
     read_integer,
     shown,
 )
-from millstream.commands.table.table import command
+from millstream.commands.table.table import STREAM
 from millstream.engine import ids
 from millstream.engine.streams.group import ATTEMPTS, Group, next_count
 from millstream.engine.streams.pending import MAX_DELIVERIES, Pending
@@ -80,16 +80,7 @@ def existing_group(ctx: Context, key: bytes, name: bytes) -> tuple[Stream, Group
     return found
 
 
-@command(
-    "xack",
-    -4,
-    flags="write fast",
-    keys=(1, 1, 1),
-    since="5.0.0",
-    group="stream",
-    syntax="key group id [id ...]",
-    summary="Acknowledges pending entries of a group.",
-)
+@STREAM.command("xack", -4, "write fast", "5.0.0", "key group id [id ...]", "Acknowledges pending entries of a group.")
 def xack(ctx: Context, argv: list[bytes]) -> Reply:
     """Acknowledge; replies how many were pending.
 
@@ -113,15 +104,13 @@ def _forget(ctx: Context, key: bytes, group: bytes, there: list[int]) -> None:
     ctx.dirty += len(there)
 
 
-@command(
+@STREAM.command(
     "xackdel",
     -6,
-    flags="write fast",
-    keys=(1, 1, 1),
-    since="8.2.0",
-    group="stream",
-    syntax="key group condition=[KEEPREF | DELREF | ACKED] IDS ids=(numids:integer id [id ...])",
-    summary="Acknowledges entries and deletes them, in one step.",
+    "write fast",
+    "8.2.0",
+    "key group condition=[KEEPREF | DELREF | ACKED] IDS ids=(numids:integer id [id ...])",
+    "Acknowledges entries and deletes them, in one step.",
 )
 def xackdel(ctx: Context, argv: list[bytes]) -> Reply:
     """Acknowledge and delete; per id 1 done, -1 not pending here, 2 acknowledged but still needed by a group.
@@ -203,16 +192,13 @@ def _parse_nack(argv: list[bytes]) -> _Nack:
     return options
 
 
-@command(
+@STREAM.command(
     "xnack",
     -7,
-    flags="write fast",
-    keys=(1, 1, 1),
-    since="8.8.0",
-    group="stream",
-    syntax="key group mode=<SILENT | FAIL | FATAL> IDS ids=(numids:integer id [id ...]) "
-    "[RETRYCOUNT count:integer] [FORCE]",
-    summary="Releases pending entries so that any consumer may claim them at once.",
+    "write fast",
+    "8.8.0",
+    "key group mode=<SILENT | FAIL | FATAL> IDS ids=(numids:integer id [id ...]) [RETRYCOUNT count:integer] [FORCE]",
+    "Releases pending entries so that any consumer may claim them at once.",
 )
 def xnack(ctx: Context, argv: list[bytes]) -> Reply:
     """Release; replies how many were released, repetitions included.
@@ -259,15 +245,13 @@ def _nacked_count(count: int, mode: bytes, retry_count: int | None) -> int:
     return MAX_DELIVERIES if mode == b"FATAL" else count
 
 
-@command(
+@STREAM.command(
     "xpending",
     -3,
-    flags="readonly",
-    keys=(1, 1, 1),
-    since="5.0.0",
-    group="stream",
-    syntax="key group filters=[[IDLE min-idle-time:integer]@6.2.0 start end count:integer [consumer]]",
-    summary="Lists what is pending in a group.",
+    "readonly",
+    "5.0.0",
+    "key group filters=[[IDLE min-idle-time:integer]@6.2.0 start end count:integer [consumer]]",
+    "Lists what is pending in a group.",
     history=(("6.2.0", "A parenthesis before an id leaves that id out."),),
 )
 def xpending(ctx: Context, argv: list[bytes]) -> Reply:
@@ -377,17 +361,15 @@ def _parse_claim(argv: list[bytes], at: int, now: int, *, obeys: bool) -> _Claim
     return options
 
 
-@command(
+@STREAM.command(
     "xclaim",
     -6,
-    flags="write fast",
-    keys=(1, 1, 1),
-    since="5.0.0",
-    group="stream",
-    syntax="key group consumer min-idle-time id [id ...] [IDLE ms:integer] "
+    "write fast",
+    "5.0.0",
+    "key group consumer min-idle-time id [id ...] [IDLE ms:integer] "
     "[TIME unix-time-milliseconds:unix-time] [RETRYCOUNT count:integer] [FORCE] [JUSTID] "
     "[LASTID lastid]",
-    summary="Makes a consumer the holder of pending entries.",
+    "Makes a consumer the holder of pending entries.",
 )
 def xclaim(ctx: Context, argv: list[bytes]) -> Reply:
     """Claim given entries; replies those that changed hands, or only their ids.
@@ -503,15 +485,13 @@ class _Claimer:
         return array_of(self._count, self._rows)
 
 
-@command(
+@STREAM.command(
     "xautoclaim",
     -6,
-    flags="write fast",
-    keys=(1, 1, 1),
-    since="6.2.0",
-    group="stream",
-    syntax="key group consumer min-idle-time start [COUNT count:integer] [JUSTID]",
-    summary="Makes a consumer the holder of whatever has been pending too long.",
+    "write fast",
+    "6.2.0",
+    "key group consumer min-idle-time start [COUNT count:integer] [JUSTID]",
+    "Makes a consumer the holder of whatever has been pending too long.",
     history=(("7.0.0", "The reply has a third element: ids of deleted entries, which leave the pending list."),),
 )
 def xautoclaim(ctx: Context, argv: list[bytes]) -> Reply:

@@ -29,7 +29,7 @@ from millstream.commands.table.args import (
     read_integer,
     shown,
 )
-from millstream.commands.table.table import command
+from millstream.commands.table.table import STREAM
 from millstream.engine import ids
 from millstream.engine.keyspace import Database, Transition
 from millstream.engine.streams.entries import EntryStore
@@ -82,15 +82,13 @@ def _range(ctx: Context, argv: list[bytes], *, backwards: bool) -> Reply:
     return array_of(number, buffers)
 
 
-@command(
+@STREAM.command(
     "xrange",
     -4,
-    flags="readonly",
-    keys=(1, 1, 1),
-    since="5.0.0",
-    group="stream",
-    syntax="key start end [COUNT count:integer]",
-    summary="Replies the entries between two ids, oldest first.",
+    "readonly",
+    "5.0.0",
+    "key start end [COUNT count:integer]",
+    "Replies the entries between two ids, oldest first.",
     history=(("6.2.0", "A parenthesis before an id leaves that id out."),),
 )
 def xrange(ctx: Context, argv: list[bytes]) -> Reply:
@@ -98,15 +96,13 @@ def xrange(ctx: Context, argv: list[bytes]) -> Reply:
     return _range(ctx, argv, backwards=False)
 
 
-@command(
+@STREAM.command(
     "xrevrange",
     -4,
-    flags="readonly",
-    keys=(1, 1, 1),
-    since="5.0.0",
-    group="stream",
-    syntax="key end start [COUNT count:integer]",
-    summary="Replies the entries between two ids, newest first.",
+    "readonly",
+    "5.0.0",
+    "key end start [COUNT count:integer]",
+    "Replies the entries between two ids, newest first.",
     history=(("6.2.0", "A parenthesis before an id leaves that id out."),),
 )
 def xrevrange(ctx: Context, argv: list[bytes]) -> Reply:
@@ -337,16 +333,16 @@ class _Answer:
         return [[key, entries] for key, entries in self.streams]
 
 
-@command(
+@STREAM.command(
     "xread",
     -4,
-    flags="readonly blocking movablekeys",
-    since="5.0.0",
-    group="stream",
-    syntax="[COUNT count:integer] [MAXCOUNT maxcount:integer]@8.10.0 [MAXSIZE maxsize:integer]@8.10.0 "
+    "readonly blocking movablekeys",
+    "5.0.0",
+    "[COUNT count:integer] [MAXCOUNT maxcount:integer]@8.10.0 [MAXSIZE maxsize:integer]@8.10.0 "
     "[BLOCK milliseconds:integer] STREAMS streams=(key [key ...] id [id ...])",
-    summary="Replies entries above the given ids, waiting for some if asked to.",
+    "Replies entries above the given ids, waiting for some if asked to.",
     history=(("7.4.0", "The id + asks for the last entry."),),
+    keys=(0, 0, 0),
 )
 def xread(ctx: Context, argv: list[bytes]) -> Reply:
     """Entries above an id, of several streams.
@@ -416,16 +412,16 @@ def meaningless(sign: str) -> str:
     )
 
 
-@command(
+@STREAM.command(
     "xreadgroup",
     -7,
-    flags="write blocking movablekeys",
-    since="5.0.0",
-    group="stream",
-    syntax="GROUP group-block=(group consumer) [COUNT count:integer] [MAXCOUNT maxcount:integer]@8.10.0 "
+    "write blocking movablekeys",
+    "5.0.0",
+    "GROUP group-block=(group consumer) [COUNT count:integer] [MAXCOUNT maxcount:integer]@8.10.0 "
     "[MAXSIZE maxsize:integer]@8.10.0 [BLOCK milliseconds:integer] [CLAIM min-idle-time:integer]@8.4.0 "
     "[NOACK] STREAMS streams=(key [key ...] id [id ...])",
-    summary="Delivers new, stale or own pending entries of streams to a consumer of a group.",
+    "Delivers new, stale or own pending entries of streams to a consumer of a group.",
+    keys=(0, 0, 0),
 )
 def xreadgroup(ctx: Context, argv: list[bytes]) -> Reply:
     """Entries for a consumer: new (``>``), taken over (CLAIM), or its own pending ones (an id).

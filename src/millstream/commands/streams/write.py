@@ -20,7 +20,7 @@ Source: the command pages at https://redis.io/docs/latest/commands/ and, where t
 from millstream.commands.context.context import Context
 from millstream.commands.streams.trimming import REFERENCE_POLICIES, Trim, parse_trim_options, run_trim
 from millstream.commands.table.args import SYNTAX, entry_id, entry_ids, integer, is_sign, keyword, read_integer
-from millstream.commands.table.table import command
+from millstream.commands.table.table import STREAM
 from millstream.engine import ids
 from millstream.engine.streams.idempotence import content_digest
 from millstream.engine.streams.stream import Stream
@@ -152,18 +152,16 @@ def _take_id(options: _AddOptions, word: bytes, *, obeys: bool) -> None:
         raise CommandError("ERR syntax error, IDMP/IDMPAUTO can be used only with auto-generated IDs")
 
 
-@command(
+@STREAM.command(
     "xadd",
     -5,
-    flags="write denyoom fast",
-    keys=(1, 1, 1),
-    since="5.0.0",
-    group="stream",
-    syntax="key [NOMKSTREAM]@6.2.0 condition=[KEEPREF | DELREF | ACKED]@!8.2.0 "
+    "write denyoom fast",
+    "5.0.0",
+    "key [NOMKSTREAM]@6.2.0 condition=[KEEPREF | DELREF | ACKED]@!8.2.0 "
     "idmp=[IDMPAUTO pid | IDMP idmp=(pid iid)]@8.6.0 "
     "trim=[strategy=<MAXLEN | MINID@6.2.0> operator=[= | ~] threshold [LIMIT count:integer]@6.2.0] "
     "id-selector=<* | id> field value [field value ...]",
-    summary="Adds an entry to a stream.",
+    "Adds an entry to a stream.",
     history=(("7.0.0", "The sequence of an id may be left to the server: ms-*."),),
 )
 def xadd(ctx: Context, argv: list[bytes]) -> Reply:
@@ -275,16 +273,14 @@ def _next_id(ctx: Context, stream: Stream | None, options: _AddOptions) -> int:
     return new_id
 
 
-@command(
+@STREAM.command(
     "xtrim",
     -4,
-    flags="write",
-    keys=(1, 1, 1),
-    since="5.0.0",
-    group="stream",
-    syntax="key trim=(strategy=<MAXLEN | MINID@6.2.0> operator=[= | ~] threshold [LIMIT count:integer]@6.2.0 "
+    "write",
+    "5.0.0",
+    "key trim=(strategy=<MAXLEN | MINID@6.2.0> operator=[= | ~] threshold [LIMIT count:integer]@6.2.0 "
     "condition=[KEEPREF | DELREF | ACKED]@!8.2.0)",
-    summary="Removes the oldest entries of a stream.",
+    "Removes the oldest entries of a stream.",
 )
 def xtrim(ctx: Context, argv: list[bytes]) -> Reply:
     """Trim; replies how many entries went.
@@ -304,16 +300,7 @@ def xtrim(ctx: Context, argv: list[bytes]) -> Reply:
     return removed
 
 
-@command(
-    "xdel",
-    -3,
-    flags="write fast",
-    keys=(1, 1, 1),
-    since="5.0.0",
-    group="stream",
-    syntax="key id [id ...]",
-    summary="Deletes entries by id; pending records stay.",
-)
+@STREAM.command("xdel", -3, "write fast", "5.0.0", "key id [id ...]", "Deletes entries by id; pending records stay.")
 def xdel(ctx: Context, argv: list[bytes]) -> Reply:
     """Delete entries; replies how many were there.
 
@@ -376,15 +363,13 @@ def parse_id_block(argv: list[bytes], at: int) -> tuple[bytes, list[bytes]]:
     return policy or b"KEEPREF", words
 
 
-@command(
+@STREAM.command(
     "xdelex",
     -5,
-    flags="write fast",
-    keys=(1, 1, 1),
-    since="8.2.0",
-    group="stream",
-    syntax="key condition=[KEEPREF | DELREF | ACKED] IDS ids=(numids:integer id [id ...])",
-    summary="Deletes entries by id, with a choice of what happens to their pending records.",
+    "write fast",
+    "8.2.0",
+    "key condition=[KEEPREF | DELREF | ACKED] IDS ids=(numids:integer id [id ...])",
+    "Deletes entries by id, with a choice of what happens to their pending records.",
 )
 def xdelex(ctx: Context, argv: list[bytes]) -> Reply:
     """Delete entries; per id 1 deleted, -1 not there, 2 still referenced (ACKED).
@@ -435,31 +420,20 @@ def unreference(ctx: Context, key: bytes, stream: Stream, entry: int) -> bool:
     return True
 
 
-@command(
-    "xlen",
-    2,
-    flags="readonly fast",
-    keys=(1, 1, 1),
-    since="5.0.0",
-    group="stream",
-    syntax="key",
-    summary="Counts the entries of a stream.",
-)
+@STREAM.command("xlen", 2, "readonly fast", "5.0.0", "key", "Counts the entries of a stream.")
 def xlen(ctx: Context, argv: list[bytes]) -> Reply:
     """How many entries there are; 0 for a missing key. Deleted entries that still lie in a node are not counted."""
     stream = ctx.lookup_as(argv[1], Stream)
     return 0 if stream is None else stream.length
 
 
-@command(
+@STREAM.command(
     "xsetid",
     -3,
-    flags="write denyoom fast",
-    keys=(1, 1, 1),
-    since="5.0.0",
-    group="stream",
-    syntax="key last-id [ENTRIESADDED entries-added:integer]@7.0.0 [MAXDELETEDID max-deleted-id]@7.0.0",
-    summary="Sets the last id of a stream, and its counters.",
+    "write denyoom fast",
+    "5.0.0",
+    "key last-id [ENTRIESADDED entries-added:integer]@7.0.0 [MAXDELETEDID max-deleted-id]@7.0.0",
+    "Sets the last id of a stream, and its counters.",
 )
 def xsetid(ctx: Context, argv: list[bytes]) -> Reply:
     """Set the last id; replies OK.
@@ -508,15 +482,13 @@ def _check_last_id(stream: Stream, last: int, added: int | None) -> None:
             raise CommandError("ERR The entries_added specified in XSETID is smaller than the target stream length")
 
 
-@command(
+@STREAM.command(
     "xcfgset",
     -2,
-    flags="write fast",
-    keys=(1, 1, 1),
-    since="8.6.0",
-    group="stream",
-    syntax="key [IDMP-DURATION idmp-duration:integer] [IDMP-MAXSIZE idmp-maxsize:integer]",
-    summary="Sets how long and how many messages a stream remembers for idempotent adding.",
+    "write fast",
+    "8.6.0",
+    "key [IDMP-DURATION idmp-duration:integer] [IDMP-MAXSIZE idmp-maxsize:integer]",
+    "Sets how long and how many messages a stream remembers for idempotent adding.",
 )
 def xcfgset(ctx: Context, argv: list[bytes]) -> Reply:
     """Configure idempotence; replies OK.
@@ -552,15 +524,13 @@ def xcfgset(ctx: Context, argv: list[bytes]) -> Reply:
     return OK
 
 
-@command(
+@STREAM.command(
     "xidmprecord",
     5,
-    flags="write denyoom fast",
-    keys=(1, 1, 1),
-    since="8.6.2",
-    group="stream",
-    syntax="key pid iid stream-id",
-    summary="Records which entry a producer's message became.",
+    "write denyoom fast",
+    "8.6.2",
+    "key pid iid stream-id",
+    "Records which entry a producer's message became.",
 )
 def xidmprecord(ctx: Context, argv: list[bytes]) -> Reply:
     """Record one mapping; replies OK. A primary has forgotten already what it names anew."""

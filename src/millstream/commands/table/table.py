@@ -1,6 +1,7 @@
 """The command table: one row a command, from which dispatch, COMMAND and the compatibility page are made."""
 
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 
 from millstream.commands.table.args import shown
 from millstream.commands.table.spec import Command, Handler
@@ -10,85 +11,103 @@ from millstream.replies import Reply, Simple
 TABLE: dict[bytes, Command] = {}
 
 
-def command(
-    name: str,
-    arity: int,
-    *,
-    flags: str = "",
-    keys: tuple[int, int, int] = (0, 0, 0),
-    since: str,
-    group: str,
-    syntax: str = "",
-    summary: str = "",
-    acl: str = "",
-    history: tuple[tuple[str, str], ...] = (),
-    limited: str = "",
-    differs: str = "",
-) -> Callable[[Handler], Handler]:
-    """Register the decorated handler as a command.
+@dataclass(frozen=True)
+class CommandGroup:
+    """A group of COMMAND DOCS, by which its commands are registered.
 
-    Several rows may be stacked on one handler (DEL and UNLINK); the lowest is registered first. A name with ``|`` goes
-    under its container, which must have been registered by :func:`container` before.
-
-    Args:
-        name: lower case; ``container|sub`` for a subcommand.
-        arity: number of words, the name included; negative for "at least".
-        flags: COMMAND INFO's flags, separated by blanks. ``write`` and ``readonly`` decide what ACL, a full disk and
-            CLIENT PAUSE do with it, ``no_auth``, ``noscript`` and ``no_multi`` where it may run; the others are only
-            what clients are told.
-        keys: positions of the first and last key and the step; a negative last one counts from the end.
-        since: the version of Redis that brought it.
-        group: COMMAND DOCS group.
-        syntax: the arguments in the notation of :mod:`millstream.commands.table.syntax`.
-        summary: one line, our own words.
-        acl: ACL categories beside those that follow from flags and group, separated by blanks.
-        history: versions that changed it otherwise than by a word of the syntax, with what they changed.
-        limited: what of Redis's command is not there.
-        differs: the anchor in docs/compatibility.md that says how it differs.
-
-    Returns:
-        A decorator that returns the handler as it is.
+    Attributes:
+        group: its name.
+        letter: class of its keyspace events, if it has one.
+        keys: positions of the first and last key and the step, of a command that does not say them.
     """
 
-    def register(handler: Handler) -> Handler:
-        row = Command(name, arity, frozenset(flags.split()), keys, since, group, syntax, summary, handler)
-        row.acl, row.history, row.limited, row.differs = frozenset(acl.split()), history, limited, differs
-        head, _, sub = name.partition("|")
-        home = TABLE[head.encode()].subcommands if sub else TABLE
-        home[(sub or head).encode()] = row
-        return handler
+    group: str
+    letter: str = ""
+    keys: tuple[int, int, int] = (0, 0, 0)
 
-    return register
+    def command(
+        self,
+        name: str,
+        arity: int,
+        flags: str,
+        since: str,
+        syntax: str,
+        summary: str,
+        *,
+        keys: tuple[int, int, int] | None = None,
+        acl: str = "",
+        history: tuple[tuple[str, str], ...] = (),
+        limited: str = "",
+        differs: str = "",
+    ) -> Callable[[Handler], Handler]:
+        """Register the decorated handler as a command.
+
+        Several rows may be stacked on one handler (DEL and UNLINK); the lowest is registered first. A name with ``|``
+        goes under its container, which must have been registered by :meth:`container` before.
+
+        Args:
+            name: lower case; ``container|sub`` for a subcommand.
+            arity: number of words, the name included; negative for "at least".
+            flags: COMMAND INFO's flags, separated by blanks. ``write`` and ``readonly`` decide what ACL, a full disk
+                and CLIENT PAUSE do with it, ``no_auth``, ``noscript`` and ``no_multi`` where it may run; the others are
+                only what clients are told.
+            since: the version of Redis that brought it.
+            syntax: the arguments in the notation of :mod:`millstream.commands.table.syntax`.
+            summary: one line, our own words.
+            keys: where they differ from those of the group; a negative last one counts from the end.
+            acl: ACL categories beside those that follow from flags and group, separated by blanks.
+            history: versions that changed it otherwise than by a word of the syntax, with what they changed.
+            limited: what of Redis's command is not there.
+            differs: the anchor in docs/compatibility.md that says how it differs.
+
+        Returns:
+            A decorator that returns the handler as it is.
+        """
+        keys = self.keys if keys is None else keys
+
+        def register(handler: Handler) -> Handler:
+            row = Command(name, arity, frozenset(flags.split()), keys, since, self.group, syntax, summary, handler)
+            row.acl, row.history, row.limited, row.differs = frozenset(acl.split()), history, limited, differs
+            head, _, sub = name.partition("|")
+            home = TABLE[head.encode()].subcommands if sub else TABLE
+            home[(sub or head).encode()] = row
+            return handler
+
+        return register
+
+    def container(self, name: str, *, since: str, summary: str = "", flags: str = "") -> None:
+        """Register a command that exists only as its subcommands (XGROUP, XINFO, CLIENT, ...).
+
+        Args:
+            name: lower case.
+            since: the version of Redis that brought it.
+            summary: one line, our own words.
+            flags: COMMAND INFO's flags, separated by blanks.
+        """
+        row = Command(name, -2, frozenset(flags.split()), (0, 0, 0), since, self.group, "", summary, None)
+        TABLE[name.encode()] = row
+
+    def help(self, name: str, *, since: str, lines: tuple[str, ...], acl: str = "") -> None:
+        """Register a container's HELP, which every container has, in Redis's form.
+
+        Args:
+            name: the container's name.
+            since: the version that brought the subcommand.
+            lines: a subcommand with its arguments, then what it does, indented by four; and so on.
+            acl: ACL categories beside those that follow from flags and group.
+        """
+        head = f"{name.upper()} <subcommand> [<arg> [value] [opt] ...]. Subcommands are:"
+        whole: Reply = [Simple(line.encode()) for line in (head, *lines, "HELP", "    Print this help.")]
+        summary = f"Tells the subcommands of {name.upper()}."
+        row = self.command(f"{name}|help", 2, "loading stale", since, "", summary, keys=(0, 0, 0), acl=acl)
+        row(lambda _ctx, _argv: whole)
 
 
-def container(name: str, *, since: str, group: str, summary: str = "", flags: str = "") -> None:
-    """Register a command that exists only as its subcommands (XGROUP, XINFO, CLIENT, ...).
-
-    Args:
-        name: lower case.
-        since: the version of Redis that brought it.
-        group: COMMAND DOCS group.
-        summary: one line, our own words.
-        flags: COMMAND INFO's flags, separated by blanks.
-    """
-    TABLE[name.encode()] = Command(name, -2, frozenset(flags.split()), (0, 0, 0), since, group, "", summary, None)
-
-
-def help_for(name: str, *, since: str, group: str, lines: tuple[str, ...], acl: str = "") -> None:
-    """Register a container's HELP, which every container has, in Redis's form.
-
-    Args:
-        name: the container's name.
-        since: the version that brought the subcommand.
-        group: COMMAND DOCS group.
-        lines: a subcommand with its arguments, then what it does, indented by four; and so on.
-        acl: ACL categories beside those that follow from flags and group.
-    """
-    head = f"{name.upper()} <subcommand> [<arg> [value] [opt] ...]. Subcommands are:"
-    whole: Reply = [Simple(line.encode()) for line in (head, *lines, "HELP", "    Print this help.")]
-    summary = f"Tells the subcommands of {name.upper()}."
-    row = command(f"{name}|help", 2, flags="loading stale", since=since, group=group, summary=summary, acl=acl)
-    row(lambda _ctx, _argv: whole)
+STREAM = CommandGroup("stream", keys=(1, 1, 1))
+STRING = CommandGroup("string", keys=(1, 1, 1))
+GENERIC = CommandGroup("generic", keys=(1, 1, 1))
+CONNECTION, TRANSACTIONS = CommandGroup("connection"), CommandGroup("transactions")
+PUBSUB, SCRIPTING, SERVER = CommandGroup("pubsub"), CommandGroup("scripting"), CommandGroup("server")
 
 
 def every() -> Iterator[Command]:
