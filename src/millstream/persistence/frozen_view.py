@@ -14,6 +14,7 @@ from types import TracebackType
 from typing import NoReturn
 
 from millstream.errors import DiskError
+from millstream.persistence import lockfile
 from millstream.persistence import manifest as manifests
 from millstream.persistence.disk import Data, Disk, DiskFile, DiskLock
 
@@ -21,7 +22,7 @@ TRIES = 200
 PAUSE = 0.01  # seconds between tries: a manifest is switched in less, and rarely
 
 # A socket cannot be opened: a server may have its own in its data directory
-_NO_FILE = frozenset({errno.ENXIO, errno.EOPNOTSUPP})
+_NO_FILE = frozenset({errno.ENXIO, errno.EOPNOTSUPP, errno.EINVAL, errno.EISDIR, errno.ELOOP})
 
 
 def _is_of_log(name: str) -> bool:
@@ -155,7 +156,7 @@ class FrozenView:
                 ) from error
             return FrozenFile(None, 0)  # such as lost+found, if the directory is a mount point
         except OSError as error:
-            if error.errno not in _NO_FILE:
+            if _is_of_log(name) or name == lockfile.NAME or error.errno not in _NO_FILE:
                 raise
             return FrozenFile(None, 0)
         return FrozenFile(file, file.size())

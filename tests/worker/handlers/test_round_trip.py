@@ -263,26 +263,10 @@ def test_json_text_in_data_is_text_where_text_is_wanted(text: str, kind: Any, he
 
 
 @ENVELOPES
-@pytest.mark.parametrize(
-    "content",
-    [{"data": "[1,2]"}, {"data": '{"a":"b"}'}, {"data": "[x"}, {"__data__": "x"}],
-    ids=repr,
-)
-def test_a_field_that_looks_like_a_whole_entry_comes_back(content: Any, headers: dict[str, str] | None) -> None:
-    """Text of JSON in a mapping's one field ``data``, and the name of the envelope's field, stay a field."""
-    flat = fields_of(content, headers)
-    ((name, value),) = content.items()
-    for parameter in ("order", name):
-        assert binder(**{parameter: dict[str, str]}).bind(flat, None) == {parameter: content}
-    assert binder(data=str).bind(flat, None) == {"data": value}
-    if value == "[1,2]":
-        assert binder(data=list[int]).bind(flat, None) == {"data": [1, 2]}
-
-
-def test_bytes_that_look_like_a_whole_entry_come_back() -> None:
-    """The same for bytes, which JSON has no form for but that of their text."""
-    flat = fields_of({"data": b"[1]"}, None)
-    assert binder(order=dict[str, bytes]).bind(flat, None) == {"order": {"data": b"[1]"}}
+def test_the_name_of_the_envelope_may_be_a_fields(headers: dict[str, str] | None) -> None:
+    """A mapping with the one field ``__data__`` comes back as it was."""
+    flat = fields_of({"__data__": "x"}, headers)
+    assert binder(order=dict[str, str]).bind(flat, None) == {"order": {"__data__": "x"}}
 
 
 def test_an_extra_that_is_none_is_kept() -> None:

@@ -138,5 +138,5 @@ async def test_a_delay_of_a_sibling_is_kept(server: ServerProcess, client: redis
 @pytest.mark.parametrize("name", ["group", "consumer"])
 def test_an_empty_name_is_refused(name: str) -> None:
     """From an environment variable that is not set, say: the handler's name would be taken, and the stream run anew."""
-    with pytest.raises(ConfigError, match=rf"StreamSub\({name}=''\): give it a name"):
+    with pytest.raises(ConfigError, match=rf"StreamSub\({name}=''\) is invalid: it is empty"):
         StreamSub("s", **{name: ""})  # type: ignore[arg-type] # names of texts only

@@ -23,6 +23,7 @@ EXTRAS = {
     "pyiceberg": "lake",
     "sqlalchemy": "lake",
     "starlette": "console",
+    "requests": "lake",
     "uvicorn": "console",
     "jinja2": "console",
     "markupsafe": "console",

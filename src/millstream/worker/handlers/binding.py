@@ -130,13 +130,7 @@ class Binder:
             PayloadError: the entry does not fit.
         """
         if self._whole is not None:  # nearly always
-            body = _unwrapped(fields)
-            try:
-                return {self._whole.name: _convert(self._whole, body)}
-            except PayloadError:
-                if not _is_field(self._whole.name, body):
-                    raise
-                return {self._whole.name: self._field(self._whole, body)}
+            return {self._whole.name: _convert(self._whole, _unwrapped(fields))}
         arguments: dict[str, Any] = {}
         if self._message_name is not None:
             if message is not None and type(message) is not self._message_kind:

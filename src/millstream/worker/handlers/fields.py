@@ -128,7 +128,7 @@ def encode(content: Any) -> list[bytes]:
     """
     if isinstance(content, Mapping):
         flat = _flat(content)
-        if len(flat) == 2 and _hides(flat, content):
+        if len(flat) == 2 and flat[0] == envelope.FIELD:  # it would be taken for an envelope itself
             return [envelope.FIELD, envelope.build({"content-type": _JSON}, _json(_tree(content, typed=True)))]
         return flat
     if is_model(content):
@@ -140,16 +140,6 @@ def encode(content: Any) -> list[bytes]:
             pass
         return _proven(content, _entries(content), unwrap)
     return _flat({JSON_FIELD.decode(): content})
-
-
-def _hides(flat: Sequence[bytes], content: Mapping[Any, Any]) -> bool:
-    """Whether the one field's text would be read as a whole entry: JSON, or FastStream's envelope."""
-    if flat[0] == envelope.FIELD:
-        return True
-    if flat[0] != JSON_FIELD or flat[1][:1] not in (b"{", b"["):
-        return False
-    is_text = any(isinstance(value, str | bytes | bytearray | memoryview) for value in content.values())
-    return is_text and unwrap(flat) != {JSON_FIELD.decode(): flat[1]}
 
 
 @_refusing

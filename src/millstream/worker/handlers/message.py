@@ -101,7 +101,8 @@ def seconds_of(delay: object) -> float:
     try:
         return float(times.configured("Nack(delay=", delay, "s"))  # type: ignore[arg-type] # that is the question
     except ConfigError as reason:
-        raise UsageError(f"{reason} Write 0 for at once; for dead at once raise Reject.") from None
+        text = str(reason).removesuffix(".")
+        raise UsageError(f"{text}. Write 0 for at once; for dead at once raise Reject.") from None
 
 
 Kind = TypeVar("Kind", bound="Message")
