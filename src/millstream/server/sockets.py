@@ -26,9 +26,9 @@ from typing import TYPE_CHECKING, Any, Protocol, cast
 from millstream import core
 
 if TYPE_CHECKING:
-    from millstream.clock import Clock
-    from millstream.commands.admin.info import ShellFacts
     from millstream.replies import Buffer
+    from millstream.server.app import Server
+    from millstream.server.connection import Connection
 
 # Buffers handed to the kernel in one call; it takes 1,024
 _TOGETHER = 64
@@ -60,60 +60,6 @@ def native_calls() -> _Calls | None:
     return cast("_Calls", core.native) if hasattr(core.native, "read_ready") else None
 
 
-class Client(Protocol):
-    """What a turn needs of a protocol, beside what the loop's transports do.
-
-    Attributes:
-        sent: bytes of replies that were sent to it.
-    """
-
-    sent: int
-
-    def run_at_once(self, data: bytes, wall: int) -> bytes | None:
-        """Run what came; replies to be sent when the turn is committed, or None where it has seen to that itself.
-
-        Args:
-            data: what came; not empty.
-            wall: wall milliseconds.
-        """
-
-    def answer(self, replies: bytes, barrier: int) -> None:
-        """Send these when the log has come so far.
-
-        Args:
-            replies: from :meth:`run_at_once`.
-            barrier: what they wait for.
-        """
-
-    def check_output(self) -> None:
-        """More is to be sent than the kernel takes for now."""
-
-    def abort(self) -> None:
-        """Close at once, showing nothing more."""
-
-
-class Turns(Protocol):
-    """What a turn needs of the server.
-
-    Attributes:
-        clock: where time comes from.
-        facts: counters INFO shows.
-    """
-
-    clock: "Clock"
-    facts: "ShellFacts"
-
-    def end_turn(self, size: int) -> tuple[int, bool]:
-        """What has come was run: commit it.
-
-        Args:
-            size: how many bytes of plain commands came.
-
-        Returns:
-            What the replies to them wait for, and whether the log has come so far and nothing waits before them.
-        """
-
-
 class Sockets:
     """The sockets of one event loop.
 
@@ -127,7 +73,7 @@ class Sockets:
         in_turn: what is written waits for the end of the turn.
     """
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, turns: Turns, calls: _Calls) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop, turns: "Server", calls: _Calls) -> None:
         self.loop = loop
         self.in_turn = False
         self._turns = turns
@@ -316,7 +262,7 @@ class SocketTransport(asyncio.Transport):
     ).split()
 
     def __init__(self, sockets: Sockets, sock: socket.socket, protocol: asyncio.Protocol) -> None:
-        client = cast("Client", protocol)
+        client = cast("Connection", protocol)
         super().__init__({"socket": sock, "sockname": _name(sock.getsockname), "peername": _name(sock.getpeername)})
         self._sockets = sockets
         self._sock = sock
