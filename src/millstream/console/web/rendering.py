@@ -2,17 +2,18 @@
 
 import hashlib
 import json
+from datetime import UTC, datetime
 from functools import cache
 from importlib.resources import files
 from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup, escape
 
 from millstream._version import __version__
 from millstream.console import words
 from millstream.console.changes.writing import raw_line, shell_line
 from millstream.console.web import links
-from millstream.console.web.moments import moment
 from millstream.console.web.page import Asked, WebPage
 from millstream.texts import json_text, time_text
 
@@ -38,6 +39,18 @@ SECTIONS = (
     ("/server", "Server", "s"),
 )
 """The pages that every page leads to, and the key that follows ``g`` to get there; the archive only where one is."""
+
+
+def moment(milliseconds: int | None) -> Markup:
+    """A time in UTC, to the second; all of it is in what a pointer shows."""
+    if milliseconds is None:
+        return escape(words.DASH)
+    whole = time_text(milliseconds)
+    try:
+        short = f"{datetime.fromtimestamp(milliseconds // 1000, UTC):%Y-%m-%d %H:%M:%S}"
+    except (ValueError, OverflowError, OSError):
+        return escape(whole)
+    return Markup('<time datetime="{}" title="{}">{}</time>').format(whole, whole, short)
 
 
 @cache

@@ -9,25 +9,21 @@ import contextlib
 import heapq
 import logging
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING
 
 from redis.exceptions import ResponseError
 
 from millstream import failpoints
 from millstream.client import emulate
 from millstream.client.delays.due import LONGEST_MS
-from millstream.client.line import Disconnected
+from millstream.client.emulate import Move
+from millstream.client.line import Disconnected, Reply
 from millstream.worker.model.lifecycle import FINAL, Event, State
-from millstream.worker.settlement import ack_command
 from millstream.worker.settlement.consumer import Held, Membership
 from millstream.worker.settlement.dead_letter import DeadLetterWriter
 from millstream.worker.settlement.delays import EntryDelays
 from millstream.worker.settlement.failure_log import FailureLog
 from millstream.worker.settlement.fence import Answer, Fence, FenceStep, by_count
 from millstream.worker.settlement.settlement import DeadSettlement, Settlement
-
-if TYPE_CHECKING:
-    from millstream.client.emulate import Move
 
 log = logging.getLogger("millstream.worker")
 
@@ -238,7 +234,7 @@ class PendingAcks:
         steps: list[FenceStep] = []
         if acks:
             failpoints.reach("before_ack")
-            self._ack_move = move = ack_command.move(member)
+            self._ack_move = move = _ack_move(member)
             steps += [
                 FenceStep(move, part, failures.farewell(part), self._delays.farewell(part)) for part in by_count(acks)
             ]
@@ -278,7 +274,7 @@ class PendingAcks:
                 member.stats.fenced += 1
                 member.lose(held)
         if answer.step.move is self._ack_move:
-            count = ack_command.acked(reply) if answer.entries else 0
+            count = _acked(reply) if answer.entries else 0
             member.stats.acked += count
             member.stats.lost += len(answer.entries) - count  # without the script: acked elsewhere
         self._confirm(answer.entries)
@@ -337,3 +333,20 @@ def _is_done(held: Held, owner: bytes, count: int) -> bool:
     if held.state is State.RETRYING:
         return (owner, count) == (emulate.WAITING, held.deliveries)
     return held.state is State.RELEASING and owner == emulate.NOBODY and held.deliveries - 1 <= count <= held.deliveries
+
+
+def _ack_move(member: Membership) -> Move:
+    """The command that acks entries, and with ``on_ack="delete"`` removes what no group needs any more.
+
+    XACKDEL ... ACKED where the server has it; elsewhere the fence's script does the same in one step.
+    """
+    if not member.delete_acked:
+        return Move("XACK", member.group)
+    if member.capabilities.xackdel:
+        return Move("XACKDEL", member.group, "ACKED", "IDS")
+    return Move("ACK+DELETE", member.group)
+
+
+def _acked(reply: Reply) -> int:
+    """How many of them the server acked, from its reply to :func:`_ack_move`."""
+    return sum(one > 0 for one in reply) if isinstance(reply, list) else int(reply)
