@@ -12,18 +12,25 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
-from redis.exceptions import AskError, ClusterDownError, RedisError, TryAgainError
+from redis.exceptions import AskError, ClusterDownError, MovedError, RedisError, TryAgainError
 
 from millstream.client.connect import async_client
-from millstream.client.discovery.cluster import parse_cluster
 from millstream.client.line import Command, Line, Reply
-from millstream.client.slots import Address, Slots, key_of, shown_key, slot_of
+from millstream.client.routes import Routes, no_node
+from millstream.client.slots import Address, key_of, slot_of
 from millstream.errors import Disconnected, UsageError
 
 CLUSTER_INFO = ("CLUSTER", "INFO")
 """SCAN answers from one node of a cluster as from a whole server: no MOVED tells that the rest is elsewhere."""
 
 _SIZE = re.compile(rb"^cluster_size:(\d+)", re.MULTILINE)
+#: MOVED comes first: it is an ASK for redis-py.
+_CODES: dict[type[RedisError], str] = {
+    MovedError: "MOVED",
+    AskError: "ASK",
+    ClusterDownError: "CLUSTERDOWN",
+    TryAgainError: "TRYAGAIN",
+}
 #: Seconds for one node to say who has which slot; a dead one must not keep us from the next.
 _PATIENCE = 2.0
 #: How often a command is sent to where its slot is said to be, and the seconds between: a slot that moves is nowhere
@@ -32,34 +39,19 @@ _TRIES = 20
 _PAUSE = 0.1
 
 
-class Places:
-    """Who has which slot, as one of the nodes said last.
+class Places(Routes):
+    """The routes of a cluster, asked for over connections of asyncio."""
 
-    Args:
-        url: of the cluster.
-    """
-
-    def __init__(self, url: str) -> None:
-        self.cluster = parse_cluster(url)
-        self._slots = Slots()
-        #: False when a node is to be asked before these are gone by
-        self.known = False
-
-    @property
-    def masters(self) -> list[Address]:
-        """Every node that has slots."""
-        return self._slots.primaries
-
-    def of(self, key: str | bytes) -> Address:
+    def node_of(self, key: str | bytes) -> Address:
         """The node that has a key.
 
         Raises:
             Disconnected: nobody has its slot.
         """
-        nodes = self._slots.nodes(key)
-        if not nodes:
-            raise Disconnected(f"no node of the cluster has slot {slot_of(key)}, of key {shown_key(key)!r}")
-        return nodes[0]
+        address = self.of(key)
+        if address is None:
+            raise Disconnected(no_node(key))
+        return address
 
     async def refresh(self) -> None:
         """Ask the first node that answers.
@@ -68,7 +60,7 @@ class Places:
             Disconnected: none does.
         """
         reason: object = None
-        for address in dict.fromkeys((*self.masters, *self.cluster.nodes)):
+        for address in self.candidates:
             client = async_client(
                 self.cluster.url(address), protocol=2, socket_timeout=_PATIENCE, socket_connect_timeout=_PATIENCE
             )
@@ -84,8 +76,7 @@ class Places:
                 with contextlib.suppress(RedisError, OSError):
                     await connection.disconnect()
                 await client.aclose()
-            self._slots = Slots.of_reply(rows, address)
-            self.known = True
+            self.learn(rows, address)
             return
         raise Disconnected(f"no node of the cluster answers: {reason}", sent=False)
 
@@ -109,14 +100,14 @@ class NearLine(Line):
         await self._places.refresh()
         before, self._client = (
             self._client,
-            async_client(self._places.cluster.url(self._places.of(self.key)), protocol=2),
+            async_client(self._places.cluster.url(self._places.node_of(self.key)), protocol=2),
         )
         await before.aclose()
         return await super()._dial()
 
     def _answer(self, future: "asyncio.Future[list[Reply]]", replies: list[Reply]) -> None:
         """A redirection is a broken line: whoever asked finds out what happened, as after any other break."""
-        moved = next((reply for reply in replies if _redirects(reply)), None)
+        moved = next((reply for reply in replies if _said(reply)[0]), None)
         if moved is None:
             super()._answer(future, replies)
             return
@@ -169,7 +160,7 @@ class ClusterLine(Line):
             Disconnected: no node says which there are.
         """
         await self._places.refresh()
-        return [self._node(address) for address in self._places.masters]
+        return [self._node(address) for address in self._places.slots.primaries]
 
     def calls(
         self, commands: Sequence[Command], *, timeout: float | None = None, only_if: Callable[[], bool] | None = None
@@ -222,7 +213,7 @@ class ClusterLine(Line):
         for _ in range(_TRIES):
             parts: dict[Address, list[int]] = {}
             for at in left:
-                parts.setdefault(self._places.of(keys[at]), []).append(at)
+                parts.setdefault(self._places.node_of(keys[at]), []).append(at)
             asked = [
                 self._node(address).calls([commands[at] for at in part], timeout=timeout, only_if=only_if)
                 for address, part in parts.items()
@@ -232,13 +223,14 @@ class ClusterLine(Line):
                     for at, reply in zip(part, answers, strict=True):
                         replies[at] = reply
             except Disconnected:
-                self._places.known = False
+                self._places.forget()
                 raise
-            left = [at for at in left if _redirects(replies[at])]
+            left = [at for at in left if self._places.heed(*_said(replies[at]))]
             if not left:
                 return replies
             await asyncio.sleep(_PAUSE)
-            await self._places.refresh()
+            if not self._places.known:
+                await self._places.refresh()
         raise Disconnected(f"{replies[left[0]]}: sent {_TRIES} times to where the cluster said it is")
 
     def _node(self, address: Address) -> Line:
@@ -264,8 +256,9 @@ def _key(command: Command) -> str | bytes:
     return key
 
 
-def _redirects(reply: Reply) -> bool:
-    return isinstance(reply, AskError | ClusterDownError | TryAgainError)  # MOVED is an ASK for redis-py
+def _said(reply: Reply) -> tuple[str, str]:
+    """An error as the server sent it, its code and the rest; redis-py makes a class of the code."""
+    return next((code for kind, code in _CODES.items() if isinstance(reply, kind)), ""), str(reply)
 
 
 def masters(reply: object) -> int:

@@ -16,9 +16,9 @@ from urllib.parse import urlsplit, urlunsplit
 from redis.exceptions import RedisError
 
 from millstream.client.cluster_line import masters, part_of
-from millstream.client.discovery import cluster as cluster_urls
 from millstream.client.discovery import sentinel
-from millstream.client.slots import Address, Slots, key_of, shown_key, slot_of
+from millstream.client.routes import Routes, no_node
+from millstream.client.slots import Address, Slots, key_of
 from millstream.client.url import CLUSTERS, SENTINELS
 from millstream.errors import ConfigError, NotLetInError, UsageError
 from millstream.spark.connection.connection import BlockingConnection, Command, ErrorReply, Reply
@@ -26,8 +26,6 @@ from millstream.spark.connection.connection import BlockingConnection, Command, 
 MOVE_PAUSE = 0.05
 """Seconds until a command is sent again to where its slot is said to be, while a slot is on its way."""
 
-_PASSING = ("TRYAGAIN", "CLUSTERDOWN")
-"""Errors of a cluster whose slots are on their way, or without a node for a moment."""
 _SLOTS_SECONDS = 2.0
 """For one node to say who has which slot; a dead one must not keep us from the next."""
 _ROLE_SECONDS = 10
@@ -45,50 +43,39 @@ class _ClusterMap:
     """
 
     def __init__(self, url: str) -> None:
-        self.cluster = cluster_urls.parse_cluster(url)
-        self._slots: Slots | None = None
-        self._moved: dict[int, Address] = {}
-        self._known: tuple[Address, ...] = ()
+        self.routes = Routes(url)
+        self.cluster = self.routes.cluster
         self._lock = threading.Lock()
 
     def slots(self) -> Slots:
         with self._lock:
-            if self._slots is None or not self._slots.ranges:
-                self._slots = self._ask()
-                self._moved = {}
-                self._known = tuple(self._slots.primaries)
-            return self._slots
+            if not self.routes.known:
+                self._ask()
+            return self.routes.slots
 
-    def _ask(self) -> Slots:
-        """What the first node says that answers; those that were seen last are asked before those of the URL.
+    def _ask(self) -> None:
+        """Learn from the first node that answers.
 
         Raises:
             ConnectionError: no node answers.
         """
         reason: object = None
-        for address in dict.fromkeys((*self._known, *self.cluster.nodes)):
+        for address in self.routes.candidates:
             try:
                 rows = _ask_once(self.cluster.url(address), ("CLUSTER", "SLOTS"), _SLOTS_SECONDS)
             except (RedisError, OSError, UsageError) as error:
                 reason = error
             else:
-                return Slots.of_reply(rows, address)
+                self.routes.learn(rows, address)
+                return
         raise ConnectionError(f"no node of the cluster answers: {reason}")
 
     def primary(self, key: str | bytes) -> Address:
-        slots, moved = self.slots(), self._moved.get(slot_of(key))
-        nodes = (moved,) if moved is not None else slots.nodes(key)
-        if not nodes:
-            self.forget()
-            raise ConnectionError(f"no node of the cluster has slot {slot_of(key)}, of key {shown_key(key)!r}")
-        return nodes[0]
-
-    def move(self, slot: int, address: Address) -> None:
-        self._moved[slot] = address
-
-    def forget(self) -> None:
-        with self._lock:
-            self._slots = None
+        self.slots()
+        address = self.routes.of(key)
+        if address is None:
+            raise ConnectionError(no_node(key))
+        return address
 
 
 _maps: dict[tuple[int, str], _ClusterMap] = {}
@@ -154,14 +141,14 @@ def primaries(url: str) -> list[str]:
     if not url.startswith(CLUSTERS):
         return [url]
     found = _map(url)
-    found.forget()  # one that is left out would be a silent gap
+    found.routes.forget()  # one that is left out would be a silent gap
     return [found.cluster.url(address) for address in found.slots().primaries]
 
 
 def forget(url: str) -> None:
     """A connection broke: ask the cluster anew who has what before the next one is made."""
     if url.startswith(CLUSTERS):
-        _map(url).forget()
+        _map(url).routes.forget()
 
 
 # --- replies that send elsewhere -------------------------------------------------------------------------------------
@@ -180,20 +167,11 @@ def redirection(url: str, reply: Reply) -> str | None:
         return "" if code == "READONLY" else None  # it was the primary when the connection was made
     if not url.startswith(CLUSTERS):
         return None
-    if code in _PASSING:
-        return ""
-    if code not in ("MOVED", "ASK"):
-        return None
-    slot, _, where = rest.partition(" ")
-    host, _, port = where.rpartition(":")
     found = _map(url)
-    if not host:  # the one that was asked, on another port: who that is, is not known here
-        found.forget()
-        return ""
-    if code == "ASK":
-        return found.cluster.url((host, int(port)))
-    found.move(int(slot), (host, int(port)))
-    return ""
+    heeded = found.routes.heed(code, rest)
+    if heeded is None:
+        return None
+    return "" if heeded.ask is None else found.cluster.url(heeded.ask)
 
 
 def raise_if_redirected(url: str, replies: Iterable[Any]) -> None:
