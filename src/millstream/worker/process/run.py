@@ -19,6 +19,7 @@ from millstream.printable import without_password
 from millstream.worker.handlers.subscription import Subscription
 from millstream.worker.monitoring.health import HealthError, Watched, serving
 from millstream.worker.pipelines import Pipeline
+from millstream.worker.process.lasting import run_lasting
 from millstream.worker.process.start import Startable, start_patiently
 
 log = logger("millstream.worker")
@@ -94,7 +95,7 @@ def run_in_process(
     """
     if not logging.getLogger().handlers:
         logging.basicConfig(format="%(asctime)s %(levelname)s [%(process)d] %(name)s: %(message)s", level=logging.INFO)
-    return asyncio.run(_run_watched(app, lifeline, ready, health, health_allow))
+    return run_lasting(_run_watched(app, lifeline, ready, health, health_allow))
 
 
 async def _run_watched(

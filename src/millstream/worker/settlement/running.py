@@ -1,13 +1,38 @@
 """Since when entries run, as far as somebody looked: no run writes down when it began, so that it costs nothing."""
 
+import asyncio
 from collections.abc import Iterable, Sequence
 from contextvars import ContextVar
+from typing import Any
 
 from millstream.worker.model.lifecycle import State
 from millstream.worker.settlement.consumer import Held
 
 #: The entry, or the batch, on whose behalf code runs in the event loop: also in tasks and callbacks of its handler.
 AT_WORK: "ContextVar[Held | Sequence[Held] | None]" = ContextVar("AT_WORK", default=None)
+
+#: Errors by the id of a running entry that its handler never sees, each with the task that nobody has awaited yet.
+STRAY: dict[int, tuple[BaseException, asyncio.Task[Any] | None]] = {}
+
+
+def blame(work: Held | Sequence[Held], error: BaseException, task: asyncio.Task[Any] | None = None) -> None:
+    """Have the run of an entry, or of each of a batch, count as failed though its handler returns.
+
+    Args:
+        work: the entries, as in :data:`AT_WORK`.
+        error: why.
+        task: raised it; a handler that awaits this task has the last word.
+    """
+    for held in [work] if isinstance(work, Held) else work:
+        if held.state is State.RUNNING:
+            STRAY.setdefault(id(held), (error, task))
+
+
+def blamed(held: Held) -> BaseException | None:
+    """The error that an entry whose run has ended is blamed for, which is forgotten here."""
+    error, task = STRAY.pop(id(held), (None, None))
+    awaited = task is not None and not task._log_traceback  # noqa: SLF001
+    return None if awaited else error
 
 
 class RunningSince:

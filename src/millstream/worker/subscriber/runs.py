@@ -16,6 +16,7 @@ from millstream.worker.handlers.invoke import Call
 from millstream.worker.handlers.message import Nack, Reject
 from millstream.worker.model.error_text import loggable, tame
 from millstream.worker.model.lifecycle import FINAL, Event, State
+from millstream.worker.settlement import running
 from millstream.worker.settlement.consumer import Held
 from millstream.worker.settlement.running import AT_WORK
 from millstream.worker.subscriber.isolation import IsolationGate
@@ -44,7 +45,11 @@ class AfterRun(SubscriberPart):
         self.unfinished = 0
 
     def returned(self, held: Held) -> None:
-        """The run ended without an error."""
+        """The run ended without an error that the handler could see."""
+        if running.STRAY and (error := running.blamed(held)) is not None:
+            self._member.stats.handled -= 1
+            self.raised(held, error)
+            return
         if self._subscription.ack == "manual":
             if held.state is State.RUNNING:
                 held.step(Event.LEAVE)
@@ -56,6 +61,7 @@ class AfterRun(SubscriberPart):
 
     def raised(self, held: Held, error: BaseException) -> None:
         """The run ended in an error."""
+        running.STRAY.pop(id(held), None)
         error = tame(error)
         if held.state in _UNSETTLED:
             self._outcomes.failed(held, error)

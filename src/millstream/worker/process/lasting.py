@@ -1,0 +1,86 @@
+"""An event loop for a worker: it runs until the worker's own end, whatever code of a handler asks of it.
+
+asyncio lets SystemExit and KeyboardInterrupt out of any task or callback, and ends with it. In a worker that would make
+an entry an order to end the process, with exit code 0 and nothing in its letter.
+"""
+
+import asyncio
+import os
+import threading
+from asyncio.events import Handle
+from collections.abc import Coroutine
+from typing import Any
+
+from millstream.logs import logger
+from millstream.worker.handlers.calling import ends_process
+from millstream.worker.settlement import running
+
+log = logger("millstream.worker")
+
+#: Seconds that tasks and threads of the user's have for their end after the app's own.
+_CLEAN_UP_SECONDS = 10.0
+
+
+def run_lasting(main: Coroutine[Any, Any, int]) -> int:
+    """Run a coroutine to its end, as asyncio.run does; the exit code."""
+    late: threading.Timer | None = None
+    try:
+        with asyncio.Runner() as runner:
+            code = 1
+            try:
+                code = _run(runner.get_loop(), main)
+            finally:
+                late = threading.Timer(_CLEAN_UP_SECONDS, _end_now, (code,))
+                late.daemon = True
+                late.start()
+    finally:
+        if late is not None:
+            late.cancel()
+    return code
+
+
+def _run(loop: asyncio.AbstractEventLoop, main: Coroutine[Any, Any, int]) -> int:
+    task = loop.create_task(main)
+    while True:
+        try:
+            return loop.run_until_complete(task)
+        except BaseException as error:
+            if task.done() or ends_process(error) or not _fails_entry(error):
+                raise
+
+
+def _fails_entry(error: BaseException) -> bool:
+    """Charge an error that a task or a callback let out to the entry on whose behalf it ran; False if there is none."""
+    handle = _handle(error)
+    work = None if handle is None else handle._context.get(running.AT_WORK)  # type: ignore[attr-defined] # noqa: SLF001
+    if work is None:
+        return False
+    owner = getattr(handle._callback, "__self__", None)  # type: ignore[union-attr] # noqa: SLF001 - a task's step
+    task = owner if isinstance(owner, asyncio.Task) else None
+    log.warning(
+        "%s left the event loop in %s of a handler; the worker goes on, and it counts as a failure of the entry",
+        type(error).__name__,
+        "a callback" if task is None else "a task",
+    )
+    running.blame(work, error, task)
+    return True
+
+
+def _handle(error: BaseException) -> Handle | None:
+    """What the loop ran when it raised."""
+    trace = error.__traceback__
+    while trace is not None:
+        if trace.tb_frame.f_code is Handle._run.__code__:  # noqa: SLF001
+            found: Handle = trace.tb_frame.f_locals["self"]
+            return found
+        trace = trace.tb_next
+    return None
+
+
+def _end_now(code: int) -> None:
+    log.error(
+        "a task or thread goes on %g s after the app has stopped; ending the process. Let tasks that a hook starts end "
+        "when they are cancelled",
+        _CLEAN_UP_SECONDS,
+    )
+    os._exit(code)

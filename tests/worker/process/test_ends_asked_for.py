@@ -1,0 +1,118 @@
+"""An entry ends no worker: neither by an exit in a task of its handler, nor through the worker's event loop."""
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import redis
+
+from support.groups import all_done
+from support.servers import ServerProcess
+from support.waiting import eventually
+
+SERVERS = ["millstream"]
+
+APP = """
+import asyncio, os, sys
+from millstream import App, Retry, StreamSub
+
+app = App(grace="1s")
+
+async def leave(how):
+    await asyncio.sleep(0)
+    if how.startswith("interrupt"):
+        raise KeyboardInterrupt
+    sys.exit(0)
+
+async def end(how):
+    loop = asyncio.get_running_loop()
+    if how.endswith("task"):
+        await asyncio.create_task(leave(how))
+    elif how == "wait_for":
+        await asyncio.wait_for(leave(how), 5)
+    elif how == "gather":
+        await asyncio.gather(leave(how), asyncio.sleep(0))
+    elif how == "shield":
+        await asyncio.shield(leave(how))
+    elif how == "group":
+        async with asyncio.TaskGroup() as group:
+            group.create_task(leave(how))
+    elif how == "returned":
+        return asyncio.ensure_future(leave(how))
+    elif how == "unawaited":
+        task = asyncio.create_task(leave(how))
+        await asyncio.sleep(0.05)
+    elif how == "call_soon":
+        loop.call_soon(sys.exit)
+        await asyncio.sleep(0.05)
+    elif how == "caught":
+        try:
+            await asyncio.create_task(leave(how))
+        except SystemExit:
+            pass
+retry = Retry(max_deliveries=2, base=0.02)
+
+@app.subscriber(StreamSub("jobs", group="g", min_idle_time=300), retry=retry, concurrency=4)
+async def work(how: str) -> None:
+    return await end(how)
+
+@app.subscriber(StreamSub("rows", group="g", min_idle_time=300), retry=retry, batch=True)
+async def batch(entries: list[dict[str, str]]) -> None:
+    await end(entries[0]["how"])
+"""
+
+EXITS = ["task", "interrupt task", "wait_for", "gather", "shield", "group", "returned", "unawaited", "call_soon"]
+
+
+def dead(client: redis.Redis, stream: str) -> list[str]:
+    """What the letters of a stream hold."""
+    rows: Any = client.xrange(f"{stream}:dead")
+    return sorted(fields["how"] for _, fields in rows)
+
+
+def settled(client: redis.Redis, stream: str, ends: list[str]) -> None:
+    """Wait until these entries alone are in letters, and none is pending."""
+    eventually(lambda: dead(client, stream) == sorted(ends))
+    eventually(all_done(client, stream, "g"))
+
+
+def test_an_exit_in_a_task_of_a_handler_fails_its_entry(server: ServerProcess, client: redis.Redis, tasks: Any) -> None:
+    """SystemExit and KeyboardInterrupt in a task or a callback are failures of the entry: a letter, no end."""
+    for word in [*EXITS, "caught", "nothing"]:
+        client.xadd("jobs", {"how": word})
+    client.xadd("rows", {"how": "unawaited"})
+    process = tasks.worker(tasks.app(APP), server.url)
+    settled(client, "jobs", EXITS)
+    settled(client, "rows", ["unawaited"])
+    assert process.poll() is None
+    text = tasks.stop()
+    assert process.returncode == 0, text
+
+
+CLEAN_UP = """
+import asyncio
+from millstream.worker.process import lasting
+
+async def stay():
+    while True:
+        try:
+            await asyncio.sleep(3600)
+        except asyncio.CancelledError:
+            pass
+
+async def main():
+    global task
+    task = asyncio.create_task(stay())
+    await asyncio.sleep(0)
+    return 5
+
+lasting._CLEAN_UP_SECONDS = 0.1
+raise SystemExit(lasting.run_lasting(main()))
+"""
+
+
+def test_a_task_that_ignores_its_end_keeps_no_process(tmp_path: Path) -> None:
+    """A process whose app has stopped ends with the app's exit code, even if a user's task goes on."""
+    (tmp_path / "program.py").write_text(CLEAN_UP)
+    assert subprocess.run([sys.executable, "program.py"], cwd=tmp_path, timeout=30, check=False).returncode == 5
