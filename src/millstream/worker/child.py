@@ -19,8 +19,18 @@ from millstream.errors import ConfigError
 from millstream.printable import without_password
 from millstream.worker.app import App
 from millstream.worker.monitoring.health import ALLOW_VARIABLE
-from millstream.worker.process.run import EXIT_CLEAN, EXIT_CONFIG, GRACE, PIPELINES, READY, run_in_process
+from millstream.worker.process.run import (
+    ALONE,
+    BESIDE,
+    EXIT_CLEAN,
+    EXIT_CONFIG,
+    GRACE,
+    PIPELINES,
+    READY,
+    run_in_process,
+)
 from millstream.worker.registry import watchdog
+from millstream.worker.subscriber import isolation
 
 
 def main(target: str) -> int:
@@ -34,6 +44,7 @@ def main(target: str) -> int:
         os.set_inheritable(supervisor, False)
         os.set_blocking(supervisor, False)  # who does not read must not hold up who reports
         kill_after = os.environ.pop("MILLSTREAM_KILL_BLOCKED_AFTER", None)
+        isolation.announce = lambda alone: _say(supervisor, ALONE if alone else BESIDE)
         if kill_after is not None:
             watchdog.supervision = watchdog.Supervision(os.getpid(), float(kill_after), supervisor)
     _say(supervisor, GRACE + f"{app.grace}\n".encode())

@@ -428,3 +428,29 @@ def test_other_entries_do_not_pay_for_one_that_kills_its_process(
     assert [(fields["x"], fields["_dead.reason"], fields["_dead.deliveries"]) for _, fields in dead] == [
         ("2", "overdue", "4")
     ]
+
+
+DEADLY = """
+import os
+from millstream import App, StreamSub
+
+app = App(grace="1s")
+
+@app.subscriber(StreamSub("jobs", group="g", min_idle_time=200))
+async def work(x: int) -> None:
+    if x == 13:
+        os._exit(1)
+"""
+
+
+@either_server
+def test_a_deadly_entry_is_dead_before_its_worker_is_given_up(
+    server: ServerProcess, client: redis.Redis, tasks: Any
+) -> None:
+    """The one worker is started again until the entry has used up its deliveries, alone; then the rest goes on."""
+    client.xadd("jobs", {"x": 13})
+    run = tasks.run(tasks.app(DEADLY), server.url)
+    eventually(lambda: client.xlen("jobs:dead") == 1, seconds=60)
+    client.xadd("jobs", {"x": 1})
+    eventually(all_done(client, "jobs", "g"))
+    assert run.poll() is None

@@ -47,6 +47,10 @@ PIPELINES = b"pipelines\n"
 GRACE = b"grace "
 """Lines of a worker process to its supervisor: it reads, its app has pipelines too, the seconds of its app's grace."""
 
+ALONE = b"alone\n"
+BESIDE = b"beside\n"
+"""Two more: it begins to run an entry alone that a limited number of ends is charged to, and that run is over."""
+
 
 class RunnableApp(Watched, Startable, Protocol):
     """What is run here: an app, of which this module need not know more."""

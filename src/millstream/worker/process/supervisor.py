@@ -254,8 +254,12 @@ class Supervisor:
             if self.watched is not None:
                 await self._next_edition(slot, edition, code)
                 continue
-            blocked = self._voices[slot].killed
-            quick = quick + 1 if time.monotonic() - started < _QUICK_SECONDS and not blocked else 0
+            voice = self._voices[slot]
+            voice.hear_rest()
+            blocked = voice.killed
+            # an end of which an entry dies at last is progress
+            charged = blocked or voice.alone
+            quick = quick + 1 if time.monotonic() - started < _QUICK_SECONDS and not charged else 0
             if code == EXIT_CONFIG or (code > 0 and code != EXIT_UNREACHABLE and quick >= _QUICK_LIMIT):
                 self._give_up(slot, code)
                 return

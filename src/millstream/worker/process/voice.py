@@ -6,11 +6,12 @@ deal with, see :mod:`millstream.worker.registry.watchdog`. No reports at all mea
 
 import asyncio
 import os
+import select
 import signal
 from contextlib import suppress
 from pathlib import Path
 
-from millstream.worker.process.run import GRACE, KILL_AFTER, PIPELINES, READY
+from millstream.worker.process.run import ALONE, BESIDE, GRACE, KILL_AFTER, PIPELINES, READY
 from millstream.worker.registry.watchdog import DEBUGGED, ENDING, KILLING
 
 #: Ticks without a report after which the process is asked to let its watchdog run.
@@ -33,6 +34,7 @@ class Voice:
         spoke: set when the first of them has come, and when none will come.
         grace: seconds of the app's grace.
         killed: its event loop stood still for too long, and it ends itself.
+        alone: it runs an entry alone that is charged for its end.
         silent: seconds without a report, as far as we and the process could run.
     """
 
@@ -47,6 +49,7 @@ class Voice:
         self.spoke = asyncio.Event()
         self.grace = _GRACE
         self.killed = False
+        self.alone = False
         self.silent = 0.0
         asyncio.get_running_loop().add_reader(reports, self._read)
 
@@ -57,6 +60,11 @@ class Voice:
             os.close(self._reports)
             self._reports = -1
         self.spoke.set()
+
+    def hear_rest(self) -> None:
+        """Hear what it reported right before its end."""
+        while self._reports >= 0 and select.select([self._reports], [], [], 0)[0]:
+            self._read()
 
     def _read(self) -> None:
         data = os.read(self._reports, 65_536)
@@ -73,6 +81,8 @@ class Voice:
         if line in (READY, PIPELINES):
             self.said.add(line)
             self.spoke.set()
+        elif line in (ALONE, BESIDE):
+            self.alone = line == ALONE
         elif line.startswith(GRACE):
             with suppress(ValueError):
                 self.grace = float(line.removeprefix(GRACE))

@@ -33,6 +33,9 @@ SLICE = 0.1
 #: Seconds in which outcomes are to be stored before and after an isolated run.
 _STORED_WITHIN = 1.0
 
+#: Reports that an entry begins to run alone, and that its run is over, where it is charged for the end of its process.
+announce: Callable[[bool], None] | None = None
+
 
 class IsolationGate:
     """Shared by all subscribers of an app: open for everybody, or closed but for one isolated entry."""
@@ -209,7 +212,12 @@ class IsolatedRuns(SubscriberPart):
             held.deliveries,
             extra=self._member.about(held),
         )
+        report = announce if self._subscription.retry.max_deliveries else None
+        if report is not None:
+            report(True)
         if self._received is not None and began_ns:
             self._received([held], began_ns)
         await self._apart.run(self._start(held))
+        if report is not None:
+            report(False)
         await self._acks.drain(_STORED_WITHIN)
