@@ -14,7 +14,7 @@ from support.waiting import eventually
 SERVERS = ["millstream"]
 
 APP = """
-import asyncio, os, sys
+import asyncio, contextlib, sys
 from millstream import App, Retry, StreamSub
 
 app = App(grace="1s")
@@ -51,6 +51,28 @@ async def end(how):
             await asyncio.create_task(leave(how))
         except SystemExit:
             pass
+    elif how == "stop":
+        loop.stop()
+        await asyncio.sleep(0.05)
+    elif how == "stop soon":
+        loop.call_soon(loop.stop)
+        await asyncio.sleep(0.05)
+    elif how == "others":
+        for task in asyncio.all_tasks() - {asyncio.current_task()}:
+            task.cancel()
+        await asyncio.sleep(0.05)
+    elif how == "everything":
+        for task in asyncio.all_tasks():
+            task.cancel()
+        await asyncio.sleep(0.05)
+    elif how == "own":
+        task = asyncio.create_task(asyncio.sleep(3600))
+        task.cancel()
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(asyncio.sleep(3600), 0.01)
+    elif how == "sleep":
+        await asyncio.sleep(0.5)
+
 retry = Retry(max_deliveries=2, base=0.02)
 
 @app.subscriber(StreamSub("jobs", group="g", min_idle_time=300), retry=retry, concurrency=4)
@@ -85,6 +107,24 @@ def test_an_exit_in_a_task_of_a_handler_fails_its_entry(server: ServerProcess, c
     process = tasks.worker(tasks.app(APP), server.url)
     settled(client, "jobs", EXITS)
     settled(client, "rows", ["unawaited"])
+    assert process.poll() is None
+    text = tasks.stop()
+    assert process.returncode == 0, text
+
+
+def test_a_handler_that_stops_the_loop_or_cancels_its_tasks_fails_alone(
+    server: ServerProcess, client: redis.Redis, tasks: Any
+) -> None:
+    """A stop of the event loop, and a cancel of tasks of the worker, fail the entry; the worker and others go on."""
+    ends = ["stop", "stop soon", "others", "everything"]
+    for word in ["sleep", *ends, "own", "nothing"]:
+        client.xadd("jobs", {"how": word})
+    client.xadd("rows", {"how": "stop"})
+    process = tasks.worker(tasks.app(APP), server.url)
+    settled(client, "jobs", ends)
+    settled(client, "rows", ["stop"])
+    client.xadd("jobs", {"how": "nothing"})
+    settled(client, "jobs", ends)
     assert process.poll() is None
     text = tasks.stop()
     assert process.returncode == 0, text

@@ -1,16 +1,22 @@
 """An event loop for a worker: it runs until the worker's own end, whatever code of a handler asks of it.
 
 asyncio lets SystemExit and KeyboardInterrupt out of any task or callback, and ends with it. In a worker that would make
-an entry an order to end the process, with exit code 0 and nothing in its letter.
+an entry an order to end the process, with exit code 0 and nothing in its letter. So would a stop of the loop, and a
+cancel of the tasks that the worker consists of.
 """
 
 import asyncio
 import os
+import sys
 import threading
 from asyncio.events import Handle
 from collections.abc import Coroutine
+from contextvars import Context, copy_context
+from pathlib import Path
 from typing import Any
 
+import millstream
+from millstream.errors import UsageError
 from millstream.logs import logger
 from millstream.worker.handlers.calling import ends_process
 from millstream.worker.settlement import running
@@ -19,6 +25,10 @@ log = logger("millstream.worker")
 
 #: Seconds that tasks and threads of the user's have for their end after the app's own.
 _CLEAN_UP_SECONDS = 10.0
+
+_OURS = str(Path(millstream.__file__).parent)
+#: Code that cancels what it may.
+_TRUSTED = (_OURS, str(Path(asyncio.__file__).parent))
 
 
 def run_lasting(main: Coroutine[Any, Any, int]) -> int:
@@ -39,7 +49,50 @@ def run_lasting(main: Coroutine[Any, Any, int]) -> int:
     return code
 
 
+class _WorkersTask(asyncio.Task[Any]):
+    """A task that code of one entry's handler cannot cancel if it is the worker's, or runs another entry's."""
+
+    def __init__(self, coro: Any, *, context: Context | None = None, **options: Any) -> None:
+        self._own = copy_context() if context is None else context
+        super().__init__(coro, context=self._own, **options)
+
+    def cancel(self, msg: Any | None = None) -> bool:
+        """Cancel it; as for :class:`asyncio.Task`."""
+        work = running.AT_WORK.get()
+        if work is None or self._own.get(running.AT_WORK) is work or not self._is_ours():
+            return super().cancel(msg)
+        if sys._getframe(1).f_code.co_filename.startswith(_TRUSTED):  # noqa: SLF001 - who cancels it
+            return super().cancel(msg)
+        _blame(work, UsageError("the handler cancelled a task of the worker. Cancel only tasks that you have created."))
+        return False
+
+    def _is_ours(self) -> bool:
+        code = getattr(self.get_coro(), "cr_code", None)
+        return code is not None and code.co_filename.startswith(_OURS)
+
+
+def _guard(loop: asyncio.AbstractEventLoop) -> None:
+    """Let no handler end a loop by its stop or by a cancel of the worker's tasks."""
+    stop = loop.stop
+
+    def stop_unless_asked_by_a_handler() -> None:
+        work = running.AT_WORK.get()
+        if work is None:
+            stop()
+        else:
+            _blame(work, UsageError("the handler stopped the worker's event loop. Raise Reject or Nack instead."))
+
+    loop.stop = stop_unless_asked_by_a_handler  # type: ignore[method-assign]
+    loop.set_task_factory(lambda loop, coro, **options: _WorkersTask(coro, loop=loop, **options))
+
+
+def _blame(work: running.Work, error: UsageError) -> None:
+    log.warning("%s The worker goes on, and it counts as a failure of the entry", error)
+    running.blame(work, error)
+
+
 def _run(loop: asyncio.AbstractEventLoop, main: Coroutine[Any, Any, int]) -> int:
+    _guard(loop)
     task = loop.create_task(main)
     while True:
         try:

@@ -251,6 +251,11 @@ async def _start(app: RunnableApp, stopping: asyncio.Event) -> int | None:
         return EXIT_UNREACHABLE
 
 
+async def _asked(stopping: asyncio.Event) -> None:
+    """Wait until the process is to end: a task of asyncio's own could be cancelled by a handler."""
+    await stopping.wait()
+
+
 async def _until_stopped(app: RunnableApp, stopping: asyncio.Event, *, supervised: bool) -> int:
     """Wait for the first reason to end (a signal, a failed subscriber, an order), stop, and say which it was.
 
@@ -261,7 +266,7 @@ async def _until_stopped(app: RunnableApp, stopping: asyncio.Event, *, supervise
         stopping: set by a signal, or by the end of who started us.
         supervised: True where a supervisor of ours reads the exit code.
     """
-    waits = [asyncio.create_task(wait) for wait in (stopping.wait(), app.wait(), app.dismissed())]
+    waits = [asyncio.create_task(wait) for wait in (_asked(stopping), app.wait(), app.dismissed())]
     await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
     fatal: BaseException | None = None
     if waits[1].done() and not stopping.is_set():

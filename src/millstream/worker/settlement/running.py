@@ -3,19 +3,21 @@
 import asyncio
 from collections.abc import Iterable, Sequence
 from contextvars import ContextVar
-from typing import Any
+from typing import Any, TypeAlias
 
 from millstream.worker.model.lifecycle import State
 from millstream.worker.settlement.consumer import Held
 
+Work: TypeAlias = Held | Sequence[Held]
+
 #: The entry, or the batch, on whose behalf code runs in the event loop: also in tasks and callbacks of its handler.
-AT_WORK: "ContextVar[Held | Sequence[Held] | None]" = ContextVar("AT_WORK", default=None)
+AT_WORK: ContextVar[Work | None] = ContextVar("AT_WORK", default=None)
 
 #: Errors by the id of a running entry that its handler never sees, each with the task that nobody has awaited yet.
 STRAY: dict[int, tuple[BaseException, asyncio.Task[Any] | None]] = {}
 
 
-def blame(work: Held | Sequence[Held], error: BaseException, task: asyncio.Task[Any] | None = None) -> None:
+def blame(work: Work, error: BaseException, task: asyncio.Task[Any] | None = None) -> None:
     """Have the run of an entry, or of each of a batch, count as failed though its handler returns.
 
     Args:
