@@ -2,7 +2,7 @@
 
 import asyncio
 import functools
-from collections.abc import AsyncIterator, Callable, Generator
+from collections.abc import AsyncIterator, Callable, Generator, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextvars import ContextVar
 from types import TracebackType
@@ -205,6 +205,21 @@ class CauselessError(Exception):
         raise ValueError
 
 
+class NotesError(Exception):
+    @property
+    def __notes__(self) -> list[str]:  # type: ignore[override] # as users do
+        raise LookupError
+
+
+class UnreadableNotes(list[str]):
+    def __iter__(self) -> Iterator[str]:
+        raise LookupError
+
+
+class UnreadableNotesError(Exception):
+    __notes__ = UnreadableNotes(["x"])
+
+
 class ClasslessError(Exception):
     @property  # type: ignore[misc] # as users do
     def __class__(self) -> type:  # type: ignore[override] # as users do
@@ -223,6 +238,8 @@ ERRORS: dict[str, Callable[[], BaseException]] = {
     "group": lambda: BaseExceptionGroup("x", [Stop("y"), ValueError("z")]),
     "speechless": SpeechlessError,
     "traceless": TracelessError,
+    "notes that raise": NotesError,
+    "notes that cannot be read": UnreadableNotesError,
     "causeless": CauselessError,
     "classless": ClasslessError,
 }

@@ -5,6 +5,7 @@ lack what ``traceback`` reads. None of that may cost the entry its letter.
 """
 
 import traceback
+from collections.abc import Sequence
 from types import TracebackType
 
 from millstream.client.dead_letter.letter import ERROR_LIMIT
@@ -51,6 +52,9 @@ def tame(error: BaseException) -> BaseException:
     """An error whose attributes can be read: itself, or one in its place where the user's type makes them raise."""
     try:
         read = error.__cause__, error.__context__, error.__suppress_context__, error.__class__, error.__traceback__
+        notes = getattr(error, "__notes__", None)
+        if isinstance(notes, Sequence):
+            list(notes)
         if isinstance(read[3], type) and isinstance(read[4], TracebackType | None):
             return error
     except BaseException:  # noqa: BLE001, S110 - it is the user's
