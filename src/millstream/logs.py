@@ -7,9 +7,13 @@ done to the records, and not in a formatter, so that it holds in whatever way a 
 import logging
 import re
 import traceback
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 from millstream.printable import printable, without_secrets
+
+#: Longest text of a message, and of a traceback; and of one part of it, as the text of one exception.
+_LIMIT = 64_000
+_PART_LIMIT = 8_000
 
 #: How Python begins what stands between two exceptions of a chain; a note has no end of line before its text.
 _BETWEEN = ("\nThe above exception", "\nDuring handling")
@@ -24,7 +28,7 @@ class Harmless(logging.Filter):
             message = record.getMessage()
         except (TypeError, ValueError):
             return True  # a mistake in a log call of ours; logging says so itself
-        harmless = _further(printable(without_secrets(message)))
+        harmless = _further(printable(without_secrets(_cut(message, _LIMIT))))
         if harmless != message:
             record.msg, record.args = harmless, None
         if record.exc_info and record.exc_info[0] is not None and not record.exc_text:
@@ -33,10 +37,35 @@ class Harmless(logging.Filter):
             except BaseException:  # noqa: BLE001 - attributes of a user's error raise, or of one in its chain
                 record.exc_text = f"{record.exc_info[0].__qualname__}: (its traceback cannot be shown)"
                 return True
-            harmless = "".join(_safe(parts))
+            harmless = "".join(_safe(_bounded(parts)))
             if harmless != "".join(parts):
                 record.exc_text = harmless.rstrip("\n")
         return True
+
+
+def _cut(text: str, limit: int) -> str:
+    """Text, or the beginning of a longer one with its length."""
+    return text if len(text) <= limit else f"{text[:limit]}... ({len(text)} characters)"
+
+
+def _bounded(parts: Sequence[str]) -> Iterator[str]:
+    """The parts of a traceback, each cut; of a longer one both ends: the first cause, and the error itself."""
+    cut = [part if len(part) <= _PART_LIMIT else f"{_cut(part.rstrip(), _PART_LIMIT)}\n" for part in parts]
+    size = sum(map(len, cut))
+    left, head = _LIMIT // 2, 0
+    while size > _LIMIT and head < len(cut) and left >= len(cut[head]):
+        left -= len(cut[head])
+        head += 1
+    if size <= _LIMIT:
+        yield from cut
+        return
+    yield from cut[:head]
+    tail, left = len(cut), _LIMIT // 2
+    while tail > head and left >= len(cut[tail - 1]):
+        tail -= 1
+        left -= len(cut[tail])
+    yield f"    ... ({sum(map(len, cut[head:tail]))} characters)\n"
+    yield from cut[tail:]
 
 
 def _further(text: str) -> str:

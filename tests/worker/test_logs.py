@@ -1,0 +1,36 @@
+"""What the loggers of servers and workers write of others' texts."""
+
+import io
+import logging
+
+import pytest
+
+from millstream.logs import logger
+
+
+def huge() -> Exception:
+    """An error of megabytes in each of its texts."""
+    error = ValueError("x" * 3_000_000)
+    error.__cause__ = KeyError("y" * 3_000_000)
+    for _ in range(1000):
+        error.add_note("z" * 1000)
+    return error
+
+
+@pytest.mark.parametrize("form", ["message", "error", "group"])
+def test_a_record_is_bounded(form: str) -> None:
+    """Text of megabytes, in a message, an error, its cause or its notes, is cut; the record gives its length."""
+    log, written = logger("millstream.test_logs"), io.StringIO()
+    handler = logging.StreamHandler(written)
+    log.addHandler(handler)
+    try:
+        if form == "message":
+            log.warning("failed: %s", "x" * 3_000_000)
+        else:
+            error = huge()
+            log.warning("failed", exc_info=error if form == "error" else ExceptionGroup("g" * 3_000_000, [error]))
+    finally:
+        log.removeHandler(handler)
+    text = written.getvalue()
+    assert len(text) < 100_000
+    assert "characters)" in text
