@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from millstream.cli.worker.run import kill_limit
-from millstream.worker.process.voice import Voice
+from millstream.worker.process.voice import Voice, grace_of
 from support.groups import pending
 from support.ports import free_port
 from support.servers import ServerProcess
@@ -380,3 +380,21 @@ async def test_a_process_that_has_ended_is_never_killed() -> None:
     await aeventually(voice.spoke.is_set)
     assert {voice.listen(1.0, 2.0) for _ in range(20)} == {None}
     voice.close()
+
+
+async def test_a_process_that_has_not_reported_its_grace_delays_no_stop() -> None:
+    """One of the same app's processes has reported it; thirty seconds are for an app that none has imported."""
+    voices = []
+    for script in ("printf 'grace 2.0\\n' >/dev/fd/{}", "true"):
+        reports, writing = os.pipe()
+        process = await asyncio.create_subprocess_exec(
+            "sh", "-c", script.format(writing), pass_fds=(writing,), start_new_session=True
+        )
+        os.close(writing)
+        voices.append(Voice(process, reports))
+        await process.wait()
+    await aeventually(lambda: all(voice.spoke.is_set() for voice in voices))
+    assert grace_of(voices) == 2.0
+    assert grace_of(voices[1:]) == 30.0
+    for voice in voices:
+        voice.close()

@@ -28,7 +28,7 @@ from millstream.worker.process.run import (
     PIPELINES,
     READY,
 )
-from millstream.worker.process.voice import Voice, tick
+from millstream.worker.process.voice import Voice, grace_of, tick
 from millstream.worker.registry.watchdog import STACKS, URGE
 
 log = logger("millstream.run")
@@ -313,7 +313,7 @@ class Supervisor:
         async with self._changed:
             self._changed.notify_all()
         self._send(signal.SIGTERM)
-        grace = max((voice.grace for voice in self._voices.values()), default=0.0) if self.grace is None else self.grace
+        grace = grace_of(self._voices.values()) if self.grace is None else self.grace
         _, late = await asyncio.wait(ends, timeout=grace + KILL_AFTER)
         if late:
             log.error("%d workers did not stop in time; killing them", len(late))

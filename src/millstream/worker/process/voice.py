@@ -8,6 +8,7 @@ import asyncio
 import os
 import select
 import signal
+from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
 
@@ -16,7 +17,7 @@ from millstream.worker.registry.watchdog import DEBUGGED, ENDING, KILLING
 
 #: Ticks without a report after which the process is asked to let its watchdog run.
 _MISSED = 2
-#: Seconds of grace as long as the process has not reported its own: it may be importing the app.
+#: Seconds of grace as long as no process has reported the app's: it may be importing that.
 _GRACE = 30.0
 #: Longest seconds between two looks.
 _TICK = 1.0
@@ -32,7 +33,7 @@ class Voice:
     Attributes:
         said: which of ``READY`` and ``PIPELINES`` came.
         spoke: set when the first of them has come, and when none will come.
-        grace: seconds of the app's grace.
+        grace: seconds of the app's grace; None as long as the process has not reported it.
         killed: its event loop stood still for too long, and it ends itself.
         alone: it runs an entry alone that is charged for its end.
         silent: seconds without a report, as far as we and the process could run.
@@ -47,7 +48,7 @@ class Voice:
         self._warned = False
         self.said: set[bytes] = set()
         self.spoke = asyncio.Event()
-        self.grace = _GRACE
+        self.grace: float | None = None
         self.killed = False
         self.alone = False
         self.silent = 0.0
@@ -90,7 +91,7 @@ class Voice:
             self._watched, self._debugged = True, line == DEBUGGED
             self.killed = self.killed or line == KILLING
             if line in (ENDING, KILLING):
-                self.silent = -KILL_AFTER - (self.grace if line == ENDING else 0.0)
+                self.silent = -KILL_AFTER - (grace_of([self]) if line == ENDING else 0.0)
 
     def listen(self, ran: float, limit: float) -> str | None:
         """Take note of a tick without a report; what is to be done: None, ``"urge"``, ``"warn"`` or ``"kill"``.
@@ -134,6 +135,11 @@ class Voice:
         if self._process.returncode is None:
             with suppress(ProcessLookupError):
                 self._process.send_signal(number)
+
+
+def grace_of(voices: Iterable[Voice]) -> float:
+    """The grace of the app that all of these run, as one of them reported it: others may still import the app."""
+    return max((voice.grace for voice in voices if voice.grace is not None), default=_GRACE)
 
 
 def tick(limit: float) -> float:
