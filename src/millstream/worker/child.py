@@ -16,6 +16,7 @@ from pathlib import Path
 
 from millstream.client.url import check_remote
 from millstream.errors import ConfigError
+from millstream.logs import logger
 from millstream.printable import without_password
 from millstream.worker.app import App
 from millstream.worker.monitoring.health import ALLOW_VARIABLE
@@ -31,6 +32,8 @@ from millstream.worker.process.run import (
 )
 from millstream.worker.registry import watchdog
 from millstream.worker.subscriber import isolation
+
+log = logger("millstream.worker")
 
 
 def main(target: str) -> int:
@@ -71,8 +74,14 @@ def prepared(target: str) -> App | None:
     except ConfigError as error:
         print(f"Error: {error}", file=sys.stderr)  # noqa: T201 - this is a program
         return None
-    except Exception:
-        logging.getLogger("millstream.worker").exception("importing %s failed", target)
+    except SystemExit as error:
+        hint = "Raise an exception, or move the exit into a function that the import does not call."
+        print(f"Error: importing {target} called exit({error.code!r}). {hint}", file=sys.stderr)  # noqa: T201 - as above
+        return None
+    except KeyboardInterrupt:
+        raise
+    except BaseException:
+        log.exception("importing %s failed", target)
         return None
     grace = os.environ.get("MILLSTREAM_GRACE")
     if grace:

@@ -329,11 +329,20 @@ def test_each_way_to_misname_an_app_has_its_own_sentence(
 
 @pytest.mark.parametrize(
     ("target", "words"),
-    [("nowhere:app", "no module 'nowhere'"), ("broken:app", "No module named 'not_installed'")],
+    [
+        ("nowhere:app", "no module 'nowhere'"),
+        ("broken:app", "No module named 'not_installed'"),
+        ("leaving:app", "importing leaving:app called exit(3)"),
+        ("silent:app", "importing silent:app called exit(None)"),
+        ("leaving:made()", "importing leaving:made() called exit('no settings')"),
+    ],
 )
 def test_a_wrong_name_is_explained_once(tasks: Any, target: str, words: str) -> None:
-    """However many workers were asked for, and with code 78: a name that is wrong, and an import that fails."""
+    """However many workers were asked for, and with code 78: a name that is wrong, an import that fails or exits."""
     tasks.app("import not_installed\n", "broken")
+    made = "def made():\n    sys.exit('no settings')\n"
+    tasks.app(f"import sys\n{made}\nif not sys.argv[-1].endswith('()'):\n    sys.exit(3)\n", "leaving")
+    tasks.app("raise SystemExit\n", "silent")
     running = tasks.run(target, "redis://127.0.0.1:1", "--workers", "3")
     out, _ = running.communicate(timeout=60)
     assert running.returncode == 78
