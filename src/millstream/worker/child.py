@@ -19,6 +19,8 @@ from millstream.errors import ConfigError
 from millstream.logs import logger
 from millstream.printable import without_password
 from millstream.worker.app import App
+from millstream.worker.handlers.frames import users_part
+from millstream.worker.model.error_text import loggable, tame
 from millstream.worker.monitoring.health import ALLOW_VARIABLE
 from millstream.worker.process.run import (
     ALONE,
@@ -80,8 +82,9 @@ def prepared(target: str) -> App | None:
         return None
     except KeyboardInterrupt:
         raise
-    except BaseException:
-        log.exception("importing %s failed", target)
+    except BaseException as error:
+        shown = loggable(tame(error))
+        log.exception("importing %s failed", target, exc_info=(type(shown), shown, users_part(shown.__traceback__)))
         return None
     grace = os.environ.get("MILLSTREAM_GRACE")
     if grace:

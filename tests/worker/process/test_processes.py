@@ -349,6 +349,16 @@ def test_a_wrong_name_is_explained_once(tasks: Any, target: str, words: str) -> 
     assert out.count(words) == 1
 
 
+@pytest.mark.parametrize("text", ["import not_installed", "def", "1 / 0", "from jobs_import import nothing", "app.x"])
+def test_an_import_error_begins_in_the_users_module(tasks: Any, text: str) -> None:
+    """The traceback of an import that fails has the frames of the user's files, and none of ours or of Python's."""
+    tasks.app("\n", "jobs_import")
+    out, _ = tasks.worker(tasks.app(f"{text}\n", "broken"), "redis://127.0.0.1:1").communicate(timeout=60)
+    assert "broken.py" in out
+    assert "child.py" not in out
+    assert "importlib" not in out
+
+
 def test_an_unreachable_server_is_named_without_its_password(tasks: Any) -> None:
     """The error shows where it tried to connect and never the secret; the exit code says unavailable."""
     text = APP.format(min_idle=60_000, concurrency=2)

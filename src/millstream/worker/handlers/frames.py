@@ -2,6 +2,7 @@
 
 import asyncio
 import concurrent.futures
+import importlib
 import traceback
 from pathlib import Path
 from types import FrameType, TracebackType
@@ -18,9 +19,13 @@ MACHINERY = tuple(
 )
 
 
+#: Files of Python's import: between our code and the user's module that it imports.
+_IMPORT = (importlib.__file__, "<frozen importlib")
+
+
 def users_part(trace: TracebackType | None) -> TracebackType | None:
-    """The traceback from the first frame that is not machinery; None where all of it is."""
-    while trace is not None and trace.tb_frame.f_code.co_filename.startswith(MACHINERY):
+    """The traceback from the first frame that is neither machinery nor an import by it; None where all of it is."""
+    while trace is not None and trace.tb_frame.f_code.co_filename.startswith((*MACHINERY, *_IMPORT)):
         trace = trace.tb_next
     return trace
 
