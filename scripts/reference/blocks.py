@@ -22,6 +22,7 @@ BLOCKS: dict[str, Callable[[], str]] = {
     "server facts": parameters.table_of_facts,
     "commands": command_line.reference,
     "exit codes": command_line.exit_codes,
+    "actions": command_line.actions,
     "environment variables": environment.variables,
     "metrics of workers": metrics.of_workers,
     "metrics of streams": metrics.of_streams,

@@ -10,6 +10,7 @@ from scripts.reference.markdown import code, prose, table
 
 from millstream.cli.main import main
 from millstream.cli.shared.output import EXIT_CODES
+from millstream.console.actions.every import ACTIONS
 
 #: A default that click does not know, as the help has it.
 _DEFAULT = re.compile(r" *\[default: (.*?)\]")
@@ -119,3 +120,9 @@ def exit_codes() -> str:
         + table(["exit code", "what happened"], [(str(number), meaning) for number, meaning in EXIT_CODES.items()])
         + "\n"
     )
+
+
+def actions() -> str:
+    """All changes that a person can make, as they are declared."""
+    rows = [(code(one.line), one.says, code(one.undo)) for one in ACTIONS]
+    return "\n" + table(("action", "what it does", "undone by"), rows) + "\n"

@@ -17,6 +17,10 @@ _CENTURY = 100 * 366 * _UNITS["d"]
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MS = timedelta(milliseconds=1)
 
+SPAN_HELP = "30s, 10m, 12h, 7d"
+TIME_HELP = "2026-03-01T12:00:00 (UTC if it names no zone), 10m or '10m ago', milliseconds since 1970, an entry's id"
+"""Both for the help of options."""
+
 SPAN = "it must be a length of time such as 500ms, 30s, 10m, 12h or 7d"
 INSTANT = (
     "it must be milliseconds since 1970 or a time such as 2026-01-31T12:00:00Z (UTC unless it names a zone), 10m or "

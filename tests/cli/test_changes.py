@@ -5,11 +5,9 @@ The words are those of the table of actions.
 
 import json
 import shlex
-from collections.abc import Iterator
 from contextlib import nullcontext
 from typing import Any
 
-import click
 import pytest
 import redis
 from click.testing import CliRunner, Result
@@ -18,8 +16,6 @@ from millstream.cli.changes import changing
 from millstream.cli.main import main
 from millstream.cli.shared.output import Output
 from millstream.client.dead_letter.letter import DeadLetter, pack
-from millstream.console.changes.actions import ACTIONS, form_of
-from millstream.console.forms.fields import FIELDS
 from support.accounts import user
 from support.servers import ServerProcess
 
@@ -246,44 +242,6 @@ def test_what_is_in_the_audit_stream_is_shown_escaped(server: ServerProcess, cli
         done = run(server, "audit", "ls", "-o", form)
         assert all(char.isprintable() or char == "\n" for char in done.output)
     assert "'=cmd()" in run(server, "audit", "ls", "-o", "csv").stdout
-
-
-def commands() -> Iterator[tuple[str, click.Command]]:
-    """Every subcommand of two words."""
-    context = click.Context(main)
-    for name in ("stream", "group", "pending", "consumer", "dead", "worker", "audit"):
-        noun = main.get_command(context, name)
-        assert isinstance(noun, click.Group)
-        for verb in noun.list_commands(context):
-            found = noun.get_command(context, verb)
-            assert found is not None
-            yield f"{name} {verb}", found
-
-
-LOOKS = {"ls", "show", "find", "tail", "get", "gaps", "export"}
-
-
-def test_every_change_of_the_shell_is_an_action_and_no_more() -> None:
-    """A page shows the table of actions: the same words, and each line is one that the shell reads."""
-    found = {name: command for name, command in commands() if name.partition(" ")[2] not in LOOKS}
-    assert {action.name for action in ACTIONS} == set(found)
-    for action in ACTIONS:
-        words = action.line.split()
-        known = {option for param in found[action.name].params for option in param.opts}
-        assert " ".join(words[1:3]) == action.name
-        assert [word for word in words if word.startswith("--") and word not in known] == []
-
-
-def test_what_is_ticked_on_a_page_is_an_option_of_the_shell() -> None:
-    """By its name, so that the line of a preview is the form once more."""
-    found = dict(commands())
-    ticked = [(name, field.name) for name, fields in FIELDS.items() for field in fields if field.flag]
-    assert ticked == [("group rewind", "even_if_moved"), ("pending ack", "gone")]
-    for name, word in ticked:
-        option = next(param for param in found[name].params if param.name == word)
-        assert form_of(["millstream", *name.split(), "s", "g", option.opts[0]]) == {
-            "do": name, "key": "s", "group": "g", word: "1"
-        }  # fmt: skip
 
 
 def test_what_dead_and_worker_change_is_written_down(server: ServerProcess, client: redis.Redis) -> None:

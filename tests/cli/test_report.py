@@ -19,7 +19,7 @@ from cli.test_worker import FACTS, enrol
 from millstream.cli.main import main
 from millstream.client.dead_letter.letter import DeadLetter, pack
 from millstream.client.recorded.report import MOST
-from millstream.console.changes.actions import BY_NAME
+from millstream.console.actions.every import BY_NAME
 from millstream.console.reporting.redact import Redactor
 from millstream.spark.monitoring import store as queries
 from support.clusters import Three

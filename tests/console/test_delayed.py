@@ -14,6 +14,7 @@ from millstream.console.changes.audit import Actor
 from millstream.console.model.advice import advise
 from millstream.console.model.facts.marks import is_left, is_stuck
 from millstream.console.reading.case import read_case
+from support.changes import planned
 from support.console import ConsoleThread
 from support.servers import ServerProcess
 
@@ -23,7 +24,6 @@ HOUR = 3_600_000
 T = "176372160000"  # of ids, but for their last digit
 ONE, TWO, THREE = (f"{T}{number}-0" for number in (1, 2, 3))
 DUE = key("orders", "billing")
-WORDS = ("millstream", "pending")
 
 
 @pytest.fixture
@@ -86,11 +86,11 @@ def test_what_is_delayed_is_neither_stuck_nor_an_alert(server: ServerProcess, lo
 def test_a_persons_word_ends_a_delay_and_the_preview_says_so(look: Any, delayed: redis.Redis, what: str) -> None:
     """The due time goes in the step that acts; one that does not wait is not spoken of; an undo brings none back."""
     make: Any = {
-        "claim": lambda line, ids: making.claim(line, "orders", "billing", ids, WORDS, consumer="me"),
-        "nack": lambda line, ids: making.nack(line, "orders", "billing", ids, WORDS, mode="fail"),
-        "ack": lambda line, ids: making.acknowledge(line, "orders", "billing", ids, WORDS),
+        "claim": lambda line, ids: planned(line, "pending claim", "orders", "billing", ids=ids, to="me"),
+        "nack": lambda line, ids: planned(line, "pending nack", "orders", "billing", ids=ids),
+        "ack": lambda line, ids: planned(line, "pending ack", "orders", "billing", ids=ids),
     }[what]
-    prepared = look(lambda line: make(line, (ONE, THREE)))
+    prepared = look(lambda line: make(line, f"{ONE} {THREE}"))
     assert any(note.startswith("1 entry of them waits until a delay is over") for note in prepared.plan.notes)
     assert sum(command[0] == "ZREM" for command in prepared.plan.commands) == 1
     outcome = look(lambda line: making.carry_out(line, prepared, Actor("alice", "here", "console"), "c1"))
@@ -98,7 +98,7 @@ def test_a_persons_word_ends_a_delay_and_the_preview_says_so(look: Any, delayed:
     assert outcome.done == 2
     assert delayed.zscore(DUE, ONE) is None
     assert delayed.zscore(DUE, TWO)
-    plain = look(lambda line: make(line, (THREE,)))
+    plain = look(lambda line: make(line, THREE))
     assert not any("delay" in note for note in plain.plan.notes)
 
 

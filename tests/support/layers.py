@@ -97,7 +97,8 @@ CLI_DOORS: dict[str, frozenset[str]] = {
     "shared.extras": frozenset(),  # what to install for a package that is missing
     "server.serve": frozenset({"server", "commands"}),
     "worker.run": frozenset({"worker", "client"}),
-    "worker.dead": frozenset({"worker", "client", "console"}),  # what is in a letter, to be edited
+    "worker.dead": frozenset({"worker", "client", "console"}),
+    "worker.letter_changes": frozenset({"worker", "client", "console"}),
     "worker.editor": frozenset(),  # a text in the user's editor
     "worker.letters": frozenset({"worker", "client"}),
     "shared.config_files": frozenset({"client"}),  # the files that name servers
@@ -106,7 +107,8 @@ CLI_DOORS: dict[str, frozenset[str]] = {
     "contexts.context": frozenset(),
     "contexts.config": frozenset({"client"}),  # for what is secret in a URL
     "shared.asking": frozenset({"client"}),  # a question by the subcommands that take --url
-    "worker.worker": frozenset({"worker", "client", "console"}),  # orders as changes
+    "worker.worker": frozenset({"worker", "client"}),
+    "worker.orders": frozenset({"worker", "client", "console"}),
     "spark.sql": frozenset({"spark", "client"}),
     "spark.recover": frozenset({"spark", "client"}),
     "demo": frozenset(),
@@ -136,8 +138,7 @@ CLI_DOORS: dict[str, frozenset[str]] = {
     "console.report": frozenset({"console", "client"}),
     "console.pending": frozenset({"console", "client"}),
     "changes.changing": frozenset({"console", "client"}),  # preview, question, change: what all changes do
-    "changes.groups": frozenset({"console"}),
-    "changes.pending": frozenset({"console"}),
+    "changes.commands": frozenset({"console", "client"}),  # the command of each declared action
     "changes.audit": frozenset({"console", "client"}),
     "shared.paths": frozenset(),  # of this machine
     "shared.secret_files": frozenset(),  # that nobody else reads
@@ -148,7 +149,6 @@ CLI_DOORS: dict[str, frozenset[str]] = {
     "entries.tail": frozenset({"console", "client"}),
     "entries.get": frozenset({"console"}),
     "entries.gaps": frozenset({"console"}),
-    "entries.trim": frozenset({"console"}),
     "entries.add": frozenset({"console", "client", "worker"}),  # entries as an app publishes them
 }
 
@@ -189,7 +189,6 @@ PURE = (
     "millstream.console.changes.workers.orders",
     "millstream.console.changes.workers.reaping",
     "millstream.console.changes.writing",
-    "millstream.console.forms.fields",
     "millstream.console.payloads",
     "millstream.console.words",
     "millstream.client.payloads.envelope",

@@ -13,26 +13,26 @@ from cli.test_worker import FACTS, enrol
 from millstream.client.emulate import WAITING
 from millstream.client.line import Line
 from millstream.client.open import open_line
+from millstream.console.actions.every import BY_NAME
 from millstream.console.changes import audit, making
-from millstream.console.changes.actions import BY_NAME
 from millstream.console.changes.audit import Actor
 from millstream.console.changes.gather import rewind_facts
 from millstream.console.changes.guard import STEPS, ChangeOutcome, StepResult
 from millstream.console.changes.making import Prepared
 from millstream.console.changes.plan import BeforeAfter, ChangeRefusedError, HeldEntry
-from millstream.console.changes.positions import StreamPlace, place_of
+from millstream.console.changes.positions import StreamPlace
 from millstream.console.changes.rights import rights_on
-from millstream.console.model.pending import PendingChoice
 from millstream.console.reading.asking import NotReadableError
 from millstream.worker.registry import protocol
 from support.accounts import user
+from support.changes import planned
 from support.servers import ServerProcess
 
 pytestmark = pytest.mark.realserver
 
 WHO = Actor("alice@laptop", "127.0.0.1", "console")
+ORDERS = ("orders", "billing")
 Look = Callable[[Callable[[Line], Awaitable[Any]]], Any]
-WORDS = ("millstream", "pending")
 
 
 def fill(client: redis.Redis, entries: int = 10, read: int = 6, key: str = "orders") -> None:
@@ -86,21 +86,21 @@ def test_a_group_is_set_to_a_place_and_its_lag_stays_known(look: Look, client: r
     fill(client)
     before = group(client)
     place, lag = REWINDS[to]
-    prepared, outcome = do(look, lambda line: making.rewind(line, "orders", "billing", place_of(to, 0)))
+    prepared, outcome = do(look, lambda line: planned(line, "group rewind", *ORDERS, to=to))
     after = group(client)
     assert (after["last-delivered-id"].decode(), after["lag"]) == (place, lag)
     assert BeforeAfter("lag", 4, lag) in prepared.plan.table
     assert abs(lag - 4) == prepared.plan.facts["again"] + prepared.plan.facts["skipped"]
     assert outcome.whole
     if to != "+0":
-        do(look, lambda line: making.rewind(line, "orders", "billing", StreamPlace("id", id="6-0")))
+        do(look, lambda line: planned(line, "group rewind", *ORDERS, to="6-0"))
     assert group(client) == before
 
 
 def test_a_preview_says_who_reads_the_group_and_how_it_stands_still(look: Look, client: redis.Redis) -> None:
     """Before anything fails: names, the command that pauses, the option without a pause; nothing of a quiet group."""
     fill(client)
-    start = lambda line: making.rewind(line, "orders", "billing", StreamPlace("start"))  # noqa: E731 - used twice
+    start = lambda line: planned(line, "group rewind", *ORDERS, to="start")  # noqa: E731 - used twice
     note = next(each for each in look(start).plan.notes if "being read" in each)
     assert "by 'web'. If it moves on" in note
     assert "stop 'web' first, of which no worker tells; or say --even-if-moved." in note
@@ -113,7 +113,7 @@ def test_a_preview_says_who_reads_the_group_and_how_it_stands_still(look: Look, 
     client.xgroup_createconsumer("orders", "billing", WAITING)  # where entries wait for their next try: nobody reads
     assert not any("being read" in each for each in look(start).plan.notes)
     fill(client, read=0, key="quiet")
-    quiet = look(lambda line: making.rewind(line, "quiet", "billing", StreamPlace("end"))).plan
+    quiet = look(lambda line: planned(line, "group rewind", "quiet", "billing", to="end")).plan
     assert (any("being read" in each for each in quiet.notes), "worker pause" in quiet.if_moved) == (False, True)
 
 
@@ -136,9 +136,12 @@ def test_a_group_that_is_read_on_is_set_all_the_same(
     """Where that is asked for, in the direction that was shown and no other; its lag is known afterwards."""
     fill(client)
     place, by_then, became = READ_ON[case]
-    at = place_of(place, 0)
     with user(client, "~*", "+@all", *(() if scripts else ("-eval",))) as account:
-        prepared = by(server, account, lambda line: making.rewind(line, "orders", "billing", at, even_if_moved=True))
+        prepared = by(
+            server,
+            account,
+            lambda line: planned(line, "group rewind", *ORDERS, to=place, even_if_moved="1"),
+        )
         client.execute_command("XGROUP", "SETID", "orders", "billing", by_then)
         outcome = by(server, account, lambda line: making.carry_out(line, prepared, WHO, "c1"))
     assert [one.became for one in outcome.results] == [became], outcome.results
@@ -157,7 +160,7 @@ def test_ids_of_sixty_four_bits_are_told_apart(look: Look, client: redis.Redis) 
     client.xgroup_create("orders", "billing", id=f"{high + 1}-{high + 1}")
     _, outcome = do(
         look,
-        lambda line: making.rewind(line, "orders", "billing", StreamPlace("start"), even_if_moved=True),
+        lambda line: planned(line, "group rewind", *ORDERS, to="start", even_if_moved="1"),
         lambda: client.xgroup_setid("orders", "billing", f"{high + 1}-{high}"),
     )
     assert [one.why for one in outcome.results] == [
@@ -169,10 +172,10 @@ def test_a_group_is_set_like_another(look: Look, client: redis.Redis) -> None:
     """Same place, same lag; a group that is not there is refused."""
     fill(client)
     client.xgroup_create("orders", "second", id="2-0")
-    do(look, lambda line: making.rewind(line, "orders", "second", StreamPlace("like", group="billing")))
+    do(look, lambda line: planned(line, "group rewind", "orders", "second", like="billing"))
     assert (group(client, "second")["last-delivered-id"], group(client, "second")["lag"]) == (b"6-0", 4)
     with pytest.raises(ChangeRefusedError, match="no group 'third'"):
-        look(lambda line: making.rewind(line, "orders", "billing", StreamPlace("like", group="third")))
+        look(lambda line: planned(line, "group rewind", *ORDERS, like="third"))
 
 
 def test_a_rewind_mends_a_lag_that_nobody_knew(look: Look, client: redis.Redis) -> None:
@@ -180,7 +183,7 @@ def test_a_rewind_mends_a_lag_that_nobody_knew(look: Look, client: redis.Redis) 
     fill(client)
     client.execute_command("XGROUP", "SETID", "orders", "billing", "5-0")
     assert group(client)["lag"] is None
-    prepared, _ = do(look, lambda line: making.rewind(line, "orders", "billing", place_of("+0", 0)))
+    prepared, _ = do(look, lambda line: planned(line, "group rewind", *ORDERS, to="+0"))
     assert prepared.plan.facts == {"again": 0, "skipped": 0, "pending_in_between": 0}
     assert group(client)["lag"] == 5
 
@@ -188,7 +191,7 @@ def test_a_rewind_mends_a_lag_that_nobody_knew(look: Look, client: redis.Redis) 
 def test_a_group_that_moved_since_the_preview_is_left_alone(look: Look, client: redis.Redis) -> None:
     """Nothing is changed, it is said what moved, and nothing is written down."""
     fill(client)
-    make = lambda line: making.rewind(line, "orders", "billing", StreamPlace("start"))  # noqa: E731 - used once
+    make = lambda line: planned(line, "group rewind", *ORDERS, to="start")  # noqa: E731 - used once
     _, outcome = do(look, make, lambda: client.xreadgroup("billing", "web", {"orders": ">"}, count=1))
     assert [(each.became, each.why) for each in outcome.results] == [
         ("moved", "the group 'billing': last-delivered-id was 6-0 and is 7-0")
@@ -209,22 +212,22 @@ def test_more_entries_than_are_counted_leave_the_lag_unknown(look: Look, client:
 def test_a_group_is_made_where_it_is_to_begin(look: Look, client: redis.Redis) -> None:
     """With its lag known; once; and with a stream only where that was asked for."""
     fill(client)
-    do(look, lambda line: making.create(line, "orders", "second", StreamPlace("id", id="4-0")))
+    do(look, lambda line: planned(line, "group create", "orders", "second", at="4-0"))
     assert (group(client, "second")["last-delivered-id"], group(client, "second")["lag"]) == (b"4-0", 6)
     with pytest.raises(ChangeRefusedError, match="already"):
-        look(lambda line: making.create(line, "orders", "second", StreamPlace("end")))
+        look(lambda line: planned(line, "group create", "orders", "second", at="end"))
     with pytest.raises(ChangeRefusedError, match="--mkstream"):
-        look(lambda line: making.create(line, "nowhere", "g", StreamPlace("end")))
-    do(look, lambda line: making.create(line, "nowhere", "g", StreamPlace("end"), mkstream=True))
+        look(lambda line: planned(line, "group create", "nowhere", "g", at="end"))
+    do(look, lambda line: planned(line, "group create", "nowhere", "g", at="end", mkstream="1"))
     assert client.xinfo_groups("nowhere")[0]["name"] == b"g"
     client.set("text", "x")
     with pytest.raises(NotReadableError, match="holds no stream"):
-        look(lambda line: making.create(line, "text", "g", StreamPlace("end"), mkstream=True))
+        look(lambda line: planned(line, "group create", "text", "g", at="end", mkstream="1"))
 
 
 def test_a_group_that_was_made_meanwhile_is_not_taken_for_ours(look: Look, client: redis.Redis) -> None:
     """Neither it nor its stream is touched."""
-    make = lambda line: making.create(line, "orders", "billing", StreamPlace("end"), mkstream=True)  # noqa: E731 - used once
+    make = lambda line: planned(line, "group create", *ORDERS, at="end", mkstream="1")  # noqa: E731 - used once
     _, outcome = do(look, make, lambda: fill(client))
     assert [each.why for each in outcome.results] == ["the key 'orders' was 0 and is 1"]
 
@@ -233,11 +236,11 @@ def test_a_removed_group_comes_back_with_what_was_pending(look: Look, client: re
     """The line that makes it, and then the audit entry."""
     fill(client)
     before, pending = group(client), held(client)
-    prepared, outcome = do(look, lambda line: making.remove_group(line, "orders", "billing"))
+    prepared, outcome = do(look, lambda line: planned(line, "group rm", *ORDERS))
     assert (outcome.whole, client.xinfo_groups("orders")) == (True, [])
     assert prepared.plan.undo.words[:3] == ("millstream", "group", "create")
-    do(look, lambda line: making.create(line, "orders", "billing", StreamPlace("id", id="6-0")))
-    do(look, lambda line: making.undo(line, "c1"))
+    do(look, lambda line: planned(line, "group create", *ORDERS, at="6-0"))
+    do(look, lambda line: planned(line, "audit undo", change="c1"))
     assert held(client) == pending
     assert group(client) == before
 
@@ -245,7 +248,7 @@ def test_a_removed_group_comes_back_with_what_was_pending(look: Look, client: re
 def test_a_group_whose_pending_entries_changed_is_not_removed(look: Look, client: redis.Redis) -> None:
     """The preview said how many are dropped."""
     fill(client)
-    make = lambda line: making.remove_group(line, "orders", "billing")  # noqa: E731 - used once
+    make = lambda line: planned(line, "group rm", *ORDERS)  # noqa: E731 - used once
     _, outcome = do(look, make, lambda: client.xack("orders", "billing", "1-0"))
     assert [each.why for each in outcome.results] == ["the group 'billing': pending was 6 and is 5"]
     assert group(client)["pending"] == 5
@@ -255,24 +258,24 @@ def test_a_removed_consumer_drops_what_it_holds_and_gets_it_back(look: Look, cli
     """The preview says how many; the undo puts back the consumer, its entries and their deliveries."""
     fill(client)
     pending = held(client)
-    prepared, _ = do(look, lambda line: making.remove_consumer(line, "orders", "billing", "web"))
+    prepared, _ = do(look, lambda line: planned(line, "consumer rm", *ORDERS, consumer="web"))
     assert prepared.plan.facts == {"pending_moved": 0, "pending_dropped": 6}
     assert any("drops 6 entries" in note for note in prepared.plan.notes)
     assert (held(client), client.xinfo_consumers("orders", "billing")) == ({}, [])
-    do(look, lambda line: making.undo(line, "c1"))
+    do(look, lambda line: planned(line, "audit undo", change="c1"))
     assert held(client) == pending
 
 
 def test_a_removed_consumer_hands_over_first(look: Look, client: redis.Redis) -> None:
     """Nothing is dropped; what it is given in between keeps it; the undo gives all back."""
     fill(client, 3_000, 2_500)
-    make = lambda line: making.remove_consumer(line, "orders", "billing", "web", "other")  # noqa: E731 - used twice
+    make = lambda line: planned(line, "consumer rm", *ORDERS, consumer="web", claim_to="other")  # noqa: E731 - used twice
     _, outcome = do(look, make)
     assert outcome.whole
     assert {consumer for consumer, _ in held(client).values()} == {"other"}
     assert [each["name"] for each in client.xinfo_consumers("orders", "billing")] == [b"other"]
     assert len(changes(look)) == -(-2_500 // STEPS) + 1  # each script's, and that of the removal
-    do(look, lambda line: making.undo(line, "c1"))
+    do(look, lambda line: planned(line, "audit undo", change="c1"))
     assert {consumer for consumer, _ in held(client).values()} == {"web"}
     prepared: Prepared = look(make)
     client.xreadgroup("billing", "web", {"orders": ">"}, count=1)
@@ -285,22 +288,20 @@ def test_entries_are_acknowledged_and_made_pending_again(look: Look, client: red
     fill(client)
     client.xclaim("orders", "billing", "other", 0, ["2-0"], retrycount=7, justid=True)
     pending = held(client)
-    ids = ("1-0", "2-0", "9-0")
-    prepared, outcome = do(look, lambda line: making.acknowledge(line, "orders", "billing", ids, WORDS))
+    prepared, outcome = do(look, lambda line: planned(line, "pending ack", *ORDERS, ids="1-0 2-0 9-0"))
     assert (outcome.done, outcome.whole, len(held(client))) == (2, True, 4)
     assert prepared.plan.notes[-1] == "1 of the 3 ids is not pending there."
     assert prepared.plan.commands == (("XACK", "orders", "billing", "1-0", "2-0"),)
-    do(look, lambda line: making.undo(line, "c1"))
+    do(look, lambda line: planned(line, "audit undo", change="c1"))
     assert held(client) == pending
 
 
 def test_an_entry_that_was_claimed_meanwhile_is_left_alone(look: Look, client: redis.Redis) -> None:
     """Each entry stands for itself: the others are acknowledged."""
     fill(client, 10, 2)
-    prepared: Prepared = look(lambda line: making.acknowledge(line, "orders", "billing", ("1-0", "2-0"), WORDS))
-    plan = prepared.plan
+    prepared: Prepared = look(lambda line: planned(line, "pending ack", *ORDERS, ids="1-0 2-0"))
     client.xclaim("orders", "billing", "other", 0, ["1-0"])
-    outcome: ChangeOutcome = look(lambda line: making.carry_out(line, Prepared(plan, prepared.rights), WHO, "c1"))
+    outcome: ChangeOutcome = look(lambda line: making.carry_out(line, replace(prepared, pages=None), WHO, "c1"))
     assert [each.became for each in outcome.results] == ["moved", "done"]
     assert outcome.of("moved")[0].why == "entry 1-0: its consumer was web and is other"
     assert held(client) == {"1-0": ("other", 2)}
@@ -311,17 +312,14 @@ def test_pending_entries_are_chosen_by_what_they_are(look: Look, client: redis.R
     """By consumer, deliveries, and that nobody holds them; in pages, each with an entry in the audit stream."""
     fill(client, 2_600, 2_500)
     client.xclaim("orders", "billing", "other", 0, [f"{number}-0" for number in range(1, 301)])
-    choice = PendingChoice(deliveries=2)
-    prepared, outcome = do(look, lambda line: making.nack(line, "orders", "billing", choice, WORDS, mode="fail"))
+    prepared, outcome = do(look, lambda line: planned(line, "pending nack", *ORDERS, deliveries="2", mode="fail"))
     assert (prepared.entries, outcome.done, len(changes(look))) == (300, 300, 2)
     held_by = BeforeAfter("of these held by other", 300, 0), BeforeAfter("of these held by nobody", 0, 300)
     assert prepared.plan.table == held_by
-    unowned = PendingChoice(unowned=True)
-    claim = lambda line: making.claim(line, "orders", "billing", unowned, WORDS, consumer="third")  # noqa: E731 - once
+    claim = lambda line: planned(line, "pending claim", *ORDERS, unowned="1", to="third")  # noqa: E731 - once
     assert do(look, claim)[1].done == 300
-    everything = PendingChoice()
     seen: list[int] = []
-    acked = look(lambda line: making.acknowledge(line, "orders", "billing", everything, WORDS, tell=seen.append))
+    acked = look(lambda line: planned(line, "pending ack", *ORDERS, all="1", tell=seen.append))
     assert (acked.entries, seen) == (2_500, [1_000, 2_000, 2_500])
     assert look(lambda line: making.carry_out(line, acked, WHO, "c3")).done == 2_500
     assert held(client) == {}
@@ -332,23 +330,23 @@ def test_entries_are_given_back(look: Look, client: redis.Redis, mode: Any, deli
     """To nobody, the delivery counted or not, on servers with XNACK and without; and the undo gives them to web."""
     fill(client, 3, 2)
     pending = held(client)
-    do(look, lambda line: making.nack(line, "orders", "billing", ("1-0",), WORDS, mode=mode))
+    do(look, lambda line: planned(line, "pending nack", *ORDERS, ids="1-0", mode=mode))
     assert held(client) == {**pending, "1-0": ("", deliveries)}
-    do(look, lambda line: making.undo(line, "c1"))
+    do(look, lambda line: planned(line, "audit undo", change="c1"))
     assert held(client) == pending
 
 
 def test_a_fatal_release_needs_a_server_that_has_it(look: Look, client: redis.Redis) -> None:
     """Without XNACK it is refused with the reason and what to do instead."""
     fill(client, 3, 2)
-    make = lambda line: making.nack(line, "orders", "billing", ("1-0",), WORDS, mode="fatal")  # noqa: E731 - used once
+    make = lambda line: planned(line, "pending nack", *ORDERS, ids="1-0", mode="fatal")  # noqa: E731 - used once
     if not look(lambda line: rights_on(line, "orders")).capabilities.xnack:
         with pytest.raises(ChangeRefusedError, match="has no XNACK"):
             look(make)
         return
     do(look, make)
     assert held(client)["1-0"] == ("", 2**63 - 1)
-    do(look, lambda line: making.undo(line, "c1"))
+    do(look, lambda line: planned(line, "audit undo", change="c1"))
     assert held(client)["1-0"] == ("web", 1)
 
 
@@ -357,27 +355,24 @@ def test_what_is_gone_from_the_stream_is_acknowledged_however_much(look: Look, c
     fill(client, 1_300, 1_300)
     client.xtrim("orders", minid="1101-0", approximate=False)
     client.xdel("orders", "1150-0", "1300-0")
-    gone, words = PendingChoice(gone=True), (*WORDS, "ack", "orders", "billing", "--gone")
     seen: list[int] = []
-    prepared, outcome = do(
-        look, lambda line: making.acknowledge(line, "orders", "billing", gone, words, tell=seen.append)
-    )
+    prepared, outcome = do(look, lambda line: planned(line, "pending ack", *ORDERS, gone="1", tell=seen.append))
     assert (prepared.entries, outcome.done, outcome.whole, seen[-1]) == (1_102, 1_102, True, 1_102)
     assert (prepared.plan.undo.held, "cannot be pending again" in prepared.plan.undo.note) == ((), True)
     left = held(client)
     assert (len(left), {"1150-0", "1300-0", "1100-0"} & set(left)) == (198, set())
     with pytest.raises(ChangeRefusedError, match="cannot be pending again"):
-        look(lambda line: making.undo(line, "c1"))
-    assert look(lambda line: making.acknowledge(line, "orders", "billing", gone, words)).nothing
+        look(lambda line: planned(line, "audit undo", change="c1"))
+    assert look(lambda line: planned(line, "pending ack", *ORDERS, gone="1")).nothing
 
 
 def test_an_undo_leaves_alone_what_went_on_since(look: Look, client: redis.Redis) -> None:
     """What is pending again, claimed by others, or gone from the stream."""
     fill(client)
-    do(look, lambda line: making.acknowledge(line, "orders", "billing", ("1-0", "2-0", "3-0"), WORDS))
+    do(look, lambda line: planned(line, "pending ack", *ORDERS, ids="1-0 2-0 3-0"))
     client.xclaim("orders", "billing", "other", 0, ["1-0"], force=True, justid=True)
     client.xdel("orders", "2-0")
-    _, outcome = do(look, lambda line: making.undo(line, "c1"))
+    _, outcome = do(look, lambda line: planned(line, "audit undo", change="c1"))
     assert [(each.became, each.count) for each in outcome.results] == [("moved", 0), ("done", 0), ("done", 1)]
     assert (held(client)["1-0"][0], "2-0" in held(client), held(client)["3-0"]) == ("other", False, ("web", 1))
 
@@ -385,7 +380,7 @@ def test_an_undo_leaves_alone_what_went_on_since(look: Look, client: redis.Redis
 def test_a_stream_is_removed_if_it_is_as_it_was(look: Look, client: redis.Redis) -> None:
     """An entry that came since the preview keeps it."""
     fill(client)
-    make = lambda line: making.remove_stream(line, "orders")  # noqa: E731 - used twice
+    make = lambda line: planned(line, "stream rm", "orders")  # noqa: E731 - used twice
     prepared, outcome = do(look, make, lambda: client.xadd("orders", {"n": 1}, id="11-0"))
     assert [each.became for each in outcome.results] == ["moved"]
     assert prepared.plan.facts == {"entries": 10, "groups": 1, "pending": 6}
@@ -396,7 +391,7 @@ def test_a_stream_is_removed_if_it_is_as_it_was(look: Look, client: redis.Redis)
 def test_a_change_is_written_down(look: Look, client: redis.Redis) -> None:
     """Who, from where, which line and commands, how it is undone."""
     fill(client)
-    do(look, lambda line: making.rewind(line, "orders", "billing", StreamPlace("start")))
+    do(look, lambda line: planned(line, "group rewind", *ORDERS, to="start"))
     (one,) = changes(look)
     assert (one.action, one.stream, one.group, one.who, one.place, one.via, one.user) == (
         *("group rewind", "orders", "billing", "alice@laptop", "127.0.0.1", "console", "default"),
@@ -414,12 +409,12 @@ def test_names_may_hold_any_bytes(look: Look, client: redis.Redis, name: bytes) 
     client.xadd(name, {"n": 1}, id="1-0")
     client.xgroup_create(name, name, id="0")
     client.xreadgroup(name, name, {name: ">"})
-    do(look, lambda line: making.claim(line, text, text, ("1-0",), WORDS, consumer=text + "2"))
+    do(look, lambda line: planned(line, "pending claim", text, text, ids="1-0", to=text + "2"))
     assert client.xpending(name, name)["consumers"] == [{"name": name + b"2", "pending": 1}]
-    do(look, lambda line: making.undo(line, "c1"))
+    do(look, lambda line: planned(line, "audit undo", change="c1"))
     assert client.xpending(name, name)["consumers"] == [{"name": name, "pending": 1}]
-    do(look, lambda line: making.remove_consumer(line, text, text, text))
-    do(look, lambda line: making.rewind(line, text, text, StreamPlace("start")))
+    do(look, lambda line: planned(line, "consumer rm", text, text, consumer=text))
+    do(look, lambda line: planned(line, "group rewind", text, text, to="start"))
     assert client.xinfo_groups(name)[0]["last-delivered-id"] == b"0-0"
 
 
@@ -461,7 +456,7 @@ def test_what_the_user_may_not_do_is_known_beforehand(
         other = by(server, account, lambda line: rights_on(line, "other"))
         assert other.why_not(BY_NAME["pending ack"]) is not None
         with pytest.raises(ChangeRefusedError, match=r"^the server does not .* XGROUP DESTROY"):
-            by(server, account, lambda line: making.remove_group(line, "orders", "billing"))
+            by(server, account, lambda line: planned(line, "group rm", *ORDERS))
     assert (held(client), group(client)) == before
 
 
@@ -470,7 +465,7 @@ def test_a_user_without_scripts_looks_right_before_the_change(server: ServerProc
     fill(client)
     rules = ("~orders", "+@read", "+@write", "+@connection", "+@transaction", "+time", "-eval")
     with user(client, *rules) as account:
-        prepared = by(server, account, lambda line: making.rewind(line, "orders", "billing", StreamPlace("start")))
+        prepared = by(server, account, lambda line: planned(line, "group rewind", *ORDERS, to="start"))
         outcome = by(server, account, lambda line: making.carry_out(line, prepared, WHO, "c1"))
         assert (outcome.whole, outcome.unguarded, outcome.audit) == (True, True, ())
         assert "millstream:audit" in outcome.unaudited or "permission" in outcome.unaudited
@@ -478,11 +473,13 @@ def test_a_user_without_scripts_looks_right_before_the_change(server: ServerProc
         again = by(server, account, lambda line: making.carry_out(line, prepared, WHO, "c1"))
         assert [each.became for each in again.results] == ["moved"]
     with user(client, *rules, "~millstream:audit") as account:
-        make = lambda line: making.acknowledge(line, "orders", "billing", ("1-0", "2-0"), WORDS)  # noqa: E731 - once
+        make = lambda line: planned(line, "pending ack", *ORDERS, ids="1-0 2-0")  # noqa: E731 - once
         prepared = by(server, account, make)
         client.xack("orders", "billing", "1-0")
         outcome = by(
-            server, account, lambda line: making.carry_out(line, Prepared(prepared.plan, prepared.rights), WHO, "c")
+            server,
+            account,
+            lambda line: making.carry_out(line, replace(prepared, pages=None), WHO, "c"),
         )
         assert ([each.became for each in outcome.results], len(outcome.audit)) == (["moved", "done"], 1)
 
@@ -491,7 +488,7 @@ def test_a_user_without_scripts_and_transactions_changes_nothing(server: ServerP
     """Commands behind a MULTI that was refused would run one by one."""
     fill(client)
     with user(client, "~*", "+@all", "-eval", "-multi") as account:
-        prepared = by(server, account, lambda line: making.rewind(line, "orders", "billing", StreamPlace("start")))
+        prepared = by(server, account, lambda line: planned(line, "group rewind", *ORDERS, to="start"))
         outcome = by(server, account, lambda line: making.carry_out(line, prepared, WHO, "c1"))
     assert [each.became for each in outcome.results] == ["refused"]
     assert group(client)["last-delivered-id"] == b"6-0"
@@ -500,15 +497,15 @@ def test_a_user_without_scripts_and_transactions_changes_nothing(server: ServerP
 def test_a_group_that_is_gone_has_moved(look: Look, client: redis.Redis) -> None:
     """The server's refusal to look is what moved, and not what it refuses to do."""
     fill(client)
-    prepared: Prepared = look(lambda line: making.acknowledge(line, "orders", "billing", ("1-0",), WORDS))
+    prepared: Prepared = look(lambda line: planned(line, "pending ack", *ORDERS, ids="1-0"))
     client.xgroup_destroy("orders", "billing")
-    outcome = look(lambda line: making.carry_out(line, Prepared(prepared.plan, prepared.rights), WHO, "c1"))
+    outcome = look(lambda line: making.carry_out(line, replace(prepared, pages=None), WHO, "c1"))
     assert [each.became for each in outcome.results] == ["moved"]
     client.delete("orders")
-    outcome = look(lambda line: making.carry_out(line, Prepared(prepared.plan, prepared.rights), WHO, "c1"))
+    outcome = look(lambda line: making.carry_out(line, replace(prepared, pages=None), WHO, "c1"))
     assert [each.became for each in outcome.results] == ["moved"]
     client.set("orders", "x")
-    outcome = look(lambda line: making.carry_out(line, Prepared(prepared.plan, prepared.rights), WHO, "c1"))
+    outcome = look(lambda line: making.carry_out(line, replace(prepared, pages=None), WHO, "c1"))
     assert [each.became for each in outcome.results] == ["moved"]
 
 
@@ -516,7 +513,7 @@ def test_a_user_who_may_not_write_the_audit_stream_is_told(server: ServerProcess
     """The change is made, by a script still."""
     fill(client)
     with user(client, "~orders", "+@all") as account:
-        prepared = by(server, account, lambda line: making.rewind(line, "orders", "billing", StreamPlace("start")))
+        prepared = by(server, account, lambda line: planned(line, "group rewind", *ORDERS, to="start"))
         outcome = by(server, account, lambda line: making.carry_out(line, prepared, WHO, "c1"))
     assert (outcome.whole, outcome.unguarded, outcome.audit) == (True, False, ())
     assert outcome.unaudited
@@ -525,12 +522,12 @@ def test_a_user_who_may_not_write_the_audit_stream_is_told(server: ServerProcess
 def test_a_change_that_the_server_refuses_half_way_is_said(look: Look, client: redis.Redis) -> None:
     """The words of the server, and no entry in the audit stream."""
     fill(client)
-    prepared: Prepared = look(lambda line: making.acknowledge(line, "orders", "billing", ("1-0",), WORDS))
+    prepared: Prepared = look(lambda line: planned(line, "pending ack", *ORDERS, ids="1-0"))
     step = prepared.plan.steps[0]
     broken = replace(
         prepared.plan, steps=(replace(step, commands=(("XCLAIM", "orders", "billing", "c", 0, "no-id"),)),)
     )
-    outcome = look(lambda line: making.carry_out(line, Prepared(broken, prepared.rights), WHO, "c1"))
+    outcome = look(lambda line: making.carry_out(line, replace(prepared, plan=broken, pages=None), WHO, "c1"))
     assert [each.became for each in outcome.results] == ["refused"]
     assert outcome.results[0].why == "ERR Unrecognized XCLAIM option 'no-id'"
     assert changes(look) == []
@@ -545,29 +542,29 @@ def test_the_audit_stream_may_hold_anything(look: Look, client: redis.Redis) -> 
     assert len(changes(look)) == 4
     for name in ("c9", loop.decode(), "nothing", "", "1-1"):
         with pytest.raises(ChangeRefusedError):
-            look(lambda line: making.undo(line, name))  # noqa: B023 - run at once
+            look(lambda line: planned(line, "audit undo", change=name))  # noqa: B023 - run at once
     kept = audit.packed((HeldEntry("1-0", "web", 0, 1),))
     for stream in ("orders", "other"):
         client.xadd("millstream:audit", {"change": "two", "stream": stream, "group": "billing", "held": kept})
     with pytest.raises(ChangeRefusedError, match="several groups"):
-        look(lambda line: making.undo(line, "two"))
+        look(lambda line: planned(line, "audit undo", change="two"))
 
 
 def test_what_is_not_there_is_said(look: Look, client: redis.Redis) -> None:
     """No such stream, group or consumer: which, and what there is instead."""
     fill(client)
     for make in (
-        lambda line: making.rewind(line, "nowhere", "billing", StreamPlace("start")),
-        lambda line: making.rewind(line, "orders", "nobody", StreamPlace("start")),
-        lambda line: making.remove_group(line, "orders", "nobody"),
-        lambda line: making.acknowledge(line, "orders", "nobody", ("1-0",), WORDS),
-        lambda line: making.claim(line, "nowhere", "billing", ("1-0",), WORDS, consumer="c"),
-        lambda line: making.remove_stream(line, "nowhere"),
+        lambda line: planned(line, "group rewind", "nowhere", "billing", to="start"),
+        lambda line: planned(line, "group rewind", "orders", "nobody", to="start"),
+        lambda line: planned(line, "group rm", "orders", "nobody"),
+        lambda line: planned(line, "pending ack", "orders", "nobody", ids="1-0"),
+        lambda line: planned(line, "pending claim", "nowhere", "billing", ids="1-0", to="c"),
+        lambda line: planned(line, "stream rm", "nowhere"),
     ):
         with pytest.raises(NotReadableError, match=r"nowhere|nobody"):
             look(make)
     with pytest.raises(ChangeRefusedError, match="its consumers are: web"):
-        look(lambda line: making.remove_consumer(line, "orders", "billing", "nobody"))
+        look(lambda line: planned(line, "consumer rm", *ORDERS, consumer="nobody"))
 
 
 def test_what_a_failed_change_did_is_not_said_to_be_written_down_where_it_is_not(
@@ -575,7 +572,7 @@ def test_what_a_failed_change_did_is_not_said_to_be_written_down_where_it_is_not
 ) -> None:
     """The server that breaks a change off may take no audit entry either; then it is said so, and why."""
     fill(client)
-    prepared = look(lambda line: making.remove_group(line, "orders", "billing"))
+    prepared = look(lambda line: planned(line, "group rm", *ORDERS))
 
     async def work(_: Line, results: list[StepResult], *__: object) -> None:
         results.append(StepResult(prepared.plan.steps[0], "done"))

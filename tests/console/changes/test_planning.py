@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from millstream.console.changes.actions import ACTIONS
+from millstream.console.actions.every import ACTIONS
 from millstream.console.changes.audit import entry_of, packed, unpacked
 from millstream.console.changes.groups import Ahead, Between, rewind
 from millstream.console.changes.pending import FIRST, PendingList, Tally, acknowledge, previewed, put_back
@@ -29,7 +29,6 @@ from millstream.console.changes.writing import raw_line, shell_line
 from millstream.console.model.lag import Lag
 from millstream.console.model.streams import GroupStatus, StreamStatus
 from millstream.errors import UsageError
-from support.source import ROOT
 
 NOW = 1_772_366_400_000
 
@@ -226,14 +225,12 @@ def test_a_preview_of_many_entries_counts_all_and_shows_the_first() -> None:
     """The table has what each consumer holds of them, before and after."""
     held = [HeldEntry(f"{n}-0", "web", 5, 1) for n in range(1, FIRST + 1)]
     where = PendingList("orders", "billing")
-    plan = previewed(acknowledge(where, held), ("millstream",), Tally(Counter(web=1_000, other=5)))
+    plan = previewed(acknowledge(where, held), Tally(Counter(web=1_000, other=5)))
     assert plan.question == "Acknowledge 1005 entries pending in 'billing' of 'orders'?"
     assert plan.table[0] == BeforeAfter("of these held by web", 1_000, 0)
     assert plan.table[-1] == BeforeAfter("acknowledged", 0, 1_005)
-    assert (
-        plan.digest == previewed(acknowledge(where, held), ("millstream",), Tally(Counter(web=1_000, other=5))).digest
-    )
-    assert plan.digest != previewed(acknowledge(where, held), ("millstream",), Tally(Counter(web=999, other=5))).digest
+    assert plan.digest == previewed(acknowledge(where, held), Tally(Counter(web=1_000, other=5))).digest
+    assert plan.digest != previewed(acknowledge(where, held), Tally(Counter(web=999, other=5))).digest
 
 
 def test_the_commands_of_a_long_plan_are_those_of_its_beginning() -> None:
@@ -260,15 +257,3 @@ def test_every_action_says_what_it_needs() -> None:
     names = [action.name for action in ACTIONS]
     assert len(set(names)) == len(names)
     assert [action.name for action in ACTIONS if action.undo and action.undo not in names] == []
-    found = {action.name: (action.noun, action.verb, action.needs) for action in ACTIONS}
-    assert found["group rewind"] == ("group", "rewind", ("stream", "group", "place"))
-    assert found["pending claim"] == ("pending", "claim", ("stream", "group", "id", "consumer"))
-
-
-def test_the_page_of_changes_has_every_action() -> None:
-    """The table of docs/changes.md is the table of actions."""
-    rows = [f"| `{action.line}` | {action.says} | {f'`{action.undo}`' if action.undo else ''} |" for action in ACTIONS]
-    text = (ROOT / "docs" / "changes.md").read_text()
-    assert [line for line in text.splitlines() if line.startswith("| `")] == [
-        row.replace("|  |", "| |") for row in rows
-    ]

@@ -1,32 +1,34 @@
 """Pending entries made dead letters by a person, on a real redis-server and on ours."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 import redis
 
-from console.changes.test_making import WHO, WORDS, Look, by, changes, do, fill, held
+from console.changes.test_making import WHO, Look, by, changes, do, fill, held
 from millstream.client.dead_letter.letter import HISTORY, DeadLetter, unpack
 from millstream.client.delays import due
 from millstream.client.line import Line
 from millstream.console.changes import making
-from millstream.console.changes.letters.setting_aside import Death, set_aside
 from millstream.console.changes.making import Prepared
 from millstream.console.changes.plan import ChangeRefusedError
-from millstream.console.model.pending import PendingChoice
 from support.accounts import user
+from support.changes import planned
 from support.servers import ServerProcess
 
 pytestmark = pytest.mark.realserver
 
-DEATH = Death(1_763_721_600_000, "it crashes every worker")
+DIED = 1_763_721_600_000
 
 
-def dying(*ids: str, death: Death = DEATH, **choice: Any) -> Any:
+def dying(*ids: str, **texts: str) -> Any:
     """Makes the change of these entries, or of those that fit."""
+    chosen = {"ids": " ".join(ids)} if ids else {}
+    words = {"reason": "it crashes every worker", "at_ms": str(DIED), **chosen, **texts}
 
     async def make(line: Line) -> Prepared:
-        return await set_aside(line, "orders", "billing", ids or PendingChoice(**choice), WORDS, death)
+        return await planned(line, "pending dead", "orders", "billing", **words)
 
     return make
 
@@ -45,9 +47,7 @@ def test_one_entry_is_set_aside_alone(look: Look, client: redis.Redis) -> None:
     assert (outcome.whole, outcome.done) == (True, 1)
     assert held(client) == {"1-0": ("web", 1), "3-0": ("web", 1)}
     assert letters(client) == [
-        DeadLetter(
-            (b"n", b"2"), "orders", "2-0", "billing", "web", 7, "reject", "it crashes every worker", "", 2, DEATH.at_ms
-        )
+        DeadLetter((b"n", b"2"), "orders", "2-0", "billing", "web", 7, "reject", "it crashes every worker", "", 2, DIED)
     ]
     (written,) = changes(look)
     assert (written.action, written.done, "millstream dead retry" in written.note) == ("pending dead", 1, True)
@@ -59,7 +59,7 @@ def test_what_moved_since_the_preview_stays(look: Look, client: redis.Redis) -> 
     prepared = look(dying("1-0", "2-0", "3-0"))
     client.xclaim("orders", "billing", "other", 0, ["1-0"])
     client.xack("orders", "billing", "2-0")
-    shown = Prepared(prepared.plan, prepared.rights)  # the steps that were shown, without a second look
+    shown = replace(prepared, pages=None)  # the steps that were shown, without a second look
     outcome = look(lambda line: making.carry_out(line, shown, WHO, "c1"))
     assert [one.became for one in outcome.results] == ["moved", "moved", "done"]
     assert [letter.id for letter in letters(client)] == ["3-0"]
@@ -97,7 +97,7 @@ def test_what_is_gone_from_the_stream_stays(look: Look, client: redis.Redis) -> 
     """It has nothing to keep; the preview names the command for it."""
     fill(client, 3, 3)
     client.xdel("orders", "1-0")
-    prepared, outcome = do(look, dying())
+    prepared, outcome = do(look, dying(all="1"))
     assert any("pending ack --gone" in note for note in prepared.plan.notes)
     assert (outcome.done, [letter.id for letter in letters(client)]) == (2, ["2-0", "3-0"])
     assert set(held(client)) == {"1-0"}
@@ -109,7 +109,7 @@ def test_many_are_chosen_by_their_deliveries(look: Look, client: redis.Redis) ->
     fill(client, 130, 130)
     many = [f"{number}-0" for number in range(1, 121)]
     client.execute_command("XCLAIM", "orders", "billing", "web", 0, *many, "RETRYCOUNT", 12)  # type: ignore[no-untyped-call]  # redis-py has no types there
-    _, outcome = do(look, dying(deliveries=10))
+    _, outcome = do(look, dying(deliveries="10"))
     assert (outcome.done, outcome.whole) == (120, True)
     assert [letter.id for letter in letters(client)] == many
     assert len(held(client)) == 10
@@ -130,5 +130,5 @@ def test_the_history_of_an_entry_goes_on(look: Look, client: redis.Redis) -> Non
 def test_another_dead_letter_stream_is_named(look: Look, client: redis.Redis) -> None:
     """As the subscriber names it; a dead-letter stream's own entries need one."""
     fill(client, 1, 1)
-    do(look, dying("1-0", death=Death(1, "no", "graveyard")))
+    do(look, dying("1-0", to="graveyard"))
     assert [letter.id for letter in letters(client, "graveyard")] == ["1-0"]

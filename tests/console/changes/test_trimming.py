@@ -12,6 +12,7 @@ from millstream.client.line import Line
 from millstream.console.changes import making
 from millstream.console.changes.audit import Actor
 from millstream.console.changes.gather import trim_facts
+from support.changes import planned
 from support.servers import ServerProcess
 
 pytestmark = pytest.mark.realserver
@@ -81,11 +82,11 @@ def test_people_are_told_who_still_needs_them(server: ServerProcess, client: red
 def test_a_group_made_meanwhile_has_it_refused(look: Any, client: redis.Redis) -> None:
     """It may need all of them. And what was done is in the audit stream."""
     who = Actor("alice@laptop", "here")
-    prepared = look(lambda line: making.trim_stream(line, "orders", maxlen=4))
+    prepared = look(lambda line: planned(line, "stream trim", "orders", maxlen="4"))
     client.xgroup_create("orders", "late", id="0")
     outcome = look(lambda line: making.carry_out(line, prepared, who, "c1"))
     assert (outcome.done, client.xlen("orders")) == (0, 10)
-    prepared = look(lambda line: making.trim_stream(line, "orders", maxlen=4))
+    prepared = look(lambda line: planned(line, "stream trim", "orders", maxlen="4"))
     assert look(lambda line: making.carry_out(line, prepared, who, "c2")).done == 1
     assert client.xlen("orders") == 4
     ((_, fields),) = client.xrange("millstream:audit")

@@ -13,7 +13,8 @@ from click.testing import CliRunner
 
 from millstream.cli.main import main
 from millstream.client.dead_letter.letter import DeadLetter, pack, take_history, unpack
-from millstream.console.changes.actions import ACTIONS, form_of
+from millstream.console.actions.every import ACTIONS
+from millstream.console.changes.actions import form_of
 from millstream.console.changes.letters.plans import FIRST
 from millstream.console.watching import jobs
 from millstream.console.web.changing import change
@@ -448,6 +449,6 @@ def test_a_line_of_the_shell_is_a_form_of_the_page() -> None:
     assert form_of((*line[:3], *line[5:], "--", "orders", "-x")) == {**words, "group": "-x"}
     assert form_of(("millstream", "pending", "ack", "s", "g", "1-0", "2-0"))["ids"] == "1-0 2-0"  # type: ignore[index] # it is an action
     assert form_of(("millstream", "worker", "resume", "s", "g")) == {"do": "worker resume", "key": "s", "group": "g"}
-    assert form_of(("millstream", "worker", "resume", "w")) == {"do": "worker resume", "worker": "w"}
+    assert form_of(("millstream", "worker", "resume", "w")) == {"do": "worker resume", "key": "w"}
     assert form_of(("millstream", "worker", "show", "w")) is None
     assert all(form_of(action.line.split()) for action in ACTIONS)

@@ -8,8 +8,6 @@ import pytest
 import redis
 
 from millstream.client.emulate import WAITING
-from millstream.console.changes.actions import BY_NAME
-from millstream.console.forms.makers import MAKERS
 from support.console import Answer, ConsoleThread
 
 
@@ -235,8 +233,3 @@ def test_entries_are_offered_to_nobody_but_readers(changing: ConsoleThread, held
 def test_a_form_has_an_end(changing: ConsoleThread) -> None:
     """What is longer is not read."""
     assert confirm(changing, {"do": "x" * 2_000_000}).status == 413
-
-
-def test_the_page_has_the_shells_words() -> None:
-    """Each change of the page is one of the shell's, by its name, and the other way round."""
-    assert set(MAKERS) == set(BY_NAME)

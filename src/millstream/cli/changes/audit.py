@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from millstream.cli.changes.changing import Ask, change, change_options
+from millstream.cli.changes.commands import NounGroup
 from millstream.cli.shared.asking import ask
 from millstream.cli.shared.output import Column, Output, Table, exits, output_option, url_option
 from millstream.cli.shared.time_options import TIME_HELP, instant
@@ -37,7 +37,7 @@ _CHANGES = (
 _FOR_PEOPLE = ("at_ms", "change", "action", "stream", "group", "who", "done", "line", "undo")
 
 
-@click.group(context_settings=_WIDE)
+@click.group(cls=NounGroup, changes="millstream.console.actions.pending", context_settings=_WIDE)
 def audit() -> None:
     """Changes that were made by these commands and by the console, and how they are undone.
 
@@ -120,24 +120,3 @@ def _row(one: "AuditEntry") -> dict[str, object]:
         "undo": one.undo or None,
         "undo_note": one.note or None,
     }
-
-
-@audit.command(context_settings=_WIDE)
-@click.argument("name", metavar="CHANGE")
-@change_options
-def undo(name: str, **options: object) -> None:
-    """Put back the pending entries that CHANGE acknowledged, moved, gave back or dropped.
-
-    CHANGE is as `ls` shows it, or the id of its entry there. Entries are put back with the consumer and the deliveries
-    they had. One that is not as the change left it (processed, claimed or pending again since) is left alone, and one
-    that is no longer in the stream cannot be pending. The other changes are undone by the line that `ls` shows.
-
-    \b
-    Examples:
-      millstream audit undo 8f3c01a94b7e --dry-run
-      millstream audit undo 8f3c01a94b7e --yes
-    """
-    from millstream.console.changes import making  # noqa: PLC0415 - as above
-
-    with exits("millstream audit undo"):
-        change(Ask(**options), lambda line, _: making.undo(line, name))  # type: ignore[arg-type] # as declared

@@ -31,6 +31,8 @@ if TYPE_CHECKING:
     from millstream.console.changes.making import Prepared
     from millstream.console.changes.plan import ChangePlan, Words
 
+    Plan = Callable[[Line, Counting], Awaitable[Prepared]]
+
 Command = TypeVar("Command", bound=Callable[..., Any])
 
 #: How often a change is planned anew that nobody was asked about, when facts move between plan and step.
@@ -64,37 +66,21 @@ class Ask:
 
 def change_options(command: Command) -> Command:
     """The options that all changes have; they come as ``url``, ``form``, ``dry_run`` and ``yes``."""
-    for option in (
-        output_option,
-        url_option,
-        click.option("--yes", is_flag=True, help="Do not ask."),
-        click.option("--dry-run", is_flag=True, help="Only show what would happen; nothing is changed."),
-    ):
-        command = option(command)
-    return command
+    asked = click.option("--yes", is_flag=True, help="Do not ask.")
+    return preview_option(asked(url_option(output_option(command))))
 
 
-def change(options: Ask, make: "Callable[[Line, Counting], Awaitable[Prepared]]", unit: str = "entries") -> None:
-    """Preview a change, ask, make it, and say what became of it; ends with exit code 1 where not all was done.
+def preview_option(command: Command) -> Command:
+    """The option ``--dry-run``."""
+    return click.option("--dry-run", is_flag=True, help="Only show what would happen; nothing is changed.")(command)
 
-    Args:
-        options: of the command line.
-        make: the change from what the server has.
-        unit: of what is counted and changed.
 
-    Raises:
-        ChangeRefusedError: the change is not made; the text says why.
-        UsageError: the answer was no, or nobody can be asked.
-        Disconnected: the server cannot be reached, or went away.
-    """
+def change(options: Ask, make: "Plan", unit: str = "entries") -> None:
+    """Preview a change, ask, make it, and report what became of it; exit code 1 where not all of it was done."""
     output = Output(options.form)
-    found = prepared_by(options, output, make, unit)
-    if options.dry_run or found.nothing:
-        show_only(output, found)
+    found = agreed(options, output, make, unit, preview_first=not options.yes)
+    if found is None:
         return
-    if not options.yes:
-        preview(Output(out=sys.stderr), found.plan)
-    confirm(in_one_line(found.plan.question), "do it", yes=options.yes)
     outcome = made(options, output, found, unit)
     for _ in range(_TRIES if options.yes and found.pages is None else 0):
         if outcome.done or not outcome.of("moved"):
@@ -106,64 +92,59 @@ def change(options: Ask, make: "Callable[[Line, Counting], Awaitable[Prepared]]"
         sys.exit(FAILED)
 
 
-def change_unasked(
-    options: Ask, make: "Callable[[Line, Counting], Awaitable[Prepared]]", unit: str
-) -> "tuple[ChangePlan, ChangeOutcome] | None":
-    """Make a change without a question, as what is undone by one command; with ``--dry-run`` only show it.
+def change_unasked(options: Ask, make: "Plan", unit: str) -> "tuple[ChangePlan, ChangeOutcome] | None":
+    """Make a change that another command undoes, and return what became of it; None where it was only shown.
 
-    What was not done is said on standard error; the caller says what was.
-
-    Args:
-        options: of the command line.
-        make: as for :func:`change`.
-        unit: of what is counted and changed.
-
-    Returns:
-        The change and what became of it; None where it was only shown.
-
-    Raises:
-        ChangeRefusedError: the change is not made; the text says why.
-        Disconnected: the server cannot be reached, or went away.
+    Standard error has what was not done; the caller reports what was.
     """
     output = Output(options.form)
-    found = prepared_by(options, output, make, unit)
-    if options.dry_run:
-        show_only(output, found)
+    found = agreed(options, output, make, unit, even_nothing=True)
+    if found is None:
         return None
-    confirm(in_one_line(found.plan.question), "do it", yes=True)
     outcome = made(options, output, found, unit)
     say_rest(output, outcome)
     return found.plan, outcome
 
 
-def prepared_by(
-    options: Ask, output: Output, make: "Callable[[Line, Counting], Awaitable[Prepared]]", unit: str
-) -> "Prepared":
-    """A change, from what the server has; with progress where that takes long.
+def agreed(
+    options: Ask,
+    output: Output,
+    make: "Plan",
+    unit: str,
+    *,
+    verb: str = "do it",
+    preview_first: bool = False,
+    even_nothing: bool = False,
+) -> "Prepared | None":
+    """A change that a person agreed to; None where it was only shown, or there is nothing to do.
 
     Args:
-        options: of the command line.
-        output: for the progress.
-        make: as for :func:`change`.
+        options: of the command line; ``yes`` agrees.
+        output: for what is shown instead.
+        make: plans it.
         unit: of what is counted.
-
-    Raises:
-        ChangeRefusedError: the change is not made; the text says why.
-        Disconnected: the server cannot be reached, or went away.
+        verb: for the message where nobody can be asked.
+        preview_first: show all of it with the question.
+        even_nothing: go on where there is nothing to do, for a report of nothing.
     """
+    found = prepared_by(options, output, make, unit)
+    if options.dry_run or (found.nothing and not even_nothing):
+        show_only(output, found)
+        return None
+    if preview_first:
+        preview(Output(out=sys.stderr), found.plan)
+    confirm(in_one_line(found.plan.question), verb, yes=options.yes or found.nothing)
+    return found
+
+
+def prepared_by(options: Ask, output: Output, make: "Plan", unit: str) -> "Prepared":
+    """A change, from what the server has; with progress where that takes long."""
     with output.progress({"count": "Looking"}, unit=unit) as tell:
         return ask(options.url, lambda line: make(line, lambda done: tell("count", done, 0)))
 
 
 def made(options: Ask, output: Output, prepared: "Prepared", unit: str) -> "ChangeOutcome":
-    """Make a change; what became of it.
-
-    Args:
-        options: of the command line.
-        output: for its progress.
-        prepared: the change.
-        unit: of what is changed.
-    """
+    """Make a change and return what became of it."""
     from secrets import token_hex  # noqa: PLC0415 - help does not need it
 
     from millstream.console.changes.audit import until_then  # noqa: PLC0415 - as above

@@ -1,13 +1,16 @@
 """``millstream stream``, ``group``, ``pending``, ``consumer``, ``server``: the tables of their subcommands.
 
-A subcommand is a row here and a function in a file of its own, which is imported only when it is asked for.
+A subcommand that looks is a row here and a function in a file of its own, which is imported only when it is asked for.
+One that changes something is a declared action (``console/actions``).
 """
 
 import click
 
+from millstream.cli.changes.commands import NounGroup
 from millstream.cli.shared.lazy import LazyGroup, Rows
 
 _WIDE = {"max_content_width": 110}
+_ACTIONS = "millstream.console.actions"
 
 STREAM: Rows = {
     "ls": ("millstream.cli.console.stream:ls", "List streams: length, worst lag, oldest entries, pending."),
@@ -17,26 +20,16 @@ STREAM: Rows = {
     "get": ("millstream.cli.entries.get:get", "Show one entry whole, and where it stands in each group."),
     "gaps": ("millstream.cli.entries.gaps:gaps", "Show which entries are missing: trimmed, deleted, where."),
     "add": ("millstream.cli.entries.add:add", "Add entries: fields, JSON, or a file of JSON objects."),
-    "trim": ("millstream.cli.entries.trim:trim", "Remove the oldest entries, after a look at who still needs them."),
-    "rm": ("millstream.cli.changes.groups:remove_stream", "Remove a stream with its groups."),
 }
 GROUP: Rows = {
     "ls": ("millstream.cli.console.group:ls", "List groups: lag in entries and in time, pending, consumers."),
     "show": ("millstream.cli.console.group:show", "Show one group: its lag and why, its consumers, advice."),
-    "rewind": ("millstream.cli.changes.groups:rewind", "Set a group to another place, after a preview."),
-    "create": ("millstream.cli.changes.groups:create", "Make a group, at the start, the end or a time."),
-    "rm": ("millstream.cli.changes.groups:remove", "Remove a group, with what is pending in it."),
 }
 PENDING: Rows = {
     "ls": ("millstream.cli.console.pending:ls", "List pending entries: who holds them, since when, how often."),
-    "ack": ("millstream.cli.changes.pending:ack", "Acknowledge entries: they count as processed."),
-    "claim": ("millstream.cli.changes.pending:claim", "Move entries to another consumer."),
-    "nack": ("millstream.cli.changes.pending:nack", "Give entries back, for any consumer to take."),
-    "dead": ("millstream.cli.changes.pending:dead", "Make dead letters of entries that nobody is to try again."),
 }
 CONSUMER: Rows = {
     "ls": ("millstream.cli.console.consumer:ls", "List the consumers of a group: what they hold, idle times."),
-    "rm": ("millstream.cli.changes.groups:remove_consumer", "Remove a consumer; move what it holds first."),
 }
 SERVER: Rows = {
     "show": ("millstream.cli.console.server:show", "Show the server: memory, log, replicas, what commands cost."),
@@ -44,7 +37,7 @@ SERVER: Rows = {
 }
 
 
-@click.group(cls=LazyGroup, rows=STREAM, context_settings=_WIDE)
+@click.group(cls=NounGroup, rows=STREAM, changes=f"{_ACTIONS}.streams", context_settings=_WIDE)
 def stream() -> None:
     """Streams of a server: which there are, how they are, and what is in them.
 
@@ -62,7 +55,7 @@ def stream() -> None:
     """
 
 
-@click.group(cls=LazyGroup, rows=GROUP, context_settings=_WIDE)
+@click.group(cls=NounGroup, rows=GROUP, changes=f"{_ACTIONS}.groups", context_settings=_WIDE)
 def group() -> None:
     """Groups that read streams: how far they are behind, in entries and in time, and what they have in hand.
 
@@ -80,7 +73,7 @@ def group() -> None:
     """
 
 
-@click.group(cls=LazyGroup, rows=PENDING, context_settings=_WIDE)
+@click.group(cls=NounGroup, rows=PENDING, changes=f"{_ACTIONS}.pending", context_settings=_WIDE)
 def pending() -> None:
     """Pending entries: delivered to a consumer of a group, and not acknowledged yet.
 
@@ -96,7 +89,7 @@ def pending() -> None:
     """
 
 
-@click.group(cls=LazyGroup, rows=CONSUMER, context_settings=_WIDE)
+@click.group(cls=NounGroup, rows=CONSUMER, changes=f"{_ACTIONS}.groups", context_settings=_WIDE)
 def consumer() -> None:
     """Consumers of a group: what they hold, and since when they asked for nothing.
 

@@ -5,11 +5,12 @@ from typing import TYPE_CHECKING
 
 import click
 
+from millstream.cli.changes.commands import with_words
 from millstream.cli.console.shown import picked
 from millstream.cli.console.watching import look, watch_option
 from millstream.cli.shared.output import Column, Output, Table, exits, output_option, url_option
 from millstream.cli.shared.printing import shown
-from millstream.cli.shared.time_options import SPAN_HELP, span
+from millstream.console.actions.parameters import CHOOSING, GONE, choice_of
 from millstream.errors import UsageError
 
 if TYPE_CHECKING:
@@ -37,14 +38,10 @@ _PENDING = (
 )
 
 
+@with_words(*CHOOSING, GONE)
 @click.command(context_settings=_WIDE)
 @click.argument("stream")
 @click.argument("group")
-@click.option("--consumer", metavar="NAME", help="Only what this consumer holds.")
-@click.option("--idle", metavar="SPAN", help=f"Only what was last delivered so long ago at least: {SPAN_HELP}.")
-@click.option("--deliveries", type=click.IntRange(1), help="Only what was delivered so often at least.")
-@click.option("--unowned", is_flag=True, help="Only what nobody holds, since it was given back (XNACK).")
-@click.option("--gone", is_flag=True, help="Only what is no longer in the stream.")
 @click.option(
     "--sort", type=click.Choice(("id", "idle", "deliveries")), default="id", show_default=True, help="By what."
 )
@@ -67,11 +64,7 @@ def ls(
     watch: float | None,
     url: str | None,
     form: str,
-    consumer: str | None,
-    idle: str | None,
-    deliveries: int | None,
-    unowned: bool,
-    gone: bool,
+    **chosen: object,
 ) -> None:
     """List entries that were delivered to GROUP of STREAM and not acknowledged yet.
 
@@ -87,13 +80,10 @@ def ls(
       millstream pending ls orders billing --sort deliveries --limit 10 --scan 1000000
       millstream pending ls orders billing --unowned -o jsonl | jq -r .id
     """
-    from millstream.console.model.pending import PendingChoice  # noqa: PLC0415 - help does not need it
-
     with exits("millstream pending ls"):
-        idle_ms = None if idle is None else span("--idle", idle)
         if start is not None and sort != "id":
             raise UsageError("--start is for entries in the order of their ids: leave out --sort")
-        choice = PendingChoice(consumer, idle_ms, deliveries, unowned, gone)
+        choice = choice_of({name: str(value) for name, value in chosen.items() if value not in {None, False}})
         asked = _Asked(stream, group, choice, sort, limit, scan, start or "-", payload)
         look(url, watch, asked.ask, lambda found, _: asked.show(found, form), form)
 

@@ -250,7 +250,7 @@ async def _write_down(line: "Line", how: AddOptions, typed: Sequence[str], added
     words = tuple(typed)
     taken = f"{added.first}" if added.count == 1 else f"{added.first} to {added.last}"
     undo = Undo(note=f"XDEL takes out {taken}; what a group was delivered meanwhile stays pending there.")
-    if why := await write_down(line, ChangePlan("stream add", how.stream, "", words, "", undo=undo), added.count):
+    if why := await write_down(line, ChangePlan("stream add", how.stream, "", words=words, undo=undo), added.count):
         output.say(why)
 
 

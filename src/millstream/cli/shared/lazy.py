@@ -32,13 +32,18 @@ class LazyGroup(click.Group):
         module, _, attribute = self.rows[cmd_name][0].partition(":")
         found: Any = getattr(importlib.import_module(module), attribute)
         assert isinstance(found, click.Command)
-        if "_MILLSTREAM_COMPLETE" in os.environ:
-            from millstream.cli.shared.completing import attach  # noqa: PLC0415 - only a shell needs it
-
-            attach(found)
-        return found
+        return completed(found)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002 - click's signature
         """List the commands from the table, without importing them."""
         with formatter.section("Commands"):
             formatter.write_dl([(name, line) for name, (_, line) in self.rows.items()])
+
+
+def completed(command: click.Command) -> click.Command:
+    """A command whose words are completed, where a shell asks for that."""
+    if "_MILLSTREAM_COMPLETE" in os.environ:
+        from millstream.cli.shared.completing import attach  # noqa: PLC0415 - only a shell needs it
+
+        attach(command)
+    return command

@@ -106,7 +106,7 @@ def output_option(command: Command) -> Command:
         type=click.Choice(FORMATS),
         default="table",
         show_default=True,
-        help="How facts are shown on standard output; all but table are for programs.",
+        help="Format of the facts on standard output; all but table are for programs.",
     )
     return option(command)
 

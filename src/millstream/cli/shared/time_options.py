@@ -5,8 +5,7 @@ import time
 from millstream import times
 from millstream.errors import UsageError
 
-SPAN_HELP = "30s, 10m, 12h, 7d"
-TIME_HELP = "2026-03-01T12:00:00 (UTC if it names no zone), 10m or '10m ago', milliseconds since 1970, an entry's id"
+SPAN_HELP, TIME_HELP = times.SPAN_HELP, times.TIME_HELP
 
 
 def span(option: str, word: str, bare: str | None = None) -> int:

@@ -1,36 +1,160 @@
-"""Every change that a person can make, in the same words on a page and in the shell. Pure.
+"""The declaration of an action: one async function whose parameters say all that doors need to know. Pure.
 
-A page shows these names, the line of the shell beside each, and greys out what ``rights`` closes; a test compares them
-with the subcommands there are.
+``@action`` reads the signature. From it follow the command of the shell, the form of a page, the line that makes the
+same change again and its parser, the rights that are looked at, and the table of docs/changes.md.
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+import re
+import typing
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from inspect import Parameter, signature
+from itertools import chain
+from typing import Any, Literal, TypeAlias
+
+from millstream.console.model.names import command_words
+from millstream.errors import UsageError
+
+Texts: TypeAlias = Mapping[str, str]
+"""What a person wrote, by the names of the words; a flag is there or not."""
+
+Kind = Literal["argument", "option", "flag", "hidden"]
+"""Where a word is written; ``hidden``: only in forms."""
+
+Make: TypeAlias = Callable[..., Awaitable[Any]]
+
+
+@dataclass(frozen=True, slots=True)
+class Word:
+    """One word of a change, in every door.
+
+    Attributes:
+        kind: argument, option, flag or hidden.
+        metavar: in the shell; ``STREAM``.
+        says: for the help.
+        name: in forms, and of the option; that of the parameter unless given.
+        typed: the name for click, by which a shell completes it; ``name`` unless given.
+        title: precedes its input in a form; without one the form has no input for it.
+        hint: an example in the input; of a flag what it means.
+        read: makes a value of the text, or raises ValueError or UsageError.
+        between: what separates its values in one text; without, it is one value.
+        needed: a form cannot do without it.
+        required: neither can the shell.
+        usual: the value in the shell where none is typed.
+        values: all that it may be.
+        least: the least number it may be; an int takes whole numbers only.
+        form: forms may say it; otherwise the door does.
+        shown: the line of docs/changes.md has it, though others do as well.
+    """
+
+    kind: Kind
+    metavar: str = ""
+    says: str = ""
+    name: str = ""
+    typed: str = ""
+    title: str = ""
+    hint: str = ""
+    read: Callable[[str], Any] | None = None
+    between: str = ""
+    needed: bool = False
+    required: bool = False
+    usual: str | None = None
+    values: tuple[str, ...] = ()
+    least: float | None = None
+    form: bool = True
+    shown: bool = False
+
+    @property
+    def flag(self) -> bool:
+        """True for a tick in a form."""
+        return self.kind == "flag"
+
+    @property
+    def option(self) -> str:
+        """As it is typed."""
+        return f"--{self.name.replace('_', '-')}"
+
+    def several(self, text: str) -> list[str]:
+        """The values in a text."""
+        return [each for each in re.split(self.between, text) if each] if self.between else [text]
+
+    def joined(self, values: Iterable[str]) -> str:
+        """The text of several values."""
+        return (" " if re.match(self.between or " ", " ") else "\n").join(values)
+
+    def value(self, texts: Texts, default: Any) -> Any:
+        """The value that was written.
+
+        Args:
+            texts: what was written.
+            default: what it is where nothing was; ``Parameter.empty`` where something must be.
+
+        Raises:
+            UsageError: it is missing or invalid.
+        """
+        if self.kind == "flag":
+            return self.name in texts
+        text = texts.get(self.name)
+        if text is not None and self.read is not None and not self.required and not text.strip():
+            text = None  # an input that was left empty
+        if self.between:
+            return tuple(dict.fromkeys(map(self._value, self.several(text or ""))))
+        if text is None:
+            if default is not Parameter.empty:
+                return default
+            raise UsageError(f"it needs {self.name}")
+        return self._value(text)
+
+    def _value(self, text: str) -> Any:
+        if self.values and text not in self.values:
+            raise UsageError(f"{self.option} {text!r}: it must be one of {', '.join(self.values)}")
+        try:
+            return text if self.read is None else self.read(text)
+        except ValueError as reason:
+            raise UsageError(f"{self.option} {text!r}: {reason}") from None
+
+
+@dataclass(frozen=True, slots=True)
+class Together:
+    """Several words that make one value: which entries, where a group is to stand.
+
+    Attributes:
+        read: makes the value of those of the words, by their names; raises UsageError.
+        words: the words.
+    """
+
+    read: Callable[[Mapping[str, Any]], Any]
+    words: tuple[Word, ...]
+
+    def value(self, texts: Texts, _default: Any) -> Any:
+        """As of :meth:`Word.value`."""
+        return self.read({word.name: word.value(texts, None) for word in self.words})
 
 
 @dataclass(frozen=True, slots=True)
 class Action:
-    """One change.
+    """One change that a person can make.
 
     Attributes:
         name: noun and verb, as they are typed: ``group rewind``.
         says: what it does, for a button's title and the list of commands.
-        line: its command line; words in capitals are what it needs.
+        make: the declared function, which plans it.
+        parameters: of the function, each with its default.
         commands: raw commands it runs at most, for what the user may not do.
         loses: something is gone afterwards that its undo does not bring back, or not all of it.
         undo: the action that undoes it; empty where there is none.
-        needs_xnack: a part of it needs a server with XNACK.
-        registry: it writes the registry of workers, and no stream.
+        writes: the word that names the key it writes; ``registry`` where that is the registry of workers, empty where
+            the function finds out.
     """
 
     name: str
     says: str
-    line: str
-    commands: tuple[str, ...] = ()
-    loses: bool = False
-    undo: str = ""
-    needs_xnack: bool = False
-    registry: bool = False
+    make: Make
+    parameters: Mapping[str, tuple[Word | Together, Any]]
+    commands: tuple[str, ...]
+    loses: bool
+    undo: str
+    writes: str
 
     @property
     def noun(self) -> str:
@@ -43,70 +167,108 @@ class Action:
         return self.name.partition(" ")[2]
 
     @property
-    def needs(self) -> tuple[str, ...]:
-        """What has to be known before it can be previewed, in the order of the line."""
-        words = self.line.removeprefix("millstream ").split()
-        return tuple(word.strip("[].").lower() for word in words if word.strip("[].").isupper())
+    def registry(self) -> bool:
+        """True when it writes the registry of workers, and no stream."""
+        return self.writes == "registry"
+
+    @property
+    def words(self) -> tuple[Word, ...]:
+        """Its words, in the order of the signature."""
+        found = [each for each, _ in self.parameters.values()]
+        return tuple(chain.from_iterable(each.words if isinstance(each, Together) else (each,) for each in found))
+
+    @property
+    def fields(self) -> tuple[Word, ...]:
+        """The inputs of a form; the page says the stream and the group."""
+        return tuple(word for word in self.words if word.title)
+
+    @property
+    def line(self) -> str:
+        """Its command line; words in capitals are what it needs."""
+        arguments = [word.metavar for word in self.words if word.kind == "argument"]
+        shown = [word for word in self.words if word.kind == "option" and (word.needed or word.shown)]
+        options = [f"{word.option} {word.metavar}" for word in shown]
+        return " ".join(("millstream", self.name, *arguments, *options))
+
+    def bound(self, texts: Texts) -> dict[str, Any]:
+        """The arguments of the function.
+
+        Raises:
+            UsageError: a word is missing or invalid.
+        """
+        return {name: word.value(texts, default) for name, (word, default) in self.parameters.items()}
+
+    def typed(self, texts: Texts) -> tuple[str, ...]:
+        """The command line of what was written, as words."""
+        arguments, options = list[str](), list[str]()
+        for word in self.words:
+            text = texts.get(word.name)
+            if text is None or word.kind == "hidden":
+                continue
+            if word.kind == "argument":
+                arguments += word.several(text)
+            else:
+                options += [word.option] if word.flag else [word.option, text]
+        return command_words(self.name, *arguments, options=options)
+
+    def parsed(self, words: Sequence[str]) -> dict[str, str]:
+        """The texts of a command line: :meth:`typed` turned round."""
+        found, rest, given = dict[str, str](), iter(words), list[str]()
+        options = {word.option: word for word in self.words if word.kind in {"option", "flag"}}
+        for text in rest:
+            if text == "--":
+                given += rest
+            elif (word := options.get(text)) is not None:
+                found[word.name] = "1" if word.flag else next(rest, "")
+            elif (word := options.get(text.partition("=")[0])) is not None:
+                found[word.name] = text.partition("=")[2]
+            else:
+                given.append(text)
+        for word in self.words:
+            if word.kind == "argument" and given:
+                found[word.name] = word.joined(given) if word.between else given[0]
+                given = [] if word.between else given[1:]
+        return found
 
 
-def _row(name: str, says: str, line: str, *commands: str, loses: bool = False, undo: str = "") -> Action:
-    registry = name.startswith("worker") and name != "worker reap"
-    whole = f"millstream {name} {line}".strip()
-    return Action(name, says, whole, commands, loses, undo, name == "pending nack", registry)
+REGISTERED: dict[str, Action] = {}
+"""Name -> action, of the modules that are loaded; ``console.actions.every`` loads all."""
 
 
-ACTIONS: tuple[Action, ...] = (
-    _row("group rewind", "Set a group to another place: entries are delivered again, or skipped.",
-         "STREAM GROUP --to PLACE", "XGROUP SETID", undo="group rewind"),
-    _row("group create", "Make a group, at the start, the end, a time or an entry.",
-         "STREAM GROUP --at PLACE", "XGROUP CREATE", undo="group rm"),
-    _row("group rm", "Remove a group with its position and its pending entries.",
-         "STREAM GROUP", "XGROUP DESTROY", loses=True, undo="group create"),
-    _row("consumer rm", "Remove a consumer; its pending entries go with it, or are moved first.",
-         "STREAM GROUP CONSUMER", "XGROUP DELCONSUMER", "XCLAIM", loses=True, undo="audit undo"),
-    _row("pending ack", "Acknowledge pending entries: they count as processed.",
-         "STREAM GROUP [ID]...", "XACK", undo="audit undo"),
-    _row("pending claim", "Move pending entries to another consumer.",
-         "STREAM GROUP [ID]... --to CONSUMER", "XCLAIM", undo="audit undo"),
-    _row("pending nack", "Give pending entries back, for any consumer to take.",
-         "STREAM GROUP [ID]...", "XNACK", undo="audit undo"),
-    _row("pending dead", "Make dead letters of pending entries: nobody tries them again.",
-         "STREAM GROUP [ID]...", "XACK", undo="dead retry"),
-    _row("stream add", "Add entries.",
-         "STREAM [NAME=VALUE]...", "XADD"),
-    _row("stream trim", "Remove the oldest entries of a stream, after a look at who still needs them.",
-         "STREAM --minid ID", "XTRIM", loses=True),
-    _row("stream rm", "Remove a stream with its entries and its groups.",
-         "STREAM", "DEL", loses=True),
-    _row("audit undo", "Put back what a change acknowledged, moved, gave back or dropped.",
-         "CHANGE", "XCLAIM"),
-    _row("dead retry", "Put dead letters back on the streams they came from.",
-         "STREAM [ID]...", "XDEL"),
-    _row("dead edit", "Correct the entry of a dead letter, and put it back for the group that gave up.",
-         "STREAM ID", "XDEL"),
-    _row("dead rm", "Delete dead letters for good.",
-         "STREAM [ID]...", "XDEL", loses=True),
-    _row("worker quiet", "Let workers read nothing more; they stay.",
-         "[ID]...", "HSET", undo="worker resume"),
-    _row("worker drain", "Let workers finish what they have in hand, and end.",
-         "[ID]...", "HSET", undo="worker resume"),
-    _row("worker stop", "Stop workers as SIGTERM does.",
-         "[ID]...", "HSET"),
-    _row("worker pause", "Let no worker run anything for a group until it is resumed.",
-         "STREAM GROUP --reason REASON", "HSET", undo="worker resume"),
-    _row("worker resume", "End a pause: of a group, or of a worker that is quiet or drains.",
-         "TARGET [GROUP]", "HDEL"),
-    _row("worker reap", "Remove consumers of processes that are gone, idle and holding nothing.",
-         "STREAM [GROUP]", "XGROUP DELCONSUMER"),
-)  # fmt: skip
-"""In the order in which a page lists them."""
+def action(
+    name: str, says: str, *runs: str, loses: bool = False, undo: str = "", writes: str = "key"
+) -> Callable[[Make], Action]:
+    """Declare an action: the function plans it, and its parameters are its words.
 
-BY_NAME = {action.name: action for action in ACTIONS}
+    Args:
+        name: noun and verb, as they are typed.
+        says: what it does, in a sentence.
+        runs: raw commands it runs at most.
+        loses: its undo does not bring all of it back.
+        undo: the action that undoes it.
+        writes: as of :class:`Action`.
+    """
 
-_WORDS = {"STREAM": "key", "GROUP": "group", "CONSUMER": "consumer", "CHANGE": "change", "[GROUP]": "group"}
-_FLAGS = frozenset(
-    {"--all", "--unowned", "--gone", "--ahead", "--approx", "--all-groups", "--mkstream", "--even-if-moved"}
-)
+    def declared(make: Make) -> Action:
+        hints = typing.get_type_hints(make, include_extras=True)
+        first, *others = signature(make).parameters.values()
+        assert first.name == "change"
+        words = {each.name: (_word(each, hints[each.name]), each.default) for each in others}
+        found = REGISTERED[name] = Action(name, says, make, words, runs, loses, undo, writes)
+        return found
+
+    return declared
+
+
+def _word(parameter: Parameter, hint: Any) -> Word | Together:
+    """The word that a parameter is annotated with."""
+    kind, *_, word = typing.get_args(hint)
+    if isinstance(word, Together):
+        return word
+    assert isinstance(word, Word)
+    required = parameter.default is Parameter.empty and not word.between
+    values = typing.get_args(kind) if typing.get_origin(kind) is Literal else word.values
+    return replace(word, name=word.name or parameter.name, required=required, values=values)
 
 
 def form_of(line: Sequence[str]) -> dict[str, str] | None:
@@ -115,26 +277,5 @@ def form_of(line: Sequence[str]) -> dict[str, str] | None:
     Args:
         line: as words, ``millstream`` first.
     """
-    action = BY_NAME.get(" ".join(line[1:3]))
-    if action is None:
-        return None
-    found, names, rest = {"do": action.name}, list[str](), iter(line[3:])
-    for word in rest:
-        if word == "--":
-            names += rest
-        elif word in _FLAGS:
-            found[_form_name(word)] = "1"
-        elif word.startswith("--"):
-            option, sign, value = word.partition("=")
-            found[_form_name(option)] = value if sign else next(rest, "")
-        else:
-            names.append(word)
-    if action.noun == "worker" and action.verb not in {"pause", "reap"} and len(names) == 1:
-        return {**found, "worker": names[0]}
-    places = [_WORDS[word] for word in action.line.replace("TARGET", "STREAM").split()[3:] if word in _WORDS]
-    found |= dict(zip(places, names, strict=False))
-    return found | ({"ids": " ".join(names[len(places) :])} if names[len(places) :] else {})
-
-
-def _form_name(option: str) -> str:
-    return option.removeprefix("--").replace("-", "_")
+    found = REGISTERED.get(" ".join(line[1:3]))
+    return None if found is None else {"do": found.name, **found.parsed(line[3:])}

@@ -29,4 +29,4 @@ def add(
     number = f"{len(fields)} {'field' if len(fields) == 1 else 'fields'}"
     question = f"Add an entry of {number} to {key!r}?"
     steps = (Step((command,), (check,)),)
-    return ChangePlan("stream add", key, "", words, question, table, tuple(notes), steps, undo, {"fields": len(fields)})
+    return ChangePlan("stream add", key, "", question, table, tuple(notes), steps, undo, {"fields": len(fields)}, words)

@@ -5,7 +5,6 @@ Entries are counted by pages and up to a bound, so that no question is long for 
 
 from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass
-from typing import TypeAlias
 
 from millstream.client.delays import due
 from millstream.client.line import Command, Line
@@ -17,7 +16,7 @@ from millstream.console.changes.removals import ConsumerFacts
 from millstream.console.changes.trims import TrimFacts, TrimmedGroup
 from millstream.console.model import replies
 from millstream.console.model.names import NEVER, order, text_of
-from millstream.console.model.pending import PendingChoice, PendingEntry
+from millstream.console.model.pending import Chosen, PendingChoice, PendingEntry
 from millstream.console.model.streams import GroupStatus, StreamStatus
 from millstream.console.reading import fleet, groups, pending, streams
 from millstream.console.reading.asking import calls, checked
@@ -47,10 +46,6 @@ class Counted:
     first: str | None = None
     last: str | None = None
     more: bool = False
-
-
-Chosen: TypeAlias = PendingChoice | tuple[str, ...]
-"""Which of a group's pending entries: those that fit, or those of these ids."""
 
 
 async def pages(line: Line, stream: str, group: str, chosen: Chosen) -> AsyncIterator[list[HeldEntry]]:

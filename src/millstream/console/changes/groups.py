@@ -142,7 +142,6 @@ def rewind(
     name, back = group.name, order(there.id) < order(here.id)
     read = read_of(stream, there)
     flag = ("--even-if-moved",) if even_if_moved else ()
-    words = command_words("group rewind", stream.key, name, options=("--to", there.id, *flag))
     moves = "delivered again" if back else "skipped"
     narrowed = _narrowed(stream, there, read)
     table = (
@@ -173,7 +172,7 @@ def rewind(
         "pending_in_between": between.pending,
     }
     question = f"Set group {name!r} of {stream.key!r} from {here.id} to {there.id}?"
-    plan = ChangePlan("group rewind", stream.key, name, words, question, table, tuple(notes), steps, undo, facts)
+    plan = ChangePlan("group rewind", stream.key, name, question, table, tuple(notes), steps, undo, facts)
     plan = replace(plan, live=bool(read_by.names))
     if even_if_moved:
         return replace(plan, moving=True, selection="back" if back else "on")
@@ -311,8 +310,6 @@ def create(stream: StreamStatus | None, key: str, group: str, there: Ahead) -> C
     command: Words = ("XGROUP", "CREATE", key, group, there.id, *(("MKSTREAM",) if stream is None else ()))
     if read is not None:
         command += ("ENTRIESREAD", read)
-    flag = ("--mkstream",) if stream is None else ()
-    words = command_words("group create", key, group, options=("--at", there.id, *flag))
     notes = [f"It will be delivered {counted(there.after)} that are there, and what is added." if there.after else
              "It will be delivered what is added from now on."]  # fmt: skip
     if stream is None:
@@ -322,4 +319,4 @@ def create(stream: StreamStatus | None, key: str, group: str, there: Ahead) -> C
     undo = Undo(command_words("group rm", key, group), (("XGROUP", "DESTROY", key, group),))
     question = f"Make the group {group!r} of {key!r}, at {there.id}?"
     steps = (Step((command,), (check,)),)
-    return ChangePlan("group create", key, group, words, question, table, tuple(notes), steps, undo, {"at": there.id})
+    return ChangePlan("group create", key, group, question, table, tuple(notes), steps, undo, {"at": there.id})

@@ -151,7 +151,7 @@ def _plan(
         Step((*_no_delay(where, each), command(each)), (entry_check(stream, group, each),), each.id) for each in held
     )
     undo = Undo(commands=tuple(map(where.put_back, held)), held=tuple(held))
-    return ChangePlan(action, stream, group, (), "", steps=steps, undo=undo)
+    return ChangePlan(action, stream, group, steps=steps, undo=undo)
 
 
 def _no_delay(where: PendingList, held: HeldEntry) -> tuple[Words, ...]:
@@ -170,15 +170,14 @@ def put_back(where: PendingList, held: Sequence[HeldEntry], now: str | None) -> 
     fact = ("1", ABSENT) if now is None else ("2", now)
     steps = tuple(Step((where.put_back(each),), (_held_by(where, each, fact),), each.id) for each in held)
     undo = Undo(note="The change that was undone can be made again.")
-    return ChangePlan("audit undo", where.stream, where.group, (), "", steps=steps, undo=undo)
+    return ChangePlan("audit undo", where.stream, where.group, steps=steps, undo=undo)
 
 
-def put_back_all(first: ChangePlan, words: tuple[str, ...], tally: Tally) -> ChangePlan:
+def put_back_all(first: ChangePlan, tally: Tally) -> ChangePlan:
     """The plan of the first part of an undo as the preview of all parts.
 
     Args:
         first: of the first part.
-        words: the command line.
         tally: of all parts, by whom they were held.
     """
     rows = tally.held.most_common(_NAMED)
@@ -191,7 +190,7 @@ def put_back_all(first: ChangePlan, words: tuple[str, ...], tally: Tally) -> Cha
         "What is no longer in the stream cannot be pending again.",
     )
     facts: dict[str, object] = {"entries": tally.entries}
-    return replace(first, words=words, question=question, table=tuple(table), notes=notes, facts=facts)
+    return replace(first, question=question, table=tuple(table), notes=notes, facts=facts)
 
 
 def _held_by(where: PendingList, held: HeldEntry, fact: tuple[str, str]) -> FactCheck:
@@ -199,12 +198,11 @@ def _held_by(where: PendingList, held: HeldEntry, fact: tuple[str, str]) -> Fact
     return FactCheck(f"entry {held.id}", read, "first", "", (fact,))
 
 
-def previewed(first: ChangePlan, words: tuple[str, ...], tally: Tally, notes: tuple[str, ...] = ()) -> ChangePlan:
+def previewed(first: ChangePlan, tally: Tally, notes: tuple[str, ...] = ()) -> ChangePlan:
     """The plan of the first page as the preview of all pages.
 
     Args:
         first: of the first page.
-        words: the command line.
         tally: of all pages.
         notes: what else is to be known.
     """
@@ -229,4 +227,4 @@ def previewed(first: ChangePlan, words: tuple[str, ...], tally: Tally, notes: tu
     if tally.entries > len(first.steps):
         notes = (*notes, f"The commands shown are those of the first {len(first.steps)} entries.")
     facts: dict[str, object] = {**first.facts, "entries": tally.entries, "held_by": dict(tally.held)}
-    return replace(first, words=words, question=question, table=tuple(rows), notes=notes, facts=facts)
+    return replace(first, question=question, table=tuple(rows), notes=notes, facts=facts)

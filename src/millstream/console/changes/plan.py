@@ -222,19 +222,21 @@ class ChangePlan:
     """A change that is about to be made.
 
     Attributes:
-        action: its name, as in ``actions.ACTIONS``.
+        action: its name: ``group rewind``.
         stream: key of the stream.
         group: name of the group; empty where it is about none.
-        words: its command line, as words, with what was resolved: the same change again is the same line.
         question: what is about to happen, with its question mark.
         table: before and after.
         notes: what else happens: what is lost, delivered again, must be known.
         steps: what to do; none where there is nothing to do.
         undo: how it is undone.
         facts: figures for programs, by field name.
+        words: its command line, as words, with what was looked up: the same change again is the same line. The one who
+            prepares a change fills it in, where it is empty.
         key: that the steps write, where it is not the stream.
         selection: what it is about, where the steps are only the first ones of many: a part of the digest.
         difference: what a correction changes, in lines as ``diff -u`` has them.
+        removes: what it is about is not there afterwards, under its name.
         needs_script: without a script, between the look and the step, something could be lost: so not without one.
         live: the group is being read, so that it moves on before somebody has read the preview.
         moving: what it was made of may move until it is made: the digest is of the commands alone.
@@ -244,16 +246,17 @@ class ChangePlan:
     action: str
     stream: str
     group: str
-    words: tuple[str, ...]
-    question: str
+    question: str = ""
     table: tuple[BeforeAfter, ...] = ()
     notes: tuple[str, ...] = ()
     steps: tuple[Step, ...] = ()
     undo: Undo = field(default_factory=Undo)
     facts: Mapping[str, object] = field(default_factory=dict)
+    words: tuple[str, ...] = ()
     key: str = ""
     selection: str = ""
     difference: tuple[str, ...] = ()
+    removes: bool = False
     needs_script: bool = False
     live: bool = False
     moving: bool = False

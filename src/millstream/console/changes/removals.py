@@ -67,10 +67,9 @@ def remove_group(
     )
     check = group_check(key, name, pending=group.pending, **position_facts(stream, group))
     steps = (Step((("XGROUP", "DESTROY", key, name),), (check,)),)
-    words = command_words("group rm", key, name)
     question = f"Remove the group {name!r} of {key!r}, with {counted(group.pending)} pending?"
     facts: dict[str, object] = {"pending_dropped": group.pending, "consumers": group.consumers}
-    return ChangePlan("group rm", key, name, words, question, table, tuple(notes), steps, undo, facts)
+    return ChangePlan("group rm", key, name, question, table, tuple(notes), steps, undo, facts, removes=True)
 
 
 def _by_both(held: Sequence[HeldEntry]) -> str:
@@ -109,8 +108,6 @@ def remove_consumer(facts: ConsumerFacts, claim_to: str | None = None) -> Change
         raise ChangeRefusedError(f"--claim-to {name}: what it holds cannot be moved to the consumer that is removed")
     left = 0 if claim_to is not None else status.pending
     kept = facts.held if status.pending <= MOST_KEPT else ()
-    moved = () if claim_to is None else ("--claim-to", claim_to)
-    words = command_words("consumer rm", key, group, name, options=moved)
     table = (
         BeforeAfter(f"held by {name}", status.pending, 0),
         *(() if claim_to is None else (BeforeAfter(f"moved to {claim_to}", 0, status.pending),)),
@@ -130,9 +127,7 @@ def remove_consumer(facts: ConsumerFacts, claim_to: str | None = None) -> Change
         does = "drop what it holds" if claim_to is None else f"move what it holds to {claim_to!r} first"
         question = f"{question[:-1]}, which holds {counted(status.pending)}, and {does}?"
     figures: dict[str, object] = {"pending_moved": status.pending - left, "pending_dropped": left}
-    return ChangePlan(
-        "consumer rm", key, group, words, question, table, _leaving(facts, claim_to), steps, undo, figures
-    )
+    return ChangePlan("consumer rm", key, group, question, table, _leaving(facts, claim_to), steps, undo, figures)
 
 
 _MADE_ANEW = "Nothing is to be undone: the next read by that name makes it anew."
@@ -179,8 +174,7 @@ def remove_stream(stream: StreamStatus) -> ChangePlan:
     )
     checks = (stream_check(key, length=stream.length, last_generated_id=stream.last_id, groups=len(groups)),)
     undo = Undo(note="It cannot be undone; `millstream export` keeps a copy, which `millstream import` brings back.")
-    words = command_words("stream rm", key)
     question = f"Remove the stream {key!r} with {counted(stream.length)} and {len(groups)} groups?"
     facts: dict[str, object] = {"entries": stream.length, "groups": len(groups), "pending": stream.pending}
     steps = (Step((("DEL", key),), checks),)
-    return ChangePlan("stream rm", key, "", words, question, table, tuple(notes), steps, undo, facts)
+    return ChangePlan("stream rm", key, "", question, table, tuple(notes), steps, undo, facts, removes=True)

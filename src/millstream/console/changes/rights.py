@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from millstream.client.capabilities import Capabilities, find
 from millstream.client.line import Command, Line
 from millstream.client.recorded.report import ONLY_READ
-from millstream.console.changes.actions import ACTIONS, Action
+from millstream.console.changes.actions import REGISTERED, Action
 from millstream.console.model.names import text_of
 
 #: A group that nobody has; the forms below do nothing to it.
@@ -73,7 +73,7 @@ class Rights:
         Args:
             registry: of the actions that write the registry of workers, instead of those that write a stream.
         """
-        found = ((action.name, self.why_not(action)) for action in ACTIONS if action.registry == registry)
+        found = ((one.name, self.why_not(one)) for one in REGISTERED.values() if one.registry == registry)
         return {name: why for name, why in found if why is not None}
 
 
@@ -89,8 +89,7 @@ async def rights_on(line: Line, stream: str) -> Rights:
     """
     near = line.near(stream)
     capabilities = await find(line, stream)
-    needed = {command for action in ACTIONS for command in action.commands if command in _FORMS}
-    names = sorted(needed if capabilities.xnack else needed - {"XNACK"})
+    names = sorted(_FORMS if capabilities.xnack else _FORMS.keys() - {"XNACK"})
     (whoami,) = await near.calls([("ACL", "WHOAMI")])
     user = "" if isinstance(whoami, Exception) else text_of(whoami)
     refused = await _dry(near, stream, user, names) if user else None

@@ -14,7 +14,7 @@ from millstream.console.changes.plan import (
     counted,
     stream_check,
 )
-from millstream.console.model.names import command_words, order
+from millstream.console.model.names import order
 from millstream.console.model.streams import StreamStatus
 
 
@@ -67,8 +67,6 @@ def trim(facts: TrimFacts, *, approximately: bool = False) -> ChangePlan:
     key, goes = stream.key, counted(facts.entries, more=facts.more)
     sign = "~" if approximately else "="
     at_most = "at most " if approximately and facts.entries else ""
-    flag = ("--approx",) if approximately else ()
-    words = command_words("stream trim", key, options=("--minid", facts.oldest, *flag))
     left = None if facts.more else stream.length - facts.entries
     table = [BeforeAfter("entries", stream.length, left)]
     if left and not approximately:
@@ -94,9 +92,7 @@ def trim(facts: TrimFacts, *, approximately: bool = False) -> ChangePlan:
         note="It cannot be undone; `millstream export` keeps a copy, `millstream archive` moves them to Parquet."
     )
     question = f"Trim {at_most}{goes} of {key!r}{whom}?"
-    return ChangePlan(
-        "stream trim", key, "", words, question, tuple(table), _notes(facts, losing), steps, undo, figures
-    )
+    return ChangePlan("stream trim", key, "", question, tuple(table), _notes(facts, losing), steps, undo, figures)
 
 
 def _names(losing: list[TrimmedGroup]) -> str:

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Literal, TypeAlias
 
 from millstream.console.model.entries import EntryView
 
@@ -91,6 +91,10 @@ class PendingChoice:
             and (entry.unowned or not self.unowned)
             and (bool(entry.gone) or not self.gone)
         )
+
+
+Chosen: TypeAlias = PendingChoice | tuple[str, ...]
+"""Which of a group's pending entries: those that fit, or those of these ids."""
 
 
 @dataclass(frozen=True, slots=True)

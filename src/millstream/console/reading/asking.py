@@ -87,3 +87,8 @@ def explained(said: str, stream: str, group: str | None = None) -> str:
     if said.startswith("NOGROUP"):
         return f"there is no stream {stream!r} with a group {group!r}: `millstream group ls` shows those there are"
     return f"{stream}: {said}"
+
+
+async def is_missing(line: Line, key: str) -> bool:
+    """True when nothing is at a key."""
+    return await line.near(key).calls([("EXISTS", key)]) == [0]

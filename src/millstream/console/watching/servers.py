@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 
 from millstream.client.url import DEFAULT_URL, REPORT
-from millstream.console.changes.actions import BY_NAME
+from millstream.console.actions.every import BY_NAME
 from millstream.printable import has_password, without_password
 
 ELSEWHERE = "SERVER"

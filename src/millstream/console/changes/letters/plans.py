@@ -13,7 +13,6 @@ from millstream.client.dead_letter.letter import DeadLetter
 from millstream.client.dead_letter.put_back import StoredLetter
 from millstream.console.changes.plan import BeforeAfter, ChangePlan, Step, Undo, Words
 from millstream.console.model.letters import error_class
-from millstream.console.model.names import command_words
 
 FIRST = 20
 """Letters whose commands a preview shows."""
@@ -81,12 +80,11 @@ class LetterTally:
         return [*self.ids, *self.missing]
 
 
-def retry(found: LetterTally, words: tuple[str, ...], *, all_groups: bool, rate: float | None) -> ChangePlan:
+def retry(found: LetterTally, *, all_groups: bool, rate: float | None) -> ChangePlan:
     """Put letters back on the streams they came from.
 
     Args:
         found: which.
-        words: the command line.
         all_groups: for every group of its stream; else each for the group that gave up on it.
         rate: most entries a second; None for as fast as it goes.
     """
@@ -110,17 +108,16 @@ def retry(found: LetterTally, words: tuple[str, ...], *, all_groups: bool, rate:
     undo = Undo(note="It cannot be undone: the letters are gone, and the entries are on their streams.")
     facts: dict[str, object] = {"letters": count, "groups": "all" if all_groups else "failed"}
     return ChangePlan(
-        "dead retry", found.key, "", words, question, tuple(table), _shown(notes, found), steps, undo, facts,
+        "dead retry", found.key, "", question, tuple(table), _shown(notes, found), steps, undo, facts,
         selection=found.selection,
     )  # fmt: skip
 
 
-def remove(found: LetterTally, words: tuple[str, ...]) -> ChangePlan:
+def remove(found: LetterTally) -> ChangePlan:
     """Delete letters for good.
 
     Args:
         found: which.
-        words: the command line.
     """
     count = len(found.ids)
     table = (BeforeAfter(f"letters in {found.key}", found.length, found.length - count),)
@@ -130,7 +127,7 @@ def remove(found: LetterTally, words: tuple[str, ...]) -> ChangePlan:
     letters = "dead letter" if count == 1 else "dead letters"
     question = f"Delete {count} {letters} of {found.key} for good?"
     return ChangePlan(
-        "dead rm", found.key, "", words, question, table, _shown(notes, found), steps, undo, {"letters": count},
+        "dead rm", found.key, "", question, table, _shown(notes, found), steps, undo, {"letters": count},
         selection=found.selection,
     )  # fmt: skip
 
@@ -146,7 +143,6 @@ def edit(key: str, one: StoredLetter, fields: Sequence[bytes], difference: Seque
     """
     letter = one.letter
     assert letter is not None
-    words = command_words("dead edit", key, one.id)
     question = (
         f"Put the corrected entry back on {letter.stream} for the group that gave up on it only ({letter.group}), and "
         "remove its letter?"
@@ -157,7 +153,7 @@ def edit(key: str, one: StoredLetter, fields: Sequence[bytes], difference: Seque
     table = (BeforeAfter(f"put back on {letter.stream}", 0, 1),)
     notes = (_NOT_AS_NEW, "Its history says that it was edited.") if changed else ()
     return ChangePlan(
-        "dead edit", letter.stream, letter.group, words, question, table, notes, steps, undo, {"letter": one.id},
+        "dead edit", letter.stream, letter.group, question, table, notes, steps, undo, {"letter": one.id},
         difference=tuple(difference),
     )  # fmt: skip
 

@@ -55,7 +55,7 @@ def order(action: str, targets: Sequence[OrderTarget], seen: WorkersSeen, contro
     """Leave an order for workers, or take it back (``worker resume``).
 
     Args:
-        action: its name, as in ``actions.ACTIONS``.
+        action: its name: ``worker drain``.
         targets: the workers.
         seen: everybody who works, for who else reads what they read.
         control: key of the registry's hash of orders.
@@ -73,10 +73,9 @@ def order(action: str, targets: Sequence[OrderTarget], seen: WorkersSeen, contro
     whom = names[0] if len(names) == 1 else f"{len(names)} workers"
     question = f"Order {whom} to {what or 'go on'}?"
     steps = tuple(Step((_written(control, one, what),), (_unchanged(control, one),)) for one in changed)
-    words = command_words(action, *names)
     notes, undo = _notes(action, targets, seen), _undo(action, changed, control)
     facts: dict[str, object] = {"workers": list(names), "blocked": [one.status.id for one in _blocked(action, targets)]}
-    return ChangePlan(action, "", "", words, question, tuple(rows), notes, steps, undo, facts, key=control)
+    return ChangePlan(action, "", "", question, tuple(rows), notes, steps, undo, facts, key=control)
 
 
 def _blocked(action: str, targets: Sequence[OrderTarget]) -> list[OrderTarget]:
@@ -161,7 +160,7 @@ class PauseField:
         return FactCheck("the pause", read, "value", "", (("", as_fact(self.value)),))
 
 
-def pause(where: PauseField, new: HandlerPause, record: str, seen: WorkersSeen, *, ahead: bool = False) -> ChangePlan:
+def pause(where: PauseField, new: HandlerPause, record: str, seen: WorkersSeen) -> ChangePlan:
     """Let no worker run anything for a group.
 
     Args:
@@ -169,11 +168,8 @@ def pause(where: PauseField, new: HandlerPause, record: str, seen: WorkersSeen, 
         new: the pause.
         record: as it is kept.
         seen: everybody who works.
-        ahead: also where there is no such group yet.
     """
     stream, group = new.stream, new.group
-    flag = ("--ahead",) if ahead else ()
-    words = command_words("worker pause", stream, group, options=("--reason", new.reason, *flag))
     readers, running = _readers(seen, stream, group)
     table = (
         BeforeAfter("paused", where.pause.reason if where.pause else "no", new.reason),
@@ -186,7 +182,7 @@ def pause(where: PauseField, new: HandlerPause, record: str, seen: WorkersSeen, 
     steps = (Step((("HSET", where.control, where.field, record),), (where.check(),)),)
     question = f"Pause the group {group!r} of {stream!r}?"
     return ChangePlan(
-        "worker pause", stream, group, words, question, table, tuple(notes), steps, undo, {"reason": new.reason},
+        "worker pause", stream, group, question, table, tuple(notes), steps, undo, {"reason": new.reason},
         key=where.control,
     )  # fmt: skip
 
@@ -211,11 +207,10 @@ def resume(where: PauseField, stream: str, group: str, seen: WorkersSeen) -> Cha
     notes = (_SEEN, *(() if readers else ("No worker is subscribed to it at present.",)))
     again = command_words("worker pause", stream, group, options=("--reason", found.reason))
     undo = Undo(again, (("HSET", where.control, where.field, where.value or b""),))
-    words = command_words("worker resume", stream, group)
     question = f"End the pause of the group {group!r} of {stream!r}?"
     steps = (Step((("HDEL", where.control, where.field),), (where.check(),)),)
     return ChangePlan(
-        "worker resume", stream, group, words, question, table, notes, steps, undo, {"reason": found.reason},
+        "worker resume", stream, group, question, table, notes, steps, undo, {"reason": found.reason},
         key=where.control,
     )  # fmt: skip
 

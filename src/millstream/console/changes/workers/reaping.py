@@ -11,7 +11,6 @@ _SHOWN = 20  # groups that a preview has a row for
 def reap(
     stream: str,
     groups: Mapping[str, Sequence[ConsumerStatus]],
-    words: tuple[str, ...],
     *,
     idle_ms: int,
     alive: Container[tuple[str, str]],
@@ -23,7 +22,6 @@ def reap(
     Args:
         stream: key of the stream.
         groups: name of each group -> its consumers.
-        words: the command line.
         idle_ms: they asked for nothing for so long, milliseconds.
         alive: group and name of consumers of workers that are alive.
     """
@@ -46,7 +44,7 @@ def reap(
     undo = Undo(note="Nothing is to be undone: the next read by such a name makes it anew.")
     question = f"Remove {len(removed)} {'consumer' if len(removed) == 1 else 'consumers'} of {stream!r}?"
     return ChangePlan(
-        "worker reap", stream, group, words, question, table, notes, steps, undo, {"consumers": removed},
+        "worker reap", stream, group, question, table, notes, steps, undo, {"consumers": removed},
         needs_script=True,
     )  # fmt: skip
 

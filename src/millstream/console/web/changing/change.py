@@ -6,28 +6,27 @@ step that acts (``console/changes``).
 """
 
 import time
-from dataclasses import replace
 from typing import Any
 
-from millstream.console.changes.actions import BY_NAME, Action, form_of
+from millstream.client.line import Line
+from millstream.console.actions.every import BY_NAME
+from millstream.console.changes.actions import Action, form_of
 from millstream.console.changes.audit import Actor, undo_line
 from millstream.console.changes.guard import ChangeOutcome
-from millstream.console.changes.making import Prepared
+from millstream.console.changes.making import Prepared, prepare
 from millstream.console.changes.plan import ChangePlan, ChangeRefusedError, joined
 from millstream.console.changes.writing import raw_line
-from millstream.console.forms.makers import MAKERS
-from millstream.console.forms.preparing import is_agreed, prepare, settled
 from millstream.console.model.facts.streams import Facts
 from millstream.console.watching.jobs import ChangeJob
 from millstream.console.web.changing.correcting import correction_page
 from millstream.console.web.page import Asked, NoPageError, WebPage
 from millstream.console.words import brief
+from millstream.errors import UsageError
 
 PATIENCE = 2.0
 """Seconds after which a change that is under way has a page of its own."""
 
 _SHOWN = 20  # raw commands, and entries that were left alone
-_NOT_KEPT = frozenset({"digest", "anyway", "server"})  # words of a form that are of one confirmation alone
 
 
 async def change_page(asked: Asked) -> WebPage:
@@ -39,9 +38,8 @@ async def change_page(asked: Asked) -> WebPage:
     action = _action(asked)
     if action.name == "dead edit" and "document" not in asked.words:
         return await correction_page(asked)
-    asked = await _settled(asked)
-    question = ("change", tuple(sorted(asked.words.items())))
-    reading = await asked.watch.read(question, lambda line: prepare(line, asked.words))
+    question = ("change", _who(asked), tuple(sorted(asked.words.items())))
+    reading = await asked.watch.read(question, lambda line: _planned(asked, action, line))
     return _preview(asked, action, reading.value, at_ms=reading.at_ms)
 
 
@@ -58,13 +56,11 @@ async def make_change(asked: Asked) -> WebPage:
         raise ChangeRefusedError("the console is read-only: start it with --allow-changes, or use the shell")
     if action.name == "dead edit" and (wrong := await correction_page(asked)).facts["problem"]:
         return wrong
-    asked = await _settled(asked)
-    found = await asked.watch.answered(prepare(asked.watch.line, asked.words))
+    found = await asked.watch.answered(_planned(asked, action, asked.watch.line))
     shown = asked.words.get("digest")
-    if not is_agreed(found, None if "anyway" in asked.words else shown or ""):
+    if found.nothing or ("anyway" not in asked.words and found.plan.digest != shown):
         return _preview(asked, action, found, at_ms=_now(), moved=shown is not None)
-    words = {name: value for name, value in asked.words.items() if name not in _NOT_KEPT}
-    job = asked.watch.jobs.start(found, words, Actor(_who(asked), asked.peer, "console"))
+    job = asked.watch.jobs.start(found, _form(found), Actor(_who(asked), asked.peer, "console"))
     if not await job.ended(PATIENCE):
         return WebPage("change", action.name, {}, location=asked.link("/job", id=job.id))
     return result_page(asked, job)
@@ -86,15 +82,29 @@ def _who(asked: Asked) -> str:
     return asked.user or "somebody at the console"
 
 
-async def _settled(asked: Asked) -> Asked:
-    words = await asked.watch.answered(settled(asked.watch.line, asked.words, _who(asked)))
-    return replace(asked, words=words)
+async def _planned(asked: Asked, action: Action, line: Line) -> Prepared:
+    """The change that a form says; its words come back with what was looked up, and confirm this very plan."""
+    words = {word.name: word for word in action.words if word.form}
+    texts = {
+        name: text
+        for name, text in asked.words.items()
+        if name in words and (text or words[name].flag or words[name].required)  # others were left empty
+    }
+    try:
+        return await prepare(action, line, texts, kept=True, who=_who(asked))
+    except UsageError as error:  # a word of the form
+        raise ChangeRefusedError(str(error)) from None
+
+
+def _form(found: Prepared) -> dict[str, str]:
+    """The words of the form that asks for a change again."""
+    return {"do": found.plan.action, **found.texts}
 
 
 def _action(asked: Asked) -> Action:
     found = BY_NAME.get(asked.word("do"))
-    if found is None or found.name not in MAKERS:
-        raise NoPageError(f"the console makes no change {brief(asked.words['do'])!r}; these: {', '.join(MAKERS)}")
+    if found is None:
+        raise NoPageError(f"the console makes no change {brief(asked.words['do'])!r}; these: {', '.join(BY_NAME)}")
     return found
 
 
@@ -108,8 +118,7 @@ def _preview(asked: Asked, action: Action, found: Prepared, *, at_ms: int, moved
         at_ms: when the server had answered.
         moved: it was confirmed, and is another one by now.
     """
-    plan = found.plan
-    words = {name: value for name, value in asked.words.items() if name not in _NOT_KEPT}
+    plan, words = found.plan, _form(found)
     view = {
         **_view(asked, action, plan),
         "anyway": asked.link("/change", **words, even_if_moved="1") if plan.if_moved else "",
@@ -199,9 +208,9 @@ def _back(asked: Asked, action: Action, plan: ChangePlan) -> str:
         return asked.link("/dead", key=asked.words.get("key", plan.stream))
     if action.registry:
         return asked.link("/workers")
-    if plan.group and action.name != "group rm":
+    if plan.group and not plan.removes:
         return asked.link("/group", key=plan.stream, group=plan.group)
-    if plan.stream and action.name != "stream rm":
+    if plan.stream and (plan.group or not plan.removes):
         return asked.link("/stream", key=plan.stream)
     return asked.link("/")
 

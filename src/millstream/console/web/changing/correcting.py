@@ -1,7 +1,7 @@
 """The form in which a person corrects the entry of a dead letter."""
 
 from millstream.client.dead_letter.letter import dead_key
-from millstream.console.changes.letters import making
+from millstream.console.actions import letters
 from millstream.console.payloads.editing import document_of, fields_from
 from millstream.console.web.page import Asked, WebPage
 from millstream.console.web.pages.common import closed_actions, command_line
@@ -18,7 +18,7 @@ async def correction_page(asked: Asked) -> WebPage:
         MillstreamError: there is no such letter, the server does not answer.
     """
     key, line = asked.word("key"), asked.watch.line
-    one, before = await making.editable(line, key, asked.entry_id("ids"))
+    one, before = await letters.editable(line, key, asked.entry_id("ids"))
     letter = one.letter
     assert letter is not None
     document = document_of(before)

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from markupsafe import Markup
 
-from millstream.console.changes.actions import ACTIONS
+from millstream.console.actions.every import ACTIONS
 from millstream.console.model.facts.marks import is_late, is_stuck
 from millstream.console.model.names import command_words
 from millstream.console.model.rates import GroupRate

@@ -5,9 +5,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
-from millstream.console.changes.actions import BY_NAME
-from millstream.console.forms.fields import FIELDS
-from millstream.console.forms.makers import choice_of, choice_options
+from millstream.console.actions.every import BY_NAME
+from millstream.console.actions.parameters import choice_of, choice_options
 from millstream.console.model.facts.findings import finding_facts
 from millstream.console.model.facts.marks import is_idle, is_left
 from millstream.console.model.facts.payloads import payload_facts
@@ -103,7 +102,6 @@ async def group_page(asked: Asked) -> WebPage:
         "pause": state.value.workers.pause_of(key, group_name) if state.value.workers else None,
         "orders_here": [BY_NAME[each] for each in ("worker pause", "worker resume")],
         "actions_here": [BY_NAME[each] for each in _ACTIONS],
-        "inputs": FIELDS,
         "row": row,
         "urgent": kinds([one for one in noted if one.advice.level != "hint"]),
         "group": seen.group,
@@ -139,7 +137,7 @@ def _choice(asked: Asked) -> PendingChoice | None:
         NoPageError: a word is no length of time, or no number.
     """
     try:
-        found = choice_of(asked.words)
+        found = choice_of({name: text for name, text in asked.words.items() if text})  # others were left empty
     except UsageError as error:
         raise NoPageError(str(error)) from None
     return None if found == PendingChoice() else found

@@ -3,8 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from millstream.console.changes.actions import BY_NAME
-from millstream.console.forms.fields import FIELDS
+from millstream.console.actions.every import ACTIONS, BY_NAME
 from millstream.console.model.entries import EntryView
 from millstream.console.model.facts.payloads import payload_facts
 from millstream.console.model.facts.streams import group_facts, stream_facts
@@ -20,7 +19,7 @@ from millstream.console.web.pages.window import ENTRIES, MOST, Window, window
 from millstream.console.web.standings import archive_standings, group_standing, query_standings, standings_drawn
 from millstream.console.words import name, rate
 
-_ACTIONS = ("stream add", "stream trim", "group create", "worker reap", "stream rm")
+_ACTIONS = (*(one for one in ACTIONS if one.noun == "stream"), BY_NAME["group create"], BY_NAME["worker reap"])
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,8 +64,7 @@ async def stream_page(asked: Asked) -> WebPage:
     }
     view = {
         "closed": await closed_actions(asked, key),
-        "actions_here": [BY_NAME[each] for each in _ACTIONS],
-        "inputs": FIELDS,
+        "actions_here": _ACTIONS,
         "stream": stream,
         "groups": groups,
         "now": seen.at_ms,

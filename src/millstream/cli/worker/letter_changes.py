@@ -1,0 +1,186 @@
+"""``millstream dead retry``, ``edit`` and ``rm``: the question, the editor, and what became of each letter."""
+
+import sys
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+
+import click
+
+from millstream.cli.changes.changing import Ask, agreed, made, prepared_by
+from millstream.cli.changes.commands import TypedChange, command_of
+from millstream.cli.shared.asking import ask
+from millstream.cli.shared.confirm import confirm
+from millstream.cli.shared.output import FAILED, Column, Output, Table
+from millstream.cli.shared.printing import in_one_line
+from millstream.cli.worker.dead import export_one, place_of
+from millstream.cli.worker.editor import edited
+from millstream.client.dead_letter.put_back import PutBackOutcome
+from millstream.console.actions import letters
+from millstream.console.changes.guard import ChangeOutcome
+from millstream.console.changes.making import Prepared
+from millstream.console.payloads.editing import Pairs, difference, document_of, fields_from
+from millstream.errors import UsageError
+
+_OUTCOMES = (Column("id"), Column("outcome"), Column("stream", rank=1), Column("entry", "prose", "entry, or why not"))
+_KEY = click.Option(["--key"], metavar="KEY", help="The dead-letter stream, if it is not <stream>:dead.")
+
+
+def _located(typed: TypedChange, options: Ask, key: str | None, **texts: str) -> TypedChange:
+    """The change with the dead-letter stream in place of the stream."""
+    place = place_of(options.url, typed.texts["key"], key)
+    return replace(typed, texts={**typed.texts, "key": place, **texts})
+
+
+def _retry(typed: TypedChange, options: Ask, key: str | None) -> None:
+    output, typed = Output(options.form), _located(typed, options, key)
+    named = "ids" in typed.texts
+    asking = replace(options, yes=options.yes or named)
+    found = agreed(asking, output, typed, "letters", verb="retry", even_nothing=True)
+    if found is None:
+        return
+    outcome = found.letters
+    try:
+        done = made(options, output, found, "letters")
+    finally:  # also when interrupted
+        _say_unsettled(outcome)
+    _report(output, outcome, all_groups="all_groups" in typed.texts)
+    _say_audit(output, done)
+    _say_none(output, typed.texts, found)
+    sys.exit(0 if not outcome.refused and not (named and outcome.gone) else FAILED)
+
+
+def _remove(typed: TypedChange, options: Ask, key: str | None) -> None:
+    output, typed = Output(options.form), _located(typed, options, key)
+    found = agreed(options, output, typed, "letters", verb="rm", even_nothing=True)
+    if found is None:
+        return
+    done = made(options, output, found, "letters")
+    gone = found.entries - done.done
+    output.report({"removed": done.done, "gone": gone})
+    _say_audit(output, done)
+    _say_none(output, typed.texts, found)
+    sys.exit(0 if not gone or "ids" not in typed.texts else FAILED)
+
+
+def _edit(typed: TypedChange, options: Ask, key: str | None, file: str | None, only_print: bool) -> None:
+    output, typed = Output(options.form), _located(typed, options, key)
+    _, before = ask(options.url, lambda line: letters.editable(line, typed.texts["key"], typed.texts["ids"]))
+    document = document_of(before)
+    if only_print:
+        sys.stdout.write(document)
+        return
+    text, kept = _corrected(document, before, file)
+    after = fields_from(text, before)
+    if after == before:
+        _forget(kept)
+        output.say("Nothing was changed: the letter stays; `millstream dead retry` puts it back as it is.")
+        return
+    for line in difference(document, document_of(after)):
+        output.say(line)
+    if options.dry_run:
+        _forget(kept)
+        output.say("Nothing was put back (--dry-run).")
+        return
+    outcome = PutBackOutcome()
+    try:
+        typed = replace(typed, texts={**typed.texts, "document": text})
+        found = prepared_by(options, output, typed, "letters")
+        outcome = found.letters
+        confirm(in_one_line(found.plan.question), "edit", yes=options.yes)
+        _say_audit(output, made(options, output, found, "letters"))
+    finally:  # also when interrupted
+        _say_unsettled(outcome)
+        if outcome.returned:
+            _forget(kept)
+        elif kept is not None:
+            output.say(f"What you wrote is kept in {kept}; --from takes it.")
+    _report(output, outcome, all_groups=False)
+    sys.exit(0 if outcome.returned else FAILED)
+
+
+def _corrected(document: str, before: Pairs, file: str | None) -> tuple[str, Path | None]:
+    """The document as a person wants it, and the file of the editor's that it is in.
+
+    Args:
+        document: the fields as they are, as JSON.
+        before: the fields.
+        file: with the corrected document; None for an editor.
+
+    Raises:
+        UsageError: the editor failed, or what was written cannot be read.
+    """
+
+    def read(text: str) -> str:
+        fields_from(text, before)
+        return text
+
+    if file is None:
+        return edited(document, read)
+    with click.open_file(file, "rb") as given:
+        try:
+            return read(given.read().decode("utf-8-sig")), None
+        except ValueError as reason:
+            raise UsageError(f"{file}: {reason}; nothing was done") from None
+
+
+def _forget(kept: Path | None) -> None:
+    if kept is not None:
+        kept.unlink(missing_ok=True)
+
+
+def _say_audit(output: Output, done: ChangeOutcome) -> None:
+    if done.unaudited:
+        output.say(f"The change is not in the audit stream: {done.unaudited}")
+
+
+def _say_none(output: Output, texts: Mapping[str, str], found: Prepared) -> None:
+    if not found.entries:
+        output.say(f"No letter of {texts['key']} is chosen by these options; `millstream dead ls` takes the same ones.")
+
+
+def _say_unsettled(outcome: PutBackOutcome) -> None:
+    """The letters that may be nowhere but here, on standard error, as ``export`` writes them."""
+    if outcome.unsettled:
+        output = Output("jsonl", sys.stderr)
+        output.say("These may be neither on their streams nor dead letters; look for them before you add them:")
+        for one in outcome.unsettled:
+            export_one(output, one)
+
+
+def _report(output: Output, outcome: PutBackOutcome, *, all_groups: bool) -> None:
+    """Report the outcome of each letter. A stream without the group is a note: entries that wait there are not lost."""
+    facts: dict[str, object] = {
+        "returned": len(outcome.returned),
+        "gone": len(outcome.gone),
+        "refused": len(outcome.refused),
+    }
+    facts |= {"groups": "all" if all_groups else "failed"}
+    rows: list[tuple[object, ...]] = [(one, "returned", stream, entry) for one, stream, entry in outcome.returned]
+    rows += [(one, "gone", None, None) for one in outcome.gone]
+    rows += [(one, "refused", None, why) for one, why in outcome.refused]
+    titles = (Column("returned", title="put back"), Column("gone", title="not there"), Column("groups", title="for"))
+    if output.form == "table":
+        facts["groups"] = "every group" if all_groups else "the group that gave up (--all-groups: for every group)"
+    output.report(facts, (Table("letters", _OUTCOMES, rows),), titles)
+    for stream, group in sorted(outcome.groupless):
+        output.say(f"{stream} has no group {group!r} at present: what was put back for it waits until there is one")
+
+
+COMMANDS = {
+    "retry": command_of(letters.retry, _retry, more=(_KEY,)),
+    "edit": command_of(
+        letters.edit,
+        _edit,
+        more=(
+            click.Option(
+                ["--from", "file"], type=click.Path(allow_dash=True), help="The corrected fields, instead of an editor."
+            ),
+            click.Option(
+                ["--print", "only_print"], is_flag=True, help="Print the fields as they would be edited, and end."
+            ),
+            _KEY,
+        ),
+    ),
+    "rm": command_of(letters.remove, _remove, more=(_KEY,)),
+}

@@ -1,0 +1,161 @@
+"""Orders to workers from the shell: done at once, since another command undoes them; and the wait for their end."""
+
+import asyncio
+import math
+import sys
+import time
+from typing import TYPE_CHECKING, cast
+
+import click
+
+from millstream.cli.changes.changing import Ask, change_unasked, preview_option
+from millstream.cli.changes.commands import Run, TypedChange, command_of
+from millstream.cli.shared.asking import ask
+from millstream.cli.shared.output import FAILED, Column, Output, Table, output_option, url_option
+from millstream.cli.shared.time_options import SPAN_HELP, span
+from millstream.console.actions import workers
+from millstream.console.changes.guard import ChangeOutcome
+from millstream.console.changes.plan import ChangePlan
+from millstream.console.changes.writing import shell_line
+from millstream.errors import MillstreamError, UsageError
+from millstream.worker.registry import protocol
+
+if TYPE_CHECKING:
+    from millstream.client.line import Line
+
+_LOOK = 0.25  # seconds between two looks at workers that are to end
+_REMOVED = (Column("group"), Column("consumer"))
+
+_WAITING = (
+    click.Option(
+        ["--wait"],
+        is_flag=True,
+        help="End when they have ended; exit code 1 if one is ordered to go on, or is gone without signing off.",
+    ),
+    click.Option(
+        ["--timeout"],
+        metavar="SPAN",
+        help=f"With --wait: at most so long ({SPAN_HELP}); exit code 1 then, naming who is still there.",
+    ),
+)
+
+
+def _options(command: Run) -> Run:
+    return output_option(url_option(preview_option(command)))
+
+
+def _made(typed: TypedChange, options: Ask, unit: str) -> tuple[ChangePlan, ChangeOutcome] | None:
+    """Make a change; None where it was only shown. A change that was not made as a whole ends the process."""
+    done = change_unasked(options, typed, unit)
+    if done is not None and not done[1].whole:
+        sys.exit(FAILED)
+    return done
+
+
+def _order(typed: TypedChange, options: Ask, wait: bool = False, timeout: str | None = None) -> None:
+    """Leave an order for workers and report it, or what came of it."""
+    patience = _patience(timeout, wait=wait)
+    done = change_unasked(options, typed, "workers")
+    if done is None:
+        return
+    plan, outcome = done
+    ordered = cast("list[str]", plan.facts["workers"])
+    if not ordered:
+        Output().say("No workers are alive: none to order.")
+        return
+    if not outcome.whole:
+        sys.exit(FAILED)
+    verb = typed.action.verb
+    Output().say(f"Ordered {len(ordered)} to {verb}: {', '.join(ordered)}. They see it within five seconds.")
+    if blocked := cast("list[str]", plan.facts["blocked"]):
+        Output().say(
+            f"Not so {', '.join(blocked)}: the event loop stands still (`millstream worker show` says where), and "
+            "until it goes on only a kill ends the process."
+        )
+    if patience is not None:
+        ask(options.url, lambda line: _ended(line, ordered, patience))
+        Output().say(f"Ended: {len(ordered)}.")
+
+
+def _patience(timeout: str | None, *, wait: bool) -> float | None:
+    """Seconds to wait for the end of workers; None for not at all."""
+    if timeout is not None and not wait:
+        raise click.UsageError("--timeout says how long --wait waits; give both")
+    if timeout is None:
+        return math.inf if wait else None
+    try:
+        return span("--timeout", timeout) / 1000
+    except UsageError as error:
+        raise click.UsageError(str(error)) from None
+
+
+async def _ended(line: "Line", ids: list[str], seconds: float) -> None:
+    """Wait until these workers have ended.
+
+    Args:
+        line: to the server.
+        ids: of the workers.
+        seconds: to wait at most.
+
+    Raises:
+        MillstreamError: some were ordered to go on, are gone without signing off, or are still there.
+    """
+    before: dict[str, protocol.EndState] = {}
+    until = time.monotonic() + seconds
+    while True:
+        states = await protocol.end_states(line, ids)
+        # on a cluster to sign off is not one step: it is believed that one is missing when it still is at the next look
+        missing = [worker for worker in ids if states[worker] == before.get(worker) == "vanished"]
+        resumed = [worker for worker in ids if states[worker] == "resumed"]
+        if resumed:
+            raise MillstreamError(f"ordered to go on meanwhile: {', '.join(resumed)}")
+        if all(states[worker] == "ended" or worker in missing for worker in ids):
+            break
+        before = states
+        if time.monotonic() >= until:
+            there = [worker for worker in ids if states[worker] != "ended"]
+            raise MillstreamError(
+                f"still there: {', '.join(there)}; the order stays (`millstream worker show` says more)"
+            )
+        await asyncio.sleep(_LOOK)
+    if missing:
+        raise MillstreamError(
+            f"gone without signing off: {', '.join(missing)}; what they had in hand is claimed by others when its "
+            "min_idle_time is over"
+        )
+
+
+def _pause(typed: TypedChange, options: Ask) -> None:
+    if (done := _made(typed, options, "groups")) is not None:
+        stream, group = typed.texts["key"], typed.texts["group"]
+        Output().say(f"Paused {group} on {stream}; `{shell_line(done[0].undo.words)}` ends it.")
+
+
+def _resume(typed: TypedChange, options: Ask) -> None:
+    if (done := _made(typed, options, "orders")) is None:
+        return
+    if "group" in typed.texts:
+        Output().say(f"Resumed {typed.texts['group']} on {typed.texts['key']}.")
+    else:
+        (found,) = cast("list[str]", done[0].facts["workers"])
+        Output().say(f"Ordered {found} to go on.")
+
+
+def _reap(typed: TypedChange, options: Ask) -> None:
+    done = change_unasked(options, typed, "consumers")
+    if done is None:
+        return
+    rows = [result.step.commands[0][3:5] for result in done[1].of("done", "late")]
+    Output(options.form).table(Table("removed", _REMOVED, rows, empty="Nothing to remove."))
+    if not done[1].whole:
+        sys.exit(FAILED)
+
+
+COMMANDS = {
+    "quiet": command_of(workers.quiet, _order, _options),
+    "drain": command_of(workers.drain, _order, _options, _WAITING),
+    "stop": command_of(workers.stop, _order, _options, _WAITING),
+    "pause": command_of(workers.pause, _pause, _options),
+    "resume": command_of(workers.resume, _resume, _options),
+    "reap": command_of(workers.reap, _reap, _options),
+}

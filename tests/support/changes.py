@@ -1,0 +1,14 @@
+"""Changes planned from the words that a person would write."""
+
+from millstream.client.line import Line
+from millstream.console.actions.every import BY_NAME
+from millstream.console.changes.gather import Counting
+from millstream.console.changes.making import Prepared, prepare
+
+
+async def planned(
+    line: Line, name: str, key: str = "", group: str = "", /, tell: Counting | None = None, **texts: str
+) -> Prepared:
+    """The change of that name."""
+    where = {"key": key, "group": group}
+    return await prepare(BY_NAME[name], line, {**{word: text for word, text in where.items() if text}, **texts}, tell)
