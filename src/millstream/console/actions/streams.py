@@ -5,16 +5,30 @@ from collections.abc import Mapping
 from typing import Annotated, Any, TypeAlias
 
 from millstream import times
+from millstream.client.cluster_line import ClusterLine
+from millstream.client.slots import beside, slot_of, tag_of
 from millstream.console.actions.parameters import Stream, instant, number
 from millstream.console.changes import adding, gather, removals, trims
 from millstream.console.changes.actions import Together, Word, action
 from millstream.console.changes.making import ActionCall
-from millstream.console.changes.plan import ChangePlan
+from millstream.console.changes.plan import (
+    BeforeAfter,
+    ChangePlan,
+    ChangeRefusedError,
+    Step,
+    Undo,
+    Words,
+    counted,
+    key_check,
+    no_stream_check,
+    stream_check,
+)
 from millstream.console.changes.positions import entry_id
 from millstream.console.model.names import command_words
+from millstream.console.model.streams import StreamStatus
 from millstream.console.payloads.editing import fields_from
 from millstream.console.reading import streams as reading_streams
-from millstream.console.reading.asking import is_missing
+from millstream.console.reading.asking import calls, is_missing
 from millstream.errors import UsageError
 
 _Fields: TypeAlias = tuple[tuple[str, ...], list[tuple[bytes, bytes]]]
@@ -117,3 +131,92 @@ async def remove(change: ActionCall, stream: Stream) -> ChangePlan:
       millstream stream rm orders
     """
     return removals.remove_stream(await reading_streams.one(change.line, stream))
+
+
+_OF_GROUPS = ("due", "tries")  # kinds of keys next to a stream that are a group's: due times, failures on record
+
+
+@action(
+    "stream rename", "Rename a stream, with its groups and what is pending in them.", "RENAMENX", undo="stream rename"
+)
+async def rename(
+    change: ActionCall,
+    stream: Stream,
+    name: Annotated[
+        str, Word("argument", "NAME", typed="new_name", title="new name", hint="orders-2025", needed=True)
+    ],
+    replace: Annotated[
+        bool,
+        Word("flag", says="Also if NAME is a stream: it is lost.", title="replace", hint="also if that is a stream"),
+    ] = False,
+) -> ChangePlan:  # fmt: skip
+    """Rename STREAM to NAME: its entries, its groups and what is pending in them stay as they are.
+
+    A key that is there under NAME is left alone, unless it is a stream and --replace gives it up. The due times of
+    delayed entries and the failures on record go with their groups; dead letters and pauses keep the old name. Programs
+    know the stream by its name: those that add to the old one make it anew, and those that read it fail.
+
+    \b
+    Examples:
+      millstream stream rename orders orders-2025 --dry-run
+      millstream stream rename orders-new orders --replace
+    """
+    if name == stream:
+        raise UsageError(f"{name!r} is the stream's name already: give another one")
+    if isinstance(change.line, ClusterLine) and slot_of(stream) != slot_of(name):
+        raise ChangeRefusedError(
+            f"{stream!r} and {name!r} are in different slots of the cluster, and a key is renamed within its slot: "
+            f"choose a name with the same hash tag, such as {{{tag_of(stream)}}}-2"
+        )
+    old = await reading_streams.one(change.line, stream)
+    new = None if await is_missing(change.line, name) else await reading_streams.one(change.line, name)
+    if new is not None and not replace:
+        raise ChangeRefusedError(f"there is a stream {name!r} already: choose another name, or --replace gives it up")
+    pairs = [
+        (beside(stream, kind, one.name), beside(name, kind, one.name)) for one in old.groups for kind in _OF_GROUPS
+    ]
+    there = await calls(change.line.near(stream), [("EXISTS", key) for key, _ in pairs])
+    return _renamed(old, new, name, {pair: int(found) for pair, found in zip(pairs, there, strict=True)})
+
+
+def _renamed(old: StreamStatus, new: StreamStatus | None, name: str, keys: Mapping[tuple[str, str], int]) -> ChangePlan:
+    """The plan of a rename.
+
+    Args:
+        old: the stream.
+        new: the stream under the new name; None where there is none.
+        name: the new name.
+        keys: of its groups, each with its new name -> 1 where there is one.
+    """
+    stream, moved = old.key, [pair for pair, there in keys.items() if there]
+    lost = [beside(name, kind, one.name) for one in (new.groups if new else ()) for kind in _OF_GROUPS]
+    commands: list[Words] = [("DEL", *lost)] if lost else []
+    commands += [("RENAME", *pair) for pair in moved]
+    commands.append(("RENAME" if new else "RENAMENX", stream, name))
+    checks = [stream_check(stream, groups=len(old.groups))]
+    checks += [key_check(key, there=bool(there)) for (key, _), there in keys.items()]
+    checks.append(
+        stream_check(name, length=new.length, last_generated_id=new.last_id, groups=len(new.groups))
+        if new
+        else no_stream_check(name)
+    )
+    table = (
+        BeforeAfter(f"entries of {name}", new.length if new else 0, old.length),
+        BeforeAfter(f"groups of {name}", len(new.groups) if new else 0, len(old.groups)),
+        BeforeAfter("pending in them", new.pending if new else 0, old.pending),
+    )
+    notes = [
+        f"Programs that add to {stream!r} make it anew, and those that read its groups fail: give them the new name.",
+        f"Dead letters and pauses of its groups stay under {stream!r}.",
+    ]
+    if new:
+        notes.append(f"{counted(new.length).capitalize()} and {len(new.groups)} groups of {name!r} are gone for good.")
+    undo = Undo(
+        command_words("stream rename", name, stream),
+        (*(("RENAME", to, key) for key, to in moved), ("RENAMENX", name, stream)),
+        note="The stream that was replaced does not come back; `millstream export` keeps a copy." if new else "",
+    )
+    question = f"Rename the stream {stream!r} with {counted(old.length)} and {len(old.groups)} groups to {name!r}?"
+    steps = (Step(tuple(commands), tuple(checks)),)
+    facts = {"entries": old.length, "groups": len(old.groups), "replaced": new.length if new else None}
+    return ChangePlan("stream rename", stream, "", question, table, tuple(notes), steps, undo, facts, removes=True)

@@ -387,7 +387,12 @@ def stream_check(stream: str, **expected: object) -> FactCheck:
 
 def no_stream_check(stream: str) -> FactCheck:
     """That nothing is at a key."""
-    return FactCheck(f"the key {stream!r}", ("EXISTS", stream), "value", "", (("", "0"),))
+    return key_check(stream, there=False)
+
+
+def key_check(key: str, *, there: bool = True) -> FactCheck:
+    """That something is at a key, or nothing."""
+    return FactCheck(f"the key {key!r}", ("EXISTS", key), "value", "", (("", str(int(there))),))
 
 
 def counted(number: int, *, more: bool = False) -> str:
