@@ -81,14 +81,7 @@ def ls(stream: str | None, since: str | None, limit: int, url: str | None, form:
 
 
 async def _entries(line: "Line", stream: str | None, since_ms: int, limit: int) -> "list[AuditEntry]":
-    """Changes, the newest first.
-
-    Args:
-        line: to the server.
-        stream: only of this one.
-        since_ms: only of this wall millisecond and later.
-        limit: most of them.
-    """
+    """Changes, the newest first."""
     from millstream.console.changes.audit import entries  # noqa: PLC0415 - help does not need it
 
     found: list[AuditEntry] = []

@@ -176,13 +176,7 @@ def actor() -> "Actor":
 
 
 async def write_down(line: "Line", plan: "ChangePlan", done: int) -> str:
-    """Put entries that were added into the audit stream, which has no steps of its own; what to say if it failed.
-
-    Args:
-        line: to the server.
-        plan: what was done.
-        done: how much of it.
-    """
+    """Put entries that were added into the audit stream, which has no steps of its own; what to say if it failed."""
     from secrets import token_hex  # noqa: PLC0415 - as above
 
     from millstream.console.changes import audit  # noqa: PLC0415 - as above

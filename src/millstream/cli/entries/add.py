@@ -202,14 +202,7 @@ class AddedEntries:
 
 
 async def _add(line: "Line", how: AddOptions, entries: Iterable[list[bytes]], added: AddedEntries) -> None:
-    """Add them, some in a round trip.
-
-    Args:
-        line: to the server.
-        how: options.
-        entries: names and values in turn.
-        added: counts them.
-    """
+    """Add them, some in a round trip."""
     from millstream.client.capabilities import find  # noqa: PLC0415 - as above
 
     near = line.near(how.stream)
@@ -234,15 +227,7 @@ async def _add(line: "Line", how: AddOptions, entries: Iterable[list[bytes]], ad
 
 
 async def _write_down(line: "Line", how: AddOptions, typed: Sequence[str], added: AddedEntries, output: Output) -> None:
-    """Put it into the audit stream: one entry, however many were added.
-
-    Args:
-        line: to the server.
-        how: options.
-        typed: the command line, as words.
-        added: what the server confirmed.
-        output: for what went wrong.
-    """
+    """Put it into the audit stream: one entry, however many were added."""
     from millstream.console.changes.plan import ChangePlan, Undo  # noqa: PLC0415 - as above
 
     if not added.count:
@@ -315,11 +300,7 @@ def _opened(file: str, stack: ExitStack) -> IO[bytes]:
 
 
 def _lines(file: IO[bytes], headers: dict[str, str] | None) -> Iterator[list[bytes]]:
-    """The entries of a file, empty lines left out.
-
-    Raises:
-        UsageError: a line is no JSON object; the text names it.
-    """
+    """The entries of a file, empty lines left out."""
     number = 0
     while line := file.readline(_LONGEST):
         number += 1
@@ -334,9 +315,6 @@ def _entry(text: str | bytes, where: str, headers: dict[str, str] | None) -> lis
         text: the JSON.
         where: for the message.
         headers: of the envelope, if it goes into one.
-
-    Raises:
-        UsageError: it is no entry, or has nothing to store.
     """
     from millstream.client.jsontext import parse_record  # noqa: PLC0415 - as above
 

@@ -53,9 +53,6 @@ def choice_of(decoding: str, where: Sequence[str] = (), grep: Sequence[str] = ()
         decoding: of ``--as``.
         where: of ``--where``.
         grep: of ``--grep``.
-
-    Raises:
-        UsageError: a condition is not valid; the text says what is wrong with it.
     """
     from millstream.console.payloads import choice  # noqa: PLC0415 - help does not need it
 

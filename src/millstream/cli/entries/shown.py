@@ -142,9 +142,6 @@ def flushed(reading: bool = False) -> None:
 
     Args:
         reading: more is about to be waited for; find out whether anybody still reads.
-
-    Raises:
-        BrokenPipeError: nobody reads what is written any more.
     """
     sys.stdout.flush()
     if not reading:

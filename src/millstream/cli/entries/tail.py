@@ -133,16 +133,7 @@ def _entries(url: str | None, wanted: TailRange) -> "Iterator[EntryView]":
 
 
 async def read_tail(line: "Line", wanted: TailRange) -> "AsyncGenerator[Arrived, None]":
-    """What is there, then what is added; no entry twice, and none between the two left out.
-
-    Args:
-        line: to the server.
-        wanted: which entries.
-
-    Raises:
-        NotReadableError: there is no such stream or group, or the server does not let us look.
-        Disconnected: no answer came, while what is there was read.
-    """
+    """What is there, then what is added; no entry twice, and none between the two left out."""
     from millstream.console.model.names import NEVER  # noqa: PLC0415 - help does not need it
     from millstream.console.reading import entries, following  # noqa: PLC0415 - as above
 

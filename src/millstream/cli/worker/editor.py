@@ -20,13 +20,6 @@ def edited(text: str, parse: Callable[[str], T]) -> tuple[T, Path]:
     """What a person made of a text, and the file it is in, which is for the caller to remove.
 
     Where it cannot be read, and a terminal is there to ask, the editor opens again on what they wrote.
-
-    Args:
-        text: to begin with.
-        parse: makes something of what they wrote.
-
-    Raises:
-        UsageError: the editor cannot be started or failed, or what they wrote cannot be read; the text names the file.
     """
     number, name = tempfile.mkstemp(prefix="millstream-", suffix=".json")  # for its owner's eyes only
     path = Path(name)

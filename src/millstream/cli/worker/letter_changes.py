@@ -106,9 +106,6 @@ def _corrected(document: str, before: Pairs, file: str | None) -> tuple[str, Pat
         document: the fields as they are, as JSON.
         before: the fields.
         file: with the corrected document; None for an editor.
-
-    Raises:
-        UsageError: the editor failed, or what was written cannot be read.
     """
 
     def read(text: str) -> str:

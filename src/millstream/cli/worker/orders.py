@@ -90,16 +90,7 @@ def _patience(timeout: str | None, *, wait: bool) -> float | None:
 
 
 async def _ended(line: "Line", ids: list[str], seconds: float) -> None:
-    """Wait until these workers have ended.
-
-    Args:
-        line: to the server.
-        ids: of the workers.
-        seconds: to wait at most.
-
-    Raises:
-        MillstreamError: some were ordered to go on, are gone without signing off, or are still there.
-    """
+    """Wait until these workers have ended."""
     before: dict[str, protocol.EndState] = {}
     until = time.monotonic() + seconds
     while True:

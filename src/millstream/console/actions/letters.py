@@ -231,18 +231,7 @@ def admin_of(line: Line, key: str) -> DeadLetterAdmin:
 
 
 async def editable(line: Line, key: str, ident: str) -> tuple[StoredLetter, list[tuple[bytes, bytes]]]:
-    """A letter, and the fields of its entry.
-
-    Args:
-        line: to the server.
-        key: of the dead-letter stream.
-        ident: the letter's id.
-
-    Raises:
-        TargetMissingError: there is none of that id.
-        UsageError: it is no dead letter.
-        Disconnected: no answer came.
-    """
+    """A letter, and the fields of its entry."""
     found, _ = await admin_of(line, key).find([ident])
     if not found:
         raise TargetMissingError(
@@ -262,10 +251,6 @@ async def tally(line: Line, key: str, chosen: ChosenLetters, tell: Counting | No
         key: of the dead-letter stream.
         chosen: which letters; an id that comes twice counts once.
         tell: called with how many were looked at so far.
-
-    Raises:
-        DeadLetterStreamError: the key is no stream, or may not be read.
-        Disconnected: no answer came.
     """
     admin = admin_of(line, key)
     found = LetterTally(key, await admin.count())
@@ -286,12 +271,7 @@ async def tally(line: Line, key: str, chosen: ChosenLetters, tell: Counting | No
 
 
 async def _may_add(line: Line, streams: Sequence[str]) -> None:
-    """Refuse what the user may not add to the streams that the letters came from.
-
-    Raises:
-        ChangeRefusedError: it may not add to one of them.
-        Disconnected: no answer came.
-    """
+    """Refuse what the user may not add to the streams that the letters came from."""
     for stream in streams[:_STREAMS]:
         rights = await rights_on(line, stream)
         if (why := rights.refusal("XADD")) is not None:

@@ -22,20 +22,12 @@ def now_ms() -> int:
 
 
 def instant(text: str) -> int:
-    """Wall milliseconds of a time.
-
-    Raises:
-        ValueError: the text is not a time.
-    """
+    """Wall milliseconds of a time."""
     return max(times.instant(text.strip(), now_ms()), 0)
 
 
 def place(text: str) -> StreamPlace:
-    """A place in a stream as somebody wrote it.
-
-    Raises:
-        UsageError: it is not valid.
-    """
+    """A place in a stream as somebody wrote it."""
     return place_of(text, now_ms())
 
 
@@ -67,11 +59,7 @@ ALL = Word("flag", says="Everything that is pending in the group.", name="all")
 
 
 def choice_of(texts: Mapping[str, str]) -> PendingChoice:
-    """Which pending entries a form or an address means; without any word, all.
-
-    Raises:
-        UsageError: one of the words is invalid.
-    """
+    """Which pending entries a form or an address means; without any word, all."""
     return _choice({word.name: word.value(texts, None) for word in (*CHOOSING, GONE)})
 
 

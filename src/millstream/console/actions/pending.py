@@ -200,11 +200,7 @@ async def set_aside(
 async def _entries(
     line: Line, where: PendingList, held: list[HeldEntry]
 ) -> AsyncGenerator[tuple[HeldEntry, list[bytes]], None]:
-    """Those that are in the stream, with their fields.
-
-    Raises:
-        ChangeRefusedError: an entry has more fields than a script passes on.
-    """
+    """Those that are in the stream, with their fields."""
     replies = await calls(line.near(where.stream), [("XRANGE", where.stream, each.id, each.id) for each in held])
     for each, reply in zip(held, replies, strict=True):
         for _, flat in checked(reply, where.stream):

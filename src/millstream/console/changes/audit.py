@@ -91,13 +91,7 @@ class AuditEntry:
 
 
 def audit_command(plan: ChangePlan, actor: Actor, change: str) -> Command:
-    """The XADD of a change; what became of it, ``done`` and ``moved`` with their counts, is to be put behind it.
-
-    Args:
-        plan: of the change.
-        actor: who makes it.
-        change: the name that its entries share.
-    """
+    """The XADD of a change; what became of it, ``done`` and ``moved`` with their counts, is to be put behind it."""
     values = {
         "change": change,
         "action": plan.action,
@@ -121,12 +115,6 @@ def audit_command(plan: ChangePlan, actor: Actor, change: str) -> Command:
 
 async def write_down(line: Line, entry: Command, *, done: int, moved: int = 0) -> tuple[str, str]:
     """Put the entry of a change into the audit stream, behind the change itself.
-
-    Args:
-        line: to the server.
-        entry: of :func:`audit_command`.
-        done: steps that were taken.
-        moved: steps that were not.
 
     Returns:
         Its id, or an empty text and why it could not be written.
@@ -231,16 +219,7 @@ def _number(raw: bytes | None) -> int:
 
 
 async def entries(line: Line, *, since_ms: int = 0) -> AsyncGenerator[AuditEntry, None]:
-    """The audit stream, the newest first, a page at a time.
-
-    Args:
-        line: to the server.
-        since_ms: only changes of this wall millisecond and later.
-
-    Raises:
-        ChangeRefusedError: the server does not let us read it.
-        Disconnected: no answer came.
-    """
+    """The audit stream, the newest first, a page at a time."""
     end = LAST
     while True:
         (rows,) = await line.near(KEY).calls([("XREVRANGE", KEY, end, since_ms, "COUNT", _PAGE)])
@@ -255,16 +234,7 @@ async def entries(line: Line, *, since_ms: int = 0) -> AsyncGenerator[AuditEntry
 
 
 async def entries_of(line: Line, change: str) -> list[AuditEntry]:
-    """The entries of one change, oldest first.
-
-    Args:
-        line: to the server.
-        change: the name that they share, or the id of one of them.
-
-    Raises:
-        ChangeRefusedError: there is none, or the server does not let us read it.
-        Disconnected: no answer came.
-    """
+    """The entries of one change, oldest first."""
     name = change
     if "-" in change:
         named = [one.change async for one in entries(line) if one.id == change]

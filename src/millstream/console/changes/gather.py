@@ -49,18 +49,7 @@ class Counted:
 
 
 async def pages(line: Line, stream: str, group: str, chosen: Chosen) -> AsyncIterator[list[HeldEntry]]:
-    """Pending entries that are chosen, as they are held, a page at a time.
-
-    Args:
-        line: to the server.
-        stream: key of the stream.
-        group: name of the group.
-        chosen: which.
-
-    Raises:
-        NotReadableError: there is no such stream or group, or the server does not let us look.
-        Disconnected: no answer came.
-    """
+    """Pending entries that are chosen, as they are held, a page at a time."""
     if isinstance(chosen, tuple):
         for at in range(0, len(chosen), PAGE):
             yield await _by_id(line, stream, group, chosen[at : at + PAGE])
@@ -97,18 +86,7 @@ async def server_time(line: Line, stream: str) -> int:
 
 
 async def held_by(line: Line, stream: str, group: str, consumer: str | None = None) -> list[HeldEntry]:
-    """Pending entries as they are held, as many as an undo keeps, and one more where there are more.
-
-    Args:
-        line: to the server.
-        stream: key of the stream.
-        group: name of the group.
-        consumer: only what this one holds.
-
-    Raises:
-        NotReadableError: there is no such stream or group, or the server does not let us look.
-        Disconnected: no answer came.
-    """
+    """Pending entries as they are held, as many as an undo keeps, and one more where there are more."""
     found: list[HeldEntry] = []
     async for page in pages(line, stream, group, PendingChoice(consumer=consumer)):
         found += page
@@ -118,19 +96,7 @@ async def held_by(line: Line, stream: str, group: str, consumer: str | None = No
 
 
 async def consumer_facts(line: Line, stream: str, group: str, consumer: str) -> ConsumerFacts:
-    """What is known of a consumer that is to go.
-
-    Args:
-        line: to the server.
-        stream: key of the stream.
-        group: its group.
-        consumer: its name.
-
-    Raises:
-        ChangeRefusedError: the group has no such consumer.
-        NotReadableError: there is no such stream or group, or the server does not let us look.
-        Disconnected: no answer came.
-    """
+    """What is known of a consumer that is to go."""
     found = {each.name: each for each in await groups.consumers(line, stream, group)}
     if consumer not in found:
         has = f"its consumers are: {', '.join(sorted(found)[:10])}" if found else "it has none"
@@ -172,11 +138,6 @@ async def rewind_facts(
         place: where it is to stand.
         most: entries that are counted.
         tell: called as they are.
-
-    Raises:
-        ChangeRefusedError: there is no other group to take the place from.
-        NotReadableError: there is no such stream or group, or the server does not let us look.
-        Disconnected: no answer came.
     """
     seen = await groups.read_group(line, stream, group)
     status, found = seen.streams.streams[0], seen.group
@@ -212,10 +173,6 @@ async def trim_facts(
         maxlen: so many entries stay, where ``minid`` is None.
         most: entries that are counted.
         tell: called as they are.
-
-    Raises:
-        NotReadableError: there is no such stream, or the server does not let us look.
-        Disconnected: no answer came.
     """
     status, near = await streams.one(line, stream), line.near(stream)
     if minid is None:
@@ -290,11 +247,6 @@ async def place_facts(
         status: of the stream; None where there is none yet.
         place: where it is to begin.
         most: entries that are counted.
-
-    Raises:
-        ChangeRefusedError: there is no other group to take the place from.
-        NotReadableError: the server does not let us look.
-        Disconnected: no answer came.
     """
     if status is None:
         return Ahead(place.id or NEVER, 0, None)
@@ -311,11 +263,6 @@ async def resolved(line: Line, status: StreamStatus, place: StreamPlace, here: s
         status: of the stream.
         place: that is looked up.
         here: where the group stands, for ``+N`` and ``-N``.
-
-    Raises:
-        ChangeRefusedError: there is no other group to take the place from.
-        NotReadableError: the server does not let us look.
-        Disconnected: no answer came.
     """
     if place.kind == "like":
         other = next((each for each in status.groups if each.name == place.group), None)

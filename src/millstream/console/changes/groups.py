@@ -81,12 +81,7 @@ READING_MS = 60_000
 
 
 def readers(seen: GroupSeen, workers: WorkersSeen) -> GroupReaders:
-    """Who reads a group.
-
-    Args:
-        seen: the group with its consumers.
-        workers: everybody who works.
-    """
+    """Who reads a group."""
     where = (seen.group.stream, seen.group.name)
     names = [one.name for one in seen.consumers if one.reads and one.idle_ms < READING_MS]
     ours = [name for name in names if workers.holder(*where, name) is not None]
@@ -130,9 +125,6 @@ def rewind(
         read_by: who reads the group.
         even_if_moved: also where it was read on meanwhile, as long as that is the same way: nobody set it back, and it
             has not passed a place that it is to skip to.
-
-    Raises:
-        ChangeRefusedError: the place is behind the last id of the stream: what is added next would be skipped.
     """
     if order(there.id) > order(stream.last_id):
         raise ChangeRefusedError(
@@ -208,24 +200,13 @@ _MOVES_ON = {
 
 
 def _hold(stream: str, group: str) -> str:
-    """How the workers of a group stand still.
-
-    Args:
-        stream: key of the stream.
-        group: name of the group.
-    """
+    """How the workers of a group stand still."""
     pause = shell_line(command_words("worker pause", stream, group, options=("--reason", "rewind")))
     return f"`{pause}`, and afterwards `{shell_line(command_words('worker resume', stream, group))}`"
 
 
 def _is_read(stream: str, group: str, read_by: GroupReaders) -> list[str]:
-    """That the group will have moved on before somebody has read the preview, and what helps.
-
-    Args:
-        stream: key of the stream.
-        group: name of the group.
-        read_by: who reads it.
-    """
+    """That the group will have moved on before somebody has read the preview, and what helps."""
     if not read_by.names:
         return []
     first = [f"pause its workers first ({_hold(stream, group)})"] if read_by.workers else []
@@ -298,9 +279,6 @@ def create(stream: StreamStatus | None, key: str, group: str, there: Ahead) -> C
         key: of the stream.
         group: name of the group.
         there: where it begins.
-
-    Raises:
-        ChangeRefusedError: there is such a group, or the place is behind the stream's last id.
     """
     if stream is not None and any(found.name == group for found in stream.groups):
         raise ChangeRefusedError(f"{key!r} has a group {group!r} already; `millstream group rewind` sets it elsewhere")

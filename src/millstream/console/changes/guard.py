@@ -115,10 +115,6 @@ async def apply(line: Line, plan: ChangePlan, actor: Actor, change: str) -> Chan
         plan: what to do.
         actor: who does it, for the audit stream.
         change: a name that no other change has; the audit entries of several plans may share it.
-
-    Raises:
-        ChangeRefusedError: it needs a script, and none can be run.
-        Disconnected: no answer came; whether the last steps were taken is unknown.
     """
     outcome = ChangeOutcome(change=change)
     for start in range(0, len(plan.steps), STEPS):

@@ -174,12 +174,7 @@ def put_back(where: PendingList, held: Sequence[HeldEntry], now: str | None) -> 
 
 
 def put_back_all(first: ChangePlan, tally: Tally) -> ChangePlan:
-    """The plan of the first part of an undo as the preview of all parts.
-
-    Args:
-        first: of the first part.
-        tally: of all parts, by whom they were held.
-    """
+    """The plan of the first part of an undo as the preview of all parts."""
     rows = tally.held.most_common(_NAMED)
     table = [BeforeAfter(f"put back to {name or 'nobody'}", 0, count) for name, count in rows]
     if (rest := len(tally.held) - _NAMED) > 0:
@@ -199,13 +194,7 @@ def _held_by(where: PendingList, held: HeldEntry, fact: tuple[str, str]) -> Fact
 
 
 def previewed(first: ChangePlan, tally: Tally, notes: tuple[str, ...] = ()) -> ChangePlan:
-    """The plan of the first page as the preview of all pages.
-
-    Args:
-        first: of the first page.
-        tally: of all pages.
-        notes: what else is to be known.
-    """
+    """The plan of the first page as the preview of all pages."""
     now = first.undo.now
     verb, where = _VERBS[first.action], f" to {now!r}" if now else ""
     question = f"{verb} {counted(tally.entries)} pending in {first.group!r} of {first.stream!r}{where}?"

@@ -350,26 +350,13 @@ def position_facts(stream: StreamStatus, group: GroupStatus) -> dict[str, object
 
 
 def consumer_check(stream: str, group: str, consumer: str, pending: int) -> FactCheck:
-    """That a consumer holds as many entries as it did.
-
-    Args:
-        stream: key of the stream.
-        group: name of the group.
-        consumer: its name.
-        pending: entries it held.
-    """
+    """That a consumer holds as many entries as it did."""
     read = ("XINFO", "CONSUMERS", stream, group)
     return FactCheck(f"the consumer {consumer!r}", read, "rows", consumer, (("pending", as_fact(pending)),))
 
 
 def entry_check(stream: str, group: str, held: HeldEntry) -> FactCheck:
-    """That a pending entry is held as it was: by the same consumer, delivered as often.
-
-    Args:
-        stream: key of the stream.
-        group: name of the group.
-        held: how it was.
-    """
+    """That a pending entry is held as it was: by the same consumer, delivered as often."""
     read = ("XPENDING", stream, group, held.id, held.id, 1)
     return FactCheck(f"entry {held.id}", read, "first", "", (("2", held.consumer), ("4", as_fact(held.deliveries))))
 

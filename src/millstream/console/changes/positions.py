@@ -38,11 +38,7 @@ class StreamPlace:
 
 
 def entry_id(text: str) -> str:
-    """An entry's id as the server writes it; the second part may be missing.
-
-    Raises:
-        UsageError: the text is no id.
-    """
+    """An entry's id as the server writes it; the second part may be missing."""
     milliseconds, _, number = text.strip().partition("-")
     parts = (milliseconds, number or "0")
     if not all(part.isascii() and part.isdigit() and len(part) <= 20 and int(part) <= _LARGEST for part in parts):
@@ -51,15 +47,7 @@ def entry_id(text: str) -> str:
 
 
 def place_of(text: str, now_ms: int) -> StreamPlace:
-    """A place as somebody wrote it.
-
-    Args:
-        text: as it was written.
-        now_ms: the time it is, for what is written as a length before now.
-
-    Raises:
-        UsageError: the text is no place; the message says what it must be.
-    """
+    """A place as somebody wrote it."""
     word = text.strip().lower()
     if word == "start":
         return StreamPlace("start")

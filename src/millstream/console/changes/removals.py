@@ -98,9 +98,6 @@ def remove_consumer(facts: ConsumerFacts, claim_to: str | None = None) -> Change
     Args:
         facts: of the consumer.
         claim_to: who gets what it holds; None where that is dropped.
-
-    Raises:
-        ChangeRefusedError: it is to get its own entries.
     """
     status = facts.status
     key, group, name = status.stream, status.group, status.name
@@ -153,11 +150,7 @@ def _leaving(facts: ConsumerFacts, claim_to: str | None) -> tuple[str, ...]:
 
 
 def remove_stream(stream: StreamStatus) -> ChangePlan:
-    """Remove a stream with its groups.
-
-    Args:
-        stream: as it is.
-    """
+    """Remove a stream with its groups."""
     key, groups = stream.key, stream.groups
     notes = [f"{counted(stream.length).capitalize()} {'is' if stream.length == 1 else 'are'} gone for good."]
     notes += [

@@ -68,11 +68,7 @@ class Rights:
         return f"the server does not let the user{name} run {command} here: {self.refused[command]}"
 
     def closed(self, *, registry: bool = False) -> dict[str, str]:
-        """Action -> why it is not open to this user.
-
-        Args:
-            registry: of the actions that write the registry of workers, instead of those that write a stream.
-        """
+        """Action -> why it is not open to this user."""
         found = ((one.name, self.why_not(one)) for one in REGISTERED.values() if one.registry == registry)
         return {name: why for name, why in found if why is not None}
 
@@ -83,9 +79,6 @@ async def rights_on(line: Line, stream: str) -> Rights:
     Args:
         line: to the server.
         stream: key of the stream; it need not be there.
-
-    Raises:
-        Disconnected: no answer came.
     """
     near = line.near(stream)
     capabilities = await find(line, stream)

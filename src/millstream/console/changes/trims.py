@@ -57,12 +57,7 @@ class TrimFacts:
 
 
 def trim(facts: TrimFacts, *, approximately: bool = False) -> ChangePlan:
-    """Remove the oldest entries of a stream.
-
-    Args:
-        facts: what goes.
-        approximately: leave what the server keeps together with entries that stay, which costs it less.
-    """
+    """Remove the oldest entries of a stream."""
     stream = facts.stream
     key, goes = stream.key, counted(facts.entries, more=facts.more)
     sign = "~" if approximately else "="

@@ -114,11 +114,7 @@ def retry(found: LetterTally, *, all_groups: bool, rate: float | None) -> Change
 
 
 def remove(found: LetterTally) -> ChangePlan:
-    """Delete letters for good.
-
-    Args:
-        found: which.
-    """
+    """Delete letters for good."""
     count = len(found.ids)
     table = (BeforeAfter(f"letters in {found.key}", found.length, found.length - count),)
     notes = [*_causes(found), "`millstream dead export` keeps a copy.", *_missing(found)]

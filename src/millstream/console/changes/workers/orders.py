@@ -195,9 +195,6 @@ def resume(where: PauseField, stream: str, group: str, seen: WorkersSeen) -> Cha
         stream: key of the stream.
         group: name of the group.
         seen: everybody who works.
-
-    Raises:
-        TargetMissingError: it is not paused.
     """
     found = where.pause
     if found is None:
