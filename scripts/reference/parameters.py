@@ -8,7 +8,7 @@ from millstream.commands.context.config import PARAMETERS, Config, Parameter
 MORE = {
     "requirepass": "see [Users](#users)",
     "aclfile": "see [Users](#users)",
-    "auto-aof-rewrite-percentage": "see [how the log is kept small](#how-the-log-is-kept-small)",
+    "auto-aof-rewrite-percentage": "see [rewriting the log](#rewriting-the-log)",
     "disk-free-floor": "see [when the disk is full](#when-the-disk-is-full-or-fails)",
     "busy-reply-threshold": "see [scripts](scripting.md)",
     "tls-port": "see [TLS](#tls)",

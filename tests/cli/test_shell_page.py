@@ -67,7 +67,7 @@ def test_exit_codes_are_those_of_the_code() -> None:
     """Each with its meaning, letter for letter."""
     plain = PAGE.replace("\\|", "|")
     assert all(f"| {code} | {meaning} |" in plain for code, meaning in EXIT_CODES.items())
-    assert rows("| exit code | what happened |") == [str(code) for code in EXIT_CODES]
+    assert rows("| exit code | meaning |") == [str(code) for code in EXIT_CODES]
 
 
 def test_options_that_several_nouns_have_are_on_the_page() -> None:
@@ -77,7 +77,7 @@ def test_options_that_several_nouns_have_are_on_the_page() -> None:
         for option in command.params:
             for word in option.opts if isinstance(option, click.Option) else ():
                 nouns.setdefault(word, set()).add(name.split()[0])
-    shown = {word for cell in rows("| option | what it says |") for word in re.findall(r"--[a-z-]+", cell)}
+    shown = {word for cell in rows("| option | meaning |") for word in re.findall(r"--[a-z-]+", cell)}
     assert shown <= set(nouns)
     kept = {word for word, where in nouns.items() if word.startswith("--") and len(where) >= 3}
     assert kept - shown == set()

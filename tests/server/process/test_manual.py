@@ -28,5 +28,5 @@ def test_every_option_is_in_the_manual() -> None:
 @pytest.mark.parametrize("mode", sorted(PROMISES))
 def test_every_promise_is_in_the_manual(mode: str) -> None:
     """Each way to keep data has its line."""
-    table = rows("What is promised of an acknowledged write")
+    table = rows("Durability of an acknowledged write")
     assert any(mode in row[0] for row in table)
