@@ -28,7 +28,7 @@ from millstream import times
 from millstream.client.connect import sync_client
 from millstream.client.manual import StoreClock, manual_store
 from millstream.worker.app import App
-from millstream.worker.handlers.message import Message, Nack, Reject
+from millstream.worker.handlers.message import Message, Nack, Reject, answer
 from millstream.worker.handlers.middleware import Middleware, Run, RunBatch
 from millstream.worker.subscriber.loop import SubscriberLoop
 
@@ -59,10 +59,9 @@ class _Watch(Middleware):
     async def _kept(self, work: Awaitable[Any]) -> Any:
         try:
             return await work
-        except (Nack, Reject, asyncio.CancelledError):
-            raise
         except BaseException as error:
-            self.errors.append(error)
+            if not isinstance(answer(error), Nack | Reject | asyncio.CancelledError):
+                self.errors.append(error)
             raise
 
 

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 import redis
 
-from millstream import App, Message, Nack, Retry, StreamSub, failpoints
+from millstream import App, Message, Nack, Reject, Retry, StreamSub, failpoints
 from millstream.client.delays.due import hold, key
 from support import needs
 from support.accounts import user
@@ -273,3 +273,44 @@ async def test_an_entry_that_comes_due_while_others_run_is_run_once_and_in_time(
         await asyncio.sleep(0)
     assert seen == [("later", 2)]
     assert times[0] >= due - 5
+
+
+@pytest.mark.parametrize("batch", [False, True])
+async def test_a_task_group_passes_on_what_its_tasks_say(server: ServerProcess, batch: bool) -> None:
+    """Nack with its delay, and Reject, in tasks of a task group are those of the handler; beside an error they are not.
+
+    The longest delay counts, and a Reject goes before all.
+    """
+    app = App(server.url, registry=False)
+    said: dict[str, list[BaseException]] = {
+        "nack": [Nack(delay=50), Nack(delay=500)],
+        "nested": [ExceptionGroup("inner", [Nack(delay=500)])],
+        "reject": [Nack(delay=50), Reject("no good")],
+        "error": [Nack(delay=50), ValueError("x")],
+    }
+
+    async def end(how: str) -> None:
+        async def fail(error: BaseException) -> None:
+            raise error
+
+        async with asyncio.TaskGroup() as group:
+            for error in said[how]:
+                group.create_task(fail(error))
+
+    async def work(entries: list[dict[str, str]]) -> None:
+        await end(entries[0]["how"])
+
+    sub = StreamSub("jobs", group="g", max_records=1)
+    app.subscriber(sub, retry=Retry(max_deliveries=2, base=0.01), batch=batch)(work if batch else end)
+    with server.client(decode_responses=True) as client:
+        for how in said:
+            client.xadd("jobs", {"how": how})
+        async with app.running():
+            await aeventually(lambda: client.xlen("jobs:dead") == 2)
+            rows: Any = client.xrange("jobs:dead")
+            assert {fields["how"]: fields["_dead.reason"] for _, fields in rows} == {
+                "reject": "reject",
+                "error": "error",
+            }
+            assert client.xpending("jobs", "g")["pending"] == 2
+            await aeventually(lambda: app.stats()[("work" if batch else "end")]["retried"] == 3)

@@ -2,7 +2,7 @@
 
 import asyncio
 import sys
-from collections.abc import Awaitable, Callable, Generator, Sequence
+from collections.abc import Awaitable, Callable, Generator, Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Literal, Protocol, TypeVar
 
@@ -72,6 +72,27 @@ class Reject(MillstreamError):  # noqa: N818 - said by the handler, not a fault
 
     def __init__(self, reason: str = "") -> None:
         super().__init__(reason)
+
+
+def answer(error: BaseException) -> BaseException:
+    """What a handler said by an error: of a group that holds nothing but Nack and Reject, one of these.
+
+    A task group puts what its tasks raise into one. A Reject goes before all, and then the Nack with the longest delay.
+    """
+    if not issubclass(type(error), BaseExceptionGroup):
+        return error
+    try:
+        said = list(_leaves(error))
+        if not all(isinstance(one, Nack | Reject) for one in said):
+            return error
+        return max(said, key=lambda one: (isinstance(one, Reject), getattr(one, "delay", None) or 0.0))
+    except BaseException:  # noqa: BLE001 - the group's class and its errors are the user's
+        return error
+
+
+def _leaves(error: BaseException) -> Iterator[BaseException]:
+    for one in error.exceptions if isinstance(error, BaseExceptionGroup) else ():
+        yield from _leaves(one) if isinstance(one, BaseExceptionGroup) else [one]
 
 
 class PayloadError(MillstreamError):

@@ -12,7 +12,7 @@ from typing import Literal
 
 from opentelemetry import metrics
 
-from millstream.worker.handlers.message import Nack, PayloadError, Reject
+from millstream.worker.handlers.message import Nack, PayloadError, Reject, answer
 
 #: Value of ``messaging.system``: the streams are Redis's, whoever serves them.
 SYSTEM = "redis"
@@ -90,11 +90,12 @@ class Instruments:
         begun = time.perf_counter()
         try:
             yield
-        except (Nack, Reject) as said:
-            ended = {"millstream.outcome": type(said).__name__.lower()}
-            raise
         except BaseException as error:
-            ended = {"error.type": type(error).__qualname__}
+            said = answer(error)
+            if isinstance(said, Nack | Reject):
+                ended = {"millstream.outcome": type(said).__name__.lower()}
+            else:
+                ended = {"error.type": type(error).__qualname__}
             raise
         finally:
             self._process.record(time.perf_counter() - begun, {**known, **ended})

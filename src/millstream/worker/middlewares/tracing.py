@@ -22,7 +22,7 @@ from urllib.parse import urlsplit
 
 from millstream.client.url import SENTINELS
 from millstream.errors import ConfigError
-from millstream.worker.handlers.message import EntryLostError, Message, Nack, PayloadError, Reject, Settled
+from millstream.worker.handlers.message import EntryLostError, Message, Nack, PayloadError, Reject, Settled, answer
 from millstream.worker.handlers.middleware import Middleware, Publication, Publish, Run, RunBatch
 
 try:
@@ -138,10 +138,11 @@ class Tracing(Middleware):
                 settling.watch(msg)
             try:
                 yield
-            except (Nack, Reject) as said:
-                span.set_attribute("millstream.outcome", type(said).__name__.lower())
-                raise
             except Exception as error:
+                said = answer(error)
+                if isinstance(said, Nack | Reject):
+                    span.set_attribute("millstream.outcome", type(said).__name__.lower())
+                    raise
                 # here and not by the span's own means, which would take a Nack for a fault as well
                 span.record_exception(error)
                 span.set_attribute("error.type", type(error).__qualname__)

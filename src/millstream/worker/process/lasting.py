@@ -15,7 +15,6 @@ from contextvars import Context, copy_context
 from pathlib import Path
 from typing import Any
 
-import millstream
 from millstream.errors import UsageError
 from millstream.logs import logger
 from millstream.worker.handlers.calling import ends_process
@@ -26,7 +25,7 @@ log = logger("millstream.worker")
 #: Seconds that tasks and threads of the user's have for their end after the app's own.
 _CLEAN_UP_SECONDS = 10.0
 
-_OURS = str(Path(millstream.__file__).parent)
+_OURS = str(Path(__file__).parents[2])
 #: Code that cancels what it may.
 _TRUSTED = (_OURS, str(Path(asyncio.__file__).parent))
 
@@ -82,7 +81,7 @@ def _guard(loop: asyncio.AbstractEventLoop) -> None:
         else:
             _blame(work, UsageError("the handler stopped the worker's event loop. Raise Reject or Nack instead."))
 
-    loop.stop = stop_unless_asked_by_a_handler  # type: ignore[method-assign]
+    loop.stop = stop_unless_asked_by_a_handler  # type: ignore[method-assign] # asyncio has no setting for it
     loop.set_task_factory(lambda loop, coro, **options: _WorkersTask(coro, loop=loop, **options))
 
 
@@ -105,7 +104,7 @@ def _run(loop: asyncio.AbstractEventLoop, main: Coroutine[Any, Any, int]) -> int
 def _fails_entry(error: BaseException) -> bool:
     """Charge an error that a task or a callback let out to the entry on whose behalf it ran; False if there is none."""
     handle = _handle(error)
-    work = None if handle is None else handle._context.get(running.AT_WORK)  # type: ignore[attr-defined] # noqa: SLF001
+    work = None if handle is None else handle._context.get(running.AT_WORK)  # type: ignore[attr-defined] # noqa: SLF001 - as typeshed leaves it out
     if work is None:
         return False
     owner = getattr(handle._callback, "__self__", None)  # type: ignore[union-attr] # noqa: SLF001 - a task's step
@@ -123,7 +122,7 @@ def _handle(error: BaseException) -> Handle | None:
     """What the loop ran when it raised."""
     trace = error.__traceback__
     while trace is not None:
-        if trace.tb_frame.f_code is Handle._run.__code__:  # noqa: SLF001
+        if trace.tb_frame.f_code is Handle._run.__code__:  # noqa: SLF001 - the one frame that knows
             found: Handle = trace.tb_frame.f_locals["self"]
             return found
         trace = trace.tb_next

@@ -208,9 +208,9 @@ class Intake(SubscriberPart):
             if self._failures.alone:
                 found = self._isolate(found, began_ns)
             # not of what killed its process alone: the hook may be where it did
-            told = [held for held in found if not self._failures.died_alone(held)] if self._received else []
-            if told and self._received is not None:
-                self._received(told, began_ns)
+            shown = [held for held in found if not self._failures.died_alone(held)] if self._received else []
+            if shown and self._received is not None:
+                self._received(shown, began_ns)
             self._store(found)
         finally:
             self._gate.ended()

@@ -13,7 +13,7 @@ import logging
 from millstream import failpoints
 from millstream.worker.handlers.calling import finished
 from millstream.worker.handlers.invoke import Call
-from millstream.worker.handlers.message import Nack, Reject
+from millstream.worker.handlers.message import Nack, Reject, answer
 from millstream.worker.model.error_text import loggable, tame
 from millstream.worker.model.lifecycle import FINAL, Event, State
 from millstream.worker.settlement import running
@@ -62,7 +62,7 @@ class AfterRun(SubscriberPart):
     def raised(self, held: Held, error: BaseException) -> None:
         """The run ended in an error."""
         running.STRAY.pop(id(held), None)
-        error = tame(error)
+        error = answer(tame(error))
         if held.state in _UNSETTLED:
             self._outcomes.failed(held, error)
         elif not isinstance(error, Nack | Reject):
