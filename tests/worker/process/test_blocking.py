@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from millstream.cli.worker.run import kill_limit
+from millstream.errors import UsageError
 from millstream.worker.process.voice import Voice, grace_of
 from support.groups import pending
 from support.ports import free_port
@@ -352,11 +353,18 @@ def test_a_process_that_was_stopped_is_not_killed(server: ServerProcess, client:
 
 @pytest.mark.parametrize(
     ("given", "reload", "seconds"),
-    [(None, False, 120.0), (None, True, None), ("off", False, None), ("0", False, None), ("90s", True, 90.0)],
+    [(None, False, 120.0), (None, True, None), ("off", False, None), (" OFF ", False, None), ("90s", True, 90.0)],
 )
 def test_the_limit_is_on_by_default(given: str | None, reload: bool, seconds: float | None) -> None:
     """Two minutes, and off where files are watched; what is given goes before."""
     assert kill_limit(given, reload=reload) == seconds
+
+
+@pytest.mark.parametrize("given", ["0", "0s", "0ms", "soon", ""])
+def test_a_limit_that_is_no_time_is_refused(given: str) -> None:
+    """Zero might mean at once or never: the error gives the word for never."""
+    with pytest.raises(UsageError, match=r"--kill-blocked-after.*off"):
+        kill_limit(given, reload=False)
 
 
 def test_code_that_hears_no_signal_is_killed_at_a_stop(real_redis: ServerProcess, tasks: Any) -> None:

@@ -147,7 +147,15 @@ def kill_limit(given: str | None, *, reload: bool) -> float | None:
     """Seconds after which a worker that stands still is killed; None never: who edits a program also stops in it."""
     if given is None:
         given = "off" if reload else "2m"
-    return None if given.strip().lower() == "off" else span("--kill-blocked-after", given, "s") / 1000 or None
+    if given.strip().lower() == "off":
+        return None
+    try:
+        seconds = span("--kill-blocked-after", given, "s") / 1000
+    except UsageError as error:
+        raise UsageError(f"{error}. Write off for never.") from None
+    if not seconds:
+        raise UsageError(f"--kill-blocked-after {given!r} is invalid: the time is above zero. Write off for never.")
+    return seconds
 
 
 def _confs(master: str | None, given: tuple[str, ...]) -> dict[str, str]:
