@@ -130,6 +130,61 @@ def test_a_handler_that_stops_the_loop_or_cancels_its_tasks_fails_alone(
     assert process.returncode == 0, text
 
 
+FORKS = """
+import asyncio, os, sys
+from millstream import App, StreamSub
+
+app = App(grace="1s")
+
+def fork(how):
+    child = os.fork()
+    if child:
+        _, status = os.waitpid(child, 0)
+        os.close(os.open(f"{how} {os.waitstatus_to_exitcode(status)}", os.O_CREAT))
+    elif how.endswith("exits"):
+        sys.exit(7)
+    elif how.endswith("raises"):
+        raise ValueError
+    return child
+
+@app.subscriber(StreamSub("plain", group="g"))
+def plain(how: str) -> None:
+    fork(how)
+
+@app.subscriber(StreamSub("jobs", group="g"))
+async def work(how: str) -> None:
+    if how == "async awaits":
+        child = os.fork()
+        await asyncio.sleep(0 if child else 3600)
+        _, status = await asyncio.to_thread(os.waitpid, child, 0)
+        os.close(os.open(f"{how} {os.waitstatus_to_exitcode(status)}", os.O_CREAT))
+    else:
+        fork(how)
+
+@app.subscriber(StreamSub("rows", group="g", max_records=1), batch=True)
+async def batch(entries: list[dict[str, str]]) -> None:
+    fork(entries[0]["how"])
+"""
+
+
+def test_a_copy_that_a_handler_forks_ends_with_the_handler(
+    server: ServerProcess, client: redis.Redis, tasks: Any
+) -> None:
+    """A copy of the worker that returns, raises, exits or awaits ends there with the code of such a program."""
+    codes = {"returns": 0, "exits": 7, "raises": 1}
+    streams = {"plain": "plain", "async": "jobs", "batch": "rows"}
+    wanted = {f"{kind} {how} {code}" for kind in streams for how, code in codes.items()} | {"async awaits 1"}
+    client.xadd("jobs", {"how": "async awaits"})
+    for kind, stream in streams.items():
+        for how in codes:
+            client.xadd(stream, {"how": f"{kind} {how}"})
+    process = tasks.worker(tasks.app(FORKS), server.url)
+    eventually(lambda: wanted <= {path.name for path in tasks.folder.iterdir()})
+    for stream in streams.values():
+        eventually(all_done(client, stream, "g"))
+    assert process.poll() is None
+
+
 CLEAN_UP = """
 import asyncio
 from millstream.worker.process import lasting

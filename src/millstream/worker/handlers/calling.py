@@ -8,7 +8,10 @@ import asyncio
 import concurrent.futures
 import functools
 import inspect
+import os
 import signal
+import sys
+import traceback
 import weakref
 from collections.abc import Callable, Iterator
 from contextvars import copy_context
@@ -184,10 +187,34 @@ async def in_thread(
 
 def _contained(function: Callable[..., Any], arguments: dict[str, Any]) -> _Outcome:
     """The outcome as a value: a Future refuses StopIteration, and waiters would wait for ever."""
+    process = os.getpid()
     try:
-        return function(**arguments), None
+        outcome: _Outcome = function(**arguments), None
     except BaseException as error:  # noqa: BLE001 - it is raised again where it is awaited
-        return None, error
+        outcome = None, error
+    end_if_forked(process, outcome[1])
+    return outcome
+
+
+def end_if_forked(process: int, error: BaseException | None = None) -> None:
+    """End a process that a handler has forked and that comes back from it: as a second worker it would do harm.
+
+    Args:
+        process: id of the worker.
+        error: what the handler raised, which decides the exit code as at the end of a program.
+    """
+    if os.getpid() == process:
+        return
+    code = 0 if error is None else 1
+    try:
+        if isinstance(error, SystemExit):
+            code = error.code if isinstance(error.code, int) else int(error.code is not None)
+        elif error is not None:
+            traceback.print_exception(error)
+        sys.stdout.flush()
+        sys.stderr.flush()
+    finally:
+        os._exit(code & 0xFF)
 
 
 def ends_process(error: BaseException) -> bool:

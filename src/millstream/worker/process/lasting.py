@@ -72,7 +72,14 @@ class _WorkersTask(asyncio.Task[Any]):
 
 def _guard(loop: asyncio.AbstractEventLoop) -> None:
     """Let no handler end a loop by its stop or by a cancel of the worker's tasks."""
-    stop = loop.stop
+    stop, process = loop.stop, os.getpid()
+
+    def forked() -> None:
+        # first of all that is ready: the copy shares its connections with this process
+        if os.getppid() == process and not loop.is_closed():
+            loop._ready.appendleft(Handle(_end_copy, (), loop))  # type: ignore[attr-defined] # noqa: SLF001
+
+    os.register_at_fork(after_in_child=forked)
 
     def stop_unless_asked_by_a_handler() -> None:
         work = running.AT_WORK.get()
@@ -83,6 +90,14 @@ def _guard(loop: asyncio.AbstractEventLoop) -> None:
 
     loop.stop = stop_unless_asked_by_a_handler  # type: ignore[method-assign] # asyncio has no setting for it
     loop.set_task_factory(lambda loop, coro, **options: _WorkersTask(coro, loop=loop, **options))
+
+
+def _end_copy() -> None:
+    log.error(
+        "a handler has forked the worker, and the copy awaits something: ending the copy. Use multiprocessing or "
+        "subprocess, or end a copy by os._exit before it awaits or returns"
+    )
+    os._exit(1)
 
 
 def _blame(work: running.Work, error: UsageError) -> None:

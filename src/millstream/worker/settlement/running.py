@@ -1,6 +1,7 @@
 """Since when entries run, as far as somebody looked: no run writes down when it began, so that it costs nothing."""
 
 import asyncio
+import os
 from collections.abc import Iterable, Sequence
 from contextvars import ContextVar
 from typing import Any, TypeAlias
@@ -12,6 +13,20 @@ Work: TypeAlias = Held | Sequence[Held]
 
 #: The entry, or the batch, on whose behalf code runs in the event loop: also in tasks and callbacks of its handler.
 AT_WORK: ContextVar[Work | None] = ContextVar("AT_WORK", default=None)
+
+
+class Process:
+    """This process: its id without a call of the system for each entry."""
+
+    id = os.getpid()
+
+    @classmethod
+    def forked(cls) -> None:
+        """Take note of the id of a copy."""
+        cls.id = os.getpid()
+
+
+os.register_at_fork(after_in_child=Process.forked)
 
 #: Errors by the id of a running entry that its handler never sees, each with the task that nobody has awaited yet.
 STRAY: dict[int, tuple[BaseException, asyncio.Task[Any] | None]] = {}

@@ -15,9 +15,11 @@ from collections.abc import Awaitable, Callable, Mapping
 
 from millstream import failpoints
 from millstream.errors import MillstreamError, UsageError
+from millstream.worker.handlers.calling import end_if_forked
 from millstream.worker.handlers.invoke import BatchMessages, HandlerCalls
 from millstream.worker.model.error_text import summarize, tame
 from millstream.worker.model.lifecycle import Event, State
+from millstream.worker.settlement import running
 from millstream.worker.settlement.consumer import Held
 from millstream.worker.settlement.running import AT_WORK
 from millstream.worker.subscriber.buffer import Buffer
@@ -83,6 +85,7 @@ class BatchRuns(SubscriberPart):
         self._gate = gate
         self._buffer = buffer
         self._size = self._subscription.batch_size
+        self._process = running.Process.id
         self._each = self._subscription.ack == "each" and not self._member.no_ack
 
     async def start(self, first: Held) -> None:
@@ -128,7 +131,12 @@ class BatchRuns(SubscriberPart):
     async def _run(self, entries: list[Held], messages: BatchMessages) -> None:
         self._gate.began()
         try:
-            await self.call(messages)
+            try:
+                await self.call(messages)
+            except BaseException as error:
+                end_if_forked(self._process, error)
+                raise
+            end_if_forked(self._process)
         except BatchError as error:
             self._some_failed(entries, error)
         except BaseException as error:

@@ -11,7 +11,7 @@ import asyncio
 import logging
 
 from millstream import failpoints
-from millstream.worker.handlers.calling import finished
+from millstream.worker.handlers.calling import end_if_forked, finished
 from millstream.worker.handlers.invoke import Call
 from millstream.worker.handlers.message import Nack, Reject, answer
 from millstream.worker.model.error_text import loggable, tame
@@ -115,6 +115,7 @@ class SingleRuns(SubscriberPart):
         self._gate = gate
         self._places = places
         self._each = self._subscription.ack == "each" and not self._member.no_ack
+        self._process = running.Process.id
 
     async def start(self, held: Held) -> None:
         """Run one entry to its end; with ``ack="each"`` it then has its outcome stored, or keeps a place until then."""
@@ -130,12 +131,16 @@ class SingleRuns(SubscriberPart):
             if result is not None:
                 await finished(result)
         except BaseException as error:
+            if self._process != running.Process.id:
+                end_if_forked(self._process, error)
             # SystemExit too: an entry must not end the process, with exit code 0 at that and all it has in hand
             if self._apart.ends(error):
                 self._after.interrupted(held, error)
                 raise
             self._after.raised(held, error)
         else:
+            if self._process != running.Process.id:
+                end_if_forked(self._process)
             failpoints.reach("after_handler")
             self._member.stats.handled += 1
             self._returned(held)
