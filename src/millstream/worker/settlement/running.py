@@ -48,7 +48,7 @@ def blame(work: Work, error: BaseException, task: asyncio.Task[Any] | None = Non
 def blamed(held: Held) -> BaseException | None:
     """The error that an entry whose run has ended is blamed for, which is forgotten here."""
     error, task = STRAY.pop(id(held), (None, None))
-    awaited = task is not None and not task._log_traceback  # noqa: SLF001
+    awaited = task is not None and not task._log_traceback  # noqa: SLF001 - asyncio shows it nowhere else
     return None if awaited else error
 
 
