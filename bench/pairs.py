@@ -194,7 +194,7 @@ class Processor:
 
 
 def _descends(pid: int, parents: dict[int, int]) -> bool:
-    """Whether a process was started by this one, by way of others or not."""
+    """True if a process was started by this one, by way of others or not."""
     while pid in parents and pid != os.getpid():
         pid = parents[pid]
     return pid == os.getpid()

@@ -128,7 +128,7 @@ def wait(condition: "object", seconds: float = 120) -> None:
 
 
 def is_even(primary: Server, replica: Server) -> bool:
-    """Whether the replica has applied all."""
+    """True if the replica has applied all."""
     told = replica.ask().info("replication")
     return (
         told.get("master_link_status") == "up"

@@ -67,7 +67,7 @@ class Producer(threading.Thread):
 
     @property
     def at_gate(self) -> bool:
-        """Whether it waits for :meth:`allow`."""
+        """True if it waits for :meth:`allow`."""
         return self.published >= self._gate and not self.finished
 
     def allow(self, count: int) -> None:

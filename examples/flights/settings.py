@@ -59,7 +59,7 @@ class DemoSettings:
 
     @property
     def reports(self) -> bool:
-        """Whether workers and Spark tell the server how they are: nothing of it may stay on a user's."""
+        """True if workers and Spark tell the server how they are: nothing of it may stay on a user's."""
         return self.console and not self.url
 
     @property

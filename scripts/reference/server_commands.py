@@ -38,7 +38,7 @@ def lines(row: Command) -> list[str]:
 
 
 def status(row: Command) -> str:
-    """Whether ours is the same, or what is missing, or where the page says what differs."""
+    """True if ours is the same, or what is missing, or where the page says what differs."""
     differs = row.differs or ("texts" if row.name.endswith("|help") else "")
     remarks = [f"limited: {row.limited}"] if row.limited else []
     if differs:

@@ -10,15 +10,10 @@ from typing import NamedTuple, Protocol
 
 
 class Now(NamedTuple):
-    """One reading of both clocks; every time read inside one command uses the same one.
+    """One reading of both clocks; every time read inside one command uses the same one."""
 
-    Attributes:
-        wall: milliseconds since 1970-01-01 UTC.
-        mono: milliseconds of a clock that never goes back.
-    """
-
-    wall: int
-    mono: int
+    wall: int  # Milliseconds since 1970-01-01 UTC
+    mono: int  # Milliseconds of a clock that never goes back
 
 
 class Clock(Protocol):
@@ -54,12 +49,7 @@ class SystemClock:
 
 
 class ManualClock:
-    """A clock that moves only when told to.
-
-    Args:
-        wall: first wall reading in milliseconds.
-        mono: first monotonic reading in milliseconds.
-    """
+    """A clock that moves only when told to."""
 
     def __init__(self, wall: int = 1_700_000_000_000, mono: int = 0) -> None:
         self.wall = wall

@@ -31,11 +31,7 @@ REMEDY: Final = (
 
 
 def _find(wanted: str) -> ModuleType | None:
-    """The native module; None where there is none, or the other is wanted.
-
-    Raises:
-        ConfigError: it is asked for and not there, or what is asked for is neither.
-    """
+    """The native module; None where there is none, or the other is wanted."""
     if wanted not in {"", NATIVE, PYTHON}:
         raise ConfigError(f"{VARIABLE} is {wanted!r}: set it to {NATIVE} or {PYTHON}, or unset it for the faster one")
     if wanted == PYTHON:
@@ -54,7 +50,7 @@ _wanted = os.environ.get(VARIABLE, "")
 native = _find(_wanted)
 NAME: Final = PYTHON if native is None else NATIVE
 IS_CHOSEN: Final = bool(_wanted)
-"""Whether the environment says which one runs."""
+"""True if the environment says which one runs."""
 
 
 def choose(python: T) -> T:

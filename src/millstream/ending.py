@@ -14,11 +14,7 @@ ONE_WISH = 2.0
 
 
 class Ending:
-    """Hears the signals that ask one process to end.
-
-    Args:
-        clock: seconds that never go back.
-    """
+    """Hears the signals that ask one process to end."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock

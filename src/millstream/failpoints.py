@@ -101,15 +101,7 @@ def reach(point: str) -> None:
 
 
 def on(point: str, action: Callable[[], None]) -> None:
-    """Set what happens at a failpoint; replaces what was set before.
-
-    Args:
-        point: one of :data:`POINTS`.
-        action: called in the place; what it raises is raised there.
-
-    Raises:
-        ConfigError: there is no such failpoint; the text lists those there are.
-    """
+    """Set what happens at a failpoint; replaces what was set before."""
     _actions[_known(point)] = action
 
 
@@ -119,11 +111,7 @@ def clear() -> None:
 
 
 def load(text: str) -> None:
-    """Set what ``MILLSTREAM_FAILPOINTS`` says, and nothing else.
-
-    Raises:
-        ConfigError: a part of it is invalid; the text says which and what is accepted. Nothing is set then.
-    """
+    """Set what ``MILLSTREAM_FAILPOINTS`` says, and nothing else."""
     clear()
     _actions.update([_armed(item) for item in text.split(",") if item])
 

@@ -65,11 +65,7 @@ class Effort:
         self._left = MOST_EFFORT if most is None else most
 
     def spend(self, units: int) -> None:
-        """Count some work that is about to be done.
-
-        Raises:
-            PatternTooCostlyError: it would be too much for one command.
-        """
+        """Count some work that is about to be done."""
         self._left -= units
         if self._left < 0:
             raise PatternTooCostlyError
@@ -109,17 +105,13 @@ def _class(pattern: bytes, at: int, *, nocase: bool) -> tuple[int, int]:
 
 
 class _Name:
-    """A name while it is compared.
-
-    Attributes:
-        raw: the name.
-        folded: the name in small letters, where case does not matter; else the same.
-    """
+    """A name while it is compared."""
 
     __slots__ = ("_places", "effort", "folded", "raw")
 
     def __init__(self, raw: bytes, effort: Effort, *, nocase: bool) -> None:
-        self.raw = raw
+        self.raw = raw  # The name
+        # The name in small letters, where case does not matter; else the same
         self.folded = raw.lower() if nocase else raw
         self.effort = effort
         self._places: dict[int, int] = {}
@@ -135,31 +127,25 @@ class _Name:
 
 
 class _Part:
-    """What stands between two stars: as many bytes as it has sets.
-
-    Attributes:
-        text: the bytes themselves, if there is no choice among any.
-        sets: for each byte the set of those that fit, if there is; empty otherwise.
-        size: how many bytes it takes.
-    """
+    """What stands between two stars: as many bytes as it has sets."""
 
     __slots__ = ("sets", "size", "text")
 
     def __init__(self, pieces: list[bytes | int], *, nocase: bool) -> None:
-        self.text: bytes | None = None
-        self.sets: list[int] = []
+        self.text: bytes | None = None  # The bytes themselves, if there is no choice among any
+        self.sets: list[int] = []  # For each byte the set of those that fit, if there is; empty otherwise
         if any(type(piece) is int for piece in pieces):
             single = _FOLDED if nocase else _BITS
             for piece in pieces:
                 self.sets += [piece] if isinstance(piece, int) else [single[byte] for byte in piece]
-            self.size = len(self.sets)
+            self.size = len(self.sets)  # How many bytes it takes
         else:
             text = b"".join(piece for piece in pieces if isinstance(piece, bytes))
             self.text = text.lower() if nocase else text
             self.size = len(text)
 
     def stands_at(self, name: _Name, position: int) -> bool:
-        """Whether the name has it at this position."""
+        """True if the name has it at this position."""
         if self.text is not None:
             return name.folded.startswith(self.text, position)
         if self.size > 64:
@@ -227,16 +213,7 @@ def _least_price(source: bytes) -> int:
 
 
 class Pattern:
-    """A pattern, ready to be compared with any number of names.
-
-    Args:
-        source: as the client wrote it.
-        nocase: letters fit in either case, as for CONFIG GET.
-        effort: what may be spent on taking it apart.
-
-    Raises:
-        PatternTooCostlyError: it is megabytes long and not plain text.
-    """
+    """A pattern, ready to be compared with any number of names."""
 
     __slots__ = ("_exact", "_head", "_least", "_middle", "_never", "_nocase", "_source", "_tail")
 
@@ -254,11 +231,7 @@ class Pattern:
         self._least = sum(part.size for part in parts)
 
     def fits(self, raw: bytes, effort: Effort) -> bool:
-        """Whether a name fits the pattern as a whole.
-
-        Raises:
-            PatternTooCostlyError: that would take too long.
-        """
+        """True if a name fits the pattern as a whole."""
         size = len(raw)
         if not size:  # Redis begins with a byte of each, so not even a star fits the empty name
             return not self._source
@@ -335,20 +308,13 @@ def matcher(pattern: bytes, *, nocase: bool = False) -> Callable[[bytes], bool]:
 
     All names together may cost what a command may; a pattern that stays for many commands is a :func:`rule`. A lone
     star fits the empty name too: KEYS, SCAN and ACL rules do not compare names with it.
-
-    Raises:
-        PatternTooCostlyError: see :class:`Pattern`; also by the function, once the names were too long.
     """
     effort = Effort()
     return _matcher(Pattern(pattern, effort, nocase=nocase), pattern, lambda: effort)
 
 
 def rule(pattern: bytes) -> Callable[[bytes], bool]:
-    """The same for a pattern that stays, as an ACL rule's does: each name may cost what a command may.
-
-    Raises:
-        PatternTooCostlyError: see :class:`Pattern`; also by the function, if that one name is too long.
-    """
+    """The same for a pattern that stays, as an ACL rule's does: each name may cost what a command may."""
     return _matcher(Pattern(pattern, Effort()), pattern, Effort)
 
 

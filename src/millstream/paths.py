@@ -23,12 +23,6 @@ def local_path(given: str | Path) -> Path:
 
     A URL of another kind (``s3://bucket/x``) would otherwise name a directory ``s3:`` below the working directory, and
     what is written there is gone with the machine. ``pathlib`` has made ``s3:/bucket/x`` of it, which is refused too.
-
-    Args:
-        given: a path, or a ``file:`` URL.
-
-    Raises:
-        ConfigError: it is empty, or a URL of something else.
     """
     text = str(given)
     if not text.strip():
@@ -46,14 +40,7 @@ def local_path(given: str | Path) -> Path:
 
 
 def archive_place(given: str | Path) -> Path | str:
-    """Where an archive lies: the absolute path of a directory, or the URL of a place in an object store.
-
-    Args:
-        given: a path, a ``file:`` URL, or one of ``s3://`` (``s3a://`` is the same), ``gs://`` and ``abfss://``.
-
-    Raises:
-        ConfigError: it is something else, or a URL that names no place in a bucket of its own.
-    """
+    """Where an archive lies: the absolute path of a directory, or the URL of a place in an object store."""
     text = str(given)
     found = _SCHEME.match(text)
     if found is None or found[1].lower() == "file":

@@ -143,18 +143,13 @@ class Raw:
 
 
 class Fixed:
-    """A value that never changes and is answered again and again: it is written out once for each protocol.
-
-    Attributes:
-        value: what is answered.
-        written: its bytes by protocol version, filled in by the encoder.
-    """
+    """A value that never changes and is answered again and again: it is written out once for each protocol."""
 
     __slots__ = ("value", "written")
 
     def __init__(self, value: "Reply") -> None:
-        self.value = value
-        self.written: dict[int, bytes] = {}
+        self.value = value  # What is answered
+        self.written: dict[int, bytes] = {}  # Its bytes by protocol version, filled in by the encoder
 
     def __repr__(self) -> str:
         return f"Fixed({self.value!r})"

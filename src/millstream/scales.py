@@ -32,13 +32,7 @@ class Scale:
 
 
 def ticks(low: float, high: float, count: int = 5) -> list[float]:
-    """Round numbers between ``low`` and ``high``: multiples of 1, 2, 5 or 10 times a power of ten.
-
-    Args:
-        low: the smallest value shown.
-        high: the largest; not above ``low``, one tick stands for all.
-        count: about how many. Steps are rounded up to the next round size, so there are rather fewer.
-    """
+    """Round numbers between ``low`` and ``high``: multiples of 1, 2, 5 or 10 times a power of ten."""
     span = high - low
     if span <= 0:
         return [low]
@@ -60,21 +54,13 @@ def short(value: float) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Need:
-    """What one column asks for.
+    """What one column asks for."""
 
-    Attributes:
-        width: of its widest cell or its heading, in cells of the terminal.
-        heading: width of its heading.
-        rank: how soon it goes where there is no room: the highest first, 0 never.
-        prose: it may be wrapped, or cut.
-        narrow: cells that prose has at least.
-    """
-
-    width: int
-    heading: int
-    rank: int = 0
-    prose: bool = False
-    narrow: int = PROSE
+    width: int  # Of its widest cell or its heading, in cells of the terminal
+    heading: int  # Width of its heading
+    rank: int = 0  # How soon it goes where there is no room: the highest first, 0 never
+    prose: bool = False  # It may be wrapped, or cut
+    narrow: int = PROSE  # Cells that prose has at least
 
     @property
     def least(self) -> int:
@@ -83,12 +69,7 @@ class Need:
 
 
 def fit(needs: Sequence[Need], width: int) -> dict[int, int]:
-    """The columns that are shown, by their place in the table, and how wide each is.
-
-    Args:
-        needs: of all columns in their order.
-        width: of the terminal.
-    """
+    """The columns that are shown, by their place in the table, and how wide each is."""
     kept = list(range(len(needs)))
     while _total([needs[at].least for at in kept]) > width:
         soonest = max(kept, key=lambda at: (needs[at].rank, at))

@@ -150,12 +150,7 @@ def cell(value: object) -> object:
 
 
 def csv_cell(value: object, lines: Callable[[str], str] = printable) -> object:
-    """A cell of CSV that moves no cursor, in a terminal or in a file that is shown on one, and is no formula.
-
-    Args:
-        value: to be shown.
-        lines: escapes a text; in a file ends of lines stay.
-    """
+    """A cell of CSV that moves no cursor, in a terminal or in a file that is shown on one, and is no formula."""
     found = cell(value)
     if not isinstance(found, str) or isinstance(value, float):
         return found

@@ -29,15 +29,7 @@ INSTANT = (
 
 
 def span(text: str, bare: str | None = None) -> int:
-    """Milliseconds of a length of time.
-
-    Args:
-        text: as somebody wrote it.
-        bare: unit of a number without one, as ``"ms"`` or ``"s"``; None refuses such a number.
-
-    Raises:
-        ValueError: the text is no length of time, or one above a hundred years; the message says what it must be.
-    """
+    """Milliseconds of a length of time."""
     text = text.strip().lower()
     if bare is not None and re.fullmatch(r"\d{1,15}(\.\d{1,6})?", text, re.ASCII):
         text += bare
@@ -55,16 +47,7 @@ def span(text: str, bare: str | None = None) -> int:
 
 
 def configured(option: str, value: float | str, unit: str) -> float:
-    """A length of time in a unit, from an option in code that is a number of it or a text such as ``"10m"``.
-
-    Args:
-        option: for the message, up to the value: ``"Retry(base="``.
-        value: a number of the unit, or a text.
-        unit: ``"ms"`` or ``"s"``.
-
-    Raises:
-        ConfigError: it is not a length of time between 0 and a hundred years.
-    """
+    """A length of time in a unit, from an option in code that is a number of it or a text such as ``"10m"``."""
     if isinstance(value, str):
         try:
             return span(value) / _UNITS[unit]
@@ -80,15 +63,7 @@ def configured(option: str, value: float | str, unit: str) -> float:
 
 
 def instant(text: str, now_ms: int) -> int:
-    """Wall milliseconds of a time.
-
-    Args:
-        text: as somebody wrote it.
-        now_ms: the time it is, for what is written as a length before now.
-
-    Raises:
-        ValueError: the text is no time; the message says what it must be.
-    """
+    """Wall milliseconds of a time."""
     text = text.strip()
     if text.isascii() and text.isdigit():
         return _number(text)

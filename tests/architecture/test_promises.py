@@ -39,7 +39,7 @@ def test_the_page_is_what_its_data_says() -> None:
 
 
 def exists(test: str) -> bool:
-    """Whether a file, or a test function in a file, is there."""
+    """True if a file, or a test function in a file, is there."""
     file, _, name = test.partition("::")
     return (ROOT / file).is_file() and (not name or name in functions_of(file))
 

@@ -157,7 +157,7 @@ async def test_taskiq(server: ServerProcess, kind: type[Any]) -> None:
 
 
 def came_to(app: huey.RedisHuey, job: str, result: int) -> bool:
-    """Whether a job of Huey's has this result by now; until its next try it has the error of the last one."""
+    """True if a job of Huey's has this result by now; until its next try it has the error of the last one."""
     try:
         return bool(app.result(job, preserve=True) == result)
     except huey.exceptions.TaskException:

@@ -56,7 +56,7 @@ SHIFTING = (8, 0)
 
 
 def is_shifted(line: str) -> bool:
-    """Whether the words between the command and its streams decide where the keys are."""
+    """True if the words between the command and its streams decide where the keys are."""
     return line.upper().startswith("XREAD")
 
 

@@ -133,7 +133,7 @@ class Play:
                 each.dies = each.dies and not self.is_done(at)
 
     def is_done(self, at: int) -> bool:
-        """Whether nothing of a connection is queued or held."""
+        """True if nothing of a connection is queued or held."""
         return self.seats[at].queue is None and at not in self.waiting
 
     def may_send(self, seat: Seat, words: Words) -> bool:
@@ -291,7 +291,7 @@ class Forked(Exception):  # noqa: N818 - no error
 
 
 def is_woken_by_nothing(seat: Seat, heard: list[Json]) -> bool:
-    """Whether XREAD has heard of streams without entries."""
+    """True if XREAD has heard of streams without entries."""
     rows = heard[0]["%"] if isinstance(heard[0], dict) and "%" in heard[0] else heard[0]
     return seat.words[0][0] == b"XREAD" and isinstance(rows, list) and all(not row[1] for row in rows)
 
@@ -315,12 +315,12 @@ CONTENTS: dict[bytes, Callable[[bytes], list[list[bytes]]]] = {
 
 
 def dies(words: Words) -> bool:
-    """Whether a command lets a key die soon."""
+    """True if a command lets a key die soon."""
     return (SOON in words[2:] and ("PX" in words or words[0] == "PEXPIRE")) or any("psetex" in word for word in words)
 
 
 def ends_soon(words: Words) -> bool:
-    """Whether a command waits for a moment only, as Redis 8 does in FLUSHDB; nothing is sent meanwhile."""
+    """True if a command waits for a moment only, as Redis 8 does in FLUSHDB; nothing is sent meanwhile."""
     return words[0] in {"WAIT", "FLUSHDB"} or "0.01" in words or ("BLOCK" in words and "10" in words)
 
 

@@ -49,7 +49,7 @@ class Known:
 
 
 def names(*words: bytes) -> Callable[[Command], bool]:
-    """Whether a command begins with these words."""
+    """True if a command begins with these words."""
     return lambda command: tuple(command[: len(words)]) == words
 
 
@@ -80,12 +80,12 @@ def without_idle_consumers(value: Json) -> Json:
 
 
 def has_rows(value: Json) -> bool:
-    """Whether a map's ``consumers`` are rows (FULL) rather than a number."""
+    """True if a map's ``consumers`` are rows (FULL) rather than a number."""
     return isinstance(as_map(value).get("consumers"), list)
 
 
 def holds_nothing(value: Json) -> bool:
-    """Whether a map is a consumer without pending entries."""
+    """True if a map is a consumer without pending entries."""
     found = as_map(value)
     held = found.get("pending") if "idle" in found else found.get("pel-count") if "seen-time" in found else None
     return held == 0
@@ -101,7 +101,7 @@ def as_map(value: Json) -> dict[str, Json]:
 
 
 def is_flat_map(value: list[Json]) -> bool:
-    """Whether a list is a map of XINFO as RESP2 has it."""
+    """True if a list is a map of XINFO as RESP2 has it."""
     return len(value) > 0 and isinstance(value[0], str) and value[0] in {"name", "length"}
 
 

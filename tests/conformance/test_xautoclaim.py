@@ -136,7 +136,7 @@ def test_justid_gives_ids_and_counts_no_delivery(client: Client) -> None:
 
 
 def test_deleted_entries_leave_the_pending_list_and_are_named(world: World) -> None:
-    """Whether deleted or trimmed, at whatever idle time: third element of the reply, and never again."""
+    """True if deleted or trimmed, at whatever idle time: third element of the reply, and never again."""
     client = many(world, 4)
     client.call("XDEL", "mystream", "3-0")
     client.call("XTRIM", "mystream", "MINID", "2-0")

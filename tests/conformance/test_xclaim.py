@@ -99,7 +99,7 @@ def test_time_sets_the_moment_of_delivery(world: World, client: Client) -> None:
 
 
 def test_retrycount_sets_the_count(client: Client) -> None:
-    """Whether or not only ids are asked for."""
+    """True if or not only ids are asked for."""
     claim(client, "Alice", 0, "RETRYCOUNT", 9)
     assert row(client)[2] == 9
     claim(client, "Alice", 0, "RETRYCOUNT", 3, "JUSTID")

@@ -28,7 +28,7 @@ def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
 
 
 def waiting(store: OpenStore[bytes], readers: int) -> bool:
-    """Whether so many wait."""
+    """True if so many wait."""
     return b"blocked_clients:%d\r" % readers in store.execute("INFO", "clients")
 
 
@@ -264,7 +264,7 @@ def test_closed_store_says_so(url: str, told: list[object]) -> None:
 
 
 def test_last_to_close_lets_the_directory_go(tmp_path: Path) -> None:
-    """Whether it is a store or a client of redis-py."""
+    """True if it is a store or a client of redis-py."""
     store, client = millstream.open_store(tmp_path.as_uri()), millstream.connect(tmp_path.as_uri())
     store.xadd("s", {"a": "b"})
     client.close()

@@ -166,7 +166,7 @@ def test_a_floor_that_is_lowered_counts_at_once(held: Held, monkeypatch: pytest.
 
 
 def refused(client: Any) -> bool:
-    """Whether a write is refused now."""
+    """True if a write is refused now."""
     try:
         client.set("calm", "y")
     except redis.ResponseError as error:

@@ -141,7 +141,7 @@ class Model:
         return text(entry)
 
     def is_full(self, stream: Stream, fields: list[bytes]) -> bool:
-        """Whether the newest node takes no entry of these fields."""
+        """True if the newest node takes no entry of these fields."""
         node = stream.nodes[-1]
         if len(node) >= self.node_entries:
             return True

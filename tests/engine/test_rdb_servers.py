@@ -65,7 +65,7 @@ def lived(ask: Any, seed: int, *, is_newest: bool) -> None:
 
 
 def has_all(ask: Any) -> bool:
-    """Whether a server has released records and producers."""
+    """True if a server has released records and producers."""
     return "xnack" in ask("INFO", "commandstats").decode() or bool(ask("COMMAND", "INFO", "XNACK")[0])
 
 

@@ -97,7 +97,7 @@ def kind_of(node: ast.AST, name: str) -> str:
 
 
 def fits(pattern: Any, node: Any, match: Match) -> bool:
-    """Whether a part of the source has the shape of a part of the pattern; notes names and what ``...`` fits."""
+    """True if a part of the source has the shape of a part of the pattern; notes names and what ``...`` fits."""
     if isinstance(pattern, list):
         return (
             isinstance(node, list) and len(pattern) == len(node) and all(map(fits, pattern, node, [match] * len(node)))

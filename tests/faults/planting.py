@@ -147,7 +147,7 @@ def run(folder: Path, tests: Sequence[str], fault: Fault | None = None, core: st
 
 
 def judge(fault: Fault, sound: Run, broken: Run) -> None:
-    """Whether the fault was caught as it should be.
+    """True if the fault was caught as it should be.
 
     Raises:
         WrongFailure: with what to do.

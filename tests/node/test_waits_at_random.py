@@ -135,5 +135,5 @@ def test_nobody_waits_for_what_is_there(seed: int) -> None:
 
 
 def is_no_news(argv: list[bytes], found: object) -> bool:
-    """Whether it is of no concern to who waits: only XREADGROUP hears that its key has another type now."""
+    """True if it is of no concern to who waits: only XREADGROUP hears that its key has another type now."""
     return argv[0] != b"XREADGROUP" and found == Error(WRONGTYPE)

@@ -144,7 +144,7 @@ class Life:
         faulty.start()
 
     def _is_through(self, faulty: ServerProcess, plain: list[str], primary: str, replica: str) -> bool:
-        """Whether the replica has the copy; whoever has ended is started again."""
+        """True if the replica has the copy; whoever has ended is started again."""
         try:
             with Wire(faulty.url) as wire:
                 wire.ask("PING")

@@ -32,7 +32,7 @@ def pair(tmp_path: Path) -> Iterator[list[tuple[ServerThread, Wire]]]:
 
 
 def over(wire: Wire) -> bool:
-    """Whether no failover is under way, and the server is a replica whose link is up."""
+    """True if no failover is under way, and the server is a replica whose link is up."""
     found = info(wire)
     return (found["master_failover_state"], found.get("master_link_status")) == ("no-failover", "up")
 
@@ -149,7 +149,7 @@ def test_a_target_that_cannot_be_reached(pair: list[tuple[ServerThread, Wire]]) 
 
 
 def failed(wire: Wire) -> bool:
-    """Whether no failover is under way, and the server is a primary that has begun another name of its history."""
+    """True if no failover is under way, and the server is a primary that has begun another name of its history."""
     found = info(wire)
     is_over = (found["master_failover_state"], found["role"]) == ("no-failover", "master")
     return is_over and found["master_replid2"] != "0" * 40

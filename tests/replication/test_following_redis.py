@@ -54,7 +54,7 @@ def follow(ours: Wire, port: int) -> None:
 
 
 def is_level(ours: Wire, theirs: Wire) -> bool:
-    """Whether all that the primary has made was run."""
+    """True if all that the primary has made was run."""
     mine, its = info(ours), info(theirs)
     return mine["master_link_status"] == "up" and mine["slave_repl_offset"] == its["master_repl_offset"]
 

@@ -243,5 +243,5 @@ def test_what_was_confirmed_is_on_the_new_primary(tmp_path: Path, seed: int) -> 
 @pytest.mark.long
 @pytest.mark.timeout(LIMIT)
 def test_two_hundred_promotions_lose_nothing_confirmed() -> None:
-    """Whether the primary is killed, loses its replica to REPLICAOF NO ONE, or hands over."""
+    """True if the primary is killed, loses its replica to REPLICAOF NO ONE, or hands over."""
     run("repl-promote", piece, range(20), version=3, processes=2, unit="promotions")

@@ -42,7 +42,7 @@ def info(wire: Wire, section: str = "replication") -> dict[str, str]:
 
 
 def follows(replica: Wire, primary: Wire) -> bool:
-    """Whether the replica has all that the primary has made."""
+    """True if the replica has all that the primary has made."""
     mine, its = info(replica), info(primary)
     return mine.get("master_link_status") == "up" and mine["master_repl_offset"] == its["master_repl_offset"]
 

@@ -216,7 +216,7 @@ def end_fault(server: ServerProcess, fault: str) -> None:
 
 
 def follows(watched: Watched) -> bool:
-    """Whether all but the chosen one follow it."""
+    """True if all but the chosen one follow it."""
     chosen = watched.chosen()
     for one in watched.servers:
         if one is not chosen:

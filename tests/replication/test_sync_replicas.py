@@ -61,7 +61,7 @@ class Pair:
         self.other.ask("CLIENT", "UNPAUSE")
 
     def waits(self, count: int) -> bool:
-        """Whether so many clients of the primary have replies that wait."""
+        """True if so many clients of the primary have replies that wait."""
         return len(self.primary.server.gate.holders) == count
 
 
@@ -83,7 +83,7 @@ def each_way(*marks: pytest.MarkDecorator) -> pytest.MarkDecorator:
 
 
 def nothing_yet(*wires: Wire) -> bool:
-    """Whether none of them was sent anything."""
+    """True if none of them was sent anything."""
     for wire in wires:
         wire.socket.setblocking(False)
         try:

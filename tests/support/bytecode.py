@@ -19,7 +19,7 @@ PLAIN = ("src", "tests/support")
 
 
 def is_wanted(config: pytest.Config) -> bool:
-    """Whether this process hands tests out to others, and bytecode is kept at all."""
+    """True if this process hands tests out to others, and bytecode is kept at all."""
     others = getattr(config.option, "numprocesses", None) or 0
     return others > 1 and not hasattr(config, "workerinput") and not sys.dont_write_bytecode
 
@@ -44,7 +44,7 @@ def _tests() -> list[tuple[Path, Path]]:
 
 
 def _is_older(kept: Path, source: Path) -> bool:
-    """Whether bytecode is missing or was made before its source was written; a guess that costs nothing if wrong."""
+    """True if bytecode is missing or was made before its source was written; a guess that costs nothing if wrong."""
     return not kept.exists() or kept.stat().st_mtime < source.stat().st_mtime
 
 

@@ -33,7 +33,7 @@ LIMIT = 2700
 
 Piece = Callable[[int], object]
 
-# Whether anybody watches, and how what is written gets through pytest's capture; support/quiet.py sets both
+# True if anybody watches, and how what is written gets through pytest's capture; support/quiet.py sets both
 watched = True
 uncaptured: Callable[[], AbstractContextManager[None]] = nullcontext
 

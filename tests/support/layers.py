@@ -270,7 +270,7 @@ def _names_host(found: Import) -> bool:
 
 
 def is_pure(name: str) -> bool:
-    """Whether a dotted module name is one of the PURE ones, or inside one."""
+    """True if a dotted module name is one of the PURE ones, or inside one."""
     return any(name == pure or name.startswith(f"{pure}.") for pure in PURE)
 
 

@@ -32,7 +32,7 @@ def room(path: Path = _RANGE) -> range:
 
 
 def is_free(port: int) -> bool:
-    """Whether a server could listen on this TCP port of 127.0.0.1 now."""
+    """True if a server could listen on this TCP port of 127.0.0.1 now."""
     with socket.socket() as probe:
         try:
             probe.bind(("127.0.0.1", port))

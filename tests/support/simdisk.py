@@ -166,7 +166,7 @@ class SimFile:
         self._disk.end(fault)
 
     def displaced(self, size: int) -> str:
-        """Whether its name leads to it and its length is right; asking is no operation that could fail."""
+        """True if its name leads to it and its length is right; asking is no operation that could fail."""
         if self._disk.names.get(self._path) is not self._inode:
             return "was removed"
         return "" if len(self._inode.cache) == size else f"has {len(self._inode.cache)} bytes"
@@ -189,7 +189,7 @@ class SimLock:
         return str(self._path.parent)
 
     def displaced(self) -> str:
-        """Whether the lock file has its name; asking is no operation that could fail."""
+        """True if the lock file has its name; asking is no operation that could fail."""
         return "" if self._disk.names.get(self._path) is self._inode else f"{self._path} was removed"
 
     def write(self, data: bytes) -> None:
@@ -255,7 +255,7 @@ class SimDisk:
             raise OSError(fault.value, os.strerror(fault.value))
 
     def happens(self, fault: Fault | None) -> bool:
-        """Whether an operation takes effect: always without a fault; by chance if it ends in an input/output error."""
+        """True if an operation takes effect: always without a fault; by chance if it ends in an input/output error."""
         return fault in {None, Fault.SHORT} or (fault is Fault.EIO and self.random.random() < 0.5)
 
     def room(self) -> int | None:

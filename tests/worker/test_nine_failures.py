@@ -210,7 +210,7 @@ async def test_the_harness_keeps_a_claimers_new_entries_from_it() -> None:
 
 
 def faststream() -> bool:
-    """Whether the FastStream that these failures were seen in is installed."""
+    """True if the FastStream that these failures were seen in is installed."""
     try:
         return version("faststream") == "0.7.8"
     except PackageNotFoundError:

@@ -208,7 +208,7 @@ def _same_set(part: str, what: str, expected: set[str], found: set[str]) -> Chec
 
 
 def _same_table(what: str, expected: "pd.DataFrame", found: "pd.DataFrame", keys: list[str]) -> Check:
-    """Whether two tables have the same keys, counts and sums, and means that differ by rounding at most."""
+    """True if two tables have the same keys, counts and sums, and means that differ by rounding at most."""
     merged = expected.merge(found, on=keys, how="outer", suffixes=("_e", "_f"), indicator=True)
     same = merged["_merge"] == "both"
     for column in ("flights", "departed", "delay"):

@@ -166,7 +166,7 @@ def flow_chart(result: Result) -> str:
 
 
 def is_long(airports: "pd.DataFrame") -> bool:
-    """Whether the run covers enough days to be drawn by the day."""
+    """True if the run covers enough days to be drawn by the day."""
     return bool((airports["time_hour"].max() - airports["time_hour"].min()).days >= SHORT_SPAN_DAYS)
 
 

@@ -114,7 +114,7 @@ class Processes:
 
     @property
     def pipeline_done(self) -> bool:
-        """Whether its tables are written."""
+        """True if its tables are written."""
         return self.spark_state == "done"
 
     def check(self) -> None:

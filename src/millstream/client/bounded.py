@@ -167,7 +167,7 @@ class Bounded(_Bounds):
                 self._sock.settimeout(None)
 
     def _answers(self) -> bool:
-        """Whether the server reacts to a new connection; a refusal, as of a missing password, proves it too."""
+        """True if the server reacts to a new connection; a refusal, as of a missing password, proves it too."""
         path = getattr(self, "path", None)
         try:
             with (

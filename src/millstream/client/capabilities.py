@@ -22,11 +22,7 @@ NOWHERE = "millstream"
 
 
 def probes(near: str = NOWHERE) -> tuple[Command, ...]:
-    """Sent in this order; :func:`capabilities_of` reads the replies in the same order. None of them creates a key.
-
-    Args:
-        near: the key in whose slot the key that does not exist is looked for.
-    """
+    """Sent in this order; :func:`capabilities_of` reads the replies in the same order. None of them creates a key."""
     key = beside(near, "probe", "no-such-key")
     return (
         ("COMMAND", "INFO", "XNACK", "XACKDEL", "XDELEX"),
@@ -37,22 +33,14 @@ def probes(near: str = NOWHERE) -> tuple[Command, ...]:
 
 @dataclass(frozen=True, slots=True)
 class Capabilities:
-    """The newer stream commands and options one server has.
+    """The newer stream commands and options one server has."""
 
-    Attributes:
-        xnack: XNACK (Redis 8.8): give an entry back, with or without charging the delivery.
-        xackdel: XACKDEL (Redis 8.2).
-        xdelex: XDELEX (Redis 8.2).
-        claim: XREADGROUP ... CLAIM (Redis 8.4): one command reads new entries and claims stale ones.
-        idmp: XADD ... IDMP (Redis 8.6): the server drops a repeated publish.
-        unknown: names of those of these that it does not tell now, since it refuses writes; they count as absent.
-    """
-
-    xnack: bool = False
-    xackdel: bool = False
-    xdelex: bool = False
-    claim: bool = False
-    idmp: bool = False
+    xnack: bool = False  # XNACK (Redis 8.8): give an entry back, with or without charging the delivery
+    xackdel: bool = False  # XACKDEL (Redis 8.2)
+    xdelex: bool = False  # XDELEX (Redis 8.2)
+    claim: bool = False  # XREADGROUP ... CLAIM (Redis 8.4): one command reads new entries and claims stale ones.
+    idmp: bool = False  # XADD ... IDMP (Redis 8.6): the server drops a repeated publish.
+    # Names of those of these that it does not tell now, since it refuses writes; they count as absent
     unknown: frozenset[str] = frozenset()
 
 
@@ -80,13 +68,7 @@ def _passes(reply: Reply) -> bool:
 
 
 async def find(line: Line, near: str = NOWHERE, limit: float | None = None) -> Capabilities:
-    """Ask the server at the other end of ``line``, in one round trip; on a cluster, the one that has that key.
-
-    Args:
-        line: to the server.
-        near: the key.
-        limit: seconds for the answer; None is the line's own.
-    """
+    """Ask the server at the other end of ``line``, in one round trip; on a cluster, the one that has that key."""
     return capabilities_of(await line.near(near).calls(probes(near), timeout=limit))
 
 

@@ -43,22 +43,14 @@ class Places(Routes):
     """The routes of a cluster, asked for over connections of asyncio."""
 
     def node_of(self, key: str | bytes) -> Address:
-        """The node that has a key.
-
-        Raises:
-            Disconnected: nobody has its slot.
-        """
+        """The node that has a key."""
         address = self.of(key)
         if address is None:
             raise Disconnected(no_node(key))
         return address
 
     async def refresh(self) -> None:
-        """Ask the first node that answers.
-
-        Raises:
-            Disconnected: none does.
-        """
+        """Ask the first node that answers."""
         reason: object = None
         for address in self.candidates:
             client = async_client(
@@ -82,13 +74,7 @@ class Places(Routes):
 
 
 class NearLine(Line):
-    """A line to the node that has a key, whoever that is when it connects.
-
-    Args:
-        url: of the cluster.
-        key: whose node it is.
-        greet: as for :class:`Line`.
-    """
+    """A line to the node that has a key, whoever that is when it connects."""
 
     def __init__(self, url: str, key: str, *, greet: Sequence[Command] = ()) -> None:
         self._places = Places(url)
@@ -128,9 +114,6 @@ class ClusterLine(Line):
 
     A command that was redirected did not run, and is sent to the new place. Transactions, and what names no key, need
     :meth:`near`.
-
-    Args:
-        url: of the cluster.
     """
 
     def __init__(self, url: str) -> None:
@@ -154,29 +137,14 @@ class ClusterLine(Line):
         return self._near[slot]
 
     async def nodes(self) -> list[Line]:
-        """A line to each node that has slots.
-
-        Raises:
-            Disconnected: no node says which there are.
-        """
+        """A line to each node that has slots."""
         await self._places.refresh()
         return [self._node(address) for address in self._places.slots.primaries]
 
     def calls(
         self, commands: Sequence[Command], *, timeout: float | None = None, only_if: Callable[[], bool] | None = None
     ) -> "asyncio.Future[list[Reply]]":
-        """As for one server; commands to one node keep their order.
-
-        Args:
-            commands: each names a key. They may belong to several nodes: where one node's connection breaks, what the
-                others did is not known to the caller either.
-            timeout: seconds for each time that a node is asked; None is the line's own.
-            only_if: asked right before a node's share is written, and again for what is sent once more after a
-                redirection.
-
-        Raises:
-            UsageError: a command names no key.
-        """
+        """As for one server; commands to one node keep their order."""
         keys = [_key(command) for command in commands]
         answer: asyncio.Future[list[Reply]] = asyncio.get_running_loop().create_future()
         if self._closed:
@@ -273,12 +241,7 @@ def part_of(count: int) -> str:
 
 
 async def require_whole(nodes: Sequence[Line]) -> None:
-    """Insist on all keys of a server.
-
-    Raises:
-        UsageError: the one node is one of several.
-        Disconnected: no answer came.
-    """
+    """Insist on all keys of a server."""
     if len(nodes) == 1:
         (reply,) = await nodes[0].calls([CLUSTER_INFO])
         if (count := masters(reply)) > 1:

@@ -67,11 +67,6 @@ def sync_client(url: str, **options: Any) -> "redis.Redis":
 
     redis-py 8 gives up on a read after five seconds and silently sends it again; a command that blocks on purpose would
     be run twice. So ``bounded`` limits the reads unless ``options`` has ``socket_timeout``, and nothing is sent again.
-
-    Raises:
-        ConfigError: the URL is not one we can reach, or that of a cluster: what asks for this client needs one server.
-        StorageError: the data directory of a ``file://`` URL is locked by a process that does not serve it, damaged or
-            not usable.
     """
     options.setdefault("socket_timeout", None)
     options.setdefault("retry", Retry(NoBackoff(), 0))
@@ -143,11 +138,7 @@ def _kind(url: str, plain: type, tls: type, unix: type) -> type:
 
 @contextlib.contextmanager
 def _options_of(url: str) -> Iterator[None]:
-    """What redis-py says of options behind the URL's question mark, as an error that names the URL.
-
-    Raises:
-        ConfigError: it does not know one of them, or a value is invalid.
-    """
+    """What redis-py says of options behind the URL's question mark, as an error that names the URL."""
     try:
         yield
     except (TypeError, ValueError) as reason:
@@ -171,12 +162,7 @@ def _try_options(url: str, pool: Any) -> None:
 
 
 def _attach(url: str, locked: LogLockedError, options: dict[str, Any]) -> tuple[str, dict[str, Any]]:
-    """The address at which another process serves a directory, and the options to connect to it.
-
-    Raises:
-        LogLockedError: that process does not serve it.
-        ConfigError: the URL asks for an fsync, which is for the server to decide.
-    """
+    """The address at which another process serves a directory, and the options to connect to it."""
     if locked.address is None:
         raise locked
     asked = dict(parse_qsl(urlsplit(url).query))

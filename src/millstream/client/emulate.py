@@ -22,15 +22,11 @@ from millstream.client.line import Command
 
 @dataclass(frozen=True, slots=True, init=False)
 class Move:
-    """A command on pending entries, without its key and ids.
+    """A command on pending entries, without its key and ids."""
 
-    Attributes:
-        head: its name, and the words between the key and the ids; a last word ``IDS`` is followed by their number.
-        tail: the words behind the ids.
-    """
-
+    # Its name, and the words between the key and the ids; a last word ``IDS`` is followed by their number
     head: tuple[bytes | str | int, ...]
-    tail: tuple[bytes | str | int, ...]
+    tail: tuple[bytes | str | int, ...]  # The words behind the ids
 
     def __init__(self, *head: bytes | str | int, tail: tuple[bytes | str | int, ...] = ()) -> None:
         object.__setattr__(self, "head", head)
@@ -50,14 +46,7 @@ WAITING = b"(retry)"
 
 
 def release(capabilities: Capabilities, group: str, deliveries: int, *, charge: bool) -> Move:
-    """Makes entries claimable by anybody, at once.
-
-    Args:
-        capabilities: of the server.
-        group: name of the group.
-        deliveries: their present delivery count.
-        charge: True keeps the delivery counted (the handler gave up), False takes it back (it never ran).
-    """
+    """Makes entries claimable by anybody, at once."""
     if capabilities.xnack:
         return Move("XNACK", group, "FAIL" if charge else "SILENT", "IDS")
     count: tuple[str | int, ...] = () if charge else ("RETRYCOUNT", max(deliveries - 1, 0))
@@ -68,14 +57,6 @@ def delay(group: str, *, deliveries: int, delay_ms: int, min_idle_ms: int, owner
     """Makes entries claimable after ``delay_ms``, at most ``min_idle_ms`` away.
 
     IDLE, not TIME, so that the clocks of worker and server need not agree.
-
-    Args:
-        group: whose pending list has them.
-        deliveries: the count to store with them.
-        delay_ms: from now until somebody may claim them; 0 is at once. More than ``min_idle_ms`` is only that, since
-            no idle time is below zero.
-        min_idle_ms: from which idle time on the group's consumers claim an entry.
-        owner: the consumer that holds them meanwhile.
     """
     idle = min(max(min_idle_ms - delay_ms, 0), min_idle_ms)
     return Move("XCLAIM", group, owner, 0, tail=("IDLE", idle, "RETRYCOUNT", deliveries, "JUSTID"))
@@ -87,11 +68,5 @@ def renew(group: str, consumer: str) -> Move:
 
 
 def recount(group: str, consumer: str, deliveries: int) -> Move:
-    """Sets the delivery count of entries this consumer holds, and renews them.
-
-    Args:
-        group: whose pending list has them.
-        consumer: who holds them, and goes on holding them: the claim is from itself.
-        deliveries: the count to store.
-    """
+    """Sets the delivery count of entries this consumer holds, and renews them."""
     return Move("XCLAIM", group, consumer, 0, tail=("RETRYCOUNT", deliveries, "JUSTID"))

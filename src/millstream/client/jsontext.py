@@ -16,16 +16,7 @@ class TooDeepError(ValueError):
 
 
 def parse(text: str | bytes, **hooks: Any) -> Any:
-    """What this JSON says.
-
-    Args:
-        text: the JSON.
-        hooks: those of ``json.loads``, such as ``parse_float``.
-
-    Raises:
-        ValueError: it is not JSON.
-        TooDeepError: it is nested too deeply.
-    """
+    """What this JSON says."""
     try:
         return json.loads(text, **hooks)
     except RecursionError:
@@ -36,10 +27,6 @@ def parse_record(text: str | bytes) -> Any:
     """What the JSON of a record says that this project writes, and anybody may have written over.
 
     A thousand lists in one another can be parsed, and then end whoever walks through them: so the levels are bounded.
-
-    Raises:
-        ValueError: it is not JSON.
-        TooDeepError: it is nested more than :data:`DEEPEST` levels.
     """
     found = parse(text)
     level = [found]
@@ -51,11 +38,7 @@ def parse_record(text: str | bytes) -> Any:
 
 
 def fault(reason: Exception) -> str:
-    """What is wrong with JSON that could not be read as what it should be, in plain words.
-
-    Args:
-        reason: as :func:`parse`, or whoever looked into what it gave, raised it.
-    """
+    """What is wrong with JSON that could not be read as what it should be, in plain words."""
     if isinstance(reason, json.JSONDecodeError):
         if not reason.doc[reason.pos :].strip() or reason.msg.startswith("Unterminated string"):
             return "it ends too early"

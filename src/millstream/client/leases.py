@@ -21,15 +21,11 @@ ASSUMED_MIN_IDLE_MS = 30_000
 
 @dataclass(frozen=True, slots=True)
 class LeasePlan:
-    """A plan for one consumer.
+    """A plan for one consumer."""
 
-    Attributes:
-        period: seconds between two rounds.
-        renew_after_ms: milliseconds since its last sign of life after which a round renews an entry. What another has
-            just claimed is younger, and left to it.
-    """
-
-    period: float
+    period: float  # Seconds between two rounds
+    # Milliseconds since its last sign of life after which a round renews an entry. What another has just claimed is
+    # younger, and left to it.
     renew_after_ms: int
 
     @classmethod

@@ -83,12 +83,7 @@ _SAID = 200  # letters of an error's text, which may have all of a reply in it
 
 
 def wrong_reply(error: Exception, *urls: str) -> WrongReplyError:
-    """The error for replies that could not be made sense of.
-
-    Args:
-        error: what came of it.
-        urls: of the servers that were asked.
-    """
+    """The error for replies that could not be made sense of."""
     logger.debug("an answer could not be read", exc_info=error)
     frames = traceback.extract_tb(error.__traceback__)
     place = f" in {PurePath(frames[-1].filename).name}:{frames[-1].lineno}" if frames else ""
@@ -120,7 +115,7 @@ _PASSING_KINDS = (
 
 
 def passes(error: Exception) -> bool:
-    """Whether what the server refused now it may take later: it loads, is no master, is full, lacks replicas."""
+    """True if what the server refused now it may take later: it loads, is no master, is full, lacks replicas."""
     return isinstance(error, _PASSING_KINDS) or (
         str(error).startswith(_PASSING_CODES) and not str(error).startswith("BUSYGROUP")
     )
@@ -141,15 +136,7 @@ _IDLE = 0.5
 
 
 class Line:
-    """A shared connection.
-
-    Args:
-        url: the server.
-        greet: commands sent first on every new connection; their replies are kept in ``greeting``.
-        timeout: seconds a batch of commands may take before the connection is given up.
-        redial: connect anew before writing to a connection that was closed while nothing was asked (the server was
-            started again, its ``timeout``, a proxy). Not for a line whose connection keeps a state, such as WATCH.
-    """
+    """A shared connection."""
 
     def __init__(self, url: str, *, greet: Sequence[Command] = (), timeout: float = 30.0, redial: bool = False) -> None:
         self._client = async_client(url, protocol=2)
@@ -190,12 +177,7 @@ class Line:
         return SystemClock().wall_time()
 
     async def call(self, *command: bytes | str | int | float, timeout: float | None = None) -> Reply:  # noqa: ASYNC109 - the driver, not the caller, is bounded by it
-        """Send one command and return its reply.
-
-        Raises:
-            ResponseError: the server answered with an error.
-            Disconnected: no answer came.
-        """
+        """Send one command and return its reply."""
         reply = (await self.calls((command,), timeout=timeout))[0]
         if isinstance(reply, Exception):
             raise reply
@@ -207,15 +189,6 @@ class Line:
         """Send commands in order; the future gives their replies, an error reply as an exception in its place.
 
         The commands are queued before this returns, so two callers' commands keep the order of their calls.
-
-        Args:
-            commands: what to send.
-            timeout: seconds they may take.
-            only_if: asked right before they are written, however long they waited for a connection; where it says
-                False nothing is sent and the future ends in :class:`Withheld`.
-
-        Raises:
-            UsageError: a word of a command is neither text, bytes nor a number; nothing is sent.
         """
         future: asyncio.Future[list[Reply]] = asyncio.get_running_loop().create_future()
         if self._closed:
@@ -329,7 +302,7 @@ class Line:
         self._used_at = asyncio.get_running_loop().time()
 
     def _was_closed(self) -> bool:
-        """Whether the other side has hung up while nothing was asked."""
+        """True if the other side has hung up while nothing was asked."""
         reader: asyncio.StreamReader | None = getattr(self._connection, "_reader", None)  # redis-py tells nobody else
         return reader is None or reader.at_eof() or reader.exception() is not None
 
@@ -364,7 +337,7 @@ class Line:
 
 
 def _holds(asked: _Asked) -> bool:
-    """Whether the condition of these commands holds; if not, their future ends in :class:`Withheld`."""
+    """True if the condition of these commands holds; if not, their future ends in :class:`Withheld`."""
     _, _, future, _, only_if = asked
     if only_if is None or only_if():
         return True
@@ -397,12 +370,7 @@ def _pack(command: Command) -> bytes:
 
 
 async def _replies(connection: Any, count: int) -> list[Reply]:
-    """So many replies: the first of those that have come as redis-py reads it, the others straight from its parser.
-
-    Args:
-        connection: redis-py's.
-        count: how many were asked for.
-    """
+    """So many replies: the first of those that have come as redis-py reads it, the others straight from its parser."""
     found: list[Reply] = []
     while len(found) < count:
         found.append(await _reply(connection))
@@ -411,13 +379,7 @@ async def _replies(connection: Any, count: int) -> list[Reply]:
 
 
 def _drain(connection: Any, found: list[Reply], count: int) -> None:
-    """What has come already: to go through redis-py's coroutines for each takes longer than to read it.
-
-    Args:
-        connection: redis-py's; one whose parser is another than hiredis is left to it.
-        found: gets it.
-        count: most that may be in there.
-    """
+    """What has come already: to go through redis-py's coroutines for each takes longer than to read it."""
     reader = getattr(getattr(connection, "_parser", None), "_reader", None)
     if not isinstance(reader, Reader) or _NOTHING is None:
         return

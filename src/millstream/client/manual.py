@@ -14,11 +14,7 @@ _serial = itertools.count(1)
 
 
 class StoreClock(ManualClock):
-    """A clock turned by hand that its store follows at once: reads time out, idle times grow, keys expire.
-
-    Args:
-        wall: first wall reading in milliseconds since 1970.
-    """
+    """A clock turned by hand that its store follows at once: reads time out, idle times grow, keys expire."""
 
     def __init__(self, wall: int = 1_700_000_000_000) -> None:
         super().__init__(wall)

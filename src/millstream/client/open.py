@@ -8,17 +8,7 @@ from millstream.client.url import CLUSTERS, REPORT
 
 
 def open_line(url: str, *, near: str | None = None, greet: Sequence[Command] = (), redial: bool = False) -> Line:
-    """A line to what a URL names.
-
-    Args:
-        url: of a server, of a cluster, or of a report.
-        near: on a cluster, the key whose node is meant; None for a line that sends each command to its key's node.
-        greet: see :class:`Line`; only with ``near``.
-        redial: see :class:`Line`; a cluster's line that is near no key always does.
-
-    Raises:
-        ConfigError: the URL is invalid, or the report.
-    """
+    """A line to what a URL names."""
     if url.startswith(REPORT):
         from millstream.client.recorded.line import RecordedLine  # noqa: PLC0415 - only who reads one
         from millstream.client.recorded.report import open_report  # noqa: PLC0415 - as above

@@ -19,17 +19,13 @@ class Redirection:
 
 
 class Routes:
-    """Who has which slot of one cluster, as its nodes said last.
-
-    Args:
-        url: of the cluster.
-    """
+    """Who has which slot of one cluster, as its nodes said last."""
 
     def __init__(self, url: str) -> None:
         self.cluster = parse_cluster(url)
         self.slots = Slots()
         self.known = False
-        """Whether ``slots`` can be relied on; else a node is to be asked first."""
+        """True if ``slots`` can be relied on; else a node is to be asked first."""
         self._moved: dict[int, Address] = {}  # newer than ``slots``
 
     @property
@@ -56,12 +52,7 @@ class Routes:
         return nodes[0]
 
     def heed(self, code: str, rest: str) -> Redirection | None:
-        """Learn from an error reply; None where it is not one of a cluster that redirects.
-
-        Args:
-            code: its first word.
-            rest: the others.
-        """
+        """Learn from an error reply; None where it is not one of a cluster that redirects."""
         if code == "TRYAGAIN":  # a command of several keys, some of which have moved already
             return Redirection()
         if code == "CLUSTERDOWN":

@@ -51,11 +51,6 @@ def beside(stream: str, kind: str, name: str) -> str:
     """A key of ours about a stream, in the stream's slot.
 
     (A stream whose name has a ``}`` and no tag of its own cannot have a neighbour; then the slots differ.)
-
-    Args:
-        stream: key of the stream.
-        kind: what we keep there.
-        name: of the group, and whatever else tells it from others of its kind.
     """
     tag = tag_of(stream)
     whole = name if tag == stream else f"{stream}:{name}"
@@ -76,12 +71,9 @@ def key_of(command: Sequence[bytes | str | int | float]) -> str | bytes | None:
 
 @dataclass(frozen=True, slots=True)
 class Slots:
-    """Who has which slot, as a node said.
+    """Who has which slot, as a node said."""
 
-    Attributes:
-        ranges: first slot, last slot, and the nodes that have them: the primary, then its replicas.
-    """
-
+    # First slot, last slot, and the nodes that have them: the primary, then its replicas
     ranges: tuple[tuple[int, int, tuple[Address, ...]], ...] = ()
 
     @classmethod

@@ -45,11 +45,7 @@ def unreached(url: str, error: Exception) -> str:
 
 
 def split(url: str) -> SplitResult:
-    """The parts of a URL.
-
-    Raises:
-        ConfigError: it has none; Python's own error quotes them.
-    """
+    """The parts of a URL."""
     try:
         return urlsplit(url)
     except ValueError:
@@ -92,11 +88,7 @@ def kind_of(url: str) -> str:
 
 
 def check_url(url: str) -> str:
-    """The URL itself, if its scheme is one we can reach.
-
-    Raises:
-        ConfigError: the scheme is not known, the text lists those that are; or port or database are none.
-    """
+    """The URL itself, if its scheme is one we can reach."""
     if url.startswith(REPORT):
         raise ConfigError(
             "a report cannot be read here: it is for `millstream console --report` and for what asks a "
@@ -113,11 +105,7 @@ def check_url(url: str) -> str:
 
 
 def check_shared(url: str) -> str:
-    """The URL itself, if several clients of one process meet there; it may be a report's.
-
-    Raises:
-        ConfigError: the scheme is not known, or it is ``memory://`` without a name, where each client is alone.
-    """
+    """The URL itself, if several clients of one process meet there; it may be a report's."""
     if url.startswith(REPORT):
         return url
     if check_url(url).startswith("memory://") and not urlsplit(url).netloc:
@@ -126,11 +114,7 @@ def check_shared(url: str) -> str:
 
 
 def check_remote(url: str) -> str:
-    """The URL itself, if other processes reach the same data by it.
-
-    Raises:
-        ConfigError: the scheme is not known, or the data lives in one process; the text says what to do.
-    """
+    """The URL itself, if other processes reach the same data by it."""
     if check_url(url).startswith(EMBEDDED):
         raise ConfigError(
             f"{kind_of(url)} lives in one process, and this needs several: run `millstream serve --dir DIR` and give "

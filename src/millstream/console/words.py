@@ -70,11 +70,5 @@ def size(value: int | None) -> str:
 
 
 def plural(number: int, one: str, many: str = "") -> str:
-    """``1 entry``, ``2 entries``.
-
-    Args:
-        number: how many.
-        one: the word for one.
-        many: for several; with an ``s`` unless given.
-    """
+    """``1 entry``, ``2 entries``."""
     return f"{number:,} {one if number == 1 else many or one + 's'}"

@@ -34,21 +34,13 @@ class FileThereError(MillstreamError):
 
 @dataclass(frozen=True, slots=True)
 class MonitoringFile:
-    """One file.
+    """One file."""
 
-    Attributes:
-        name: what it is called on the command line.
-        file: its place below the folder it is written to.
-        tool: who loads it.
-        about: what it is for, in one line.
-        text: makes its text.
-    """
-
-    name: str
-    file: str
-    tool: str
-    about: str
-    text: Callable[[], str]
+    name: str  # What it is called on the command line
+    file: str  # Its place below the folder it is written to
+    tool: str  # Who loads it
+    about: str  # What it is for, in one line
+    text: Callable[[], str]  # Makes its text
 
 
 def _yaml(name: str, about: str) -> MonitoringFile:
@@ -74,11 +66,7 @@ FILES: tuple[MonitoringFile, ...] = (
 
 
 def find(name: str) -> MonitoringFile:
-    """The file of that name.
-
-    Raises:
-        NoFileError: there is none.
-    """
+    """The file of that name."""
     for each in FILES:
         if each.name == name:
             return each
@@ -86,16 +74,7 @@ def find(name: str) -> MonitoringFile:
 
 
 def write_all(folder: Path, *, force: bool) -> list[Path]:
-    """Write every file below a folder, which is made if need be; those that were not there as they are now.
-
-    Args:
-        folder: where to.
-        force: replace files that say something else; without it nothing is written where there is one.
-
-    Raises:
-        FileThereError: a file is there that somebody may have changed, or a link, whose other end is none of ours.
-        OSError: a file cannot be read or written.
-    """
+    """Write every file below a folder, which is made if need be; those that were not there as they are now."""
     texts = {folder / each.file: each.text().encode() for each in FILES}
     if links := sorted({str(place) for path in texts for place in (path, path.parent) if place.is_symlink()}):
         raise FileThereError(

@@ -22,55 +22,34 @@ Kind = Literal["timeseries", "stat", "table"]
 
 @dataclass(frozen=True, slots=True)
 class Panel:
-    """One panel.
+    """One panel."""
 
-    Attributes:
-        title: its heading.
-        text: what it shows and what is normal, behind the "i".
-        queries: PromQL and the legend of each; ``{{label}}`` in a legend is the label's value.
-        unit: Grafana's name of the unit: ``short``, ``s``, ``bytes``, ``ops``, ``percentunit``, ``bool_yes_no``.
-        kind: how it is drawn.
-        alarm: from this value on it is drawn red; None never.
-    """
-
-    title: str
-    text: str
-    queries: Sequence[tuple[str, str]]
+    title: str  # Its heading
+    text: str  # What it shows and what is normal, behind the "i"
+    queries: Sequence[tuple[str, str]]  # PromQL and the legend of each; ``{{label}}`` in a legend is the label's value
+    # Grafana's name of the unit: ``short``, ``s``, ``bytes``, ``ops``, ``percentunit``, ``bool_yes_no``
     unit: str = "short"
-    kind: Kind = "timeseries"
-    alarm: float | None = None
+    kind: Kind = "timeseries"  # How it is drawn
+    alarm: float | None = None  # From this value on it is drawn red; None never
 
 
 @dataclass(frozen=True, slots=True)
 class Variable:
-    """A choice at the top of a dashboard: the values of one label.
+    """A choice at the top of a dashboard: the values of one label."""
 
-    Attributes:
-        name: of the variable and of the label.
-        metric: PromQL whose series have that label; may use variables that stand before it.
-    """
-
-    name: str
-    metric: str
+    name: str  # Of the variable and of the label
+    metric: str  # PromQL whose series have that label; may use variables that stand before it
 
 
 @dataclass(frozen=True, slots=True)
 class Dashboard:
-    """One dashboard.
+    """One dashboard."""
 
-    Attributes:
-        uid: Grafana's name of it, which links go by; never changes.
-        title: what people see.
-        text: what it answers.
-        variables: beside the data source.
-        panels: in their order.
-    """
-
-    uid: str
-    title: str
-    text: str
-    variables: Sequence[Variable]
-    panels: Sequence[Panel]
+    uid: str  # Grafana's name of it, which links go by; never changes
+    title: str  # What people see
+    text: str  # What it answers
+    variables: Sequence[Variable]  # Beside the data source
+    panels: Sequence[Panel]  # In their order
 
 
 def rendered(dashboard: Dashboard) -> str:
@@ -156,14 +135,7 @@ def _panel(panel: Panel, place: int) -> dict[str, Any]:
 
 
 def _target(panel: Panel, at: int, query: str, legend: str) -> dict[str, Any]:
-    """One query of a panel.
-
-    Args:
-        panel: whose it is.
-        at: its place among them, from which its letter comes.
-        query: PromQL.
-        legend: names its series.
-    """
+    """One query of a panel."""
     return {
         "refId": chr(ord("A") + at),
         "datasource": _SOURCE,

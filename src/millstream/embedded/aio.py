@@ -119,9 +119,5 @@ class AsyncStorePool(LeasedPool, ConnectionPool):
 
 
 def async_pool(place: Place, **options: Any) -> AsyncStorePool:
-    """A pool for ``redis.asyncio.Redis.from_pool``.
-
-    Raises:
-        MillstreamError: the store cannot be opened; see :class:`Lease`.
-    """
+    """A pool for ``redis.asyncio.Redis.from_pool``."""
     return AsyncStorePool(Lease(place), connection_class=AsyncStoreConnection, **{"db": place.db, **options})

@@ -28,18 +28,7 @@ _SHORT = 4096
 
 
 class Channel:
-    """See the module's text.
-
-    Args:
-        store: whose connection it is.
-        session: the node's view of it.
-        sink: takes bytes of replies, and ``b""`` at the end; called in any thread, and must not block.
-
-    Attributes:
-        session: as given.
-        closed: no bytes come or go any more.
-        reason: why it was closed, in words; empty if by the client, or because it asked for it.
-    """
+    """See the module's text."""
 
     __slots__ = ("_ending", "_held", "_out", "_reader", "_sink", "_store", "_untaken", "closed", "reason", "session")
 
@@ -51,18 +40,14 @@ class Channel:
         self._out: list[Buffer] = []
         self._untaken = 0  # bytes of messages handed to the sink since the client last sent or took something
         self._ending = False
-        self.session = session
-        self.closed = False
-        self.reason = ""
+        self.session = session  # As given
+        self.closed = False  # No bytes come or go any more
+        self.reason = ""  # Why it was closed, in words; empty if by the client, or because it asked for it
 
     # ------------------------------------------------------------------ the client's calls
 
     def send(self, data: bytes) -> None:
-        """Run the commands in ``data``; their replies go to the sink, now or later.
-
-        Raises:
-            UsageError: in a forked child.
-        """
+        """Run the commands in ``data``; their replies go to the sink, now or later."""
         self._store.run(self, data, self._sink)
 
     def taken(self) -> None:

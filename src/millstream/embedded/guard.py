@@ -36,19 +36,16 @@ _here = _Here()
 
 
 class _PutOff:
-    """What is to be done later.
-
-    Attributes:
-        own: by the number of the thread that does it when it has left the outermost guard.
-        left_over: what helpers were told to close, for the next other thread that leaves a guard.
-        starting: helpers whose thread may run already, and is not known as one yet.
-    """
+    """What is to be done later."""
 
     __slots__ = ("left_over", "own", "starting")
 
     def __init__(self) -> None:
+        # By the number of the thread that does it when it has left the outermost guard
         self.own: dict[int, deque[Job]] = {}
+        # What helpers were told to close, for the next other thread that leaves a guard
         self.left_over: deque[Job] = deque()
+        # Helpers whose thread may run already, and is not known as one yet
         self.starting: set[threading.Thread] = set()
 
 
@@ -56,18 +53,15 @@ late = _PutOff()
 
 
 class Guard:
-    """A lock; inside it :func:`outside` puts off what it is given. One thread cannot take it while it has it.
-
-    Attributes:
-        lock: the lock itself, for whom two calls are too many: it asks :attr:`is_mine` first, and looks at :data:`late`
-            when it has left.
-        is_mine: whether this thread has it.
-    """
+    """A lock; inside it :func:`outside` puts off what it is given. One thread cannot take it while it has it."""
 
     __slots__ = ("is_mine", "lock")
 
     def __init__(self) -> None:
+        # The lock itself, for whom two calls are too many: it asks :attr:`is_mine` first, and looks at :data:`late`
+        # when it has left
         self.lock = threading.RLock()
+        # True if this thread has it
         self.is_mine: Callable[[], bool] = self.lock._is_owned  # type: ignore[attr-defined] # noqa: SLF001 - as threading.Condition has it
         _mine[id(self)] = self.is_mine
 

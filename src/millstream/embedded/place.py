@@ -24,21 +24,13 @@ SCHEMES = ("memory://", "file://")
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """See the module's text.
+    """See the module's text."""
 
-    Attributes:
-        url: as given, for messages.
-        name: of a store in memory, empty for a private one; None for a directory.
-        directory: absolute, links resolved; None for memory.
-        fsync: as asked for; None if the URL leaves it open.
-        db: database to begin with.
-    """
-
-    url: str = field(repr=False)
-    name: str | None
-    directory: Path | None
-    fsync: "Fsync | None"
-    db: int
+    url: str = field(repr=False)  # As given, for messages
+    name: str | None  # Of a store in memory, empty for a private one; None for a directory
+    directory: Path | None  # Absolute, links resolved; None for memory
+    fsync: "Fsync | None"  # As asked for; None if the URL leaves it open
+    db: int  # Database to begin with
 
     @property
     def is_private(self) -> bool:
@@ -52,11 +44,7 @@ class Place:
 
 
 def parse_place(url: str) -> Place:
-    """Read a URL.
-
-    Raises:
-        ConfigError: it is not of the forms above; the text says what is wrong.
-    """
+    """Read a URL."""
     try:
         parts = urlsplit(url)
     except ValueError:  # its text quotes the URL

@@ -63,21 +63,13 @@ _ADDRESS = "embedded:0"
 
 @dataclass(frozen=True, slots=True)
 class _Durable:
-    """What a store in a directory has beside its node.
+    """What a store in a directory has beside its node."""
 
-    Attributes:
-        log: where the records are.
-        disk_guard: whether the disk takes writes.
-        rewriter: makes the log smaller.
-        commit: what is to be written and synced.
-        recovered: records that were there at the start.
-    """
-
-    log: Log
-    disk_guard: DiskGuard
-    rewriter: Rewriter
-    commit: GroupCommit
-    recovered: int
+    log: Log  # Where the records are
+    disk_guard: DiskGuard  # True if the disk takes writes
+    rewriter: Rewriter  # Makes the log smaller
+    commit: GroupCommit  # What is to be written and synced
+    recovered: int  # Records that were there at the start
 
 
 class Store:

@@ -25,17 +25,13 @@ log = logger("millstream.embedded")
 
 
 class _Process:
-    """What is open in this process.
-
-    Attributes:
-        guard: around everything here; opening and closing happen inside it.
-        shared: stores that others can name, by the key of their place, with how many leases they have.
-        open: every store, to be closed at the end or abandoned in a child.
-    """
+    """What is open in this process."""
 
     def __init__(self) -> None:
-        self.guard = Guard()
+        self.guard = Guard()  # Around everything here; opening and closing happen inside it
+        # Stores that others can name, by the key of their place, with how many leases they have
         self.shared: dict[tuple[str, str], tuple[Store, int]] = {}
+        # Every store, to be closed at the end or abandoned in a child
         self.open: weakref.WeakSet[Store] = weakref.WeakSet()
 
 
@@ -43,17 +39,7 @@ _process = _Process()
 
 
 class Lease:
-    """The right to use the store of a place, from :meth:`store` to :meth:`give_up`.
-
-    Args:
-        place: of the store, opened if nobody has it open.
-        clock: for a store opened by this lease.
-        disk: the same.
-
-    Raises:
-        ConfigError: the store is open with another fsync than the one asked for.
-        StorageError: the data directory is locked, damaged or not usable.
-    """
+    """The right to use the store of a place, from :meth:`store` to :meth:`give_up`."""
 
     def __init__(self, place: "Place", *, clock: "Clock | None" = None, disk: "Disk | None" = None) -> None:
         self.place = place
@@ -64,12 +50,7 @@ class Lease:
         self._take(is_first=True)
 
     def store(self) -> Store:
-        """The store, opened again if the lease was given up: a closed redis-py client may be used on.
-
-        Raises:
-            UsageError: it was in memory, and its last client has closed it; or this is a forked child.
-            StorageError: as for the constructor.
-        """
+        """The store, opened again if the lease was given up: a closed redis-py client may be used on."""
         if not self._held:
             self._take(is_first=False)
         assert self._store is not None
@@ -106,11 +87,7 @@ class Lease:
         return store
 
     def give_up(self) -> None:
-        """Use it no more; a second call does nothing. The last to give a store up closes it.
-
-        Raises:
-            StorageError: the disk failed at the last write.
-        """
+        """Use it no more; a second call does nothing. The last to give a store up closes it."""
         outside(self._give_up)
 
     def _give_up(self) -> None:

@@ -74,7 +74,7 @@ class Pipe:
         self._run(self._channel, data if type(data) is bytes else bytes(memoryview(data)), self._put)
 
     def is_quiet(self) -> bool:
-        """Whether it is open and there is nothing to read, in the process that opened it."""
+        """True if it is open and there is nothing to read, in the process that opened it."""
         return not (self._held or self._channel.closed or self._store.forked) and self._inbox.empty()
 
     def next(self) -> bytes | None:
@@ -114,7 +114,7 @@ class Pipe:
         return len(data)
 
     def wait(self, seconds: float | None) -> bool:
-        """Whether a read would return something within the time.
+        """True if a read would return something within the time.
 
         Raises:
             RedisConnectionError: the connection is closed.
@@ -125,7 +125,7 @@ class Pipe:
         return ready
 
     def _wait(self, seconds: float | None) -> bool:
-        """Whether bytes, or the end, have come."""
+        """True if bytes, or the end, have come."""
         if self._held or self._at_end:
             return True
         try:
@@ -139,7 +139,7 @@ class Pipe:
         return True
 
     def pending(self) -> bool:
-        """Whether bytes are here: redis-py asks this first, as of a TLS socket, before it polls; before each command.
+        """True if bytes are here: redis-py asks this first, as of a TLS socket, before it polls; before each command.
 
         Raises:
             UnsupportedOperation: none are here, so that it would make ready to poll what :meth:`fileno` refuses.
@@ -182,7 +182,7 @@ class StoreConnection(LeasedConnection, AbstractConnection):
         return getattr(self._parser, "_reader", None)
 
     def is_ready(self) -> bool:
-        """Whether a command may be sent, and the next thing to be read will be its reply."""
+        """True if a command may be sent, and the next thing to be read will be its reply."""
         pipe = cast("Pipe | None", self._sock)
         if pipe is None or not pipe.is_quiet() or self.should_reconnect():  # type: ignore[no-untyped-call]  # redis-py's gap
             return False
@@ -242,7 +242,7 @@ class StoreConnection(LeasedConnection, AbstractConnection):
         return cast("socket.socket", Pipe(self._lease, self.socket_timeout))
 
     def can_read(self, timeout: float | None = 0) -> bool:
-        """Whether a reply or a message can be read within ``timeout`` seconds (None: for ever)."""
+        """True if a reply or a message can be read within ``timeout`` seconds (None: for ever)."""
         if self._sock is None:
             self.connect()  # type: ignore[no-untyped-call]  # redis-py's gap
         try:
@@ -296,7 +296,7 @@ class StorePool(LeasedPool, ConnectionPool):
 
 
 def _is_once(retry: Any) -> bool:
-    """Whether nothing is tried again."""
+    """True if nothing is tried again."""
     return retry is None or (type(retry) is Retry and retry.get_retries() == 0)
 
 

@@ -14,15 +14,7 @@ _pack = cast("Callable[[tuple[Any, ...]], bytes]", pack_command)
 
 
 def py_pack_words(words: tuple[Any, ...]) -> bytes:
-    """A command.
-
-    Args:
-        words: each text, which is sent as UTF-8, bytes or a number.
-
-    Raises:
-        TypeError: one is something else.
-        UnicodeEncodeError: one is text that UTF-8 does not have.
-    """
+    """A command."""
     return _pack(words)
 
 

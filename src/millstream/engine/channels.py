@@ -57,11 +57,7 @@ class Patterns(Channels[T]):
         self._prepared: dict[bytes, Pattern] = {}
 
     def prepare(self, names: list[bytes]) -> None:
-        """Take patterns apart that are about to be joined.
-
-        Raises:
-            PatternTooCostlyError: they are hundreds of kilobytes of wildcards; none of them was taken.
-        """
+        """Take patterns apart that are about to be joined."""
         Effort(MOST_EFFORT // 2).spend(sum(map(price, names)))
         effort = Effort()
         self._prepared.update({name: Pattern(name, effort) for name in names if name not in self._prepared})
@@ -73,10 +69,6 @@ class Patterns(Channels[T]):
             self._prepared.pop(name, None)
 
     def fitting(self, channel: bytes) -> list[bytes]:
-        """The patterns with listeners that fit a channel's name.
-
-        Raises:
-            PatternTooCostlyError: the name is so long that comparing it would keep everybody waiting.
-        """
+        """The patterns with listeners that fit a channel's name."""
         effort = Effort()
         return [name for name, pattern in self._prepared.items() if pattern.fits(channel, effort)]

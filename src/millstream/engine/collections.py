@@ -61,16 +61,13 @@ class HashValue(Collection):
     """Fields and their values, in the order in which the fields came.
 
     Redis shows a small hash in that order; a large one in the order of its hash table, which nobody may rely on.
-
-    Attributes:
-        fields: value by field; change it through the methods only.
     """
 
     kind: ClassVar[bytes] = b"hash"
     __slots__ = ("_is_big", "fields")
 
     def __init__(self) -> None:
-        self.fields: dict[bytes, bytes] = {}
+        self.fields: dict[bytes, bytes] = {}  # Value by field; change it through the methods only
         self._is_big = False
 
     def __len__(self) -> int:
@@ -116,18 +113,14 @@ class ZSetValue(Collection):
 
     A sorted list and not a skip list: a change moves half of the places, which for the tens of thousands of due times
     that such sets hold here is a copy of some hundred kilobytes at most, and ranks are positions.
-
-    Attributes:
-        scores: score by member; change it through the methods only.
-        TOGETHER: from so many changes on they may be made together.
     """
 
     kind: ClassVar[bytes] = b"zset"
-    TOGETHER: ClassVar[int] = 32
+    TOGETHER: ClassVar[int] = 32  # From so many changes on they may be made together
     __slots__ = ("_is_big", "_order", "scores")
 
     def __init__(self) -> None:
-        self.scores: dict[bytes, float] = {}
+        self.scores: dict[bytes, float] = {}  # Score by member; change it through the methods only
         self._order: list[tuple[float, bytes]] = []
         self._is_big = False
 
@@ -150,12 +143,7 @@ class ZSetValue(Collection):
         del self._order[bisect_left(self._order, (self.scores.pop(member), member))]
 
     def put_all(self, scores: Mapping[bytes, float], *, built: bool = False) -> None:
-        """Set the scores of several members; none is a NaN.
-
-        Args:
-            scores: by member.
-            built: they are a whole set, whose encoding Redis chooses before it stores the first of them.
-        """
+        """Set the scores of several members; none is a NaN."""
         if len(scores) > ZSET_ENTRIES or (built and any(len(one) > ZSET_VALUE for one in scores)):
             self._is_big = True
         if not self._is_big or not self._is_much(len(scores)):
@@ -179,7 +167,7 @@ class ZSetValue(Collection):
         self._order = [place for place in self._order if place[1] in self.scores]
 
     def _is_much(self, changes: int) -> bool:
-        """Whether so many changes cost less together: each alone moves half of all places."""
+        """True if so many changes cost less together: each alone moves half of all places."""
         return changes >= self.TOGETHER and changes * _SHARE > len(self.scores)
 
     def rank(self, member: bytes) -> int:
@@ -303,13 +291,7 @@ class ListValue(Collection):
             self.pop(left=False)
 
     def find(self, item: bytes, *, backwards: bool = False, most: int = 0) -> Iterator[int]:
-        """The positions of elements equal to one, counted from the head.
-
-        Args:
-            item: the element.
-            backwards: from the tail on.
-            most: how many elements to look at, 0 for all.
-        """
+        """The positions of elements equal to one, counted from the head."""
         count = len(self._items)
         places = range(count - 1, -1, -1) if backwards else range(count)
         items = reversed(self._items) if backwards else iter(self._items)

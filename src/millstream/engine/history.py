@@ -35,24 +35,17 @@ def names_of(text: bytes) -> tuple[Any, ...]:
 
 @dataclass(slots=True)
 class ReplicationState:
-    """See the module's text.
+    """See the module's text."""
 
-    Attributes:
-        replid: name of the history, 40 hexadecimal digits; empty while nothing is recorded of one.
-        offset: bytes of it so far.
-        db: the database that its commands have selected last, or :data:`NO_DATABASE`.
-        replid2: name of the history that this one goes on from; empty for none. Where nothing is recorded any more, of
-            the one that was given up.
-        second: offset in that up to which both are the same, plus 1; :data:`NO_OFFSET` for none.
-        earlier: the histories that came before those, the latest first: name and such an offset of each in turn. Nobody
-            goes on behind them; they tell which changes another server has that went on from one of them.
-    """
-
-    replid: str = ""
-    offset: int = 0
-    db: int = NO_DATABASE
+    replid: str = ""  # Name of the history, 40 hexadecimal digits; empty while nothing is recorded of one
+    offset: int = 0  # Bytes of it so far
+    db: int = NO_DATABASE  # The database that its commands have selected last, or :data:`NO_DATABASE`
+    # Name of the history that this one goes on from; empty for none. Where nothing is recorded any more, of the one
+    # that was given up.
     replid2: str = ""
-    second: int = NO_OFFSET
+    second: int = NO_OFFSET  # Offset in that up to which both are the same, plus 1; :data:`NO_OFFSET` for none
+    # The histories that came before those, the latest first: name and such an offset of each in turn. Nobody goes on
+    # behind them; they tell which changes another server has that went on from one of them.
     earlier: tuple[Any, ...] = ()
 
     def advance(self, db: int, size: int) -> None:
@@ -76,12 +69,7 @@ class ReplicationState:
             yield name, second - 1
 
     def follows(self, replid: str, offset: int) -> bool:
-        """Whether who has this offset of that history holds what was here at that offset.
-
-        Args:
-            replid: the other's history.
-            offset: the next byte that it wants, counted from 1 on.
-        """
+        """True if who has this offset of that history holds what was here at that offset."""
         if not self.replid:
             return False
         return replid == self.replid or (replid == self.replid2 and offset <= self.second)

@@ -99,12 +99,7 @@ def _halves(word: bytes) -> tuple[bytes, bytes | None] | None:
 
 
 def parse(word: bytes, missing_seq: int = 0) -> int | None:
-    """An explicit id; None if it is not one.
-
-    Args:
-        word: ``ms`` or ``ms-seq`` in any form Redis accepts (leading zeros, ``+``, leading blanks).
-        missing_seq: what stands for the sequence when only ``ms`` is given.
-    """
+    """An explicit id; None if it is not one."""
     head, _, tail = word.partition(b"-")
     if tail.isdigit() and head.isdigit() and len(head) < 20 > len(tail):
         return int(head) << 64 | int(tail)  # as every server writes it: 19 digits fit 64 bits, whatever they are
@@ -137,13 +132,7 @@ def parse_special(word: bytes, missing_seq: int = 0) -> int | None:
 
 
 def parse_bound(word: bytes, missing_seq: int) -> tuple[int, bool] | None:
-    """One end of a range and whether it is exclusive (``(id``); ``-`` and ``+`` only without the parenthesis.
-
-    Args:
-        word: as the client wrote it.
-        missing_seq: what stands for the sequence when only ``ms`` is given: 0 at a start, the largest at an end. It is
-            filled in before the exclusion, so ``(1`` as an end leaves out one id of that millisecond and not all.
-    """
+    """One end of a range and whether it is exclusive (``(id``); ``-`` and ``+`` only without the parenthesis."""
     if len(word) > 1 and word[:1] == b"(":
         found = parse(word[1:], missing_seq)
         return None if found is None else (found, True)

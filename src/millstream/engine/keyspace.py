@@ -91,28 +91,22 @@ class StringValue:
 
 
 class Database:
-    """One numbered database.
-
-    Attributes:
-        keys: live and not yet purged keys.
-        expires: wall milliseconds at which a key dies; absent means never.
-        scan_order: what SCAN walks by; not part of the state.
-    """
+    """One numbered database."""
 
     __slots__ = ("expires", "index", "keys", "scan_order")
 
     def __init__(self, index: int) -> None:
         self.index = index
-        self.keys: dict[bytes, Value] = {}
-        self.expires: dict[bytes, int] = {}
-        self.scan_order = ScanOrder()
+        self.keys: dict[bytes, Value] = {}  # Live and not yet purged keys
+        self.expires: dict[bytes, int] = {}  # Wall milliseconds at which a key dies; absent means never
+        self.scan_order = ScanOrder()  # What SCAN walks by; not part of the state
 
     def replace(self, keys: dict[bytes, Value], expires: dict[bytes, int]) -> None:
         """Hold these keys and no others. Walks go on among them: no cursor depends on an order found before."""
         self.keys, self.expires, self.scan_order = keys, expires, ScanOrder()
 
     def is_expired(self, key: bytes, now: int) -> bool:
-        """Whether the key's time has come.
+        """True if the key's time has come.
 
         Strictly past, as in Redis: at the very millisecond it is still there, and PTTL says 0.
         """
@@ -136,22 +130,16 @@ def transition(op: str) -> Callable[[Applier], Applier]:
 
 
 class Keyspace:
-    """All databases of one server, the history that they have come from, and the server that goes on with that.
-
-    Attributes:
-        databases: by number.
-        history: see :class:`~millstream.engine.history.ReplicationState`.
-        primary: host and port of the server that is followed, an empty host for none; None where that was never said.
-        hands_over: that server is to be asked to lead, or was and has not answered.
-    """
+    """All databases of one server, the history that they have come from, and the server that goes on with that."""
 
     __slots__ = ("databases", "hands_over", "history", "primary")
 
     def __init__(self) -> None:
-        self.databases = [Database(index) for index in range(DATABASES)]
-        self.history = ReplicationState()
+        self.databases = [Database(index) for index in range(DATABASES)]  # By number
+        self.history = ReplicationState()  # See :class:`~millstream.engine.history.ReplicationState`
+        # Host and port of the server that is followed, an empty host for none; None where that was never said
         self.primary: tuple[str, int] | None = None
-        self.hands_over = False
+        self.hands_over = False  # That server is to be asked to lead, or was and has not answered
 
     @property
     def followed(self) -> tuple[str, int] | None:

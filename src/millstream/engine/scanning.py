@@ -31,12 +31,7 @@ def place(key: bytes) -> int:
 
 
 class _Order:
-    """Keys in order, or on the way there.
-
-    Args:
-        number: which one it is.
-        keys: all of them, as they are now.
-    """
+    """Keys in order, or on the way there."""
 
     __slots__ = ("_done", "_groups", "_listed", "_shift", "number")
 
@@ -79,12 +74,7 @@ class _Order:
 
 
 class ScanOrder:
-    """See the module's text. It is for one mapping of keys: after a flush or a swap there is another.
-
-    Args:
-        at_once: keys put in order at one step.
-        numbers: orders until their numbers begin anew.
-    """
+    """See the module's text. It is for one mapping of keys: after a flush or a swap there is another."""
 
     __slots__ = ("_at_once", "_last", "_made", "_making", "_numbers")
 
@@ -96,11 +86,6 @@ class ScanOrder:
 
     def step(self, keys: Mapping[bytes, object], cursor: int, count: int) -> tuple[int, list[bytes]]:
         """One step of a walk.
-
-        Args:
-            keys: the database's keys.
-            cursor: 0 to begin, else what the step before returned.
-            count: keys wanted; more come where many share a place, none while the order is found.
 
         Returns:
             The next cursor, 0 at the end, and keys of which some may be gone.

@@ -15,16 +15,12 @@ Place = tuple[int, bytes]
 
 
 class WaitingLines(Generic[T]):
-    """Lines of waiters by database and key; a line is a dictionary, so leaving from the middle is cheap.
-
-    Attributes:
-        by_place: the lines that somebody stands in. To be looked at only.
-    """
+    """Lines of waiters by database and key; a line is a dictionary, so leaving from the middle is cheap."""
 
     __slots__ = ("by_place",)
 
     def __init__(self) -> None:
-        self.by_place: dict[Place, dict[T, None]] = {}
+        self.by_place: dict[Place, dict[T, None]] = {}  # The lines that somebody stands in. To be looked at only.
 
     def join(self, waiter: T, places: list[Place]) -> None:
         """Stand at the end of each line."""

@@ -22,14 +22,7 @@ class UnreachableError(MillstreamError):
 
 
 def directory_of(url: str) -> Path:
-    """Ask a server for its data directory, and make sure that it is the one on this machine.
-
-    Raises:
-        UsageError: it is no Millstream, keeps its data in memory, or runs on another machine; the text says what to use
-            instead.
-        UnreachableError: it does not answer.
-        ConfigError: the URL is not one we can reach.
-    """
+    """Ask a server for its data directory, and make sure that it is the one on this machine."""
     named = without_password(url)
     client = sync_client(
         check_remote(url), socket_timeout=TIMEOUT, socket_connect_timeout=TIMEOUT, decode_responses=True

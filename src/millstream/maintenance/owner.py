@@ -1,4 +1,4 @@
-"""Whether a process holds a data directory, found without trying its lock: trying could keep a server from starting."""
+"""True if a process holds a data directory, found without trying its lock: trying could keep a server from starting."""
 
 import os
 from pathlib import Path
@@ -9,7 +9,7 @@ _LOCKS = Path("/proc/locks")
 
 
 def is_running(directory: Path, owner: Owner | None) -> bool:
-    """Whether the process that the lock file names holds the lock.
+    """True if the process that the lock file names holds the lock.
 
     Linux lists the locks of all processes that can be seen from here. Elsewhere it counts whether there is a process of
     that number, which may be another one by now.
@@ -21,7 +21,7 @@ def is_running(directory: Path, owner: Owner | None) -> bool:
 
 
 def _listed(path: Path) -> bool | None:
-    """Whether /proc/locks has a lock of this file; None where there is no such list. See proc(5)."""
+    """True if /proc/locks has a lock of this file; None where there is no such list. See proc(5)."""
     try:
         inode = path.stat().st_ino
         lines = _LOCKS.read_text().splitlines()

@@ -9,19 +9,12 @@ from millstream.migrate.connection import Command, Link, Reply, refusal
 
 @dataclass(frozen=True, slots=True)
 class TargetFeatures:
-    """The commands and options that carry more than entries.
+    """The commands and options that carry more than entries."""
 
-    Attributes:
-        counters: XSETID with ENTRIESADDED and MAXDELETEDID (Redis 7.0).
-        entries_read: XGROUP SETID with ENTRIESREAD (Redis 7.0).
-        release: XNACK, which makes pending entries without an owner (Redis 8.8).
-        idempotence: XCFGSET (Redis 8.6).
-    """
-
-    counters: bool = True
-    entries_read: bool = True
-    release: bool = True
-    idempotence: bool = True
+    counters: bool = True  # XSETID with ENTRIESADDED and MAXDELETEDID (Redis 7.0)
+    entries_read: bool = True  # XGROUP SETID with ENTRIESREAD (Redis 7.0)
+    release: bool = True  # XNACK, which makes pending entries without an owner (Redis 8.8)
+    idempotence: bool = True  # XCFGSET (Redis 8.6)
 
 
 #: For files of commands, by the version of Redis that is to read them.
@@ -50,6 +43,6 @@ def find_features(link: Link) -> TargetFeatures:
 
 
 def _misses_key(reply: Reply) -> bool:
-    """Whether a refusal is about the key that is not there, not about the words."""
+    """True if a refusal is about the key that is not there, not about the words."""
     text = refusal(reply).lower() if isinstance(reply, ResponseError) else ""
     return "no such key" in text or "requires the key to exist" in text

@@ -44,13 +44,7 @@ _WRITTEN = {byte: b"\\" + bytes([letter]) for letter, (byte,) in _ESCAPES.items(
 
 
 class Writer:
-    """A file being written; see :func:`writing`.
-
-    Args:
-        file: where to.
-        form: of the commands.
-        supports: what the server that will read it can.
-    """
+    """A file being written; see :func:`writing`."""
 
     def __init__(self, file: IO[bytes], form: Form, supports: TargetFeatures) -> None:
         self._file, self.supports = file, supports
@@ -58,16 +52,7 @@ class Writer:
         self._pack = pack if form == "resp" else as_text
 
     def stream(self, source: Link, key: bytes, tell: Tell) -> Overview:
-        """Write one stream; returns it as it was written.
-
-        Args:
-            source: read only.
-            key: of the stream.
-            tell: called with how many entries are written.
-
-        Raises:
-            ChangedError: it changes faster than it is written; the file drops what it says of it.
-        """
+        """Write one stream; returns it as it was written."""
         for left in range(ATTEMPTS - 1, -1, -1):
             before = overview(source, key)
             try:
@@ -111,15 +96,7 @@ class Writer:
 
 @contextmanager
 def writing(path: Path, named: Callable[[], Path] | None = None) -> Iterator[tuple[IO[bytes], Path]]:
-    """A file that gets its name when all has gone well, durably; what is yielded beside it is its name until then.
-
-    Args:
-        path: of the file.
-        named: tells in the end what it is to be called, in the same directory; ``path`` by default.
-
-    Raises:
-        MigrationError: it cannot be written.
-    """
+    """A file that gets its name when all has gone well, durably; what is yielded beside it is its name until then."""
     if path.is_dir():
         raise MigrationError(f"{path} is a directory: name a file in it")
     part = path.with_name(f"{path.name}.part")
@@ -167,9 +144,6 @@ def load(path: Path, link: Link) -> None:
     """Run a file's commands at ``link``.
 
     Only those of :data:`COMMANDS` are run, since a file may come from anybody: FLUSHALL in it is refused, not executed.
-
-    Raises:
-        MigrationError: it cannot be read, is no such file, or a command fails; the text says which.
     """
     count = 0
     batch: list[list[bytes]] = []

@@ -38,13 +38,7 @@ def creating(key: bytes, groups: tuple[GroupInfo, ...]) -> list[Command]:
 def orphaned_records(
     key: bytes, held: list[tuple[bytes, list[PendingRecord]]], supports: TargetFeatures
 ) -> Iterator[Command]:
-    """Pending records whose entries are gone.
-
-    Args:
-        key: of the stream, which has no entries yet.
-        held: names of groups with such records of theirs.
-        supports: what the server can.
-    """
+    """Pending records whose entries are gone."""
     ids = {record.id for _, records in held for record in records}
     for entry_id in sorted(ids, key=as_id):
         yield ("XADD", key, entry_id, "gone", "1")
@@ -65,12 +59,6 @@ def claiming(key: bytes, group: bytes, records: list[PendingRecord], supports: T
 
     XCLAIM sets one delivery time and count for all its ids, so records that differ in them need a command each. Workers
     read batches, so there are far fewer such groups than records.
-
-    Args:
-        key: of the stream.
-        group: whose they are.
-        records: in any order.
-        supports: what the server can.
     """
     alike: dict[tuple[bytes | None, int, int], list[bytes]] = {}
     for record in records:
@@ -90,11 +78,6 @@ def closing(key: bytes, stream: Overview, supports: TargetFeatures) -> list[Comm
     """Counters, positions and settings; may be sent again when more entries were added.
 
     They come last: XADD, XTRIM and XCLAIM change the counters on their way, and here they are set to what they were.
-
-    Args:
-        key: of the copy.
-        stream: as the source was read.
-        supports: what the server can; what it cannot is left out, and :func:`unsupported` says so.
     """
     commands: list[Command] = []
     if supports.idempotence and stream.settings is not None and stream.settings != DEFAULT_SETTINGS:

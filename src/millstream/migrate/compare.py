@@ -28,15 +28,10 @@ Tell = Callable[[int], None]
 
 @dataclass(slots=True)
 class Differences:
-    """What is not alike.
+    """What is not alike."""
 
-    Attributes:
-        count: of all.
-        texts: of the first :data:`SHOWN`.
-    """
-
-    count: int = 0
-    texts: list[str] = field(default_factory=list)
+    count: int = 0  # Of all
+    texts: list[str] = field(default_factory=list)  # Of the first :data:`SHOWN`
 
     def add(self, text: str) -> None:
         """One more."""
@@ -45,13 +40,7 @@ class Differences:
             self.texts.append(text)
 
     def unless_equal(self, what: str, source: object, copy: object) -> None:
-        """One more if both ends tell something, and not the same.
-
-        Args:
-            what: of which it is said, such as a counter.
-            source: the value there; None if that server does not say.
-            copy: the same of the copy.
-        """
+        """One more if both ends tell something, and not the same."""
         if source is not None and copy is not None and source != copy:
             self.add(f"{what}: {shortened(source)} at the source, {shortened(copy)} in the copy")
 
@@ -67,19 +56,7 @@ class Side:
 def compare(
     source: Side, copy: Side, stream: Overview, supports: TargetFeatures, *, times: bool, tell: Tell
 ) -> Differences:
-    """Read both again.
-
-    Args:
-        source: the stream that was copied.
-        copy: what was made of it.
-        stream: the source as it was when it was copied; entries behind its last id are not looked at.
-        supports: what commands could carry; what they could not is compared with what was made instead.
-        times: consumers' seen and active times and the memory of idempotent adding are to be alike too.
-        tell: called with how many entries were compared.
-
-    Raises:
-        ChangedError: the source's records changed meanwhile.
-    """
+    """Read both again."""
     found = Differences()
     made = overview(copy.link, copy.key)
     expected = stream if times else _expected(stream, supports)

@@ -42,52 +42,27 @@ Tell = Callable[[str, int, int], None]
 
 @dataclass(frozen=True, slots=True)
 class KeyDifference:
-    """A key that is not the same on both.
+    """A key that is not the same on both."""
 
-    Attributes:
-        db: number of its database.
-        key: its name.
-        type: of its value, in the source if it is there.
-        count: of what differs.
-        texts: some of that, in words.
-    """
-
-    db: int
-    key: bytes
-    type: str
-    count: int
-    texts: tuple[str, ...]
+    db: int  # Number of its database
+    key: bytes  # Its name
+    type: str  # Of its value, in the source if it is there
+    count: int  # Of what differs
+    texts: tuple[str, ...]  # Some of that, in words
 
 
 @dataclass(slots=True)
 class KeyComparison:
-    """What was found.
+    """What was found."""
 
-    Attributes:
-        keys: that were compared.
-        different: those that differ.
-        unread: type -> how many keys of it were left out, since they cannot be read by commands that all servers have.
-    """
-
-    keys: int = 0
-    different: list[KeyDifference] = field(default_factory=list)
+    keys: int = 0  # That were compared
+    different: list[KeyDifference] = field(default_factory=list)  # Those that differ
+    # Type -> how many keys of it were left out, since they cannot be read by commands that all servers have
     unread: dict[str, int] = field(default_factory=dict)
 
 
 def compare_servers(source: str, copy: str, tell: Tell, *, timeout: float = TIMEOUT) -> KeyComparison:
-    """Read all keys of all databases.
-
-    Args:
-        source: URL of the one.
-        copy: URL of the other.
-        tell: called now and then.
-        timeout: seconds without a word of a server after which it does not answer.
-
-    Raises:
-        LinkError: one of them cannot be reached, or does not answer.
-        RefusedError: one of them refuses to be read.
-        MigrationError: one of them answers what no server of Redis's kind does.
-    """
+    """Read all keys of all databases."""
     found = KeyComparison()
     with Link(source, timeout=timeout) as one, Link(copy, timeout=timeout) as other:
         try:

@@ -52,25 +52,11 @@ def pack(command: Command) -> bytes:
 
 
 class Link:
-    """A connection that is used by one thread and repeats nothing.
-
-    Args:
-        url: of a server, or of a store in this process; see :mod:`millstream.client.url`.
-        db: number of the database, instead of the one in the URL.
-        timeout: seconds without a word after which the server counts as gone, unless the URL has a ``socket_timeout``.
-
-    Attributes:
-        database: number of the database.
-        is_own: it is a store in this process, where nobody else waits for an answer.
-
-    Raises:
-        LinkError: it cannot be reached, or does not let us in.
-        ConfigError: the URL is invalid.
-        StorageError: a data directory that cannot be opened.
-    """
+    """A connection that is used by one thread and repeats nothing."""
 
     def __init__(self, url: str, *, db: int | None = None, timeout: float = TIMEOUT) -> None:
         self.name = without_password(url)
+        # It is a store in this process, where nobody else waits for an answer
         self.is_own = url.startswith(("memory://", "file://"))
         self._client = sync_client(url, protocol=2, socket_timeout=timeout, socket_connect_timeout=CONNECT_TIMEOUT)
         try:
@@ -79,7 +65,7 @@ class Link:
             self._client.close()
             raise self._lost(error) from None
         self._owed = 0
-        self.database = int(self._connection.db if db is None else db)
+        self.database = int(self._connection.db if db is None else db)  # Number of the database
         if db is not None:
             self.call("SELECT", db)
 
@@ -111,20 +97,12 @@ class Link:
         return [self.receive() for _ in commands]
 
     def call(self, *command: Word) -> Reply:
-        """The reply to one command.
-
-        Raises:
-            RefusedError: the server refused it.
-        """
+        """The reply to one command."""
         self.send([command])
         return self.accepted(self.receive(), command)
 
     def accepted(self, reply: Reply, command: Command) -> Reply:
-        """The reply itself.
-
-        Raises:
-            RefusedError: it is a refusal.
-        """
+        """The reply itself."""
         if not isinstance(reply, ResponseError):
             return reply
         text = refusal(reply)
@@ -162,7 +140,7 @@ class Link:
 
 
 def same_place(one: Link, other: Link) -> bool:
-    """Whether both ends are one database, under whatever URL: a key made at one shows at the other."""
+    """True if both ends are one database, under whatever URL: a key made at one shows at the other."""
     mark = b"millstream:moving:same-place:" + secrets.token_hex(8).encode()
     other.call("SET", mark, "1", "PX", 10_000)
     try:

@@ -60,60 +60,30 @@ Tell = Callable[[str, int], None]
 
 @dataclass(slots=True)
 class Copied:
-    """What became of a stream that was copied.
+    """What became of a stream that was copied."""
 
-    Attributes:
-        way: that carried it.
-        stream: the source as it was carried.
-        losses: what the target cannot hold, in words.
-        behind: entries that were added to the source meanwhile and are not in the copy.
-        lacks_times: consumers were seen last when they were copied, not when they were seen.
-    """
-
-    way: str
-    stream: Overview
-    losses: list[str] = field(default_factory=list)
-    behind: int = 0
-    lacks_times: bool = False
+    way: str  # That carried it
+    stream: Overview  # The source as it was carried
+    losses: list[str] = field(default_factory=list)  # What the target cannot hold, in words
+    behind: int = 0  # Entries that were added to the source meanwhile and are not in the copy
+    lacks_times: bool = False  # Consumers were seen last when they were copied, not when they were seen
 
 
 @dataclass(slots=True)
 class Copier:
-    """Copies streams from one link to the other.
+    """Copies streams from one link to the other."""
 
-    Attributes:
-        source: read only.
-        target: written to.
-        supports: what the target can.
-        way: how; ``auto`` takes DUMP where it is taken and fits.
-        check: both sides are read again and compared.
-        strict: refuse where something would be lost.
-        tell: see :data:`Tell`.
-        takes_dumps: the target has not refused a payload yet.
-    """
-
-    source: Link
-    target: Link
-    supports: TargetFeatures
-    way: Way = "auto"
-    check: bool = True
-    strict: bool = False
-    tell: Tell = lambda _what, _done: None
-    takes_dumps: bool = True
+    source: Link  # Read only
+    target: Link  # Written to
+    supports: TargetFeatures  # What the target can
+    way: Way = "auto"  # How; ``auto`` takes DUMP where it is taken and fits
+    check: bool = True  # Both sides are read again and compared
+    strict: bool = False  # Refuse where something would be lost
+    tell: Tell = lambda _what, _done: None  # See :data:`Tell`
+    takes_dumps: bool = True  # The target has not refused a payload yet
 
     def copy(self, key: bytes, *, replaces: bool) -> Copied:
-        """Copy one stream.
-
-        Args:
-            key: of the stream, the same at both ends.
-            replaces: a key of this name at the target is overwritten; without it there must be none.
-
-        Raises:
-            ChangedError: it changes faster than it is copied; nothing of it is at the target.
-            UnequalError: the copy is not like the source; it is not at the target either.
-            RefusedError: a server refused a command, or ``strict`` something that would be lost.
-            LinkError: one end is gone.
-        """
+        """Copy one stream."""
         temporary = TEMPORARY + key
         try:
             copied = self._attempts(key, temporary)
@@ -289,11 +259,7 @@ def batched_commands(commands: Iterable[Command]) -> Iterator[list[Command]]:
 
 
 def check_reply(command: Command, reply: Reply) -> None:
-    """XCLAIM and XNACK pass silently over what they do not find, so their replies are checked.
-
-    Raises:
-        ChangedError: they did; an entry was deleted at the source before it was read.
-    """
+    """XCLAIM and XNACK pass silently over what they do not find, so their replies are checked."""
     if command[0] == "XCLAIM":
         wanted: object = list(command[5 : command.index("TIME")])
     elif command[0] == "XNACK":
@@ -305,13 +271,7 @@ def check_reply(command: Command, reply: Reply) -> None:
 
 
 def missing_records(source: Link, key: bytes, stream: Overview) -> list[tuple[bytes, list[PendingRecord]]]:
-    """Pending records whose entries are gone, by group: held in memory, as what was never acknowledged is little.
-
-    Args:
-        source: read only.
-        key: of the stream.
-        stream: as it was read.
-    """
+    """Pending records whose entries are gone, by group: held in memory, as what was never acknowledged is little."""
     found = []
     for group in stream.groups:
         missing: list[PendingRecord] = []
@@ -331,19 +291,7 @@ def claims(
     missing: list[tuple[bytes, list[PendingRecord]]],
     supports: TargetFeatures,
 ) -> Iterable[list[Command]]:
-    """The commands for pending records whose entries are there, a page at a time.
-
-    Args:
-        source: read only.
-        key: of the stream there.
-        temporary: of the copy.
-        stream: the source as it was read.
-        missing: what :func:`missing_records` found; these were claimed before their entries were trimmed away.
-        supports: what the target can.
-
-    Raises:
-        ChangedError: the records changed meanwhile.
-    """
+    """The commands for pending records whose entries are there, a page at a time."""
     absent: dict[bytes, set[bytes]] = {name: {record.id for record in some} for name, some in missing}
     for group in stream.groups:
         without = absent.get(group.name, set())
@@ -353,7 +301,7 @@ def claims(
 
 
 def _only_added(before: Overview, after: Overview) -> bool:
-    """Whether nothing happened to a stream but that entries were added at its end."""
+    """True if nothing happened to a stream but that entries were added at its end."""
     more = after.length - before.length
     if more <= 0 or before.entries_added is None or after.entries_added is None:
         return False

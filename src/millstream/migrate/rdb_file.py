@@ -60,19 +60,7 @@ def rdb_path(source: str) -> Path | None:
 def import_rdb(
     path: Path, db: int, target: Link, choices: MigrationOptions, tell: Tell, *, largest: int = LARGEST
 ) -> MigrationReport:
-    """Copy what a file holds of one database.
-
-    Args:
-        path: of the file.
-        db: number of the database in the file.
-        target: written to.
-        choices: the user's.
-        tell: as for :func:`~millstream.migrate.run.move`.
-        largest: bytes of the payload of one key.
-
-    Raises:
-        MigrationError: the file is damaged or cannot be read, and nothing is copied; or it cannot go on.
-    """
+    """Copy what a file holds of one database."""
     if not 0 <= db < DATABASES:
         raise MigrationError(f"database {db} of the file: there are {DATABASES}, from 0 on")
     with Link("memory://", db=db) as made:
@@ -99,26 +87,14 @@ def _pieces(file: IO[bytes]) -> Iterator[bytes]:
 
 
 class _FileContent:
-    """What a file holds, as it is put into a store.
-
-    Args:
-        link: to the store, in the database that is looked at.
-        db: its number.
-        choices: of which the patterns count.
-        largest: bytes of the payload of one key.
-
-    Attributes:
-        elsewhere: numbers of keys in other databases.
-        not_held: what was passed over in this one.
-        too_large: keys of it that one RESTORE does not carry.
-    """
+    """What a file holds, as it is put into a store."""
 
     def __init__(self, link: Link, db: int, choices: MigrationOptions, largest: int) -> None:
         self._link, self._db, self._largest = link, db, largest
         self._fits = [matcher(pattern.encode()) for pattern in choices.patterns]
-        self.elsewhere: Counter[int] = Counter()
-        self.not_held: list[tuple[str, bytes | None]] = []
-        self.too_large: list[bytes] = []
+        self.elsewhere: Counter[int] = Counter()  # Numbers of keys in other databases
+        self.not_held: list[tuple[str, bytes | None]] = []  # What was passed over in this one
+        self.too_large: list[bytes] = []  # Keys of it that one RESTORE does not carry
 
     def load(self, pieces: Iterator[bytes]) -> None:
         """Read all of it."""
@@ -220,18 +196,7 @@ def _content(value: Value) -> Any:
 
 
 def export_rdb(source: Link, path: Path, redis: str, choices: MigrationOptions, tell: Tell) -> MigrationReport:
-    """Write one database into a file that Redis starts from.
-
-    Args:
-        source: read only.
-        path: of the file; what stood there is replaced when the new one is whole.
-        redis: the oldest version that is to read it, of :data:`FORMATS`.
-        choices: the user's; only ``patterns``, ``way``, ``check`` and ``strict`` matter.
-        tell: as for :func:`~millstream.migrate.run.move`.
-
-    Raises:
-        MigrationError: it cannot go on; then no file is left under that name.
-    """
+    """Write one database into a file that Redis starts from."""
     if source.database >= DATABASES:
         raise MigrationError(f"database {source.database}: a file is written of those below {DATABASES}")
     with Link("memory://", db=source.database) as made:

@@ -38,87 +38,54 @@ _CLOCK_TRIES = 25  # times that a page of records is read until its times are co
 
 
 class PendingRecord(NamedTuple):
-    """A pending entry.
+    """A pending entry."""
 
-    Attributes:
-        id: of the entry, which may be gone from the stream.
-        consumer: its holder; None if it was released.
-        time: wall milliseconds of its last delivery; 0 if it was released.
-        deliveries: so far.
-    """
-
-    id: bytes
-    consumer: bytes | None
-    time: int
-    deliveries: int
+    id: bytes  # Of the entry, which may be gone from the stream
+    consumer: bytes | None  # Its holder; None if it was released
+    time: int  # Wall milliseconds of its last delivery; 0 if it was released
+    deliveries: int  # So far
 
 
 @dataclass(frozen=True, slots=True)
 class ConsumerInfo:
-    """A consumer of a group.
+    """A consumer of a group."""
 
-    Attributes:
-        name: may be empty.
-        pending: how many records it holds.
-        seen: wall milliseconds of its last attempt to read or claim.
-        active: of its last success, -1 if there was none; None where the server does not say (before Redis 7.2).
-    """
-
-    name: bytes
-    pending: int
-    seen: int
+    name: bytes  # May be empty
+    pending: int  # How many records it holds
+    seen: int  # Wall milliseconds of its last attempt to read or claim
+    # Of its last success, -1 if there was none; None where the server does not say (before Redis 7.2)
     active: int | None
 
 
 @dataclass(frozen=True, slots=True)
 class GroupInfo:
-    """A group, without its records.
+    """A group, without its records."""
 
-    Attributes:
-        name: may be empty.
-        last_id: of the entry delivered last.
-        entries_read: :data:`UNKNOWN` for null; None where the server does not count (before Redis 7.0).
-        pending: how many records.
-        released: how many of them have no owner.
-        consumers: by name.
-        anchor: a record that has an owner, if there is one.
-    """
-
-    name: bytes
-    last_id: bytes
-    entries_read: int | None
-    pending: int
-    released: int
-    consumers: tuple[ConsumerInfo, ...]
-    anchor: PendingRecord | None = field(compare=False)
+    name: bytes  # May be empty
+    last_id: bytes  # Of the entry delivered last
+    entries_read: int | None  # :data:`UNKNOWN` for null; None where the server does not count (before Redis 7.0)
+    pending: int  # How many records
+    released: int  # How many of them have no owner
+    consumers: tuple[ConsumerInfo, ...]  # By name
+    anchor: PendingRecord | None = field(compare=False)  # A record that has an owner, if there is one
 
 
 @dataclass(frozen=True, slots=True)
 class Overview:
-    """A stream without its entries and records. Two that are equal mean that nobody wrote in between.
+    """A stream without its entries and records. Two that are equal mean that nobody wrote in between."""
 
-    Attributes:
-        length: entries.
-        last_id: generated last.
-        max_deleted: the largest id ever deleted; None where the server does not say (before Redis 7.0). Redis 7.0 lets
-            XSETID put the last id back behind it, newer servers do not: then it counts as the last id.
-        entries_added: ever; None as above.
-        settings: seconds and number of messages that are remembered for idempotent adding; None where unknown.
-        messages: ever remembered; None as above.
-        duplicates: ever turned away; None as above.
-        remembered: messages just now; not compared, since time alone changes it.
-        groups: by name.
-    """
-
-    length: int
-    last_id: bytes
+    length: int  # Entries
+    last_id: bytes  # Generated last
+    # The largest id ever deleted; None where the server does not say (before Redis 7.0). Redis 7.0 lets XSETID put the
+    # last id back behind it, newer servers do not: then it counts as the last id.
     max_deleted: bytes | None
-    entries_added: int | None
+    entries_added: int | None  # Ever; None as above
+    # Seconds and number of messages that are remembered for idempotent adding; None where unknown
     settings: tuple[int, int] | None
-    messages: int | None
-    duplicates: int | None
-    remembered: int = field(compare=False)
-    groups: tuple[GroupInfo, ...]
+    messages: int | None  # Ever remembered; None as above
+    duplicates: int | None  # Ever turned away; None as above
+    remembered: int = field(compare=False)  # Messages just now; not compared, since time alone changes it
+    groups: tuple[GroupInfo, ...]  # By name
 
     @property
     def records(self) -> int:
@@ -127,11 +94,7 @@ class Overview:
 
 
 def overview(link: Link, key: bytes) -> Overview:
-    """Read it, in one command.
-
-    Raises:
-        RefusedError: there is no such key, or it is not a stream.
-    """
+    """Read it, in one command."""
     return parse_overview(link.call(*overview_command(key)))
 
 
@@ -185,11 +148,7 @@ def _group(row: dict[bytes, Reply]) -> GroupInfo:
 
 
 def deadline(link: Link, key: bytes) -> int | None:
-    """When the key ends, in wall milliseconds; None if it does not.
-
-    Raises:
-        ChangedError: it has ended.
-    """
+    """When the key ends, in wall milliseconds; None if it does not."""
     found = link.ask([("PEXPIRETIME", key)])[0]
     if isinstance(found, ResponseError):  # before Redis 7.0; not to the millisecond then
         left, (seconds, micros) = link.ask([("PTTL", key), ("TIME",)])
@@ -203,14 +162,7 @@ def deadline(link: Link, key: bytes) -> int | None:
 
 
 class Entries:
-    """The entries of a stream in order, a page at a time; the next page is asked for before this one is handed out.
-
-    Args:
-        link: the server, which must not be used otherwise in between.
-        key: of the stream.
-        after: id to begin behind.
-        upto: id to end with.
-    """
+    """The entries of a stream in order, a page at a time; the next page is asked for before this one is handed out."""
 
     def __init__(self, link: Link, key: bytes, after: bytes = b"", upto: bytes = b"+") -> None:
         self._link, self._key, self._upto = link, key, upto
@@ -248,11 +200,6 @@ def missing_ids(link: Link, key: bytes, wanted: list[bytes]) -> list[bytes]:
     """Those of these ids that the stream does not hold.
 
     Asked one by one, since a range would read every entry in between; several in one round trip.
-
-    Args:
-        link: the server.
-        key: of the stream.
-        wanted: ids.
     """
     missing: list[bytes] = []
     count, at = 1, 0
@@ -272,17 +219,7 @@ def missing_ids(link: Link, key: bytes, wanted: list[bytes]) -> list[bytes]:
 
 
 def records(link: Link, key: bytes, group: GroupInfo, *, count: int = PAGE_RECORDS) -> Iterator[list[PendingRecord]]:
-    """A group's records by id, a page at a time.
-
-    Args:
-        link: the server.
-        key: of the stream.
-        group: as :func:`overview` read it, with the anchor for its clock.
-        count: records of a page.
-
-    Raises:
-        ChangedError: the group's records changed meanwhile so that their times cannot be known.
-    """
+    """A group's records by id, a page at a time."""
     start = b"-"
     while group.pending:
         page = _page(link, key, group, start, count)
@@ -361,5 +298,5 @@ def as_id(text: bytes) -> tuple[int, int]:
 
 
 def ascending(ids: list[bytes]) -> bool:
-    """Whether ids grow strictly, as a stream's do."""
+    """True if ids grow strictly, as a stream's do."""
     return all(as_id(one) < as_id(other) for one, other in pairwise(ids))

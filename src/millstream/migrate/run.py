@@ -25,51 +25,33 @@ Tell = Callable[[str, int, int], None]
 
 @dataclass(frozen=True, slots=True)
 class MigrationOptions:
-    """What the user asked for.
+    """What the user asked for."""
 
-    Attributes:
-        patterns: of keys, as SCAN takes them; none means all. One that no stream matches is reported, and is a failure.
-        existing: what to do with a key that is at the target already; ``refuse`` still accepts an equal stream.
-        way: see :mod:`millstream.migrate.copy_stream`.
-        check: read both sides again and compare.
-        strict: refuse a stream of which something would be lost.
-        allow_none: a pattern that no stream matches is no failure.
-    """
-
+    # Of keys, as SCAN takes them; none means all. One that no stream matches is reported, and is a failure.
     patterns: Sequence[str] = ()
+    # What to do with a key that is at the target already; ``refuse`` still accepts an equal stream
     existing: Existing = "refuse"
-    way: Way = "auto"
-    check: bool = True
-    strict: bool = False
-    allow_none: bool = False
+    way: Way = "auto"  # See :mod:`millstream.migrate.copy_stream`
+    check: bool = True  # Read both sides again and compare
+    strict: bool = False  # Refuse a stream of which something would be lost
+    allow_none: bool = False  # A pattern that no stream matches is no failure
 
 
 @dataclass(slots=True)
 class StreamOutcome:
-    """What became of one stream.
+    """What became of one stream."""
 
-    Attributes:
-        key: of the stream.
-        state: ``copied``; ``equal``: it was there already; ``skipped``: there was a key of that name and it was left
-            alone; ``behind``: copied as it was, and entries were added since; ``failed``: nothing of it was left.
-        way: ``dump`` or ``commands``, empty if it was not copied.
-        entries: in the copy.
-        groups: the same.
-        pending: the same.
-        losses: what the target cannot hold.
-        reason: why it is neither copied nor equal.
-        differences: the first that were found.
-    """
-
-    key: bytes
+    key: bytes  # Of the stream
+    # ``copied``; ``equal``: it was there already; ``skipped``: there was a key of that name and it was left alone;
+    # ``behind``: copied as it was, and entries were added since; ``failed``: nothing of it was left
     state: State
-    way: str = ""
-    entries: int = 0
-    groups: int = 0
-    pending: int = 0
-    losses: list[str] = field(default_factory=list)
-    reason: str = ""
-    differences: list[str] = field(default_factory=list)
+    way: str = ""  # ``dump`` or ``commands``, empty if it was not copied
+    entries: int = 0  # In the copy
+    groups: int = 0  # The same
+    pending: int = 0  # The same
+    losses: list[str] = field(default_factory=list)  # What the target cannot hold
+    reason: str = ""  # Why it is neither copied nor equal
+    differences: list[str] = field(default_factory=list)  # The first that were found
 
     @property
     def ok(self) -> bool:
@@ -79,33 +61,25 @@ class StreamOutcome:
 
 @dataclass(slots=True)
 class MigrationReport:
-    """What became of all.
+    """What became of all."""
 
-    Attributes:
-        streams: by key.
-        others: keys of other types at the source, by type: not copied.
-        other_keys: their names.
-        carried: keys of other types that are at the target, by type: to and from RDB files.
-        left: keys of other types that should be there too, and why they are not.
-        not_held: what an RDB file holds and we do not: its kind, and the key, if it belongs to one.
-        elsewhere: keys in other databases of the source, by database: not looked at.
-        leftovers: temporary keys at the target of a run that was killed, for streams that are not in this one.
-        unmatched: patterns that no stream matches, unless that is allowed.
-        different: where a file is that turned out not to be what its streams are; it has not the name it should have.
-        lacks_times: consumers of some streams were seen last when they were copied.
-    """
-
-    streams: list[StreamOutcome] = field(default_factory=list)
-    others: dict[str, int] = field(default_factory=dict)
-    other_keys: list[bytes] = field(default_factory=list)
+    streams: list[StreamOutcome] = field(default_factory=list)  # By key
+    others: dict[str, int] = field(default_factory=dict)  # Keys of other types at the source, by type: not copied
+    other_keys: list[bytes] = field(default_factory=list)  # Their names
+    # Keys of other types that are at the target, by type: to and from RDB files
     carried: dict[str, int] = field(default_factory=dict)
+    # Keys of other types that should be there too, and why they are not
     left: list[tuple[bytes, str]] = field(default_factory=list)
+    # What an RDB file holds and we do not: its kind, and the key, if it belongs to one
     not_held: list[tuple[str, bytes | None]] = field(default_factory=list)
+    # Keys in other databases of the source, by database: not looked at
     elsewhere: dict[int, int] = field(default_factory=dict)
+    # Temporary keys at the target of a run that was killed, for streams that are not in this one
     leftovers: list[bytes] = field(default_factory=list)
-    unmatched: list[str] = field(default_factory=list)
+    unmatched: list[str] = field(default_factory=list)  # Patterns that no stream matches, unless that is allowed
+    # Where a file is that turned out not to be what its streams are; it has not the name it should have
     different: Path | None = None
-    lacks_times: bool = False
+    lacks_times: bool = False  # Consumers of some streams were seen last when they were copied
 
     @property
     def ok(self) -> bool:
@@ -161,17 +135,7 @@ def _scan(link: Link, pattern: str) -> Iterator[list[bytes]]:
 
 
 def move(source: Link, target: Link, choices: MigrationOptions, tell: Tell) -> MigrationReport:
-    """Copy every stream that was asked for.
-
-    Args:
-        source: read only.
-        target: written to.
-        choices: the user's.
-        tell: called now and then with how far it is.
-
-    Raises:
-        MigrationError: it cannot go on: an end is gone, or refuses every stream for the same reason.
-    """
+    """Copy every stream that was asked for."""
     keys, report = find_streams(source, choices)
     report.leftovers = _leftovers(target, set(keys))
     lengths = [reply if isinstance(reply, int) else 0 for reply in source.ask([("XLEN", key) for key in keys])]
@@ -192,20 +156,7 @@ def _offset(tell: Tell, before: int, total: int, what: str, count: int) -> None:
 def to_file(
     source: Link, path: Path, form: Form, supports: TargetFeatures, choices: MigrationOptions, tell: Tell
 ) -> MigrationReport:
-    """Write every stream that was asked for into a file of commands.
-
-    Args:
-        source: read only.
-        path: of the file; what stood there is replaced when the new one is whole. One that differs from its source
-            gets another name, :attr:`MigrationReport.different`.
-        form: of the commands.
-        supports: what the server that will read them can.
-        choices: the user's; only ``patterns``, ``check`` and ``strict`` matter.
-        tell: as for :func:`move`.
-
-    Raises:
-        MigrationError: it cannot go on, or the file is not what it should be; then no file is left under that name.
-    """
+    """Write every stream that was asked for into a file of commands."""
     keys, report = find_streams(source, choices)
     lengths = [reply if isinstance(reply, int) else 0 for reply in source.ask([("XLEN", key) for key in keys])]
     total, done = sum(lengths), 0

@@ -1,4 +1,4 @@
-"""Whether a session may run a command: known, allowed by ACL, not held up by a transaction, SUBSCRIBE or a full disk.
+"""True if a session may run a command: known, allowed by ACL, not held up by a transaction, SUBSCRIBE or a full disk.
 
 The order of the checks is Redis's, since a client sees which one it fails first.
 """
@@ -47,15 +47,7 @@ _OF_REPLICA = "ERR Replica can't interact with the keyspace"
 
 
 class Admission:
-    """See the module's text.
-
-    Args:
-        accounts: the users.
-        config: ``acllog-max-len`` is looked at.
-        journal: knows whether the disk takes writes.
-        primary: knows how many replicas there are.
-        following: knows whether this is one.
-    """
+    """See the module's text."""
 
     def __init__(
         self,
@@ -71,16 +63,7 @@ class Admission:
         self._journal = journal
 
     def admit(self, session: "Session", argv: list[bytes], now: "Now") -> "Command":
-        """The command's row, if this session may run it now.
-
-        Args:
-            session: who asks.
-            argv: the words, at least one.
-            now: both clocks.
-
-        Raises:
-            CommandError: it is unknown, malformed or not allowed.
-        """
+        """The command's row, if this session may run it now."""
         row = resolve(argv)
         accounts = self._accounts
         if session.user is None:
@@ -117,13 +100,7 @@ class Admission:
         return row
 
     def refusal_inside(self, ctx: "Context", row: "Command", argv: list[bytes]) -> str | None:
-        """The error of a command that is a part of something at work and may not run now; None if it may.
-
-        Args:
-            ctx: of what is at work; a command of the primary is never refused.
-            row: the command.
-            argv: its words; what they may add to the log's record is weighed.
-        """
+        """The error of a command that is a part of something at work and may not run now; None if it may."""
         origin, session = ctx.origin, ctx.session
         if origin is Origin.PRIMARY:
             return None
@@ -166,7 +143,7 @@ class Admission:
         return flag not in row.flags
 
     def lacks_replicas(self, row: "Command") -> bool:
-        """Whether a command writes, and there are fewer replicas than ``min-replicas-to-write`` asks for."""
+        """True if a command writes, and there are fewer replicas than ``min-replicas-to-write`` asks for."""
         if self._following.is_replica:
             return False
         return self._primary.good < self._config.min_replicas and "write" in row.flags
@@ -179,15 +156,7 @@ class Admission:
     def refusal(
         self, session: "Session", row: "Command", argv: list[bytes], now: "Now", context: str
     ) -> tuple[Denial, str] | None:
-        """Why the session's user may not run a command, with the words for it; remembered in ACL LOG.
-
-        Args:
-            session: who asks.
-            row: the command.
-            argv: its words.
-            now: both clocks.
-            context: ACL LOG's word for where: ``toplevel``, ``multi`` or ``lua``.
-        """
+        """Why the session's user may not run a command, with the words for it; remembered in ACL LOG."""
         name = session.user
         if name in self._accounts.unrestricted or "no_auth" in row.flags or session.is_primary:
             return None
@@ -204,28 +173,13 @@ class Admission:
     def note_refusal(
         self, session: "Session", reason: str, thing: bytes, user: bytes, now: "Now", context: str
     ) -> None:
-        """Remember in ACL LOG that somebody was refused something.
-
-        Args:
-            session: who asked.
-            reason: ACL LOG's word for what was refused: ``command``, ``key``, ``channel`` or ``auth``.
-            thing: its name.
-            user: in whose name.
-            now: both clocks.
-            context: as for :meth:`refusal`.
-        """
+        """Remember in ACL LOG that somebody was refused something."""
         client = describe(session, now.wall).encode("utf-8", "surrogateescape")
         entry = Refusal(0, reason, context, thing, user, client, now.wall, now.wall)
         self._accounts.note(entry, self._config.acl_log_max)
 
     def allows(self, session: "Session", row: "Command", argv: list[bytes]) -> bool:
-        """Whether the session's user may run a command; nothing is remembered of a refusal.
-
-        Args:
-            session: who asks.
-            row: the command.
-            argv: its words.
-        """
+        """True if the session's user may run a command; nothing is remembered of a refusal."""
         name = session.user
         if name in self._accounts.unrestricted:
             return True

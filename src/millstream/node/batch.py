@@ -39,17 +39,7 @@ GATHERED_MAX = 16 << 20
 
 
 class Batches:
-    """Runs of plain commands for the sessions of a node.
-
-    Args:
-        host: the configuration, the users and the data; its ``wall`` follows.
-        sessions: the clients, and what they wait for and watch.
-        journal: where records go.
-        stats: what INFO counts.
-
-    Attributes:
-        call: runs a plain command of a script, between :meth:`begin_calls` and :meth:`end_calls`.
-    """
+    """Runs of plain commands for the sessions of a node."""
 
     def __init__(self, host: "NodeHost", sessions: "Sessions", journal: "Journal", stats: "NodeStats") -> None:
         self._host, self._journal, self._stats = host, journal, stats
@@ -59,6 +49,7 @@ class Batches:
         places = waits.lines.by_place, waits.claimers.by_place
         self._runner: PlainRunner | None = None
         self._slow: list[tuple[bytes, int]] = []
+        # Runs a plain command of a script, between :meth:`begin_calls` and :meth:`end_calls`
         self.call: Callable[[bytes], object] = _not_plain
         if core.native is not None:
             self._runner = runner = core.native.PlainRunner(host.config, *places, journal.log is not None)
@@ -71,7 +62,7 @@ class Batches:
             self._runner.records = True
 
     def takes(self, session: "Session") -> bool:
-        """Whether plain commands of this session may be run now, for as long as it runs nothing else.
+        """True if plain commands of this session may be run now, for as long as it runs nothing else.
 
         What may be in the way: the user's rights, subscriptions (RESP2 then takes few commands), CLIENT REPLY, a pause,
         a full disk, loading, too few replicas, being one, or its being one; but for what a transaction queues, also
@@ -97,14 +88,6 @@ class Batches:
         The caller keeps their replies until the journal's position is reached, then serves who waited for the key
         ``woken``. What comes next is in ``session.held`` if it is the command behind them; after a run of none it
         comes from the reader, and after any other there may be a further run.
-
-        Args:
-            session: who asks.
-            reader: what it has sent.
-            wall: wall milliseconds.
-
-        Raises:
-            StorageError: the log takes nothing any more.
         """
         chunk = reader.chunk
         if not chunk or self._runner is None or not self.takes(session):
@@ -115,17 +98,7 @@ class Batches:
         return run
 
     def run(self, session: "Session", data: bytes, at: int, wall: int) -> PlainRun:
-        """Run plain commands of a session that :meth:`takes` said yes to, and log them.
-
-        Args:
-            session: who asks.
-            data: bytes from it.
-            at: where to begin.
-            wall: wall milliseconds.
-
-        Raises:
-            StorageError: the log takes nothing any more.
-        """
+        """Run plain commands of a session that :meth:`takes` said yes to, and log them."""
         if self._runner is None:
             return NOTHING._replace(at=at)
         session.last_used = self._host.wall = wall
@@ -141,17 +114,7 @@ class Batches:
         return run
 
     def run_inside(self, ctx: "Context", data: bytes, at: int, *, is_open: bool = False) -> PlainRun:
-        """Run plain commands of a transaction or of a primary, as a part of the record at work.
-
-        Args:
-            ctx: of what is at work; :meth:`takes` said yes to the session of a transaction.
-            data: the commands.
-            at: where to begin.
-            is_open: a primary's transaction has begun before them.
-
-        Raises:
-            StorageError: the log will never have what was changed.
-        """
+        """Run plain commands of a transaction or of a primary, as a part of the record at work."""
         session, wall = ctx.session, ctx.now.wall
         if ctx.origin is Origin.EXEC:
             run = self._counted(session, data, at, wall)
@@ -173,15 +136,7 @@ class Batches:
         return run
 
     def run_again(self, waiter: "Waiter", wall: int) -> PlainRun:
-        """Run a command that waited, if it is plain now, of a session that :meth:`takes` says yes to, and log it.
-
-        Args:
-            waiter: who waits.
-            wall: wall milliseconds.
-
-        Raises:
-            StorageError: the log takes nothing any more.
-        """
+        """Run a command that waited, if it is plain now, of a session that :meth:`takes` says yes to, and log it."""
         if self._runner is None:
             return NOTHING
         run = self._counted(waiter.session, waiter.packed, 0, wall, waiter.given)
@@ -195,15 +150,7 @@ class Batches:
     def begin_calls(
         self, session: "Session", wall: int, left: int, table: "Callable[..., Any]", faults: list[BaseException]
     ) -> bool:
-        """Whether plain commands of a script are run by :attr:`call` from here on, until :meth:`end_calls`.
-
-        Args:
-            session: the script's.
-            wall: wall milliseconds, for all commands.
-            left: nanoseconds after which no more commands are run; below zero for no such time.
-            table: makes a table of the script's, of a list.
-            faults: gets what comes up and must end the script.
-        """
+        """True if plain commands of a script are run by :attr:`call` from here on, until :meth:`end_calls`."""
         is_free = self._runner is not None and self.takes(session)
         if not is_free or self._journal.weight.bytes + GATHERED_MAX > limits.CHANGE_MAX:
             return False
@@ -212,11 +159,7 @@ class Batches:
         return True
 
     def end_calls(self, wall: int) -> PlainRun:
-        """What a script's plain commands came to; their changes are a part of its record.
-
-        Args:
-            wall: wall milliseconds.
-        """
+        """What a script's plain commands came to; their changes are a part of its record."""
         assert self._runner is not None
         try:
             run = self._runner.end()

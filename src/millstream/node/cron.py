@@ -79,12 +79,12 @@ class Cron:
         return min(moments) if moments else None
 
     def is_due(self, now: Now) -> bool:
-        """Whether a round should run now."""
+        """True if a round should run now."""
         due = self.next_due()
         return due is not None and now.mono >= due
 
     def is_forgetting(self, now: Now) -> bool:
-        """Whether a round run now would look at messages."""
+        """True if a round run now would look at messages."""
         return self._forget_at is not None and now.mono >= self._forget_at
 
     def run(self, ctx: "Context", now: Now) -> None:

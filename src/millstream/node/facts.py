@@ -24,48 +24,28 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class Surroundings:
-    """What only the shell around a node knows; an embedded node keeps these defaults.
+    """What only the shell around a node knows; an embedded node keeps these defaults."""
 
-    Attributes:
-        shell: of the network, kept up to date by the shell.
-        machine: reads what the operating system says of the process.
-        log: reads the state of the log.
-        max_clients: most connections at a time.
-    """
-
-    shell: ShellFacts = field(default_factory=ShellFacts)
-    machine: Callable[[], MachineFacts] = MachineFacts
-    log: Callable[[], LogFacts] = LogFacts
-    max_clients: int = 0
+    shell: ShellFacts = field(default_factory=ShellFacts)  # Of the network, kept up to date by the shell
+    machine: Callable[[], MachineFacts] = MachineFacts  # Reads what the operating system says of the process
+    log: Callable[[], LogFacts] = LogFacts  # Reads the state of the log
+    max_clients: int = 0  # Most connections at a time
 
 
 @dataclass(frozen=True, slots=True)
 class NodeFacts:
-    """Where INFO's figures come from.
+    """Where INFO's figures come from."""
 
-    Attributes:
-        stats: what was counted.
-        sessions: the clients.
-        accounts: refused commands are counted there.
-        keyspace: the data.
-        journal: whether the disk takes writes.
-        scripts: what is kept of scripts.
-        primary: the replicas.
-        following: the link to this one's primary.
-        ending: SHUTDOWN.
-        surroundings: of the shell around the node.
-    """
-
-    stats: "NodeStats"
-    sessions: "Sessions"
-    accounts: "Accounts"
-    keyspace: "Keyspace"
-    journal: "Journal"
-    scripts: "Scripts"
-    primary: "Primary"
-    following: "Following"
-    ending: "Shutdown"
-    surroundings: Surroundings = field(default_factory=Surroundings)
+    stats: "NodeStats"  # What was counted
+    sessions: "Sessions"  # The clients
+    accounts: "Accounts"  # Refused commands are counted there
+    keyspace: "Keyspace"  # The data
+    journal: "Journal"  # True if the disk takes writes
+    scripts: "Scripts"  # What is kept of scripts
+    primary: "Primary"  # The replicas
+    following: "Following"  # The link to this one's primary
+    ending: "Shutdown"  # SHUTDOWN
+    surroundings: Surroundings = field(default_factory=Surroundings)  # Of the shell around the node
 
     def last_save(self) -> int:
         """Wall seconds of the last moment known at which all that was written was on disk."""
@@ -79,12 +59,7 @@ class NodeFacts:
         self.accounts.reset_counts()
 
     def gather(self, wall: int, mono: int) -> InfoFacts:
-        """Everything INFO shows.
-
-        Args:
-            wall: wall milliseconds.
-            mono: monotonic ones.
-        """
+        """Everything INFO shows."""
         stats, around, clients = self.stats, self.surroundings, self.sessions
         stats.collect()
         sessions = list(clients)
@@ -143,17 +118,7 @@ def log_facts(
     synced_at: float,
     slow_syncs: int,
 ) -> LogFacts:
-    """What INFO shows of a log that is kept on disk.
-
-    Args:
-        log: the log.
-        guard: whether the disk takes writes.
-        rewriter: makes the log smaller.
-        policy: when it is synced.
-        recovered: records that the start found.
-        synced_at: wall seconds of the last sync.
-        slow_syncs: how many took seconds.
-    """
+    """What INFO shows of a log that is kept on disk."""
     free = guard.measure()
     return LogFacts(
         enabled=True,

@@ -28,22 +28,7 @@ if TYPE_CHECKING:
 
 
 class NodeHost:
-    """See the module's text.
-
-    Args:
-        config: the parameters clients see.
-        facts: what INFO shows, and what it is made of.
-        journal: where changes are recorded.
-        admission: who may run what.
-        failover: handing the role to a replica.
-        ending: SHUTDOWN.
-
-    Attributes:
-        rewriter: makes the log smaller; the shell provides it where there is a log.
-        wall: wall milliseconds of the command at work.
-        mono: monotonic ones.
-        slowlog: the commands that took long.
-    """
+    """See the module's text."""
 
     def __init__(
         self,
@@ -70,8 +55,8 @@ class NodeHost:
         self.wake = sessions.waits.wake
         self.weigh = journal.weight.add
         self.refusal, self.note_refusal = admission.refusal, admission.note_refusal
-        self.slowlog = SlowLog(config)
-        self.rewriter: Rewriter | None = None
+        self.slowlog = SlowLog(config)  # The commands that took long
+        self.rewriter: Rewriter | None = None  # Makes the log smaller; the shell provides it where there is a log
         self.wall = self.mono = 0
 
     @property
@@ -92,17 +77,11 @@ class NodeHost:
 
     @property
     def is_paused(self) -> bool:
-        """Whether clients are paused."""
+        """True if clients are paused."""
         return self._sessions.pause.ends is not None
 
     def pause(self, milliseconds: int, now: "Now", *, writes_only: bool) -> None:
-        """CLIENT PAUSE: hold back what comes.
-
-        Args:
-            milliseconds: for so long; never for less than was asked for before.
-            now: both clocks.
-            writes_only: who only reads may go on.
-        """
+        """CLIENT PAUSE: hold back what comes."""
         self._sessions.pause.begin(milliseconds, now, writes_only=writes_only)
         if writes_only:
             self._sessions.release_held()
@@ -141,14 +120,8 @@ class NodeHost:
     def rebuild(self, *, from_log: bool) -> list[bytes] | None:
         """DEBUG RELOAD and LOADAOF: make the keyspace anew, if that gives the same.
 
-        Args:
-            from_log: from the log, rather than from dumps of the values.
-
         Returns:
             Keys that would not be the same, in which case nothing is changed; None if there is no log.
-
-        Raises:
-            StorageError: the log cannot be read.
         """
         log = self._journal.log
         if not from_log:

@@ -24,38 +24,23 @@ if TYPE_CHECKING:
 
 
 class Journal:
-    """See the module's text.
-
-    Args:
-        log: where records go; None keeps nothing.
-
-    Attributes:
-        log: as given.
-        position: of the last record that replies wait for; 0 for none.
-        own: of the record of the command at work, made while changes are held, for which its reply alone waits; else 0.
-        weight: of the record at work.
-        disk_outage: why nothing may be appended now, None while it may.
-        shortage: why nothing may be written though the disk takes it: too few replicas.
-        outage: the first of these two that there is, with the other.
-        unconfirmed: what was written and too few replicas hold.
-        loading: how far reading the log is; None once that is through, and the data are there.
-        saved_at: wall seconds of the last SAVE or its kin.
-        feed: makes the stream for replicas; None while there is none.
-    """
+    """See the module's text."""
 
     def __init__(self, log: "Log | None") -> None:
-        self.log = log
-        self.position = 0
-        self.weight = Weight()
-        self.disk_outage: Outage | None = None
-        self.shortage: Outage | None = None
-        self.outage: Outage | None = None
-        self.unconfirmed = Unconfirmed()
+        self.log = log  # As given
+        self.position = 0  # Of the last record that replies wait for; 0 for none
+        self.weight = Weight()  # Of the record at work
+        self.disk_outage: Outage | None = None  # Why nothing may be appended now, None while it may
+        self.shortage: Outage | None = None  # Why nothing may be written though the disk takes it: too few replicas
+        self.outage: Outage | None = None  # The first of these two that there is, with the other
+        self.unconfirmed = Unconfirmed()  # What was written and too few replicas hold
+        # How far reading the log is; None once that is through, and the data are there
         self.loading: Loading | None = None
-        self.saved_at = 0
-        self.feed: Feed | None = None
+        self.saved_at = 0  # Wall seconds of the last SAVE or its kin
+        self.feed: Feed | None = None  # Makes the stream for replicas; None while there is none
         self._steps: list[Transition | bytes] = []  # bytes: the record of a run, a part of this one
         self._is_hard = False  # one of these is not soft
+        # Of the record of the command at work, made while changes are held, for which its reply alone waits; else 0
         self.own = 0
         self._last = 0  # the position as it was before changes were held, or of a record made since
         self._unlogged = 0  # records made where no log is kept, for replicas to confirm
@@ -89,14 +74,7 @@ class Journal:
             self.position, self._is_hard = self.log.appended, self._is_hard or bool(self._steps)
 
     def flush(self, wall: int) -> "list[Transition]":
-        """Append what was noted since the last flush as one record; returns it, without the runs of plain commands.
-
-        Args:
-            wall: wall milliseconds of the command.
-
-        Raises:
-            StorageError: it is in memory and not in the log, whose replay would be another state from here on.
-        """
+        """Append what was noted since the last flush as one record; returns it, without the runs of plain commands."""
         self.weight.bytes = self.own = 0
         if self._lost is not None:
             raise self._lost
@@ -134,11 +112,7 @@ class Journal:
         return self._unlogged
 
     def append_run(self, record: bytes, *, soft: bool) -> None:
-        """Append the record of a run of plain commands, which replies wait for unless it is ``soft``.
-
-        Raises:
-            StorageError: as for :meth:`flush`.
-        """
+        """Append the record of a run of plain commands, which replies wait for unless it is ``soft``."""
         feed = self.feed
         if self.log is not None or feed is not None:
             try:
@@ -189,15 +163,7 @@ class Journal:
         self._steps.append(self.feed.count() or ("off", self.feed.db, 0))
 
     def tell(self, command: list[bytes], wall: int) -> None:
-        """Tell replicas a command that changes nothing, and have the log count it unless it takes no records.
-
-        Args:
-            command: its words.
-            wall: wall milliseconds.
-
-        Raises:
-            StorageError: as for :meth:`flush`.
-        """
+        """Tell replicas a command that changes nothing, and have the log count it unless it takes no records."""
         assert self.feed is not None
         self.feed.say(command)
         self.flush(wall)
@@ -215,14 +181,7 @@ class Journal:
             self.position = self.log.appended
 
     def save(self, wall: int) -> bool:
-        """SAVE: bring everything to the disk; False if nothing is kept.
-
-        Args:
-            wall: wall milliseconds, for LASTSAVE.
-
-        Raises:
-            StorageError: the disk failed, or is full.
-        """
+        """SAVE: bring everything to the disk; False if nothing is kept."""
         if self.log is None:
             return False
         self.log.write()

@@ -69,55 +69,34 @@ _OF_DATA = frozenset({"write", "readonly"})
 
 
 class Node:
-    """One server's whole state, without its sockets, and the commands run on it.
-
-    Args:
-        config: the parameters clients see.
-        log: where records go; None keeps nothing.
-
-    Attributes:
-        config: as given.
-        keyspace: the data.
-        accounts: the users.
-        stats: what INFO counts.
-        journal: the record of the command at work, and the position that replies wait for.
-        replies: how replies become bytes.
-        sessions: the clients, and what they wait for, watch and listen to.
-        waits: those that wait inside a command.
-        outbox: replies to sessions other than the one that just ran a command; the shell empties it.
-        primary: the replicas.
-        following: the server that is followed, if this is a replica.
-        failover: handing the role to a replica.
-        ending: SHUTDOWN, and how far it is.
-        admission: who may run what.
-        batches: runs of plain commands.
-        scripts: Lua.
-        facts: what INFO shows.
-        surroundings: what INFO shows of the shell, the machine and the log; the shell fills it in.
-        host: what commands may ask of the server itself.
-    """
+    """One server's whole state, without its sockets, and the commands run on it."""
 
     def __init__(self, config: Config, log: "Log | None" = None) -> None:
-        self.config = config
-        self.accounts = Accounts()
+        self.config = config  # As given
+        self.accounts = Accounts()  # The users
         if config.require_pass:
             self.accounts.set_default_password(config.require_pass)
-        self.keyspace = Keyspace()
-        self.stats = NodeStats()
-        self.journal = Journal(log)
-        self.replies = Replies(config, self.journal)
+        self.keyspace = Keyspace()  # The data
+        self.stats = NodeStats()  # What INFO counts
+        self.journal = Journal(log)  # The record of the command at work, and the position that replies wait for
+        self.replies = Replies(config, self.journal)  # How replies become bytes
+        # The clients, and what they wait for, watch and listen to
         self.sessions = Sessions(config, self.accounts, self.replies, self.stats)
         self.waits, self.outbox, self._pause = self.sessions.waits, self.sessions.outbox, self.sessions.pause
-        self.primary = Primary(config, self.keyspace, self.journal, self.sessions)
+        self.primary = Primary(config, self.keyspace, self.journal, self.sessions)  # The replicas
         self._cron = Cron()
+        # The server that is followed, if this is a replica
         self.following = Following(config, self.keyspace, self.journal, self.sessions, self.primary)
         self.following.scan = lambda: self._cron.scan(self.keyspace)
         self.primary.may_serve = lambda: self.following.is_up or not self.following.is_replica
+        # Handing the role to a replica
         self.failover = Failover(self.sessions, self.journal, self.primary, self.following)
-        self.ending = Shutdown(config, self.sessions, self.primary)
+        self.ending = Shutdown(config, self.sessions, self.primary)  # SHUTDOWN, and how far it is
+        # Who may run what
         self.admission = Admission(self.accounts, config, self.journal, self.primary, self.following)
-        self.scripts = Scripts(self, self.admission)
+        self.scripts = Scripts(self, self.admission)  # Lua
         self._pause.only_reads = self.scripts.only_reads
+        # What INFO shows
         self.facts = NodeFacts(
             self.stats,
             self.sessions,
@@ -129,9 +108,11 @@ class Node:
             self.following,
             self.ending,
         )
+        # What INFO shows of the shell, the machine and the log; the shell fills it in
         self.surroundings = self.facts.surroundings
+        # What commands may ask of the server itself
         self.host = NodeHost(config, self.facts, self.journal, self.admission, self.failover, self.ending)
-        self.batches = Batches(self.host, self.sessions, self.journal, self.stats)
+        self.batches = Batches(self.host, self.sessions, self.journal, self.stats)  # Runs of plain commands
         self.primary.on_feed = self.batches.make_records
         self._nobody = Session(0)  # in whose name is done what nobody asked for
 
@@ -139,11 +120,6 @@ class Node:
 
     def execute(self, session: Session, argv: list[bytes], now: Now) -> Outcome | None:
         """Run one command.
-
-        Args:
-            session: who asks; it must not be blocked.
-            argv: the words, at least one.
-            now: both clocks.
 
         Returns:
             The reply, or None: the session now waits (``session.blocked``), or asked for no replies. If it waits
@@ -185,13 +161,7 @@ class Node:
         return outcome
 
     def serve(self, db: int, key: bytes, now: Now) -> None:
-        """Run again the commands that waited for a key, since a plain command has changed it.
-
-        Args:
-            db: the database's number.
-            key: the key.
-            now: both clocks.
-        """
+        """Run again the commands that waited for a key, since a plain command has changed it."""
         self.waits.wake(db, key)
         self._serve_ready(now)
 
@@ -214,24 +184,11 @@ class Node:
         return self.replies.outcome(session, Error(line), row)
 
     def context(self, session: Session, now: Now, origin: Origin = Origin.CLIENT) -> Context:
-        """The context of a command, or of many that :meth:`run` runs as a part of what is at work.
-
-        Args:
-            session: in whose name.
-            now: both clocks, for all of them.
-            origin: where they come from.
-        """
+        """The context of a command, or of many that :meth:`run` runs as a part of what is at work."""
         return Context(self.host, session, now, self.journal.note, self.sessions.notify, origin)
 
     def run(self, ctx: Context, row: Command, argv: list[bytes], given: list[bytes] | None = None) -> Reply:
-        """Run one command as a part of what is at work: a transaction, a script, a wait, what the primary says.
-
-        Args:
-            ctx: of what is at work, whose origin says what is looked at first; all have one record.
-            row: the command.
-            argv: its words, as many as it takes.
-            given: the words that the client gave, where they are others.
-        """
+        """Run one command as a part of what is at work: a transaction, a script, a wait, what the primary says."""
         line = self.admission.refusal_inside(ctx, row, argv)
         if line is not None:
             if ctx.origin is Origin.WAITER:  # it was counted as a call when it began to wait
@@ -259,14 +216,7 @@ class Node:
             self._serve_ready(ctx.now)
 
     def _call(self, ctx: Context, row: Command, argv: list[bytes], given: list[bytes] | None = None) -> Reply:
-        """Call the handler; count, and turn what it raises into a reply.
-
-        Args:
-            ctx: of the command.
-            row: of the command.
-            argv: its words.
-            given: the words that the client gave, where they are others.
-        """
+        """Call the handler; count, and turn what it raises into a reply."""
         slow_from = self.config.slow_from
         stats = self.stats.command(row.name)
         if ctx.origin is not Origin.WAITER:  # whose call was counted when it began to wait
@@ -346,7 +296,7 @@ class Node:
         return muting.heard(replies)
 
     def _runs_together(self, session: Session, queue: Queue) -> bool:
-        """Whether nothing stands in the way of plain commands before, between or behind those that are not plain."""
+        """True if nothing stands in the way of plain commands before, between or behind those that are not plain."""
         if not self.batches.takes(session):
             return False
         rows = [resolve(item) for item in queue.items if isinstance(item, list)]
@@ -395,15 +345,8 @@ class Node:
     def recover(self, payloads: Iterable[bytes], *, tells_replicas: bool = False) -> int:
         """Apply logged records, in order, to an empty keyspace; how many there were.
 
-        Args:
-            payloads: the records.
-            tells_replicas: whoever asks will call :meth:`Primary.resume`; else a history ends here.
-
         A record that fails, even in its midst, ends the start: it was acknowledged, so it is neither left out nor
         applied in part. The log stays as it is, and the keyspace, with what the record had changed, is thrown away.
-
-        Raises:
-            StorageError: one cannot be applied, though it is as it was written, or there is no memory for it.
         """
         records, wall = read_back(self.keyspace, payloads)
         self._begin()
@@ -416,9 +359,6 @@ class Node:
 
         What is returned makes its data this node's, and the log the one where records go; whoever calls that will call
         :meth:`Primary.resume`.
-
-        Raises:
-            StorageError: as for :func:`read_back`.
         """
         space = Keyspace()
         read_back(space, payloads)
@@ -543,7 +483,7 @@ class Node:
 
     @property
     def _may_look_after(self) -> bool:
-        """Whether data may be changed that nobody has asked to change."""
+        """True if data may be changed that nobody has asked to change."""
         return self.journal.outage is None and self._pause.ends is None and not self.following.is_taking
 
     def next_deadline(self, now: Now) -> int | None:  # noqa: ARG002 - the time may matter to other nodes

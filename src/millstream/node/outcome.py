@@ -4,18 +4,13 @@ from millstream.replies import Buffer
 
 
 class Outcome:
-    """A reply and when it may be sent.
-
-    Attributes:
-        buffers: encoded bytes, in order.
-        barrier: log position that must be durable (as far as the fsync mode asks) first; 0 for at once.
-    """
+    """A reply and when it may be sent."""
 
     __slots__ = ("barrier", "buffers")
 
     def __init__(self, buffers: list[Buffer], barrier: int) -> None:
-        self.buffers = buffers
-        self.barrier = barrier
+        self.buffers = buffers  # Encoded bytes, in order
+        self.barrier = barrier  # Log position that must be durable (as far as the fsync mode asks) first; 0 for at once
 
     def __repr__(self) -> str:
         return f"Outcome({b''.join(self.buffers)!r}, barrier={self.barrier})"

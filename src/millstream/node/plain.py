@@ -19,38 +19,26 @@ SLOW_MAX = 512
 
 
 class PlainRun(NamedTuple):
-    """What came of a run of plain commands.
+    """What came of a run of plain commands."""
 
-    Attributes:
-        at: position in the data behind the last command that was taken.
-        words: the command there, if it is complete; it was taken too, and goes the ordinary way. None at the end of
-            the data, at what is not complete or not usual RESP, and where the run ended for another reason.
-        commands: how many plain commands were run.
-        last: name of the last of them.
-        replies: theirs, in order.
-        record: their changes as a record of the log; None without any.
-        changes: how many there were, as Redis counts them.
-        hits: keys that were read and were there.
-        misses: keys that were read and were not there.
-        woken: the key, if the last command changed one that somebody waits for; they are to be served before
-            anything else.
-        soft: no reply waits for the record, which holds only when consumers tried to claim; see
-            :func:`~millstream.commands.streams.read.note_seen`.
-        whole: of what a primary says, the position behind the last unit of which all was run: it is ``at``, unless a
-            transaction is open there.
-    """
-
-    at: int
+    at: int  # Position in the data behind the last command that was taken
+    # The command there, if it is complete; it was taken too, and goes the ordinary way. None at the end of the data, at
+    # what is not complete or not usual RESP, and where the run ended for another reason.
     words: list[bytes] | None
-    commands: int
-    last: str
-    replies: bytes
-    record: bytes | None
-    changes: int
-    hits: int
-    misses: int
+    commands: int  # How many plain commands were run
+    last: str  # Name of the last of them
+    replies: bytes  # Theirs, in order
+    record: bytes | None  # Their changes as a record of the log; None without any
+    changes: int  # How many there were, as Redis counts them
+    hits: int  # Keys that were read and were there
+    misses: int  # Keys that were read and were not there
+    # The key, if the last command changed one that somebody waits for; they are to be served before anything else
     woken: bytes | None
+    # No reply waits for the record, which holds only when consumers tried to claim; see
+    # :func:`~millstream.commands.streams.read.note_seen`
     soft: bool
+    # Of what a primary says, the position behind the last unit of which all was run: it is ``at``, unless a transaction
+    # is open there
     whole: int
 
 
@@ -59,27 +47,15 @@ NOTHING = PlainRun(0, None, 0, "", b"", None, 0, 0, 0, None, soft=False, whole=0
 
 
 class PlainRunner(Protocol):
-    """Runs plain commands: the interface of ``PlainRunner`` in the native core (``_core/run.c``).
+    """Runs plain commands: the interface of ``PlainRunner`` in the native core (``_core/run.c``)."""
 
-    Attributes:
-        records: what changes goes into records, for a log or for replicas.
-        slow: commands that took at least ``Config.slow_from``, each as it was sent, with its nanoseconds; whoever runs
-            them empties it, and a script's are not plain while it holds :data:`SLOW_MAX`.
-    """
-
-    records: bool
+    records: bool  # What changes goes into records, for a log or for replicas
+    # Commands that took at least ``Config.slow_from``, each as it was sent, with its nanoseconds; whoever runs them
+    # empties it, and a script's are not plain while it holds :data:`SLOW_MAX`
     slow: list[tuple[bytes, int]]
 
     def run(self, db: "Database", data: bytes, at: int, wall: int, resp: int) -> PlainRun:
-        """Run plain commands from the head of ``data`` on.
-
-        Args:
-            db: the session's database.
-            data: bytes from the client.
-            at: where to begin.
-            wall: wall milliseconds, for all of them.
-            resp: the session's protocol, 2 or 3.
-        """
+        """Run plain commands from the head of ``data`` on."""
         ...
 
     def obey(self, db: "Database", data: bytes, at: int, wall: int, is_open: bool) -> PlainRun:
@@ -87,28 +63,13 @@ class PlainRunner(Protocol):
 
         A command that is not plain stays where it is, but of a transaction of which commands were run: there it is
         taken, and in ``words``.
-
-        Args:
-            db: the database that the primary has selected.
-            data: bytes from the primary.
-            at: where to begin.
-            wall: wall milliseconds, for all of them.
-            is_open: that is amid a transaction, all of which is there and may be run.
         """
         ...
 
     def begin(
         self, db: "Database", wall: int, left: int, table: "Callable[..., Any]", faults: list[BaseException]
     ) -> None:
-        """What :meth:`call` runs from here on, until :meth:`end`.
-
-        Args:
-            db: the script's database.
-            wall: wall milliseconds, for all commands.
-            left: nanoseconds after which no more commands are run; below zero for no such time.
-            table: makes a table of the script's, of a list.
-            faults: gets what comes up and must end the script.
-        """
+        """What :meth:`call` runs from here on, until :meth:`end`."""
         ...
 
     def call(self, data: bytes) -> object:
@@ -116,9 +77,6 @@ class PlainRunner(Protocol):
 
         A status is True and its text. A small array is True, False, its shape and its leaves: in the shape two bytes
         for each array, how many items it has, and 0x8000 if some are arrays; then each other item has 0xffff.
-
-        Args:
-            data: the command, as a client sends it.
         """
         ...
 

@@ -63,52 +63,28 @@ class Shell(Protocol):
 
 
 class Primary:
-    """See the module's text.
-
-    Args:
-        config: the parameters of replication are looked at.
-        keyspace: has the history's state.
-        journal: gets the feed.
-        sessions: those who wait for replicas are answered.
-
-    Attributes:
-        followers: the replicas.
-        shell: sends bytes; None where no replica can come.
-        replid: the history's name, or the one that the next history will have.
-        may_serve: whether replicas are let in; not while this is one itself without a link.
-        on_feed: called when there is a feed.
-        heard: all are called when a replica has told how far it is, and once a second.
-        failover: how far handing over the role is, in the words of INFO.
-        furthest: the largest offset that a replica has told of the present history; -1 for none.
-        good: replicas that were heard of in the last ``min-replicas-max-lag`` seconds, as of the last look.
-        diverged: how many records that no other server took over were put into which file since the start.
-        diverged_files: such files that are there.
-        full_syncs: copies asked for.
-        copies_made: copies of all data that were made; who waits at the same time shares one.
-        last_copy: the last of them; None for none.
-        forks: processes that were made for that as copies of this one.
-        fork_usec: microseconds for which the last of them held everybody up.
-        partial_syncs: replicas that went on where they were.
-        refused_syncs: those that asked for that, and needed a copy.
-    """
+    """See the module's text."""
 
     def __init__(self, config: "Config", keyspace: "Keyspace", journal: "Journal", sessions: "Sessions") -> None:
         self._config, self._keyspace, self._journal, self._sessions = config, keyspace, journal, sessions
-        self.followers = Followers()
-        self.shell: Shell | None = None
-        self.replid = new_replid()
+        self.followers = Followers()  # The replicas
+        self.shell: Shell | None = None  # Sends bytes; None where no replica can come
+        self.replid = new_replid()  # The history's name, or the one that the next history will have
         self.good = self.forks = self.fork_usec = 0
-        self.furthest = NO_OFFSET
+        self.furthest = NO_OFFSET  # The largest offset that a replica has told of the present history; -1 for none
+        # How many records that no other server took over were put into which file since the start
         self.diverged: dict[str, int] = {}
         self.diverged_files = self.copies_made = 0
-        self.last_copy: CopyFacts | None = None
+        self.last_copy: CopyFacts | None = None  # The last of them; None for none
         self.full_syncs = self.partial_syncs = self.refused_syncs = 0
+        # True if replicas are let in; not while this is one itself without a link
         self.may_serve: Callable[[], bool] = lambda: True
         self._moved_at = 0  # monotonic milliseconds when replicas confirmed something last, or nothing waited for that
         config.on_change = self._look
-        self.on_feed: Callable[[], None] = lambda: None
+        self.on_feed: Callable[[], None] = lambda: None  # Called when there is a feed
+        # All are called when a replica has told how far it is, and once a second
         self.heard: list[Callable[[Now], None]] = []
-        self.failover = NO_FAILOVER
+        self.failover = NO_FAILOVER  # How far handing over the role is, in the words of INFO
         self._mono = 0  # of the last look
         self._pinged_at = 0
         self._alone_since = 0
@@ -131,12 +107,7 @@ class Primary:
         self._journal.note(step, soft=False)
 
     def start_feed(self, mono: int, past: Feed | None = None) -> Feed:
-        """Make the stream of the history that is recorded.
-
-        Args:
-            mono: monotonic milliseconds.
-            past: what made it until now, whose bytes may still be asked for.
-        """
+        """Make the stream of the history that is recorded."""
         feed = Feed(self._keyspace, self._config)
         if past is not None:
             feed.backlog = past.backlog
@@ -144,12 +115,7 @@ class Primary:
         return feed
 
     def adopt(self, feed: Feed, mono: int) -> None:
-        """Send replicas what a feed makes from here on.
-
-        Args:
-            feed: of the history that is recorded.
-            mono: monotonic milliseconds.
-        """
+        """Send replicas what a feed makes from here on."""
         self._journal.feed = feed
         self.replid, self._asked = self._keyspace.history.replid or new_replid(), -1
         self._alone_since = self._mono = self._pinged_at = mono
@@ -168,11 +134,7 @@ class Primary:
             self._sessions.kill_id(follower.id)
 
     def recovered(self, wall: int) -> None:
-        """The log was read: where it tells of a history, drop that, since this node may not be one that tells replicas.
-
-        Args:
-            wall: wall milliseconds of the last record.
-        """
+        """Drop the history that the log holds, since this node may not be one that feeds replicas."""
         past = self._keyspace.history
         if past.replid and self._keyspace.followed is None:
             self._record(given_up(self._keyspace, had_replicas=True))
@@ -203,29 +165,14 @@ class Primary:
     # ------------------------------------------------------------------ what replicas ask
 
     def announced(self, session: "Session") -> Follower:
-        """What is known of a connection that has said that it will be a replica.
-
-        Raises:
-            CommandError: there can be none here.
-        """
+        """What is known of a connection that has said that it will be a replica."""
         if self.shell is None:
             raise CommandError(_EMBEDDED)
         host = session.addr.rpartition(":")[0]
         return self.followers.known(session.id, host.removeprefix("[").removesuffix("]"))  # of IPv6, as Redis shows it
 
     def sync(self, session: "Session", replid: str, offset: int, now: "Now", *, is_old: bool = False) -> Reply:
-        """PSYNC and SYNC: a connection becomes a replica's, which gets a copy, or what it has missed.
-
-        Args:
-            session: whose connection.
-            replid: the history that it has followed; ``?`` for none.
-            offset: the first byte of it that it wants.
-            now: both clocks.
-            is_old: it knows nothing of histories.
-
-        Raises:
-            CommandError: there can be no replicas here, or none now.
-        """
+        """PSYNC and SYNC: a connection becomes a replica's, which gets a copy, or what it has missed."""
         follower, shell = self.announced(session), self.shell
         assert shell is not None
         if follower.stage is not None:
@@ -266,14 +213,7 @@ class Primary:
         self._look()
 
     def acknowledge(self, session: "Session", offset: int, durable: int | None, now: "Now") -> None:
-        """REPLCONF ACK: a replica says how far it is. What it was not sent it does not have, whatever it says.
-
-        Args:
-            session: of the replica.
-            offset: what it holds.
-            durable: what is on its disk, if it says so.
-            now: both clocks.
-        """
+        """REPLCONF ACK: a replica says how far it is. What it was not sent it does not have, whatever it says."""
         follower = self.followers.get(session.id)
         if follower is None or follower.stage is None:
             return
@@ -321,12 +261,7 @@ class Primary:
         return 0 if self.feed is None else self.feed.written
 
     def count(self, offset: int, *, durable: bool = False) -> int:
-        """How many replicas have come as far as an offset.
-
-        Args:
-            offset: how far.
-            durable: with their disks.
-        """
+        """How many replicas have come as far as an offset."""
         return self.followers.count(offset, durable=durable)
 
     def ask(self, offset: int) -> None:
@@ -434,7 +369,7 @@ class Primary:
             self.shell.confirmed()
 
     def _is_short(self, wanted: int) -> bool:
-        """Whether too few replicas confirm; once so, until nothing waits for them any more."""
+        """True if too few replicas confirm; once so, until nothing waits for them any more."""
         there = self.followers.good(self._mono, self._config.most_lag or FOREVER, confirming=True)
         if there < wanted:
             return True

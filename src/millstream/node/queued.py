@@ -24,12 +24,7 @@ _QUEUED_MAX = 11
 
 
 class PlainPiece:
-    """Plain commands that were queued together.
-
-    Args:
-        data: their bytes.
-        weight: what they take in the log, at most.
-    """
+    """Plain commands that were queued together."""
 
     __slots__ = ("data", "weight")
 
@@ -50,21 +45,12 @@ class PlainPiece:
 
 
 class Answers:
-    """The bytes of EXEC's reply.
-
-    Args:
-        count: replies that it has.
-        ceiling: bytes above which it is not kept, since its client would be cut; 0 for no such limit.
-
-    Attributes:
-        buffers: the bytes, in order.
-        overflow: how many they are, where that is too many; else 0.
-    """
+    """The bytes of EXEC's reply."""
 
     __slots__ = ("_ceiling", "_size", "buffers", "overflow")
 
     def __init__(self, count: int, ceiling: int) -> None:
-        self.buffers: list[Buffer] = [b"*%d\r\n" % count]
+        self.buffers: list[Buffer] = [b"*%d\r\n" % count]  # The bytes, in order
         self.overflow = self._size = 0
         self._ceiling = ceiling
 
@@ -80,12 +66,6 @@ class Answers:
 
 def append_plain(session: "Session", queue: "Queue", data: bytes, at: int) -> tuple[int, int, str]:
     """Queue the commands that may be queued together.
-
-    Args:
-        session: who has sent them.
-        queue: of its transaction.
-        data: bytes from it.
-        at: where to begin.
 
     Returns:
         The position behind them, how many they are, and the name of the last.

@@ -8,43 +8,26 @@ from millstream.commands.context.context import Lookups
 
 @dataclass(slots=True)
 class CommandStats:
-    """One command's counters.
+    """One command's counters."""
 
-    Attributes:
-        calls: times it ran.
-        failed: times it ran and answered an error.
-        rejected: times it was refused before running (arity, authentication).
-        nanoseconds: time spent in it, for the average INFO shows.
-    """
-
-    calls: int = 0
-    failed: int = 0
-    rejected: int = 0
-    nanoseconds: int = 0
+    calls: int = 0  # Times it ran
+    failed: int = 0  # Times it ran and answered an error
+    rejected: int = 0  # Times it was refused before running (arity, authentication)
+    nanoseconds: int = 0  # Time spent in it, for the average INFO shows
 
 
 @dataclass(slots=True)
 class NodeStats:
-    """A node's counters since the start or the last CONFIG RESETSTAT.
+    """A node's counters since the start or the last CONFIG RESETSTAT."""
 
-    Attributes:
-        commands: by full name (``xgroup|create``).
-        errors: error replies by code.
-        error_replies: error replies in all.
-        connections: sessions ever opened.
-        processed: commands ever run.
-        lookups: keys found, missed and expired.
-        dirty: changes since the last save, as Redis counts them; not reset.
-        sources: tell what they have counted by themselves since they were last asked: name, calls, nanoseconds.
-    """
-
-    commands: dict[str, CommandStats] = field(default_factory=dict)
-    errors: dict[str, int] = field(default_factory=dict)
-    error_replies: int = 0
-    connections: int = 0
-    processed: int = 0
-    lookups: Lookups = field(default_factory=Lookups)
-    dirty: int = 0
+    commands: dict[str, CommandStats] = field(default_factory=dict)  # By full name (``xgroup|create``)
+    errors: dict[str, int] = field(default_factory=dict)  # Error replies by code
+    error_replies: int = 0  # Error replies in all
+    connections: int = 0  # Sessions ever opened
+    processed: int = 0  # Commands ever run
+    lookups: Lookups = field(default_factory=Lookups)  # Keys found, missed and expired
+    dirty: int = 0  # Changes since the last save, as Redis counts them; not reset
+    # Tell what they have counted by themselves since they were last asked: name, calls, nanoseconds
     sources: list[Callable[[], list[tuple[str, int, int]]]] = field(default_factory=list)
 
     def collect(self) -> None:

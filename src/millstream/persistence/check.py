@@ -29,59 +29,35 @@ from millstream.persistence.snapshot import damage, examine_snapshot
 
 @dataclass(frozen=True, slots=True)
 class FileReport:
-    """One file of the directory.
+    """One file of the directory."""
 
-    Attributes:
-        name: in the directory.
-        bytes: its size.
-        result: for a log file or snapshot that could be read; otherwise None.
-    """
-
-    name: str
-    bytes: int
-    result: ScanResult | None = None
+    name: str  # In the directory
+    bytes: int  # Its size
+    result: ScanResult | None = None  # For a log file or snapshot that could be read; otherwise None
 
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """One thing that is wrong.
+    """One thing that is wrong."""
 
-    Attributes:
-        path: the file.
-        offset: byte where it starts.
-        text: a sentence.
-        refuses: a start is refused for it; otherwise a start mends it (cuts a torn tail) and says so.
-        newer: it is no damage, but of a version that only a newer program reads.
-    """
-
-    path: str
-    offset: int
-    text: str
-    refuses: bool
-    newer: bool = False
+    path: str  # The file
+    offset: int  # Byte where it starts
+    text: str  # A sentence
+    refuses: bool  # A start is refused for it; otherwise a start mends it (cuts a torn tail) and says so
+    newer: bool = False  # It is no damage, but of a version that only a newer program reads
 
 
 @dataclass(slots=True)
 class CheckReport:
-    """The outcome of a check.
+    """The outcome of a check."""
 
-    Attributes:
-        directory: what was checked.
-        owner: who the lock file names; it may have ended since.
-        files: every file found, by name.
-        problems: what is wrong, in the order of the log.
-        records: whole records in log files before the first problem; a start would have these, and the snapshot.
-        lost_records: whole records behind the first problem, which cutting there would lose.
-        lost_bytes: bytes behind the first problem, whole records or not.
-    """
-
-    directory: Path
-    owner: Owner | None = None
-    files: list[FileReport] = field(default_factory=list)
-    problems: list[Problem] = field(default_factory=list)
-    records: int = 0
-    lost_records: int = 0
-    lost_bytes: int = 0
+    directory: Path  # What was checked
+    owner: Owner | None = None  # Who the lock file names; it may have ended since
+    files: list[FileReport] = field(default_factory=list)  # Every file found, by name
+    problems: list[Problem] = field(default_factory=list)  # What is wrong, in the order of the log
+    records: int = 0  # Whole records in log files before the first problem; a start would have these, and the snapshot
+    lost_records: int = 0  # Whole records behind the first problem, which cutting there would lose
+    lost_bytes: int = 0  # Bytes behind the first problem, whole records or not
 
     @property
     def ok(self) -> bool:
@@ -102,16 +78,7 @@ class CheckReport:
 def check(
     directory: str | os.PathLike[str], disk: Disk | None = None, on_progress: Progress | None = None
 ) -> CheckReport:
-    """Look over a data directory.
-
-    Args:
-        directory: the data directory.
-        disk: the real one by default.
-        on_progress: called with how far reading the files is, as ``"check"``.
-
-    Raises:
-        DiskError: it cannot be read.
-    """
+    """Look over a data directory."""
     disk, report = disk or RealDisk(), CheckReport(Path(directory))
     try:
         names = disk.list(report.directory)

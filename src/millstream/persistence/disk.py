@@ -58,11 +58,7 @@ class DiskFile(ReadableFile, Protocol):
         ...
 
     def drop_cache(self, start: int = 0) -> None:
-        """Ask that the next reads come from the medium, not from memory. Where it cannot be asked, nothing happens.
-
-        Args:
-            start: byte behind which that is asked for.
-        """
+        """Ask that the next reads come from the medium, not from memory. Where it cannot be asked, nothing happens."""
         ...
 
     def displaced(self, size: int) -> str:
@@ -218,13 +214,7 @@ def datasync(file: DiskFile) -> None:
 
 
 class RealFile:
-    """A file of the operating system.
-
-    Args:
-        fd: its descriptor.
-        path: its path, or its name in ``home``.
-        home: the locked directory that it is in, if it is in one.
-    """
+    """A file of the operating system."""
 
     __slots__ = ("_fd", "_home", "_path")
 
@@ -319,10 +309,6 @@ class _HeldDirectory:
 
     They are given up for a file that must be opened when the process may have no more: connections may take all there
     are, and the log must go on to its next file.
-
-    Args:
-        directory: any path to it.
-        reserve: how many descriptors to keep.
     """
 
     __slots__ = ("_listing", "_reserve", "_spare", "fd", "identity", "path")

@@ -89,41 +89,22 @@ class FormatError(StorageError):
 
 @dataclass(frozen=True, slots=True)
 class FileHeader:
-    """The header of one file.
+    """The header of one file."""
 
-    Attributes:
-        mark: four bytes that start each frame.
-        seed: start value of each head CRC.
-        first: position of the first record; of a snapshot, the first that is not in it.
-        magic: what kind of file it is.
-    """
-
-    mark: bytes
-    seed: int
-    first: int
-    magic: bytes = MAGIC
+    mark: bytes  # Four bytes that start each frame
+    seed: int  # Start value of each head CRC
+    first: int  # Position of the first record; of a snapshot, the first that is not in it
+    magic: bytes = MAGIC  # What kind of file it is
 
     @classmethod
     def new(cls, first: int, entropy: Entropy, magic: bytes = MAGIC) -> "FileHeader":
-        """A header with fresh random mark and seed; ``entropy(n)`` returns n random bytes.
-
-        Args:
-            first: position of its first record; of a snapshot, the first that is not in it.
-            entropy: ``entropy(n)`` returns n random bytes.
-            magic: what kind of file it is.
-        """
+        """A header with fresh random mark and seed; ``entropy(n)`` returns n random bytes."""
         mark = bytes(byte or 0xA5 for byte in entropy(4))
         return cls(mark, int.from_bytes(entropy(4), "little"), first, magic)
 
     @classmethod
     def of(cls, identity: str, first: int, magic: bytes = MAGIC) -> "FileHeader":
-        """The header of a file of which a manifest says this.
-
-        Args:
-            identity: mark and seed, as the manifest has them.
-            first: position of its first record.
-            magic: what kind of file it is.
-        """
+        """The header of a file of which a manifest says this."""
         data = bytes.fromhex(identity)
         return cls(data[:4], int.from_bytes(data[4:], "little"), first, magic)
 
@@ -139,15 +120,7 @@ class FileHeader:
 
     @classmethod
     def decode(cls, data: bytes, kind: bytes = MAGIC) -> "FileHeader":
-        """Read a header.
-
-        Args:
-            data: the file's first bytes.
-            kind: the magic it must have.
-
-        Raises:
-            FormatError: too short, not of this kind, damaged, or of an unknown version.
-        """
+        """Read a header."""
         if len(data) < HEADER_SIZE:
             raise FormatError(f"the file header is cut short: {len(data)} of {HEADER_SIZE} bytes")
         body, (crc,) = data[: _HEADER.size], _CRC.unpack_from(data, _HEADER.size)
@@ -162,21 +135,13 @@ class FileHeader:
 
 
 class Head(NamedTuple):
-    """A frame head whose CRC was right.
+    """A frame head whose CRC was right."""
 
-    Attributes:
-        length: bytes of payload.
-        number: the field ``index``: position minus the file's first.
-        unsynced: see the table above.
-        payload_crc: what the payload's CRC must be.
-        head_crc: where the payload's CRC starts.
-    """
-
-    length: int
-    number: int
-    unsynced: int
-    payload_crc: int
-    head_crc: int
+    length: int  # Bytes of payload
+    number: int  # The field ``index``: position minus the file's first
+    unsynced: int  # See the table above
+    payload_crc: int  # What the payload's CRC must be
+    head_crc: int  # Where the payload's CRC starts
 
     @property
     def proven(self) -> int:
@@ -185,14 +150,7 @@ class Head(NamedTuple):
 
 
 def py_encode_records(header: FileHeader, payloads: Sequence[bytes], index: int, durable: int) -> list[bytes]:
-    """Frames for consecutive records, as pieces to be joined.
-
-    Args:
-        header: of the file they go to.
-        payloads: the records.
-        index: of the first of them.
-        durable: how many records of this file are durable by now.
-    """
+    """Frames for consecutive records, as pieces to be joined."""
     pieces: list[bytes] = []
     mark, seed = header.mark, header.seed
     for number, payload in enumerate(payloads, index):
@@ -210,13 +168,7 @@ def encode_seal(header: FileHeader, index: int) -> bytes:
 
 
 def decode_head(header: FileHeader, data: Data, at: int) -> Head | None:
-    """The frame head at ``data[at:]``, or None if there is none or it is damaged.
-
-    Args:
-        header: the file's.
-        data: bytes of the file.
-        at: where in them a frame is expected.
-    """
+    """The frame head at ``data[at:]``, or None if there is none or it is damaged."""
     if len(data) - at < FRAME_SIZE:
         return None
     mark, length, index, unsynced, head_crc, payload_crc = _FRAME.unpack_from(data, at)
@@ -229,11 +181,6 @@ def decode_head(header: FileHeader, data: Data, at: int) -> Head | None:
 
 def py_decode_run(header: FileHeader, data: bytes, number: int) -> tuple[list[bytes], int, bool]:
     """The whole frames that ``data`` starts with; the quick way through what is in order.
-
-    Args:
-        header: of their file.
-        data: bytes from where a frame is expected.
-        number: the record expected next.
 
     Returns:
         Their payloads, where the first byte is that is not part of them, and whether the last of them is a seal.
@@ -257,7 +204,7 @@ def py_decode_run(header: FileHeader, data: bytes, number: int) -> tuple[list[by
 
 
 def payload_matches(head: Head, parts: Iterable[Data]) -> bool:
-    """Whether the payload, given in parts, is the one the head was made for."""
+    """True if the payload, given in parts, is the one the head was made for."""
     crc = head.head_crc
     for part in parts:
         crc = crc32(part, crc)

@@ -34,12 +34,7 @@ def _refuse(*_: object) -> NoReturn:
 
 
 class FrozenFile:
-    """A file cut off at the size it had; the same interface as any :class:`~millstream.persistence.disk.DiskFile`.
-
-    Args:
-        file: open for reading; None if it may not be read.
-        size: bytes of it that belong to the view.
-    """
+    """A file cut off at the size it had; the same interface as any :class:`~millstream.persistence.disk.DiskFile`."""
 
     __slots__ = ("_file", "_size")
 
@@ -91,15 +86,6 @@ class FrozenView:
     """The directory at one moment, as a :class:`~millstream.persistence.disk.Disk` that refuses every change.
 
     One descriptor a file is held until it is closed.
-
-    Args:
-        disk: what the directory is on.
-        directory: the data directory.
-        pause: seconds between tries.
-
-    Raises:
-        OSError: it cannot be read.
-        DiskError: its files change too fast to be held, or one of them may not be read.
     """
 
     def __init__(self, disk: Disk, directory: Path, *, pause: float = PAUSE) -> None:

@@ -19,23 +19,14 @@ STEP = 1 << 20
 
 
 class Meter:
-    """Counts bytes and calls a :data:`Progress`, at most once a megabyte and at the end.
-
-    Args:
-        what: first argument of each call.
-        total: bytes in all.
-        tell: what to call, if anything.
-
-    Attributes:
-        base: bytes of the files before the present one.
-    """
+    """Counts bytes and calls a :data:`Progress`, at most once a megabyte and at the end."""
 
     def __init__(self, what: str, total: int, tell: Progress | None) -> None:
         self._what = what
         self._total = total
         self._tell = tell
         self._reported = 0
-        self.base = 0
+        self.base = 0  # Bytes of the files before the present one
 
     def at(self, done: int) -> None:
         """So much of the present file is done."""
@@ -52,34 +43,17 @@ class Meter:
 
 @dataclass(frozen=True, slots=True)
 class ExaminedSegment:
-    """One log file as found.
+    """One log file as found."""
 
-    Attributes:
-        entry: what the manifest says of it.
-        header: its header; None if the file is shorter than one.
-        result: what it holds.
-    """
-
-    entry: SegmentEntry
-    header: FileHeader | None
-    result: ScanResult
+    entry: SegmentEntry  # What the manifest says of it
+    header: FileHeader | None  # Its header; None if the file is shorter than one
+    result: ScanResult  # What it holds
 
 
 def examine(
     disk: Disk, directory: Path, entry: SegmentEntry, tick: Callable[[int], None] | None = None
 ) -> ExaminedSegment:
-    """Read one log file to its end.
-
-    Args:
-        disk: what the directory is on.
-        directory: the data directory.
-        entry: what the manifest says of the file.
-        tick: called with how many bytes of the file were read.
-
-    Raises:
-        LogCorruptError: the file is missing, or its header is damaged or another file's.
-        FormatError: it is of a version this program does not read.
-    """
+    """Read one log file to its end."""
     file, header = _open(disk, directory, entry)
     try:
         size = file.size()
@@ -115,13 +89,7 @@ def _open(disk: Disk, directory: Path, entry: SegmentEntry) -> tuple[DiskFile, F
 
 
 def gap(directory: Path, found: ExaminedSegment, following: SegmentEntry | None) -> LogCorruptError | None:
-    """Why the log cannot go on from this file to the next: the error to raise, or None.
-
-    Args:
-        directory: of the log.
-        found: the file.
-        following: the manifest's next file; None if this is the last, which alone may be torn.
-    """
+    """Why the log cannot go on from this file to the next: the error to raise, or None."""
     result, path = found.result, directory / found.entry.name
     if result.state is TailState.WHOLE or (result.state is TailState.TORN and following is None):
         expected = result.first + result.records
@@ -141,13 +109,7 @@ def gap(directory: Path, found: ExaminedSegment, following: SegmentEntry | None)
 
 
 def unnamed(disk: Disk, directory: Path, manifest: Manifest | None) -> list[tuple[str, int]]:
-    """Files of the log that the manifest does not name, and one that was not switched to; each with its size.
-
-    Args:
-        disk: what the directory is on.
-        directory: the data directory.
-        manifest: None where there is none: then nothing is named.
-    """
+    """Files of the log that the manifest does not name, and one that was not switched to; each with its size."""
     named = manifest.names if manifest else frozenset()
     return [
         (name, size_of(disk, directory / name))
@@ -158,17 +120,10 @@ def unnamed(disk: Disk, directory: Path, manifest: Manifest | None) -> list[tupl
 
 
 def holds_records(disk: Disk, directory: Path, manifest: Manifest | None, name: str, size: int) -> bool:
-    """Whether a file that the manifest does not name may hold records that are nowhere else.
+    """True if a file that the manifest does not name may hold records that are nowhere else.
 
     It does not if it has none, if the snapshot made it superfluous, or if it is a snapshot of records that the log has:
     one that was never finished, or was followed by another.
-
-    Args:
-        disk: what the directory is on.
-        directory: the data directory.
-        manifest: None where there is none.
-        name: the file.
-        size: its bytes.
     """
     if manifests.is_snapshot_name(name):
         return manifest is None or manifests.snapshot_last(name) >= manifest.segments[-1].first
@@ -192,16 +147,7 @@ def _is_obsolete(disk: Disk, directory: Path, manifest: Manifest, name: str) -> 
 
 
 def strays(disk: Disk, directory: Path, manifest: Manifest | None) -> list[str]:
-    """The unnamed files, all safe to remove: what a crash leaves while a log file or a snapshot is being added.
-
-    Args:
-        disk: what the directory is on.
-        directory: the data directory.
-        manifest: None where there is none.
-
-    Raises:
-        LogCorruptError: one holds records.
-    """
+    """The unnamed files, all safe to remove: what a crash leaves while a log file or a snapshot is being added."""
     found = unnamed(disk, directory, manifest)
     for name, size in found:
         if holds_records(disk, directory, manifest, name, size):
@@ -231,18 +177,7 @@ def size_of(disk: Disk, path: Path) -> int:
 def take_inventory(
     disk: Disk, directory: Path, manifest: Manifest, on_progress: Progress | None = None
 ) -> Iterator[tuple[ExaminedSegment, SegmentEntry | None]]:
-    """Examine the snapshot and each log file in order; yields a log file with the manifest's next.
-
-    Args:
-        disk: what the directory is on.
-        directory: the data directory.
-        manifest: what the log is made of.
-        on_progress: called with how far it is.
-
-    Raises:
-        LogCorruptError: the snapshot is damaged, a file is missing, or a header is damaged or another file's.
-        FormatError: a file is of a version this program does not read.
-    """
+    """Examine the snapshot and each log file in order; yields a log file with the manifest's next."""
     sizes = [size_of(disk, directory / entry.name) for entry in manifest.segments]
     made = manifest.snapshot
     base = 0 if made is None else size_of(disk, directory / made.name)
@@ -263,18 +198,7 @@ def take_inventory(
 
 
 def payloads_of(disk: Disk, directory: Path, found: ExaminedSegment, tick: Callable[[int], None]) -> Iterator[bytes]:
-    """Read again the records of a file that was examined.
-
-    Args:
-        disk: what the directory is on.
-        directory: the data directory.
-        found: the file, as it was examined.
-        tick: called with how many bytes of the file were read.
-
-    Raises:
-        LogCorruptError: it no longer holds them.
-        DiskError: the disk cannot be read.
-    """
+    """Read again the records of a file that was examined."""
     header, result, path = found.header, found.result, directory / found.entry.name
     if header is None or not result.records:
         return
@@ -303,20 +227,7 @@ def payloads_of(disk: Disk, directory: Path, found: ExaminedSegment, tick: Calla
 def segment_payloads(
     disk: Disk, directory: Path, entry: SegmentEntry, following: SegmentEntry, tick: Callable[[int], None]
 ) -> Iterator[bytes]:
-    """Read a sealed log file once, and prove meanwhile that it is whole and that ``following`` goes on from it.
-
-    Args:
-        disk: what the directory is on.
-        directory: the data directory.
-        entry: what the manifest says of the file.
-        following: the manifest's next file.
-        tick: called with how many bytes of the file were read.
-
-    Raises:
-        LogCorruptError: it is not, which shows when the records before the damage were handed out.
-        FormatError: it is of a version this program does not read.
-        DiskError: the disk cannot be read.
-    """
+    """Read a sealed log file once, and prove meanwhile that it is whole and that ``following`` goes on from it."""
     doing = f"cannot read {directory / entry.name}"
     try:
         file, header = _open(disk, directory, entry)

@@ -21,15 +21,10 @@ _TRIES = 100  # of a lock whose file somebody removes meanwhile
 
 @dataclass(frozen=True, slots=True)
 class Owner:
-    """Who holds a data directory, or held it last.
+    """Who holds a data directory, or held it last."""
 
-    Attributes:
-        pid: its process.
-        address: where it serves, as given to ``Log.announce``.
-    """
-
-    pid: int
-    address: str | None = None
+    pid: int  # Its process
+    address: str | None = None  # Where it serves, as given to ``Log.announce``
 
     def encode(self) -> bytes:
         """The lock file's content."""
@@ -52,11 +47,7 @@ def read_owner(disk: Disk, directory: Path) -> Owner | None:
 
 
 def write_owner(lock: DiskLock, owner: Owner) -> None:
-    """Say who holds a lock. Where there is no room for that nothing is said, since it keeps nobody out or in.
-
-    Raises:
-        OSError: the disk failed.
-    """
+    """Say who holds a lock. Where there is no room for that nothing is said, since it keeps nobody out or in."""
     try:
         lock.write(owner.encode())
     except OSError as error:
@@ -67,12 +58,7 @@ def write_owner(lock: DiskLock, owner: Owner) -> None:
 
 
 def take_lock(disk: Disk, directory: Path) -> DiskLock:
-    """Take the lock and write this process into it.
-
-    Raises:
-        LogLockedError: another process has it.
-        OSError: it cannot be taken.
-    """
+    """Take the lock and write this process into it."""
     for _ in range(_TRIES):
         try:
             lock = disk.lock(directory / NAME)

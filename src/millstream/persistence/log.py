@@ -68,17 +68,11 @@ _LOOK = "`millstream log check {}` says what is wrong, what would be lost, and w
 
 @dataclass(frozen=True, slots=True)
 class LogFiles:
-    """The files of a log, open, up to a position that is written.
+    """The files of a log, open, up to a position that is written."""
 
-    Attributes:
-        manifest: which they are.
-        last: the position.
-        files: each, with how many of its bytes count.
-    """
-
-    manifest: Manifest
-    last: int
-    files: Sequence[tuple[DiskFile, int]]
+    manifest: Manifest  # Which they are
+    last: int  # The position
+    files: Sequence[tuple[DiskFile, int]]  # Each, with how many of its bytes count
 
     def close(self) -> None:
         """Let go of them."""
@@ -90,11 +84,6 @@ class Log:
     """An open log; made by :meth:`open`.
 
     ``append`` belongs to one thread, ``write`` and ``sync`` to one other at a time; ``close`` may come from either.
-
-    Attributes:
-        appended: last position given out.
-        written: last position handed to the operating system; it survives the end of the process, not of the machine.
-        durable: last position on the medium.
     """
 
     def __init__(
@@ -134,18 +123,6 @@ class Log:
         """Open a data directory, made if it is not there, and recover it.
 
         Everything is verified before this returns; ``RecoveredLog.payloads()`` then reads it once more, to apply it.
-
-        Args:
-            directory: the data directory.
-            disk: the real one by default.
-            on_progress: called with how far checking and loading are.
-            segment_bytes: a log file of at least this size is followed by a new one.
-            entropy: source of the random marks of new files.
-
-        Raises:
-            LogLockedError: another process has the directory.
-            LogCorruptError: records would be lost by starting; nothing was changed.
-            DiskError: the disk failed, or is full (``DiskFullError``).
         """
         disk = disk or RealDisk()
         path = Path(directory)
@@ -187,37 +164,25 @@ class Log:
 
     @property
     def is_poisoned(self) -> bool:
-        """Whether it takes nothing any more, since nobody knows what is on the disk."""
+        """True if it takes nothing any more, since nobody knows what is on the disk."""
         return bool(self._failure)
 
     def announce(self, address: str) -> None:
-        """Write into the lock file where this process serves, such as ``"unix:/run/x.sock"``, so that others attach.
-
-        Raises:
-            DiskError: it could not be written; if only room is missing, nothing is said there.
-        """
+        """Write into the lock file where this process serves, such as ``"unix:/run/x.sock"``, so that others attach."""
         try:
             write_owner(self._lock, Owner(os.getpid(), address))
         except OSError as error:
             raise disk_error(f"cannot write the lock file of {self._directory}", error) from error
 
     def free(self) -> int:
-        """Bytes that may still be written to the disk.
-
-        Raises:
-            DiskError: the system does not say.
-        """
+        """Bytes that may still be written to the disk."""
         try:
             return self._disk.free(self._directory)
         except OSError as error:
             raise disk_error(f"cannot find the free space of {self._directory}", error) from error
 
     def total(self) -> int:
-        """Bytes the file system of the data directory has in all.
-
-        Raises:
-            DiskError: the system does not say.
-        """
+        """Bytes the file system of the data directory has in all."""
         try:
             return self._disk.total(self._directory)
         except OSError as error:
@@ -230,9 +195,6 @@ class Log:
 
     def append(self, payload: bytes) -> int:
         """Buffer one record; it is whole on disk or not at all.
-
-        Args:
-            payload: opaque; at most 2 GiB less one byte.
 
         Returns:
             Its position: 1, 2, 3, ... over the life of the data directory.
@@ -251,10 +213,6 @@ class Log:
 
         Returns:
             The last position written.
-
-        Raises:
-            DiskFullError: none of them is on disk; they are kept, and the next call tries again.
-            DiskError: the disk failed, or the directory is at its place no more; the log is poisoned.
         """
         with self._io:
             self._check()
@@ -279,11 +237,6 @@ class Log:
 
         Returns:
             The last durable position.
-
-        Raises:
-            DiskError: the disk failed, or the directory is at its place no more; the log is poisoned. A full disk that
-                shows only here (the file system took the bytes and found no room for them later) is a failure like any
-                other: the state is unknown.
         """
         with self._io:
             self._check()
@@ -295,13 +248,7 @@ class Log:
             return self.durable
 
     def replay(self) -> Iterator[bytes]:
-        """The snapshot's payloads and every record appended since, read back; nobody may append meanwhile.
-
-        Raises:
-            DiskFullError: what was buffered could not be written.
-            LogCorruptError: a record cannot be read back.
-            DiskError: the disk failed.
-        """
+        """The snapshot's payloads and every record appended since, read back; nobody may append meanwhile."""
         with self._io:
             self.write()
             examined = [found for found, _ in take_inventory(self._disk, self._directory, self._manifest)]
@@ -311,16 +258,7 @@ class Log:
                 yield from payloads_of(self._disk, self._directory, found, lambda _: None)
 
     def files(self, last: int) -> LogFiles:
-        """Its files as they are now, open, for who begins with what this log holds; whatever becomes of their names.
-
-        Args:
-            last: position of the last record that is wanted; it must be written.
-
-        Raises:
-            DiskError: a file cannot be opened (``DiskFullError``: there are no descriptors left but the log's own), or
-                the log is poisoned.
-            UsageError: a snapshot has more by now.
-        """
+        """Its files as they are now, open, for who begins with what this log holds; whatever becomes of their names."""
         with self._io, contextlib.ExitStack() as opened:
             self._check()
             made = self._manifest.snapshot
@@ -349,10 +287,6 @@ class Log:
 
         Returns:
             What can be rewritten now; None if there is nothing.
-
-        Raises:
-            DiskFullError: there is no space for a new log file; the log goes on in the old one.
-            DiskError: the disk failed; the log is poisoned.
         """
         with self._io:
             self._check()
@@ -364,30 +298,11 @@ class Log:
             return Rewrite(Manifest(sealed, self._manifest.snapshot), new_entry(self.written, self._entropy))
 
     def rewritten(self, rewrite: Rewrite, synced: Iterable[int] = ()) -> Iterator[bytes]:
-        """The payloads of the snapshot that was made, or is being made, before it takes the place of anything.
-
-        Args:
-            rewrite: from :meth:`begin_rewrite` of this log.
-            synced: how far it is, see :func:`~millstream.persistence.snapshot.snapshot_payloads`.
-
-        Raises:
-            LogCorruptError: it is not whole; what was handed out is as it was written.
-            DiskError: the disk cannot be read.
-        """
+        """The payloads of the snapshot that was made, or is being made, before it takes the place of anything."""
         return snapshot_payloads(self._disk, self._directory, rewrite.target, synced=synced)
 
     def commit_rewrite(self, rewrite: Rewrite) -> None:
-        """Let the snapshot that was made take the place of what it was made from. It must be whole and synced.
-
-        Args:
-            rewrite: from :meth:`begin_rewrite` of this log.
-
-        Raises:
-            LogCorruptError: there is no such snapshot, or it has no seal; the log is as it was.
-            DiskFullError: there is no space for a new manifest; the log is as it was.
-            DiskError: the snapshot cannot be read, and the log is as it was; or the disk failed later, the log is
-                poisoned, and the next start finds either.
-        """
+        """Let the snapshot that was made take the place of what it was made from. It must be whole and synced."""
         with self._io:
             self._check()
             old = self._manifest
@@ -409,10 +324,6 @@ class Log:
         """Remove what rewriting left: snapshots that are not part of the log, and log files that one replaced.
 
         May be called beside anything else, but not while a snapshot is being made. Large files take long to remove.
-
-        Raises:
-            DiskError: something could not be removed, or the log is poisoned, and then nothing is. That does no harm,
-                and the next start tries again.
         """
         try:
             for name in self._removable():
@@ -436,10 +347,6 @@ class Log:
         """Write, sync and seal what is left, and let the directory go. A second call does nothing.
 
         A poisoned log is only let go.
-
-        Raises:
-            DiskError: the last write or sync failed (``DiskFullError``: what was still buffered is gone, none of it was
-                durable); the directory was let go all the same.
         """
         with self._io:
             if self._closed:
@@ -555,14 +462,7 @@ class Log:
         self._size, self._sealed = HEADER_SIZE, False
 
     def _switch(self, manifest: Manifest, others: dict[str, int], doing: str, *staged: str) -> None:
-        """Replace the manifest. Memory follows at once: nothing here is done by a manifest that is not on disk.
-
-        Args:
-            manifest: the new one; what it names is on the medium, names included.
-            others: its files but the last, with their bytes.
-            doing: for the error's text.
-            staged: files that become part of the log by it, removed if it is refused.
-        """
+        """Replace the manifest. Memory follows at once: nothing here is done by a manifest that is not on disk."""
         self._expect_place()
         try:
             stage_manifest(self._disk, self._directory, manifest)

@@ -37,47 +37,29 @@ MISSHAPEN = (ValueError, KeyError, TypeError, AttributeError, OverflowError, Rec
 
 @dataclass(frozen=True, slots=True)
 class SegmentEntry:
-    """One log file.
+    """One log file."""
 
-    Attributes:
-        name: inside the data directory.
-        first: position of its first record.
-        identity: ``FileHeader.identity`` of it.
-    """
-
-    name: str
-    first: int
-    identity: str
+    name: str  # Inside the data directory
+    first: int  # Position of its first record
+    identity: str  # ``FileHeader.identity`` of it
 
 
 @dataclass(frozen=True, slots=True)
 class SnapshotEntry:
-    """A snapshot: one file that stands for every record up to a position.
+    """A snapshot: one file that stands for every record up to a position."""
 
-    Attributes:
-        name: inside the data directory.
-        last: position of the last record in it.
-        identity: ``FileHeader.identity`` of it.
-    """
-
-    name: str
-    last: int
-    identity: str
+    name: str  # Inside the data directory
+    last: int  # Position of the last record in it
+    identity: str  # ``FileHeader.identity`` of it
 
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """The log's files.
+    """The log's files."""
 
-    Attributes:
-        segments: in order; the last one is appended to.
-        snapshot: what stands for the records before them, if anything.
-        obsolete: segments whose records are in the snapshot.
-    """
-
-    segments: tuple[SegmentEntry, ...]
-    snapshot: SnapshotEntry | None = None
-    obsolete: tuple[SegmentEntry, ...] = ()
+    segments: tuple[SegmentEntry, ...]  # In order; the last one is appended to
+    snapshot: SnapshotEntry | None = None  # What stands for the records before them, if anything
+    obsolete: tuple[SegmentEntry, ...] = ()  # Segments whose records are in the snapshot
 
     @property
     def names(self) -> frozenset[str]:
@@ -109,16 +91,7 @@ class Manifest:
 
     @classmethod
     def decode(cls, data: bytes, path: Path) -> "Manifest":
-        """Read a manifest.
-
-        Args:
-            data: the file's bytes.
-            path: for the error's text.
-
-        Raises:
-            LogCorruptError: it is damaged.
-            FormatError: it is whole, but of a format this program does not read.
-        """
+        """Read a manifest."""
         line, _, rest = data.partition(b"\n")
         if rest != b"crc32 %08x\n" % crc32(line):
             raise LogCorruptError(
@@ -185,7 +158,7 @@ def segment_name(first: int) -> str:
 
 
 def is_segment_name(name: str) -> bool:
-    """Whether :func:`segment_name` could have made it."""
+    """True if :func:`segment_name` could have made it."""
     return name.startswith("log-") and name.endswith(".seg")
 
 
@@ -195,7 +168,7 @@ def snapshot_name(last: int, identity: str) -> str:
 
 
 def is_snapshot_name(name: str) -> bool:
-    """Whether :func:`snapshot_name` could have made it."""
+    """True if :func:`snapshot_name` could have made it."""
     return _SNAPSHOT.fullmatch(name) is not None
 
 

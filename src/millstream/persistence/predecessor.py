@@ -24,16 +24,7 @@ from millstream.persistence.snapshot import damage, examine_snapshot
 
 
 def predecessor(disk: Disk, directory: Path, manifest: Manifest) -> Manifest | None:
-    """A manifest of the same records without this one's snapshot; None if they are not all there.
-
-    Args:
-        disk: what the directory is on.
-        directory: the data directory.
-        manifest: the one whose snapshot cannot be used.
-
-    Raises:
-        OSError: the disk cannot be read.
-    """
+    """A manifest of the same records without this one's snapshot; None if they are not all there."""
     if manifest.snapshot is None:
         return None
     names = frozenset(disk.list(directory))
@@ -41,16 +32,7 @@ def predecessor(disk: Disk, directory: Path, manifest: Manifest) -> Manifest | N
 
 
 def fallback_of(disk: Disk, directory: Path, manifest: Manifest) -> Manifest | None:
-    """What a start goes by in place of this manifest: its predecessor if the snapshot cannot be used, else None.
-
-    Args:
-        disk: what the directory is on.
-        directory: the data directory.
-        manifest: as read.
-
-    Raises:
-        OSError: the disk cannot be read.
-    """
+    """What a start goes by in place of this manifest: its predecessor if the snapshot cannot be used, else None."""
     made, names = manifest.snapshot, frozenset(disk.list(directory))
     if made is None or not any(entry.name in names for entry in manifest.obsolete):
         return None
@@ -68,11 +50,6 @@ def effective_manifest(disk: Disk, directory: Path, manifest: Manifest) -> Manif
     """What a start goes by: this manifest, or its predecessor if its snapshot cannot be used.
 
     Whatever reads a directory without starting on it must go by the same, or it would copy and report another log.
-
-    Args:
-        disk: what the directory is on.
-        directory: the data directory.
-        manifest: as read.
     """
     return fallback_of(disk, directory, manifest) or manifest
 

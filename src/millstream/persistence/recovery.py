@@ -27,37 +27,23 @@ from millstream.persistence.snapshot import snapshot_payloads
 
 @dataclass(frozen=True, slots=True)
 class RecoveryReport:
-    """What opening found and did.
+    """What opening found and did."""
 
-    Attributes:
-        records: whole records, all durable now.
-        bytes: bytes of the log files they are in.
-        segments: number of log files.
-        first: position of the first record held (or of the next one to come, if there is none).
-        last: position of the last record; ``first - 1`` if there is none.
-        torn_bytes: bytes cut from the end of the last file; 0 if it was whole.
-        torn_records: whole records among those bytes: written, never confirmed durable, behind a record that was lost.
-        torn_offset: where the cut was made in the last file.
-        torn_path: file the cut bytes were put in; None if nothing was cut.
-        torn_reason: what was wrong there; empty if nothing.
-        snapshot_last: position of the last record that the snapshot stands for; 0 without one.
-        snapshot_bytes: bytes of the snapshot; 0 without one.
-        fallback_reason: why the snapshot that the manifest named could not be used, so that the log files it was made
-            from were; empty if it could.
-    """
-
-    records: int
-    bytes: int
-    segments: int
-    first: int
-    last: int
-    torn_bytes: int = 0
+    records: int  # Whole records, all durable now
+    bytes: int  # Bytes of the log files they are in
+    segments: int  # Number of log files
+    first: int  # Position of the first record held (or of the next one to come, if there is none)
+    last: int  # Position of the last record; ``first - 1`` if there is none
+    torn_bytes: int = 0  # Bytes cut from the end of the last file; 0 if it was whole
+    # Whole records among those bytes: written, never confirmed durable, behind a record that was lost
     torn_records: int = 0
-    torn_offset: int = 0
-    torn_path: Path | None = None
-    torn_reason: str = ""
-    snapshot_last: int = 0
-    snapshot_bytes: int = 0
+    torn_offset: int = 0  # Where the cut was made in the last file
+    torn_path: Path | None = None  # File the cut bytes were put in; None if nothing was cut
+    torn_reason: str = ""  # What was wrong there; empty if nothing
+    snapshot_last: int = 0  # Position of the last record that the snapshot stands for; 0 without one
+    snapshot_bytes: int = 0  # Bytes of the snapshot; 0 without one
+    # Why the snapshot that the manifest named could not be used, so that the log files it was made from were; empty if
+    # it could
     fallback_reason: str = ""
 
     def sentence(self) -> str:
@@ -76,11 +62,7 @@ class RecoveryReport:
 
 
 class RecoveredLog:
-    """The records found at opening.
-
-    Attributes:
-        report: what was found and done.
-    """
+    """The records found at opening."""
 
     def __init__(
         self,
@@ -91,7 +73,7 @@ class RecoveredLog:
         report: RecoveryReport,
         on_progress: Progress | None,
     ) -> None:
-        self.report = report
+        self.report = report  # What was found and done
         self._disk = disk
         self._directory = directory
         self._snapshot = snapshot
@@ -102,10 +84,6 @@ class RecoveredLog:
         """The snapshot's payloads, then each record's in order, position ``report.first`` first.
 
         Memory is bounded by the largest.
-
-        Raises:
-            LogCorruptError: what was whole at opening is so no longer.
-            DiskError: the disk cannot be read.
         """
         base = self.report.snapshot_bytes
         meter = Meter("load", base + sum(found.result.end for found in self._files), self._on_progress)
@@ -120,35 +98,19 @@ class RecoveredLog:
 
 @dataclass(slots=True)
 class Opened:
-    """What the log goes on with after recovery.
+    """What the log goes on with after recovery."""
 
-    Attributes:
-        manifest: as it is on disk.
-        file: the last log file, open for appending.
-        header: its header.
-        size: its bytes.
-        last: position of the last record.
-        sealed: nothing was written since the last seal.
-        sizes: bytes of the log's other files, by name.
-    """
-
-    manifest: Manifest
-    file: DiskFile
-    header: FileHeader
-    size: int
-    last: int
-    sealed: bool
-    sizes: dict[str, int]
+    manifest: Manifest  # As it is on disk
+    file: DiskFile  # The last log file, open for appending
+    header: FileHeader  # Its header
+    size: int  # Its bytes
+    last: int  # Position of the last record
+    sealed: bool  # Nothing was written since the last seal
+    sizes: dict[str, int]  # Bytes of the log's other files, by name
 
 
 def write_whole(disk: Disk, path: Path, data: Data) -> None:
-    """Make a new file with this content, on the medium; its name is durable after ``sync_directory``.
-
-    Args:
-        disk: where.
-        path: a name that is free.
-        data: all of its content.
-    """
+    """Make a new file with this content, on the medium; its name is durable after ``sync_directory``."""
     file = disk.create(path)
     try:
         put(file, data)
@@ -163,12 +125,6 @@ def stage_segment(
     """Make a new, empty log file. It belongs to the log once its name is durable and a manifest names it.
 
     It stays open for appending: when the manifest names it, nothing may keep the log from going on in it.
-
-    Args:
-        disk: what the directory is on.
-        directory: the data directory.
-        first: position of its first record.
-        entropy: ``entropy(n)`` returns n random bytes.
     """
     header = FileHeader.new(first, entropy)
     entry = SegmentEntry(segment_name(first), first, header.identity)
@@ -183,13 +139,7 @@ def stage_segment(
 
 
 def stage_manifest(disk: Disk, directory: Path, manifest: Manifest) -> None:
-    """Write a manifest, on the medium, under the name of one that is to be switched to.
-
-    Args:
-        disk: what the directory is on.
-        directory: the data directory.
-        manifest: the new one; the files it names are on the medium.
-    """
+    """Write a manifest, on the medium, under the name of one that is to be switched to."""
     write_whole(disk, directory / manifests.NEW_NAME, manifest.encode())
 
 
@@ -199,13 +149,7 @@ def name_manifest(disk: Disk, directory: Path) -> None:
 
 
 def switch_manifest(disk: Disk, directory: Path, manifest: Manifest) -> None:
-    """Make this the manifest, where no process has another one in memory; durable after ``sync_directory``.
-
-    Args:
-        disk: what the directory is on.
-        directory: the data directory.
-        manifest: the new one; the files it names are on the medium.
-    """
+    """Make this the manifest, where no process has another one in memory; durable after ``sync_directory``."""
     stage_manifest(disk, directory, manifest)
     name_manifest(disk, directory)
 
@@ -213,18 +157,7 @@ def switch_manifest(disk: Disk, directory: Path, manifest: Manifest) -> None:
 def recover(
     disk: Disk, directory: Path, entropy: Entropy, on_progress: Progress | None = None
 ) -> tuple[Opened, RecoveredLog]:
-    """Bring a locked data directory to a state to append to, with everything that was found durable.
-
-    Args:
-        disk: what the directory is on.
-        directory: the data directory, locked by this process.
-        entropy: ``entropy(n)`` returns n random bytes.
-        on_progress: called with how far it is.
-
-    Raises:
-        LogCorruptError: records would be lost; nothing was changed.
-        OSError: the disk failed.
-    """
+    """Bring a locked data directory to a state to append to, with everything that was found durable."""
     # The process before may have died between a rename and its directory sync: what we read must be what stays.
     disk.sync_directory(directory)
     manifest = read_manifest(disk, directory)

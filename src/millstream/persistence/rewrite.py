@@ -25,15 +25,10 @@ from millstream.persistence.snapshot import snapshot_payloads, write_snapshot
 
 @dataclass(frozen=True, slots=True)
 class Rewrite:
-    """What one rewriting turns into what.
+    """What one rewriting turns into what."""
 
-    Attributes:
-        source: the sealed log files, and the snapshot before them if there is one.
-        target: the snapshot to make.
-    """
-
-    source: Manifest
-    target: SnapshotEntry
+    source: Manifest  # The sealed log files, and the snapshot before them if there is one
+    target: SnapshotEntry  # The snapshot to make
 
     def encode(self) -> str:
         """One line of JSON."""
@@ -50,18 +45,7 @@ class Rewrite:
 
 
 def contents(disk: Disk, directory: Path, rewrite: Rewrite, on_progress: Progress | None = None) -> Iterator[bytes]:
-    """The payloads of the source in order; if this comes to its end, they were all there.
-
-    Args:
-        disk: what the directory is on.
-        directory: the data directory.
-        rewrite: from ``Log.begin_rewrite``.
-        on_progress: called with how far it is.
-
-    Raises:
-        LogCorruptError: a file is damaged, or not the one that is meant.
-        DiskError: the disk cannot be read.
-    """
+    """The payloads of the source in order; if this comes to its end, they were all there."""
     source = rewrite.source
     names = [] if source.snapshot is None else [source.snapshot.name]
     names += [entry.name for entry in source.segments]
@@ -88,18 +72,6 @@ def make(
     payloads: Iterable[bytes],
     read: Callable[[Iterator[bytes]], object] = _read_through,
 ) -> None:
-    """Write the target, and read it back.
-
-    Args:
-        disk: what the directory is on.
-        directory: the data directory.
-        rewrite: from ``Log.begin_rewrite``.
-        payloads: one for each frame, in order.
-        read: takes what was written to its end, or raises.
-
-    Raises:
-        LogCorruptError: what was written cannot be read back.
-        OSError: the disk failed or is full.
-    """
+    """Write the target, and read it back."""
     write_snapshot(disk, directory, rewrite.target, payloads)
     read(snapshot_payloads(disk, directory, rewrite.target))

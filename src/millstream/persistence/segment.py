@@ -32,27 +32,16 @@ class TailState(Enum):
 
 @dataclass(frozen=True, slots=True)
 class ScanResult:
-    """What a log file holds and how it ends.
+    """What a log file holds and how it ends."""
 
-    Attributes:
-        state: see :class:`TailState`.
-        first: position of the first record the file may hold.
-        records: whole records from the start.
-        end: bytes up to the last whole frame; where a damaged or missing one would start.
-        size: bytes of the file.
-        whole_behind: whole records found after ``end``; cutting there would lose them.
-        reason: one clause that says what is wrong; empty if whole.
-        sealed: the last whole frame is a seal, so everything is known durable.
-    """
-
-    state: TailState
-    first: int
-    records: int
-    end: int
-    size: int
-    whole_behind: int = 0
-    reason: str = ""
-    sealed: bool = False
+    state: TailState  # See :class:`TailState`
+    first: int  # Position of the first record the file may hold
+    records: int  # Whole records from the start
+    end: int  # Bytes up to the last whole frame; where a damaged or missing one would start
+    size: int  # Bytes of the file
+    whole_behind: int = 0  # Whole records found after ``end``; cutting there would lose them
+    reason: str = ""  # One clause that says what is wrong; empty if whole
+    sealed: bool = False  # The last whole frame is a seal, so everything is known durable
 
     @property
     def rest(self) -> int:
@@ -61,17 +50,7 @@ class ScanResult:
 
 
 def read_header(file: ReadableFile, path: Path, expected: FileHeader | None = None) -> FileHeader:
-    """The header of an open file.
-
-    Args:
-        file: a log file, or what ``expected`` says.
-        path: of the file, for the error's text.
-        expected: what the manifest says the header is; None for any log file's.
-
-    Raises:
-        LogCorruptError: it is damaged, or another file's.
-        FormatError: it is whole, but of a version this program does not read.
-    """
+    """The header of an open file."""
     data = file.read_at(0, HEADER_SIZE)
     try:
         header = FileHeader.decode(data, expected.magic if expected else MAGIC)
@@ -91,27 +70,16 @@ class Scan:
     """Reads a file's whole records once, in order; afterwards its attributes say how far it came.
 
     Memory: one chunk, or one record if that is larger.
-
-    Args:
-        file: open for reading.
-        header: the file's.
-        size: bytes to read of it; the rest is ignored.
-
-    Attributes:
-        end: bytes up to the last whole frame so far.
-        records: whole records so far.
-        sealed: the last whole frame is a seal.
-        misplaced: a whole frame stands at ``end``, but it is not the next one.
     """
 
     def __init__(self, file: ReadableFile, header: FileHeader, size: int) -> None:
         self.file = file
         self.header = header
         self.size = size
-        self.end = HEADER_SIZE
-        self.records = 0
-        self.sealed = False
-        self.misplaced = False
+        self.end = HEADER_SIZE  # Bytes up to the last whole frame so far
+        self.records = 0  # Whole records so far
+        self.sealed = False  # The last whole frame is a seal
+        self.misplaced = False  # A whole frame stands at ``end``, but it is not the next one
 
     def runs(self) -> Iterator[list[bytes]]:
         """The payloads, a chunk's worth at a time; a list may be empty."""
@@ -176,28 +144,14 @@ def assess(scan: Scan) -> ScanResult:
 
 
 def salvage(file: ReadableFile, header: FileHeader, start: int, number: int) -> Iterator[tuple[int, int, bytes]]:
-    """Whole records behind damage: where each starts, its position, its payload. A guess at nothing: CRCs are right.
-
-    Args:
-        file: open for reading.
-        header: the file's, if need be as the manifest knows it.
-        start: byte from which to search.
-        number: records of the file that stand before ``start``; those that pass for one of them are left out.
-    """
+    """Whole records behind damage: where each starts, its position, its payload. A guess at nothing: CRCs are right."""
     for at, head, good in _Search(file, header, file.size(), start):
         if good and head.unsynced and head.number >= number:
             yield at, header.first + head.number, file.read_at(at + FRAME_SIZE, head.length)
 
 
 def frame_ends(file: ReadableFile, header: FileHeader, start: int, size: int) -> Iterator[tuple[int, int]]:
-    """Steps over frames that are known to be whole: how many records of the file there are so far, and where it is.
-
-    Args:
-        file: open for reading.
-        header: the file's.
-        start: byte where a frame begins.
-        size: byte at which to stop.
-    """
+    """Steps over frames that are known to be whole: how many records of the file there are so far, and where it is."""
     at = start
     while at < size and (head := decode_head(header, file.read_at(at, FRAME_SIZE), 0)) is not None:
         at += FRAME_SIZE + head.length

@@ -44,18 +44,7 @@ def write_snapshot(
     payloads: Iterable[bytes],
     on_synced: Callable[[int], None] = lambda _: None,
 ) -> None:
-    """Make the file, sealed and on the medium; its name is durable after ``sync_directory``.
-
-    Args:
-        disk: what the directory is on.
-        directory: the data directory.
-        entry: its name and identity; nothing may have the name.
-        payloads: one for each frame, in order.
-        on_synced: called with how many bytes of the file are on the medium, and are read from there; whole frames.
-
-    Raises:
-        OSError: the disk failed or is full; a part of the file may be left.
-    """
+    """Make the file, sealed and on the medium; its name is durable after ``sync_directory``."""
     header = FileHeader.of(entry.identity, entry.last + 1, SNAPSHOT_MAGIC)
     file = disk.create(directory / entry.name)
     try:
@@ -117,18 +106,7 @@ def _open(disk: Disk, directory: Path, entry: SnapshotEntry) -> tuple[DiskFile, 
 def examine_snapshot(
     disk: Disk, directory: Path, entry: SnapshotEntry, tick: Callable[[int], None] | None = None
 ) -> ScanResult:
-    """Read a snapshot to its end; the result's ``records`` are its payloads.
-
-    Args:
-        disk: what the directory is on.
-        directory: the data directory.
-        entry: what the manifest says of the file.
-        tick: called with how many bytes of the file were read.
-
-    Raises:
-        LogCorruptError: it is missing, or its header is damaged or another file's.
-        FormatError: it is of a version this program does not read.
-    """
+    """Read a snapshot to its end; the result's ``records`` are its payloads."""
     file, header = _open(disk, directory, entry)
     try:
         scan = Scan(file, header, file.size())
@@ -141,17 +119,7 @@ def examine_snapshot(
 
 
 def sealed_size(disk: Disk, directory: Path, entry: SnapshotEntry) -> int:
-    """Bytes of a snapshot that was made a moment ago; only whether it has its seal is looked at.
-
-    Args:
-        disk: what the directory is on.
-        directory: the data directory.
-        entry: what the manifest says of the file.
-
-    Raises:
-        LogCorruptError: it is not there, not the right one, or not sealed.
-        OSError: the disk cannot be read.
-    """
+    """Bytes of a snapshot that was made a moment ago; only whether it has its seal is looked at."""
     file, header = _open(disk, directory, entry)
     try:
         size = file.size()
@@ -165,13 +133,7 @@ def sealed_size(disk: Disk, directory: Path, entry: SnapshotEntry) -> int:
 
 
 def damage(directory: Path, entry: SnapshotEntry, result: ScanResult) -> LogCorruptError | None:
-    """Why a snapshot cannot be used: the error to raise, or None.
-
-    Args:
-        directory: the data directory.
-        entry: the snapshot.
-        result: of :func:`examine_snapshot`.
-    """
+    """Why a snapshot cannot be used: the error to raise, or None."""
     if result.state is TailState.WHOLE and result.sealed:
         return None
     path = directory / entry.name
@@ -192,20 +154,7 @@ def snapshot_payloads(
     tick: Callable[[int], None] | None = None,
     synced: Iterable[int] = (),
 ) -> Iterator[bytes]:
-    """The payloads in order, a whole snapshot's or an error at the end; memory is bounded by the largest.
-
-    Args:
-        disk: what the directory is on.
-        directory: the data directory.
-        entry: what the manifest says of the file.
-        tick: called with how many bytes of the file were read.
-        synced: of a file that is being made: how many of its bytes are on the medium, each time there are more; at the
-            end of these it is there. What they raise goes through.
-
-    Raises:
-        LogCorruptError: the file is damaged; payloads that were handed out already are as they were written.
-        DiskError: the disk cannot be read.
-    """
+    """The payloads in order, a whole snapshot's or an error at the end; memory is bounded by the largest."""
     doing = f"cannot read {directory / entry.name}"
     sizes = iter(synced)
     first = list(islice(sizes, 1))  # before that there need not be a file

@@ -54,11 +54,7 @@ def main(target: str) -> int:
 
 
 def check(app: "App") -> None:
-    """Raise for what would fail later anyway, before seconds are spent on Spark's start.
-
-    Raises:
-        ConfigError: PySpark or Java is missing, or a source or sink has an invalid option.
-    """
+    """Raise for what would fail later anyway, before seconds are spent on Spark's start."""
     try:
         from millstream.spark.options.read import parse  # noqa: PLC0415 - as above
         from millstream.spark.sessions.local import java_problem  # noqa: PLC0415 - may not be there
@@ -92,12 +88,7 @@ def _check_sink(app: "App", pipeline: "Pipeline") -> None:
 
 
 def run(app: "App", confs: dict[str, str]) -> int:
-    """Run every pipeline until the stop, or until all have ended; the exit code.
-
-    Args:
-        app: with pipelines.
-        confs: of the Spark session, by name.
-    """
+    """Run every pipeline until the stop, or until all have ended; the exit code."""
     from millstream.pipelines.runner import PipelineRunner  # noqa: PLC0415 - needs PySpark
     from millstream.spark.monitoring.listener import watch  # noqa: PLC0415 - as above
     from millstream.spark.sessions.local import session  # noqa: PLC0415 - as above
@@ -154,11 +145,7 @@ def _ended_by_signal() -> threading.Event:
 
 @contextlib.contextmanager
 def _endpoint(board: PipelineHealth) -> Iterator[None]:
-    """``/healthz``, ``/readyz`` and ``/metrics`` where the environment says, on a loop in a thread of its own.
-
-    Raises:
-        HealthError: the address is taken.
-    """
+    """``/healthz``, ``/readyz`` and ``/metrics`` where the environment says, on a loop in a thread of its own."""
     host, colon, port = os.environ.get("MILLSTREAM_HEALTH", "").rpartition(":")
     if not colon:
         yield

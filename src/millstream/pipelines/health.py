@@ -27,17 +27,11 @@ _GAUGES = {
 
 @dataclass(frozen=True, slots=True)
 class PipelineProgress:
-    """How one pipeline moves on.
+    """How one pipeline moves on."""
 
-    Attributes:
-        handler: its name.
-        doing: ``running``, ``waiting`` (it died and starts again), ``done``, or ``failed`` (it could not be started).
-        idle_ms: milliseconds since Spark last reported it.
-    """
-
-    handler: str
-    doing: str
-    idle_ms: int
+    handler: str  # Its name
+    doing: str  # ``running``, ``waiting`` (it died and starts again), ``done``, or ``failed`` (it could not be started)
+    idle_ms: int  # Milliseconds since Spark last reported it
 
     @property
     def alive(self) -> bool:
@@ -51,13 +45,7 @@ class PipelineProgress:
 
 
 class PipelineHealth:
-    """The pipelines of a process, as they are watched.
-
-    Args:
-        runners: one for each.
-        facts: gives what is known of each query by its name.
-        stopping: whether the end has begun.
-    """
+    """The pipelines of a process, as they are watched."""
 
     parts = "pipelines"
 
@@ -91,11 +79,7 @@ class PipelineHealth:
         ]
 
     async def metrics(self, accept: str = "", *, consumers: bool = True) -> tuple[bytes, str]:  # noqa: ARG002 - no groups
-        """What a Prometheus scrape is answered with, and its content type; pipelines have no consumers.
-
-        Raises:
-            MetricsError: prometheus-client is not installed.
-        """
+        """What a Prometheus scrape is answered with, and its content type; pipelines have no consumers."""
         need()
         return expose(self._families(), accept)
 

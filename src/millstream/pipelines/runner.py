@@ -27,34 +27,21 @@ _POLL = 0.05
 
 
 class PipelineRunner:
-    """Keeps one pipeline going.
-
-    Args:
-        pipeline: what to run.
-        spark: the session.
-
-    Attributes:
-        state: ``waiting`` for its next start, ``running``, ``done`` (the query ended by itself), or ``failed`` (it
-            could not even be started).
-        restarts: how often it was started again.
-        error: why it died the last time.
-    """
+    """Keeps one pipeline going."""
 
     def __init__(self, pipeline: Pipeline, spark: Any) -> None:
         self.pipeline, self._spark = pipeline, spark
+        # ``waiting`` for its next start, ``running``, ``done`` (the query ended by itself), or ``failed`` (it could not
+        # even be started)
         self.state: State = "waiting"
-        self.restarts = 0
-        self.error: str | None = None
+        self.restarts = 0  # How often it was started again
+        self.error: str | None = None  # Why it died the last time
         self._query: Any = None
         self._due = self._started = 0.0
         self._pause = FIRST_PAUSE
 
     def look(self, now: float) -> None:
-        """Start the query if it is time, and see whether it has ended.
-
-        Args:
-            now: seconds of a clock that only goes forward.
-        """
+        """Start the query if it is time, and see whether it has ended."""
         if self.state == "waiting" and now >= self._due:
             self._start(now)
         elif self.state == "running" and not self._query.isActive:
@@ -93,9 +80,6 @@ class PipelineRunner:
 
         Spark has no such call, so we stop when it is between two batches or has just finished one. One that has begun
         meanwhile is broken off and run again from the checkpoint at the next start, as after a crash.
-
-        Args:
-            deadline: by ``time.monotonic()``.
         """
         if self.state != "running":
             return

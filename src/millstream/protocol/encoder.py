@@ -25,10 +25,6 @@ Write = Callable[[list[Buffer], Any, int], None]
 def encode(value: Reply, resp: int) -> list[Buffer]:
     """The bytes of one reply, as few buffers.
 
-    Args:
-        value: what the command answered.
-        resp: 2 or 3.
-
     Returns:
         Buffers to send in order. Large ones are the very objects of the reply, not copies, so that a client that does
         not take its replies costs little.

@@ -49,18 +49,7 @@ class QueryBufferError(ProtocolError):
 
 
 class CommandReader:
-    """Reads one connection's commands.
-
-    Args:
-        trusted: see below.
-        words_at_once: words of one command that one call of :meth:`next` reads.
-
-    Attributes:
-        trusted: the peer is authenticated, or no password is set; until then the smaller limits hold.
-        has_more: :meth:`next` answered None because it has read enough for one turn; more may be here.
-        chunk: bytes that may go the fast way; whatever else is waiting comes behind them.
-        at: position in ``chunk`` behind what was taken of it; whoever takes commands from it moves this on.
-    """
+    """Reads one connection's commands."""
 
     __slots__ = (
         "_buffer",
@@ -80,14 +69,14 @@ class CommandReader:
     )
 
     def __init__(self, *, trusted: bool = True, words_at_once: int = WORDS_AT_ONCE) -> None:
-        self.trusted = trusted
-        self.chunk = b""
-        self.at = 0
+        self.trusted = trusted  # The peer is authenticated, or no password is set; until then the smaller limits hold
+        self.chunk = b""  # Bytes that may go the fast way; whatever else is waiting comes behind them
+        self.at = 0  # Position in ``chunk`` behind what was taken of it; whoever takes commands from it moves this on
         self._splitter: Splitter | None = None  # of the chunk, from where it was begun
         self._buffer = bytearray()
         self._is_copy = False  # the chunk's bytes are at the head of the buffer, too
         self._fast_below = 0  # the fast way is tried again when no more than this is in the buffer
-        self.has_more = False
+        self.has_more = False  # :meth:`next` answered None because it has read enough for one turn; more may be here
         self._left = 0  # words still to come of the command being read; 0 between commands
         self._words: list[bytes] = []
         self._words_at_once = words_at_once
@@ -107,11 +96,7 @@ class CommandReader:
         return not (self.chunk or self._buffer or self._left)
 
     def feed(self, data: bytes) -> None:
-        """Take bytes from the peer.
-
-        Raises:
-            QueryBufferError: more is waiting than the peer may have.
-        """
+        """Take bytes from the peer."""
         if self.trusted and not self._buffer and not self._left and not self.chunk and len(data) < _AT_ONCE:
             self.chunk, self.at = data, 0  # as most often
             return
@@ -130,11 +115,7 @@ class CommandReader:
                 raise QueryBufferError("query buffer limit reached")
 
     def next(self) -> list[bytes] | None:
-        """The next command's words, or None: until more bytes are fed, or, if :attr:`has_more`, until asked again.
-
-        Raises:
-            ProtocolError: the bytes are not RESP, with Redis's text; nothing can be read after it.
-        """
+        """The next command's words, or None: until more bytes are fed, or, if :attr:`has_more`, until asked again."""
         self.has_more = False
         if self._buffer and not self.chunk and not self._left and len(self._buffer) <= self._fast_below:
             self._begin_chunk()

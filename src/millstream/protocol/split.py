@@ -21,12 +21,7 @@ WINDOW = 4096
 
 
 class Splitter:
-    """Commands at the head of some bytes.
-
-    Args:
-        data: what has come.
-        at: where to begin.
-    """
+    """Commands at the head of some bytes."""
 
     __slots__ = ("_at", "_begin", "_end", "_next", "_seen", "_tokens", "data")
 

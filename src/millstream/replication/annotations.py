@@ -29,27 +29,18 @@ class AnnotationError(Exception):
 
 
 def annotation(covers: int, step: Transition) -> list[bytes]:
-    """A PING that says a transition.
-
-    Args:
-        covers: so many of the commands behind it say the same, or less.
-        step: the transition, of those in :data:`_SHAPES`.
-    """
+    """A PING that says a transition."""
     op, *arguments = step[: 3 + len(_SHAPES[step[0]])]
     return [b"PING", MARK + plain.pack([covers, op.encode(), *arguments])]
 
 
 def is_annotation(words: list[bytes]) -> bool:
-    """Whether a command is one."""
+    """True if a command is one."""
     return len(words) == 2 and words[1].startswith(MARK) and words[0].upper() == b"PING"
 
 
 def read(payload: bytes) -> tuple[int, Transition]:
-    """How many commands an annotation stands for, and its transition, whose arguments have the right shapes.
-
-    Raises:
-        AnnotationError: the bytes are not an annotation.
-    """
+    """How many commands an annotation stands for, and its transition, whose arguments have the right shapes."""
     try:
         parts = plain.unpack(payload[len(MARK) :])
     except plain.MalformedError as error:
@@ -70,15 +61,7 @@ def read(payload: bytes) -> tuple[int, Transition]:
 
 
 def check(space: Keyspace, step: Transition) -> None:
-    """See whether a transition that was read can be applied to the data.
-
-    Args:
-        space: the data.
-        step: the transition.
-
-    Raises:
-        AnnotationError: what it is of is not there, or not as it says.
-    """
+    """See whether a transition that was read can be applied to the data."""
     op, db, key, *arguments = step
     value = space.databases[db].keys.get(key)
     if op == "restore":

@@ -12,21 +12,11 @@ _BLOCK = 64 * 1024
 
 
 class Backlog:
-    """See the module's text.
-
-    Args:
-        offset: where the history stands; what comes next is its next byte.
-        size: bytes to keep, at least.
-
-    Attributes:
-        end: offset of all there is.
-        sendable: offset up to which replicas may be sent what there is.
-        size: as given; may be changed at any time.
-    """
+    """See the module's text."""
 
     def __init__(self, offset: int, size: int) -> None:
         self.end = self.sendable = offset
-        self.size = size
+        self.size = size  # As given; may be changed at any time
         self._starts = [offset]
         self._blocks: list[bytes] = []  # one less than starts: the last block is still being added to
         self._open: list[bytes] = []  # the pieces of that one
@@ -67,7 +57,7 @@ class Backlog:
         return self._positions[0][0] if self._positions else None
 
     def has(self, offset: int) -> bool:
-        """Whether all behind an offset is still there."""
+        """True if all behind an offset is still there."""
         return self.first <= offset <= self.end
 
     def read(self, offset: int, most: int) -> bytes:

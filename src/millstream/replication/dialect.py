@@ -35,15 +35,7 @@ _NEWER: dict[str, tuple[str, Maker]] = {}
 
 
 def commands_of(space: Keyspace, step: Transition, *, soft: bool, dialect: str, annotate: str) -> list[Command]:
-    """The commands for a transition that was just applied, annotations among them.
-
-    Args:
-        space: the data, with the transition.
-        step: the transition.
-        soft: it changes only when a consumer was last seen.
-        dialect: one of :data:`DIALECTS`.
-        annotate: :data:`NEVER`, :data:`LOSSY` or :data:`ALWAYS`.
-    """
+    """The commands for a transition that was just applied, annotations among them."""
     op, db = step[:2]
     if soft:
         return [(NO_DATABASE, annotation(0, step))] if annotate == ALWAYS and op in _TIMES else []
@@ -63,7 +55,7 @@ def commands_of(space: Keyspace, step: Transition, *, soft: bool, dialect: str, 
 
 
 def _is_lossy(space: Keyspace, step: Transition, said: list[Words], *, is_newer: bool) -> bool:
-    """Whether a step changes what its words, of the oldest dialect or newer, do not."""
+    """True if a step changes what its words, of the oldest dialect or newer, do not."""
     op = step[0]
     if op == "restore":  # which of the records of one time is first, no payload of Redis says
         return stream_at(space, step[1], step[2]) is not None

@@ -16,37 +16,21 @@ Stage = Literal["wait_bgsave", "send_bulk", "online"]
 
 @dataclass(slots=True)
 class Follower:
-    """One replica, or a connection that has said that it will be one.
+    """One replica, or a connection that has said that it will be one."""
 
-    Attributes:
-        id: of its session.
-        ip: its address: as it announced it, or where it came from.
-        port: at which it says that it listens; 0 if it did not.
-        stage: None until it asks for the stream.
-        cursor: offset of the next byte to send.
-        acked: offset that it says it has; -1 before it has said so, while it may still be loading its copy.
-        durable: offset that it says is on its disk; -1 before it has said so.
-        heard_at: monotonic milliseconds when it last said so.
-        is_old: it came by SYNC and says nothing.
-        copy_only: it wants the copy and no stream behind it.
-        keyless: the copy is to be without keys.
-        is_ours: it is Millstream, and reads the newest form of a copy.
-        reads_log: it begins with the files of a log, where there is one.
-    """
-
-    id: int
-    ip: str = ""
-    port: int = 0
-    stage: Stage | None = None
-    cursor: int = 0
-    acked: int = -1
-    durable: int = -1
-    heard_at: int = 0
-    is_old: bool = False
-    copy_only: bool = False
-    keyless: bool = False
-    is_ours: bool = False
-    reads_log: bool = False
+    id: int  # Of its session
+    ip: str = ""  # Its address: as it announced it, or where it came from
+    port: int = 0  # At which it says that it listens; 0 if it did not
+    stage: Stage | None = None  # None until it asks for the stream
+    cursor: int = 0  # Offset of the next byte to send
+    acked: int = -1  # Offset that it says it has; -1 before it has said so, while it may still be loading its copy
+    durable: int = -1  # Offset that it says is on its disk; -1 before it has said so
+    heard_at: int = 0  # Monotonic milliseconds when it last said so
+    is_old: bool = False  # It came by SYNC and says nothing
+    copy_only: bool = False  # It wants the copy and no stream behind it
+    keyless: bool = False  # The copy is to be without keys
+    is_ours: bool = False  # It is Millstream, and reads the newest form of a copy
+    reads_log: bool = False  # It begins with the files of a log, where there is one
 
     def lag(self, mono: int) -> int:
         """Whole seconds since it was last heard of, as INFO shows them."""
@@ -71,12 +55,7 @@ class Followers:
         return self._by_id.get(session_id)
 
     def known(self, session_id: int, ip: str) -> Follower:
-        """The replica of a session, or what is to be one.
-
-        Args:
-            session_id: the session.
-            ip: where it came from.
-        """
+        """The replica of a session, or what is to be one."""
         return self._by_id.setdefault(session_id, Follower(session_id, ip))
 
     def drop(self, session_id: int) -> Follower | None:
@@ -89,12 +68,7 @@ class Followers:
         return [each for each in self if each.stage == "online"]
 
     def count(self, offset: int, *, durable: bool = False) -> int:
-        """How many have come as far as an offset.
-
-        Args:
-            offset: how far.
-            durable: only as far as it is on their disks.
-        """
+        """How many have come as far as an offset."""
         return sum((each.durable if durable else each.acked) >= offset for each in self.online)
 
     def held_by(self, wanted: int) -> int:
@@ -103,13 +77,7 @@ class Followers:
         return offsets[wanted - 1] if len(offsets) >= wanted else -1
 
     def good(self, mono: int, most_lag: int, *, confirming: bool = False) -> int:
-        """How many were heard of lately.
-
-        Args:
-            mono: the time, in monotonic milliseconds.
-            most_lag: lately means in so many seconds.
-            confirming: only of those that say how far they are.
-        """
+        """How many were heard of lately."""
         return sum(each.lag(mono) <= most_lag and (each.acked >= 0 or not confirming) for each in self.online)
 
     def needed(self) -> int | None:

@@ -45,27 +45,16 @@ _LATER = (b"-NOMASTERLINK", b"-LOADING", b"-TRYAGAIN", b"-MASTERDOWN")
 
 @dataclass(frozen=True, slots=True)
 class Introduction:
-    """What a replica says of itself.
+    """What a replica says of itself."""
 
-    Attributes:
-        port: at which it listens.
-        replid: the history that it holds; empty for none.
-        offset: how far.
-        user: to log in as; empty for the default user.
-        password: empty for none.
-        ip: the address at which it is to be reached, if not that of the connection; empty if it is.
-        hands_over: it was the primary of the one that it asks, which is to lead.
-        asks_past: ask first which history the primary's own goes on from.
-    """
-
-    port: int
-    replid: str = ""
-    offset: int = NO_OFFSET
-    user: str = ""
-    password: str = ""
-    ip: str = ""
-    hands_over: bool = False
-    asks_past: bool = False
+    port: int  # At which it listens
+    replid: str = ""  # The history that it holds; empty for none
+    offset: int = NO_OFFSET  # How far
+    user: str = ""  # To log in as; empty for the default user
+    password: str = ""  # Empty for none
+    ip: str = ""  # The address at which it is to be reached, if not that of the connection; empty if it is
+    hands_over: bool = False  # It was the primary of the one that it asks, which is to lead
+    asks_past: bool = False  # Ask first which history the primary's own goes on from
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,15 +66,10 @@ class Send:
 
 @dataclass(frozen=True, slots=True)
 class LinkRefused:
-    """There is no way on over this connection; the text says why.
+    """There is no way on over this connection; the text says why."""
 
-    Attributes:
-        reason: in the primary's words where it gave some.
-        is_passing: it said that it could not answer now.
-    """
-
-    reason: str
-    is_passing: bool = False
+    reason: str  # In the primary's words where it gave some
+    is_passing: bool = False  # It said that it could not answer now
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,13 +87,10 @@ class CopyBegins:
 
 @dataclass(frozen=True, slots=True)
 class PrimaryPast:
-    """Which histories the primary's own goes on from.
+    """Which histories the primary's own goes on from."""
 
-    Attributes:
-        ends: name of that, zeros for none, and the offset up to which both are the same; then the same of what that
-            one goes on from, where the primary tells.
-    """
-
+    # Name of that, zeros for none, and the offset up to which both are the same; then the same of what that one goes on
+    # from, where the primary tells
     ends: tuple[tuple[str, int], ...]
 
 
@@ -151,11 +132,7 @@ Event = Send | LinkRefused | PrimaryPast | CopyEvent | Continues | StreamBytes
 
 
 class Handshake:
-    """See the module's text.
-
-    Args:
-        me: the replica.
-    """
+    """See the module's text."""
 
     def __init__(self, me: Introduction) -> None:
         self._me = me

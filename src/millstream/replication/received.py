@@ -22,17 +22,11 @@ _WORD = 64
 
 @dataclass(frozen=True, slots=True)
 class ReceivedUnit:
-    """What is run together.
+    """What is run together."""
 
-    Attributes:
-        commands: the words of each, without MULTI and EXEC.
-        size: bytes of the stream.
-        in_multi: they stood between MULTI and EXEC.
-    """
-
-    commands: list[list[bytes]]
-    size: int
-    in_multi: bool = False
+    commands: list[list[bytes]]  # The words of each, without MULTI and EXEC
+    size: int  # Bytes of the stream
+    in_multi: bool = False  # They stood between MULTI and EXEC
 
 
 class ReceivedStream:
@@ -65,11 +59,7 @@ class ReceivedStream:
         self._data += data
 
     def next(self) -> ReceivedUnit | None:
-        """The next unit, or None until more has come.
-
-        Raises:
-            ProtocolError: the bytes are no commands.
-        """
+        """The next unit, or None until more has come."""
         while (words := self._command()) is not None:
             if not words:
                 continue

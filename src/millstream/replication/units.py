@@ -17,12 +17,7 @@ Command = tuple[int, list[bytes]]
 
 
 def unit(commands: Sequence[Command], selected: int) -> tuple[bytes, int]:
-    """The bytes of a unit, and the database that is selected behind it.
-
-    Args:
-        commands: at least one.
-        selected: the database that is selected before it, or :data:`NO_DATABASE`.
-    """
+    """The bytes of a unit, and the database that is selected behind it."""
     parts: list[bytes] = []
     for at, (db, words) in enumerate(commands):
         if db not in {selected, NO_DATABASE}:

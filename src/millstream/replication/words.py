@@ -34,12 +34,7 @@ SILENT = frozenset({"xnew", "xcfg", "xidmp", "xidmpdup", "xidmppid", "xidmpexp",
 
 
 def words(space: Keyspace, step: Transition) -> list[Words]:
-    """The commands for a transition that was just applied; they are given in its database, the step's second item.
-
-    Args:
-        space: the data, with the transition.
-        step: the transition.
-    """
+    """The commands for a transition that was just applied; they are given in its database, the step's second item."""
     if step[0] in SILENT:
         return []
     return list(_MAKERS[step[0]](space, *step[1:]))
@@ -62,13 +57,7 @@ def _texts(packed: bytes) -> Words:
 
 
 def stream_at(space: Keyspace, db: int, key: bytes) -> Stream | None:
-    """The stream at a key; None where there is none.
-
-    Args:
-        space: the data.
-        db: its database.
-        key: its key.
-    """
+    """The stream at a key; None where there is none."""
     value = space.databases[db].keys.get(key)
     return value if isinstance(value, Stream) else None
 
@@ -132,15 +121,7 @@ def _restore(space: Keyspace, db: int, key: bytes, _payload: bytes, expires_at: 
 
 
 def restored(space: Keyspace, db: int, key: bytes, expires_at: int | None, version: int) -> Iterable[Words]:
-    """The value that came of restoring, since Redis reads no payload of ours.
-
-    Args:
-        space: the data.
-        db: its database.
-        key: its key.
-        expires_at: wall milliseconds; None for never.
-        version: of the payload, for streams.
-    """
+    """The value that came of restoring, since Redis reads no payload of ours."""
     value = space.databases[db].keys.get(key)
     if value is None:
         return

@@ -58,16 +58,7 @@ def handshakes_at(limit: int, most: int = tls.HANDSHAKES_MAX) -> int:
 
 
 class Listener:
-    """One address at which the server listens, or several of one name.
-
-    Args:
-        sockets: bound, not yet listening; they are closed by :meth:`close`.
-        factory: makes the protocol of a new connection.
-        on_refused: called for each connection turned away.
-        clients: has those without TLS; None leaves them to the loop.
-        served: how TLS is served, None for not at all.
-        context: made of that.
-    """
+    """One address at which the server listens, or several of one name."""
 
     def __init__(
         self,
@@ -92,11 +83,7 @@ class Listener:
         self._shaking: dict[socket.socket, float] = {}  # loop time at which each handshake began, oldest first
 
     def begin(self) -> None:
-        """Listen.
-
-        Raises:
-            OSError: another program listens at the address.
-        """
+        """Listen."""
         for sock in self._sockets:
             sock.listen(BACKLOG)
         self._resume()
@@ -157,7 +144,7 @@ class Listener:
                 self._open(sock)
 
     def _has_place(self) -> bool:
-        """Whether one more may agree on keys; if not, nothing is accepted until that may be so."""
+        """True if one more may agree on keys; if not, nothing is accepted until that may be so."""
         served = self._served
         if served is None or len(self._shaking) < handshakes_at(descriptors(), served.handshakes):
             return True

@@ -80,40 +80,22 @@ class LoadingStoppedError(MillstreamError):
 
 
 class Server:
-    """See the module's text.
-
-    Args:
-        settings: what to serve, and where.
-        clock: where time comes from.
-        on_progress: told how far recovery is: what is done, bytes done, bytes in all.
-
-    Attributes:
-        node: the state served; there from :meth:`start` on.
-        report: what recovery found, None without a data directory.
-        facts: counters INFO shows.
-        failure: why the disk made the server stop, or None.
-        disk_guard: whether the disk takes writes; None without a data directory.
-        gate: how far replies may go; the committer's where there is a log.
-        stopping: set once the server should stop, or has begun to.
-        tls_port: the port for TLS, 0 without.
-        link_tls: how a primary is followed over TLS; None for without.
-        sample_at: seconds of the loop's clock from which :meth:`sample` is due when bytes come.
-    """
+    """See the module's text."""
 
     def __init__(self, settings: Settings, *, clock: Clock | None = None, on_progress: Progress | None = None) -> None:
         self.settings = settings
         self.clock = clock or SystemClock()
-        self.facts = ShellFacts()
-        self.report: RecoveryReport | None = None
-        self.failure: StorageError | None = None
+        self.facts = ShellFacts()  # Counters INFO shows
+        self.report: RecoveryReport | None = None  # What recovery found, None without a data directory
+        self.failure: StorageError | None = None  # Why the disk made the server stop, or None
         self.committer: Committer | None = None
-        self.disk_guard: DiskGuard | None = None
-        self.gate = ReplyGate(UNLIMITED)
-        self.tls_port = 0
-        self.link_tls: ssl.SSLContext | None = None
-        self.stopping = asyncio.Event()
+        self.disk_guard: DiskGuard | None = None  # True if the disk takes writes; None without a data directory
+        self.gate = ReplyGate(UNLIMITED)  # How far replies may go; the committer's where there is a log
+        self.tls_port = 0  # The port for TLS, 0 without
+        self.link_tls: ssl.SSLContext | None = None  # How a primary is followed over TLS; None for without
+        self.stopping = asyncio.Event()  # Set once the server should stop, or has begun to
         self._reading_ends = threading.Event()  # whatever is left of the data directory
-        self.node: Node
+        self.node: Node  # The state served; there from :meth:`start` on
         self.loop: asyncio.AbstractEventLoop
         self._on_progress = on_progress
         self._log: Log | None = None
@@ -129,22 +111,14 @@ class Server:
         self._timer: asyncio.TimerHandle | None = None
         self._rates = Rates()
         self._is_void = False  # plain commands of the turn at work were run before this became a replica
+        # Seconds of the loop's clock from which :meth:`sample` is due when bytes come
         self.sample_at = 0.0  # loop time
         self._timer_at = 0
 
     # ------------------------------------------------------------------ life
 
     async def start(self) -> None:
-        """Take the addresses, listen, and recover the data directory; clients are told to wait meanwhile.
-
-        Raises:
-            LoadingStoppedError: it was told to stop before the data directory was read.
-            ConfigError: a parameter is refused.
-            AclFileError: the file of users cannot be read, or is wrong.
-            StorageError: the data directory is locked, damaged or not usable.
-            ListenError: the address is taken or not usable.
-            TlsError: a certificate or key cannot be used.
-        """
+        """Take the addresses, listen, and recover the data directory; clients are told to wait meanwhile."""
         self.loop = asyncio.get_running_loop()
         calls = native_calls()
         self._sockets = None if calls is None else Sockets(self.loop, self, calls)
@@ -179,12 +153,7 @@ class Server:
             raise
 
     async def _recover(self, loading: "Loading") -> None:
-        """Read the data directory, beside the loop, and make what looks after its log.
-
-        Raises:
-            LoadingStoppedError: the server is to stop.
-            StorageError: as for :meth:`start`.
-        """
+        """Read the data directory, beside the loop, and make what looks after its log."""
         reading = self.loop.create_task(asyncio.to_thread(self._read, loading))
         stopped = self.loop.create_task(self.stopping.wait())
         try:
@@ -462,13 +431,7 @@ class Server:
     # ------------------------------------------------------------------ what connections call
 
     def admit(self, connection: Connection, transport: asyncio.Transport, *, is_unix: bool) -> str | None:
-        """Open a session for a new connection, or say why not.
-
-        Args:
-            connection: the new one.
-            transport: its socket; asked for the addresses.
-            is_unix: it came in by the unix socket.
-        """
+        """Open a session for a new connection, or say why not."""
         self._transports.add(connection)
         config = self.node.config
         # One more by the unix socket: whoever may open that is to find out who takes the places, and CLIENT KILL
@@ -531,9 +494,6 @@ class Server:
 
     def end_turn(self, size: int) -> tuple[int, bool]:
         """All that came together was run: commit it together.
-
-        Args:
-            size: how many bytes of plain commands came.
 
         Returns:
             The position of the log that the replies to them wait for, and whether all of them may go out now.
@@ -614,12 +574,7 @@ class Server:
 
 
 class _WriteSwitch:
-    """The node and what must be seen to when it takes writes again.
-
-    Args:
-        server: whose it is.
-        node: its node.
-    """
+    """The node and what must be seen to when it takes writes again."""
 
     def __init__(self, server: Server, node: Node) -> None:
         self._server = server
@@ -633,7 +588,7 @@ class _WriteSwitch:
 
 
 def is_loopback(peer: object) -> bool:
-    """Whether a TCP peer is on the server's own machine."""
+    """True if a TCP peer is on the server's own machine."""
     if not isinstance(peer, tuple):
         return False
     address = ipaddress.ip_address(str(peer[0]).partition("%")[0])

@@ -20,26 +20,15 @@ _GRACE = 3.0  # seconds in which it ends by itself
 
 @dataclass(frozen=True, slots=True)
 class Companion:
-    """Which program.
+    """Which program."""
 
-    Attributes:
-        name: what people call it.
-        argv: program and arguments; the server's URL is in ``MILLSTREAM_URL``, since others see arguments.
-        alone: the command line that starts it by itself.
-        password: of the server's default user; empty for none.
-    """
-
-    name: str
-    argv: Sequence[str]
-    alone: str
-    password: str = ""
+    name: str  # What people call it
+    argv: Sequence[str]  # Program and arguments; the server's URL is in ``MILLSTREAM_URL``, since others see arguments
+    alone: str  # The command line that starts it by itself
+    password: str = ""  # Of the server's default user; empty for none
 
     def environment(self, url: str) -> dict[str, str]:
-        """Ours, with the server's URL and password.
-
-        Args:
-            url: without a password.
-        """
+        """Ours, with the server's URL and password."""
         if self.password and url.startswith("unix://"):
             url = f"{url}?password={quote(self.password, safe='')}"
         elif self.password:
@@ -50,11 +39,7 @@ class Companion:
 
 
 class Beside:
-    """The program at work.
-
-    Args:
-        companion: which.
-    """
+    """The program at work."""
 
     def __init__(self, companion: Companion) -> None:
         self._companion = companion
@@ -63,11 +48,7 @@ class Beside:
         self._is_ending = False
 
     async def start(self, url: str) -> None:
-        """Start it; whatever goes wrong is logged, and the server goes on.
-
-        Args:
-            url: of the server, without a password.
-        """
+        """Start it; whatever goes wrong is logged, and the server goes on."""
         try:
             self._process = await asyncio.create_subprocess_exec(
                 *self._companion.argv,

@@ -44,21 +44,7 @@ Job = Callable[[], object]
 
 
 class Committer:
-    """Writes and syncs one log for the sessions of one event loop.
-
-    Args:
-        log: the log; its ``append`` is called by others, in the loop's thread.
-        policy: when to sync.
-        guard: told of a full disk and of free space.
-        on_failure: called once, in the loop, when the disk has failed.
-        gate: of connections that are there already; None for a new one.
-        sync_seconds: the longest that ``everysec`` leaves something unsynced.
-        early: so many seconds before that the loop asks for the sync.
-
-    Attributes:
-        gate: how far replies may go, and who waits for more.
-        before_write: called in the loop before a group is written, when it may still get longer.
-    """
+    """Writes and syncs one log for the sessions of one event loop."""
 
     def __init__(
         self,
@@ -78,7 +64,8 @@ class Committer:
         self._loop = asyncio.get_running_loop()
         late = max(sync_seconds - early, 0)
         self._commit = GroupCommit(log, policy, guard, self._loop.time(), sync_seconds=late, may_wait=True, gate=gate)
-        self.gate = self._commit.gate
+        self.gate = self._commit.gate  # How far replies may go, and who waits for more
+        # Called in the loop before a group is written, when it may still get longer
         self.before_write: Callable[[], None] = lambda: None
         self._turn_scheduled = False
         self._closing = False  # close() does what is left to do
@@ -191,11 +178,7 @@ class Committer:
             self._steps.put(time.monotonic() + self._sync_seconds)  # the thread counts the seconds too
 
     def exclusively(self, job: Callable[[], T]) -> T:
-        """Run a job in the thread that writes, between two groups, and wait for it; called from other threads.
-
-        Raises:
-            StorageError: no more jobs are run, since the disk has failed or the server stops.
-        """
+        """Run a job in the thread that writes, between two groups, and wait for it; called from other threads."""
         done: Future[T] = Future()
 
         def run() -> None:

@@ -58,12 +58,7 @@ _CROSS_PROTOCOL = frozenset({b"post", b"host:"})
 
 
 class Connection(asyncio.Protocol):
-    """See the module's text.
-
-    Args:
-        server: whose client this is.
-        is_unix: it came in by the unix socket.
-    """
+    """See the module's text."""
 
     __slots__ = (  # noqa: SIM905 - one on a line would take a line for each
         "_again _blocked _closed _ending _eof _forgotten _full _held _is_unix _out _out_barrier _out_size _paused "
@@ -137,12 +132,7 @@ class Connection(asyncio.Protocol):
         return True
 
     def run_at_once(self, data: bytes, wall: int) -> bytes | None:
-        """Run what came in a turn; replies to be sent behind the turn's commit, or None where it is seen to otherwise.
-
-        Args:
-            data: what came; not empty.
-            wall: wall milliseconds.
-        """
+        """Run the commands of a turn; replies to send after its commit, or None when something else sends them."""
         session, batches = self.session, self._server.node.batches
         if (
             self._blocked
@@ -174,12 +164,7 @@ class Connection(asyncio.Protocol):
         return None
 
     def answer(self, replies: bytes, barrier: int) -> None:
-        """The turn is committed: send what was run in it, or hold it where the log has not come so far.
-
-        Args:
-            replies: from :meth:`run_at_once`.
-            barrier: what they wait for; :data:`VOID` if they are not to be sent.
-        """
+        """The turn is committed: send what was run in it, or hold it where the log has not come so far."""
         try:
             if barrier == VOID:
                 self.refuse_held(FORCED, [replies])
@@ -273,11 +258,7 @@ class Connection(asyncio.Protocol):
         return True
 
     def _run_burst(self) -> None:
-        """Run commands until there are no more, or a reason to stop; replies go out in batches.
-
-        Raises:
-            ProtocolError: what follows the commands run is not RESP.
-        """
+        """Run commands until there are no more, or a reason to stop; replies go out in batches."""
         server, reader, session = self._server, self._reader, self.session
         now = server.clock.now()
         left, turns = _BURST, 0
@@ -437,12 +418,7 @@ class Connection(asyncio.Protocol):
             self._defect(error)
 
     def refuse_held(self, line: str, more: "Sequence[Buffer]" = ()) -> None:
-        """What waits to be sent is not going to be: answer with an error in its place, and close.
-
-        Args:
-            line: of the error.
-            more: further replies that are not to be sent.
-        """
+        """What waits to be sent is not going to be: answer with an error in its place, and close."""
         if more or self._held or self._out_barrier > self._server.gate.released:
             self._held.end()
             self._out, self._out_size, self._out_barrier = [], 0, 0
@@ -555,7 +531,7 @@ class Connection(asyncio.Protocol):
                 self.check_output()  # no later reply will
 
     def _holds_output(self) -> bool:
-        """Whether closing waits for the client: it has replies to take, or TLS to end."""
+        """True if closing waits for the client: it has replies to take, or TLS to end."""
         waits = self._transport.get_extra_info("sslcontext") is not None
         return waits or bool(self._transport.get_write_buffer_size())
 

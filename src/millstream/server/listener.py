@@ -20,16 +20,7 @@ class ListenError(UsageError):
 
 
 async def bind_tcp(host: str, port: int, option: str = "--port") -> tuple[list[socket.socket], int]:
-    """Take a TCP address; returns its sockets, which do not listen yet, and its port.
-
-    Args:
-        host: address or name; empty for all addresses of this machine.
-        port: 0 for a free one.
-        option: what the command line calls the port.
-
-    Raises:
-        ListenError: the address is taken, not ours, or needs rights we have not.
-    """
+    """Take a TCP address; returns its sockets, which do not listen yet, and its port."""
     loop = asyncio.get_running_loop()
     bound: list[socket.socket] = []
     try:
@@ -69,14 +60,7 @@ def _bound(family: int, kind: int, protocol: int, address: tuple[object, ...]) -
 
 
 def tcp_sentence(host: str, port: int, error: OSError, option: str = "--port") -> str:
-    """Why a TCP address cannot be used, and what to do.
-
-    Args:
-        host: as the command line has it.
-        port: the same.
-        error: what the system said.
-        option: what the command line calls the port.
-    """
+    """Why a TCP address cannot be used, and what to do."""
     where = f"{host}:{port}"
     code = error.errno
     if code == errno.EADDRINUSE:
@@ -93,11 +77,7 @@ def tcp_sentence(host: str, port: int, error: OSError, option: str = "--port") -
 
 
 def bind_unix(path: Path) -> list[socket.socket]:
-    """Take a unix socket, replacing one that nobody serves any more; it does not listen yet.
-
-    Raises:
-        ListenError: somebody serves it, or it cannot be made.
-    """
+    """Take a unix socket, replacing one that nobody serves any more; it does not listen yet."""
     try:
         _clear(path)
         sock = socket.socket(socket.AF_UNIX)
@@ -132,13 +112,7 @@ def _clear(path: Path) -> None:
 
 
 def tcp_url(host: str, port: int, scheme: str = "redis") -> str:
-    """The URL for a client on this machine.
-
-    Args:
-        host: that the server listens at; a wildcard becomes the loopback address.
-        port: of the listener.
-        scheme: ``redis``, or ``rediss`` for TLS.
-    """
+    """The URL for a client on this machine."""
     reachable = _WILDCARDS.get(host, host)
     return f"{scheme}://[{reachable}]:{port}" if ":" in reachable else f"{scheme}://{reachable}:{port}"
 

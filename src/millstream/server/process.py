@@ -52,10 +52,6 @@ _PROGRESS_FROM = 8 * 1024 * 1024
 def run_server(settings: Settings, companion: Companion | None = None) -> int:
     """Serve until a signal, SHUTDOWN or a failed disk.
 
-    Args:
-        settings: of the server.
-        companion: a program that runs beside it; None for none.
-
     Returns:
         The exit code.
     """
@@ -112,11 +108,7 @@ def _on_signal(server: Server, ending: Ending, number: signal.Signals) -> None:
 
 
 def reserve_descriptors(server: Server) -> None:
-    """Take the descriptors that ``maxclients`` may need, or lower ``maxclients`` to what may be had, as Redis does.
-
-    Raises:
-        UsageError: not even the server's own files may be opened.
-    """
+    """Take the descriptors that ``maxclients`` may need, or lower ``maxclients`` to what may be had, as Redis does."""
     config, encrypted = server.node.config, bool(server.tls_port)
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if hard != resource.RLIM_INFINITY and hard <= _OWN_DESCRIPTORS:
@@ -167,11 +159,7 @@ def core_note() -> str:
 
 
 class RecoveryProgress:
-    """A progress bar while a long log is read, on a terminal only.
-
-    Args:
-        out: where it is drawn if that is a terminal; None for nowhere.
-    """
+    """A progress bar while a long log is read, on a terminal only."""
 
     def __init__(self, out: IO[str] | None) -> None:
         self._out = out
@@ -179,13 +167,7 @@ class RecoveryProgress:
         self._tasks: dict[str, TaskID] = {}
 
     def tell(self, doing: str, done: int, total: int) -> None:
-        """How far it is.
-
-        Args:
-            doing: ``check`` or ``load``.
-            done: bytes so far.
-            total: bytes in all.
-        """
+        """How far it is."""
         if total < _PROGRESS_FROM or self._out is None or not self._out.isatty():
             return
         if self._bar is None:

@@ -18,45 +18,28 @@ PROMISES: dict[str, str] = {
 
 @dataclass(frozen=True, slots=True)
 class Delays:
-    """How long the server lets things be; tests shorten them, nobody else has a reason to.
+    """How long the server lets things be; tests shorten them, nobody else has a reason to."""
 
-    Attributes:
-        farewell: seconds that clients have, when the server stops, to take the replies they are owed.
-        after_error: seconds until the next try after a defect in timed work.
-        slow_check: seconds between looks at clients above the soft output limit.
-    """
-
-    farewell: float = 2.0
-    after_error: float = 1.0
-    slow_check: float = 1.0
+    farewell: float = 2.0  # Seconds that clients have, when the server stops, to take the replies they are owed
+    after_error: float = 1.0  # Seconds until the next try after a defect in timed work
+    slow_check: float = 1.0  # Seconds between looks at clients above the soft output limit
 
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """What a server is started with; the defaults are those of an embedded one.
+    """What a server is started with; the defaults are those of an embedded one."""
 
-    Attributes:
-        host: address or name to listen at.
-        port: TCP port, 0 for a free one, None for no unencrypted TCP at all.
-        tls: how TLS is served, None for not at all.
-        unixsocket: path of a unix socket to listen at, None for none.
-        directory: data directory, made if it is not there; None keeps everything in memory only.
-        fsync: when writes are brought to the disk.
-        aclfile: file of users, read at the start and by ACL LOAD, written by ACL SAVE; None for none.
-        parameters: CONFIG parameters that differ from their defaults, by name.
-        delays: how long the server lets things be.
-        replicaof: host and port of the server to follow, where the data directory says nothing of a role.
-    """
-
-    host: str = "127.0.0.1"
-    port: int | None = 0
-    unixsocket: Path | None = None
-    directory: Path | None = None
-    fsync: Fsync = "always"
+    host: str = "127.0.0.1"  # Address or name to listen at
+    port: int | None = 0  # TCP port, 0 for a free one, None for no unencrypted TCP at all
+    unixsocket: Path | None = None  # Path of a unix socket to listen at, None for none
+    directory: Path | None = None  # Data directory, made if it is not there; None keeps everything in memory only
+    fsync: Fsync = "always"  # When writes are brought to the disk
+    # CONFIG parameters that differ from their defaults, by name
     parameters: dict[str, str] = field(default_factory=dict)
-    tls: Tls | None = None
-    aclfile: Path | None = None
-    delays: Delays = Delays()
+    tls: Tls | None = None  # How TLS is served, None for not at all
+    aclfile: Path | None = None  # File of users, read at the start and by ACL LOAD, written by ACL SAVE; None for none
+    delays: Delays = Delays()  # How long the server lets things be
+    # Host and port of the server to follow, where the data directory says nothing of a role
     replicaof: tuple[str, int] | None = None
 
     @property
@@ -65,11 +48,7 @@ class Settings:
         return PROMISES["memory" if self.directory is None else self.fsync]
 
     def config(self) -> Config:
-        """The parameters clients see, facts about this start included.
-
-        Raises:
-            ConfigError: a parameter is unknown or its value refused.
-        """
+        """The parameters clients see, facts about this start included."""
         serves_tls = self.tls is not None and self.tls.port is not None
         facts = {
             "bind": self.host if self.port is not None or serves_tls else "",

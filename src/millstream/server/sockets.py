@@ -61,21 +61,11 @@ def native_calls() -> _Calls | None:
 
 
 class Sockets:
-    """The sockets of one event loop.
-
-    Args:
-        loop: the loop.
-        turns: told when all that came in a turn was run.
-        calls: of the native core.
-
-    Attributes:
-        loop: as given.
-        in_turn: what is written waits for the end of the turn.
-    """
+    """The sockets of one event loop."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, turns: "Server", calls: _Calls) -> None:
-        self.loop = loop
-        self.in_turn = False
+        self.loop = loop  # As given
+        self.in_turn = False  # What is written waits for the end of the turn
         self._turns = turns
         self._calls = calls
         self._poll = select.epoll()
@@ -85,12 +75,7 @@ class Sockets:
         loop.add_reader(self._poll.fileno(), self._turn)
 
     def add(self, sock: socket.socket, protocol: asyncio.Protocol) -> None:
-        """Give a connected socket its protocol.
-
-        Args:
-            sock: not blocking; closed by the transport.
-            protocol: told of what comes.
-        """
+        """Give a connected socket its protocol."""
         if sock.family != socket.AF_UNIX:
             with contextlib.suppress(OSError):
                 sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -194,12 +179,7 @@ class Sockets:
         self.loop.call_exception_handler({"message": "a client's protocol failed", "exception": error})
 
     def put_off(self, transport: "SocketTransport", data: "Buffer") -> int:
-        """Send this at the end of the turn; its number until then.
-
-        Args:
-            transport: has nothing to be sent before.
-            data: what it is to send.
-        """
+        """Send this at the end of the turn; its number until then."""
         number, reply = len(self._replies), (transport.fd, data) if type(data) is bytes else _NONE
         self._answered.append(transport)
         try:
@@ -216,13 +196,7 @@ class Sockets:
     # ------------------------------------------------------------------ what transports call
 
     def watch(self, fd: int, before: int, events: int) -> None:
-        """Watch a descriptor for other events than before; 0 for none.
-
-        Args:
-            fd: the descriptor.
-            before: what it was watched for.
-            events: what it is watched for from now on.
-        """
+        """Watch a descriptor for other events than before; 0 for none."""
         if not before:
             self._poll.register(fd, events)
         elif events:
@@ -240,21 +214,7 @@ Answer = tuple[int, bytes, "SocketTransport"]
 
 
 class SocketTransport(asyncio.Transport):
-    """One socket, as asyncio's protocols see it.
-
-    Args:
-        sockets: who watches it.
-        sock: the socket.
-        protocol: told of what comes.
-
-    Attributes:
-        fd: its descriptor.
-        client: the protocol, too.
-        run_at_once: its own.
-        reads: what comes is taken.
-        out: what is to be sent yet.
-        high: bytes of that from which on the protocol is asked to write no more.
-    """
+    """One socket, as asyncio's protocols see it."""
 
     __slots__ = (  # noqa: SIM905 - one on a line would take a line for each
         "_closing _ended _low _lost _number _paused _protocol _size _sock _sockets _waits _watched "
@@ -267,11 +227,11 @@ class SocketTransport(asyncio.Transport):
         self._sockets = sockets
         self._sock = sock
         self._protocol = protocol
-        self.fd = sock.fileno()
-        self.client = client
-        self.run_at_once = cast("Callable[[Any, int], bytes | None]", client.run_at_once)
-        self.reads = True
-        self.out: deque[Buffer] = deque()
+        self.fd = sock.fileno()  # Its descriptor
+        self.client = client  # The protocol, too
+        self.run_at_once = cast("Callable[[Any, int], bytes | None]", client.run_at_once)  # Its own
+        self.reads = True  # What comes is taken
+        self.out: deque[Buffer] = deque()  # What is to be sent yet
         self._size = 0  # bytes in out
         self._number = -1  # in the replies of this turn, while out waits for its end
         self.high, self._low = 64 * 1024, 16 * 1024
@@ -285,12 +245,7 @@ class SocketTransport(asyncio.Transport):
     # ------------------------------------------------------------------ reading
 
     def happened(self, data: bytes | int | None, events: int) -> None:
-        """Something else than that bytes came.
-
-        Args:
-            data: what was read all the same, an ``errno``, or None.
-            events: what the epoll told.
-        """
+        """Something else than that bytes came."""
         # Who was asked in this very turn to read no more is given what was read before that; the end comes again
         if data is not None and (self.reads or (data and not self._closing)):
             self._take(data)
@@ -370,12 +325,7 @@ class SocketTransport(asyncio.Transport):
             self._flush()
 
     def sent_part(self, data: bytes, count: int | None) -> None:
-        """This was sent past the transport, which had nothing to send, and not all of it was taken.
-
-        Args:
-            data: what it was.
-            count: as for :meth:`answered`.
-        """
+        """This was sent past the transport, which had nothing to send, and not all of it was taken."""
         self.out.append(data)
         self._size = len(data)
         self.answered(count)

@@ -20,21 +20,6 @@ class ServerThread:
 
         with ServerThread(directory) as server:
             client = redis.Redis.from_url(server.url)
-
-    Args:
-        dir: data directory; None keeps everything in memory only.
-        host: address to listen at.
-        port: TCP port, 0 for a free one.
-        unixsocket: path of a unix socket to listen at too.
-        fsync: when writes are brought to the disk.
-        parameters: CONFIG parameters that differ from their defaults.
-        tls: how TLS is served too, None for not at all.
-        aclfile: file of users.
-
-    Raises:
-        ConfigError: on entering; a parameter is refused.
-        StorageError: on entering; the data directory is locked, damaged or not usable. On leaving: the disk failed.
-        ListenError: on entering; the address is taken or not usable.
     """
 
     def __init__(

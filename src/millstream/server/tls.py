@@ -26,26 +26,16 @@ class TlsError(UsageError):
 
 @dataclass(frozen=True, slots=True)
 class Tls:
-    """How TLS is served, and used to follow; the names are those of the command line and of CONFIG, which are Redis's.
+    """Settings of TLS for serving and following; the names are those of Redis's CONFIG and the command line."""
 
-    Attributes:
-        port: TCP port for TLS, 0 for a free one, None to serve none.
-        cert_file: the server's certificate in PEM, those that signed it behind it.
-        key_file: its private key in PEM, without a passphrase.
-        ca_cert_file: certificates in PEM of those whose clients are let in.
-        auth_clients: whether clients must show a certificate; ``optional`` checks one that is shown.
-        handshakes: connections that agree on keys at a time, where the limit of descriptors allows.
-        grace: seconds after which a handshake gives way if others wait for its place.
-        replication: whether a primary is followed over TLS; its certificate is checked, the server's own is shown.
-    """
-
-    port: int | None
-    cert_file: Path | None = None
-    key_file: Path | None = None
-    ca_cert_file: Path | None = None
-    auth_clients: AuthClients = "yes"
-    handshakes: int = HANDSHAKES_MAX
-    grace: float = 1.0
+    port: int | None  # TCP port for TLS, 0 for a free one, None to serve none
+    cert_file: Path | None = None  # The server's certificate in PEM, those that signed it behind it
+    key_file: Path | None = None  # Its private key in PEM, without a passphrase
+    ca_cert_file: Path | None = None  # Certificates in PEM of those whose clients are let in
+    auth_clients: AuthClients = "yes"  # True if clients must show a certificate; ``optional`` checks one that is shown
+    handshakes: int = HANDSHAKES_MAX  # Connections that agree on keys at a time, where the limit of descriptors allows
+    grace: float = 1.0  # Seconds after which a handshake gives way if others wait for its place
+    # True if a primary is followed over TLS; its certificate is checked, the server's own is shown
     replication: bool = False
 
 
@@ -53,11 +43,7 @@ _VERIFY = {"no": ssl.CERT_NONE, "optional": ssl.CERT_OPTIONAL, "yes": ssl.CERT_R
 
 
 def make_context(tls: Tls) -> ssl.SSLContext:
-    """The context for a listener: TLS 1.2 or newer.
-
-    Raises:
-        TlsError: a file is missing, unreadable or not what it should be.
-    """
+    """The context for a listener: TLS 1.2 or newer."""
     if tls.cert_file is None or tls.key_file is None:
         raise TlsError("TLS needs the server's certificate and key: name them with --tls-cert-file and --tls-key-file")
     if tls.auth_clients != "no" and tls.ca_cert_file is None:
@@ -75,9 +61,6 @@ def make_link_context(tls: Tls) -> ssl.SSLContext:
     """The context for a link to a primary: its certificate must be of the authority; its name is not compared.
 
     A primary has many names: what REPLICAOF, FAILOVER and Sentinel say of it is mostly an address. Redis compares none.
-
-    Raises:
-        TlsError: a file is missing, unreadable or not what it should be.
     """
     if tls.ca_cert_file is None:
         raise TlsError(

@@ -22,11 +22,7 @@ CHOOSING = ("view", "mode")
 
 
 def special_read(raw: Mapping[str, str]) -> "View | GroupMode | Hashes | None":
-    """The view, the group mode, or the hashes that are asked for; None for the plain read.
-
-    Raises:
-        ConfigError: an option is invalid, or does nothing here.
-    """
+    """The view, the group mode, or the hashes that are asked for; None for the plain read."""
     given = {name.lower(): value for name, value in raw.items()}
     if "hashes" in given:
         from millstream.spark.hashes.options import parse  # noqa: PLC0415 - only its users pay for it

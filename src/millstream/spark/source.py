@@ -60,11 +60,7 @@ class RangePartition(InputPartition):
 
 
 class MillstreamSource(DataSource):
-    """Streams of any server that speaks Redis Streams, as rows.
-
-    Args:
-        options: what the user gave by ``.option(...)``; checked here, so that ``load()`` fails and not the query.
-    """
+    """Streams of any server that speaks Redis Streams, as rows."""
 
     def __init__(self, options: MutableMapping[str, str]) -> None:
         super().__init__(options)
@@ -112,22 +108,14 @@ class MillstreamSource(DataSource):
 
     @property
     def parsed(self) -> opts.Options:
-        """The options of a read.
-
-        Raises:
-            ConfigError: they are none.
-        """
+        """The options of a read."""
         if isinstance(self._reading, ConfigError):
             raise self._reading
         return self._reading
 
     @property
     def parsed_sink(self) -> "write.SinkOptions":
-        """The options of a write.
-
-        Raises:
-            ConfigError: they are none.
-        """
+        """The options of a write."""
         if isinstance(self._writing, ConfigError):
             raise self._writing
         return self._writing
@@ -153,12 +141,7 @@ class MillstreamSource(DataSource):
         return entry_schema(self.parsed.fields, headers=self.parsed.headers)
 
     def _of_table(self, schema: StructType, plain: str) -> "MillstreamSource":
-        """The source with the options that a table has kept, and those of the query.
-
-        Args:
-            schema: of the rows, as the catalog has it.
-            plain: ``BATCH`` or ``STREAM``.
-        """
+        """The source with the options that a table has kept, and those of the query."""
         stored = tables.stored(schema)
         if not stored or tables.says_where(self.options):
             return self
@@ -207,12 +190,7 @@ class MillstreamSource(DataSource):
 
 
 class _Reads:
-    """What both readers do in a task.
-
-    Args:
-        parsed: the options.
-        schema: of the rows.
-    """
+    """What both readers do in a task."""
 
     def __init__(self, parsed: opts.Options, schema: StructType) -> None:
         self._parsed = parsed
@@ -283,9 +261,6 @@ class Refused(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     Spark 4.3 stops a reader that it did not get (an ``UnboundLocalError``), and shows that as the last line in place of
     what ``streamReader`` has raised. So it gets one, which raises when it is asked.
-
-    Args:
-        problem: what is wrong.
     """
 
     def __init__(self, problem: MillstreamError) -> None:
@@ -313,12 +288,7 @@ class Refused(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
 
 class StreamReader(_Reads, DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """A query's source. Spark keeps one of these at the driver for planning; tasks get copies and only read.
-
-    Args:
-        parsed: the options.
-        schema: of the rows.
-    """
+    """A query's source. Spark keeps one of these at the driver for planning; tasks get copies and only read."""
 
     def __init__(self, parsed: opts.Options, schema: StructType) -> None:
         super().__init__(parsed, schema)

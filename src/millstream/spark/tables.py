@@ -38,14 +38,7 @@ _PLACES = frozenset({"url", "stream", "streampattern", "hashes"})
 
 
 def declared(raw: Mapping[str, str]) -> dict[str, str]:
-    """The options of a table that is being made, by their names in lower case.
-
-    Args:
-        raw: what Spark hands on: the format, properties, and options twice.
-
-    Raises:
-        ConfigError: one is unknown, is not for tables, or would show a password to everybody.
-    """
+    """The options of a table that is being made, by their names in lower case."""
     lowered = {name.lower(): value for name, value in raw.items()}
     found = {name.removeprefix(_GIVEN): value for name, value in lowered.items() if name.startswith(_GIVEN)}
     reads = names.options(names.BATCH, names.STREAM, names.VIEW, names.GROUP, names.LOOKUP)
@@ -61,11 +54,7 @@ def declared(raw: Mapping[str, str]) -> dict[str, str]:
 
 
 def refuse_pushdown(options: Iterable[str]) -> None:
-    """Raise for filters that Spark 4.3 would share between all uses of a table in a query: rows would be missing.
-
-    Raises:
-        ConfigError: the option is given.
-    """
+    """Raise for filters that Spark 4.3 would share between all uses of a table in a query: rows would be missing."""
     if any(name.lower() == "pushdown" for name in options):
         raise ConfigError(
             "option 'pushdown' is for one use of one load(): a query may use a table twice, and Spark would mix their "
@@ -74,7 +63,7 @@ def refuse_pushdown(options: Iterable[str]) -> None:
 
 
 def says_where(options: Iterable[str]) -> bool:
-    """Whether options of a query say what is read or written: then those of its table do not count.
+    """True if options of a query say what is read or written: then those of its table do not count.
 
     Who gives the columns of a table to another read (``.schema(spark.table("orders").schema)``) wants no more of it.
     """
@@ -82,12 +71,7 @@ def says_where(options: Iterable[str]) -> bool:
 
 
 def to_read(options: Mapping[str, str], plain: str) -> dict[str, str]:
-    """Those of a table's options that do something when it is read: one table is read by queries of several kinds.
-
-    Args:
-        options: by their names in lower case.
-        plain: how entries are read, ``BATCH`` or ``STREAM`` of :mod:`~millstream.spark.options.names`.
-    """
+    """Those of a table's options that do something when it is read: one table is read by queries of several kinds."""
     use = plain
     if "hashes" in options:
         use = names.LOOKUP
@@ -100,15 +84,7 @@ def to_read(options: Mapping[str, str], plain: str) -> dict[str, str]:
 
 
 def kept(schema: StructType, options: Mapping[str, str]) -> StructType | str:
-    """The schema of a new table, with its options in the first column's comment.
-
-    Args:
-        schema: that the source has for these options.
-        options: of the table; its option ``schema`` names other columns, as a text that Spark parses.
-
-    Raises:
-        ConfigError: the first column of that text has a comment already.
-    """
+    """The schema of a new table, with its options in the first column's comment."""
     options = dict(options)
     columns = options.pop(names.TABLE_SCHEMA, "").strip()
     if not options:

@@ -262,7 +262,7 @@ class App(Registering, Publishing):
         return {loop.subscription.name: loop.idle_ms for loop in self._loops}
 
     def progress(self) -> list[SubscriberProgress]:
-        """Whether each subscriber moves on, and why not."""
+        """True if each subscriber moves on, and why not."""
         return [loop.progress() for loop in self._loops]
 
     @property

@@ -39,11 +39,7 @@ class Background:
         return self._begun is not None
 
     def run(self, url: str, work: Callable[[Sender], Awaitable[T]]) -> T:
-        """Do something with the connection to a server, and wait for it; raises what it raises.
-
-        Raises:
-            Disconnected: it was closed meanwhile.
-        """
+        """Do something with the connection to a server, and wait for it; raises what it raises."""
         with self._lock:  # so that nothing comes to an event loop that has ended
             future = self._thread(url).submit(work)
         try:
@@ -90,11 +86,7 @@ class Background:
 
 
 class _Thread:
-    """A thread with an event loop, and a sender for what is done there.
-
-    Args:
-        url: the server.
-    """
+    """A thread with an event loop, and a sender for what is done there."""
 
     def __init__(self, url: str) -> None:
         self.url = url

@@ -101,15 +101,7 @@ def prepared(target: str) -> App | None:
 
 
 def find_app(target: str, folder: str | None = None) -> App:
-    """The app that ``module:name`` means, or that ``module:make_app()`` returns.
-
-    Args:
-        target: as on the command line.
-        folder: searched first; the working directory unless given.
-
-    Raises:
-        ConfigError: there is no such app; the text says which part of the name is wrong.
-    """
+    """The app that ``module:name`` means, or that ``module:make_app()`` returns."""
     module_name, colon, attribute = target.removesuffix("()").partition(":")
     if not colon or not all(name.replace(".", "_").isidentifier() for name in (module_name, attribute)):
         raise ConfigError(

@@ -38,40 +38,24 @@ class DeadLetterStreamError(MillstreamError):
 
 @dataclass(frozen=True, slots=True)
 class DeadLetterStream:
-    """A dead-letter stream.
+    """A dead-letter stream."""
 
-    Attributes:
-        key: its key.
-        letters: how many entries it has.
-        first: id of the oldest.
-        last: id of the newest.
-        streams: where its oldest and its newest letter came from.
-    """
-
-    key: str
-    letters: int
-    first: str
-    last: str
-    streams: tuple[str, ...]
+    key: str  # Its key
+    letters: int  # How many entries it has
+    first: str  # Id of the oldest
+    last: str  # Id of the newest
+    streams: tuple[str, ...]  # Where its oldest and its newest letter came from
 
 
 @dataclass(frozen=True, slots=True)
 class LetterFilter:
-    """Which dead letters are chosen; what is None does not narrow.
+    """Which dead letters are chosen; what is None does not narrow."""
 
-    Attributes:
-        reason: exactly this one.
-        error: part of the error's text, in any case.
-        group: that gave up on the entry.
-        since: written at this time or later, wall milliseconds.
-        until: written before this time, wall milliseconds.
-    """
-
-    reason: str | None = None
-    error: str | None = None
-    group: str | None = None
-    since: int | None = None
-    until: int | None = None
+    reason: str | None = None  # Exactly this one
+    error: str | None = None  # Part of the error's text, in any case
+    group: str | None = None  # That gave up on the entry
+    since: int | None = None  # Written at this time or later, wall milliseconds
+    until: int | None = None  # Written before this time, wall milliseconds
 
     @property
     def everything(self) -> bool:
@@ -91,14 +75,7 @@ class LetterFilter:
 
 
 class DeadLetterAdmin:
-    """One dead-letter stream.
-
-    Args:
-        line: to the server; this class's alone while it puts back.
-        key: of the dead-letter stream.
-        clock: where the time of putting back comes from.
-        patience: seconds that a server may be away while letters are neither here nor there.
-    """
+    """One dead-letter stream."""
 
     def __init__(self, line: Line, key: str, clock: Clock | None = None, patience: float = 60.0) -> None:
         self._line = line
@@ -107,11 +84,7 @@ class DeadLetterAdmin:
         self._patience = patience
 
     async def count(self) -> int:
-        """Number of entries.
-
-        Raises:
-            DeadLetterStreamError: the key is no stream, or may not be read.
-        """
+        """Number of entries."""
         return int(_checked(await self._ask("XLEN", self.key), self.key))
 
     async def letters(self, choice: LetterFilter | None = None) -> AsyncGenerator[StoredLetter, None]:
@@ -157,20 +130,6 @@ class DeadLetterAdmin:
         """Add the entries to the streams they came from, with their history, and remove the letters.
 
         Where the connection breaks while letters are on their way, it looks for them until it knows where each is.
-
-        Args:
-            ids: of the letters.
-            all_groups: for every group of its stream; else each for the group that gave up on it.
-            rate: most entries a second; None is as fast as it goes.
-            progress: called with the number of letters done so far.
-            outcome: counts them; to be looked at when this is cancelled, or raises.
-            edited: letter's id -> fields and values in turn that are put back instead of its own.
-            stop: when it is set, this ends behind the batch that is under way.
-
-        Raises:
-            Disconnected: the batch that was next, of at most 50, is as it was; call it again.
-            DeadLetterStreamError: the server refused, and what came before has been put back; or it stayed away, and
-                nobody knows where the letters are that the outcome says are ``unsettled``.
         """
         outcome = PutBackOutcome() if outcome is None else outcome
         stop = asyncio.Event() if stop is None else stop
@@ -207,7 +166,7 @@ class DeadLetterAdmin:
             batch.give_up()
 
     async def _ran(self, batch: PutBack) -> bool:
-        """Whether it was carried on to its end; False where that is to be tried again."""
+        """True if it was carried on to its end; False where that is to be tried again."""
         try:
             done = await drive(batch.run(), self._line)
         except MillstreamError as error:  # also AccessDenied: by a server that started again with other users
@@ -237,10 +196,6 @@ async def locate(line: Line, stream: str) -> str:
     """The key of the dead-letter stream that somebody means who names a stream, or that stream itself.
 
     ``<stream>:dead`` where it exists; the name itself where letters are in it; else the one with letters of the stream.
-
-    Raises:
-        NotFoundError: there is none of that name.
-        UsageError: several have letters of it; the text names them.
     """
     usual = dead_key(stream)
     (there,) = await line.near(usual).calls([("TYPE", usual)])

@@ -92,21 +92,6 @@ class Pipeline:
     """A function from streaming DataFrames to one, and what Spark is to do with it; made by ``@app.pipeline``.
 
     Calling it calls the function, so that it can be tried on a batch DataFrame.
-
-    Args:
-        function: takes a DataFrame for each source, in order; returns the one to write, or, without a sink, starts the
-            query itself (and may return it).
-        sources: what it reads.
-        sink: where the rows go; None when the function writes them.
-        checkpoint: folder in which Spark keeps how far the query is.
-        trigger: an interval such as ``"10 seconds"``, ``"availableNow"`` (ends at what was there when it began), or
-            None: the next batch begins when the last one is done.
-        output_mode: as for Spark's ``outputMode``.
-        name: of the query; the function's unless given.
-        url: asked for the server's URL when the pipeline is started.
-
-    Raises:
-        ConfigError: the declaration is invalid.
     """
 
     def __init__(
@@ -170,14 +155,8 @@ class Pipeline:
     def start(self, spark: Session) -> Query:
         """Start the query in a session, or go on from its checkpoint.
 
-        Args:
-            spark: a ``SparkSession``, for example ``millstream.spark.session()``.
-
         Returns:
             The ``StreamingQuery``.
-
-        Raises:
-            ConfigError: the function returned something else, or started no query or several.
         """
         url = self._url()
         before = {query.runId for query in spark.streams.active}

@@ -31,12 +31,6 @@ class Publisher:
     """Adds entries to one stream; as a decorator, adds what the handler returns (unless that is None).
 
     It may stand above or below ``@app.subscriber``.
-
-    Args:
-        app: what it publishes by, middlewares included.
-        stream: key of the stream.
-        maxlen: the stream is trimmed to about this many entries; None keeps all.
-        headers: None writes plain fields; a mapping, also an empty one, writes FastStream's envelope.
     """
 
     def __init__(self, app: "Publishing", stream: str, maxlen: int | None, headers: dict[str, str] | None) -> None:

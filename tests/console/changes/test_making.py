@@ -442,7 +442,7 @@ def by(server: ServerProcess, account: str, work: Callable[[Line], Awaitable[Any
 def test_what_the_user_may_not_do_is_known_beforehand(
     server: ServerProcess, client: redis.Redis, dry: tuple[str, ...]
 ) -> None:
-    """Whether or not the user may ask for it; a look changes nothing, and what is refused has a reason."""
+    """True if or not the user may ask for it; a look changes nothing, and what is refused has a reason."""
     fill(client)
     before = held(client), group(client)
     rules = ("~orders", "+@read", "+@connection", "+xack", "+xgroup|setid", "+info", "+time", *dry)

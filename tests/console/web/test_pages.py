@@ -42,7 +42,7 @@ def q(name: bytes) -> str:
 
 
 def is_harmless(text: str) -> bool:
-    """Whether no element but ours is there, nothing runs, and nothing could move a terminal's cursor or turn text."""
+    """True if no element but ours is there, nothing runs, and nothing could move a terminal's cursor or turn text."""
     found = Tags(text)
     assert found.risky == []
     assert found.names.count("script") == 1

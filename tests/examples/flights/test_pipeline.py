@@ -43,12 +43,12 @@ class PipelineProcess:
             self.done |= word["event"] == "done"
 
     def has_counted(self) -> bool:
-        """Whether a batch with rows is done."""
+        """True if a batch with rows is done."""
         self.child.check()
         return any(batch["rows"] for batch in self.batches)
 
     def is_done(self) -> bool:
-        """Whether the tables are written."""
+        """True if the tables are written."""
         if not self.done:
             self.child.check()
         return self.done

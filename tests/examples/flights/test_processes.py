@@ -15,7 +15,7 @@ def python(name: str, code: str, logs: Path, **options: object) -> Child:
 
 
 def gone(pid: int) -> bool:
-    """Whether no such process runs (one that only waits to be reaped does not)."""
+    """True if no such process runs (one that only waits to be reaped does not)."""
     status = Path(f"/proc/{pid}/stat")
     return not status.exists() or status.read_text().rsplit(")", 1)[1].split()[0] == "Z"
 

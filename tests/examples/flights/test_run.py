@@ -61,7 +61,7 @@ class Demo:
             self.said.append(line.rstrip())
 
     def has_said(self, text: str) -> bool:
-        """Whether a line with ``text`` came; fails if the demo has ended without it."""
+        """True if a line with ``text`` came; fails if the demo has ended without it."""
         if any(text in line for line in self.said):
             return True
         assert self.process.poll() is None, "\n".join(self.said)

@@ -119,7 +119,7 @@ class Machine:
 
     @property
     def is_cut(self) -> bool:
-        """Whether the disk has done its last operation."""
+        """True if the disk has done its last operation."""
         return self.disk.crash_after is not None and self.disk.operations >= self.disk.crash_after
 
     @property

@@ -176,7 +176,7 @@ def comparable(words: list[str], reply: Any) -> Any:
 
 
 def is_shifted(words: list[str]) -> bool:
-    """Whether the keys of an XREAD are asked for."""
+    """True if the keys of an XREAD are asked for."""
     return len(words) > 2 and words[:2] == ["COMMAND", "GETKEYS"] and words[2].lower().startswith("xread")
 
 

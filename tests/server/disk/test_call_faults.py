@@ -136,7 +136,7 @@ class Life:
 
 
 def rewritten(wire: Wire) -> bool | Exception:
-    """Whether no rewriting is under way; the error of the connection if the server has ended."""
+    """True if no rewriting is under way; the error of the connection if the server has ended."""
     try:
         return b"aof_rewrite_in_progress:0" in wire.ask("INFO", "persistence")
     except (EOFError, ConnectionError) as error:

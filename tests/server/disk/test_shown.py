@@ -82,7 +82,7 @@ def settle(server: ServerThread) -> None:
 
 
 def silent(wire: Wire) -> bool:
-    """Whether nothing at all has come."""
+    """True if nothing at all has come."""
     wire.socket.setblocking(False)
     try:
         return not wire.socket.recv(1)
@@ -93,13 +93,13 @@ def silent(wire: Wire) -> bool:
 
 
 def all_durable(server: ServerThread) -> bool:
-    """Whether everything logged so far is on the medium."""
+    """True if everything logged so far is on the medium."""
     facts = server.server.node.surroundings.log()
     return facts.durable == facts.appended > 0
 
 
 def waits(server: ServerThread) -> Callable[[], bool]:
-    """Whether some client waits inside a command."""
+    """True if some client waits inside a command."""
     return lambda: len(server.server.node.waits) > 0
 
 

@@ -60,7 +60,7 @@ class JumpingLoop(asyncio.SelectorEventLoop):
         return self.now
 
     def works(self) -> bool:
-        """Whether the committer's thread has a job."""
+        """True if the committer's thread has a job."""
         return self.committer is not None and not self.committer.is_idle
 
 

@@ -116,7 +116,7 @@ async def got(client: socket.socket, count: int) -> list[Any]:
 
 
 def fits(answers: list[Any], expected: list[Any]) -> bool:
-    """Whether each is as expected, or says that there was a defect; the last may be that the client was closed."""
+    """True if each is as expected, or says that there was a defect; the last may be that the client was closed."""
     if answers[-1] == CLOSED:
         answers, expected = answers[:-1], expected[: len(answers) - 1]
     return len(answers) == len(expected) and all(

@@ -60,7 +60,7 @@ class Line:
         return await self.reply()
 
     def is_silent(self) -> bool:
-        """Whether nothing has come."""
+        """True if nothing has come."""
         self.socket.setblocking(False)
         try:
             self.socket.recv(1, socket.MSG_PEEK)

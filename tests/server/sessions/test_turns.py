@@ -89,7 +89,7 @@ async def test_what_came_with_what_stops_a_client_is_run_later(tmp_path: Path) -
 
 
 def is_silent(sock: socket.socket) -> bool:
-    """Whether nothing has come."""
+    """True if nothing has come."""
     try:
         sock.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT)
     except BlockingIOError:

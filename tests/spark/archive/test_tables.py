@@ -630,7 +630,7 @@ def one_kill(form: str, seed: int) -> int:
 
 
 def table_is_there(root: Path) -> bool:
-    """Whether the job lived to show the stream's table to tools that use no catalog."""
+    """True if the job lived to show the stream's table to tools that use no catalog."""
     manifest = Folder(root).read()
     table = root / table_folder(manifest.shape, "s")
     log = {"parquet": "", "delta": "_delta_log", "iceberg": "metadata/version-hint.text"}[manifest.shape.format]

@@ -33,7 +33,7 @@ def reply(entries: list[Entry]) -> bytes:
 
 
 def same(one: Page, other: Page) -> bool:
-    """Whether two pages are equal in all they hold, bytes that are not UTF-8 included."""
+    """True if two pages are equal in all they hold, bytes that are not UTF-8 included."""
 
     def raw(array: pa.Array | None) -> object:
         if array is None:

@@ -22,7 +22,7 @@ MAPPED = "id string, fields map<string,string>"
 
 
 def is_uniform(url: str, want: Want) -> bool:
-    """Whether a page of the stream is read by the short cut."""
+    """True if a page of the stream is read by the short cut."""
     connection = RawConnection(url)
     connection.request([("XRANGE", "s", "-", "+", "COUNT", "1000")])
     raw = connection.receive_raw()

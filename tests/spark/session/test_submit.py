@@ -122,7 +122,7 @@ class Machine:
 
     @staticmethod
     def answers(port: int) -> bool:
-        """Whether somebody listens there."""
+        """True if somebody listens there."""
         with socket.socket() as line:
             return line.connect_ex(("127.0.0.1", port)) == 0
 

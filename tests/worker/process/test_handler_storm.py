@@ -259,7 +259,7 @@ class Storm:
             getattr(self, self.chance.choice(EVENTS))()
 
     def calm(self, mark: int) -> bool:
-        """Whether so many runs began; a process that stopped at its failpoint is killed meanwhile."""
+        """True if so many runs began; a process that stopped at its failpoint is killed meanwhile."""
         self.end_stopped()
         return sum(what == "begin" for what, *_ in self.lines()) >= mark
 

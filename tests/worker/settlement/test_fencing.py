@@ -54,7 +54,7 @@ MOMENTS = {
 
 
 def stopped(pid: int) -> bool:
-    """Whether a process is stopped by a signal."""
+    """True if a process is stopped by a signal."""
     return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "T"
 
 

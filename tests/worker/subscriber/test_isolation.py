@@ -252,7 +252,7 @@ async def test_a_read_that_breaks_off_keeps_nothing_to_itself(server: ServerProc
 
 
 def reads(command: str) -> bool:
-    """Whether this is what the reader's connection sent last, at the time it takes charges back."""
+    """True if this is what the reader's connection sent last, at the time it takes charges back."""
     return command in ("hmget", "xreadgroup")  # with CLAIM, without
 
 

@@ -49,19 +49,12 @@ _TABLE = (Column("fact"), Column("before"), Column("after"))
 
 @dataclass(frozen=True, slots=True)
 class Ask:
-    """The options that all changes have.
+    """The options that all changes have."""
 
-    Attributes:
-        url: of the server.
-        form: of what is shown.
-        dry_run: change nothing.
-        yes: do not ask.
-    """
-
-    url: str | None = field(repr=False)
-    form: str
-    dry_run: bool
-    yes: bool
+    url: str | None = field(repr=False)  # Of the server
+    form: str  # Of what is shown
+    dry_run: bool  # Change nothing
+    yes: bool  # Do not ask
 
 
 def change_options(command: Command) -> Command:
@@ -116,17 +109,7 @@ def agreed(
     preview_first: bool = False,
     even_nothing: bool = False,
 ) -> "Prepared | None":
-    """A change that a person agreed to; None where it was only shown, or there is nothing to do.
-
-    Args:
-        options: of the command line; ``yes`` agrees.
-        output: for what is shown instead.
-        make: plans it.
-        unit: of what is counted.
-        verb: for the message where nobody can be asked.
-        preview_first: show all of it with the question.
-        even_nothing: go on where there is nothing to do, for a report of nothing.
-    """
+    """A change that a person agreed to; None where it was only shown, or there is nothing to do."""
     found = prepared_by(options, output, make, unit)
     if options.dry_run or (found.nothing and not even_nothing):
         show_only(output, found)

@@ -24,11 +24,7 @@ _WIDE = {"max_content_width": 110}
 
 
 class NounGroup(LazyGroup):
-    """A noun with its subcommands: rows, commands of its own, and the actions that are declared for it.
-
-    Args:
-        changes: module of the declarations, or of ``COMMANDS``: verb -> command. It is loaded for them alone.
-    """
+    """A noun with its subcommands: rows, commands of its own, and the actions that are declared for it."""
 
     def __init__(self, *args: Any, changes: str, **options: Any) -> None:
         super().__init__(*args, **options)
@@ -87,14 +83,7 @@ def command_of(
     options: Callable[[Run], Run] = change_options,
     more: "tuple[click.Parameter, ...]" = (),
 ) -> click.Command:
-    """The command of an action.
-
-    Args:
-        action: the declaration.
-        run: makes the change; usually with a preview, a question and a report.
-        options: adds the options that all changes have.
-        more: options of the shell alone.
-    """
+    """The command of an action."""
     words = {(word.typed or word.name): word for word in action.words if word.kind != "hidden"}
 
     def callback(**given: Any) -> None:
@@ -114,12 +103,7 @@ def command_of(
 
 
 def parameter(word: "Word", name: str) -> click.Parameter:
-    """A word as click knows it.
-
-    Args:
-        word: of an action.
-        name: by which the function gets it, and a shell completes it.
-    """
+    """A word as click knows it."""
     if word.kind == "argument":
         metavar = word.metavar
         several = metavar.endswith("...")

@@ -109,15 +109,7 @@ def check(stream: str | None, group: str | None, count: int, form: str, url: str
 async def _measure(
     line: "Line", stream: str | None, group: str | None, bounds: "dict[Figure, CheckBounds]", count: int
 ) -> "list[Measured]":
-    """The figures.
-
-    Args:
-        line: to the server.
-        stream: only of this one.
-        group: only of this group.
-        bounds: thresholds; dead-letter streams are read, and entries counted, only where they have some.
-        count: most entries that are counted where a lag is not known.
-    """
+    """The figures."""
     from millstream.console.model import check as model  # noqa: PLC0415 - as above
     from millstream.console.reading.counting import count_undecided  # noqa: PLC0415 - as above
     from millstream.console.reading.fleet import letters  # noqa: PLC0415 - as above
@@ -149,11 +141,7 @@ def _ends_as_a_plugin() -> "Iterator[None]":
 
 
 def _bounds(figure: "Figure", given: dict[str, str]) -> "CheckBounds | None":
-    """The thresholds of a figure; None where it is not to be checked.
-
-    Raises:
-        UsageError: the option's value is not valid.
-    """
+    """The thresholds of a figure; None where it is not to be checked."""
     from millstream.console.model.check import AGES, CheckBounds  # noqa: PLC0415 - as above
 
     word = given[figure.replace("-", "_")].strip()

@@ -59,12 +59,7 @@ def as_json(found: list[CheckedFigure]) -> str:
 
 
 def prometheus(found: list[CheckedFigure], db: str) -> str:
-    """Every figure that is known, under the name that workers export it by; and what each is.
-
-    Args:
-        found: the figures.
-        db: label of the database, as redis_exporter writes it.
-    """
+    """Every figure that is known, under the name that workers export it by; and what each is."""
     text = []
     for figure, (name, help_text) in _METRICS.items():
         known = [one.measured for one in found if one.measured.figure == figure and one.measured.value is not None]

@@ -118,12 +118,7 @@ def console(  # noqa: PLR0917 - click passes every option by name
 
 
 def _password(file: Path | None) -> str | None:
-    """The password that is asked for; None for none.
-
-    Raises:
-        UsageError: the file has none, or is one that others can read.
-        OSError: the file cannot be read.
-    """
+    """The password that is asked for; None for none."""
     if file is None:
         return os.environ.get(_PASSWORD) or None
     found = first_line(file)
@@ -133,22 +128,14 @@ def _password(file: Path | None) -> str | None:
 
 
 def _header(name: str | None) -> str | None:
-    """A header's name, lower case; None for none.
-
-    Raises:
-        UsageError: no header has such a name, so that nobody could come in by it.
-    """
+    """A header's name, lower case; None for none."""
     if name is not None and not _HEADER.fullmatch(name):
         raise UsageError(f"--user-header {name!r}: a header's name consists of letters, digits and hyphens")
     return None if name is None else name.lower()
 
 
 def _base(path: str) -> str:
-    """The path without a slash at its end; empty for the root.
-
-    Raises:
-        UsageError: no address of a page can begin so.
-    """
+    """The path without a slash at its end; empty for the root."""
     found = path.rstrip("/")
     if found and not _BASE.fullmatch(found):
         raise UsageError(
@@ -159,15 +146,7 @@ def _base(path: str) -> str:
 
 
 def _networks(proxies: tuple[str, ...], user_header: str | None) -> "tuple[Network, ...]":
-    """The networks of the proxies.
-
-    Args:
-        proxies: as they were given.
-        user_header: as it was given; without it they say nothing.
-
-    Raises:
-        UsageError: one is no address, or they would not count.
-    """
+    """The networks of the proxies."""
     if proxies and user_header is None:
         raise UsageError("--proxy says whose --user-header counts: give that one too")
     try:
@@ -177,11 +156,7 @@ def _networks(proxies: tuple[str, ...], user_header: str | None) -> "tuple[Netwo
 
 
 def _check_bind(host: str, *, asks: bool) -> None:
-    """Refuse to show everything to everybody.
-
-    Raises:
-        UsageError: others reach this address, and nobody would be asked who they are.
-    """
+    """Refuse to show everything to everybody."""
     if asks or _is_loopback(host):
         return
     raise UsageError(

@@ -67,16 +67,7 @@ def ls(stream: str | None, sort: str, limit: int, watch: float | None, url: str 
 
 
 def _list(seen: "StreamsSeen", before: "StreamsSeen | None", sort: str, limit: int, form: str, *, many: bool) -> None:
-    """One answer of ``ls``.
-
-    Args:
-        seen: the streams.
-        before: of the answer before, for rates.
-        sort: what groups are sorted by.
-        limit: most of them.
-        form: of what is shown.
-        many: whether they are of many streams.
-    """
+    """One answer of ``ls``."""
     from millstream.console.model.facts.streams import refused_lines  # noqa: PLC0415 - as above
     from millstream.console.model.rates import rates  # noqa: PLC0415 - as above
 
@@ -98,13 +89,7 @@ def _list(seen: "StreamsSeen", before: "StreamsSeen | None", sort: str, limit: i
 
 
 def _rank(group: "GroupStatus", sort: str, now_ms: int) -> tuple[int, str, str]:
-    """What a group is sorted by.
-
-    Args:
-        group: what is known of it.
-        sort: of the option.
-        now_ms: wall milliseconds.
-    """
+    """What a group is sorted by."""
     by = {
         "lag": group.lag.worst,
         "age": group.oldest_undelivered.age(now_ms) or 0,
@@ -149,13 +134,7 @@ def show(stream: str, group: str, count: int, watch: float | None, url: str | No
 
 
 def _whole(case: "Case", before: "Case | None", form: str) -> None:
-    """One answer of ``show``.
-
-    Args:
-        case: the group and what is around it.
-        before: of the answer before, for rates.
-        form: of what is shown.
-    """
+    """One answer of ``show``."""
     from millstream.console.model.advice import advise  # noqa: PLC0415 - as above
     from millstream.console.model.rates import rates  # noqa: PLC0415 - as above
 

@@ -121,12 +121,7 @@ class _Asked:
         return total, page
 
     def show(self, found: "tuple[PendingSummary, PendingPage]", form: str) -> None:
-        """One answer.
-
-        Args:
-            found: of :meth:`ask`.
-            form: of what is shown.
-        """
+        """One answer."""
         summary, page = found
         asked = ("gone", "fields") if self.payload else ()
         fatal = ("fatal",) if any(entry.fatal for entry in page.entries) else ()
@@ -150,12 +145,7 @@ class _Asked:
 
 
 def _row(entry: "PendingEntry", form: str) -> dict[str, object]:
-    """A pending entry as a row.
-
-    Args:
-        entry: what is known of it.
-        form: of what is shown.
-    """
+    """A pending entry as a row."""
     from millstream.console.model.facts.pending import pending_facts  # noqa: PLC0415 - as above
 
     if entry.entry is None:

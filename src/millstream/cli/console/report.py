@@ -32,17 +32,11 @@ _NAMED = 10  # of what was left out
 
 @dataclass(frozen=True, slots=True)
 class Include:
-    """What a report holds that one usually does not.
+    """What a report holds that one usually does not."""
 
-    Attributes:
-        payloads: values of entries.
-        addresses: of clients and servers.
-        characters: of the file, unpacked, at most.
-    """
-
-    payloads: bool
-    addresses: bool
-    characters: int
+    payloads: bool  # Values of entries
+    addresses: bool  # Of clients and servers
+    characters: int  # Of the file, unpacked, at most
 
 
 @click.command(context_settings={"max_content_width": 110})
@@ -105,11 +99,7 @@ def _said(include: Include) -> str:
 
 @contextmanager
 def _opened(name: str) -> Iterator[IO[str]]:
-    """A new file that only its owner reads; gone where it was not finished.
-
-    Raises:
-        UsageError: there is a file of that name, or it cannot be made.
-    """
+    """A new file that only its owner reads; gone where it was not finished."""
     if name == "-":
         yield sys.stdout
         return
@@ -133,15 +123,7 @@ def _opened(name: str) -> Iterator[IO[str]]:
 def _write(
     file: IO[str], url: str, include: Include, bounds: "ReportBounds", tell: "Tell"
 ) -> tuple[dict[str, str], int]:
-    """Ask and write; what was left out and why, and characters written.
-
-    Args:
-        file: that it is written to.
-        url: of the server.
-        include: what it holds.
-        bounds: of time and streams.
-        tell: told how far it is.
-    """
+    """Ask and write; what was left out and why, and characters written."""
     from millstream.client.recorded.report import FORMAT  # noqa: PLC0415 - help does not need it
     from millstream.console.reporting.gather import Gathering  # noqa: PLC0415 - as above
     from millstream.console.reporting.recording import ReportWriter  # noqa: PLC0415 - as above

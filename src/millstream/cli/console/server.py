@@ -65,13 +65,7 @@ def show(limit: int, watch: float | None, url: str | None, form: str) -> None:
 
 
 def _report(one: "ServerStatus", limit: int, form: str) -> None:
-    """One server.
-
-    Args:
-        one: what is known of it.
-        limit: most commands in the list of costs.
-        form: of what is shown.
-    """
+    """One server."""
     facts: dict[str, object] = {
         "product": one.product,
         "version": one.version,

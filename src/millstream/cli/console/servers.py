@@ -15,15 +15,10 @@ from millstream.errors import UsageError
 
 @dataclass(frozen=True, slots=True)
 class GivenServer:
-    """A server that a command line means.
+    """A server that a command line means."""
 
-    Attributes:
-        url: with the password, if it has one.
-        context: the name of the context it was given by; empty for none.
-    """
-
-    url: str = field(repr=False)
-    context: str = ""
+    url: str = field(repr=False)  # With the password, if it has one
+    context: str = ""  # The name of the context it was given by; empty for none
 
 
 def servers(words: tuple[str, ...], reports: tuple[str, ...] = ()) -> list[str]:
@@ -32,15 +27,7 @@ def servers(words: tuple[str, ...], reports: tuple[str, ...] = ()) -> list[str]:
 
 
 def given_servers(words: tuple[str, ...], reports: tuple[str, ...] = ()) -> list[GivenServer]:
-    """The servers that are meant, checked; without any, that of the command line's context or of what names one else.
-
-    Args:
-        words: URLs, ``context:NAME``, or ``@FILE`` for those in a file.
-        reports: files of ``millstream report``.
-
-    Raises:
-        UsageError: a URL is invalid, has a password that others see, or a file cannot be read.
-    """
+    """The servers that are meant, checked; without any, the one of the context or of the environment."""
     from millstream.client.recorded.report import open_report  # noqa: PLC0415 - help does not need it
     from millstream.client.url import REPORT, check_shared  # noqa: PLC0415 - as above
 
@@ -68,11 +55,7 @@ def _named_by(word: str) -> list[GivenServer]:
 
 
 def check_changes(urls: Sequence[str]) -> None:
-    """Return where changes may be allowed on these servers: a report takes none, and production is asked about.
-
-    Raises:
-        UsageError: they may not.
-    """
+    """Return where changes may be allowed on these servers: a report takes none, and production is asked about."""
     from millstream.client.url import REPORT  # noqa: PLC0415 - as above
     from millstream.printable import without_password  # noqa: PLC0415 - as above
 

@@ -46,24 +46,13 @@ RATES = ("lag_change", "drain_ms", "added_per_second", "delivered_per_second")
 
 
 def picked(columns: Iterable[Column], wanted: Iterable[str], form: str) -> list[Column]:
-    """The columns that are shown: people get those that help the eye, programs get all.
-
-    Args:
-        columns: all of them.
-        wanted: names of those for people.
-        form: of what is shown.
-    """
+    """The columns that are shown: people get those that help the eye, programs get all."""
     names = set(wanted)
     return [column for column in columns if form != "table" or column.name in names]
 
 
 def lag_text(lag: "Lag", form: str) -> object:
-    """A lag: its number, also a counted one; unknown, it is null for programs, for people the least and most it can be.
-
-    Args:
-        lag: of a group.
-        form: of what is shown.
-    """
+    """A lag as a number; an unknown one is null for programs, and its bounds for people."""
     if form != "table" or (lag.known and lag.reason is None):
         return lag.entries
     if lag.known:
@@ -72,26 +61,14 @@ def lag_text(lag: "Lag", form: str) -> object:
 
 
 def group_row(group: "GroupStatus", now_ms: int, rate: "GroupRate | None", form: str) -> Mapping[str, object]:
-    """A group as a row of :data:`GROUPS`.
-
-    Args:
-        group: what is known of it.
-        now_ms: wall milliseconds of the reading.
-        rate: how it did since the reading before.
-        form: of what is shown.
-    """
+    """A group as a row of :data:`GROUPS`."""
     from millstream.console.model.facts.streams import group_facts  # noqa: PLC0415 - help does not need it
 
     return {**group_facts(group, now_ms, rate), "lag": lag_text(group.lag, form)}
 
 
 def consumer_table(found: "Sequence[ConsumerStatus]", form: str) -> Table:
-    """Consumers as a table; people read of the one without a name what it stands for.
-
-    Args:
-        found: consumers.
-        form: of what is shown.
-    """
+    """Consumers as a table; people read of the one without a name what it stands for."""
     from millstream.console.model.facts.streams import consumer_facts  # noqa: PLC0415 - as above
 
     nobody = "(nobody)" if form == "table" else ""

@@ -110,15 +110,7 @@ def find(text: str, limit: int, url: str | None, form: str) -> None:
 
 
 def _list(seen: "StreamsSeen", before: "StreamsSeen | None", sort: str, limit: int | None, form: str) -> None:
-    """One answer of ``ls``.
-
-    Args:
-        seen: the streams.
-        before: of the answer before, for rates.
-        sort: what they are sorted by.
-        limit: most of them.
-        form: of what is shown.
-    """
+    """One answer of ``ls``."""
     from millstream.console.model.facts.streams import refused_lines  # noqa: PLC0415 - as above
 
     added: dict[str, float] = {}
@@ -139,13 +131,7 @@ def _list(seen: "StreamsSeen", before: "StreamsSeen | None", sort: str, limit: i
 
 
 def _rank(one: "StreamStatus", sort: str, now_ms: int) -> tuple[int, str]:
-    """What a stream is sorted by.
-
-    Args:
-        one: the stream.
-        sort: of the option.
-        now_ms: wall milliseconds.
-    """
+    """What a stream is sorted by."""
     worst = one.worst_lag
     by = {
         "key": 0,
@@ -158,14 +144,7 @@ def _rank(one: "StreamStatus", sort: str, now_ms: int) -> tuple[int, str]:
 
 
 def _row(one: "StreamStatus", now_ms: int, added: float | None, form: str) -> dict[str, object]:
-    """A stream as a row.
-
-    Args:
-        one: the stream.
-        now_ms: wall milliseconds.
-        added: entries a second.
-        form: of what is shown.
-    """
+    """A stream as a row."""
     from millstream.console.model.facts.streams import stream_facts  # noqa: PLC0415 - as above
 
     lag = one.worst_lag
@@ -193,13 +172,7 @@ def show(stream: str, watch: float | None, url: str | None, form: str) -> None:
 
 
 def _whole(seen: "StreamsSeen", before: "StreamsSeen | None", form: str) -> None:
-    """One answer of ``show``.
-
-    Args:
-        seen: with the one stream.
-        before: of the answer before, for rates.
-        form: of what is shown.
-    """
+    """One answer of ``show``."""
     from millstream.console.model.facts.streams import stream_facts  # noqa: PLC0415 - as above
     from millstream.console.model.names import milliseconds  # noqa: PLC0415 - as above
     from millstream.console.model.rates import rates  # noqa: PLC0415 - as above

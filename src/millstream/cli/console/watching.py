@@ -45,15 +45,7 @@ def look(
     show: Callable[[T, T | None], None],
     form: str,
 ) -> None:
-    """Ask and show once, or again and again.
-
-    Args:
-        url: of the server, as given.
-        every: seconds between two answers; None for one alone.
-        work: asks.
-        show: shows an answer, given the one before it as well, None for the first.
-        form: of what is shown.
-    """
+    """Ask and show once, or again and again."""
     if every is None:
         show(ask(url, work), None)
         return
@@ -84,15 +76,7 @@ def look_at_all(
     show: Callable[[T], None],
     form: str,
 ) -> None:
-    """Ask several servers at once and show what they say, once, or again and again.
-
-    Args:
-        urls: of the servers.
-        every: seconds between two answers; None for one alone.
-        work: asks, and tells of a server that does not answer as a part of the answer.
-        show: shows an answer.
-        form: of what is shown.
-    """
+    """Ask several servers at once and show what they say, once, or again and again."""
 
     async def again(lines: "Mapping[str, Line]") -> None:
         while True:

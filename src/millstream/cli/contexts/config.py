@@ -52,13 +52,7 @@ def show(url: str | None, context: str | None, *, origin: bool, form: str) -> No
 
 
 def _rows(choice: ServerChoice, source: ServerSource, *, used: bool) -> list[tuple[object, ...]]:
-    """What one of the places says: setting, value, where it stands, whether it is used.
-
-    Args:
-        choice: of all of them.
-        source: the place.
-        used: nothing goes before it.
-    """
+    """What one of the places says: setting, value, where it stands, whether it is used."""
     if source.url:
         return [("url", without_password(source.url), source.origin, used)]
     rows: list[tuple[object, ...]] = [("context", source.context, source.origin, used)]

@@ -142,25 +142,15 @@ def add(
 
 @dataclass(frozen=True, slots=True)
 class AddOptions:
-    """How entries are added.
+    """How entries are added."""
 
-    Attributes:
-        stream: key of the stream.
-        ident: of the entries, ``*`` for the server's.
-        no_create: only if the stream is there.
-        trim: words that trim it.
-        idempotent: key by which the server knows a repetition.
-        idempotent_by: field whose value is such a key.
-        headers: of the envelope; None for plain fields.
-    """
-
-    stream: str
-    ident: str
-    no_create: bool
-    trim: tuple[str | int, ...]
-    idempotent: str | None
-    idempotent_by: str | None
-    headers: dict[str, str] | None
+    stream: str  # Key of the stream
+    ident: str  # Of the entries, ``*`` for the server's
+    no_create: bool  # Only if the stream is there
+    trim: tuple[str | int, ...]  # Words that trim it
+    idempotent: str | None  # Key by which the server knows a repetition
+    idempotent_by: str | None  # Field whose value is such a key
+    headers: dict[str, str] | None  # Of the envelope; None for plain fields
 
     def command(self, flat: list[bytes]) -> "Command":
         """The XADD of an entry."""
@@ -177,19 +167,12 @@ class AddOptions:
 
 @dataclass(slots=True)
 class AddedEntries:
-    """What the server confirmed.
+    """What the server confirmed."""
 
-    Attributes:
-        count: entries.
-        first: id of the first.
-        last: id of the last.
-        missing: entries that were not added, since the stream is not there.
-    """
-
-    count: int = 0
-    first: str | None = None
-    last: str | None = None
-    missing: int = 0
+    count: int = 0  # Entries
+    first: str | None = None  # Id of the first
+    last: str | None = None  # Id of the last
+    missing: int = 0  # Entries that were not added, since the stream is not there
 
     def take(self, reply: object) -> None:
         """Count one reply to XADD, no refusal."""
@@ -309,13 +292,7 @@ def _lines(file: IO[bytes], headers: dict[str, str] | None) -> Iterator[list[byt
 
 
 def _entry(text: str | bytes, where: str, headers: dict[str, str] | None) -> list[bytes]:
-    """Names and values of one JSON object.
-
-    Args:
-        text: the JSON.
-        where: for the message.
-        headers: of the envelope, if it goes into one.
-    """
+    """Names and values of one JSON object."""
     from millstream.client.jsontext import parse_record  # noqa: PLC0415 - as above
 
     try:

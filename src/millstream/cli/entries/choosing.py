@@ -47,13 +47,7 @@ def choosing_options(command: Command) -> Command:
 
 
 def choice_of(decoding: str, where: Sequence[str] = (), grep: Sequence[str] = ()) -> "EntryChoice":
-    """The options as one choice.
-
-    Args:
-        decoding: of ``--as``.
-        where: of ``--where``.
-        grep: of ``--grep``.
-    """
+    """The options as one choice."""
     from millstream.console.payloads import choice  # noqa: PLC0415 - help does not need it
 
     form: Any = None if decoding == "auto" else decoding

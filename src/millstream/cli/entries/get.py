@@ -78,14 +78,7 @@ def get(stream: str, id: str, decoding: str, full: bool, url: str | None, form: 
 
 
 def _show(output: Output, found: "EntryFound", choice: "EntryChoice", cut: int | None) -> None:
-    """The facts, the fields, the headers and the groups.
-
-    Args:
-        output: where.
-        found: the entry.
-        choice: how values are decoded.
-        cut: characters of a value; None for all.
-    """
+    """The facts, the fields, the headers and the groups."""
     facts: dict[str, object] = {
         "stream": found.stream,
         "id": found.id,
@@ -109,14 +102,7 @@ def _show(output: Output, found: "EntryFound", choice: "EntryChoice", cut: int |
 def _fields(
     entry: "EntryView | None", choice: "EntryChoice", *, people: bool, cut: int | None
 ) -> "Sequence[Sequence[object]]":
-    """A row for each field.
-
-    Args:
-        entry: None for one that is gone.
-        choice: how values are decoded.
-        people: values as text.
-        cut: characters of it.
-    """
+    """A row for each field."""
     if entry is None:
         return []
     rows = []

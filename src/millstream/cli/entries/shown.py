@@ -27,15 +27,7 @@ _IDENTITY = (Column("stream"), Column("id"), Column("time_ms", "time"))
 
 
 class EntryOutput:
-    """Where entries are shown.
-
-    Args:
-        form: one of :data:`ENTRY_FORMATS`.
-        choice: how values are decoded.
-        names: fields, or ways into them, that are shown; empty for all.
-        many: there are several streams, so that each line names its own.
-        whole: values are not cut on a terminal either.
-    """
+    """Where entries are shown."""
 
     def __init__(
         self, form: str, choice: "EntryChoice", names: Sequence[str], *, many: bool = False, whole: bool = False
@@ -105,12 +97,7 @@ def _time(entry: "EntryView") -> int:
 
 
 def value_text(value: object, cut: int | None = None) -> str:
-    """A decoded value in one line; a long one cut, with its size.
-
-    Args:
-        value: what JSON has, and bytes.
-        cut: characters that are shown; None for all.
-    """
+    """A decoded value in one line; a long one cut, with its size."""
     if isinstance(value, bytes):
         shown, size = _hex(value if cut is None else value[:cut]), len(value)
     elif isinstance(value, str):
@@ -138,11 +125,7 @@ def _raw_text(found: list[object]) -> bytes:
 
 
 def flushed(reading: bool = False) -> None:
-    """Put on its way what was written.
-
-    Args:
-        reading: more is about to be waited for; find out whether anybody still reads.
-    """
+    """Put on its way what was written."""
     sys.stdout.flush()
     if not reading:
         return

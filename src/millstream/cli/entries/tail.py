@@ -99,27 +99,16 @@ def tail(
 
 @dataclass(frozen=True, slots=True)
 class TailRange:
-    """Which entries are wanted.
+    """Which entries are wanted."""
 
-    Attributes:
-        streams: their keys.
-        choice: which of all these.
-        count: only the last so many of those that are there; None for all.
-        since: added then or later, wall milliseconds.
-        until: added before.
-        after: behind this id.
-        group: behind what this group was delivered.
-        follow: and those that are added from now on.
-    """
-
-    streams: Sequence[str]
-    choice: "EntryChoice"
-    count: int | None = None
-    since: int | None = None
-    until: int | None = None
-    after: str | None = None
-    group: str | None = None
-    follow: bool = False
+    streams: Sequence[str]  # Their keys
+    choice: "EntryChoice"  # Which of all these
+    count: int | None = None  # Only the last so many of those that are there; None for all
+    since: int | None = None  # Added then or later, wall milliseconds
+    until: int | None = None  # Added before
+    after: str | None = None  # Behind this id
+    group: str | None = None  # Behind what this group was delivered
+    follow: bool = False  # And those that are added from now on
 
 
 def _entries(url: str | None, wanted: TailRange) -> "Iterator[EntryView]":

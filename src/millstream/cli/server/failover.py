@@ -79,10 +79,6 @@ def _refuse_watched(url: str) -> None:
 
     It takes a new primary that it has not chosen for one that must follow, and turns it back: for half a minute both
     follow each other, and nobody leads.
-
-    Raises:
-        UsageError: the URL is that of a service, or a Sentinel listens at the server.
-        Disconnected: no answer came.
     """
     from millstream.client.discovery.sentinel import parse_service  # noqa: PLC0415 - help does not need it
     from millstream.client.url import SENTINELS  # noqa: PLC0415 - as above
@@ -107,11 +103,7 @@ def _shown(url: str) -> str:
 
 
 def _words(to: str | None, timeout: int) -> "Command":
-    """The command.
-
-    Raises:
-        UsageError: the replica is no host and port.
-    """
+    """The command."""
     if to is None:
         return ("FAILOVER", "TIMEOUT", timeout)
     host, mark, port = to.rpartition(":")
@@ -121,17 +113,7 @@ def _words(to: str | None, timeout: int) -> "Command":
 
 
 async def _hand_over(line: "Line", words: "Command", limit: float, output: Output) -> str:
-    """Wait for the end; the address of the new primary.
-
-    Args:
-        line: to the primary.
-        words: the command.
-        limit: seconds after which it is given up by the server.
-        output: where it is said how far it is.
-
-    Raises:
-        MillstreamError: the server refused, or leads on.
-    """
+    """Wait for the end; the address of the new primary."""
     from millstream.console.model.replies import refusal  # noqa: PLC0415 - help does not need it
     from millstream.console.reading.asking import calls  # noqa: PLC0415 - as above
 
@@ -175,11 +157,7 @@ def _why_refused(status: "ServerStatus") -> str:
 
 
 def _late(status: "ServerStatus") -> str:
-    """The replicas that did not hold all, and how far they were; empty for none.
-
-    Args:
-        status: of the primary, when writers were held last.
-    """
+    """The replicas that did not hold all, and how far they were; empty for none."""
     from millstream.console.words import DASH, size, span  # noqa: PLC0415 - help does not need it
 
     return "; ".join(
@@ -198,20 +176,12 @@ async def _why_not_taken(line: "Line") -> str:
 
 
 async def _may_be_shut_out(line: "Line") -> bool:
-    """Whether the server has no password for a primary and asks for one itself, as its replicas mostly do then.
-
-    Raises:
-        Disconnected: no answer came.
-    """
+    """True if the server has no password for a primary and asks for one itself, as its replicas mostly do then."""
     return await _setting(line, "masterauth") == b"" and bool(await _setting(line, "requirepass"))
 
 
 async def _setting(line: "Line", name: str) -> bytes | None:
-    """The value of a parameter; None where the server does not tell.
-
-    Raises:
-        Disconnected: no answer came.
-    """
+    """The value of a parameter; None where the server does not tell."""
     from millstream.console.reading.asking import calls  # noqa: PLC0415 - help does not need it
 
     (reply,) = await calls(line, [("CONFIG", "GET", name)])
@@ -220,11 +190,7 @@ async def _setting(line: "Line", name: str) -> bytes | None:
 
 
 async def _is_watched(line: "Line") -> bool:
-    """Whether a Sentinel listens; not where the server does not tell.
-
-    Raises:
-        Disconnected: no answer came.
-    """
+    """True if a Sentinel listens; not where the server does not tell."""
     from millstream.console.reading.asking import calls  # noqa: PLC0415 - help does not need it
 
     (reply,) = await calls(line, [("PUBSUB", "NUMSUB", _HELLO)])

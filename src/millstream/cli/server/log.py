@@ -23,13 +23,7 @@ class DataDirectory(click.Path):
     """A path. The URL of a server is refused, since click would take it for the name of a directory."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """The path that click made of the word.
-
-        Args:
-            value: the word of the command line.
-            param: for the message where it is refused.
-            ctx: the same.
-        """
+        """The path that click made of the word."""
         if "://" in str(value):
             self.fail(
                 f"{value!r} is a URL, and this reads files: name the data directory, on the machine where it is. "
@@ -348,7 +342,7 @@ def _show_loss(output: Output, losses: "DataLoss") -> None:
 
 
 def _agreed(losses: "DataLoss") -> bool:
-    """Whether a person has typed the number of records to be lost; nobody can be asked where input is no terminal."""
+    """True if a person has typed the number of records to be lost; nobody can be asked where input is no terminal."""
     if not sys.stdin.isatty():
         click.echo("millstream log cut: nobody can be asked here; say --yes to cut", err=True)
         sys.exit(USAGE)

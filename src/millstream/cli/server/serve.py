@@ -211,16 +211,7 @@ def serve(  # noqa: PLR0917 - click passes every option by name
 
 
 def _console(settings: "Settings", port: int, password: str) -> "Companion":
-    """The console beside the server: a process of its own, which ends with it.
-
-    Args:
-        settings: of the server.
-        port: where the console listens on this machine; 0 for a free one.
-        password: of the server's default user; empty for none.
-
-    Raises:
-        UsageError: it could not run, or not reach the server; nothing was started.
-    """
+    """The console beside the server: a process of its own, which ends with it."""
     from millstream.server.beside import Companion  # noqa: PLC0415 - `serve --help` does not need it
 
     check_extra("console", "--console")

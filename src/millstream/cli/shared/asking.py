@@ -20,14 +20,7 @@ _KNOWN = (MillstreamError, OSError, ImportError, click.ClickException, click.Abo
 
 @contextmanager
 def replies_of(*urls: str) -> "Iterator[None]":
-    """Around what reads the replies of servers: where they are of another shape, that is said, with their addresses.
-
-    Args:
-        urls: of the servers.
-
-    Raises:
-        WrongReplyError: an error came that is none of ours, nor of the system or the command line.
-    """
+    """Around what reads the replies of servers: where they are of another shape, that is said, with their addresses."""
     try:
         yield
     except _KNOWN:
@@ -39,12 +32,7 @@ def replies_of(*urls: str) -> "Iterator[None]":
 
 
 def ask(url: str | None, work: "Callable[[Line], Awaitable[T]]") -> T:
-    """Do something with a line to the server.
-
-    Raises:
-        Disconnected: it cannot be reached, or went away; the text names the server.
-        WrongReplyError: its replies cannot be read.
-    """
+    """Do something with a line to the server."""
     from millstream.client.open import open_line  # noqa: PLC0415 - help does not need it
     from millstream.client.url import (  # noqa: PLC0415 - as above
         check_shared,
@@ -68,12 +56,7 @@ def ask(url: str | None, work: "Callable[[Line], Awaitable[T]]") -> T:
 
 
 def ask_all(urls: "Sequence[str]", work: "Callable[[Mapping[str, Line]], Awaitable[T]]") -> T:
-    """Do something with a line to each of several servers, by their URLs, which were checked.
-
-    Args:
-        urls: of the servers.
-        work: gets the lines by URL; none of them was used yet.
-    """
+    """Do something with a line to each of several servers, by their URLs, which were checked."""
     from millstream.client.open import open_line  # noqa: PLC0415 - help does not need it
 
     async def main() -> T:
@@ -88,16 +71,7 @@ def ask_all(urls: "Sequence[str]", work: "Callable[[Mapping[str, Line]], Awaitab
 
 
 def ask_repeatedly(url: str | None, work: "Callable[[Line], AsyncGenerator[T, None]]") -> "Iterator[T]":
-    """What a dialogue with the server yields, one after the other; the line waits while the caller is busy.
-
-    Args:
-        url: as for :func:`ask`.
-        work: the dialogue.
-
-    Raises:
-        Disconnected: it cannot be reached, or went away; the text names the server.
-        WrongReplyError: its replies cannot be read.
-    """
+    """What a dialogue with the server yields, one after the other; the line waits while the caller is busy."""
     from millstream.client.open import open_line  # noqa: PLC0415 - help does not need it
     from millstream.client.url import (  # noqa: PLC0415 - as above
         check_shared,

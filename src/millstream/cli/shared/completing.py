@@ -46,11 +46,7 @@ _GLOB = re.compile(r"([\\*?\[\]])")
 
 
 class ServerName(click.ParamType[str]):
-    """A word of the command line that is a name on a server.
-
-    Args:
-        find: finds the names that begin so.
-    """
+    """A word of the command line that is a name on a server."""
 
     name = "text"
 
@@ -58,13 +54,7 @@ class ServerName(click.ParamType[str]):
         self._find = find
 
     def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-        """The names that begin so, as far as they are found in time.
-
-        Args:
-            ctx: of the command, with what was typed before.
-            param: the argument or option.
-            incomplete: what was typed of the word.
-        """
+        """The names that begin so, as far as they are found in time."""
         return _items(_found(_whole(ctx, param), self._find, incomplete))
 
 
@@ -74,13 +64,7 @@ class ContextName(click.ParamType[str]):
     name = "text"
 
     def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:  # noqa: ARG002 - click's signature
-        """The contexts that begin so.
-
-        Args:
-            ctx: of the command.
-            param: the argument or option.
-            incomplete: what was typed of the word.
-        """
+        """The contexts that begin so."""
         try:
             names = list(ServerChoice().user.contexts)
         except MillstreamError:
@@ -92,12 +76,7 @@ class NotedWords(ShellComplete):
     """Click's completion, which keeps the words before the one that is being typed."""
 
     def get_completions(self, args: list[str], incomplete: str) -> list[CompletionItem]:
-        """As click does.
-
-        Args:
-            args: the words before.
-            incomplete: what was typed of the word.
-        """
+        """As click does."""
         _words[:] = args
         return super().get_completions(args, incomplete)
 
@@ -162,11 +141,7 @@ def prepare() -> None:
 
 
 def attach(command: click.Command) -> None:
-    """Have the words of a command completed that are names, and those of its subcommands.
-
-    Args:
-        command: of ours.
-    """
+    """Have the words of a command completed that are names, and those of its subcommands."""
     for inner in command.commands.values() if isinstance(command, click.Group) else ():
         attach(inner)
     for param in command.params:
@@ -207,14 +182,7 @@ async def _workers(line: "Line", ctx: click.Context, begun: str) -> AsyncIterato
 
 
 async def _names(line: "Line", ctx: click.Context, what: str, *typed: str) -> list[bytes]:
-    """Names that XINFO tells, by the words typed before; none where one of these lacks.
-
-    Args:
-        line: to the server.
-        ctx: of the command.
-        what: GROUPS or CONSUMERS.
-        typed: arguments of the command.
-    """
+    """Names that XINFO tells, by the words typed before; none where one of these lacks."""
     words = [ctx.params.get(each) for each in typed]
     if not all(isinstance(word, str) and word for word in words):
         return []
@@ -223,11 +191,7 @@ async def _names(line: "Line", ctx: click.Context, what: str, *typed: str) -> li
 
 
 async def _reply(line: "Line", *command: bytes | str | int) -> "Reply":
-    """A reply, or what stands for none where the server refuses.
-
-    Raises:
-        ValueError: it refused.
-    """
+    """A reply, or what stands for none where the server refuses."""
     (reply,) = await line.calls([command])
     if not isinstance(reply, Exception):
         return reply
@@ -256,12 +220,7 @@ _words: list[str] = []
 
 
 def _whole(ctx: click.Context, param: click.Parameter) -> click.Context:
-    """The context with all that was typed before: click drops it where an option has no value yet.
-
-    Args:
-        ctx: as click made it.
-        param: what is being typed.
-    """
+    """The context with all that was typed before: click drops it where an option has no value yet."""
     if not isinstance(param, click.Option):
         return ctx
     command, words = ctx.find_root().command, _words[:-1]

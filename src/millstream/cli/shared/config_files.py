@@ -44,25 +44,15 @@ class NoContextError(NotFoundError):
 
 @dataclass(frozen=True, slots=True)
 class ServerContext:
-    """A server under a name.
+    """A server under a name."""
 
-    Attributes:
-        name: of the context.
-        url: of the server, without a password.
-        user: of the server; empty for the one of the URL, or the default user.
-        password_env: the environment variable that has the password; empty for none.
-        password_file: the file whose first line is the password; empty for none.
-        password_prompt: the password is asked for at the terminal, each time.
-        production: changes ask for the context's name.
-    """
-
-    name: str
-    url: str = field(repr=False)
-    user: str = ""
-    password_env: str = ""
-    password_file: str = ""
-    password_prompt: bool = False
-    production: bool = False
+    name: str  # Of the context
+    url: str = field(repr=False)  # Of the server, without a password
+    user: str = ""  # Of the server; empty for the one of the URL, or the default user
+    password_env: str = ""  # The environment variable that has the password; empty for none
+    password_file: str = ""  # The file whose first line is the password; empty for none
+    password_prompt: bool = False  # The password is asked for at the terminal, each time
+    production: bool = False  # Changes ask for the context's name
 
     @property
     def password(self) -> str:
@@ -76,24 +66,14 @@ class ServerContext:
 
 @dataclass(frozen=True, slots=True)
 class UserConfig:
-    """A user's ``config.toml``.
+    """A user's ``config.toml``."""
 
-    Attributes:
-        path: of the file, which may not exist.
-        context: the name of the context that is used; empty for none.
-        contexts: by name, in the order of the file.
-    """
-
-    path: Path
-    context: str = ""
-    contexts: Mapping[str, ServerContext] = field(default_factory=dict)
+    path: Path  # Of the file, which may not exist
+    context: str = ""  # The name of the context that is used; empty for none
+    contexts: Mapping[str, ServerContext] = field(default_factory=dict)  # By name, in the order of the file
 
     def named(self, name: str) -> ServerContext:
-        """The context of this name.
-
-        Raises:
-            NoContextError: there is none; the text lists those there are.
-        """
+        """The context of this name."""
         if (found := self.contexts.get(name)) is not None:
             return found
         there = f"these are: {', '.join(self.contexts)}" if self.contexts else "there are none yet"
@@ -118,11 +98,7 @@ def user_path(environment: Mapping[str, str]) -> Path:
 
 
 def read_user(path: Path) -> UserConfig:
-    """The user's file; one that is not there has no contexts.
-
-    Raises:
-        ConfigError: it cannot be read or trusted, or is not as it should be.
-    """
+    """The user's file; one that is not there has no contexts."""
     text = _trusted(path, private=True)
     if text is None:
         return UserConfig(path)
@@ -136,11 +112,7 @@ def read_user(path: Path) -> UserConfig:
 
 
 def read_project(start: Path) -> ProjectConfig | None:
-    """The ``millstream.toml`` of a directory or the nearest one above it; None where there is none.
-
-    Raises:
-        ConfigError: it cannot be read or trusted, or is not as it should be.
-    """
+    """The ``millstream.toml`` of a directory or the nearest one above it; None where there is none."""
     for folder in (start, *start.parents):
         path = folder / PROJECT
         text = _trusted(path, private=False)
@@ -156,16 +128,7 @@ def read_project(start: Path) -> ProjectConfig | None:
 
 
 def context_of(path: Path, name: str, entry: Mapping[str, Any]) -> ServerContext:
-    """A context as the file has it.
-
-    Args:
-        path: of the file, for messages.
-        name: of the context.
-        entry: its table.
-
-    Raises:
-        ConfigError: something in it is not as it should be.
-    """
+    """A context as the file has it."""
     kinds = {"url": str, "user": str, "production": bool, **dict.fromkeys(_PASSWORDS, str), "password-prompt": bool}
     place = f"{path}: [contexts.{name}]"
     if "password" in entry:
@@ -182,15 +145,7 @@ def context_of(path: Path, name: str, entry: Mapping[str, Any]) -> ServerContext
 
 
 def check_url(place: str, url: str) -> None:
-    """Refuse a URL that no file of ours may hold.
-
-    Args:
-        place: for the message.
-        url: of a server.
-
-    Raises:
-        ConfigError: it has a password, or is no URL of a server.
-    """
+    """Refuse a URL that no file of ours may hold."""
     if has_password(url):
         raise ConfigError(f"{place}: a password stands in the url: take it out, and use {_either()}")
     try:
@@ -200,15 +155,7 @@ def check_url(place: str, url: str) -> None:
 
 
 def change_user(path: Path, change: "Callable[[TOMLDocument], None]") -> None:
-    """Change the user's file, keep its comments, and put the new one in the old one's place in one step.
-
-    Args:
-        path: of the file, made with its directory where there is none.
-        change: changes what the file says.
-
-    Raises:
-        ConfigError: the file cannot be trusted, read or written; it is as it was.
-    """
+    """Change the user's file, keep its comments, and put the new one in the old one's place in one step."""
     import tomlkit  # noqa: PLC0415 - only who writes waits for it
 
     path = path.resolve()  # a link stays one
@@ -250,15 +197,7 @@ def _replace(path: Path, text: str) -> None:
 
 
 def _trusted(path: Path, *, private: bool) -> str | None:
-    """What a file says, if nobody else can have written it; None where there is none.
-
-    Args:
-        path: of the file.
-        private: nobody else may read it either.
-
-    Raises:
-        ConfigError: it cannot be read, or should not be believed.
-    """
+    """What a file says, if nobody else can have written it; None where there is none."""
     try:
         # not to wait where it is a pipe
         opened = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
@@ -280,16 +219,7 @@ def _trusted(path: Path, *, private: bool) -> str | None:
 
 
 def _check_owner(path: Path, status: os.stat_result, *, private: bool) -> None:
-    """Refuse a file that somebody else can have written.
-
-    Args:
-        path: of the file.
-        status: of it.
-        private: nobody else may read it either.
-
-    Raises:
-        ConfigError: it should not be believed.
-    """
+    """Refuse a file that somebody else can have written."""
     if not stat.S_ISREG(status.st_mode):
         raise ConfigError(f"{path} is no file: it has to be one, or not to be there")
     if status.st_uid not in (os.geteuid(), 0):
@@ -303,7 +233,7 @@ def _check_owner(path: Path, status: os.stat_result, *, private: bool) -> None:
 
 
 def _is_own_group(status: os.stat_result) -> bool:
-    """Whether a file's group is that of its owner alone: where each user has one, files are made for it to write."""
+    """True if a file's group is that of its owner alone: where each user has one, files are made for it to write."""
     try:
         owner, group = pwd.getpwuid(status.st_uid), grp.getgrgid(status.st_gid)
     except KeyError:  # one of them has no name: who else is in it is not known
@@ -319,16 +249,7 @@ def _parsed(path: Path, text: str) -> Mapping[str, Any]:
 
 
 def _table(place: object, table: Mapping[str, Any], kinds: Mapping[str, type]) -> dict[str, Any]:
-    """A table whose words are all known, each with a value of its kind.
-
-    Args:
-        place: for the message.
-        table: as the file has it.
-        kinds: word -> type of its value.
-
-    Raises:
-        ConfigError: a word is not known, or its value is of another kind.
-    """
+    """A table whose words are all known, each with a value of its kind."""
     for word, value in table.items():
         if word not in kinds:
             raise ConfigError(f"{place}: {word!r} is not known here; these are: {', '.join(kinds)}")

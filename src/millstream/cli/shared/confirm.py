@@ -15,15 +15,6 @@ def confirm(question: str, action: str, *, yes: bool = False) -> None:
 
     A server in production that the command line does not name is asked about even so, and the answer is its context's
     name: a ``--yes`` was perhaps typed with another server in mind.
-
-    Args:
-        question: what is about to happen, with its question mark.
-        action: the verb for it, as the message names it where no terminal can be asked.
-        yes: the command line says so already, or the action needs no question.
-
-    Raises:
-        UsageError: the answer was no, or standard input is no terminal: a script has to say ``--yes``, since a default
-            answer would be taken without anybody having read the question.
     """
     context = click.get_current_context(silent=True)
     name = None if context is None else context.meta.get(PRODUCTION)
@@ -37,16 +28,7 @@ def confirm(question: str, action: str, *, yes: bool = False) -> None:
 
 
 def _confirm_production(question: str, action: str, name: str) -> None:
-    """Ask for the name of a production context.
-
-    Args:
-        question: what is about to happen.
-        action: the verb for it.
-        name: of the context.
-
-    Raises:
-        UsageError: another answer came, or nobody can be asked.
-    """
+    """Ask for the name of a production context."""
     if not sys.stdin.isatty():
         raise UsageError(
             f"{question} The context {name} is marked as production, and the command line does not name it: say "

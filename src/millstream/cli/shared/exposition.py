@@ -6,13 +6,7 @@ from millstream.printable import printable
 
 
 def gauge(name: str, help_text: str, samples: Iterable[tuple[Mapping[str, str], float]]) -> list[str]:
-    """The lines of a gauge; none without samples.
-
-    Args:
-        name: of the metric.
-        help_text: what it is, on one line.
-        samples: labels and value of each.
-    """
+    """The lines of a gauge; none without samples."""
     lines = [f"{name}{{{_labels(labels)}}} {value:.15g}" for labels, value in samples]
     return [f"# HELP {name} {help_text}", f"# TYPE {name} gauge", *lines] if lines else []
 

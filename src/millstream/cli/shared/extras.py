@@ -32,12 +32,7 @@ EXTRAS = {
 
 
 def advice(missing: ImportError, extra: str | None = None) -> UsageError | None:
-    """What to install for an import that failed; None when the package is none of an extra.
-
-    Args:
-        missing: as Python raised it.
-        extra: what the command needs in all, where that is more than the one package.
-    """
+    """What to install for an import that failed; None when the package is none of an extra."""
     package = (missing.name or "").partition(".")[0]
     if package not in EXTRAS:
         return None
@@ -45,15 +40,7 @@ def advice(missing: ImportError, extra: str | None = None) -> UsageError | None:
 
 
 def check_extra(extra: str, what: str) -> None:
-    """See that the packages of an extra are installed, before anything is begun that would need them in the end.
-
-    Args:
-        extra: of ours.
-        what: the option that needs it.
-
-    Raises:
-        UsageError: one is missing; the text says what to install.
-    """
+    """See that the packages of an extra are installed, before anything is begun that would need them in the end."""
     for package in (package for package, its in EXTRAS.items() if its == extra):
         if find_spec(package) is None:
             raise UsageError(f"{what} needs {package}, which is not installed: pip install 'millstream[{extra}]'")

@@ -11,11 +11,7 @@ Rows: TypeAlias = dict[str, tuple[str, str]]
 
 
 class LazyGroup(click.Group):
-    """A command group that knows its commands by name and imports one on use.
-
-    Args:
-        rows: the commands, in the order a newcomer needs them.
-    """
+    """A command group that knows its commands by name and imports one on use."""
 
     def __init__(self, *args: Any, rows: Rows | None = None, **options: Any) -> None:
         super().__init__(*args, **options)

@@ -60,19 +60,13 @@ _LINE_EVERY = 10.0  # seconds between lines of progress where there is no termin
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """One column of a table.
+    """One column of a table."""
 
-    Attributes:
-        name: its field in JSON and CSV; never changed once released.
-        kind: what its values are: ``time`` and ``span`` are milliseconds, ``bytes`` a size, ``prose`` may be wrapped.
-        title: its heading for people; the name with spaces unless given.
-        rank: how soon people do without it on a narrow terminal: the highest goes first, 0 stays.
-    """
-
-    name: str
+    name: str  # Its field in JSON and CSV; never changed once released
+    # What its values are: ``time`` and ``span`` are milliseconds, ``bytes`` a size, ``prose`` may be wrapped
     kind: Kind = "text"
-    title: str = ""
-    rank: int = 0
+    title: str = ""  # Its heading for people; the name with spaces unless given
+    rank: int = 0  # How soon people do without it on a narrow terminal: the highest goes first, 0 stays
 
     @property
     def heading(self) -> str:
@@ -82,19 +76,12 @@ class Column:
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """Rows with named columns, all of one width.
+    """Rows with named columns, all of one width."""
 
-    Attributes:
-        name: its field in JSON.
-        columns: in their order.
-        rows: may be an iterator, which is read once.
-        empty: the line for people when there are no rows.
-    """
-
-    name: str
-    columns: Sequence[Column]
-    rows: Iterable[Sequence[object]]
-    empty: str = ""
+    name: str  # Its field in JSON
+    columns: Sequence[Column]  # In their order
+    rows: Iterable[Sequence[object]]  # May be an iterator, which is read once
+    empty: str = ""  # The line for people when there are no rows
 
 
 def output_option(command: Command) -> Command:
@@ -143,13 +130,7 @@ def _of(name: str) -> Callable[[click.Context, click.Parameter, str | None], str
 
 
 class Output:
-    """Where a subcommand shows what it found.
-
-    Args:
-        form: one of :data:`FORMATS`.
-        out: for facts; standard output unless given.
-        err: for everything else; standard error unless given.
-    """
+    """Where a subcommand shows what it found."""
 
     def __init__(self, form: str = "table", out: IO[str] | None = None, err: IO[str] | None = None) -> None:
         self.form = form
@@ -178,11 +159,6 @@ class Output:
         JSON is one object: the facts, and each table as an array under its name. JSON lines has the facts first, then
         every row, each with its table's name as ``"table"`` (``"facts"`` for the first). CSV has room for one table
         only, which is the first.
-
-        Args:
-            facts: by field name.
-            tables: shown in their order.
-            columns: kinds and headings of facts that are not plain text or counts.
         """
         if self.form == "table":
             self._facts(facts, {column.name: column for column in columns})
@@ -206,10 +182,6 @@ class Output:
         """Shows on standard error how far long work is; what it yields is to be called now and then.
 
         A bar on a terminal, elsewhere a line every ten seconds; nothing at all for quick work.
-
-        Args:
-            names: what is being done, as given to ``Tell``, in words for people.
-            unit: of the figures; sizes are shown with their prefixes.
         """
         bar = _Bar(self, names or {}, unit) if self._err.isatty() else _Lines(self, names or {}, unit)
         try:
@@ -349,12 +321,7 @@ class _Lines:
 
 @contextmanager
 def exits(command: str, extra: str | None = None) -> Iterator[None]:
-    """Ends the process with the exit code that fits what goes wrong inside; nothing is shown as a traceback.
-
-    Args:
-        command: as typed, for the line on standard error.
-        extra: of ours that the whole command needs, to be named where one of its packages is missing.
-    """
+    """Ends the process with the exit code that fits what goes wrong inside; nothing is shown as a traceback."""
     try:
         yield
         sys.stdout.flush()  # a full disk behind standard output is found out here, not after the exit code

@@ -15,13 +15,7 @@ class LocalPath(click.ParamType[Path]):
     name = "path"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Path:
-        """The path that the word names, or click's error where it is a URL of another kind.
-
-        Args:
-            value: the word of the command line.
-            param: for the message where it is refused.
-            ctx: the same.
-        """
+        """The path that the word names, or click's error where it is a URL of another kind."""
         try:
             found = local_path(value)
         except ConfigError as problem:
@@ -35,13 +29,7 @@ class ArchivePlace(click.ParamType["Path | str"]):
     name = "place"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Path | str:
-        """The place that the word names, or click's error where it names none.
-
-        Args:
-            value: the word of the command line.
-            param: for the message where it is refused.
-            ctx: the same.
-        """
+        """The place that the word names, or click's error where it names none."""
         try:
             return archive_place(value)
         except ConfigError as problem:

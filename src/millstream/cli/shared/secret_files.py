@@ -15,27 +15,14 @@ _LONGEST = 1 << 16  # bytes of a line that are read
 
 
 def first_line(path: Path) -> str:
-    """The first line of a file, which is the secret; empty where the line is.
-
-    Raises:
-        ConfigError: others can read it.
-        OSError: it cannot be read.
-    """
+    """The first line of a file, which is the secret; empty where the line is."""
     with path.open("rb") as file:
         check_secret(path, file)
         return file.readline(_LONGEST).rstrip(b"\r\n").decode(errors="surrogateescape")
 
 
 def check_secret(path: object, file: IO[bytes]) -> None:
-    """Refuse a file with a secret that others can read or write.
-
-    Args:
-        path: of the file, for the message.
-        file: the file, open.
-
-    Raises:
-        ConfigError: others can read it.
-    """
+    """Refuse a file with a secret that others can read or write."""
     status = os.fstat(file.fileno())
     given_by_root = status.st_uid == 0 and os.geteuid() != 0
     if stat.S_ISREG(status.st_mode) and not given_by_root and status.st_mode & 0o077:

@@ -55,31 +55,17 @@ class UnknownContextError(NoServerError):
 
 @dataclass(frozen=True, slots=True)
 class ServerSource:
-    """Something that names a server.
+    """Something that names a server."""
 
-    Attributes:
-        origin: where that stands, in words.
-        url: that it names; empty where it names a context.
-        context: that it names; empty where it names a URL.
-        explicit: on the command line, by ``--context``.
-    """
-
-    origin: str
-    url: str = field(default="", repr=False)
-    context: str = ""
-    explicit: bool = False
+    origin: str  # Where that stands, in words
+    url: str = field(default="", repr=False)  # That it names; empty where it names a context
+    context: str = ""  # That it names; empty where it names a URL
+    explicit: bool = False  # On the command line, by ``--context``
 
 
 @dataclass(slots=True)
 class ServerChoice:
-    """The server that a command line, an environment and the files there name.
-
-    Args:
-        url: of ``--url``.
-        context: of ``--context``.
-        environment: variables.
-        folder: the working directory; None for the one of this process.
-    """
+    """The server that a command line, an environment and the files there name."""
 
     url: str | None = field(default=None, repr=False)
     context: str | None = None
@@ -89,22 +75,13 @@ class ServerChoice:
 
     @property
     def user(self) -> UserConfig:
-        """The user's file, read once.
-
-        Raises:
-            ConfigError: it cannot be read or trusted.
-        """
+        """The user's file, read once."""
         if self._user is None:
             self._user = read_user(user_path(self.environment))
         return self._user
 
     def sources(self) -> Iterator[ServerSource]:
-        """Everything that names a server, the first of which decides. A file is read when its turn comes.
-
-        Raises:
-            UsageError: two of them name one where neither goes before the other.
-            ConfigError: a file cannot be read or trusted.
-        """
+        """Everything that names a server, the first of which decides. A file is read when its turn comes."""
         if self.url and self.context:
             raise UsageError("--url and --context both name a server: leave one out")
         if self.context:
@@ -126,27 +103,13 @@ class ServerChoice:
             yield ServerSource(name, context=value) if name == _CONTEXT else ServerSource(name, value)
 
     def named(self) -> ServerContext | None:
-        """The context that is used; None where a URL is.
-
-        Raises:
-            UsageError: as :meth:`sources`, or there is no such context.
-        """
+        """The context that is used; None where a URL is."""
         source = next(self.sources())
         return self.user.named(source.context) if source.context else None
 
 
 def context_url(context: ServerContext, environment: Mapping[str, str], ask: Callable[[str], str] | None) -> str:
-    """The URL of a context with user and password in it.
-
-    Args:
-        context: which one.
-        environment: variables, for a password that is in one.
-        ask: asks for the password; None where nobody can be asked.
-
-    Raises:
-        ConfigError: the password is not where the context says, or others can read it there.
-        UsageError: nobody can be asked.
-    """
+    """The URL of a context with user and password in it."""
     password = _password(context, environment, ask)
     if not password and not context.user:
         return context.url
@@ -180,11 +143,7 @@ def _password(context: ServerContext, environment: Mapping[str, str], ask: Calla
 
 
 def ask_password(text: str) -> str:
-    """A password from the terminal.
-
-    Raises:
-        UsageError: there is no terminal.
-    """
+    """A password from the terminal."""
     if not sys.stdin.isatty():
         raise UsageError(f"{text}: nobody can be asked here; give the context a password-env or a password-file")
     answer: str = click.prompt(text, hide_input=True, err=True)
@@ -192,27 +151,12 @@ def ask_password(text: str) -> str:
 
 
 def given_context(ctx: click.Context, param: click.Parameter, value: str | None) -> None:  # noqa: ARG001 - click's signature
-    """Keep what ``--context`` says for :func:`given_url`; it names no argument of a command.
-
-    Args:
-        ctx: of the command.
-        param: the option.
-        value: of it.
-    """
+    """Keep what ``--context`` says for :func:`given_url`; it names no argument of a command."""
     ctx.meta[GIVEN] = value
 
 
 def given_url(ctx: click.Context, param: click.Parameter | None, value: str | None) -> str | None:  # noqa: ARG001 - click's signature
-    """The URL of the server that is meant, as the argument of a command.
-
-    Args:
-        ctx: of the command.
-        param: the option ``--url``; None for a command without.
-        value: of it.
-
-    Raises:
-        NoServerError: nothing that is named can be used; the text says what and why.
-    """
+    """The URL of the server that is meant, as the argument of a command."""
     if ctx.resilient_parsing:  # a shell asks for completions, and must not be asked back
         return value
     choice = ServerChoice(value, ctx.meta.get(GIVEN))
@@ -224,48 +168,23 @@ def given_url(ctx: click.Context, param: click.Parameter | None, value: str | No
 
 
 def usual_url() -> str:
-    """The URL for a command that has no ``--url`` and was given none.
-
-    Raises:
-        NoServerError: as for :func:`given_url`.
-    """
+    """The URL for a command that has no ``--url`` and was given none."""
     return given_url(click.get_current_context(), None, None) or DEFAULT_URL
 
 
 def only_given_url(ctx: click.Context, param: click.Parameter, value: str | None) -> str | None:
-    """The same, for an app that has a server of its own: None unless the command line or the environment says another.
-
-    Args:
-        ctx: of the command.
-        param: the option.
-        value: of it.
-
-    Raises:
-        NoServerError: as for :func:`given_url`.
-    """
+    """The same for an app with a server of its own: None unless the command line or environment names another."""
     named = value or ctx.meta.get(GIVEN) or os.environ.get(_CONTEXT)
     return given_url(ctx, param, value) if named else None
 
 
 def context_named(name: str) -> str:
-    """The URL of a context that the command line names, with its password.
-
-    Raises:
-        UsageError: there is no such context, or its password cannot be had.
-    """
+    """The URL of a context that the command line names, with its password."""
     return context_url(ServerChoice().user.named(name), os.environ, ask_password)
 
 
 def server_and_rest(words: tuple[str, ...]) -> tuple[str, tuple[str, ...]]:
-    """The server of a command that has a ``--context`` and no ``--url``, and the words behind it: else the first is it.
-
-    Args:
-        words: of the command line.
-
-    Raises:
-        UsageError: there is no server, or both name one.
-        NoServerError: as for :func:`given_url`.
-    """
+    """The server of a command with ``--context`` and without ``--url``, and the other words; else the first word."""
     ctx = click.get_current_context()
     named = bool(words) and ("://" in words[0] or words[0].startswith("context:"))
     if not ctx.meta.get(GIVEN):
@@ -278,11 +197,7 @@ def server_and_rest(words: tuple[str, ...]) -> tuple[str, tuple[str, ...]]:
 
 
 def without_secret(url: str) -> str:
-    """A URL of the command line, which is refused with a password in it: whoever is on the machine sees it.
-
-    Raises:
-        UsageError: it has one.
-    """
+    """A URL of the command line, which is refused with a password in it: whoever is on the machine sees it."""
     if has_password(url):
         raise UsageError(
             f"{without_password(url)} has a password in it: everybody on this machine sees the password (ps): put it "
@@ -293,11 +208,7 @@ def without_secret(url: str) -> str:
 
 
 class ServerUrl(click.ParamType[str]):
-    """A server's URL where a command takes several: ``context:NAME`` stands for the one of that context.
-
-    Args:
-        secret: one with a password in it is taken, by commands that may be given two servers with two passwords.
-    """
+    """A server's URL where a command takes several: ``context:NAME`` stands for the one of that context."""
 
     name = "url"
 
@@ -305,16 +216,7 @@ class ServerUrl(click.ParamType[str]):
         self._secret = secret
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:  # noqa: ARG002 - click's signature
-        """The URL that is meant.
-
-        Args:
-            value: the word of the command line.
-            param: click's.
-            ctx: for the message where it is refused.
-
-        Raises:
-            NoServerError: there is no such context, or its password cannot be had.
-        """
+        """The URL that is meant."""
         scheme, _, name = str(value).partition(":")
         if ctx is not None and ctx.resilient_parsing:
             return str(value)

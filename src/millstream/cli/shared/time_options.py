@@ -9,16 +9,7 @@ SPAN_HELP, TIME_HELP = times.SPAN_HELP, times.TIME_HELP
 
 
 def span(option: str, word: str, bare: str | None = None) -> int:
-    """Milliseconds of a length of time.
-
-    Args:
-        option: as typed, for the message.
-        word: its value.
-        bare: unit of a number without one; None refuses such a number.
-
-    Raises:
-        UsageError: the word is no length of time.
-    """
+    """Milliseconds of a length of time."""
     try:
         return times.span(word, bare)
     except ValueError as reason:
@@ -26,16 +17,7 @@ def span(option: str, word: str, bare: str | None = None) -> int:
 
 
 def instant(option: str, word: str | None, *, fixed: bool = False) -> int | None:
-    """Wall milliseconds of a time; None where it is not given.
-
-    Args:
-        option: as typed, for the message.
-        word: its value, if there is one.
-        fixed: refuse what is another time when the same command is run again.
-
-    Raises:
-        UsageError: the word is no time, or one that moves where it must not.
-    """
+    """Wall milliseconds of a time; None where it is not given."""
     if word is None:
         return None
     try:

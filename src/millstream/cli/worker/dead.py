@@ -190,13 +190,7 @@ def export(stream: str, file: Path | None, url: str | None, key: str | None, **c
 
 
 def place_of(url: str | None, stream: str, key: str | None) -> str:
-    """The key of the dead-letter stream.
-
-    Args:
-        url: of the server.
-        stream: the stream, or its dead-letter stream.
-        key: of ``--key``.
-    """
+    """The key of the dead-letter stream."""
 
     async def given(line: Line, key: str) -> str:
         if await line.near(key).calls([("TYPE", key)]) == [b"none"]:

@@ -100,13 +100,7 @@ def _edit(typed: TypedChange, options: Ask, key: str | None, file: str | None, o
 
 
 def _corrected(document: str, before: Pairs, file: str | None) -> tuple[str, Path | None]:
-    """The document as a person wants it, and the file of the editor's that it is in.
-
-    Args:
-        document: the fields as they are, as JSON.
-        before: the fields.
-        file: with the corrected document; None for an editor.
-    """
+    """The document as a person wants it, and the file of the editor's that it is in."""
 
     def read(text: str) -> str:
         fields_from(text, before)

@@ -14,11 +14,7 @@ _BETWEEN = re.compile(r"[/\\]python3\.\d+[/\\](?!site-packages)(?!dist-packages)
 
 
 def readable(pairs: Sequence[Sequence[bytes]]) -> tuple[dict[str, str], object]:
-    """Headers and payload of an entry in FastStream's envelope; no headers and None for any other.
-
-    Args:
-        pairs: names and values of its fields. The payload is what its JSON says, or the bytes where it is not JSON.
-    """
+    """Headers and payload of an entry in FastStream's envelope; no headers and None for any other."""
     from millstream.client.payloads import envelope  # noqa: PLC0415 - help does not need it
 
     for name, value in pairs:

@@ -16,18 +16,7 @@ async def drive(
     only_if: Callable[[], bool] | None = None,
     sending: Callable[[list[Command]], None] | None = None,
 ) -> Result:
-    """Send what the exchange asks for, and give it the replies, until it ends.
-
-    Args:
-        exchange: not begun yet.
-        line: whose connection nobody else uses meanwhile: a WATCH is the connection's.
-        only_if: asked right before a transaction is written; where it says False nothing is sent, and the exchange
-            looks again.
-        sending: called with each list of commands before it is sent.
-
-    Raises:
-        Disconnected: no reply came; whether the last commands ran is unknown.
-    """
+    """Send what the exchange asks for, and give it the replies, until it ends."""
     replies: list[Reply] | None = None
     try:
         while True:

@@ -55,35 +55,21 @@ _MS = timedelta(milliseconds=1)
 
 @dataclass(frozen=True, slots=True)
 class DeadLetter:
-    """One dead entry.
+    """One dead entry."""
 
-    Attributes:
-        fields: the original's names and values in turn.
-        stream: where it was.
-        id: its id there.
-        group: the group that gave up on it.
-        consumer: the consumer that had it last.
-        deliveries: how often it was delivered.
-        reason: one of error, nack, reject, invalid, overdue.
-        error: type and text of the last error, or the reason given to ``reject``.
-        traceback: of the last error; empty when there was none.
-        published_ms: time of the original's id, milliseconds since 1970.
-        died_ms: when it was given up, milliseconds since 1970.
-        history: its earlier deaths, oldest first, each with ``id``, ``group``, ``consumer``, ``deliveries``,
-            ``reason``, ``error``, ``died_ms`` and ``returned_ms``, when it was put back.
-    """
-
-    fields: tuple[bytes, ...]
-    stream: str
-    id: str
-    group: str
-    consumer: str
-    deliveries: int
-    reason: str
-    error: str
-    traceback: str
-    published_ms: int
-    died_ms: int
+    fields: tuple[bytes, ...]  # The original's names and values in turn
+    stream: str  # Where it was
+    id: str  # Its id there
+    group: str  # The group that gave up on it
+    consumer: str  # The consumer that had it last
+    deliveries: int  # How often it was delivered
+    reason: str  # One of error, nack, reject, invalid, overdue
+    error: str  # Type and text of the last error, or the reason given to ``reject``
+    traceback: str  # Of the last error; empty when there was none
+    published_ms: int  # Time of the original's id, milliseconds since 1970
+    died_ms: int  # When it was given up, milliseconds since 1970
+    # Its earlier deaths, oldest first, each with ``id``, ``group``, ``consumer``, ``deliveries``, ``reason``,
+    # ``error``, ``died_ms`` and ``returned_ms``, when it was put back
     history: tuple[Mapping[str, object], ...] = ()
 
 
@@ -116,11 +102,7 @@ def pack(letter: DeadLetter) -> list[bytes]:
 
 
 def unpack(flat: Sequence[bytes]) -> DeadLetter:
-    """The dead letter that was packed into these fields.
-
-    Raises:
-        ValueError: the entry is no dead letter.
-    """
+    """The dead letter that was packed into these fields."""
     notes = _notes(flat)  # later ones win: those of the last death
     try:
         count = _number(notes["fields"])
@@ -146,7 +128,7 @@ def unpack(flat: Sequence[bytes]) -> DeadLetter:
 
 
 def is_of(flat: Sequence[bytes], letter: DeadLetter) -> bool:
-    """Whether these fields are a dead letter of the same entry and group as this one, whoever wrote it."""
+    """True if these fields are a dead letter of the same entry and group as this one, whoever wrote it."""
     try:
         found = unpack(flat)
     except (ValueError, RecursionError):
@@ -155,14 +137,7 @@ def is_of(flat: Sequence[bytes], letter: DeadLetter) -> bool:
 
 
 def returning(letter: DeadLetter, now_ms: int, *, all_groups: bool = False, edited: bool = False) -> list[bytes]:
-    """The fields and values of the entry that is put back: the original's, and its history behind them.
-
-    Args:
-        letter: of the entry.
-        now_ms: when it is put back, milliseconds since 1970.
-        all_groups: every group of the stream is to have it, not only the one that gave up on it.
-        edited: a person changed its fields; its history says so.
-    """
+    """The fields and values of the entry that is put back: the original's, and its history behind them."""
     death: dict[str, object] = {
         "id": letter.id,
         "group": letter.group,
@@ -184,7 +159,7 @@ def returning(letter: DeadLetter, now_ms: int, *, all_groups: bool = False, edit
 
 
 def is_return(flat: Sequence[bytes], letter: DeadLetter) -> bool:
-    """Whether these are the fields of the entry that this letter was put back as, by whom and whenever."""
+    """True if these are the fields of the entry that this letter was put back as, by whom and whenever."""
     fields, history = take_history(list(flat))
     last = history[-1] if history else {}
     death = (last.get("id"), last.get("group"), last.get("died_ms"))

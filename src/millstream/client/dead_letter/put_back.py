@@ -47,17 +47,11 @@ _PAGE = 100
 
 @dataclass(frozen=True, slots=True)
 class StoredLetter:
-    """One entry of a dead-letter stream.
+    """One entry of a dead-letter stream."""
 
-    Attributes:
-        id: its id there, which tells when it was written.
-        flat: its fields and values in turn.
-        letter: what it says; None when it is no dead letter.
-    """
-
-    id: str
-    flat: tuple[bytes, ...]
-    letter: DeadLetter | None
+    id: str  # Its id there, which tells when it was written
+    flat: tuple[bytes, ...]  # Its fields and values in turn
+    letter: DeadLetter | None  # What it says; None when it is no dead letter
 
     @property
     def strange(self) -> str | None:
@@ -81,21 +75,15 @@ def stored(row: Sequence[Any]) -> StoredLetter:
 
 @dataclass(slots=True)
 class PutBackOutcome:
-    """What became of the letters that were to be put back.
+    """What became of the letters that were to be put back."""
 
-    Attributes:
-        returned: id of each letter, the stream it went to, and its id there.
-        gone: ids of letters that were not there (any more).
-        refused: id of each letter that stays, and why.
-        groupless: streams without any group, or of which that is not known, and the groups that are to have entries
-            there.
-        unsettled: letters that were sent and of which nobody could be asked where they are.
-    """
-
+    # Id of each letter, the stream it went to, and its id there
     returned: list[tuple[str, str, str]] = field(default_factory=list)
-    gone: list[str] = field(default_factory=list)
-    refused: list[tuple[str, str]] = field(default_factory=list)
+    gone: list[str] = field(default_factory=list)  # Ids of letters that were not there (any more)
+    refused: list[tuple[str, str]] = field(default_factory=list)  # Id of each letter that stays, and why
+    # Streams without any group, or of which that is not known, and the groups that are to have entries there
     groupless: set[tuple[str, str]] = field(default_factory=set)
+    # Letters that were sent and of which nobody could be asked where they are
     unsettled: list[StoredLetter] = field(default_factory=list)
 
     def add(self, found: "PutBackOutcome") -> None:
@@ -108,43 +96,27 @@ class PutBackOutcome:
 
 @dataclass(slots=True)
 class SentLetter:
-    """A letter that is on its way back.
+    """A letter that is on its way back."""
 
-    Attributes:
-        stored: as it was in the dead-letter stream.
-        letter: what it says, with other fields where a person changed them.
-        entry_after: the last id of its stream before; the entry is behind it. None where the user may not ask.
-        letter_after: the same of the dead-letter stream, if the letter is written again.
-        why: what the server said to its XADD inside EXEC; None until that is known.
-    """
-
-    stored: StoredLetter
-    letter: DeadLetter
+    stored: StoredLetter  # As it was in the dead-letter stream
+    letter: DeadLetter  # What it says, with other fields where a person changed them
+    # The last id of its stream before; the entry is behind it. None where the user may not ask.
     entry_after: bytes | None
-    letter_after: bytes | None
-    why: str | None = None
+    letter_after: bytes | None  # The same of the dead-letter stream, if the letter is written again
+    why: str | None = None  # What the server said to its XADD inside EXEC; None until that is known
 
     def is_entry(self, flat: Sequence[bytes]) -> bool:
-        """Whether these are the fields of its entry, put back by us or by another, who put back what it was."""
+        """True if these are the fields of its entry, put back by us or by another, who put back what it was."""
         was = self.stored.letter
         return is_return(flat, self.letter) or (was is not None and is_return(flat, was))
 
     def is_again(self, flat: Sequence[bytes]) -> bool:
-        """Whether these are its own."""
+        """True if these are its own."""
         return tuple(flat) == self.stored.flat
 
 
 class PutBack:
-    """A batch of letters that are put back.
-
-    Args:
-        key: of the dead-letter stream.
-        ids: of the letters, few enough for one transaction.
-        outcome: counts them.
-        now_ms: when they are put back, wall milliseconds since 1970.
-        all_groups: for every group of its stream; else each for the group that gave up on it.
-        edited: letter's id -> fields and values in turn that are put back instead of its own.
-    """
+    """A batch of letters that are put back."""
 
     def __init__(
         self,
@@ -174,9 +146,6 @@ class PutBack:
         """Put them back; False when others wrote to the dead-letter stream a hundred times first.
 
         To be called again after a broken connection, and after an error that left letters unsettled.
-
-        Raises:
-            LettersRefusedError: nothing more was put back, and what is unsettled was not written again.
         """
         yield from try_transaction()
         return (yield from self._settle()) and (yield from self._move()) and (yield from self._settle())
@@ -240,10 +209,6 @@ class PutBack:
         Where the group that gave up on an entry is not there and others are (it was renamed), these would acknowledge
         the entry unrun, and with ``on_ack="delete"`` it would be gone. Where a stream has no group at all, it waits for
         one.
-
-        Args:
-            letters: that are in the dead-letter stream.
-            letter_after: that stream's last id.
         """
         counts = Counter(one.letter.stream for one in letters if one.letter is not None)
         asked = ("TYPE",), ("XINFO", "STREAM"), ("XINFO", "GROUPS")
@@ -339,13 +304,7 @@ class PutBack:
 
 
 def _search(key: str, after: bytes | None, fits: Callable[[Sequence[bytes]], bool]) -> Exchange[bytes | None]:
-    """The id of the first entry that fits, behind an id or in all of the stream; None where there is none.
-
-    Args:
-        key: of the stream.
-        after: the id.
-        fits: asked with the fields and values of each.
-    """
+    """The id of the first entry that fits, behind an id or in all of the stream; None where there is none."""
     start = "-" if after is None else behind(after)
     while start is not None:
         (rows,) = (yield [("XRANGE", key, start, "+", "COUNT", _PAGE)]) or [[]]

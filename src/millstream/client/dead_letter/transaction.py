@@ -93,27 +93,16 @@ Failed = TypeVar("Failed", bound=FailedEntry)
 
 @dataclass(frozen=True, slots=True)
 class DeadLetterRoute:
-    """From which pending list to which dead-letter stream.
+    """From which pending list to which dead-letter stream."""
 
-    Attributes:
-        stream: key of the stream.
-        group: name of the group.
-        consumer: who must have the entries.
-        dead: key of the dead-letter stream.
-        failures: key of the hash of earlier failures, whose rows go with the entries; empty for none.
-        due: key of the due times, which go with them too; empty for none.
-        maxlen: the dead-letter stream's approximate bound in entries, if any.
-        no_ack: the group's entries are never pending, so that there is nothing to guard or acknowledge.
-    """
-
-    stream: str
-    group: str
-    consumer: str
-    dead: str
-    failures: str = ""
-    due: str = ""
-    maxlen: int | None = None
-    no_ack: bool = False
+    stream: str  # Key of the stream
+    group: str  # Name of the group
+    consumer: str  # Who must have the entries
+    dead: str  # Key of the dead-letter stream
+    failures: str = ""  # Key of the hash of earlier failures, whose rows go with the entries; empty for none
+    due: str = ""  # Key of the due times, which go with them too; empty for none
+    maxlen: int | None = None  # The dead-letter stream's approximate bound in entries, if any
+    no_ack: bool = False  # The group's entries are never pending, so that there is nothing to guard or acknowledge
 
     @property
     def trim(self) -> tuple[str | int, ...]:
@@ -126,33 +115,22 @@ class LettersRefusedError(MillstreamError):
 
     What to do: give the user the right to write the dead-letter stream, or remove the key of another type that stands
     there; what is pending is tried again by itself.
-
-    Attributes:
-        reply: its own error, where there was one.
-        failed: letters it took into a transaction and refused there; 0 where it refused the whole.
-        hindrance: what the key has, see :func:`hindrance`; nothing was tried then.
     """
 
     def __init__(
         self, text: str, reply: Exception | None = None, *, failed: int = 0, hindrance: str | None = None
     ) -> None:
         super().__init__(text)
-        self.reply = reply
-        self.failed = failed
-        self.hindrance = hindrance
+        self.reply = reply  # Its own error, where there was one
+        self.failed = failed  # Letters it took into a transaction and refused there; 0 where it refused the whole
+        self.hindrance = hindrance  # What the key has, see :func:`hindrance`; nothing was tried then
 
 
 # -- the guard --------------------------------------------------------------------------------------------------------
 
 
 def hindrance(kind: object, info: object, letters: int) -> str | None:
-    """What its key has that keeps a transaction from adding letters, such as "holds a list"; None for nothing.
-
-    Args:
-        kind: the reply to TYPE of its key; an error where the user may not ask (TYPE is not among ``+@stream``).
-        info: the reply to XINFO STREAM of it, names and values in turn; an error where there is no such stream.
-        letters: how many are to be added.
-    """
+    """What its key has that keeps a transaction from adding letters, such as "holds a list"; None for nothing."""
     if isinstance(kind, bytes) and kind not in (b"stream", b"none"):
         return f"holds a {kind.decode()} and no stream"
     if isinstance(info, Exception) and str(info).startswith("WRONGTYPE"):
@@ -165,14 +143,7 @@ def hindrance(kind: object, info: object, letters: int) -> str | None:
 
 
 def fate(entry: FailedEntry, rows: Sequence[Sequence[Any]], consumer: str, *, sent: bool) -> Fate:
-    """What the pending list says of an entry.
-
-    Args:
-        entry: which.
-        rows: the reply to XPENDING of its id alone.
-        consumer: who must have it.
-        sent: its letter was sent before, and no reply came: pending no more means that it was written.
-    """
+    """What the pending list says of an entry."""
     if not rows:
         return Fate.DEAD if sent else Fate.LOST
     ours = rows[0][1] == consumer.encode() and rows[0][3] == entry.deliveries
@@ -201,34 +172,22 @@ _NOT_PENDING = 0
 
 @dataclass(slots=True)
 class Relocation(Generic[Item]):
-    """One entry on its way from a place to a stream.
+    """One entry on its way from a place to a stream."""
 
-    Attributes:
-        item: the caller's.
-        add: the XADD.
-        remove: takes it out of where it was; None where it is nowhere.
-        added: the reply to ``add``; an exception where the server refused it.
-        removed: the reply to ``remove``.
-    """
-
-    item: Item
-    add: Command
-    remove: Command | None = None
-    added: Any = None
-    removed: Any = 0
+    item: Item  # The caller's
+    add: Command  # The XADD
+    remove: Command | None = None  # Takes it out of where it was; None where it is nowhere
+    added: Any = None  # The reply to ``add``; an exception where the server refused it
+    removed: Any = 0  # The reply to ``remove``
 
     @property
     def failed(self) -> bool:
-        """Whether it could not be added."""
+        """True if it could not be added."""
         return isinstance(self.added, Exception)
 
 
 def try_transaction() -> Exchange[None]:
-    """Run an empty transaction: behind a MULTI that the user may not send, commands would run one by one.
-
-    Raises:
-        LettersRefusedError: the user may not.
-    """
+    """Run an empty transaction: behind a MULTI that the user may not send, commands would run one by one."""
     _check((yield [("UNWATCH",), ("MULTI",), ("EXEC",)]) or [])
 
 
@@ -239,13 +198,6 @@ def relocate(
 
     It serves both directions: from the pending list to the dead-letter stream, and from there back to a stream. What
     it returns may be failed, though it was taken out of where it was: that is the caller's to mend.
-
-    Args:
-        plan: begins with a WATCH, looks, and says what is to be moved.
-        tries: how often it may be called.
-
-    Raises:
-        LettersRefusedError: from the plan, or because the server does not queue one of the commands; nothing was moved.
     """
     for _ in range(tries):
         try:
@@ -278,7 +230,7 @@ def _check(replies: Sequence[Any]) -> None:
 
 
 def _claimed(reply: object) -> bool:
-    """Whether an XCLAIM of one entry took it; it takes none that was deleted from its stream."""
+    """True if an XCLAIM of one entry took it; it takes none that was deleted from its stream."""
     return bool(reply) and not isinstance(reply, Exception)
 
 
@@ -291,13 +243,7 @@ def _forget(unsure: Unsure, ids: Iterable[bytes]) -> None:
 
 
 class DeadLetterTransaction(Generic[Failed]):
-    """Both ways to set entries aside.
-
-    Args:
-        route: whose they are, and where to.
-        unsure: the caller's, see the module: empty at first, and kept from one to the next.
-        report: called with the fate of each, as it is known.
-    """
+    """Both ways to set entries aside."""
 
     def __init__(self, route: DeadLetterRoute, unsure: Unsure, report: Callable[[Failed, Fate], None]) -> None:
         self._route = route
@@ -309,9 +255,6 @@ class DeadLetterTransaction(Generic[Failed]):
         """Set entries aside in one step of the server's.
 
         None may have more than :data:`FIELDS_LIMIT` words, or be unsure since an EXEC: a script looks for no letters.
-
-        Raises:
-            LettersRefusedError: the server's reply says why; entries that were not reported are pending as they were.
         """
         route, unsure = self._route, self._unsure
         words: list[bytes | str | int] = [route.group, route.consumer, route.failures, route.due]
@@ -337,11 +280,7 @@ class DeadLetterTransaction(Generic[Failed]):
             raise LettersRefusedError(refused.decode(errors="replace"))
 
     def by_transaction(self, entries: Sequence[Failed], tries: int) -> Exchange[bool]:
-        """Set entries aside in MULTI and EXEC; False when others wrote to the dead-letter stream ``tries`` times first.
-
-        Raises:
-            LettersRefusedError: entries that were not reported are pending as they were.
-        """
+        """Set entries aside in MULTI and EXEC; False when others wrote to the stream first, ``tries`` times."""
         unsure, sent = self._unsure, set[bytes]()
 
         def plan() -> Exchange[list[Relocation[Failed]]]:
@@ -426,9 +365,6 @@ class DeadLetterTransaction(Generic[Failed]):
         """Make those pending again that have no letter though EXEC was sent; which these are.
 
         The dead-letter stream is watched, so a letter that is not there now does not come before ours.
-
-        Args:
-            entries: pending no more.
         """
         sent_after = {entry.id: after for entry in entries if (after := self._unsure.get(entry.id)) is not None}
         missing = {entry.id: entry for entry in entries if entry.id in sent_after}

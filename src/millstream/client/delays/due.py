@@ -54,38 +54,18 @@ def key(stream: str, group: str) -> str:
 
 
 def create(stream: str, group: str, start: str) -> Words:
-    """The command that makes a group without due times: a sibling may delay an entry of it right after.
-
-    Args:
-        stream: key of the stream, which is made too.
-        group: name of the group.
-        start: id behind which it reads.
-    """
+    """The command that makes a group without due times: a sibling may delay an entry of it right after."""
     return ("EVAL", _CREATE, 1, stream, group, start, key(stream, group))
 
 
 def hold(stream: str, group: str, min_idle_ms: int, *, first: int = 0, whole: bool = False) -> Words:
-    """The command that keeps entries out of reach until they are due, :data:`PAGE` of them.
-
-    Args:
-        stream: key of the stream.
-        group: name of the group.
-        min_idle_ms: from which idle time on entries are claimed.
-        first: rank of the first due time that it looks at.
-        whole: send the script itself; else its name, which the server may not know.
-    """
+    """The command that keeps entries out of reach until they are due, :data:`PAGE` of them."""
     words = (stream, group, key(stream, group), emulate.WAITING, min_idle_ms, first, PAGE, LONGEST_MS)
     return ("EVAL", SCRIPT, 1, *words) if whole else ("EVALSHA", SCRIPT_SHA, 1, *words)
 
 
 def question(stream: str, group: str, ids: Iterable[bytes | str]) -> tuple[Words, Words]:
-    """The commands whose replies say when these entries are due; for :func:`remaining`.
-
-    Args:
-        stream: key of the stream.
-        group: name of the group.
-        ids: of the entries.
-    """
+    """The commands whose replies say when these entries are due; for :func:`remaining`."""
     return ("TIME",), ("ZMSCORE", key(stream, group), *ids)
 
 
@@ -95,13 +75,7 @@ def noted(ids: Sequence[bytes], scores: Reply) -> set[bytes]:
 
 
 def remaining(ids: Sequence[bytes], time: Reply, scores: Reply) -> dict[bytes, int]:
-    """Entries that are not due, and the milliseconds until each is; nothing where the server does not tell.
-
-    Args:
-        ids: those that were asked about.
-        time: the reply to TIME.
-        scores: the reply to ZMSCORE.
-    """
+    """Entries that are not due, and the milliseconds until each is; nothing where the server does not tell."""
     if not _answers(time) or not _answers(scores):
         return {}
     now = int(time[0]) * 1000 + int(time[1]) // 1000

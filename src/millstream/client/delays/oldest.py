@@ -14,29 +14,14 @@ _PAGES = 10
 
 @dataclass(frozen=True, slots=True)
 class Undelayed:
-    """What is pending in a group, apart from what is delayed.
+    """What is pending in a group, apart from what is delayed."""
 
-    Attributes:
-        oldest: lowest id that waits for no time; None where all of the first ten thousand wait.
-        waiting: entries that are delayed; of a longer list as many as have a due time.
-    """
-
-    oldest: bytes | None
-    waiting: int
+    oldest: bytes | None  # Lowest id that waits for no time; None where all of the first ten thousand wait
+    waiting: int  # Entries that are delayed; of a longer list as many as have a due time
 
 
 async def undelayed(line: Line, stream: str, group: str, *, patience: float) -> Undelayed | None:
-    """Look through what is pending, for a group that has due times; None where the server does not tell.
-
-    Args:
-        line: to the server.
-        stream: key of the stream.
-        group: name of the group.
-        patience: seconds for each round trip.
-
-    Raises:
-        Disconnected: no answer came.
-    """
+    """Look through what is pending, for a group that has due times; None where the server does not tell."""
     start: str | None = "-"
     waiting, oldest = 0, None
     for page in range(_PAGES):

@@ -23,17 +23,11 @@ _PORT = 6379
 
 @dataclass(frozen=True, slots=True)
 class Cluster:
-    """What a URL names.
+    """What a URL names."""
 
-    Attributes:
-        nodes: addresses of some of the nodes, asked in this order.
-        username: for all nodes; None where the URL has none.
-        password: likewise.
-    """
-
-    nodes: tuple[Address, ...]
-    username: str | None
-    password: str | None = field(repr=False)
+    nodes: tuple[Address, ...]  # Addresses of some of the nodes, asked in this order
+    username: str | None  # For all nodes; None where the URL has none
+    password: str | None = field(repr=False)  # Likewise
 
     def url(self, address: Address) -> str:
         """The URL of one node."""
@@ -45,11 +39,7 @@ class Cluster:
 
 
 def parse_cluster(url: str) -> Cluster:
-    """Read a URL.
-
-    Raises:
-        ConfigError: it is not of the form above.
-    """
+    """Read a URL."""
     parts = split(url)
     account, _, hosts = parts.netloc.rpartition("@")
     username, _, password = account.partition(":")

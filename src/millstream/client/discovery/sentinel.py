@@ -29,27 +29,16 @@ _PATIENCE = 1.0
 
 @dataclass(frozen=True, slots=True)
 class Service:
-    """What such a URL names.
+    """What such a URL names."""
 
-    Attributes:
-        sentinels: addresses, asked in this order.
-        name: of the service (the master's name in the Sentinels' configuration).
-        options: for connections to the master.
-        sentinel_options: for connections to the Sentinels.
-    """
-
-    sentinels: tuple[tuple[str, int], ...]
-    name: str
-    options: dict[str, Any] = field(repr=False)
-    sentinel_options: dict[str, Any] = field(repr=False)
+    sentinels: tuple[tuple[str, int], ...]  # Addresses, asked in this order
+    name: str  # Of the service (the master's name in the Sentinels' configuration)
+    options: dict[str, Any] = field(repr=False)  # For connections to the master
+    sentinel_options: dict[str, Any] = field(repr=False)  # For connections to the Sentinels
 
 
 def parse_service(url: str) -> Service:
-    """Read a URL.
-
-    Raises:
-        ConfigError: it is not of the form above.
-    """
+    """Read a URL."""
     parts = split(url)
     account, _, hosts = parts.netloc.rpartition("@")
     name, _, db = parts.path.strip("/").partition("/")
@@ -81,12 +70,7 @@ def sync_master(url: str, **options: Any) -> "redis.Redis":
 
 
 def master_address(url: str) -> tuple[str, int]:
-    """Host and port of the service's master now; blocks.
-
-    Raises:
-        ConfigError: the URL is none of a service.
-        Disconnected: no Sentinel answers, or none knows a master of that name that is up.
-    """
+    """Host and port of the service's master now; blocks."""
     service = parse_service(url)
     once = {**_to_sentinels(service), "retry": Retry(NoBackoff(), 0)}  # a person waits for the answer
     watch = _BlockingSentinels(service.sentinels, sentinel_kwargs=once)  # type: ignore[no-untyped-call] # redis-py's gap
@@ -97,11 +81,7 @@ def master_address(url: str) -> tuple[str, int]:
 
 
 def replicas(url: str) -> list[str]:
-    """The URLs of the service's replicas that the Sentinels take to be up; blocks.
-
-    Raises:
-        ConnectionError: no Sentinel answers.
-    """
+    """The URLs of the service's replicas that the Sentinels take to be up; blocks."""
     service = parse_service(url)
     watch = Sentinel(service.sentinels, sentinel_kwargs=_to_sentinels(service))  # type: ignore[no-untyped-call] # redis-py's gap
     account = ""

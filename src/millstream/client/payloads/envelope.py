@@ -14,23 +14,14 @@ _HEAD = struct.Struct(">HII")
 
 
 class Envelope(NamedTuple):
-    """What the envelope held.
+    """What the envelope held."""
 
-    Attributes:
-        headers: names and values, ``content-type`` and ``correlation_id`` among them.
-        body: the message.
-    """
-
-    headers: dict[str, str]
-    body: bytes
+    headers: dict[str, str]  # Names and values, ``content-type`` and ``correlation_id`` among them
+    body: bytes  # The message
 
 
 def parse(data: bytes) -> Envelope:
-    """Open an envelope; bytes of any other kind are a body without headers.
-
-    Raises:
-        ValueError: it begins like one and is damaged.
-    """
+    """Open an envelope; bytes of any other kind are a body without headers."""
     if not data.startswith(MAGIC):
         return Envelope({}, data)
     try:
@@ -50,11 +41,7 @@ def parse(data: bytes) -> Envelope:
 
 
 def build(headers: dict[str, str], body: bytes) -> bytes:
-    """Make an envelope.
-
-    Raises:
-        ValueError: a header is not text, longer than 65,535 bytes, or there are more than that many.
-    """
+    """Make an envelope."""
     parts: list[bytes] = []
     for name, value in headers.items():
         try:

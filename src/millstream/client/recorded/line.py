@@ -8,12 +8,7 @@ from millstream.client.recorded.report import RecordedReport
 
 
 class RecordedLine(Line):
-    """Asks a report as a :class:`Line` asks a server.
-
-    Args:
-        report: that answers.
-        node: of the cluster it is of.
-    """
+    """Asks a report as a :class:`Line` asks a server."""
 
     def __init__(self, report: RecordedReport, node: int = 0) -> None:  # not Line's: there is no connection
         self.report = report
@@ -40,13 +35,7 @@ class RecordedLine(Line):
         timeout: float | None = None,  # noqa: ARG002 - nothing is waited for
         only_if: Callable[[], bool] | None = None,
     ) -> "asyncio.Future[list[Reply]]":
-        """As :meth:`Line.calls`.
-
-        Args:
-            commands: what to ask.
-            timeout: not needed.
-            only_if: as there.
-        """
+        """As :meth:`Line.calls`."""
         future: asyncio.Future[list[Reply]] = asyncio.get_running_loop().create_future()
         if only_if is not None and not only_if():
             future.set_exception(Withheld("the condition of these commands does not hold any more"))

@@ -16,11 +16,7 @@ _BOUND = re.compile(rb"(\(?)([0-9]{1,20})(?:-([0-9]{1,20}))?")
 
 
 def low_of(word: bytes) -> Id:
-    """The least id of a range that begins so.
-
-    Raises:
-        ValueError: the word is no such bound.
-    """
+    """The least id of a range that begins so."""
     if word == b"-":
         return FIRST
     exclusive, milliseconds, number = _parts(word)
@@ -29,11 +25,7 @@ def low_of(word: bytes) -> Id:
 
 
 def high_of(word: bytes) -> Id:
-    """The greatest id of a range that ends so.
-
-    Raises:
-        ValueError: the word is no such bound.
-    """
+    """The greatest id of a range that ends so."""
     if word == b"+":
         return LAST
     exclusive, milliseconds, number = _parts(word)
@@ -70,15 +62,7 @@ class KnownRange:
     _ids: list[Id] = field(default_factory=list)
 
     def learn(self, low: Id, high: Id, rows: Sequence[Row], *, count: int | None, falling: bool) -> None:
-        """What one reply says.
-
-        Args:
-            low: least id that was asked for.
-            high: greatest one.
-            rows: in the order of the reply.
-            count: most rows that were asked for; None for all.
-            falling: the greatest ids first.
-        """
+        """What one reply says."""
         found = [_id_of(row) for row in rows]
         self._rows.update(zip(found, rows, strict=True))
         if count is not None and found and len(found) >= count:  # the rest of the range was not looked at
@@ -101,15 +85,7 @@ class KnownRange:
     def find(
         self, low: Id, high: Id, *, count: int | None, falling: bool, fits: Callable[[Row], bool] | None = None
     ) -> list[Row] | None:
-        """The rows of a range, as the server would have sent them; None where they are not all known.
-
-        Args:
-            low: least id.
-            high: greatest one.
-            count: most rows; None for all.
-            falling: the greatest ids first.
-            fits: which rows are meant; None for all.
-        """
+        """The rows of a range, as the server would have sent them; None where they are not all known."""
         if low > high:
             return []
         start = high if falling else low

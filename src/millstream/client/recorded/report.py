@@ -42,19 +42,12 @@ Words = tuple[bytes, ...]
 
 @dataclass(slots=True)
 class RecordedReport:
-    """What a file says.
+    """What a file says."""
 
-    Attributes:
-        path: of the file.
-        at_ms: wall milliseconds when it was begun.
-        facts: everything beside the replies: versions, what was left out, what was redacted.
-        nodes: numbers of the cluster's nodes; one server is node 0.
-    """
-
-    path: Path
-    at_ms: int
-    facts: Mapping[str, Any]
-    nodes: tuple[int, ...] = (0,)
+    path: Path  # Of the file
+    at_ms: int  # Wall milliseconds when it was begun
+    facts: Mapping[str, Any]  # Everything beside the replies: versions, what was left out, what was redacted
+    nodes: tuple[int, ...] = (0,)  # Numbers of the cluster's nodes; one server is node 0
     _exact: dict[tuple[int, Words], Reply] = field(default_factory=dict)
     _ranges: dict[Words, KnownRange] = field(default_factory=dict)
     _keys: dict[int, list[bytes]] = field(default_factory=dict)
@@ -62,12 +55,7 @@ class RecordedReport:
     _streams: set[bytes] = field(default_factory=set)
 
     def reply(self, node: int, command: Command) -> Reply:
-        """What the server answered; a refusal where the file does not say.
-
-        Args:
-            node: whom it was asked, where it names no key.
-            command: what is asked.
-        """
+        """What the server answered; a refusal where the file does not say."""
         words = words_of(command)
         if words[0] == b"SCAN":
             return self._scanned(node, words)
@@ -121,16 +109,7 @@ class RecordedReport:
         return ResponseError(f"not in this report: {text}")
 
     def learn(self, node: int, words: Words, reply: Reply) -> None:
-        """Take in one reply.
-
-        Args:
-            node: that gave it.
-            words: of the command.
-            reply: the node's.
-
-        Raises:
-            ValueError: the command's words are none of its range.
-        """
+        """Take in one reply."""
         if words[0] == b"SCAN" and not isinstance(reply, Exception):
             self._keys.setdefault(node, []).extend(reply[1])
             self._names.update(reply[1])
@@ -166,11 +145,7 @@ class _AskedRange:
 
 
 def _asked(words: Words) -> _AskedRange:
-    """What a command asks for.
-
-    Raises:
-        ValueError: it is none of those that we send.
-    """
+    """What a command asks for."""
     if words[0] == b"XPENDING":
         if len(words) not in (6, 7) or not _NUMBER.fullmatch(words[5]):
             raise ValueError("it is no XPENDING of a range")
@@ -192,11 +167,7 @@ def words_of(command: Command) -> Words:
 
 
 def open_report(url: str) -> RecordedReport:
-    """The report that a ``report:`` URL names.
-
-    Raises:
-        ConfigError: there is none, or it is not one, or not one that this version reads; the text says why.
-    """
+    """The report that a ``report:`` URL names."""
     path = Path(url.removeprefix(REPORT))
     shown = without_secrets(str(path))
     try:
@@ -219,12 +190,7 @@ def open_report(url: str) -> RecordedReport:
 
 
 def _content(path: Path) -> bytes:
-    """What the file says, unpacked.
-
-    Raises:
-        OSError: it cannot be read.
-        ConfigError: it is too large.
-    """
+    """What the file says, unpacked."""
     with path.open("rb") as file:
         packed = file.read(2) == b"\x1f\x8b"
     with gzip.open(path) if packed else path.open("rb") as unpacked:

@@ -16,12 +16,7 @@ _SCORE = re.compile(rb"-?(?:inf|[0-9]{1,40}(?:\.[0-9]{1,40})?(?:e[+-]?[0-9]{1,3}
 
 
 def fits(command: Sequence[bytes], reply: Any) -> bool:
-    """Whether a server may answer so; what no page reads may be anything.
-
-    Args:
-        command: that was sent, its name in capitals.
-        reply: to it.
-    """
+    """True if a server may answer so; what no page reads may be anything."""
     if isinstance(reply, ResponseError):
         return True
     two = b" ".join(command[:2]).upper() if command[0] in _FAMILIES else command[0]

@@ -52,10 +52,6 @@ def _enforce(ctx: Context, before: dict[bytes, User]) -> None:
     All others are asked anew at their next command. A pattern must be allowed as it stands, a channel by fitting. Only
     listeners of a user that was changed are looked at: others may have begun to listen as somebody else. The link to a
     primary has no user here.
-
-    Args:
-        ctx: of the command that changed the users.
-        before: the users as they were.
     """
     accounts = ctx.host.accounts
     looked_at = set()
@@ -263,11 +259,7 @@ def acl_dryrun(ctx: Context, argv: list[bytes]) -> Reply:
 
 
 def _file(ctx: Context) -> Path:
-    """The ACL file.
-
-    Raises:
-        CommandError: the server was started without one.
-    """
+    """The ACL file."""
     path = ctx.host.config.acl_file
     if not path:
         raise CommandError(_NO_FILE)

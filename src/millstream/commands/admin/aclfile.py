@@ -12,11 +12,7 @@ from millstream.commands.users.accounts import Accounts, AclFileError
 
 
 def load(accounts: Accounts, path: Path) -> None:
-    """Take the users that the file holds.
-
-    Raises:
-        AclFileError: it cannot be read, or a line is wrong; the users are as they were.
-    """
+    """Take the users that the file holds."""
     try:
         text = path.read_text("utf-8", "surrogateescape")
     except OSError as error:
@@ -28,9 +24,6 @@ def save(accounts: Accounts, path: Path) -> None:
     """Put the users there are into the file: on the disk when this returns, and the old file or the new at any time.
 
     Only the server's own user may read it, since it holds what could be tried against passwords.
-
-    Raises:
-        OSError: it cannot be written; the file is as it was.
     """
     import tempfile  # noqa: PLC0415 - it brings the compressors along, and hardly any server saves its users
 

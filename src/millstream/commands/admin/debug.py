@@ -49,11 +49,7 @@ def _load_log(ctx: Context, words: list[bytes]) -> Reply:  # noqa: ARG001 - one 
 
 
 def _rebuilt(ctx: Context, *, from_log: bool) -> Reply:
-    """Make the keyspace anew, from the log or from dumps of its values, and compare.
-
-    Raises:
-        CommandError: there is no log, it cannot be read, or some keys would differ, of which five are named.
-    """
+    """Make the keyspace anew, from the log or from dumps of its values, and compare."""
     try:
         differing = ctx.host.rebuild(from_log=from_log)
     except StorageError as error:
@@ -76,7 +72,7 @@ def _sleep(ctx: Context, words: list[bytes]) -> Reply:  # noqa: ARG001 - one sig
 
 
 def _set_active_expire(ctx: Context, words: list[bytes]) -> Reply:
-    """Whether keys that are expired go by themselves; switched off to see that looking at them is enough."""
+    """True if keys that are expired go by themselves; switched off to see that looking at them is enough."""
     if words[0] not in {b"0", b"1"}:
         raise CommandError("ERR argument must be 0 or 1")
     ctx.host.config.expires_unasked = words[0] == b"1"

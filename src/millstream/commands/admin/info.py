@@ -25,48 +25,28 @@ Rows = Iterable[tuple[str, object]]
 
 @dataclass(slots=True)
 class ShellFacts:
-    """What only the network shell knows; it keeps one of these up to date, an embedded node has none.
+    """What only the network shell knows; it keeps one of these up to date, an embedded node has none."""
 
-    Attributes:
-        tcp_port: port it listens on, 0 for none.
-        unix_socket: path it listens on, empty for none.
-        started: wall milliseconds of the start.
-        run_id: forty hex digits, new at each start.
-        event_loop: name of the loop, such as ``uvloop``.
-        rejected_connections: refused because of ``maxclients``.
-        denied_connections: refused by protected mode.
-        protocol_errors: connections cut for breaking RESP.
-        cross_protocol: connections cut for speaking HTTP.
-        query_buffer_closed: cut for having too much waiting to be read.
-        output_buffer_closed: cut for not taking their replies.
-        input_bytes: bytes received.
-        output_bytes: bytes sent.
-        repl_input_bytes: of these, what a primary has sent.
-        repl_output_bytes: of these, what replicas were sent.
-        output_waiting: bytes of replies clients have not taken, as last looked at.
-        replica_output_waiting: bytes of the stream, or of a copy, that are on their way to replicas, as last looked at.
-        internal_errors: commands that failed by a fault of the server.
-        rates: commands, bytes in and bytes out a second, of late; None where nobody measures.
-    """
-
-    tcp_port: int = 0
-    unix_socket: str = ""
-    started: int = 0
-    run_id: str = "0" * 40
-    event_loop: str = ""
-    rejected_connections: int = 0
-    denied_connections: int = 0
-    protocol_errors: int = 0
-    cross_protocol: int = 0
-    query_buffer_closed: int = 0
-    output_buffer_closed: int = 0
-    input_bytes: int = 0
-    output_bytes: int = 0
-    repl_input_bytes: int = 0
-    repl_output_bytes: int = 0
-    output_waiting: int = 0
+    tcp_port: int = 0  # Port it listens on, 0 for none
+    unix_socket: str = ""  # Path it listens on, empty for none
+    started: int = 0  # Wall milliseconds of the start
+    run_id: str = "0" * 40  # Forty hex digits, new at each start
+    event_loop: str = ""  # Name of the loop, such as ``uvloop``
+    rejected_connections: int = 0  # Refused because of ``maxclients``
+    denied_connections: int = 0  # Refused by protected mode
+    protocol_errors: int = 0  # Connections cut for breaking RESP
+    cross_protocol: int = 0  # Connections cut for speaking HTTP
+    query_buffer_closed: int = 0  # Cut for having too much waiting to be read
+    output_buffer_closed: int = 0  # Cut for not taking their replies
+    input_bytes: int = 0  # Bytes received
+    output_bytes: int = 0  # Bytes sent
+    repl_input_bytes: int = 0  # Of these, what a primary has sent
+    repl_output_bytes: int = 0  # Of these, what replicas were sent
+    output_waiting: int = 0  # Bytes of replies clients have not taken, as last looked at
+    # Bytes of the stream, or of a copy, that are on their way to replicas, as last looked at
     replica_output_waiting: int = 0
-    internal_errors: int = 0
+    internal_errors: int = 0  # Commands that failed by a fault of the server
+    # Commands, bytes in and bytes out a second, of late; None where nobody measures
     rates: tuple[float, float, float] | None = None
 
     def reset(self) -> None:
@@ -78,173 +58,99 @@ class ShellFacts:
 
 @dataclass(slots=True)
 class MachineFacts:
-    """What the operating system says of the process; all zero where it does not say.
+    """What the operating system says of the process; all zero where it does not say."""
 
-    Attributes:
-        pid: process id.
-        system: operating system and release.
-        python: version of Python.
-        memory: resident bytes.
-        memory_peak: most resident bytes so far.
-        memory_total: bytes the machine has.
-        cpu_system: seconds of processor time in the kernel.
-        cpu_user: seconds of processor time outside it.
-        cpu_system_children: the same of processes it started that have ended, in the kernel.
-        cpu_user_children: and outside it.
-    """
-
-    pid: int = 0
-    system: str = ""
-    python: str = ""
-    memory: int = 0
-    memory_peak: int = 0
-    memory_total: int = 0
-    cpu_system: float = 0.0
-    cpu_user: float = 0.0
-    cpu_system_children: float = 0.0
-    cpu_user_children: float = 0.0
+    pid: int = 0  # Process id
+    system: str = ""  # Operating system and release
+    python: str = ""  # Version of Python
+    memory: int = 0  # Resident bytes
+    memory_peak: int = 0  # Most resident bytes so far
+    memory_total: int = 0  # Bytes the machine has
+    cpu_system: float = 0.0  # Seconds of processor time in the kernel
+    cpu_user: float = 0.0  # Seconds of processor time outside it
+    cpu_system_children: float = 0.0  # The same of processes it started that have ended, in the kernel
+    cpu_user_children: float = 0.0  # And outside it
 
 
 @dataclass(frozen=True, slots=True)
 class RewriteFacts:
-    """What is known of rewriting the log.
+    """What is known of rewriting the log."""
 
-    Attributes:
-        is_running: one is under way.
-        is_ok: the last one that ended did what it should.
-        seconds: what it took; -1 if none has ended.
-        current_seconds: what the present one has taken so far; -1 if there is none.
-        started: how many were begun.
-        failed_in_a_row: how many were given up since the last that was not.
-    """
-
-    is_running: bool = False
-    is_ok: bool = True
-    seconds: int = -1
-    current_seconds: int = -1
-    started: int = 0
-    failed_in_a_row: int = 0
+    is_running: bool = False  # One is under way
+    is_ok: bool = True  # The last one that ended did what it should
+    seconds: int = -1  # What it took; -1 if none has ended
+    current_seconds: int = -1  # What the present one has taken so far; -1 if there is none
+    started: int = 0  # How many were begun
+    failed_in_a_row: int = 0  # How many were given up since the last that was not
 
 
 @dataclass(slots=True)
 class Loading:
-    """How far reading the log is.
+    """How far reading the log is."""
 
-    Attributes:
-        started: wall milliseconds when it was begun.
-        total: bytes to read.
-        loaded: bytes read.
-    """
-
-    started: int
-    total: int = 0
-    loaded: int = 0
+    started: int  # Wall milliseconds when it was begun
+    total: int = 0  # Bytes to read
+    loaded: int = 0  # Bytes read
 
 
 @dataclass(slots=True)
 class LogFacts:
-    """What is known of the log.
+    """What is known of the log."""
 
-    Attributes:
-        enabled: writes are logged at all.
-        policy: ``always``, ``everysec`` or ``no``.
-        size: bytes on disk.
-        base_size: bytes of the snapshot among them.
-        appended: last record's position.
-        durable: last position known to survive a power cut.
-        recovered: records read at the start.
-        last_save: wall seconds of the last moment everything was on disk.
-        slow_syncs: syncs that took longer than two seconds.
-        disk_state: ``ok``; ``low``: writes are turned away; ``full``: and changes wait for space.
-        disk_since: wall seconds of the last change of that state, 0 if there was none.
-        disk_free: bytes that may still be written, -1 if the system does not say.
-        rewrite: of rewriting it.
-    """
-
-    enabled: bool = False
-    policy: str = ""
-    size: int = 0
-    base_size: int = 0
-    appended: int = 0
-    durable: int = 0
-    recovered: int = 0
-    last_save: int = 0
-    slow_syncs: int = 0
-    disk_state: str = "ok"
-    disk_since: int = 0
-    disk_free: int = -1
-    rewrite: RewriteFacts = field(default_factory=RewriteFacts)
+    enabled: bool = False  # Writes are logged at all
+    policy: str = ""  # ``always``, ``everysec`` or ``no``
+    size: int = 0  # Bytes on disk
+    base_size: int = 0  # Bytes of the snapshot among them
+    appended: int = 0  # Last record's position
+    durable: int = 0  # Last position known to survive a power cut
+    recovered: int = 0  # Records read at the start
+    last_save: int = 0  # Wall seconds of the last moment everything was on disk
+    slow_syncs: int = 0  # Syncs that took longer than two seconds
+    disk_state: str = "ok"  # ``ok``; ``low``: writes are turned away; ``full``: and changes wait for space
+    disk_since: int = 0  # Wall seconds of the last change of that state, 0 if there was none
+    disk_free: int = -1  # Bytes that may still be written, -1 if the system does not say
+    rewrite: RewriteFacts = field(default_factory=RewriteFacts)  # Of rewriting it
 
 
 @dataclass(frozen=True, slots=True)
 class ScriptFacts:
-    """What is known of scripts.
+    """What is known of scripts."""
 
-    Attributes:
-        cached: scripts kept.
-        source_bytes: what they were given as, in bytes.
-        lua_bytes: what the Lua runtime takes; 0 if no script was ever run.
-    """
-
-    cached: int = 0
-    source_bytes: int = 0
-    lua_bytes: int = 0
+    cached: int = 0  # Scripts kept
+    source_bytes: int = 0  # What they were given as, in bytes
+    lua_bytes: int = 0  # What the Lua runtime takes; 0 if no script was ever run
 
 
 @dataclass(frozen=True, slots=True)
 class CopyFacts:
-    """What a copy of all data was.
+    """What a copy of all data was."""
 
-    Attributes:
-        took: milliseconds; made: from its order until it could be sent; taken: from its first byte until it was shown.
-        size: bytes.
-    """
-
+    # Milliseconds; made: from its order until it could be sent; taken: from its first byte until it was shown
     took: int
-    size: int
+    size: int  # Bytes
 
 
 @dataclass(frozen=True, slots=True)
 class LinkFacts:
-    """What a replica knows of its link to its primary.
+    """What a replica knows of its link to its primary."""
 
-    Attributes:
-        host: the primary's name or address.
-        port: its port.
-        state: a word of ROLE.
-        error: why the link is down, or was last; empty for no reason.
-        silent_for: seconds since the primary last sent something; -1 without a link.
-        down_for: seconds that the link has been down; None if it is up.
-        offset: how far its stream was run.
-        copy_size: bytes of the copy that is on its way; None if the primary did not say.
-        copy_read: how many of them are here.
-        priority: for whoever chooses another primary.
-        divergences: units that failed here.
-        full_syncs: copies taken over.
-        copied_for: seconds since the last of them; -1 for none since the start.
-        last_copy: the last of them; None for none.
-        kept: offset that the primary was told last, as far as the log has kept its stream; -1 for none.
-        durable: the same of what is on the disk; -1 where no log is kept.
-        is_announced: Sentinel lists this replica.
-    """
-
-    host: str
-    port: int
-    state: str
-    error: str
-    silent_for: int
-    down_for: int | None
-    offset: int
-    copy_size: int | None
-    copy_read: int
-    priority: str
-    divergences: int
-    full_syncs: int
-    copied_for: int
-    last_copy: CopyFacts | None
-    kept: int
-    durable: int
-    is_announced: bool
+    host: str  # The primary's name or address
+    port: int  # Its port
+    state: str  # A word of ROLE
+    error: str  # Why the link is down, or was last; empty for no reason
+    silent_for: int  # Seconds since the primary last sent something; -1 without a link
+    down_for: int | None  # Seconds that the link has been down; None if it is up
+    offset: int  # How far its stream was run
+    copy_size: int | None  # Bytes of the copy that is on its way; None if the primary did not say
+    copy_read: int  # How many of them are here
+    priority: str  # For whoever chooses another primary
+    divergences: int  # Units that failed here
+    full_syncs: int  # Copies taken over
+    copied_for: int  # Seconds since the last of them; -1 for none since the start
+    last_copy: CopyFacts | None  # The last of them; None for none
+    kept: int  # Offset that the primary was told last, as far as the log has kept its stream; -1 for none
+    durable: int  # The same of what is on the disk; -1 where no log is kept
+    is_announced: bool  # Sentinel lists this replica
 
 
 @dataclass(frozen=True, slots=True)
@@ -260,67 +166,36 @@ class ReplicaFacts:
 
 @dataclass(frozen=True, slots=True)
 class ReplicationFacts:
-    """What is known of replicas.
+    """What is known of replicas."""
 
-    Attributes:
-        replicas: each of them.
-        good: how many of them count for ``min-replicas-to-write``.
-        wanted: how many must; 0 for no such rule.
-        replid: name of the history.
-        replid2: of the one that it goes on from; empty for none.
-        offset: how far it is, in bytes.
-        second: up to where it is the same as that one; -1 for none.
-        earlier: names of those before that, and the same of each in turn.
-        backlog_size: bytes to keep of it.
-        backlog_first: number of the first byte that is kept; None while nothing is.
-        backlog_held: how many are.
-        full_syncs: copies asked for.
-        copies_made: of all data, one for all who waited for it.
-        last_copy: the last of them; None for none.
-        forks: processes that were made for that as copies of this one.
-        fork_usec: microseconds for which the last of them held everybody up.
-        partial_syncs: replicas that went on where they were.
-        refused_syncs: those that wanted to, and could not.
-        failover: how far handing over the role is.
-        diverged_records: those of this server that no other one took over, put into files since the start.
-        diverged_files: such files that are there.
-        dialect: in which replicas are told.
-        annotate: what those that are ours are told beside.
-        confirming: how many must hold what is written before anybody is told of it; 0 for no such rule.
-        confirmed_by: how many do.
-        is_short: these are too few, so that writes are refused.
-        unconfirmed: changes that fewer hold.
-        held_clients: clients with replies that wait for the disk or for replicas.
-    """
-
-    replicas: list[ReplicaFacts] = field(default_factory=list)
-    good: int = 0
-    wanted: int = 0
-    replid: str = ""
-    replid2: str = ""
-    offset: int = 0
-    second: int = -1
-    earlier: tuple[str | int, ...] = ()
-    backlog_size: int = 0
-    backlog_first: int | None = None
-    backlog_held: int = 0
-    full_syncs: int = 0
-    copies_made: int = 0
-    last_copy: CopyFacts | None = None
-    forks: int = 0
-    fork_usec: int = 0
-    partial_syncs: int = 0
-    refused_syncs: int = 0
-    failover: str = "no-failover"
-    diverged_records: int = 0
-    diverged_files: int = 0
-    dialect: str = ""
-    annotate: str = ""
-    confirming: int = 0
-    confirmed_by: int = 0
-    is_short: bool = False
-    unconfirmed: int = 0
-    held_clients: int = 0
+    replicas: list[ReplicaFacts] = field(default_factory=list)  # Each of them
+    good: int = 0  # How many of them count for ``min-replicas-to-write``
+    wanted: int = 0  # How many must; 0 for no such rule
+    replid: str = ""  # Name of the history
+    replid2: str = ""  # Of the one that it goes on from; empty for none
+    offset: int = 0  # How far it is, in bytes
+    second: int = -1  # Up to where it is the same as that one; -1 for none
+    earlier: tuple[str | int, ...] = ()  # Names of those before that, and the same of each in turn
+    backlog_size: int = 0  # Bytes to keep of it
+    backlog_first: int | None = None  # Number of the first byte that is kept; None while nothing is
+    backlog_held: int = 0  # How many are
+    full_syncs: int = 0  # Copies asked for
+    copies_made: int = 0  # Of all data, one for all who waited for it
+    last_copy: CopyFacts | None = None  # The last of them; None for none
+    forks: int = 0  # Processes that were made for that as copies of this one
+    fork_usec: int = 0  # Microseconds for which the last of them held everybody up
+    partial_syncs: int = 0  # Replicas that went on where they were
+    refused_syncs: int = 0  # Those that wanted to, and could not
+    failover: str = "no-failover"  # How far handing over the role is
+    diverged_records: int = 0  # Those of this server that no other one took over, put into files since the start
+    diverged_files: int = 0  # Such files that are there
+    dialect: str = ""  # In which replicas are told
+    annotate: str = ""  # What those that are ours are told beside
+    confirming: int = 0  # How many must hold what is written before anybody is told of it; 0 for no such rule
+    confirmed_by: int = 0  # How many do
+    is_short: bool = False  # These are too few, so that writes are refused
+    unconfirmed: int = 0  # Changes that fewer hold
+    held_clients: int = 0  # Clients with replies that wait for the disk or for replicas
 
 
 @dataclass(slots=True)
@@ -345,73 +220,39 @@ class DatabaseFacts:
 
 @dataclass(slots=True)
 class InfoFacts:
-    """Everything INFO shows.
+    """Everything INFO shows."""
 
-    Attributes:
-        now: wall milliseconds.
-        connected_clients: open sessions.
-        blocked_clients: sessions waiting inside a command, or held back by CLIENT PAUSE.
-        watching_clients: sessions with a WATCH.
-        watched_keys: keys with a WATCH.
-        pubsub_clients: sessions that listen to channels.
-        pubsub_channels: channels listened to by name.
-        pubsub_patterns: patterns listened to.
-        blocking_keys: keys somebody waits for.
-        blocking_keys_on_nokey: those where deletion is news too (XREADGROUP).
-        max_clients: the limit.
-        dirty: changes since the last save.
-        connections: ever opened.
-        processed: commands ever run.
-        error_replies: in all.
-        expired_keys: keys that died of their time.
-        hits: lookups by readers that found their key.
-        misses: those that did not.
-        refused: refusals by ACL, by reason.
-        commands: counters by full command name.
-        errors: error replies by code.
-        databases: those that hold keys; none while changes are held.
-        is_holding: changes wait for space on the disk, and nothing may tell of them.
-        shell: of the network shell.
-        machine: of the process.
-        log: of the log.
-        scripts: of scripts.
-        replication: of replicas.
-        link: to the primary; None where nobody is followed.
-        shutdown_in: milliseconds for which SHUTDOWN still waits at most; None where it was not given.
-        loading: of the log that is being read; None for none.
-    """
-
-    now: int = 0
-    connected_clients: int = 0
-    blocked_clients: int = 0
-    watching_clients: int = 0
-    watched_keys: int = 0
-    pubsub_clients: int = 0
-    pubsub_channels: int = 0
-    pubsub_patterns: int = 0
-    blocking_keys: int = 0
-    blocking_keys_on_nokey: int = 0
-    max_clients: int = 0
-    dirty: int = 0
-    connections: int = 0
-    processed: int = 0
-    error_replies: int = 0
-    expired_keys: int = 0
-    hits: int = 0
-    misses: int = 0
-    refused: dict[str, int] = field(default_factory=dict)
-    commands: Mapping[str, CommandFacts] = field(default_factory=dict)
-    errors: Mapping[str, int] = field(default_factory=dict)
-    databases: Iterable[DatabaseFacts] = ()
-    is_holding: bool = False
-    shell: ShellFacts = field(default_factory=ShellFacts)
-    machine: MachineFacts = field(default_factory=MachineFacts)
-    log: LogFacts = field(default_factory=LogFacts)
-    scripts: ScriptFacts = field(default_factory=ScriptFacts)
-    replication: ReplicationFacts = field(default_factory=ReplicationFacts)
-    link: LinkFacts | None = None
-    shutdown_in: int | None = None
-    loading: Loading | None = None
+    now: int = 0  # Wall milliseconds
+    connected_clients: int = 0  # Open sessions
+    blocked_clients: int = 0  # Sessions waiting inside a command, or held back by CLIENT PAUSE
+    watching_clients: int = 0  # Sessions with a WATCH
+    watched_keys: int = 0  # Keys with a WATCH
+    pubsub_clients: int = 0  # Sessions that listen to channels
+    pubsub_channels: int = 0  # Channels listened to by name
+    pubsub_patterns: int = 0  # Patterns listened to
+    blocking_keys: int = 0  # Keys somebody waits for
+    blocking_keys_on_nokey: int = 0  # Those where deletion is news too (XREADGROUP)
+    max_clients: int = 0  # The limit
+    dirty: int = 0  # Changes since the last save
+    connections: int = 0  # Ever opened
+    processed: int = 0  # Commands ever run
+    error_replies: int = 0  # In all
+    expired_keys: int = 0  # Keys that died of their time
+    hits: int = 0  # Lookups by readers that found their key
+    misses: int = 0  # Those that did not
+    refused: dict[str, int] = field(default_factory=dict)  # Refusals by ACL, by reason
+    commands: Mapping[str, CommandFacts] = field(default_factory=dict)  # Counters by full command name
+    errors: Mapping[str, int] = field(default_factory=dict)  # Error replies by code
+    databases: Iterable[DatabaseFacts] = ()  # Those that hold keys; none while changes are held
+    is_holding: bool = False  # Changes wait for space on the disk, and nothing may tell of them
+    shell: ShellFacts = field(default_factory=ShellFacts)  # Of the network shell
+    machine: MachineFacts = field(default_factory=MachineFacts)  # Of the process
+    log: LogFacts = field(default_factory=LogFacts)  # Of the log
+    scripts: ScriptFacts = field(default_factory=ScriptFacts)  # Of scripts
+    replication: ReplicationFacts = field(default_factory=ReplicationFacts)  # Of replicas
+    link: LinkFacts | None = None  # To the primary; None where nobody is followed
+    shutdown_in: int | None = None  # Milliseconds for which SHUTDOWN still waits at most; None where it was not given
+    loading: Loading | None = None  # Of the log that is being read; None for none
 
 
 def _server(facts: InfoFacts) -> Rows:
@@ -725,10 +566,6 @@ _SETS = {"default": _BY_DEFAULT, "all": [name for name in SECTIONS if name != "m
 
 def render(sections: list[str], facts: InfoFacts) -> str:
     """The text of INFO.
-
-    Args:
-        sections: as asked for, any case; none means ``default``; unknown ones give nothing.
-        facts: everything known.
 
     Returns:
         Lines ended by CR LF, sections with a blank line between, in one fixed order.

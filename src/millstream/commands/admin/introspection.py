@@ -65,13 +65,7 @@ def _described(row: Command, use: tuple[str, ...], begin: Reply, find: Reply, no
 
 
 def _range(last: int, step: int, limit: int) -> Reply:
-    """Keys from where the search began to a last one.
-
-    Args:
-        last: how far the last one is from there; negative counts from the end of the line.
-        step: words from key to key.
-        limit: where the rest is divided, which part of it are keys: 2 for the first half (XREAD); 0 for all.
-    """
+    """Keys from where the search began to a last one."""
     return _spec(b"range", (b"lastkey", last), (b"keystep", step), (b"limit", limit))
 
 
@@ -230,9 +224,6 @@ def _keys(words: list[bytes]) -> list[tuple[bytes, tuple[str, ...]]]:
     """The keys of a command line with what is done to each.
 
     EVAL without keys answers none, other commands are an error then; both as in Redis.
-
-    Raises:
-        CommandError: there is no such command, it has no keys, or the words do not suit it; in this order.
     """
     row = find(words)
     if row is None:

@@ -17,12 +17,7 @@ NOTHING_KEPT = "ERR nothing is kept: the server was started without a data direc
 
 
 def save_log(ctx: Context) -> None:
-    """Bring the log to the disk.
-
-    Raises:
-        CommandError: MISCONF where the disk is full, which clients know as "try later"; ERR where nothing is kept, or
-            the disk failed.
-    """
+    """Bring the log to the disk."""
     try:
         is_kept = ctx.host.save()
     except DiskFullError as error:

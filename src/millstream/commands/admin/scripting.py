@@ -15,11 +15,7 @@ from millstream.replies import OK, Reply
 
 
 def _split(argv: list[bytes]) -> tuple[list[bytes], list[bytes]]:
-    """Keys and arguments.
-
-    Raises:
-        CommandError: the number is no integer, too large, or negative; asked in this order.
-    """
+    """Keys and arguments."""
     count = integer(argv[2])
     if count > len(argv) - 3:
         raise CommandError("ERR Number of keys can't be greater than number of args")

@@ -200,7 +200,7 @@ def client_setinfo(ctx: Context, argv: list[bytes]) -> Reply:
 
 
 def _on_off(word: bytes) -> bool:
-    """Whether a word is ON; anything but ON and OFF is a syntax error."""
+    """True if a word is ON; anything but ON and OFF is a syntax error."""
     if keyword(word) not in {b"ON", b"OFF"}:
         raise SYNTAX
     return keyword(word) == b"ON"

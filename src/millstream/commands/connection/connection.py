@@ -28,7 +28,7 @@ _HELLO_NEEDS_AUTH = (
 
 
 def is_printable(word: bytes) -> bool:
-    """Whether a name can stand in CLIENT LIST: visible ASCII without blanks, up to the first NUL."""
+    """True if a name can stand in CLIENT LIST: visible ASCII without blanks, up to the first NUL."""
     return all(0x21 <= byte <= 0x7E for byte in word.partition(b"\0")[0])
 
 
@@ -37,15 +37,6 @@ def _authenticate(ctx: Context, asked: bytes, user: bytes, password: bytes) -> N
 
     Whether the name or the password was wrong is not told, and takes the same time. ACL LOG has the name, never the
     password.
-
-    Args:
-        ctx: the command's context.
-        asked: the command's first word, for ACL LOG.
-        user: the name.
-        password: as the client sent it.
-
-    Raises:
-        CommandError: WRONGPASS.
     """
     if not ctx.host.accounts.accepts(user, password):
         context = "toplevel" if ctx.may_block else "multi"
@@ -56,7 +47,7 @@ def _authenticate(ctx: Context, asked: bytes, user: bytes, password: bytes) -> N
 
 @CONNECTION.command("ping", -1, "fast", "1.0.0", "[message]", "Answers PONG, or the message.")
 def ping(ctx: Context, argv: list[bytes]) -> Reply:
-    """Whether anybody is there; among RESP2 messages the answer looks like one.
+    """True if anybody is there; among RESP2 messages the answer looks like one.
 
     A RESP2 client that listens to channels reads everything as a message, so PONG comes as an array of two there.
     """

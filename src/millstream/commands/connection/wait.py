@@ -71,7 +71,7 @@ def wait(ctx: Context, argv: list[bytes]) -> Reply:
     keys=(0, 0, 0),
 )
 def waitaof(ctx: Context, argv: list[bytes]) -> Reply:
-    """Whether it is on the disk here, and on how many replicas' disks.
+    """True if it is on the disk here, and on how many replicas' disks.
 
     With ``--fsync always`` a reply is not sent before what was written is on the disk; else it is brought there now,
     with the errors of SAVE. Redis tells of its disk from version 7.2 on, and with its own log.

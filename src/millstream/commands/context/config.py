@@ -16,23 +16,14 @@ from millstream.errors import CommandError, ConfigError
 
 @dataclass(frozen=True, slots=True)
 class Parameter:
-    """One CONFIG parameter.
+    """One CONFIG parameter."""
 
-    Attributes:
-        name: as clients write it.
-        default: value at start.
-        parse: text to value; raises ``ValueError`` with Redis's reason.
-        says: what it is, for the table in docs/server.md.
-        mutable: whether CONFIG SET may change it.
-        is_given: whether it may be given at the start, though CONFIG SET cannot change it.
-    """
-
-    name: str
-    default: str
-    parse: Callable[[str], object]
-    says: str
-    mutable: bool = True
-    is_given: bool = False
+    name: str  # As clients write it
+    default: str  # Value at start
+    parse: Callable[[str], object]  # Text to value; raises ``ValueError`` with Redis's reason
+    says: str  # What it is, for the table in docs/server.md
+    mutable: bool = True  # True if CONFIG SET may change it
+    is_given: bool = False  # True if it may be given at the start, though CONFIG SET cannot change it
 
 
 def integer(low: int, high: int) -> Callable[[str], int]:
@@ -95,17 +86,11 @@ def yes_no(text: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class OutputLimit:
-    """How much of its replies a client may leave untaken.
+    """How much of its replies a client may leave untaken."""
 
-    Attributes:
-        hard: bytes at which it is cut at once, 0 for no limit.
-        soft: bytes at which it is cut if it stays above them, 0 for no limit.
-        seconds: how long it may stay above ``soft``.
-    """
-
-    hard: int
-    soft: int
-    seconds: int
+    hard: int  # Bytes at which it is cut at once, 0 for no limit
+    soft: int  # Bytes at which it is cut if it stays above them, 0 for no limit
+    seconds: int  # How long it may stay above ``soft``
 
     def __str__(self) -> str:
         return f"{self.hard} {self.soft} {self.seconds}"
@@ -113,17 +98,12 @@ class OutputLimit:
 
 @dataclass(frozen=True, slots=True)
 class OutputLimits:
-    """What clients of each class may leave untaken.
+    """What clients of each class may leave untaken."""
 
-    Attributes:
-        normal: ordinary clients.
-        slave: replicas; what they were not sent yet counts, and a limit below the backlog's size counts as that.
-        pubsub: clients that listen to channels.
-    """
-
-    normal: OutputLimit = OutputLimit(256 * 2**20, 64 * 2**20, 60)
+    normal: OutputLimit = OutputLimit(256 * 2**20, 64 * 2**20, 60)  # Ordinary clients
+    # Replicas; what they were not sent yet counts, and a limit below the backlog's size counts as that
     slave: OutputLimit = OutputLimit(256 * 2**20, 64 * 2**20, 60)
-    pubsub: OutputLimit = OutputLimit(32 * 2**20, 8 * 2**20, 60)
+    pubsub: OutputLimit = OutputLimit(32 * 2**20, 8 * 2**20, 60)  # Clients that listen to channels
 
     def __str__(self) -> str:
         return f"normal {self.normal} slave {self.slave} pubsub {self.pubsub}"
@@ -401,53 +381,15 @@ _SAME = {name: pair for pair in _PAIRS for name in pair}
 
 
 class Config:
-    """Present values of the parameters.
-
-    Args:
-        given: values that differ from the defaults, by name; those that CONFIG SET cannot change included.
-
-    Attributes:
-        node_max_bytes: ``stream-node-max-bytes``.
-        node_max_entries: ``stream-node-max-entries``.
-        idmp_duration: ``stream-idmp-duration``.
-        idmp_maxsize: ``stream-idmp-maxsize``.
-        events: ``notify-keyspace-events``, its letters.
-        require_pass: ``requirepass``, empty for none.
-        acl_file: ``aclfile``, empty for none.
-        acl_log_max: ``acllog-max-len``.
-        max_clients: ``maxclients``.
-        is_protected: ``protected-mode``.
-        output_limits: ``client-output-buffer-limit``.
-        expires_unasked: keys are deleted when their time has come, not only when asked for (DEBUG SET-ACTIVE-EXPIRE).
-        script_limit: ``busy-reply-threshold``.
-        slow_from: ``slowlog-log-slower-than``, in nanoseconds; :data:`NEVER` where it is -1.
-        slowlog_max: ``slowlog-max-len``.
-        disk_floor: ``disk-free-floor``; writes are turned away while less is free, 0 for no such floor.
-        rewrite_percentage: ``auto-aof-rewrite-percentage``, 0 for never.
-        rewrite_min_size: ``auto-aof-rewrite-min-size``.
-        backlog_size: ``repl-backlog-size``.
-        backlog_ttl: ``repl-backlog-ttl``.
-        dialect: ``repl-dialect``.
-        annotate: ``repl-annotate``.
-        repl_timeout: ``repl-timeout``.
-        ping_period: ``repl-ping-replica-period``.
-        min_replicas: ``min-replicas-to-write``, 0 where ``min-replicas-max-lag`` is 0.
-        most_lag: ``min-replicas-max-lag``.
-        sync_replicas: ``sync-replicas``.
-        shutdown_timeout: ``shutdown-timeout``.
-        no_replicas: why there can be none; empty where there can.
-        on_change: called when CONFIG SET has changed something.
-        clients_possible: how many of so many clients the system has descriptors for; the shell provides it.
-
-    Raises:
-        ConfigError: a name is unknown or a value refused; the text says which.
-    """
+    """Present values of the parameters."""
 
     def __init__(self, given: dict[str, str] | None = None) -> None:
+        # Keys are deleted when their time has come, not only when asked for (DEBUG SET-ACTIVE-EXPIRE)
         self.expires_unasked = True
+        # How many of so many clients the system has descriptors for; the shell provides it
         self.clients_possible: Callable[[int], int] = lambda wanted: wanted
-        self.no_replicas = ""
-        self.on_change: Callable[[], None] = lambda: None
+        self.no_replicas = ""  # Why there can be none; empty where there can
+        self.on_change: Callable[[], None] = lambda: None  # Called when CONFIG SET has changed something
         self.values: dict[str, object] = {}
         for parameter in PARAMETERS.values():
             self._put(parameter.name, parameter.parse(parameter.default))
@@ -519,11 +461,7 @@ class Config:
             return False
 
     def set(self, changes: list[tuple[str, str]]) -> None:
-        """Change several parameters, all or none.
-
-        Raises:
-            CommandError: a name is unknown or a value refused; nothing changed.
-        """
+        """Change several parameters, all or none."""
         chosen: dict[str, tuple[str, str]] = {}
         for name, value in changes:
             parameter = PARAMETERS.get(name.lower())

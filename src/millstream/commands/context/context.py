@@ -34,17 +34,11 @@ V = TypeVar("V", bound=Value)
 
 @dataclass(slots=True)
 class Lookups:
-    """What came of looking keys up, for INFO.
+    """What came of looking keys up, for INFO."""
 
-    Attributes:
-        hits: a command that reads found its key.
-        misses: it did not.
-        expired: keys deleted because their time was over, whoever came upon them.
-    """
-
-    hits: int = 0
-    misses: int = 0
-    expired: int = 0
+    hits: int = 0  # A command that reads found its key
+    misses: int = 0  # It did not
+    expired: int = 0  # Keys deleted because their time was over, whoever came upon them
 
     def reset(self) -> None:
         """CONFIG RESETSTAT: count anew."""
@@ -60,22 +54,7 @@ Glance = Callable[[Database, int], "list[Transition] | None"]
 
 
 class Blocked(Exception):  # noqa: N818 - control flow, not an error
-    """Raised by a handler that must wait; the node parks the session and runs the command again later.
-
-    Args:
-        keys: keys of the session's database whose signals may end the wait, in the command's order.
-        timeout: milliseconds to wait, 0 for ever.
-        argv: the command to run on each signal (with ``$`` already frozen).
-        group_wait: the wait also ends when a key is deleted or changes its type (XREADGROUP).
-        due: tells, whenever asked, at which wall milliseconds to run again without a signal (CLAIM), if at all.
-        kind: the type whose signals are news; a key that holds another is not looked at.
-        late: makes the reply for when the time is up.
-        fulfilled: whether what it waits for has happened, asked whenever a replica says how far it is; then ``late``
-            makes the reply.
-        glance: tells, of the session's database at a time, what running the command again would change where it would
-            find nothing; None where that has to be tried.
-        may_unblock: CLIENT UNBLOCK ends the wait.
-    """
+    """Raised by a handler that must wait; the node parks the session and runs the command again later."""
 
     def __init__(
         self,
@@ -119,17 +98,7 @@ _MAY_BLOCK = frozenset({Origin.CLIENT, Origin.WAITER})
 
 
 class Context:
-    """One command's view of the world; see the module's text.
-
-    Attributes:
-        session: who asks.
-        now: both clocks, read once for the command or the whole transaction.
-        origin: where the command comes from.
-        may_block: nothing else is kept waiting if it waits.
-        dirty: changes made so far, as Redis counts them (``rdb_changes_since_last_save``).
-        failed: a script's reply has an error in it, so the call counts as failed; its errors are counted already.
-        row: the command that runs; None where something is done unasked.
-    """
+    """One command's view of the world; see the module's text."""
 
     __slots__ = (
         "_journal",
@@ -155,24 +124,20 @@ class Context:
         origin: Origin = Origin.CLIENT,
     ) -> None:
         self.host = host
-        self.session = session
+        self.session = session  # Who asks
         self.db: Database = host.keyspace.databases[session.db]
-        self.now = now
+        self.now = now  # Both clocks, read once for the command or the whole transaction
         self._journal = journal
         self._notify = notify
-        self.origin = origin
-        self.may_block = origin in _MAY_BLOCK
-        self.dirty = 0
+        self.origin = origin  # Where the command comes from
+        self.may_block = origin in _MAY_BLOCK  # Nothing else is kept waiting if it waits
+        self.dirty = 0  # Changes made so far, as Redis counts them (``rdb_changes_since_last_save``)
+        # A script's reply has an error in it, so the call counts as failed; its errors are counted already
         self.failed = False
-        self.row: Command | None = None
+        self.row: Command | None = None  # The command that runs; None where something is done unasked
 
     def commit(self, step: Transition, *, soft: bool = False) -> Any:
-        """Apply a transition and log it; returns what its applier returns.
-
-        Args:
-            step: the transition.
-            soft: no reply but XINFO's and DUMP's need wait for it to be durable (a consumer's seen time).
-        """
+        """Apply a transition and log it; returns what its applier returns."""
         if "n" in self.host.config.events and step[0] not in _OF_DATABASES:
             return self._commit_perhaps_new(step, soft=soft)
         result = self.host.keyspace.apply(step)
@@ -191,13 +156,7 @@ class Context:
         return result
 
     def overwritten(self, key: bytes, before: Value | None, database: Database | None = None) -> None:
-        """Tell that a key's value was replaced as a whole, and if it is of another type than before.
-
-        Args:
-            key: the key, with its new value.
-            before: its value before; None if there was none, and nothing is told then.
-            database: another than the session's.
-        """
+        """Tell that a key's value was replaced as a whole, and if it is of another type than before."""
         if before is not None and self.host.config.events:
             value = (database or self.db).keys.get(key)
             self.notify("o", "overwritten", key, database)
@@ -211,7 +170,7 @@ class Context:
 
     @property
     def tells_misses(self) -> bool:
-        """Whether a key that the command does not find is an event, and somebody wants such."""
+        """True if a key that the command does not find is an event, and somebody wants such."""
         return self.row is not None and self.row.tells_misses and "m" in self.host.config.events
 
     def missed(self, key: bytes, database: Database | None = None) -> None:
@@ -255,23 +214,14 @@ class Context:
         self.notify("x", "expired", key, db)
 
     def lookup_as(self, key: bytes, kind: type[V]) -> V | None:
-        """The key's value of the given type, or None.
-
-        Raises:
-            CommandError: the key holds another type.
-        """
+        """The key's value of the given type, or None."""
         value = self.lookup(key)
         if value is None or isinstance(value, kind):
             return value
         raise CommandError(WRONGTYPE)
 
     def signal(self, key: bytes, database: Database | None = None) -> None:
-        """The key changed in a way that may end somebody's wait, and breaks WATCHes.
-
-        Args:
-            key: the key.
-            database: another than the session's.
-        """
+        """The key changed in a way that may end somebody's wait, and breaks WATCHes."""
         index = (database or self.db).index
         self.host.watches.breaks(index, key)
         self.host.wake(index, key)
@@ -285,12 +235,5 @@ class Context:
         self.host.wake(self.db.index, key)
 
     def notify(self, kind: str, event: str, key: bytes, database: Database | None = None) -> None:
-        """Publish a keyspace event.
-
-        Args:
-            kind: its class in one letter: ``t`` streams, ``g`` generic, ``$`` strings, ``x`` expired.
-            event: its name (``xadd``).
-            key: the key it happened to.
-            database: another than the session's.
-        """
+        """Publish a keyspace event."""
         self._notify(kind, event, (database or self.db).index, key)

@@ -9,40 +9,26 @@ WORD_SIZE = 64
 
 @dataclass(frozen=True, slots=True)
 class Traffic:
-    """What the network shell knows of a connection when it is asked; these defaults where there is no network.
+    """What the network shell knows of a connection when it is asked; these defaults where there is no network."""
 
-    Attributes:
-        descriptor: the socket's file descriptor, -1 for none.
-        received: bytes that came.
-        sent: bytes that were passed on to be sent.
-        reads: times that bytes came.
-        unread: bytes that came and were not yet run as commands.
-        untaken: bytes of replies that the client has not taken.
-    """
-
-    descriptor: int = -1
-    received: int = 0
-    sent: int = 0
-    reads: int = 0
-    unread: int = 0
-    untaken: int = 0
+    descriptor: int = -1  # The socket's file descriptor, -1 for none
+    received: int = 0  # Bytes that came
+    sent: int = 0  # Bytes that were passed on to be sent
+    reads: int = 0  # Times that bytes came
+    unread: int = 0  # Bytes that came and were not yet run as commands
+    untaken: int = 0  # Bytes of replies that the client has not taken
 
 
 class Queue:
-    """The commands of a transaction that has begun.
-
-    Attributes:
-        items: in order: the words of one command, or commands that were queued together, which give the words of each.
-        size: what they take in memory.
-        has_together: some were queued together.
-    """
+    """The commands of a transaction that has begun."""
 
     __slots__ = ("_count", "has_together", "items", "size")
 
     def __init__(self) -> None:
+        # In order: the words of one command, or commands that were queued together, which give the words of each
         self.items: list[list[bytes] | Iterable[list[bytes]]] = []
-        self.size = 0
-        self.has_together = False
+        self.size = 0  # What they take in memory
+        self.has_together = False  # Some were queued together
         self._count = 0
 
     def append(self, argv: list[bytes]) -> None:
@@ -52,13 +38,7 @@ class Queue:
         self.size += sum(map(len, argv)) + WORD_SIZE * len(argv)
 
     def append_together(self, commands: Iterable[list[bytes]], count: int, size: int) -> None:
-        """Queue commands that came together.
-
-        Args:
-            commands: give the words of each.
-            count: how many they are.
-            size: what they take in memory.
-        """
+        """Queue commands that came together."""
         self.items.append(commands)
         self._count += count
         self.size += size
@@ -78,73 +58,41 @@ class Queue:
 
 @dataclass(slots=True, eq=False)
 class Session:
-    """One client.
+    """One client."""
 
-    Attributes:
-        id: CLIENT ID, unique for the life of the server.
-        addr: peer address as CLIENT LIST shows it (``ip:port`` or ``path:0``).
-        laddr: our end of the connection.
-        db: selected database.
-        resp: protocol version, 2 or 3.
-        user: authenticated user's name, or None before AUTH where a password is required.
-        name: CLIENT SETNAME.
-        lib_name: CLIENT SETINFO LIB-NAME.
-        lib_ver: CLIENT SETINFO LIB-VER.
-        created: wall milliseconds at connect.
-        last_used: wall milliseconds of the last command.
-        last_command: lower-case name of the last command.
-        queue: commands queued since MULTI, or None outside a transaction.
-        queue_failed: a queued command was refused, so EXEC must abort.
-        watched: database and key of each WATCH.
-        watch_broken: a watched key was changed.
-        blocked: the command this session waits with is parked in the node, or held back by a pause.
-        held: the command held back by CLIENT PAUSE, for the shell to run once the session is no longer blocked.
-        reply_mode: ``on``, ``off`` or ``skip`` (CLIENT REPLY).
-        no_evict: CLIENT NO-EVICT.
-        no_touch: CLIENT NO-TOUCH.
-        closing: the server must close the connection after the replies so far.
-        killed: the server must close the connection at once, with no regard to replies that were not taken.
-        overflow: bytes of a reply that was not made, since it passes what the client may leave untaken; 0 for none.
-        is_unix: came in by the unix socket.
-        is_replica: a replica follows by this connection.
-        is_primary: in its name runs what this server's primary sends.
-        channels: channels it listens to.
-        patterns: patterns of channels it listens to.
-        commands: how many it has given, refused ones among them.
-        traffic: asks the shell for the connection's bytes.
-    """
-
-    id: int
-    addr: str = ""
-    laddr: str = ""
-    db: int = 0
-    resp: int = 2
-    user: bytes | None = b"default"
-    name: bytes = b""
-    lib_name: bytes = b""
-    lib_ver: bytes = b""
-    created: int = 0
-    last_used: int = 0
-    last_command: str = ""
-    queue: Queue | None = None
-    queue_failed: bool = False
-    watched: set[tuple[int, bytes]] = field(default_factory=set)
-    watch_broken: bool = False
-    blocked: bool = False
+    id: int  # CLIENT ID, unique for the life of the server
+    addr: str = ""  # Peer address as CLIENT LIST shows it (``ip:port`` or ``path:0``)
+    laddr: str = ""  # Our end of the connection
+    db: int = 0  # Selected database
+    resp: int = 2  # Protocol version, 2 or 3
+    user: bytes | None = b"default"  # Authenticated user's name, or None before AUTH where a password is required
+    name: bytes = b""  # CLIENT SETNAME
+    lib_name: bytes = b""  # CLIENT SETINFO LIB-NAME
+    lib_ver: bytes = b""  # CLIENT SETINFO LIB-VER
+    created: int = 0  # Wall milliseconds at connect
+    last_used: int = 0  # Wall milliseconds of the last command
+    last_command: str = ""  # Lower-case name of the last command
+    queue: Queue | None = None  # Commands queued since MULTI, or None outside a transaction
+    queue_failed: bool = False  # A queued command was refused, so EXEC must abort
+    watched: set[tuple[int, bytes]] = field(default_factory=set)  # Database and key of each WATCH
+    watch_broken: bool = False  # A watched key was changed
+    blocked: bool = False  # The command this session waits with is parked in the node, or held back by a pause
+    # The command held back by CLIENT PAUSE, for the shell to run once the session is no longer blocked
     held: list[bytes] | None = None
-    reply_mode: str = "on"
-    no_evict: bool = False
-    no_touch: bool = False
-    closing: bool = False
-    killed: bool = False
+    reply_mode: str = "on"  # ``on``, ``off`` or ``skip`` (CLIENT REPLY)
+    no_evict: bool = False  # CLIENT NO-EVICT
+    no_touch: bool = False  # CLIENT NO-TOUCH
+    closing: bool = False  # The server must close the connection after the replies so far
+    killed: bool = False  # The server must close the connection at once, with no regard to replies that were not taken
+    # Bytes of a reply that was not made, since it passes what the client may leave untaken; 0 for none
     overflow: int = 0
-    is_unix: bool = False
-    is_replica: bool = False
-    is_primary: bool = False
-    channels: set[bytes] = field(default_factory=set)
-    patterns: set[bytes] = field(default_factory=set)
-    commands: int = 0
-    traffic: Callable[[], Traffic] = Traffic
+    is_unix: bool = False  # Came in by the unix socket
+    is_replica: bool = False  # A replica follows by this connection
+    is_primary: bool = False  # In its name runs what this server's primary sends
+    channels: set[bytes] = field(default_factory=set)  # Channels it listens to
+    patterns: set[bytes] = field(default_factory=set)  # Patterns of channels it listens to
+    commands: int = 0  # How many it has given, refused ones among them
+    traffic: Callable[[], Traffic] = Traffic  # Asks the shell for the connection's bytes
 
     @property
     def is_doomed(self) -> bool:

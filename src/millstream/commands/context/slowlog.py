@@ -31,49 +31,26 @@ _SECRET = frozenset({b"requirepass", b"masterauth", b"masteruser", b"tls-key-fil
 
 @dataclass(frozen=True, slots=True)
 class SlowEntry:
-    """One command that took long.
+    """One command that took long."""
 
-    Attributes:
-        number: no other has it while the server runs.
-        ended: wall seconds when it was through.
-        microseconds: what it took, without the time in which it waited.
-        words: the command, cut, without secrets.
-        addr: of the client, as CLIENT LIST shows it.
-        name: that the client gave itself.
-    """
-
-    number: int
-    ended: int
-    microseconds: int
-    words: list[bytes]
-    addr: bytes
-    name: bytes
+    number: int  # No other has it while the server runs
+    ended: int  # Wall seconds when it was through
+    microseconds: int  # What it took, without the time in which it waited
+    words: list[bytes]  # The command, cut, without secrets
+    addr: bytes  # Of the client, as CLIENT LIST shows it
+    name: bytes  # That the client gave itself
 
 
 class SlowLog:
-    """See the module's text.
-
-    Args:
-        config: ``slowlog-max-len`` is looked at.
-
-    Attributes:
-        entries: the latest first.
-    """
+    """See the module's text."""
 
     def __init__(self, config: "Config") -> None:
         self._config = config
         self._numbers = 0
-        self.entries: deque[SlowEntry] = deque()
+        self.entries: deque[SlowEntry] = deque()  # The latest first
 
     def note(self, caller: "Session | None", argv: list[bytes], nanoseconds: int, wall: int) -> None:
-        """Keep a command that took at least as long as ``slowlog-log-slower-than`` says.
-
-        Args:
-            caller: who gave it; None for a script.
-            argv: its words.
-            nanoseconds: what it took.
-            wall: wall milliseconds at which it began.
-        """
+        """Keep a command that took at least as long as ``slowlog-log-slower-than`` says."""
         row = find(argv)
         name = "" if row is None else row.name
         if self._config.slowlog_max == 0 or "skip_slowlog" in MORE_FLAGS.get(name, ()):

@@ -12,24 +12,15 @@ class Watches:
     """The keys that sessions watch; each session has its own in ``watched`` as well.
 
     A key that does not exist can be watched, so places are kept here and not at the keys.
-
-    Attributes:
-        by_place: who watches each. To be looked at only.
     """
 
     __slots__ = ("by_place",)
 
     def __init__(self) -> None:
-        self.by_place: dict[tuple[int, bytes], set[Session]] = {}
+        self.by_place: dict[tuple[int, bytes], set[Session]] = {}  # Who watches each. To be looked at only.
 
     def add(self, session: Session, db: int, key: bytes) -> None:
-        """WATCH one key for a session; twice is once.
-
-        Args:
-            session: who watches.
-            db: the database's number.
-            key: the key, which need not exist.
-        """
+        """WATCH one key for a session; twice is once."""
         session.watched.add((db, key))
         self.by_place.setdefault((db, key), set()).add(session)
 

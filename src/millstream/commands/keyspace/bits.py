@@ -182,23 +182,14 @@ def bitop(ctx: Context, argv: list[bytes]) -> Reply:
 
 @dataclass(frozen=True, slots=True)
 class BitField:
-    """One operation of BITFIELD.
+    """One operation of BITFIELD."""
 
-    Attributes:
-        name: GET, SET or INCRBY.
-        signed: the first bit is the sign.
-        width: bits of the field.
-        offset: position of its first bit.
-        operand: what is set or added.
-        overflow: WRAP, SAT or FAIL.
-    """
-
-    name: bytes
-    signed: bool
-    width: int
-    offset: int
-    operand: int = 0
-    overflow: bytes = b"WRAP"
+    name: bytes  # GET, SET or INCRBY
+    signed: bool  # The first bit is the sign
+    width: int  # Bits of the field
+    offset: int  # Position of its first bit
+    operand: int = 0  # What is set or added
+    overflow: bytes = b"WRAP"  # WRAP, SAT or FAIL
 
     @property
     def last_byte(self) -> int:

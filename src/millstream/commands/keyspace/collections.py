@@ -17,42 +17,19 @@ class Family(CommandGroup):
     keys: tuple[int, int, int] = (1, 1, 1)
 
     def changed(self, ctx: Context, key: bytes, event: str, dirty: int) -> None:
-        """Tell of a change: WATCHes, the event, the counter.
-
-        Args:
-            ctx: the command's context.
-            key: the key.
-            event: its keyspace event.
-            dirty: how many elements changed, which is how Redis counts it.
-        """
+        """Tell of a change: WATCHes, the event, the counter."""
         ctx.touch(key)
         ctx.notify(self.letter, event, key)
         ctx.dirty += dirty
 
     def removed(self, ctx: Context, key: bytes, step: Transition, event: str, dirty: int) -> None:
-        """Carry out a removal, tell of it, and delete the key if nothing is left.
-
-        Args:
-            ctx: the command's.
-            key: the key.
-            step: the transition that removes.
-            event: its keyspace event.
-            dirty: how many elements went.
-        """
+        """Carry out a removal, tell of it, and delete the key if nothing is left."""
         ctx.commit(step)
         self.changed(ctx, key, event, dirty)
         drop_if_empty(ctx, key)
 
     def stored(self, ctx: Context, key: bytes, step: Transition | None, event: str, dirty: int = 1) -> None:
-        """Put the result of a command in place of whatever is at a key; without one the key goes.
-
-        Args:
-            ctx: the command's.
-            key: where to.
-            step: the transition that makes it afresh; None for an empty result.
-            event: its keyspace event.
-            dirty: as how many changes Redis counts it.
-        """
+        """Put the result of a command in place of whatever is at a key; without one the key goes."""
         before = ctx.find(key)
         if step is None:
             if before is not None:
@@ -66,16 +43,7 @@ class Family(CommandGroup):
 
 
 def key_count(argv: list[bytes], at: int, error: str = "ERR numkeys should be greater than 0") -> int:
-    """How many keys follow the word at a place, which says so.
-
-    Args:
-        argv: the command line.
-        at: the word's position.
-        error: what is said of a word that is no number above zero.
-
-    Raises:
-        CommandError: that.
-    """
+    """How many keys follow the word at a place, which says so."""
     count = read_integer(argv[at])
     if count is None or count < 1:
         raise CommandError(error)

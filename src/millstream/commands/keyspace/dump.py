@@ -38,19 +38,12 @@ def dump(ctx: Context, argv: list[bytes]) -> Reply:
 
 @dataclass(slots=True)
 class _Options:
-    """What RESTORE was asked.
+    """What RESTORE was asked."""
 
-    Attributes:
-        replace: REPLACE.
-        absolute: ABSTTL: the time to live counts from 1970.
-        has_idle: IDLETIME was given; FREQ may not be, then.
-        has_frequency: FREQ was given; IDLETIME may not be, then.
-    """
-
-    replace: bool = False
-    absolute: bool = False
-    has_idle: bool = False
-    has_frequency: bool = False
+    replace: bool = False  # REPLACE
+    absolute: bool = False  # ABSTTL: the time to live counts from 1970
+    has_idle: bool = False  # IDLETIME was given; FREQ may not be, then
+    has_frequency: bool = False  # FREQ was given; IDLETIME may not be, then
 
 
 def _options(words: list[bytes]) -> _Options:
@@ -80,12 +73,7 @@ def _options(words: list[bytes]) -> _Options:
 
 
 def _in_our_form(ctx: Context, payload: bytes) -> bytes:
-    """A payload as it is logged.
-
-    Raises:
-        CommandError: version or checksum are wrong.
-        MalformedError: it is Redis's, and damaged.
-    """
+    """A payload as it is logged."""
     is_ours = dumping.is_ours(payload)
     if not (dumping if is_ours else redis_payload).is_whole(payload):
         raise CommandError(BAD_PAYLOAD)

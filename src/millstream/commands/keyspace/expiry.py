@@ -17,13 +17,7 @@ from millstream.replies import Reply
 
 
 def delete_key(ctx: Context, key: bytes, event: str = "del") -> None:
-    """Delete a key that exists, ending waits on it.
-
-    Args:
-        ctx: the command's context.
-        key: the key.
-        event: the keyspace event, where it is not a plain deletion.
-    """
+    """Delete a key that exists, ending waits on it."""
     ctx.commit(("unset", ctx.db.index, key))
     ctx.signal(key)
     ctx.notify("g", event, key)
@@ -34,11 +28,6 @@ def change_expiry(ctx: Context, key: bytes, at: int | None) -> None:
     """Change when a key that exists dies.
 
     Nobody waits for that, but WATCHes break.
-
-    Args:
-        ctx: the command's context.
-        key: the key.
-        at: wall milliseconds; None for never.
     """
     ctx.commit(("expire", ctx.db.index, key, at))
     ctx.touch(key)
@@ -62,7 +51,7 @@ def _conditions(words: list[bytes]) -> frozenset[bytes]:
 
 
 def _allowed(conditions: frozenset[bytes], present: int | None, wanted: int) -> bool:
-    """Whether the conditions let the key die at ``wanted`` instead of ``present`` (None: never).
+    """True if the conditions let the key die at ``wanted`` instead of ``present`` (None: never).
 
     Never is later than any time: GT refuses to shorten it, LT always may.
     """
@@ -80,13 +69,6 @@ def _expire(ctx: Context, argv: list[bytes], unit: int, name: str, *, absolute: 
 
     Options are read before the time, the time before the key. A moment that has come deletes the key at once: the event
     is ``del``, not ``expire``, and the answer 1.
-
-    Args:
-        ctx: the command's context.
-        argv: the command line.
-        unit: milliseconds of one of its steps.
-        name: the command's name, for the error.
-        absolute: the time counts from 1970 rather than from now.
     """
     conditions = _conditions(argv[3:])
     value = integer(argv[2])
@@ -106,14 +88,7 @@ def _expire(ctx: Context, argv: list[bytes], unit: int, name: str, *, absolute: 
 
 
 def _register_setter(name: str, unit: int, since: str, *, absolute: bool) -> Handler:
-    """Make one of the four commands that set a time.
-
-    Args:
-        name: the command's name.
-        unit: milliseconds of one step of its word.
-        since: the version that brought it.
-        absolute: the word counts from 1970 rather than from now.
-    """
+    """Make one of the four commands that set a time."""
     what = "seconds" if unit == 1000 else "milliseconds"
     what = f"unix-time-{what}:unix-time" if absolute else f"{what}:integer"
 
@@ -134,14 +109,7 @@ pexpireat = _register_setter("pexpireat", 1, "2.6.0", absolute=True)
 
 
 def _register_getter(name: str, unit: int, since: str, *, absolute: bool) -> Handler:
-    """Make one of the four commands that tell a time.
-
-    Args:
-        name: the command's name.
-        unit: milliseconds of one step of the answer.
-        since: the version that brought it.
-        absolute: the answer counts from 1970 rather than from now.
-    """
+    """Make one of the four commands that tell a time."""
 
     @GENERIC.command(
         name,

@@ -32,11 +32,7 @@ _DRAWS = 100
 
 
 def database(ctx: Context, word: bytes) -> Database:
-    """The database of that number.
-
-    Raises:
-        CommandError: it is no number, or there is no such database.
-    """
+    """The database of that number."""
     index = integer(word)
     if not 0 <= index < DATABASES:
         raise CommandError(DB_OUT_OF_RANGE)

@@ -45,16 +45,8 @@ def _is_left(word: bytes) -> bool:
 def rank_range(word_first: bytes, word_last: bytes, length: int) -> tuple[int, int]:
     """A range of positions, negative ones counting from the end, as ``first`` up to and without ``last``.
 
-    Args:
-        word_first: as the client wrote it.
-        word_last: the last position, itself included.
-        length: how many there are.
-
     Returns:
         Two positions for a slice; equal ones where nothing is in the range.
-
-    Raises:
-        CommandError: a word is no integer.
     """
     first, last = integer(word_first), integer(word_last)
     if first < 0:
@@ -373,9 +365,6 @@ def timeout(word: bytes) -> int:
     """A time to wait from seconds, in milliseconds, 0 for ever; any part of a millisecond is a whole one.
 
     Rounded up, or a client that waits for 0.0004 seconds would wait for ever.
-
-    Raises:
-        CommandError: no number, negative, or beyond 64 bits of milliseconds; in Redis's order.
     """
     seconds = long_double.read(word)
     if seconds is None:
@@ -474,16 +463,8 @@ def brpoplpush(ctx: Context, argv: list[bytes]) -> Reply:
 def counted_pop(argv: list[bytes], at: int, ends: tuple[bytes, bytes]) -> tuple[list[bytes], bool, int]:
     """The words of LMPOP, ZMPOP and those of them that wait.
 
-    Args:
-        argv: the command line.
-        at: the position of the number of keys.
-        ends: the words of which one follows the keys.
-
     Returns:
         The keys, whether the first of the words was given, and how many elements to take.
-
-    Raises:
-        CommandError: they are not such words.
     """
     behind = at + 1 + key_count(argv, at)
     if behind >= len(argv) or (end := keyword(argv[behind])) not in ends:

@@ -194,11 +194,7 @@ def sintercard(ctx: Context, argv: list[bytes]) -> Reply:
 
 
 def limited(words: list[bytes]) -> int:
-    """LIMIT of SINTERCARD and ZINTERCARD, 0 for none; the last one counts.
-
-    Raises:
-        CommandError: the words are something else.
-    """
+    """LIMIT of SINTERCARD and ZINTERCARD, 0 for none; the last one counts."""
     limit = 0
     for at in range(0, len(words), 2):
         if keyword(words[at]) != b"LIMIT" or at + 1 == len(words):

@@ -19,25 +19,15 @@ from millstream.replies import Reply
 
 @dataclass(slots=True)
 class _Sorting:
-    """What SORT was asked.
+    """What SORT was asked."""
 
-    Attributes:
-        descending: DESC.
-        alpha: ALPHA.
-        limit: offset and count; a negative count is no limit.
-        by: the pattern of the last BY.
-        unsorted: a BY had no star, so that nothing is sorted, whatever a later one says.
-        gets: the patterns of GET.
-        store: the key of STORE.
-    """
-
-    descending: bool = False
-    alpha: bool = False
-    limit: tuple[int, int] = (0, -1)
-    by: bytes | None = None
-    unsorted: bool = False
-    gets: list[bytes] = field(default_factory=list)
-    store: bytes | None = None
+    descending: bool = False  # DESC
+    alpha: bool = False  # ALPHA
+    limit: tuple[int, int] = (0, -1)  # Offset and count; a negative count is no limit
+    by: bytes | None = None  # The pattern of the last BY
+    unsorted: bool = False  # A BY had no star, so that nothing is sorted, whatever a later one says
+    gets: list[bytes] = field(default_factory=list)  # The patterns of GET
+    store: bytes | None = None  # The key of STORE
 
 
 def _options(ctx: Context, argv: list[bytes], *, stores: bool) -> _Sorting:

@@ -24,18 +24,7 @@ _TIME_WORDS = {b"EX": (1000, False), b"PX": (1, False), b"EXAT": (1000, True), b
 
 
 def expiry(ctx: Context, word: bytes, unit: int, name: str, *, absolute: bool) -> int:
-    """A time to die from what a client wrote, in wall milliseconds.
-
-    Args:
-        ctx: for the time now.
-        word: a whole number above zero.
-        unit: milliseconds of one of its steps.
-        name: the command's name, for the error.
-        absolute: it counts from 1970 rather than from now.
-
-    Raises:
-        CommandError: it is no integer, not above zero, or beyond 64 bits of milliseconds.
-    """
+    """A time to die from what a client wrote, in wall milliseconds."""
     value = integer(word)
     if value <= 0 or value > LLONG_MAX // unit:
         raise CommandError(f"ERR invalid expire time in '{name}' command")
@@ -55,12 +44,6 @@ def put_string(ctx: Context, key: bytes, data: bytes, expires_at: int | None) ->
     """Put a string at a key whatever it held, ending waits on what it replaces.
 
     The key's time to live goes unless it is given anew, as SET does; events are the caller's, for they differ.
-
-    Args:
-        ctx: the command's context.
-        key: the key.
-        data: the string.
-        expires_at: wall milliseconds; None for never.
     """
     before = ctx.db.keys.get(key)
     ctx.commit(("set", ctx.db.index, key, data, expires_at))
@@ -70,14 +53,7 @@ def put_string(ctx: Context, key: bytes, data: bytes, expires_at: int | None) ->
 
 
 def change_string(ctx: Context, key: bytes, data: bytes, event: str) -> None:
-    """Replace a string by another, keeping when it dies.
-
-    Args:
-        ctx: the command's context.
-        key: the key.
-        data: the string.
-        event: the keyspace event.
-    """
+    """Replace a string by another, keeping when it dies."""
     change_part(ctx, key, ("set", ctx.db.index, key, data, ctx.db.expires.get(key)), event)
 
 
@@ -85,12 +61,6 @@ def change_part(ctx: Context, key: bytes, step: Transition, event: str) -> None:
     """Change a string by a transition that keeps when it dies, and says no more than what changes.
 
     So a log of APPENDs is as long as what was appended. Nobody can wait for a string, hence no signal.
-
-    Args:
-        ctx: the command's context.
-        key: the key.
-        step: the transition.
-        event: the keyspace event.
     """
     ctx.commit(step)
     ctx.touch(key)
@@ -99,31 +69,20 @@ def change_part(ctx: Context, key: bytes, step: Transition, event: str) -> None:
 
 
 def check_length(size: int) -> None:
-    """Refuse a string of more than 512 MB, as Redis by default.
-
-    Raises:
-        CommandError: it is longer.
-    """
+    """Refuse a string of more than 512 MB, as Redis by default."""
     if size > MAX_BYTES:
         raise CommandError("ERR string exceeds maximum allowed size (proto-max-bulk-len)")
 
 
 @dataclass(slots=True)
 class _SetOptions:
-    """SET's options.
+    """SET's options."""
 
-    Attributes:
-        only_new: NX.
-        only_old: XX.
-        keep_ttl: KEEPTTL.
-        get: GET.
-        expires: the word, milliseconds of its unit, whether it counts from 1970; None if not given.
-    """
-
-    only_new: bool = False
-    only_old: bool = False
-    keep_ttl: bool = False
-    get: bool = False
+    only_new: bool = False  # NX
+    only_old: bool = False  # XX
+    keep_ttl: bool = False  # KEEPTTL
+    get: bool = False  # GET
+    # The word, milliseconds of its unit, whether it counts from 1970; None if not given
     expires: tuple[bytes, int, bool] | None = None
 
     def expiry(self, ctx: Context, name: str) -> int | None:
@@ -427,7 +386,7 @@ def delex(ctx: Context, argv: list[bytes]) -> Reply:
 
 
 def _meets(there: object, argv: list[bytes]) -> bool:
-    """Whether a key that is there meets the condition of a DELEX."""
+    """True if a key that is there meets the condition of a DELEX."""
     condition = keyword(argv[2])
     if condition not in {b"IFEQ", b"IFNE"}:
         raise CommandError("ERR Invalid condition. Use IFEQ, IFNE, IFDEQ, or IFDNE")
@@ -572,27 +531,16 @@ def decrby(ctx: Context, argv: list[bytes]) -> Reply:
 
 @dataclass(slots=True)
 class _Increase:
-    """What INCREX was asked.
+    """What INCREX was asked."""
 
-    Attributes:
-        floats: BYFLOAT.
-        step: what is added.
-        low: LBOUND, None if not given.
-        high: UBOUND.
-        saturates: SATURATE.
-        enx: ENX.
-        persist: PERSIST.
-        expires: as of SET.
-    """
-
-    floats: bool = False
-    step: bytes = b"1"
-    low: bytes | None = None
-    high: bytes | None = None
-    saturates: bool = False
-    enx: bool = False
-    persist: bool = False
-    expires: tuple[bytes, int, bool] | None = None
+    floats: bool = False  # BYFLOAT
+    step: bytes = b"1"  # What is added
+    low: bytes | None = None  # LBOUND, None if not given
+    high: bytes | None = None  # UBOUND
+    saturates: bool = False  # SATURATE
+    enx: bool = False  # ENX
+    persist: bool = False  # PERSIST
+    expires: tuple[bytes, int, bool] | None = None  # As of SET
 
 
 def _increase(words: list[bytes]) -> _Increase:
@@ -697,11 +645,7 @@ def increx(ctx: Context, argv: list[bytes]) -> Reply:
 def _bounded(
     value: Fraction, step: Fraction, low: Fraction | float, high: Fraction | float, asked: _Increase
 ) -> Fraction | None:
-    """The sum, or with SATURATE a bound that it would pass; None if it may pass none.
-
-    Raises:
-        CommandError: what would be added cannot be answered.
-    """
+    """The sum, or with SATURATE a bound that it would pass; None if it may pass none."""
     total = long_double.add(value, step) if asked.floats else value + step
     passed: Fraction | float = total if total is not None else math.inf if step > 0 else -math.inf
     nearest = min(max(passed, low), high)

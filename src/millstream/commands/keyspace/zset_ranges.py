@@ -105,30 +105,16 @@ def zlexcount(ctx: Context, argv: list[bytes]) -> Reply:
 
 @dataclass(slots=True)
 class _RangeOptions:
-    """What a range command was asked.
+    """What a range command was asked."""
 
-    Attributes:
-        by: what bounds are: ``BYSCORE``, ``BYLEX``, or ranks if empty.
-        reverse: highest first; bounds of scores and members then stand the other way round.
-        with_scores: WITHSCORES.
-        limit: offset and count; None for all.
-    """
-
-    by: bytes = b""
-    reverse: bool = False
-    with_scores: bool = False
-    limit: tuple[int, int] | None = None
+    by: bytes = b""  # What bounds are: ``BYSCORE``, ``BYLEX``, or ranks if empty
+    reverse: bool = False  # Highest first; bounds of scores and members then stand the other way round
+    with_scores: bool = False  # WITHSCORES
+    limit: tuple[int, int] | None = None  # Offset and count; None for all
 
 
 def _range_options(words: list[bytes], options: _RangeOptions, *, free: bool = False, stores: bool = False) -> None:
-    """Read the words after the bounds; only ZRANGE and ZRANGESTORE (``free``) choose order and measure there, and once.
-
-    Args:
-        words: they.
-        options: what the command's name says already; filled in.
-        free: see above.
-        stores: WITHSCORES is none.
-    """
+    """Read the words after the bounds; only ZRANGE and ZRANGESTORE (``free``) choose order and measure there."""
     may_reverse, at = free, 0
     while at < len(words):
         word = keyword(words[at])

@@ -67,11 +67,7 @@ def _conditions(argv: list[bytes]) -> tuple[frozenset[bytes], int]:
 
 
 def _wanted(conditions: frozenset[bytes], before: float | None, score: float) -> float | None:
-    """The score a member gets, or None: the conditions leave it as it is.
-
-    Raises:
-        CommandError: infinities of both signs were added.
-    """
+    """The score a member gets, or None: the conditions leave it as it is."""
     if before is None:
         return None if b"XX" in conditions else score
     if b"NX" in conditions:
@@ -90,12 +86,6 @@ def add_scores(ctx: Context, key: bytes, conditions: frozenset[bytes], pairs: li
 
     All scores are decided first, a member that is named twice going by its first change, and then set by one
     transition. A score that stays the same is no change: no event, nothing in the log.
-
-    Args:
-        ctx: the command's context.
-        key: the key.
-        conditions: ZADD's option words.
-        pairs: member and score, in the order given.
     """
     value = zset_at(ctx, key)
     before = {} if value is None else value.scores
@@ -215,12 +205,6 @@ def shown_rows(ctx: Context, rows: list[Row]) -> Reply:
 def store_rows(ctx: Context, key: bytes, rows: list[Row], event: str) -> int:
     """Put a sorted set in place of whatever is at a key, or delete that if there is nothing to put.
 
-    Args:
-        ctx: the command's.
-        key: where to.
-        rows: scores and members.
-        event: its keyspace event.
-
     Returns:
         How many members there are.
     """
@@ -239,12 +223,6 @@ def remove_members(ctx: Context, key: bytes, members: list[bytes], event: str) -
 
     They go into the log by name, however they were chosen. That may be much for few words on the line, so the log is
     asked whether it takes so many bytes in one record, before anything is removed.
-
-    Args:
-        ctx: the command's.
-        key: the key.
-        members: they.
-        event: the keyspace event.
 
     Returns:
         How many they are.
@@ -413,21 +391,13 @@ _AGGREGATES: dict[bytes, Callable[[float, float], float]] = {b"SUM": _total, b"M
 
 @dataclass(slots=True)
 class _Sources:
-    """What ZUNION and its kin were asked.
+    """What ZUNION and its kin were asked."""
 
-    Attributes:
-        scores: of each key, by member; those of a set are 1.
-        weights: of each key.
-        aggregate: makes one score of two.
-        with_scores: WITHSCORES.
-        limit: of ZINTERCARD, 0 for none.
-    """
-
-    scores: list[Scores]
-    weights: list[float]
-    aggregate: Callable[[float, float], float] = _total
-    with_scores: bool = False
-    limit: int = 0
+    scores: list[Scores]  # Of each key, by member; those of a set are 1
+    weights: list[float]  # Of each key
+    aggregate: Callable[[float, float], float] = _total  # Makes one score of two
+    with_scores: bool = False  # WITHSCORES
+    limit: int = 0  # Of ZINTERCARD, 0 for none
 
     def by_size(self) -> list[tuple[float, Scores]]:
         """Weights and scores, the smallest set first: the order decides how sums are rounded."""
@@ -444,14 +414,7 @@ def _scores_at(ctx: Context, key: bytes) -> Scores:
 
 
 def _read_sources(ctx: Context, argv: list[bytes], at: int, words: set[bytes]) -> _Sources:
-    """Read the number of keys and what follows it; types of keys are looked at before the options.
-
-    Args:
-        ctx: the command's.
-        argv: its words.
-        at: position of the number of keys.
-        words: the options that it takes.
-    """
+    """Read the number of keys and what follows it; types of keys are looked at before the options."""
     count = integer(argv[at])
     if count < 1:
         raise CommandError(f"ERR at least 1 input key is needed for '{argv[0].decode().lower()}' command")

@@ -39,16 +39,7 @@ def _existing(ctx: Context, key: bytes) -> Stream:
 
 
 def group_of(stream: Stream, key: bytes, name: bytes) -> Group:
-    """The group, which must exist.
-
-    Args:
-        stream: the stream.
-        key: the stream's key, for the error.
-        name: the group's name.
-
-    Raises:
-        CommandError: NOGROUP, in the words of XGROUP and XINFO; other commands: ``read.no_group``.
-    """
+    """The group, which must exist."""
     group = stream.groups.get(name)
     if group is None:
         raise CommandError(f"NOGROUP No such consumer group '{shown(name)}' for key name '{shown(key)}'")

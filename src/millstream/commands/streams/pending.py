@@ -48,32 +48,14 @@ INT_MAX = 2**31 - 1
 
 
 def find_group(ctx: Context, key: bytes, name: bytes) -> tuple[Stream, Group] | None:
-    """The stream and the group, or None if either is missing.
-
-    Args:
-        ctx: the command's context.
-        key: the stream's key.
-        name: the group's name.
-
-    Raises:
-        CommandError: WRONGTYPE.
-    """
+    """The stream and the group, or None if either is missing."""
     stream = ctx.lookup_as(key, Stream)
     group = None if stream is None else stream.groups.get(name)
     return None if stream is None or group is None else (stream, group)
 
 
 def existing_group(ctx: Context, key: bytes, name: bytes) -> tuple[Stream, Group]:
-    """The stream and the group, both of which must exist.
-
-    Args:
-        ctx: the command's context.
-        key: the stream's key.
-        name: the group's name.
-
-    Raises:
-        CommandError: WRONGTYPE, or NOGROUP, which does not say which of the two is missing.
-    """
+    """The stream and the group, both of which must exist."""
     found = find_group(ctx, key, name)
     if found is None:
         raise CommandError(no_group(key, name))
@@ -147,17 +129,11 @@ def xackdel(ctx: Context, argv: list[bytes]) -> Reply:
 
 @dataclass(slots=True)
 class _Nack:
-    """XNACK's options.
+    """XNACK's options."""
 
-    Attributes:
-        words: the ids as written.
-        retry_count: the count of deliveries to set; None to go by the mode.
-        force: make a record for an entry that exists and is not pending.
-    """
-
-    words: list[bytes]
-    retry_count: int | None
-    force: bool
+    words: list[bytes]  # The ids as written
+    retry_count: int | None  # The count of deliveries to set; None to go by the mode
+    force: bool  # Make a record for an entry that exists and is not pending
 
 
 def _parse_nack(argv: list[bytes]) -> _Nack:
@@ -301,21 +277,13 @@ def _pending_summary(group: Group) -> Reply:
 
 @dataclass(slots=True)
 class _Claim:
-    """XCLAIM's options.
+    """XCLAIM's options."""
 
-    Attributes:
-        time: wall milliseconds to set as delivery time.
-        retry_count: count to set; None to count one more.
-        force: create records that do not exist.
-        just_id: reply ids only, and count nothing.
-        last_id: move the group's position up to here; 0 if not given.
-    """
-
-    time: int
-    retry_count: int | None = None
-    force: bool = False
-    just_id: bool = False
-    last_id: int = 0
+    time: int  # Wall milliseconds to set as delivery time
+    retry_count: int | None = None  # Count to set; None to count one more
+    force: bool = False  # Create records that do not exist
+    just_id: bool = False  # Reply ids only, and count nothing
+    last_id: int = 0  # Move the group's position up to here; 0 if not given
 
 
 def _parse_claim(argv: list[bytes], at: int, now: int, *, obeys: bool) -> _Claim:
@@ -323,12 +291,6 @@ def _parse_claim(argv: list[bytes], at: int, now: int, *, obeys: bool) -> _Claim
 
     A bad id therefore is an unrecognized option, as in Redis. A delivery time that is negative or in the future becomes
     now: nobody may make an entry look as if it were not stale for years. A primary's clock may be ahead of ours.
-
-    Args:
-        argv: the command line.
-        at: the position of the first option.
-        now: wall milliseconds.
-        obeys: the command is the primary's.
     """
     options = _Claim(now)
     while at < len(argv):
@@ -427,7 +389,7 @@ def xclaim(ctx: Context, argv: list[bytes]) -> Reply:
 
 
 def _is_stale(record: Pending, min_idle: int, now: int) -> bool:
-    """Whether an entry may be claimed; with 0 any may, also one delivered by a clock that was set back since."""
+    """True if an entry may be claimed; with 0 any may, also one delivered by a clock that was set back since."""
     return record.consumer is None or not min_idle or now - record.time >= min_idle
 
 

@@ -112,33 +112,19 @@ def xrevrange(ctx: Context, argv: list[bytes]) -> Reply:
 
 @dataclass(slots=True)
 class _ReadOptions:
-    """What XREAD and XREADGROUP were asked.
+    """What XREAD and XREADGROUP were asked."""
 
-    Attributes:
-        count: most entries a stream; -1 for all.
-        max_count: most entries in all; None for no bound.
-        max_size: bytes of reply after which nothing more is added; None for no bound.
-        block: milliseconds to wait, 0 for ever; None not to wait.
-        claim: least idle milliseconds of pending entries to take over; None not to claim.
-        noack: deliver without pending records.
-        group: consumer group, for XREADGROUP.
-        consumer: consumer, for XREADGROUP.
-        streams_at: position of the first key.
-        keys: the keys.
-        words: an id, ``$``, ``+`` or ``>`` for each.
-    """
-
-    count: int = -1
-    max_count: int | None = None
-    max_size: int | None = None
-    block: int | None = None
-    claim: int | None = None
-    noack: bool = False
-    group: bytes | None = None
-    consumer: bytes = b""
-    streams_at: int = 0
-    keys: list[bytes] = field(default_factory=list)
-    words: list[bytes] = field(default_factory=list)
+    count: int = -1  # Most entries a stream; -1 for all
+    max_count: int | None = None  # Most entries in all; None for no bound
+    max_size: int | None = None  # Bytes of reply after which nothing more is added; None for no bound
+    block: int | None = None  # Milliseconds to wait, 0 for ever; None not to wait
+    claim: int | None = None  # Least idle milliseconds of pending entries to take over; None not to claim
+    noack: bool = False  # Deliver without pending records
+    group: bytes | None = None  # Consumer group, for XREADGROUP
+    consumer: bytes = b""  # Consumer, for XREADGROUP
+    streams_at: int = 0  # Position of the first key
+    keys: list[bytes] = field(default_factory=list)  # The keys
+    words: list[bytes] = field(default_factory=list)  # An id, ``$``, ``+`` or ``>`` for each
 
 
 def _parse_read(argv: list[bytes], name: str, now: int) -> _ReadOptions:
@@ -146,11 +132,6 @@ def _parse_read(argv: list[bytes], name: str, now: int) -> _ReadOptions:
 
     A word must be an option until STREAMS comes; GROUP is missed only when all is read. MAXCOUNT, a bound for all
     streams together, may not be smaller than COUNT, which is for each.
-
-    Args:
-        argv: the command line.
-        name: ``xread`` or ``xreadgroup``, for the errors.
-        now: wall milliseconds, for BLOCK.
     """
     options = _ReadOptions()
     grouped = name == "xreadgroup"
@@ -194,15 +175,7 @@ def _only_group(word: bytes, *, grouped: bool) -> None:
 
 
 def _take_read_option(options: _ReadOptions, argv: list[bytes], at: int, *, grouped: bool, now: int) -> int:
-    """Read one option; how many words it took. COUNT 0 and below mean "all" here, other than in XRANGE.
-
-    Args:
-        options: where it goes.
-        argv: the command line.
-        at: the position of the option's word.
-        grouped: whether it is XREADGROUP.
-        now: wall milliseconds; BLOCK is refused where the deadline would pass 64 bits.
-    """
+    """Read one option; how many words it took. COUNT 0 and below mean "all" here, other than in XRANGE."""
     word = keyword(argv[at])
     more = len(argv) - at - 1
     if word == b"NOACK":
@@ -250,25 +223,21 @@ class _Answer:
     MAXSIZE is soft: it is looked at before each entry, and the first entry always goes out, or a client would never get
     past an entry larger than its budget. What it counts are bytes of the reply as Redis would encode it, headers among
     them, so that both servers stop at the same entry.
-
-    Attributes:
-        streams: key and entries of each stream served.
-        size: bytes of reply so far, as Redis counts them; only those of headers where nobody set a bound to it.
-        emitted: entries so far.
     """
 
     __slots__ = ("_left", "_limit", "_resp", "emitted", "size", "streams")
 
     def __init__(self, options: _ReadOptions, resp: int) -> None:
-        self.streams: list[tuple[bytes, Raw]] = []
+        self.streams: list[tuple[bytes, Raw]] = []  # Key and entries of each stream served
+        # Bytes of reply so far, as Redis counts them; only those of headers where nobody set a bound to it
         self.size = 0
-        self.emitted = 0
+        self.emitted = 0  # Entries so far
         self._left = options.max_count
         self._limit = options.max_size
         self._resp = resp
 
     def is_full(self) -> bool:
-        """Whether nothing more may be added."""
+        """True if nothing more may be added."""
         if self._left is not None and self._left <= 0:
             return True
         return self._limit is not None and self.emitted > 0 and self.size >= self._limit
@@ -295,11 +264,6 @@ class _Answer:
         """Whole entries above an id while the budgets last: how many, their bytes, and the last one's id.
 
         Only a budget of bytes needs a look at each; without one they are taken as they come.
-
-        Args:
-            entries: the stream's.
-            after: the id above which they are.
-            bound: at most so many, negative for all; see :meth:`bound`.
         """
         if self._limit is None:
             count, buffers, last = entries.reply(after + 1, ids.MAX_ID, bound)
@@ -379,7 +343,7 @@ def xread(ctx: Context, argv: list[bytes]) -> Reply:
 
 
 def _glance(key: bytes, after: int, db: Database, wall: int) -> list[Transition] | None:  # noqa: ARG001 - as of a group
-    """Whether XREAD of one key would find nothing: see :class:`Blocked`."""
+    """True if XREAD of one key would find nothing: see :class:`Blocked`."""
     stream = db.keys.get(key)
     if type(stream) is not Stream or key in db.expires or (stream.length and stream.entries.last_live_id > after):
         return None
@@ -457,7 +421,7 @@ def xreadgroup(ctx: Context, argv: list[bytes]) -> Reply:
 def _glance_as_group(
     key: bytes, name: bytes | None, consumer: bytes, db: Database, wall: int
 ) -> list[Transition] | None:
-    """Whether XREADGROUP would find nothing new at its one key, and only note that the consumer was here."""
+    """True if XREADGROUP would find nothing new at its one key, and only note that the consumer was here."""
     stream = db.keys.get(key)
     if type(stream) is not Stream or key in db.expires or name is None:
         return None
@@ -652,15 +616,7 @@ def _next_claim(readers: list[_GroupRead]) -> int | None:
 
 
 def attend(ctx: Context, key: bytes, group_name: bytes, group: Group, consumer: bytes) -> None:
-    """A consumer tries to read or claim: it exists from now on.
-
-    Args:
-        ctx: the command's context.
-        key: the stream's key.
-        group_name: the group's name.
-        group: the group.
-        consumer: the consumer's name.
-    """
+    """A consumer tries to read or claim: it exists from now on."""
     if consumer not in group.consumers:
         ctx.commit(("cseen", ctx.db.index, key, group_name, consumer, ctx.now.wall))
         ctx.notify("t", "xgroup-createconsumer", key)
@@ -672,13 +628,6 @@ def note_seen(ctx: Context, key: bytes, group_name: bytes, group: Group, consume
 
     This transition is soft: no reply waits for the disk because of it, or polling an empty stream would cost an fsync
     each time. A crash may take back a seen time, and nothing else.
-
-    Args:
-        ctx: the command's context.
-        key: the stream's key.
-        group_name: the group's name.
-        group: the group, which has the consumer.
-        consumer: the consumer's name.
     """
     if group.consumers[consumer].seen != ctx.now.wall:
         ctx.commit(("cseen", ctx.db.index, key, group_name, consumer, ctx.now.wall), soft=True)

@@ -28,34 +28,19 @@ REFERENCE_POLICIES = (b"KEEPREF", b"DELREF", b"ACKED")
 
 @dataclass(slots=True)
 class Trim:
-    """What was asked.
+    """What was asked."""
 
-    Attributes:
-        strategy: ``MAXLEN``, ``MINID`` or None.
-        threshold: a length, or an id.
-        approximate: ``~``: whole nodes only.
-        limit: most entries to remove in one call; None if not given.
-        policy: ``KEEPREF``, ``DELREF`` or ``ACKED``; None if not given.
-    """
-
-    strategy: str | None = None
-    threshold: int = 0
-    approximate: bool = False
-    limit: int | None = None
-    policy: bytes | None = None
+    strategy: str | None = None  # ``MAXLEN``, ``MINID`` or None
+    threshold: int = 0  # A length, or an id
+    approximate: bool = False  # ``~``: whole nodes only
+    limit: int | None = None  # Most entries to remove in one call; None if not given
+    policy: bytes | None = None  # ``KEEPREF``, ``DELREF`` or ``ACKED``; None if not given
 
     def take(self, argv: list[bytes], at: int) -> int:
         """Read one option at this position.
 
-        Args:
-            argv: the command line.
-            at: the position of the option's word.
-
         Returns:
             How many words it took, 0 if it is no option of trimming.
-
-        Raises:
-            CommandError: the option is ours and wrong.
         """
         word = keyword(argv[at])
         more = len(argv) - at - 1
@@ -122,16 +107,7 @@ class Trim:
 
 
 def parse_trim_options(argv: list[bytes], at: int, *, obeys: bool) -> Trim:
-    """XTRIM's options, from this position to the end, in any order.
-
-    Args:
-        argv: the command line.
-        at: the position.
-        obeys: the command is the primary's.
-
-    Raises:
-        CommandError: an option is wrong, unknown or missing.
-    """
+    """XTRIM's options, from this position to the end, in any order."""
     trim = Trim()
     while at < len(argv):
         used = trim.take(argv, at)
@@ -146,12 +122,6 @@ def run_trim(ctx: "Context", key: bytes, stream: "Stream", trim: Trim) -> int:
     """Remove what the options say; how many entries went.
 
     Nodes without a live entry may go although no entry does: that is logged, and otherwise as if nothing had happened.
-
-    Args:
-        ctx: the command's context.
-        key: the stream's key.
-        stream: the stream.
-        trim: the options, checked.
     """
     budget = trim.budget(ctx.host.config.node_max_entries)
     entries, db, removed = stream.entries, ctx.db.index, 0
@@ -181,7 +151,7 @@ def _packed(bound: int) -> bytes | None:
 
 
 def _droppable(node: "Block", trim: Trim, length: int) -> bool:
-    """Whether a node may go as a whole, ``length`` entries being left before it does."""
+    """True if a node may go as a whole, ``length`` entries being left before it does."""
     if trim.strategy == "MAXLEN":
         return length - node.live >= trim.threshold
     return node.last < trim.threshold

@@ -35,11 +35,7 @@ TOO_SMALL = "ERR The ID specified in XADD is equal or smaller than the target st
 
 
 def existing_stream(ctx: Context, key: bytes) -> Stream:
-    """The stream at a key that must exist.
-
-    Raises:
-        CommandError: the key is missing, or holds another type (WRONGTYPE comes first, as the lookup does).
-    """
+    """The stream at a key that must exist."""
     stream = ctx.lookup_as(key, Stream)
     if stream is None:
         raise CommandError(NO_SUCH_KEY)
@@ -58,28 +54,21 @@ def create_stream(ctx: Context, key: bytes) -> Stream:
 
 
 class _AddOptions:
-    """What stands between XADD's key and its fields.
-
-    Attributes:
-        trim: MAXLEN or MINID with what goes with it; its strategy is None for no trimming.
-        no_create: NOMKSTREAM.
-        idmp: producer and message of IDMP; None if not given.
-        idmpauto: producer of IDMPAUTO, whose message is a digest of the fields; None if not given.
-        auto: the id is ``*``.
-        auto_ms: the id is ``ms-*``, this being its milliseconds; None if it is not.
-        entry_id: the id, where it is neither.
-    """
+    """What stands between XADD's key and its fields."""
 
     __slots__ = ("auto", "auto_ms", "entry_id", "idmp", "idmpauto", "no_create", "trim")
 
     def __init__(self) -> None:
-        self.trim = Trim()
-        self.no_create = False
-        self.idmp: tuple[bytes, bytes] | None = None
+        self.trim = Trim()  # MAXLEN or MINID with what goes with it; its strategy is None for no trimming
+        self.no_create = False  # NOMKSTREAM
+        self.idmp: tuple[bytes, bytes] | None = None  # Producer and message of IDMP; None if not given
+        # Producer of IDMPAUTO, whose message is a digest of the fields; None if not given
         self.idmpauto: bytes | None = None
+        # The id is ``*``
         self.auto = False  # "*"
+        # The id is ``ms-*``, this being its milliseconds; None if it is not
         self.auto_ms: int | None = None  # "ms-*"
-        self.entry_id = 0
+        self.entry_id = 0  # The id, where it is neither
 
 
 # Shared and never changed: one allocation less for the command that decides how fast the server is.
@@ -207,7 +196,7 @@ def _message(options: _AddOptions, fields: list[bytes]) -> tuple[bytes, bytes] |
 
 
 def _is_taken(stream: Stream | None, options: _AddOptions) -> bool:
-    """Whether a primary's message is one that came again: Redis tells of such with ``*``, ours with the id it has."""
+    """True if a primary's message is one that came again: Redis tells of such with ``*``, ours with the id it has."""
     if options.auto:
         return True
     return stream is not None and options.no_create and options.auto_ms is None and options.entry_id <= stream.last_id
@@ -252,9 +241,6 @@ def _next_id(ctx: Context, stream: Stream | None, options: _AddOptions) -> int:
     ``*`` is the time, or one more than the last id where the clock went back or stands: ids only grow, whatever the
     clock does. One past the largest sequence carries into the milliseconds for ``*``, and is an error for ``ms-*``,
     which asked for that very millisecond.
-
-    Raises:
-        CommandError: no id is left, or the wanted one is not above the last.
     """
     last = 0 if stream is None else stream.last_id
     if last == ids.MAX_ID:
@@ -320,13 +306,7 @@ def xdel(ctx: Context, argv: list[bytes]) -> Reply:
 
 
 def delete_entries(ctx: Context, key: bytes, there: list[int]) -> None:
-    """Delete entries that exist, with the event that goes with it.
-
-    Args:
-        ctx: the command's context.
-        key: the stream's key.
-        there: ids of live entries, each once.
-    """
+    """Delete entries that exist, with the event that goes with it."""
     ctx.commit(("xdel", ctx.db.index, key, ids.pack_all(there)))
     ctx.notify("t", "xdel", key)
     ctx.touch(key)
@@ -337,9 +317,6 @@ def parse_id_block(argv: list[bytes], at: int) -> tuple[bytes, list[bytes]]:
 
     Of two IDS blocks the last counts; a second policy is a syntax error. The ids are not read here, because a missing
     key is answered before they are looked at.
-
-    Raises:
-        CommandError: the count is no integer, or larger than the words that follow; a word is unknown; IDS is missing.
     """
     policy: bytes | None = None
     words: list[bytes] | None = None
@@ -406,14 +383,7 @@ def xdelex(ctx: Context, argv: list[bytes]) -> Reply:
 
 
 def unreference(ctx: Context, key: bytes, stream: Stream, entry: int) -> bool:
-    """Drop the entry's pending records in every group; whether there were any.
-
-    Args:
-        ctx: the command's context.
-        key: the stream's key.
-        stream: the stream.
-        entry: its id; the entry itself may be gone.
-    """
+    """Drop the entry's pending records in every group; whether there were any."""
     if not any(entry in group.pending for group in stream.groups.values()):
         return False
     ctx.commit(("xunref", ctx.db.index, key, ids.pack(entry)))

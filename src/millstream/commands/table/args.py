@@ -30,11 +30,7 @@ def keyword(word: bytes) -> bytes:
 
 
 def cursor(word: bytes) -> int:
-    """Where SCAN and its kin go on, read as Redis 8 does: halves of ids are read the same way.
-
-    Raises:
-        CommandError: the word is no such number.
-    """
+    """Where SCAN and its kin go on, read as Redis 8 does: halves of ids are read the same way."""
     found = ids.half(word.partition(b"\0")[0])
     if found is None:
         raise CommandError("ERR invalid cursor")
@@ -42,7 +38,7 @@ def cursor(word: bytes) -> int:
 
 
 def is_sign(word: bytes, sign: bytes) -> bool:
-    """Whether a word is such a sign (``*``, ``$``, ``>`` ...), compared as C strings are."""
+    """True if a word is such a sign (``*``, ``$``, ``>`` ...), compared as C strings are."""
     return word == sign or (word[1:2] == b"\0" and word[:1] == sign)
 
 

@@ -13,13 +13,9 @@ _EXTRA = "KEm"
 
 @dataclass(frozen=True, slots=True)
 class Flags:
-    """Kinds of events that are published.
+    """Kinds of events that are published."""
 
-    Attributes:
-        letters: of each, in Redis's order, ``A`` for the first group.
-    """
-
-    letters: str
+    letters: str  # Of each, in Redis's order, ``A`` for the first group
 
     def __str__(self) -> str:
         """As Redis shows them: ``A`` hides the second group, though it does not stand for it."""
@@ -27,11 +23,7 @@ class Flags:
 
 
 def canonical(flags: str) -> Flags:
-    """The letters in order.
-
-    Raises:
-        ValueError: a letter is not known.
-    """
+    """The letters in order."""
     unknown = set(flags) - set(_ALL + _BESIDE + _EXTRA + "A")
     if unknown:
         raise ValueError("Invalid event class character. Use 'Ag$lshzxeKEtmdn'.")
@@ -40,15 +32,7 @@ def canonical(flags: str) -> Flags:
 
 
 def messages(flags: str, kind: str, event: str, db: int, key: bytes) -> list[tuple[bytes, bytes]]:
-    """Channel and text of what to publish for one event.
-
-    Args:
-        flags: the letters of :class:`Flags`.
-        kind: one letter of the event's class (``t`` for streams).
-        event: its name, such as ``xadd``.
-        db: database of the key.
-        key: the key.
-    """
+    """Channel and text of what to publish for one event."""
     if kind not in flags and not ("A" in flags and kind in _ALL):
         return []
     found: list[tuple[bytes, bytes]] = []

@@ -52,15 +52,7 @@ def _after_streams(argv: list[bytes]) -> range:
 
 
 def _counted(argv: list[bytes], at: int, step: int, least: int, first: int) -> list[int]:
-    """As many keys as a word says, behind it.
-
-    Args:
-        argv: the command line.
-        at: where the number stands.
-        step: words from key to key.
-        least: how many keys there must be.
-        first: position of a key before the number, 0 for none.
-    """
+    """As many keys as a word says, behind it."""
     count = read_integer(argv[at])
     if count is None or not least <= count <= (len(argv) - at - 1) // step:
         raise CommandError(INVALID)
@@ -105,16 +97,12 @@ MOVABLE: dict[str, Callable[[list[bytes]], Sequence[int]]] = {
 
 
 def has_keys(row: Command) -> bool:
-    """Whether a command can name keys."""
+    """True if a command can name keys."""
     return bool(row.keys[0]) or row.name in MOVABLE
 
 
 def places_of(row: Command, argv: list[bytes]) -> Sequence[int]:
-    """The positions of a command line's keys.
-
-    Raises:
-        CommandError: the command has none, or the words do not suit it.
-    """
+    """The positions of a command line's keys."""
     finder = MOVABLE.get(row.name)
     if finder is not None:
         return finder(argv)
@@ -126,11 +114,7 @@ def places_of(row: Command, argv: list[bytes]) -> Sequence[int]:
 
 
 def keys_of(row: Command, argv: list[bytes]) -> list[bytes]:
-    """The words of a command line that are keys.
-
-    Raises:
-        CommandError: the command has none, or the words do not suit it.
-    """
+    """The words of a command line that are keys."""
     return [argv[at] for at in places_of(row, argv)]
 
 
@@ -146,11 +130,7 @@ def uses_of(row: Command, argv: list[bytes]) -> list[tuple[int, Use]]:
 
 
 def flags_of_keys(row: Command, argv: list[bytes]) -> list[tuple[bytes, tuple[str, ...]]]:
-    """The keys of a command line with the key specification's words for what is done with each.
-
-    Raises:
-        CommandError: the command has none, or the words do not suit it.
-    """
+    """The keys of a command line with the key specification's words for what is done with each."""
     return [(argv[at], words) for at, words in _words_of(row, argv, places_of(row, argv))]
 
 

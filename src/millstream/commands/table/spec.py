@@ -28,45 +28,31 @@ _LOOKING_ELSEWHERE = frozenset({"keys", "scan", "randomkey", "memory|usage"})
 
 @dataclass(slots=True)
 class Command:
-    """One command or subcommand.
+    """One command or subcommand."""
 
-    Attributes:
-        name: lower case; a subcommand is ``container|sub``.
-        arity: number of words, command name included; negative means "at least".
-        flags: COMMAND INFO's flags (``write``, ``readonly``, ``denyoom``, ``fast``, ``blocking``, ``movablekeys``,
-            ``noscript``, ``loading``, ``stale``, ``admin``, ``pubsub``, ``no_auth``, ``no_multi``,
-            ``no_async_loading``).
-        keys: first key, last key (negative counts from the end), step; (0, 0, 0) for none.
-        since: the Redis version that introduced it.
-        group: COMMAND DOCS group (``stream``, ``generic``, ``connection``, ``server``, ``string``, ``transactions``).
-        syntax: the arguments, without the name, in the notation of :mod:`millstream.commands.table.syntax`.
-        summary: one line, our own words.
-        handler: called with the context and the whole argument list.
-        subcommands: for a container, by lower-case name without the container's.
-        history: versions that changed it otherwise than by a word of the syntax, oldest first, with what they changed.
-        limited: what of Redis's command is not there; empty if nothing is missing.
-        differs: the heading of docs/compatibility.md, as an anchor, that says how it differs; empty if it does not.
-        acl: ACL categories beside those that follow from flags and group, see
-            :mod:`millstream.commands.users.categories`.
-        counts_lookups: INFO counts the keys that it looks up as hits and misses, as it does of what reads.
-        tells_misses: a key that it looks up and does not find is an event (``keymiss``), if anybody wants it.
-    """
-
-    name: str
-    arity: int
+    name: str  # Lower case; a subcommand is ``container|sub``
+    arity: int  # Number of words, command name included; negative means "at least"
+    # COMMAND INFO's flags (``write``, ``readonly``, ``denyoom``, ``fast``, ``blocking``, ``movablekeys``, ``noscript``,
+    # ``loading``, ``stale``, ``admin``, ``pubsub``, ``no_auth``, ``no_multi``, ``no_async_loading``)
     flags: frozenset[str]
-    keys: tuple[int, int, int]
-    since: str
-    group: str
-    syntax: str
-    summary: str
-    handler: Handler | None
+    keys: tuple[int, int, int]  # First key, last key (negative counts from the end), step; (0, 0, 0) for none
+    since: str  # The Redis version that introduced it
+    group: str  # COMMAND DOCS group (``stream``, ``generic``, ``connection``, ``server``, ``string``, ``transactions``)
+    syntax: str  # The arguments, without the name, in the notation of :mod:`millstream.commands.table.syntax`
+    summary: str  # One line, our own words
+    handler: Handler | None  # Called with the context and the whole argument list
+    # For a container, by lower-case name without the container's
     subcommands: dict[bytes, "Command"] = field(default_factory=dict)
+    # ACL categories beside those that follow from flags and group, see :mod:`millstream.commands.users.categories`
     acl: frozenset[str] = frozenset()
+    # Versions that changed it otherwise than by a word of the syntax, oldest first, with what they changed
     history: tuple[tuple[str, str], ...] = ()
-    limited: str = ""
+    limited: str = ""  # What of Redis's command is not there; empty if nothing is missing
+    # The heading of docs/compatibility.md, as an anchor, that says how it differs; empty if it does not
     differs: str = ""
+    # INFO counts the keys that it looks up as hits and misses, as it does of what reads
     counts_lookups: bool = field(init=False)
+    # A key that it looks up and does not find is an event (``keymiss``), if anybody wants it
     tells_misses: bool = field(init=False)
 
     def __post_init__(self) -> None:
@@ -76,14 +62,10 @@ class Command:
         self.tells_misses = self.counts_lookups and not self.name.startswith("object|")
 
     def takes(self, argc: int) -> bool:
-        """Whether a command line of so many words suits this command."""
+        """True if a command line of so many words suits this command."""
         return argc == self.arity if self.arity > 0 else argc >= -self.arity
 
     def check_arity(self, argc: int) -> None:
-        """Refuse a number of words that does not suit this command.
-
-        Raises:
-            CommandError: Redis's arity error, with the full name in small letters however it was written.
-        """
+        """Refuse a number of words that does not suit this command."""
         if (self.arity > 0 and argc != self.arity) or argc < -self.arity:  # as takes(), without the call: each command
             raise CommandError(f"ERR wrong number of arguments for '{self.name}' command")

@@ -27,31 +27,18 @@ _CLOSING = {"[": "]", "<": ">", "(": ")"}
 
 @dataclass(frozen=True, slots=True)
 class Argument:
-    """One argument as COMMAND DOCS tells it.
+    """One argument as COMMAND DOCS tells it."""
 
-    Attributes:
-        name: what clients call it.
-        type: one of :data:`TYPES`, ``pure-token`` (a word to be given as it is), ``oneof`` or ``block``.
-        display: the word documentation shows; empty for ``oneof`` and ``block``.
-        token: the word to be given before the value, or the word itself for a ``pure-token``; empty for none.
-        since: the version that brought it; empty for that of what it stands in.
-        tells_since: whether COMMAND DOCS has that version beside the argument too.
-        optional: whether it may be left out.
-        multiple: whether it may be repeated.
-        repeats_token: its token is repeated with it.
-        parts: the alternatives of a ``oneof``, the members of a ``block``.
-    """
-
-    name: str
-    type: str
-    display: str = ""
-    token: str = ""
-    since: str = ""
-    optional: bool = False
-    multiple: bool = False
-    parts: tuple["Argument", ...] = field(default=())
-    tells_since: bool = True
-    repeats_token: bool = False
+    name: str  # What clients call it
+    type: str  # One of :data:`TYPES`, ``pure-token`` (a word to be given as it is), ``oneof`` or ``block``
+    display: str = ""  # The word documentation shows; empty for ``oneof`` and ``block``
+    token: str = ""  # The word to be given before the value, or the word itself for a ``pure-token``; empty for none
+    since: str = ""  # The version that brought it; empty for that of what it stands in
+    optional: bool = False  # True if it may be left out
+    multiple: bool = False  # True if it may be repeated
+    parts: tuple["Argument", ...] = field(default=())  # The alternatives of a ``oneof``, the members of a ``block``
+    tells_since: bool = True  # True if COMMAND DOCS has that version beside the argument too
+    repeats_token: bool = False  # Its token is repeated with it
 
 
 def shown(syntax: str) -> str:
@@ -67,11 +54,7 @@ def shown(syntax: str) -> str:
 
 @cache
 def parse(syntax: str) -> tuple[Argument, ...]:
-    """The arguments of a row.
-
-    Raises:
-        ValueError: the notation is broken.
-    """
+    """The arguments of a row."""
     pieces = list(_PIECE.findall(syntax))
     if "".join("".join(piece) for piece in pieces) != "".join(syntax.split()):
         raise ValueError(f"cannot be read: {syntax}")

@@ -13,16 +13,11 @@ TABLE: dict[bytes, Command] = {}
 
 @dataclass(frozen=True)
 class CommandGroup:
-    """A group of COMMAND DOCS, by which its commands are registered.
+    """A group of COMMAND DOCS, by which its commands are registered."""
 
-    Attributes:
-        group: its name.
-        letter: class of its keyspace events, if it has one.
-        keys: positions of the first and last key and the step, of a command that does not say them.
-    """
-
-    group: str
-    letter: str = ""
+    group: str  # Its name
+    letter: str = ""  # Class of its keyspace events, if it has one
+    # Positions of the first and last key and the step, of a command that does not say them
     keys: tuple[int, int, int] = (0, 0, 0)
 
     def command(
@@ -45,21 +40,6 @@ class CommandGroup:
         Several rows may be stacked on one handler (DEL and UNLINK); the lowest is registered first. A name with ``|``
         goes under its container, which must have been registered by :meth:`container` before.
 
-        Args:
-            name: lower case; ``container|sub`` for a subcommand.
-            arity: number of words, the name included; negative for "at least".
-            flags: COMMAND INFO's flags, separated by blanks. ``write`` and ``readonly`` decide what ACL, a full disk
-                and CLIENT PAUSE do with it, ``no_auth``, ``noscript`` and ``no_multi`` where it may run; the others are
-                only what clients are told.
-            since: the version of Redis that brought it.
-            syntax: the arguments in the notation of :mod:`millstream.commands.table.syntax`.
-            summary: one line, our own words.
-            keys: where they differ from those of the group; a negative last one counts from the end.
-            acl: ACL categories beside those that follow from flags and group, separated by blanks.
-            history: versions that changed it otherwise than by a word of the syntax, with what they changed.
-            limited: what of Redis's command is not there.
-            differs: the anchor in docs/compatibility.md that says how it differs.
-
         Returns:
             A decorator that returns the handler as it is.
         """
@@ -76,26 +56,12 @@ class CommandGroup:
         return register
 
     def container(self, name: str, *, since: str, summary: str = "", flags: str = "") -> None:
-        """Register a command that exists only as its subcommands (XGROUP, XINFO, CLIENT, ...).
-
-        Args:
-            name: lower case.
-            since: the version of Redis that brought it.
-            summary: one line, our own words.
-            flags: COMMAND INFO's flags, separated by blanks.
-        """
+        """Register a command that exists only as its subcommands (XGROUP, XINFO, CLIENT, ...)."""
         row = Command(name, -2, frozenset(flags.split()), (0, 0, 0), since, self.group, "", summary, None)
         TABLE[name.encode()] = row
 
     def help(self, name: str, *, since: str, lines: tuple[str, ...], acl: str = "") -> None:
-        """Register a container's HELP, which every container has, in Redis's form.
-
-        Args:
-            name: the container's name.
-            since: the version that brought the subcommand.
-            lines: a subcommand with its arguments, then what it does, indented by four; and so on.
-            acl: ACL categories beside those that follow from flags and group.
-        """
+        """Register a container's HELP, which every container has, in Redis's form."""
         head = f"{name.upper()} <subcommand> [<arg> [value] [opt] ...]. Subcommands are:"
         whole: Reply = [Simple(line.encode()) for line in (head, *lines, "HELP", "    Print this help.")]
         summary = f"Tells the subcommands of {name.upper()}."
@@ -133,11 +99,7 @@ def named(name: bytes) -> Command | None:
 
 
 def resolve(argv: list[bytes]) -> Command:
-    """The row for a command line.
-
-    Raises:
-        CommandError: unknown command, unknown subcommand or wrong number of words, in Redis's order and wording.
-    """
+    """The row for a command line."""
     row = find(argv)
     if row is None:
         head = TABLE.get(argv[0].lower())

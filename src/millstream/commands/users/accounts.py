@@ -27,50 +27,34 @@ class AclFileError(MillstreamError):
 
 @dataclass(slots=True, eq=False)
 class Refusal:
-    """One entry of ACL LOG.
+    """One entry of ACL LOG."""
 
-    Attributes:
-        number: unique as long as the server runs.
-        reason: ``command``, ``key``, ``channel`` or ``auth``.
-        context: ``toplevel``, ``multi`` or ``lua``.
-        thing: the command, key or channel.
-        user: who was refused.
-        client: the session's line of CLIENT LIST.
-        created: wall milliseconds of the first time.
-        updated: wall milliseconds of the last time.
-        count: how many times.
-    """
-
-    number: int
-    reason: str
-    context: str
-    thing: bytes
-    user: bytes
-    client: bytes
-    created: int
-    updated: int
-    count: int = 1
+    number: int  # Unique as long as the server runs
+    reason: str  # ``command``, ``key``, ``channel`` or ``auth``
+    context: str  # ``toplevel``, ``multi`` or ``lua``
+    thing: bytes  # The command, key or channel
+    user: bytes  # Who was refused
+    client: bytes  # The session's line of CLIENT LIST
+    created: int  # Wall milliseconds of the first time
+    updated: int  # Wall milliseconds of the last time
+    count: int = 1  # How many times
 
     def is_like(self, other: "Refusal") -> bool:
-        """Whether another refusal is this one again."""
+        """True if another refusal is this one again."""
         mine = (self.reason, self.context, self.thing, self.user)
         theirs = (other.reason, other.context, other.thing, other.user)
         return mine == theirs and abs(self.updated - other.updated) <= _ALIKE_MS
 
 
 class Accounts:
-    """See the module's text.
-
-    Attributes:
-        unrestricted: names of users for whom there is nothing to check; looked at for each command.
-        log: refusals, the latest first.
-        refused: refusals since the start or the last CONFIG RESETSTAT, by reason, for INFO.
-    """
+    """See the module's text."""
 
     def __init__(self) -> None:
         self._users: dict[bytes, User] = {}
+        # Names of users for whom there is nothing to check; looked at for each command
         self.unrestricted: frozenset[bytes] = frozenset()
-        self.log: deque[Refusal] = deque()
+        self.log: deque[Refusal] = deque()  # Refusals, the latest first
+        # Refusals since the start or the last CONFIG RESETSTAT, by reason, for INFO
         self.refused = {"auth": 0, "command": 0, "key": 0, "channel": 0}
         self._numbers = 0
         self._take({DEFAULT: default_user()})
@@ -106,11 +90,7 @@ class Accounts:
         return DEFAULT if self.default.is_open else None
 
     def set(self, name: bytes, rules: Iterable[bytes]) -> None:
-        """Change a user, or make one: all of the rules or none.
-
-        Raises:
-            RuleError: one of them was refused.
-        """
+        """Change a user, or make one: all of the rules or none."""
         user = self._users.get(name) or User(name)
         self._take({**self._users, name: user.changed(rules)})
 
@@ -126,7 +106,7 @@ class Accounts:
         self.set(DEFAULT, [b"resetpass", b">" + password] if password else [b"nopass"])
 
     def accepts(self, name: bytes, password: bytes) -> bool:
-        """Whether a name and a password belong together, and the user is on."""
+        """True if a name and a password belong together, and the user is on."""
         user = self._users.get(name)
         if user is None:
             digest(password)  # as much work as for a user there is
@@ -143,13 +123,6 @@ class Accounts:
         """Take the users of an ACL file in place of those there are, all or none.
 
         A file that does not name the default user leaves it as it is.
-
-        Args:
-            text: its lines.
-            name: how to call it in errors.
-
-        Raises:
-            AclFileError: a line is wrong.
         """
         users: dict[bytes, User] = {}
         wrong: list[str] = []
@@ -174,12 +147,7 @@ class Accounts:
         self.refused = dict.fromkeys(self.refused, 0)
 
     def note(self, entry: Refusal, most: int) -> None:
-        """Remember a refusal, in an entry there is for the like of it, or in a new one.
-
-        Args:
-            entry: its number is given here.
-            most: entries to keep.
-        """
+        """Remember a refusal, in an entry there is for the like of it, or in a new one."""
         self.refused[entry.reason] += 1
         for at in range(min(_ALIKE_DEPTH, len(self.log))):
             known = self.log[at]

@@ -50,15 +50,10 @@ class RuleError(MillstreamError):
 
 
 class Denial(NamedTuple):
-    """Why a command is refused.
+    """Why a command is refused."""
 
-    Attributes:
-        rank: 1 command, 2 key, 3 channel; of several selectors' reasons the highest is told.
-        at: position of the key or channel, 0 for the command.
-    """
-
-    rank: int
-    at: int
+    rank: int  # 1 command, 2 key, 3 channel; of several selectors' reasons the highest is told
+    at: int  # Position of the key or channel, 0 for the command
 
     @property
     def reason(self) -> str:
@@ -67,7 +62,7 @@ class Denial(NamedTuple):
 
 
 def has_spaces(word: bytes) -> bool:
-    """Whether a user name or a pattern could not stand in an ACL file."""
+    """True if a user name or a pattern could not stand in an ACL file."""
     return not _SPACES.isdisjoint(word)
 
 
@@ -86,7 +81,7 @@ class KeyPattern:
     fits: Callable[[bytes], bool]
 
     def allows(self, key: bytes, use: Use) -> bool:
-        """Whether a key may be used so."""
+        """True if a key may be used so."""
         return (self.reads or not use.reads) and (self.writes or not use.writes) and self.fits(key)
 
     def __bytes__(self) -> bytes:
@@ -97,38 +92,24 @@ class KeyPattern:
 
 @dataclass(slots=True)
 class Selector:
-    """One set of permissions.
+    """One set of permissions."""
 
-    Attributes:
-        allowed: full names of commands and subcommands.
-        is_open: it began with everything allowed, and later rules took away.
-        all_commands: nothing was taken away.
-        first_words: commands allowed with certain first arguments only (``+select|0``), lower case.
-        rules: the rules about commands since everything was allowed or denied, in order.
-        all_keys: every key in every way.
-        keys: else, these.
-        all_channels: every channel.
-        channels: else, these; pattern and test.
-    """
-
-    allowed: set[str] = field(default_factory=set)
-    is_open: bool = False
-    all_commands: bool = False
+    allowed: set[str] = field(default_factory=set)  # Full names of commands and subcommands
+    is_open: bool = False  # It began with everything allowed, and later rules took away
+    all_commands: bool = False  # Nothing was taken away
+    # Commands allowed with certain first arguments only (``+select|0``), lower case
     first_words: dict[str, list[bytes]] = field(default_factory=dict)
+    # The rules about commands since everything was allowed or denied, in order
     rules: list[str] = field(default_factory=list)
-    all_keys: bool = False
-    keys: list[KeyPattern] = field(default_factory=list)
-    all_channels: bool = False
-    channels: dict[bytes, Callable[[bytes], bool]] = field(default_factory=dict)
+    all_keys: bool = False  # Every key in every way
+    keys: list[KeyPattern] = field(default_factory=list)  # Else, these
+    all_channels: bool = False  # Every channel
+    channels: dict[bytes, Callable[[bytes], bool]] = field(default_factory=dict)  # Else, these; pattern and test
 
     # ------------------------------------------------------------------ rules
 
     def apply(self, rule: bytes) -> None:
-        """Change the permissions by one rule.
-
-        Raises:
-            RuleError: there is no such rule, or it makes no sense here.
-        """
+        """Change the permissions by one rule."""
         whole = _WHOLE.get(keyword(rule).lower())
         if whole is not None:
             whole(self)
@@ -270,11 +251,11 @@ class Selector:
 
     @property
     def is_unrestricted(self) -> bool:
-        """Whether there is nothing to check."""
+        """True if there is nothing to check."""
         return self.all_commands and self.all_keys and self.all_channels
 
     def reads_every_key(self, row: Command, argv: Sequence[bytes]) -> bool:
-        """Whether the command may run, and read any key there is."""
+        """True if the command may run, and read any key there is."""
         every = self.all_keys or any(pattern.reads and pattern.pattern == b"*" for pattern in self.keys)
         return every and self._allows_command(row, argv)
 
@@ -283,11 +264,6 @@ class Selector:
 
         The command is looked at first, then keys, then channels: the reason that is furthest on is the most helpful
         one.
-
-        Args:
-            row: its row in the table.
-            argv: its words.
-            uses: position and use of each of its keys, found once for all selectors.
         """
         if not self._allows_command(row, argv):
             return Denial(1, 0)
@@ -303,14 +279,14 @@ class Selector:
         return None
 
     def _allows_command(self, row: Command, argv: Sequence[bytes]) -> bool:
-        """Whether the command may run at all; AUTH and its like may always."""
+        """True if the command may run at all; AUTH and its like may always."""
         if self.all_commands or row.name in self.allowed or "no_auth" in row.flags:
             return True
         words = self.first_words.get(row.name)
         return words is not None and len(argv) > 1 and argv[1].lower() in words
 
     def allows_channel(self, channel: bytes, *, by_pattern: bool) -> bool:
-        """Whether a channel may be used; a pattern to listen to must be named by a rule letter for letter."""
+        """True if a channel may be used; a pattern to listen to must be named by a rule letter for letter."""
         if self.all_channels:
             return True
         return channel in self.channels if by_pattern else any(fits(channel) for fits in self.channels.values())
@@ -332,43 +308,26 @@ _WHOLE: dict[bytes, Callable[[Selector], None]] = {
 
 @dataclass(slots=True)
 class User:
-    """One user; a new one is off, has no password and may do nothing.
+    """One user; a new one is off, has no password and may do nothing."""
 
-    Attributes:
-        name: as AUTH takes it.
-        is_on: whether AUTH is possible; sessions that are in stay in.
-        nopass: any password will do.
-        sanitizes: RESTORE checks what this user sends (it always does here; the word is kept for Redis's tools).
-        passwords: SHA-256 in hexadecimal, each.
-        root: the permissions outside parentheses.
-        selectors: those inside.
-    """
-
-    name: bytes
-    is_on: bool = False
-    nopass: bool = False
+    name: bytes  # As AUTH takes it
+    is_on: bool = False  # True if AUTH is possible; sessions that are in stay in
+    nopass: bool = False  # Any password will do
+    # RESTORE checks what this user sends (it always does here; the word is kept for Redis's tools)
     sanitizes: bool = True
-    passwords: list[bytes] = field(default_factory=list)
-    root: Selector = field(default_factory=Selector)
-    selectors: list[Selector] = field(default_factory=list)
+    passwords: list[bytes] = field(default_factory=list)  # SHA-256 in hexadecimal, each
+    root: Selector = field(default_factory=Selector)  # The permissions outside parentheses
+    selectors: list[Selector] = field(default_factory=list)  # Those inside
 
     def changed(self, rules: Iterable[bytes]) -> "User":
-        """A copy to which rules were applied, all or none.
-
-        Raises:
-            RuleError: one of them was refused.
-        """
+        """A copy to which rules were applied, all or none."""
         user = copy.deepcopy(self)
         for rule in merged(rules):
             user.apply(rule)
         return user
 
     def apply(self, rule: bytes) -> None:
-        """Change this user by one rule.
-
-        Raises:
-            RuleError: there is no such rule, or it makes no sense here.
-        """
+        """Change this user by one rule."""
         word = keyword(rule).lower()
         if not rule:
             return
@@ -421,19 +380,19 @@ class User:
             raise RuleError(NOT_KEPT, hidden)
 
     def accepts(self, password: bytes) -> bool:
-        """Whether this user may come in with a password; takes as long whether or not one is right."""
+        """True if this user may come in with a password; takes as long whether or not one is right."""
         given = digest(password)
         right = [hmac.compare_digest(given, kept) for kept in self.passwords]
         return self.is_on and (self.nopass or any(right))
 
     @property
     def is_open(self) -> bool:
-        """Whether anybody may be this user without AUTH, if it is the default user."""
+        """True if anybody may be this user without AUTH, if it is the default user."""
         return self.is_on and self.nopass
 
     @property
     def is_unrestricted(self) -> bool:
-        """Whether there is nothing to check."""
+        """True if there is nothing to check."""
         return self.root.is_unrestricted or any(each.is_unrestricted for each in self.selectors)
 
     def refusal(self, row: Command, argv: list[bytes]) -> Denial | None:
@@ -448,15 +407,15 @@ class User:
         return worst
 
     def reads_every_key(self, row: Command, argv: Sequence[bytes]) -> bool:
-        """Whether one of the selectors lets a command read any key there is."""
+        """True if one of the selectors lets a command read any key there is."""
         return any(each.reads_every_key(row, argv) for each in (self.root, *self.selectors))
 
     def allows_channel(self, channel: bytes, *, by_pattern: bool) -> bool:
-        """Whether one of the selectors allows a channel."""
+        """True if one of the selectors allows a channel."""
         return any(each.allows_channel(channel, by_pattern=by_pattern) for each in (self.root, *self.selectors))
 
     def may_lose_listeners(self, before: "User") -> bool:
-        """Whether listeners of this user are looked at, now that its rules are others than before.
+        """True if listeners of this user are looked at, now that its rules are others than before.
 
         Redis means to ask whether a rule about channels is missing now, and compares the places of the rules in memory,
         so that whoever had a rule counts as having lost it. Without one there was nothing to lose, though its clients
@@ -481,14 +440,7 @@ class User:
         return b" ".join([*words, *(b"(%b)" % bytes(each) for each in self.selectors)])
 
     def denial_text(self, denial: Denial, row: Command, argv: Sequence[bytes], *, verbose: bool = False) -> str:
-        """A refusal in Redis's words, without its code.
-
-        Args:
-            denial: what :meth:`refusal` returned.
-            row: the command's row in the table.
-            argv: its words.
-            verbose: name the key or channel, as ACL DRYRUN does; others may not learn which keys there are.
-        """
+        """A refusal in Redis's words, without its code."""
         if denial.rank == 1:
             return f"User {shown(self.name)} has no permissions to run the '{row.name}' command"
         if verbose:
@@ -514,11 +466,7 @@ class UnmatchedError(RuleError):
 
 
 def merged(rules: Iterable[bytes]) -> list[bytes]:
-    """The rules, those that a selector in parentheses was spread over joined again.
-
-    Raises:
-        UnmatchedError: a parenthesis is not closed.
-    """
+    """The rules, those that a selector in parentheses was spread over joined again."""
     found: list[bytes] = []
     inside: list[bytes] = []
     for rule in rules:

@@ -244,14 +244,7 @@ async def editable(line: Line, key: str, ident: str) -> tuple[StoredLetter, list
 
 
 async def tally(line: Line, key: str, chosen: ChosenLetters, tell: Counting | None = None) -> LetterTally:
-    """The letters that are chosen, counted.
-
-    Args:
-        line: to the server.
-        key: of the dead-letter stream.
-        chosen: which letters; an id that comes twice counts once.
-        tell: called with how many were looked at so far.
-    """
+    """The letters that are chosen, counted."""
     admin = admin_of(line, key)
     found = LetterTally(key, await admin.count())
     if not isinstance(chosen, LetterFilter):

@@ -180,14 +180,7 @@ async def rename(
 
 
 def _renamed(old: StreamStatus, new: StreamStatus | None, name: str, keys: Mapping[tuple[str, str], int]) -> ChangePlan:
-    """The plan of a rename.
-
-    Args:
-        old: the stream.
-        new: the stream under the new name; None where there is none.
-        name: the new name.
-        keys: of its groups, each with its new name -> 1 where there is one.
-    """
+    """The plan of a rename."""
     stream, moved = old.key, [pair for pair, there in keys.items() if there]
     lost = [beside(name, kind, one.name) for one in (new.groups if new else ()) for kind in _OF_GROUPS]
     commands: list[Words] = [("DEL", *lost)] if lost else []

@@ -26,43 +26,24 @@ Make: TypeAlias = Callable[..., Awaitable[Any]]
 
 @dataclass(frozen=True, slots=True)
 class Word:
-    """One word of a change, in every door.
+    """One word of a change, in every door."""
 
-    Attributes:
-        kind: argument, option, flag or hidden.
-        metavar: in the shell; ``STREAM``.
-        says: for the help.
-        name: in forms, and of the option; that of the parameter unless given.
-        typed: the name for click, by which a shell completes it; ``name`` unless given.
-        title: precedes its input in a form; without one the form has no input for it.
-        hint: an example in the input; of a flag what it means.
-        read: makes a value of the text, or raises ValueError or UsageError.
-        between: what separates its values in one text; without, it is one value.
-        needed: a form cannot do without it.
-        required: neither can the shell.
-        usual: the value in the shell where none is typed.
-        values: all that it may be.
-        least: the least number it may be; an int takes whole numbers only.
-        form: forms may say it; otherwise the door does.
-        shown: the line of docs/changes.md has it, though others do as well.
-    """
-
-    kind: Kind
-    metavar: str = ""
-    says: str = ""
-    name: str = ""
-    typed: str = ""
-    title: str = ""
-    hint: str = ""
-    read: Callable[[str], Any] | None = None
-    between: str = ""
-    needed: bool = False
-    required: bool = False
-    usual: str | None = None
-    values: tuple[str, ...] = ()
-    least: float | None = None
-    form: bool = True
-    shown: bool = False
+    kind: Kind  # Argument, option, flag or hidden
+    metavar: str = ""  # In the shell; ``STREAM``
+    says: str = ""  # For the help
+    name: str = ""  # In forms, and of the option; that of the parameter unless given
+    typed: str = ""  # The name for click, by which a shell completes it; ``name`` unless given
+    title: str = ""  # Precedes its input in a form; without one the form has no input for it
+    hint: str = ""  # An example in the input; of a flag what it means
+    read: Callable[[str], Any] | None = None  # Makes a value of the text, or raises ValueError or UsageError
+    between: str = ""  # What separates its values in one text; without, it is one value
+    needed: bool = False  # A form cannot do without it
+    required: bool = False  # Neither can the shell
+    usual: str | None = None  # The value in the shell where none is typed
+    values: tuple[str, ...] = ()  # All that it may be
+    least: float | None = None  # The least number it may be; an int takes whole numbers only
+    form: bool = True  # Forms may say it; otherwise the door does
+    shown: bool = False  # The line of docs/changes.md has it, though others do as well
 
     @property
     def flag(self) -> bool:
@@ -83,15 +64,7 @@ class Word:
         return (" " if re.match(self.between or " ", " ") else "\n").join(values)
 
     def value(self, texts: Texts, default: Any) -> Any:
-        """The value that was written.
-
-        Args:
-            texts: what was written.
-            default: what it is where nothing was; ``Parameter.empty`` where something must be.
-
-        Raises:
-            UsageError: it is missing or invalid.
-        """
+        """The value that was written."""
         if self.kind == "flag":
             return self.name in texts
         text = texts.get(self.name)
@@ -116,15 +89,10 @@ class Word:
 
 @dataclass(frozen=True, slots=True)
 class Together:
-    """Several words that make one value: which entries, where a group is to stand.
+    """Several words that make one value: which entries, where a group is to stand."""
 
-    Attributes:
-        read: makes the value of those of the words, by their names; raises UsageError.
-        words: the words.
-    """
-
-    read: Callable[[Mapping[str, Any]], Any]
-    words: tuple[Word, ...]
+    read: Callable[[Mapping[str, Any]], Any]  # Makes the value of those of the words, by their names; raises UsageError
+    words: tuple[Word, ...]  # The words
 
     def value(self, texts: Texts, _default: Any) -> Any:
         """As of :meth:`Word.value`."""
@@ -133,27 +101,17 @@ class Together:
 
 @dataclass(frozen=True, slots=True)
 class Action:
-    """One change that a person can make.
+    """One change that a person can make."""
 
-    Attributes:
-        name: noun and verb, as they are typed: ``group rewind``.
-        says: what it does, for a button's title and the list of commands.
-        make: the declared function, which plans it.
-        parameters: of the function, each with its default.
-        commands: raw commands it runs at most, for what the user may not do.
-        loses: something is gone afterwards that its undo does not bring back, or not all of it.
-        undo: the action that undoes it; empty where there is none.
-        writes: the word that names the key it writes; ``registry`` where that is the registry of workers, empty where
-            the function finds out.
-    """
-
-    name: str
-    says: str
-    make: Make
-    parameters: Mapping[str, tuple[Word | Together, Any]]
-    commands: tuple[str, ...]
-    loses: bool
-    undo: str
+    name: str  # Noun and verb, as they are typed: ``group rewind``
+    says: str  # What it does, for a button's title and the list of commands
+    make: Make  # The declared function, which plans it
+    parameters: Mapping[str, tuple[Word | Together, Any]]  # Of the function, each with its default
+    commands: tuple[str, ...]  # Raw commands it runs at most, for what the user may not do
+    loses: bool  # Something is gone afterwards that its undo does not bring back, or not all of it
+    undo: str  # The action that undoes it; empty where there is none
+    # The word that names the key it writes; ``registry`` where that is the registry of workers, empty where the
+    # function finds out
     writes: str
 
     @property
@@ -191,11 +149,7 @@ class Action:
         return " ".join(("millstream", self.name, *arguments, *options))
 
     def bound(self, texts: Texts) -> dict[str, Any]:
-        """The arguments of the function.
-
-        Raises:
-            UsageError: a word is missing or invalid.
-        """
+        """The arguments of the function."""
         return {name: word.value(texts, default) for name, (word, default) in self.parameters.items()}
 
     def typed(self, texts: Texts) -> tuple[str, ...]:
@@ -238,16 +192,7 @@ REGISTERED: dict[str, Action] = {}
 def action(
     name: str, says: str, *runs: str, loses: bool = False, undo: str = "", writes: str = "key"
 ) -> Callable[[Make], Action]:
-    """Declare an action: the function plans it, and its parameters are its words.
-
-    Args:
-        name: noun and verb, as they are typed.
-        says: what it does, in a sentence.
-        runs: raw commands it runs at most.
-        loses: its undo does not bring all of it back.
-        undo: the action that undoes it.
-        writes: as of :class:`Action`.
-    """
+    """Declare an action: the function plans it, and its parameters are its words."""
 
     def declared(make: Make) -> Action:
         hints = typing.get_type_hints(make, include_extras=True)
@@ -272,10 +217,6 @@ def _word(parameter: Parameter, hint: Any) -> Word | Together:
 
 
 def form_of(line: Sequence[str]) -> dict[str, str] | None:
-    """The words of a page's form for a command line of an action; None where it is no action's.
-
-    Args:
-        line: as words, ``millstream`` first.
-    """
+    """The words of a page's form for a command line of an action; None where it is no action's."""
     found = REGISTERED.get(" ".join(line[1:3]))
     return None if found is None else {"do": found.name, **found.parsed(line[3:])}

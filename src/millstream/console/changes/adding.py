@@ -9,14 +9,7 @@ from millstream.console.model.streams import StreamStatus
 def add(
     stream: StreamStatus | None, key: str, fields: Sequence[tuple[bytes, bytes]], words: tuple[str, ...]
 ) -> ChangePlan:
-    """Add one entry.
-
-    Args:
-        stream: as it is; None where there is none yet.
-        key: of the stream.
-        fields: names and values.
-        words: the command line.
-    """
+    """Add one entry."""
     length = 0 if stream is None else stream.length
     groups = () if stream is None else stream.groups
     table = (BeforeAfter("entries", length, length + 1),)

@@ -32,62 +32,36 @@ _FIELDS = ("change", "action", "stream", "group", "who", "user", "from", "via", 
 
 @dataclass(frozen=True, slots=True)
 class Actor:
-    """Who makes a change.
+    """Who makes a change."""
 
-    Attributes:
-        who: the person, as far as is known: ``alice@host``, or a name that a proxy vouches for.
-        place: where from: a host and process, or a browser's address.
-        via: ``shell`` or ``console``.
-        user: the server's own name of the user, where it told it.
-    """
-
-    who: str
-    place: str
-    via: str = "shell"
-    user: str = ""
+    who: str  # The person, as far as is known: ``alice@host``, or a name that a proxy vouches for
+    place: str  # Where from: a host and process, or a browser's address
+    via: str = "shell"  # ``shell`` or ``console``
+    user: str = ""  # The server's own name of the user, where it told it
 
 
 @dataclass(frozen=True, slots=True)
 class AuditEntry:
-    """One change, as it was written down.
+    """One change, as it was written down."""
 
-    Attributes:
-        id: of the entry in the audit stream; begins with when it was.
-        change: the name that the entries of one change share.
-        action: its name, as in ``actions.ACTIONS``.
-        stream: key of the stream it was made on; empty where it was on none.
-        group: its group, or empty.
-        who: see :class:`Actor`.
-        user: of the server, or empty.
-        place: where from.
-        via: how.
-        line: the command line that does the same.
-        commands: the raw commands, one a line; a long list is cut.
-        undo: the command line that undoes it; empty where there is none.
-        note: why it cannot be undone, or what of it cannot.
-        done: steps that were taken.
-        moved: steps that were not, since their facts moved or the server refused.
-        held: pending entries as they were, for the undo; None where they cannot be read.
-        now: who holds them since, ``""`` for nobody; None where they are not pending any more.
-    """
-
-    id: str
-    change: str
-    action: str
-    stream: str
-    group: str
-    who: str
-    user: str
-    place: str
-    via: str
-    line: str
-    commands: str
-    undo: str
-    note: str
-    done: int
-    moved: int
+    id: str  # Of the entry in the audit stream; begins with when it was
+    change: str  # The name that the entries of one change share
+    action: str  # Its name, as in ``actions.ACTIONS``
+    stream: str  # Key of the stream it was made on; empty where it was on none
+    group: str  # Its group, or empty
+    who: str  # See :class:`Actor`
+    user: str  # Of the server, or empty
+    place: str  # Where from
+    via: str  # How
+    line: str  # The command line that does the same
+    commands: str  # The raw commands, one a line; a long list is cut
+    undo: str  # The command line that undoes it; empty where there is none
+    note: str  # Why it cannot be undone, or what of it cannot
+    done: int  # Steps that were taken
+    moved: int  # Steps that were not, since their facts moved or the server refused
+    # Pending entries as they were, for the undo; None where they cannot be read
     held: tuple[HeldEntry, ...] | None = ()
-    now: str | None = None
+    now: str | None = None  # Who holds them since, ``""`` for nobody; None where they are not pending any more
 
 
 def audit_command(plan: ChangePlan, actor: Actor, change: str) -> Command:
@@ -127,24 +101,14 @@ async def write_down(line: Line, entry: Command, *, done: int, moved: int = 0) -
 
 
 def until_then(change: str, error: BaseException) -> str:
-    """Where it stands what a change that failed had done by then.
-
-    Args:
-        change: its name in the audit stream.
-        error: why it failed; its notes say why the audit stream has no entry.
-    """
+    """Where it stands what a change that failed had done by then."""
     if notes := getattr(error, "__notes__", ()):
         return f"What was done until then could not be written into the audit stream: {' '.join(notes)}"
     return f"What was done until then is in the audit stream as {change}"
 
 
 def undo_line(plan: ChangePlan, change: str = "") -> str:
-    """The command line that undoes a change; empty where there is none.
-
-    Args:
-        plan: of the change.
-        change: its name in the audit stream; before it is made there is none yet.
-    """
+    """The command line that undoes a change; empty where there is none."""
     if plan.undo.words:
         return shell_line(plan.undo.words)
     return shell_line(("millstream", "audit", "undo", change)) if plan.undo.by_audit and change else ""

@@ -33,19 +33,12 @@ Counting = Callable[[int], None]
 
 @dataclass(frozen=True, slots=True)
 class Counted:
-    """Entries that were counted.
+    """Entries that were counted."""
 
-    Attributes:
-        entries: how many, as far as they were counted.
-        first: id of the first; None without any.
-        last: id of the last one that was counted; None without any.
-        more: whether there are more.
-    """
-
-    entries: int
-    first: str | None = None
-    last: str | None = None
-    more: bool = False
+    entries: int  # How many, as far as they were counted
+    first: str | None = None  # Id of the first; None without any
+    last: str | None = None  # Id of the last one that was counted; None without any
+    more: bool = False  # True if there are more
 
 
 async def pages(line: Line, stream: str, group: str, chosen: Chosen) -> AsyncIterator[list[HeldEntry]]:
@@ -107,38 +100,20 @@ async def consumer_facts(line: Line, stream: str, group: str, consumer: str) -> 
 
 @dataclass(frozen=True, slots=True)
 class RewindFacts:
-    """What a rewind needs to know.
+    """What a rewind needs to know."""
 
-    Attributes:
-        stream: as it is.
-        group: as it is.
-        here: where it stands.
-        there: where it is to stand.
-        between: what lies between the two.
-        read_by: who reads the group.
-    """
-
-    stream: StreamStatus
-    group: GroupStatus
-    here: Ahead
-    there: Ahead
-    between: Between
-    read_by: GroupReaders
+    stream: StreamStatus  # As it is
+    group: GroupStatus  # As it is
+    here: Ahead  # Where it stands
+    there: Ahead  # Where it is to stand
+    between: Between  # What lies between the two
+    read_by: GroupReaders  # Who reads the group
 
 
 async def rewind_facts(
     line: Line, stream: str, group: str, place: StreamPlace, *, most: int = MOST_COUNTED, tell: Counting | None = None
 ) -> RewindFacts:
-    """Look up a place for a group, and count what lies between it and where the group stands.
-
-    Args:
-        line: to the server.
-        stream: key of the stream.
-        group: name of the group.
-        place: where it is to stand.
-        most: entries that are counted.
-        tell: called as they are.
-    """
+    """Look up a place for a group, and count what lies between it and where the group stands."""
     seen = await groups.read_group(line, stream, group)
     status, found = seen.streams.streams[0], seen.group
     near = line.near(stream)
@@ -164,16 +139,7 @@ async def trim_facts(
     most: int = MOST_COUNTED,
     tell: Counting | None = None,
 ) -> TrimFacts:
-    """What goes when a stream is trimmed, and who still needs it.
-
-    Args:
-        line: to the server.
-        stream: its key.
-        minid: the lowest id that stays; None to go by the number of entries.
-        maxlen: so many entries stay, where ``minid`` is None.
-        most: entries that are counted.
-        tell: called as they are.
-    """
+    """What goes when a stream is trimmed, and who still needs it."""
     status, near = await streams.one(line, stream), line.near(stream)
     if minid is None:
         goes = max(status.length - maxlen, 0)
@@ -202,15 +168,7 @@ async def _last_of(line: Line, status: StreamStatus, goes: int, stays: int) -> s
 async def _trimmed(
     line: Line, status: StreamStatus, group: GroupStatus, last_gone: str, left: int | None
 ) -> TrimmedGroup:
-    """What a group loses when entries up to one go.
-
-    Args:
-        line: to the server.
-        status: of the stream.
-        group: as it is.
-        last_gone: the highest id that goes.
-        left: entries that stay; None where that is not known.
-    """
+    """What a group loses when entries up to one go."""
     held, more = (0, False)
     if group.pending:
         held, more = await _pending_between(line, status.key, group.name, NEVER, last_gone)
@@ -240,14 +198,7 @@ def _below(entry: str) -> str:
 async def place_facts(
     line: Line, status: StreamStatus | None, place: StreamPlace, *, most: int = MOST_COUNTED
 ) -> Ahead:
-    """Look up a place for a group that is to be made.
-
-    Args:
-        line: to the server.
-        status: of the stream; None where there is none yet.
-        place: where it is to begin.
-        most: entries that are counted.
-    """
+    """Look up a place for a group that is to be made."""
     if status is None:
         return Ahead(place.id or NEVER, 0, None)
     near = line.near(status.key)
@@ -256,14 +207,7 @@ async def place_facts(
 
 
 async def resolved(line: Line, status: StreamStatus, place: StreamPlace, here: str) -> str:
-    """The last delivered id of a place.
-
-    Args:
-        line: to the node that has the stream.
-        status: of the stream.
-        place: that is looked up.
-        here: where the group stands, for ``+N`` and ``-N``.
-    """
+    """The last delivered id of a place."""
     if place.kind == "like":
         other = next((each for each in status.groups if each.name == place.group), None)
         if other is None:
@@ -352,19 +296,12 @@ async def _count_behind(line: Line, status: StreamStatus, entry: str, most: int)
 
 @dataclass(slots=True)
 class _Walk:
-    """A count from one end of a range.
+    """A count from one end of a range."""
 
-    Attributes:
-        low: behind which it goes on.
-        high: the last one.
-        entries: that were counted.
-        over: whether the end is reached.
-    """
-
-    low: str
-    high: str
-    entries: int = 0
-    over: bool = False
+    low: str  # Behind which it goes on
+    high: str  # The last one
+    entries: int = 0  # That were counted
+    over: bool = False  # True if the end is reached
 
     def command(self, stream: str) -> Command:
         return ("XRANGE", stream, f"({self.low}", self.high, "COUNT", PAGE)

@@ -24,34 +24,21 @@ from millstream.console.model.workers import WorkersSeen
 
 @dataclass(frozen=True, slots=True)
 class Ahead:
-    """A place in a stream that was looked up.
+    """A place in a stream that was looked up."""
 
-    Attributes:
-        id: what a group that stands there was delivered last.
-        after: entries behind it; None where they are too many to be counted.
-        next: id of the first of them; None where there is none.
-    """
-
-    id: str
-    after: int | None
-    next: str | None
+    id: str  # What a group that stands there was delivered last
+    after: int | None  # Entries behind it; None where they are too many to be counted
+    next: str | None  # Id of the first of them; None where there is none
 
 
 @dataclass(frozen=True, slots=True)
 class Between:
-    """What lies between two places.
+    """What lies between two places."""
 
-    Attributes:
-        entries: how many, as far as they were counted.
-        pending: how many of them are pending in the group, as far as they were counted.
-        more: there are more entries than were counted.
-        more_pending: and more pending ones.
-    """
-
-    entries: int
-    pending: int
-    more: bool = False
-    more_pending: bool = False
+    entries: int  # How many, as far as they were counted
+    pending: int  # How many of them are pending in the group, as far as they were counted
+    more: bool = False  # There are more entries than were counted
+    more_pending: bool = False  # And more pending ones
 
     def text(self) -> str:
         """The number of entries in words."""
@@ -60,15 +47,10 @@ class Between:
 
 @dataclass(frozen=True, slots=True)
 class GroupReaders:
-    """Who reads a group at the moment.
+    """Who reads a group at the moment."""
 
-    Attributes:
-        workers: consumers of workers that are not paused.
-        others: consumers of which no worker tells.
-    """
-
-    workers: tuple[str, ...] = ()
-    others: tuple[str, ...] = ()
+    workers: tuple[str, ...] = ()  # Consumers of workers that are not paused
+    others: tuple[str, ...] = ()  # Consumers of which no worker tells
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -114,18 +96,7 @@ def rewind(
     *,
     even_if_moved: bool = False,
 ) -> ChangePlan:
-    """Set a group to another place of its stream.
-
-    Args:
-        stream: as it is.
-        group: as it is.
-        here: where it stands.
-        there: where it is to stand.
-        between: what lies between the two.
-        read_by: who reads the group.
-        even_if_moved: also where it was read on meanwhile, as long as that is the same way: nobody set it back, and it
-            has not passed a place that it is to skip to.
-    """
+    """Set a group to another place of its stream."""
     if order(there.id) > order(stream.last_id):
         raise ChangeRefusedError(
             f"{there.id} is behind the last id of {stream.key!r}, {stream.last_id}: entries that are still to come "
@@ -173,15 +144,7 @@ def rewind(
 
 
 def _rewound_back(stream: str, group: GroupStatus, here: Ahead, there: Ahead, flag: tuple[str, ...]) -> Undo:
-    """How a group is set back to where it stood.
-
-    Args:
-        stream: key of the stream.
-        group: as it is.
-        here: where it stands.
-        there: where it is to stand.
-        flag: the options that go with the line.
-    """
+    """How a group is set back to where it stood."""
     commands = (_set(stream, group.name, here.id, group.entries_read),)
     if here.id == there.id:  # the same line again would count again, and take nothing back
         return Undo(commands=commands, note="The group's place is as it was: nothing is to be undone.")
@@ -272,14 +235,7 @@ def _deleted_ahead(stream: StreamStatus, there: Ahead) -> bool:
 
 
 def create(stream: StreamStatus | None, key: str, group: str, there: Ahead) -> ChangePlan:
-    """Make a group.
-
-    Args:
-        stream: as it is; None where there is none yet, so that an empty one is made.
-        key: of the stream.
-        group: name of the group.
-        there: where it begins.
-    """
+    """Make a group."""
     if stream is not None and any(found.name == group for found in stream.groups):
         raise ChangeRefusedError(f"{key!r} has a group {group!r} already; `millstream group rewind` sets it elsewhere")
     if stream is not None and order(there.id) > order(stream.last_id):

@@ -39,42 +39,25 @@ though its facts moved in the moment between the look and the step."""
 
 @dataclass(frozen=True, slots=True)
 class StepResult:
-    """What became of one step.
+    """What became of one step."""
 
-    Attributes:
-        step: which.
-        became: see :data:`Became`.
-        count: entries that its last command touched, where that says so.
-        why: what moved, or the server's words; of a letter that was put back, where it is.
-        reply: to its last command, as text: the id of an entry that was added.
-    """
-
-    step: Step
-    became: Became
-    count: int = 0
-    why: str = ""
-    reply: str = ""
+    step: Step  # Which
+    became: Became  # See :data:`Became`
+    count: int = 0  # Entries that its last command touched, where that says so
+    why: str = ""  # What moved, or the server's words; of a letter that was put back, where it is
+    reply: str = ""  # To its last command, as text: the id of an entry that was added
 
 
 @dataclass(frozen=True, slots=True)
 class ChangeOutcome:
-    """What became of a change.
+    """What became of a change."""
 
-    Attributes:
-        results: of its steps, in their order.
-        audit: ids of its audit entries.
-        change: the name its audit entries share, for ``millstream audit undo``.
-        unaudited: why it is not, or not wholly, in the audit stream; empty where it is.
-        unguarded: no script could be run, so that look and step were two.
-        stopped: it was broken off, so that there are steps that nobody looked at.
-    """
-
-    results: tuple[StepResult, ...] = ()
-    audit: tuple[str, ...] = ()
-    change: str = ""
-    unaudited: str = ""
-    unguarded: bool = False
-    stopped: bool = False
+    results: tuple[StepResult, ...] = ()  # Of its steps, in their order
+    audit: tuple[str, ...] = ()  # Ids of its audit entries
+    change: str = ""  # The name its audit entries share, for ``millstream audit undo``
+    unaudited: str = ""  # Why it is not, or not wholly, in the audit stream; empty where it is
+    unguarded: bool = False  # No script could be run, so that look and step were two
+    stopped: bool = False  # It was broken off, so that there are steps that nobody looked at
 
     @property
     def written(self) -> str:
@@ -92,7 +75,7 @@ class ChangeOutcome:
 
     @property
     def whole(self) -> bool:
-        """Whether everything was done as it was planned."""
+        """True if everything was done as it was planned."""
         return not self.stopped and all(result.became == "done" for result in self.results)
 
     def joined(self, other: "ChangeOutcome") -> "ChangeOutcome":
@@ -108,14 +91,7 @@ class ChangeOutcome:
 
 
 async def apply(line: Line, plan: ChangePlan, actor: Actor, change: str) -> ChangeOutcome:
-    """Make a change.
-
-    Args:
-        line: to the server.
-        plan: what to do.
-        actor: who does it, for the audit stream.
-        change: a name that no other change has; the audit entries of several plans may share it.
-    """
+    """Make a change."""
     outcome = ChangeOutcome(change=change)
     for start in range(0, len(plan.steps), STEPS):
         part = replace(plan, steps=plan.steps[start : start + STEPS], undo=_part_of(plan, start))
@@ -140,13 +116,7 @@ def _part_of(plan: ChangePlan, start: int) -> Any:
 
 @dataclass(slots=True)
 class _StepBatch:
-    """Steps that are taken at once.
-
-    Args:
-        line: to the server.
-        plan: with these steps alone.
-        audit: the command that writes the audit entry.
-    """
+    """Steps that are taken at once."""
 
     line: Line
     plan: ChangePlan
@@ -261,7 +231,7 @@ def _result(step: Step, row: list[bytes]) -> StepResult:
 
 
 def _is_gone(error: str) -> bool:
-    """Whether a question was refused since what it was about is not there any more."""
+    """True if a question was refused since what it was about is not there any more."""
     return error.startswith(("NOGROUP", "WRONGTYPE")) or "no such key" in error
 
 

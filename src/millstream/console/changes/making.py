@@ -28,65 +28,42 @@ how many there were, and ends between two parts when the event is set."""
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
-    """A change that can be previewed and then made.
+    """A change that can be previewed and then made."""
 
-    Attributes:
-        plan: the whole, or what stands for it where it is made page by page.
-        entries: how many entries it is about; 0 where it is about none.
-        pages: its parts; None where the plan is all.
-        work: makes it, where its steps only show what is done; None where they are what is done.
-        letters: what became of each letter, where it puts letters back.
-        rights: what the user may do there.
-        texts: what was written, with what was looked up: the same texts make the same change again.
-    """
-
-    plan: ChangePlan
-    entries: int = 0
-    pages: Pages | None = None
-    work: Work | None = None
+    plan: ChangePlan  # The whole, or what stands for it where it is made page by page
+    entries: int = 0  # How many entries it is about; 0 where it is about none
+    pages: Pages | None = None  # Its parts; None where the plan is all
+    work: Work | None = None  # Makes it, where its steps only show what is done; None where they are what is done
+    # What became of each letter, where it puts letters back
     letters: PutBackOutcome = field(default_factory=PutBackOutcome)
-    rights: Rights = field(default_factory=Rights)
+    rights: Rights = field(default_factory=Rights)  # What the user may do there
+    # What was written, with what was looked up: the same texts make the same change again
     texts: Texts = field(default_factory=dict)
 
     @property
     def nothing(self) -> bool:
-        """Whether there is nothing to do."""
+        """True if there is nothing to do."""
         return not self.plan.steps
 
 
 @dataclass(slots=True)
 class ActionCall:
-    """One change while it is planned: the first argument of every action.
+    """One change while it is planned: the first argument of every action."""
 
-    Attributes:
-        action: which.
-        line: to the server.
-        texts: what was written; :meth:`settle` replaces it by what was looked up.
-        tell: called with how many entries were counted so far.
-        kept: the preview is forgotten and made again when it is confirmed, so the texts must say what was looked up.
-        who: makes it, for what is kept of it.
-        rights: what the user may do to the key that it writes.
-    """
-
-    action: Action
-    line: Line
-    texts: dict[str, str]
-    tell: Counting
-    kept: bool
-    who: str
-    rights: Rights = field(default_factory=Rights)
+    action: Action  # Which
+    line: Line  # To the server
+    texts: dict[str, str]  # What was written; :meth:`settle` replaces it by what was looked up
+    tell: Counting  # Called with how many entries were counted so far
+    kept: bool  # The preview is forgotten and made again when it is confirmed, so the texts must say what was looked up
+    who: str  # Makes it, for what is kept of it
+    rights: Rights = field(default_factory=Rights)  # What the user may do to the key that it writes
 
     def settle(self, **texts: str | None) -> None:
         """Put what was looked up in place of what was written; None takes a word out."""
         self.texts = {name: text for name, text in {**self.texts, **texts}.items() if text is not None}
 
     async def require_rights(self, key: str) -> None:
-        """Look what the user may do to a key.
-
-        Raises:
-            ChangeRefusedError: not this change.
-            Disconnected: no answer came.
-        """
+        """Look what the user may do to a key."""
         self.rights = await rights_on(self.line, key)
         if (why := self.rights.why_not(self.action)) is not None:
             raise ChangeRefusedError(why)
@@ -101,22 +78,7 @@ async def prepare(
     kept: bool = False,
     who: str = "",
 ) -> Prepared:
-    """Plan a change from what a person wrote.
-
-    Args:
-        action: which.
-        line: to the server; nobody else asks over it meanwhile.
-        texts: what was written.
-        tell: called with how many entries were counted so far.
-        kept: as of :class:`ActionCall`.
-        who: makes it.
-
-    Raises:
-        UsageError: a word is missing or invalid.
-        ChangeRefusedError: the user may not, or the facts do not allow it.
-        NotReadableError: there is no such stream or group, or the server does not let us look.
-        Disconnected: no answer came.
-    """
+    """Plan a change from what a person wrote."""
     values = action.bound(texts)
     change = ActionCall(action, line, dict(texts), tell or (lambda _: None), kept, who)
     if action.writes:
@@ -136,21 +98,7 @@ async def carry_out(
     tell: Counting | None = None,
     stop: asyncio.Event | None = None,
 ) -> ChangeOutcome:
-    """Make a change that was previewed.
-
-    Args:
-        line: to the server; nobody else asks over it meanwhile.
-        prepared: the change.
-        actor: who makes it.
-        change: a name that no other change has, for its audit entries.
-        tell: called with how many steps were looked at so far.
-        stop: when it is set, the change ends between two of its parts.
-
-    Raises:
-        ChangeRefusedError: it needs a script, and none can be run.
-        MillstreamError: dead letters could not be put back; those before were.
-        Disconnected: no answer came; whether the last steps were taken is unknown.
-    """
+    """Make a change that was previewed."""
     actor = replace(actor, user=prepared.rights.user)
     stop, tell = stop or asyncio.Event(), tell or (lambda _: None)
     if prepared.work is not None:

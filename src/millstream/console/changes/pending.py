@@ -45,15 +45,11 @@ _VERBS = {
 
 @dataclass(slots=True)
 class Tally:
-    """What a choice of pending entries holds, counted without keeping them.
+    """What a choice of pending entries holds, counted without keeping them."""
 
-    Attributes:
-        held: consumer -> how many of the entries it holds; ``""`` for what nobody holds.
-        waiting: entries whose delay is not over.
-    """
-
+    # Consumer -> how many of the entries it holds; ``""`` for what nobody holds
     held: Counter[str] = field(default_factory=Counter)
-    waiting: int = 0
+    waiting: int = 0  # Entries whose delay is not over
 
     @property
     def entries(self) -> int:
@@ -63,19 +59,13 @@ class Tally:
 
 @dataclass(frozen=True, slots=True)
 class PendingList:
-    """Of which group.
+    """Of which group."""
 
-    Attributes:
-        stream: key of the stream.
-        group: name of the group.
-        xnack: whether the server keeps entries that nobody holds (XNACK), or they are held by a consumer ``""``.
-        due: key of the group's due times.
-    """
-
-    stream: str
-    group: str
+    stream: str  # Key of the stream
+    group: str  # Name of the group
+    # True if the server keeps entries that nobody holds (XNACK), or they are held by a consumer ``""``
     xnack: bool = False
-    due: str = ""
+    due: str = ""  # Key of the group's due times
 
     def put_back(self, held: HeldEntry) -> Words:
         """The command that makes an entry pending again as it was."""
@@ -88,51 +78,26 @@ _NOT_BACK = (
 
 
 def acknowledge(where: PendingList, held: Sequence[HeldEntry], *, gone: bool = False) -> ChangePlan:
-    """Acknowledge entries: they count as processed.
-
-    Args:
-        where: of which group.
-        held: the entries as they are.
-        gone: they are no longer in the stream, so that no undo could bring them back, and none is kept.
-    """
+    """Acknowledge entries: they count as processed."""
     plan = _plan("pending ack", where, held, lambda each: ("XACK", where.stream, where.group, each.id))
     return replace(plan, undo=Undo(note=_NOT_BACK)) if gone else plan
 
 
 def claim(where: PendingList, held: Sequence[HeldEntry], consumer: str) -> ChangePlan:
-    """Move entries to another consumer; their deliveries stay as they are.
-
-    Args:
-        where: of which group.
-        held: the entries as they are.
-        consumer: who gets them.
-    """
+    """Move entries to another consumer; their deliveries stay as they are."""
     stream, group = where.stream, where.group
     plan = _plan("pending claim", where, held, lambda each: ("XCLAIM", stream, group, consumer, 0, each.id, "JUSTID"))
     return replace(plan, undo=replace(plan.undo, now=consumer))
 
 
 def give_back(where: PendingList, held: Sequence[HeldEntry], command: Callable[[HeldEntry], Words]) -> ChangePlan:
-    """Give entries back, for anybody to take.
-
-    Args:
-        where: of which group.
-        held: the entries as they are.
-        command: that gives one back, as the server can.
-    """
+    """Give entries back, for anybody to take."""
     plan = _plan("pending nack", where, held, command)
     return replace(plan, undo=replace(plan.undo, now=NOBODY))
 
 
 def set_aside(where: PendingList, dead: str, letters: Sequence[tuple[HeldEntry, DeadLetter]], note: str) -> ChangePlan:
-    """Make entries dead letters: the letter is written first, so that the entry is never in neither place.
-
-    Args:
-        where: of which group.
-        dead: key of the dead-letter stream.
-        letters: the entries as they are, with what is to be written of each.
-        note: how it is undone.
-    """
+    """Make entries dead letters: the letter is written first, so that the entry is never in neither place."""
     found = dict(letters)
     plan = _plan("pending dead", where, list(found), lambda each: ("XADD", dead, "*", *pack(found[each])))
     steps = tuple(
@@ -160,13 +125,7 @@ def _no_delay(where: PendingList, held: HeldEntry) -> tuple[Words, ...]:
 
 
 def put_back(where: PendingList, held: Sequence[HeldEntry], now: str | None) -> ChangePlan:
-    """Make entries pending again as they were, the undo of all of the above.
-
-    Args:
-        where: of which group.
-        held: the entries as they were.
-        now: who must hold them, since the change gave them to it; None where they must not be pending.
-    """
+    """Make entries pending again as they were, the undo of all of the above."""
     fact = ("1", ABSENT) if now is None else ("2", now)
     steps = tuple(Step((where.put_back(each),), (_held_by(where, each, fact),), each.id) for each in held)
     undo = Undo(note="The change that was undone can be made again.")

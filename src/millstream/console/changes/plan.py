@@ -53,31 +53,20 @@ class TargetMissingError(ChangeRefusedError):
 
 @dataclass(frozen=True, slots=True)
 class FactCheck:
-    """Facts that must be as they were when the plan was made.
+    """Facts that must be as they were when the plan was made."""
 
-    Attributes:
-        about: whose facts they are, for people.
-        read: the question; it names the stream's key and changes nothing.
-        shape: how its reply is read.
-        row: the name of the row that counts, for ``rows``.
-        expected: field -> value as text, ``""`` for null; for ``first`` a field is a place in the row, from 1; for
-            ``value`` it is ``""``.
-        between: fields that are ids, each with the lowest and the highest that it may be; ``""`` for no highest.
-    """
-
-    about: str
-    read: Words
-    shape: Shape
-    row: str
+    about: str  # Whose facts they are, for people
+    read: Words  # The question; it names the stream's key and changes nothing
+    shape: Shape  # How its reply is read
+    row: str  # The name of the row that counts, for ``rows``
+    # Field -> value as text, ``""`` for null; for ``first`` a field is a place in the row, from 1; for ``value`` it is
+    # ``""``
     expected: tuple[tuple[str, str], ...]
+    # Fields that are ids, each with the lowest and the highest that it may be; ``""`` for no highest
     between: tuple[tuple[str, str, str], ...] = ()
 
     def moved(self, reply: Any) -> str | None:
-        """What is otherwise now, in words; None where all is as expected.
-
-        Args:
-            reply: the server's to ``read``; an exception where it refused.
-        """
+        """What is otherwise now, in words; None where all is as expected."""
         if isinstance(reply, Exception):
             return f"{self.about}: {reply}"
         for name, expected in self.expected:
@@ -91,12 +80,7 @@ class FactCheck:
         return None
 
     def worded(self, name: str, found: str) -> str:
-        """One fact that moved, in words.
-
-        Args:
-            name: of the fact, as in ``expected`` or ``between``.
-            found: what it is now.
-        """
+        """One fact that moved, in words."""
         if found == ABSENT:
             return f"{self.about} is not there any more"
         ids = next(((low, high) for each, low, high in self.between if each == name), None)
@@ -145,122 +129,77 @@ def _facts(row: Sequence[Any]) -> dict[str, Any]:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """Commands that run together, if their facts hold.
+    """Commands that run together, if their facts hold."""
 
-    Attributes:
-        commands: in their order; each names the stream's key.
-        checks: what must be so.
-        entry: id of the pending entry it is about; empty where it is about none.
-    """
-
-    commands: tuple[Words, ...]
-    checks: tuple[FactCheck, ...] = ()
-    entry: str = ""
+    commands: tuple[Words, ...]  # In their order; each names the stream's key
+    checks: tuple[FactCheck, ...] = ()  # What must be so
+    entry: str = ""  # Id of the pending entry it is about; empty where it is about none
 
 
 @dataclass(frozen=True, slots=True)
 class BeforeAfter:
-    """One row of the table that a preview shows.
+    """One row of the table that a preview shows."""
 
-    Attributes:
-        fact: what it is, in words.
-        before: as it is; None where that is not known.
-        after: as it will be; None where that will not be known.
-    """
-
-    fact: str
-    before: int | str | None
-    after: int | str | None
+    fact: str  # What it is, in words
+    before: int | str | None  # As it is; None where that is not known
+    after: int | str | None  # As it will be; None where that will not be known
 
 
 @dataclass(frozen=True, slots=True)
 class HeldEntry:
-    """Who held a pending entry, so that it can be put back.
+    """Who held a pending entry, so that it can be put back."""
 
-    Attributes:
-        id: of the entry.
-        consumer: who held it; empty for nobody.
-        since_ms: wall milliseconds of its last delivery; 0 where nobody held it.
-        deliveries: how often it was delivered.
-        waits: its delay is not over yet; an undo does not bring that back.
-    """
-
-    id: str
-    consumer: str
-    since_ms: int
-    deliveries: int
-    waits: bool = False
+    id: str  # Of the entry
+    consumer: str  # Who held it; empty for nobody
+    since_ms: int  # Wall milliseconds of its last delivery; 0 where nobody held it
+    deliveries: int  # How often it was delivered
+    waits: bool = False  # Its delay is not over yet; an undo does not bring that back
 
 
 @dataclass(frozen=True, slots=True)
 class Undo:
-    """How a change is undone.
+    """How a change is undone."""
 
-    Attributes:
-        words: the command line, as words; empty where it is ``millstream audit undo`` with the number of the change,
-            or where there is none.
-        commands: the raw commands.
-        held: pending entries as they were, for ``millstream audit undo``.
-        now: who holds them after the change, ``""`` for nobody; None where they are not pending any more.
-        note: why it cannot be undone, or what of it cannot; empty where all can.
-    """
-
+    # The command line, as words; empty where it is ``millstream audit undo`` with the number of the change, or where
+    # there is none
     words: tuple[str, ...] = ()
-    commands: tuple[Words, ...] = ()
-    held: tuple[HeldEntry, ...] = ()
+    commands: tuple[Words, ...] = ()  # The raw commands
+    held: tuple[HeldEntry, ...] = ()  # Pending entries as they were, for ``millstream audit undo``
+    # Who holds them after the change, ``""`` for nobody; None where they are not pending any more
     now: str | None = None
-    note: str = ""
+    note: str = ""  # Why it cannot be undone, or what of it cannot; empty where all can
 
     @property
     def by_audit(self) -> bool:
-        """Whether what was pending is put back by ``millstream audit undo``."""
+        """True if what was pending is put back by ``millstream audit undo``."""
         return bool(self.held)
 
 
 @dataclass(frozen=True, slots=True)
 class ChangePlan:
-    """A change that is about to be made.
+    """A change that is about to be made."""
 
-    Attributes:
-        action: its name: ``group rewind``.
-        stream: key of the stream.
-        group: name of the group; empty where it is about none.
-        question: what is about to happen, with its question mark.
-        table: before and after.
-        notes: what else happens: what is lost, delivered again, must be known.
-        steps: what to do; none where there is nothing to do.
-        undo: how it is undone.
-        facts: figures for programs, by field name.
-        words: its command line, as words, with what was looked up: the same change again is the same line. The one who
-            prepares a change fills it in, where it is empty.
-        key: that the steps write, where it is not the stream.
-        selection: what it is about, where the steps are only the first ones of many: a part of the digest.
-        difference: what a correction changes, in lines as ``diff -u`` has them.
-        removes: what it is about is not there afterwards, under its name.
-        needs_script: without a script, between the look and the step, something could be lost: so not without one.
-        live: the group is being read, so that it moves on before somebody has read the preview.
-        moving: what it was made of may move until it is made: the digest is of the commands alone.
-        if_moved: what helps where its facts move again and again; empty where nothing is known to.
-    """
-
-    action: str
-    stream: str
-    group: str
-    question: str = ""
-    table: tuple[BeforeAfter, ...] = ()
-    notes: tuple[str, ...] = ()
-    steps: tuple[Step, ...] = ()
-    undo: Undo = field(default_factory=Undo)
-    facts: Mapping[str, object] = field(default_factory=dict)
+    action: str  # Its name: ``group rewind``
+    stream: str  # Key of the stream
+    group: str  # Name of the group; empty where it is about none
+    question: str = ""  # What is about to happen, with its question mark
+    table: tuple[BeforeAfter, ...] = ()  # Before and after
+    notes: tuple[str, ...] = ()  # What else happens: what is lost, delivered again, must be known
+    steps: tuple[Step, ...] = ()  # What to do; none where there is nothing to do
+    undo: Undo = field(default_factory=Undo)  # How it is undone
+    facts: Mapping[str, object] = field(default_factory=dict)  # Figures for programs, by field name
+    # Its command line, as words, with what was looked up: the same change again is the same line. The one who prepares
+    # a change fills it in, where it is empty.
     words: tuple[str, ...] = ()
-    key: str = ""
-    selection: str = ""
-    difference: tuple[str, ...] = ()
-    removes: bool = False
+    key: str = ""  # That the steps write, where it is not the stream
+    selection: str = ""  # What it is about, where the steps are only the first ones of many: a part of the digest
+    difference: tuple[str, ...] = ()  # What a correction changes, in lines as ``diff -u`` has them
+    removes: bool = False  # What it is about is not there afterwards, under its name
+    # Without a script, between the look and the step, something could be lost: so not without one
     needs_script: bool = False
-    live: bool = False
-    moving: bool = False
-    if_moved: str = ""
+    live: bool = False  # The group is being read, so that it moves on before somebody has read the preview
+    moving: bool = False  # What it was made of may move until it is made: the digest is of the commands alone
+    if_moved: str = ""  # What helps where its facts move again and again; empty where nothing is known to
 
     @property
     def place(self) -> str:
@@ -316,27 +255,14 @@ def _is_id(word: Word) -> bool:
 
 
 def group_check(stream: str, group: str, **expected: object) -> FactCheck:
-    """That a group is as it was.
-
-    Args:
-        stream: key of the stream.
-        group: name of the group.
-        expected: fields of XINFO GROUPS, with ``_`` for ``-``; None for null. Without any: that there is no such group.
-    """
+    """That a group is as it was."""
     facts = tuple((name.replace("_", "-"), "" if value is None else as_fact(value)) for name, value in expected.items())
     read = ("XINFO", "GROUPS", stream)
     return FactCheck(f"the group {group!r}", read, "rows", group, facts or (("name", ABSENT),))
 
 
 def position_check(stream: str, group: str, low: str, high: str) -> FactCheck:
-    """That a group stands between two places, wherever it is by now.
-
-    Args:
-        stream: key of the stream.
-        group: name of the group.
-        low: the lowest last delivered id.
-        high: the highest; empty for any.
-    """
+    """That a group stands between two places, wherever it is by now."""
     between = (("last-delivered-id", low, high),)
     return FactCheck(f"the group {group!r}", ("XINFO", "GROUPS", stream), "rows", group, (), between)
 
@@ -362,12 +288,7 @@ def entry_check(stream: str, group: str, held: HeldEntry) -> FactCheck:
 
 
 def stream_check(stream: str, **expected: object) -> FactCheck:
-    """That a stream is as it was.
-
-    Args:
-        stream: its key.
-        expected: fields of XINFO STREAM, with ``_`` for ``-``.
-    """
+    """That a stream is as it was."""
     facts = tuple((name.replace("_", "-"), "" if value is None else as_fact(value)) for name, value in expected.items())
     return FactCheck(f"the stream {stream!r}", ("XINFO", "STREAM", stream), "map", "", facts)
 
@@ -397,14 +318,7 @@ def delays_end(entries: int) -> str:
 
 
 def put_back_command(stream: str, group: str, held: HeldEntry, *, xnack: bool = False) -> Words:
-    """The command that makes an entry pending again as it was.
-
-    Args:
-        stream: key of the stream.
-        group: name of the group.
-        held: the entry.
-        xnack: whether the server has XNACK, for an entry that nobody held; without it a consumer ``""`` holds it.
-    """
+    """The command that makes an entry pending again as it was."""
     if held.consumer == NOBODY and xnack:
         return ("XNACK", stream, group, "FAIL", "IDS", 1, held.id, "RETRYCOUNT", held.deliveries, "FORCE")
     tail = ("TIME", held.since_ms, "RETRYCOUNT", held.deliveries, "FORCE", "JUSTID")

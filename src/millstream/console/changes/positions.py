@@ -19,22 +19,15 @@ HELP = (
 
 @dataclass(frozen=True, slots=True)
 class StreamPlace:
-    """A place in a stream, before anybody looked at the stream.
+    """A place in a stream, before anybody looked at the stream."""
 
-    Attributes:
-        kind: ``time``: what was added at this moment or later is delivered; ``id``: what comes behind that entry is;
-            ``shift``: so many entries on or back; ``like``: where another group stands.
-        ms: wall milliseconds of a time.
-        id: of the entry.
-        shift: entries, on or (below 0) back.
-        group: the other one.
-    """
-
+    # ``time``: what was added at this moment or later is delivered; ``id``: what comes behind that entry is; ``shift``:
+    # so many entries on or back; ``like``: where another group stands
     kind: Literal["start", "end", "time", "id", "shift", "like"]
-    ms: int = 0
-    id: str = ""
-    shift: int = 0
-    group: str = ""
+    ms: int = 0  # Wall milliseconds of a time
+    id: str = ""  # Of the entry
+    shift: int = 0  # Entries, on or (below 0) back
+    group: str = ""  # The other one
 
 
 def entry_id(text: str) -> str:

@@ -27,14 +27,7 @@ from millstream.console.model.streams import ConsumerStatus, GroupStatus, Stream
 def remove_group(
     stream: StreamStatus, group: GroupStatus, held: Sequence[HeldEntry], *, xnack: bool = False
 ) -> ChangePlan:
-    """Remove a group with everything it knows.
-
-    Args:
-        stream: as it is.
-        group: as it is.
-        held: its pending entries, or the first of them where they are more than can be kept.
-        xnack: whether the server keeps entries that nobody holds.
-    """
+    """Remove a group with everything it knows."""
     key, name = stream.key, group.name
     kept = tuple(held) if group.pending <= MOST_KEPT else ()
     made: Words = ("XGROUP", "CREATE", key, name, group.last_delivered_id)
@@ -79,26 +72,15 @@ def _by_both(held: Sequence[HeldEntry]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class ConsumerFacts:
-    """What is known of a consumer that is to go.
+    """What is known of a consumer that is to go."""
 
-    Attributes:
-        status: as the server tells it.
-        held: its pending entries, or the first of them where they are more than can be kept.
-        others: names of the group's other consumers.
-    """
-
-    status: ConsumerStatus
-    held: tuple[HeldEntry, ...]
-    others: tuple[str, ...] = ()
+    status: ConsumerStatus  # As the server tells it
+    held: tuple[HeldEntry, ...]  # Its pending entries, or the first of them where they are more than can be kept
+    others: tuple[str, ...] = ()  # Names of the group's other consumers
 
 
 def remove_consumer(facts: ConsumerFacts, claim_to: str | None = None) -> ChangePlan:
-    """Remove a consumer, after its pending entries were moved to another, or with them.
-
-    Args:
-        facts: of the consumer.
-        claim_to: who gets what it holds; None where that is dropped.
-    """
+    """Remove a consumer, after its pending entries were moved to another, or with them."""
     status = facts.status
     key, group, name = status.stream, status.group, status.name
     if claim_to == name:

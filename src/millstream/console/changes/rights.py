@@ -37,17 +37,12 @@ _FORMS: dict[str, tuple[Command, bool]] = {
 
 @dataclass(frozen=True, slots=True)
 class Rights:
-    """What a user may do to one stream.
+    """What a user may do to one stream."""
 
-    Attributes:
-        user: its name; empty where the server does not tell.
-        refused: command -> the server's reason; what lacks is allowed, or not known beforehand.
-        capabilities: newer commands that the server has.
-    """
-
-    user: str = ""
+    user: str = ""  # Its name; empty where the server does not tell
+    # Command -> the server's reason; what lacks is allowed, or not known beforehand
     refused: Mapping[str, str] = field(default_factory=dict)
-    capabilities: Capabilities = field(default_factory=Capabilities)
+    capabilities: Capabilities = field(default_factory=Capabilities)  # Newer commands that the server has
 
     def why_not(self, action: Action) -> str | None:
         """Why an action is not open to this user; None where it is, as far as is known."""
@@ -74,12 +69,7 @@ class Rights:
 
 
 async def rights_on(line: Line, stream: str) -> Rights:
-    """What the connection's user may do to a stream.
-
-    Args:
-        line: to the server.
-        stream: key of the stream; it need not be there.
-    """
+    """What the connection's user may do to a stream."""
     near = line.near(stream)
     capabilities = await find(line, stream)
     names = sorted(_FORMS if capabilities.xnack else _FORMS.keys() - {"XNACK"})

@@ -20,40 +20,24 @@ from millstream.console.model.streams import StreamStatus
 
 @dataclass(frozen=True, slots=True)
 class TrimmedGroup:
-    """What a group loses.
+    """What a group loses."""
 
-    Attributes:
-        group: its name.
-        pending: entries that it was delivered and has not acknowledged, as far as they were counted.
-        pending_more: whether there are more of these.
-        undelivered: entries that it was not delivered yet, as far as they were counted.
-        undelivered_more: whether there are more of these.
-    """
-
-    group: str
-    pending: int
-    pending_more: bool
-    undelivered: int
-    undelivered_more: bool
+    group: str  # Its name
+    pending: int  # Entries that it was delivered and has not acknowledged, as far as they were counted
+    pending_more: bool  # True if there are more of these
+    undelivered: int  # Entries that it was not delivered yet, as far as they were counted
+    undelivered_more: bool  # True if there are more of these
 
 
 @dataclass(frozen=True, slots=True)
 class TrimFacts:
-    """What is known before a stream is trimmed.
+    """What is known before a stream is trimmed."""
 
-    Attributes:
-        stream: as it is.
-        oldest: the lowest id that stays; entries below it go.
-        entries: how many go, as far as they were counted.
-        more: whether there are more.
-        groups: what each loses.
-    """
-
-    stream: StreamStatus
-    oldest: str
-    entries: int
-    more: bool
-    groups: tuple[TrimmedGroup, ...] = ()
+    stream: StreamStatus  # As it is
+    oldest: str  # The lowest id that stays; entries below it go
+    entries: int  # How many go, as far as they were counted
+    more: bool  # True if there are more
+    groups: tuple[TrimmedGroup, ...] = ()  # What each loses
 
 
 def trim(facts: TrimFacts, *, approximately: bool = False) -> ChangePlan:

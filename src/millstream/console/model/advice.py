@@ -24,52 +24,31 @@ LEVELS: tuple[Level, ...] = ("problem", "warning", "hint")
 
 @dataclass(frozen=True, slots=True)
 class Advice:
-    """One finding.
+    """One finding."""
 
-    Attributes:
-        code: what kind it is, for programs: ``stuck-consumer``.
-        level: how much it matters.
-        stream: key of the stream.
-        group: name of the group; None where it is about the stream alone.
-        says: what is the matter, in a sentence.
-        evidence: the facts that say so; lengths of time end in ``_ms``.
-        remedy: the command line that helps; None where there is none.
-        raw: the commands of the server that it comes to, as far as they are known here.
-        consumer: that it is about; None for the group.
-        query: id of the Spark query that it is about, with its title; None for none.
-        server: what the server is called that it is about, which has no stream then; None for none.
-    """
-
-    code: str
-    level: Level
-    stream: str
-    group: str | None
-    says: str
+    code: str  # What kind it is, for programs: ``stuck-consumer``
+    level: Level  # How much it matters
+    stream: str  # Key of the stream
+    group: str | None  # Name of the group; None where it is about the stream alone
+    says: str  # What is the matter, in a sentence
+    # The facts that say so; lengths of time end in ``_ms``
     evidence: Mapping[str, object] = field(default_factory=dict)
-    remedy: tuple[str, ...] | None = None
-    raw: tuple[tuple[str, ...], ...] = ()
-    consumer: str | None = None
-    query: tuple[str, str] | None = None
-    server: str | None = None
+    remedy: tuple[str, ...] | None = None  # The command line that helps; None where there is none
+    raw: tuple[tuple[str, ...], ...] = ()  # The commands of the server that it comes to, as far as they are known here
+    consumer: str | None = None  # That it is about; None for the group
+    query: tuple[str, str] | None = None  # Id of the Spark query that it is about, with its title; None for none
+    server: str | None = None  # What the server is called that it is about, which has no stream then; None for none
 
 
 @dataclass(frozen=True, slots=True)
 class Thresholds:
-    """From when on something is worth saying.
+    """From when on something is worth saying."""
 
-    Attributes:
-        stuck_ms: a consumer that holds entries and asked for nothing for so long is stuck.
-        idle_ms: one of which no worker tells may be, after so long, where others of its group go on.
-        away_ms: a group whose consumers all asked for nothing for so long is read by nobody.
-        left_ms: a consumer that holds nothing and asked for nothing for so long was left behind.
-        deliveries: an entry that was delivered so often fails again and again.
-    """
-
-    stuck_ms: int = 300_000
-    idle_ms: int = 60_000
-    away_ms: int = 60_000
-    left_ms: int = 86_400_000
-    deliveries: int = 5
+    stuck_ms: int = 300_000  # A consumer that holds entries and asked for nothing for so long is stuck
+    idle_ms: int = 60_000  # One of which no worker tells may be, after so long, where others of its group go on
+    away_ms: int = 60_000  # A group whose consumers all asked for nothing for so long is read by nobody
+    left_ms: int = 86_400_000  # A consumer that holds nothing and asked for nothing for so long was left behind
+    deliveries: int = 5  # An entry that was delivered so often fails again and again
 
 
 _SILENT_MS = 15_000  # three heartbeats
@@ -77,21 +56,13 @@ _SILENT_MS = 15_000  # three heartbeats
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """What is known of a group when it is looked at.
+    """What is known of a group when it is looked at."""
 
-    Attributes:
-        seen: the group, its stream and consumers.
-        pending: some of its pending entries: the oldest, or those delivered most often.
-        workers: everybody who works; None where they were not asked for.
-        rate: how the group did since the reading before; None for the first one.
-        at: thresholds.
-    """
-
-    seen: GroupSeen
-    pending: tuple[PendingEntry, ...] = ()
-    workers: WorkersSeen | None = None
-    rate: GroupRate | None = None
-    at: Thresholds = Thresholds()
+    seen: GroupSeen  # The group, its stream and consumers
+    pending: tuple[PendingEntry, ...] = ()  # Some of its pending entries: the oldest, or those delivered most often
+    workers: WorkersSeen | None = None  # Everybody who works; None where they were not asked for
+    rate: GroupRate | None = None  # How the group did since the reading before; None for the first one
+    at: Thresholds = Thresholds()  # Thresholds
 
     def about(
         self,
@@ -104,17 +75,7 @@ class Case:
         raw: Iterable[tuple[str, ...]] = (),
         consumer: str | None = None,
     ) -> Advice:
-        """A finding about this group.
-
-        Args:
-            code: what kind it is.
-            level: how much it matters.
-            says: what is the matter.
-            evidence: the facts that say so.
-            remedy: words of the command line behind ``millstream``.
-            raw: commands of the server.
-            consumer: that it is about.
-        """
+        """A finding about this group."""
         words = None if remedy is None else _safe(tuple(remedy))
         group = self.seen.group
         return Advice(code, level, group.stream, group.name, says, dict(evidence), words, tuple(raw), consumer)
@@ -216,7 +177,7 @@ def _who_reads(case: Case) -> tuple[str, ...]:
 
 
 def _worker_reads(case: Case) -> bool:
-    """Whether a worker that is alive says that it reads the group."""
+    """True if a worker that is alive says that it reads the group."""
     return bool(_group_workers(case))
 
 

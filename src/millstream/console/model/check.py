@@ -30,15 +30,10 @@ AGES: frozenset[Figure] = frozenset({"behind", "pending-age"})
 
 @dataclass(frozen=True, slots=True)
 class CheckBounds:
-    """From when on a figure is a warning, and critical.
+    """From when on a figure is a warning, and critical."""
 
-    Attributes:
-        warning: this much or more; None for never.
-        critical: this much or more; None for never.
-    """
-
-    warning: int | None = None
-    critical: int | None = None
+    warning: int | None = None  # This much or more; None for never
+    critical: int | None = None  # This much or more; None for never
 
     def status(self, value: int) -> CheckStatus:
         """What this much is."""
@@ -49,49 +44,28 @@ class CheckBounds:
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """One figure of a group, or of a dead-letter stream.
+    """One figure of a group, or of a dead-letter stream."""
 
-    Attributes:
-        figure: which one.
-        stream: key of the stream; empty for dead letters of all, where there are none or they are not known.
-        group: name of the group; None for a dead-letter stream.
-        value: as it is; None when it is not known.
-        at_least: it is no less.
-        at_most: it is no more; None when nothing is known of that.
-        why: why it is not known.
-    """
-
-    figure: Figure
-    stream: str
-    group: str | None
-    value: int | None
-    at_least: int = 0
-    at_most: int | None = None
-    why: str = ""
+    figure: Figure  # Which one
+    stream: str  # Key of the stream; empty for dead letters of all, where there are none or they are not known
+    group: str | None  # Name of the group; None for a dead-letter stream
+    value: int | None  # As it is; None when it is not known
+    at_least: int = 0  # It is no less
+    at_most: int | None = None  # It is no more; None when nothing is known of that
+    why: str = ""  # Why it is not known
 
 
 @dataclass(frozen=True, slots=True)
 class CheckedFigure:
-    """One figure and what it is.
+    """One figure and what it is."""
 
-    Attributes:
-        measured: the figure.
-        bounds: its thresholds.
-        status: what it is.
-    """
-
-    measured: Measured
-    bounds: CheckBounds
-    status: CheckStatus
+    measured: Measured  # The figure
+    bounds: CheckBounds  # Its thresholds
+    status: CheckStatus  # What it is
 
 
 def check(measured: Iterable[Measured], bounds: dict[Figure, CheckBounds]) -> list[CheckedFigure]:
-    """Every figure that has thresholds, the worst first.
-
-    Args:
-        measured: figures.
-        bounds: thresholds by figure; one that lacks is not checked.
-    """
+    """Every figure that has thresholds, the worst first."""
     found = [
         CheckedFigure(one, bounds[one.figure], _status(one, bounds[one.figure]))
         for one in measured
@@ -109,14 +83,7 @@ def worst(found: Iterable[CheckedFigure]) -> CheckStatus:
 def measure(
     seen: StreamsSeen, group: str | None = None, letters: LettersSeen | None = None, stream: str | None = None
 ) -> list[Measured]:
-    """Every figure of these streams' groups, and of dead-letter streams.
-
-    Args:
-        seen: the streams.
-        group: only groups of this name.
-        letters: dead-letter streams; None where they are not to be checked.
-        stream: the only stream that is checked; None for all.
-    """
+    """Every figure of these streams' groups, and of dead-letter streams."""
     found: list[Measured] = []
     for each in seen.streams:
         for one in each.groups:
@@ -130,25 +97,13 @@ def measure(
 
 
 def _unknown(stream: str, group: str | None, why: str) -> list[Measured]:
-    """Every figure of the groups of a stream that cannot be looked at, whichever of them are checked.
-
-    Args:
-        stream: its key.
-        group: the only group that is meant; None for all.
-        why: it cannot.
-    """
+    """Every figure of the groups of a stream that cannot be looked at, whichever of them are checked."""
     figures: tuple[Figure, ...] = ("lag", "behind", "pending", "pending-age", "unowned")
     return [Measured(figure, stream, group, None, why=why) for figure in figures]
 
 
 def _dead(seen: StreamsSeen, letters: LettersSeen, only: str | None) -> list[Measured]:
-    """Dead letters by stream; also where there are none, or a graph of them would end when the last one is put back.
-
-    Args:
-        seen: the streams that are checked.
-        letters: the dead-letter streams that have any.
-        only: the one stream that is checked; None for all.
-    """
+    """Dead letters by stream; also where there are none, or a graph of them would end when the last one is put back."""
     if letters.why is not None:
         return [Measured("dead", "", None, None, why=letters.why)]
     found = {stream.key: 0 for stream in seen.streams if stream.key.endswith(SUFFIX)}
@@ -173,13 +128,7 @@ def _age(figure: Figure, one: GroupStatus, entry: OldestEntry, now_ms: int) -> M
 
 
 def undecided(seen: StreamsSeen, group: str | None, bounds: CheckBounds) -> list[GroupStatus]:
-    """Groups whose lag is neither known nor decided by what it can be.
-
-    Args:
-        seen: the streams.
-        group: only groups of this name.
-        bounds: thresholds of a lag.
-    """
+    """Groups whose lag is neither known nor decided by what it can be."""
     every = [one for stream in seen.streams for one in stream.groups if group in (None, one.name)]
     return [one for one in every if _status(_figures(one, seen.at_ms)[0], bounds) == "unknown"]
 

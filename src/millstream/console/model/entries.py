@@ -5,14 +5,8 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class EntryView:
-    """One entry, its values as they are stored.
+    """One entry, its values as they are stored."""
 
-    Attributes:
-        stream: key of the stream.
-        id: of the entry.
-        fields: names and values in their order; a name may stand there twice.
-    """
-
-    stream: str
-    id: str
-    fields: tuple[tuple[bytes, bytes], ...]
+    stream: str  # Key of the stream
+    id: str  # Of the entry
+    fields: tuple[tuple[bytes, bytes], ...]  # Names and values in their order; a name may stand there twice

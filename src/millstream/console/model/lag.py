@@ -19,31 +19,22 @@ what the server counts cannot be; the server does not let us ask."""
 
 @dataclass(frozen=True, slots=True)
 class Lag:
-    """How far a group is behind.
+    """How far a group is behind."""
 
-    Attributes:
-        entries: entries in the stream that it was not delivered yet; None when that is unknown.
-        server: what the server said, also where the ids say otherwise; None for null or nothing.
-        reason: why the server does not know it; None when it does. What was counted instead has a reason and a number.
-        at_least: it is no less.
-        at_most: it is no more; None when nothing is known of that.
-        why: the reason as a sentence; empty without one.
-        repair: the command that makes the server know it again; None where there is none, or nothing to repair.
-        repair_note: what to know before that command, or why there is none.
-    """
-
-    entries: int | None
-    server: int | None = None
+    entries: int | None  # Entries in the stream that it was not delivered yet; None when that is unknown
+    server: int | None = None  # What the server said, also where the ids say otherwise; None for null or nothing
+    # Why the server does not know it; None when it does. What was counted instead has a reason and a number.
     reason: UnknownLag | None = None
-    at_least: int = 0
-    at_most: int | None = None
-    why: str = ""
+    at_least: int = 0  # It is no less
+    at_most: int | None = None  # It is no more; None when nothing is known of that
+    why: str = ""  # The reason as a sentence; empty without one
+    # The command that makes the server know it again; None where there is none, or nothing to repair
     repair: tuple[str, ...] | None = None
-    repair_note: str = ""
+    repair_note: str = ""  # What to know before that command, or why there is none
 
     @property
     def known(self) -> bool:
-        """Whether it is a number."""
+        """True if it is a number."""
         return self.entries is not None
 
     @property
@@ -56,29 +47,17 @@ class Lag:
 
 @dataclass(frozen=True, slots=True)
 class GroupPosition:
-    """Where a group stands in its stream, as the server says it.
+    """Where a group stands in its stream, as the server says it."""
 
-    Attributes:
-        length: entries in the stream.
-        first: id of the oldest one; None when it is empty.
-        last: id of the newest one; None when it is empty.
-        added: entries ever added; None when the server does not tell.
-        deleted: the highest id that XDEL deleted, ``"0-0"`` for none; None when the server does not tell.
-        delivered: the group's last delivered id.
-        read: entries ever delivered to it; None when the server does not know.
-        lag: what the server says; None for null or nothing.
-        counts: whether the server has such a figure at all, be it null.
-    """
-
-    length: int
-    first: str | None
-    last: str | None
-    added: int | None
-    deleted: str | None
-    delivered: str
-    read: int | None
-    lag: int | None
-    counts: bool = True
+    length: int  # Entries in the stream
+    first: str | None  # Id of the oldest one; None when it is empty
+    last: str | None  # Id of the newest one; None when it is empty
+    added: int | None  # Entries ever added; None when the server does not tell
+    deleted: str | None  # The highest id that XDEL deleted, ``"0-0"`` for none; None when the server does not tell
+    delivered: str  # The group's last delivered id
+    read: int | None  # Entries ever delivered to it; None when the server does not know
+    lag: int | None  # What the server says; None for null or nothing
+    counts: bool = True  # True if the server has such a figure at all, be it null
 
 
 def lag_of(at: GroupPosition) -> Lag:

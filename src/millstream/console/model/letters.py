@@ -5,36 +5,22 @@ from dataclasses import dataclass, replace
 
 @dataclass(frozen=True, slots=True)
 class LettersStatus:
-    """A dead-letter stream.
+    """A dead-letter stream."""
 
-    Attributes:
-        key: its key.
-        letters: how many entries it has.
-        first_ms: when the oldest was written, wall milliseconds.
-        last_ms: when the newest was.
-        streams: where its oldest and its newest letter came from.
-    """
-
-    key: str
-    letters: int
-    first_ms: int
-    last_ms: int
-    streams: tuple[str, ...]
+    key: str  # Its key
+    letters: int  # How many entries it has
+    first_ms: int  # When the oldest was written, wall milliseconds
+    last_ms: int  # When the newest was
+    streams: tuple[str, ...]  # Where its oldest and its newest letter came from
 
 
 @dataclass(frozen=True, slots=True)
 class LettersSeen:
-    """All dead-letter streams of a server, read at one moment.
+    """All dead-letter streams of a server, read at one moment."""
 
-    Attributes:
-        at_ms: wall milliseconds when they were asked for.
-        streams: by key.
-        why: why nothing is known of them; None when it is.
-    """
-
-    at_ms: int
-    streams: tuple[LettersStatus, ...] = ()
-    why: str | None = None
+    at_ms: int  # Wall milliseconds when they were asked for
+    streams: tuple[LettersStatus, ...] = ()  # By key
+    why: str | None = None  # Why nothing is known of them; None when it is
 
     @property
     def letters(self) -> int:

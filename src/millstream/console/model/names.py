@@ -19,13 +19,7 @@ def text_of(raw: bytes) -> str:
 
 
 def command_words(does: str, *names: str, options: Iterable[str] = ()) -> tuple[str, ...]:
-    """A command line as words, in which no name passes for an option: names with a dash in front come after ``--``.
-
-    Args:
-        does: noun and verb, as they are typed: ``group show``.
-        names: of streams, groups, consumers, entries and so on, in their order.
-        options: as words; an option and its value are two.
-    """
+    """A command line as words, in which no name passes for an option: names with a dash in front come after ``--``."""
     given = list[str]()
     for word in options:
         if word == "--" and given:  # a value: the names do not begin here
@@ -51,15 +45,10 @@ def milliseconds(entry: str) -> int:
 
 
 def is_time(entry: str) -> bool:
-    """Whether an id can be the time at which the entry was added; producers may give ids such as 1-0 of their own."""
+    """True if an id can be the time at which the entry was added; producers may give ids such as 1-0 of their own."""
     return milliseconds(entry) >= FIRST_TIME
 
 
 def age_ms(entry: str, now_ms: int) -> int:
-    """Milliseconds since an entry was added; 0 where its id is ahead of the clock.
-
-    Args:
-        entry: its id.
-        now_ms: wall milliseconds.
-    """
+    """Milliseconds since an entry was added; 0 where its id is ahead of the clock."""
     return max(now_ms - milliseconds(entry), 0)

@@ -10,29 +10,19 @@ from millstream.console.model.streams import GroupStatus, StreamsSeen, StreamSta
 
 @dataclass(frozen=True, slots=True)
 class GroupRate:
-    """How a group did between two readings.
+    """How a group did between two readings."""
 
-    Attributes:
-        added: entries a second that came to the stream; None when the server does not count them.
-        delivered: entries a second that the group was delivered; None as above, and where its position was set back.
-        lag_change: entries by which the lag grew, less than 0 where it shrank; None where one of both is not known.
-        drain_ms: until nothing is left at this rate; 0 when nothing is, None when it does not shrink or is not known.
-    """
-
-    added: float | None
+    added: float | None  # Entries a second that came to the stream; None when the server does not count them
+    # Entries a second that the group was delivered; None as above, and where its position was set back
     delivered: float | None
+    # Entries by which the lag grew, less than 0 where it shrank; None where one of both is not known
     lag_change: int | None
+    # Until nothing is left at this rate; 0 when nothing is, None when it does not shrink or is not known
     drain_ms: int | None
 
 
 def added_rate(before: StreamStatus, now: StreamStatus, ms: int) -> float | None:
-    """Entries a second that came to a stream; None where that is not known.
-
-    Args:
-        before: the first reading.
-        now: the second one.
-        ms: between them.
-    """
+    """Entries a second that came to a stream; None where that is not known."""
     if before.entries_added is None or now.entries_added is None or ms <= 0:
         return None
     return None if now.entries_added < before.entries_added else (now.entries_added - before.entries_added) * 1000 / ms
@@ -42,10 +32,6 @@ def rates(before: StreamsSeen, now: StreamsSeen) -> tuple[dict[str, float], dict
     """Entries a second that came to each stream, by key; and how each group did, by stream and name.
 
     What is not in both readings, or has no rate, lacks.
-
-    Args:
-        before: the first reading.
-        now: the second one.
     """
     ms = now.at_ms - before.at_ms
     earlier = {stream.key: stream for stream in before.streams}
@@ -66,14 +52,7 @@ def rates(before: StreamsSeen, now: StreamsSeen) -> tuple[dict[str, float], dict
 
 
 def _group_rate(before: GroupStatus, now: GroupStatus, added: float | None, ms: int) -> GroupRate:
-    """How a group did.
-
-    Args:
-        before: the first reading.
-        now: the second one.
-        added: entries a second that came to the stream.
-        ms: between the readings.
-    """
+    """How a group did."""
     read, since = now.entries_read, before.entries_read
     delivered = None if read is None or since is None or read < since or ms <= 0 else (read - since) * 1000 / ms
     return GroupRate(added, delivered, *_drain(before, now, ms))

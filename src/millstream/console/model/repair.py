@@ -18,13 +18,7 @@ _CAREFUL = (
 
 
 def counted(stream: StreamStatus, group: GroupStatus, undelivered: int) -> Lag:
-    """The lag of a group after its undelivered entries were counted, with the command that repairs the server's.
-
-    Args:
-        stream: of the group.
-        group: whose lag the server does not know.
-        undelivered: entries after its position.
-    """
+    """The lag of a group after its undelivered entries were counted, with the command that repairs the server's."""
     lag = replace(group.lag, entries=undelivered, at_least=undelivered, at_most=undelivered)
     if lag.reason == "no-counters" or stream.entries_added is None:
         return replace(lag, repair_note="a server of this version never knows it; it was counted by reading")
@@ -36,13 +30,7 @@ def counted(stream: StreamStatus, group: GroupStatus, undelivered: int) -> Lag:
 
 
 def uncounted(stream: StreamStatus, group: GroupStatus, looked_at: int) -> Lag:
-    """The lag of a group that has more undelivered entries than were to be counted.
-
-    Args:
-        stream: of the group.
-        group: whose lag the server does not know.
-        looked_at: entries that were counted before giving up.
-    """
+    """The lag of a group that has more undelivered entries than were to be counted."""
     lag = group.lag
     least = max(lag.at_least, looked_at)
     most = None if lag.at_most is None else max(lag.at_most, least)

@@ -12,57 +12,34 @@ from millstream.console.model.server import PrimaryLink, ReplicaStatus, ServerSt
 
 @dataclass(frozen=True, slots=True)
 class AskedServer:
-    """A server that was asked.
+    """A server that was asked."""
 
-    Attributes:
-        address: host and port.
-        status: what it told; None if it did not answer.
-        error: why it did not.
-    """
-
-    address: str
-    status: ServerStatus | None
-    error: str = ""
+    address: str  # Host and port
+    status: ServerStatus | None  # What it told; None if it did not answer
+    error: str = ""  # Why it did not
 
 
 @dataclass(frozen=True, slots=True)
 class ReplicationPlace:
-    """Where one server stands.
+    """Where one server stands."""
 
-    Attributes:
-        address: host and port.
-        depth: 0 for one that follows nobody, or nobody that is known.
-        role: ``primary`` or ``replica``; None where it is not known.
-        follows: address of its primary.
-        link: to that: ``up``, ``down``, ``sync`` while a copy comes, ``silent`` where its primary has not heard of it
-            for ten seconds, or else its primary's word for it.
-        behind_bytes: of its primary's stream that it does not have; None where that is not known.
-        silent_seconds: since it was last heard of by its primary, or else since it last heard of that.
-        down_seconds: since its link went down; None while it is up.
-        id: of the history that it holds.
-        offset: how far.
-        copies: whole copies that it has taken over since it started; None where it does not tell.
-        copied_seconds: since the last of these; None for none.
-        copy_bytes: that it was; None for none, and where it does not tell.
-        dialect: in which it tells its replicas, or will; None where it does not tell.
-        problem: what is wrong, in words; empty for nothing.
-    """
-
-    address: str
-    depth: int
-    role: str | None = None
-    follows: str | None = None
+    address: str  # Host and port
+    depth: int  # 0 for one that follows nobody, or nobody that is known
+    role: str | None = None  # ``primary`` or ``replica``; None where it is not known
+    follows: str | None = None  # Address of its primary
+    # To that: ``up``, ``down``, ``sync`` while a copy comes, ``silent`` where its primary has not heard of it for ten
+    # seconds, or else its primary's word for it
     link: str | None = None
-    behind_bytes: int | None = None
-    silent_seconds: int | None = None
-    down_seconds: int | None = None
-    id: str | None = None
-    offset: int | None = None
-    copies: int | None = None
-    copied_seconds: int | None = None
-    copy_bytes: int | None = None
-    dialect: str | None = None
-    problem: str = ""
+    behind_bytes: int | None = None  # Of its primary's stream that it does not have; None where that is not known
+    silent_seconds: int | None = None  # Since it was last heard of by its primary, or else since it last heard of that
+    down_seconds: int | None = None  # Since its link went down; None while it is up
+    id: str | None = None  # Of the history that it holds
+    offset: int | None = None  # How far
+    copies: int | None = None  # Whole copies that it has taken over since it started; None where it does not tell
+    copied_seconds: int | None = None  # Since the last of these; None for none
+    copy_bytes: int | None = None  # That it was; None for none, and where it does not tell
+    dialect: str | None = None  # In which it tells its replicas, or will; None where it does not tell
+    problem: str = ""  # What is wrong, in words; empty for nothing
 
 
 def addresses(asked: Sequence[AskedServer]) -> set[str]:
@@ -77,13 +54,7 @@ def addresses(asked: Sequence[AskedServer]) -> set[str]:
 
 
 def standings(asked: Sequence[AskedServer], names: Mapping[str, str]) -> list[ReplicationPlace]:
-    """The tree, each server behind the one that it follows.
-
-    Args:
-        asked: the servers.
-        names: of an address -> what two addresses of one server have in common, such as host and port with the name
-            resolved. One that is missing stands for itself.
-    """
+    """The tree, each server behind the one that it follows."""
     tree = _Tree(names)
     for one in asked:
         tree.add(one)

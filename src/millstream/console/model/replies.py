@@ -29,13 +29,7 @@ def refusal(reply: Reply) -> str | None:
 
 
 def stream_status(key: str, info: Reply, groups: Reply) -> StreamStatus:
-    """One stream with its groups.
-
-    Args:
-        key: of the stream.
-        info: reply to XINFO STREAM, no refusal.
-        groups: reply to XINFO GROUPS, or the refusal.
-    """
+    """One stream with its groups."""
     facts = record(info)
     missing: dict[str, str] = {}
     for name in ("entries-added", "max-deleted-entry-id"):
@@ -81,13 +75,7 @@ def _group_status(stream: StreamStatus, row: Record) -> GroupStatus:
 
 
 def consumer_status(stream: str, group: str, row: Sequence[Any]) -> ConsumerStatus:
-    """One consumer.
-
-    Args:
-        stream: key of the stream.
-        group: its group.
-        row: of the reply to XINFO CONSUMERS.
-    """
+    """One consumer."""
     facts = record(row)
     inactive = facts.get("inactive")
     return ConsumerStatus(
@@ -110,25 +98,14 @@ def pending_summary(reply: Reply) -> PendingSummary:
 
 
 def pending_entry(stream: str, group: str, row: Sequence[Any]) -> PendingEntry:
-    """One row of the long form of XPENDING.
-
-    Args:
-        stream: key of the stream.
-        group: its group.
-        row: id, consumer, idle time, deliveries.
-    """
+    """One row of the long form of XPENDING."""
     entry, consumer, idle, deliveries = row
     owner = text_of(consumer) or None
     return PendingEntry(stream, group, text_of(entry), owner, idle if owner is not None else None, deliveries)
 
 
 def entry_view(stream: str, row: Sequence[Any]) -> EntryView:
-    """One entry of XRANGE.
-
-    Args:
-        stream: key of the stream.
-        row: id, and names and values in turn.
-    """
+    """One entry of XRANGE."""
     flat = row[1]
     return EntryView(stream, text_of(row[0]), tuple(zip(flat[::2], flat[1::2], strict=True)))
 

@@ -16,97 +16,59 @@ SILENT_SECONDS = 10
 
 @dataclass(frozen=True, slots=True)
 class ReplicaStatus:
-    """One replica, as its primary sees it.
+    """One replica, as its primary sees it."""
 
-    Attributes:
-        address: host and port.
-        state: ``online`` when it follows.
-        lag_seconds: since it last said how far it is; None when that is not known.
-        behind_bytes: of the primary's stream of changes that it does not have; None as above.
-    """
-
-    address: str
-    state: str
-    lag_seconds: int | None
-    behind_bytes: int | None
+    address: str  # Host and port
+    state: str  # ``online`` when it follows
+    lag_seconds: int | None  # Since it last said how far it is; None when that is not known
+    behind_bytes: int | None  # Of the primary's stream of changes that it does not have; None as above
 
     @property
     def is_silent(self) -> bool:
-        """Whether it follows and was not heard of for too long; one that waits for its copy says nothing."""
+        """True if it follows and was not heard of for too long; one that waits for its copy says nothing."""
         return self.state == "online" and (self.lag_seconds or 0) >= SILENT_SECONDS
 
 
 @dataclass(frozen=True, slots=True)
 class PrimaryLink:
-    """A replica's link to its primary.
+    """A replica's link to its primary."""
 
-    Attributes:
-        address: host and port of the primary.
-        state: ``up`` or ``down``.
-        heard_seconds: since it last sent anything; None while the link is down.
-        down_seconds: since the link went down; None while it is up.
-        is_syncing: the primary is sending all its data.
-        read_only: writes are refused.
-        error: why the link is down, or was last; empty for nothing, and where the server does not tell.
-        divergences: how often the data differed from the primary's, so that they were copied anew.
-        copies: of all data that were taken over; None where the server does not tell.
-        copied_seconds: since the last of them; None for none.
-        copy_bytes: that it was; None for none, and where the server does not tell.
-    """
-
-    address: str
-    state: str
-    heard_seconds: int | None
-    down_seconds: int | None
-    is_syncing: bool
-    read_only: bool
-    error: str = ""
-    divergences: int = 0
-    copies: int | None = None
-    copied_seconds: int | None = None
-    copy_bytes: int | None = None
+    address: str  # Host and port of the primary
+    state: str  # ``up`` or ``down``
+    heard_seconds: int | None  # Since it last sent anything; None while the link is down
+    down_seconds: int | None  # Since the link went down; None while it is up
+    is_syncing: bool  # The primary is sending all its data
+    read_only: bool  # Writes are refused
+    error: str = ""  # Why the link is down, or was last; empty for nothing, and where the server does not tell
+    divergences: int = 0  # How often the data differed from the primary's, so that they were copied anew
+    copies: int | None = None  # Of all data that were taken over; None where the server does not tell
+    copied_seconds: int | None = None  # Since the last of them; None for none
+    copy_bytes: int | None = None  # That it was; None for none, and where the server does not tell
 
 
 @dataclass(frozen=True, slots=True)
 class SyncReplicas:
-    """What ``sync-replicas`` comes to.
+    """What ``sync-replicas`` comes to."""
 
-    Attributes:
-        is_refusing: writes are refused, since too few replicas confirm.
-        asked: how many must.
-        confirming: how many do.
-    """
-
-    is_refusing: bool
-    asked: int
-    confirming: int
+    is_refusing: bool  # Writes are refused, since too few replicas confirm
+    asked: int  # How many must
+    confirming: int  # How many do
 
 
 @dataclass(frozen=True, slots=True)
 class Replication:
-    """Where a server stands among its primary and replicas, as INFO's section says it.
+    """Where a server stands among its primary and replicas, as INFO's section says it."""
 
-    Attributes:
-        id: of the history of changes, which a replica shares with its primary; None where it is not told.
-        offset: bytes of that history so far.
-        backlog_bytes: of it that are kept for replicas that come back; None where none are.
-        failover: ``no-failover``, or how far one is; None before Redis 6.2.
-        primary: the link to the primary; None for a primary itself.
-        dialect: version of the oldest Redis that may follow, by its setting; None where the server does not tell.
-        good_replicas: those that count for ``min-replicas-to-write``; None where that is not set.
-        needs_replicas: that setting; None where it was not asked for, or is not told.
-        sync: what ``sync-replicas`` comes to; None where that is not set.
-    """
-
-    id: str | None
-    offset: int | None
-    backlog_bytes: int | None
-    failover: str | None
-    primary: PrimaryLink | None
+    id: str | None  # Of the history of changes, which a replica shares with its primary; None where it is not told
+    offset: int | None  # Bytes of that history so far
+    backlog_bytes: int | None  # Of it that are kept for replicas that come back; None where none are
+    failover: str | None  # ``no-failover``, or how far one is; None before Redis 6.2
+    primary: PrimaryLink | None  # The link to the primary; None for a primary itself
+    # Version of the oldest Redis that may follow, by its setting; None where the server does not tell
     dialect: str | None = None
-    good_replicas: int | None = None
-    needs_replicas: int | None = None
-    sync: SyncReplicas | None = None
+    good_replicas: int | None = None  # Those that count for ``min-replicas-to-write``; None where that is not set
+    needs_replicas: int | None = None  # That setting; None where it was not asked for, or is not told
+    sync: SyncReplicas | None = None  # What ``sync-replicas`` comes to; None where that is not set
 
     def refusals(self) -> Iterator[tuple[str, dict[str, object]]]:
         """Why a primary refuses writes for lack of replicas: sentences with their facts; nothing of others."""
@@ -125,19 +87,12 @@ class Replication:
 
 @dataclass(frozen=True, slots=True)
 class CommandCost:
-    """What one command cost since the server started, or since its figures were reset.
+    """What one command cost since the server started, or since its figures were reset."""
 
-    Attributes:
-        name: of the command, with its subcommand behind ``|``.
-        calls: how often it ran.
-        microseconds: of all calls.
-        failed: calls that ended in an error.
-    """
-
-    name: str
-    calls: int
-    microseconds: int
-    failed: int | None
+    name: str  # Of the command, with its subcommand behind ``|``
+    calls: int  # How often it ran
+    microseconds: int  # Of all calls
+    failed: int | None  # Calls that ended in an error
 
     @property
     def each(self) -> float:
@@ -147,72 +102,40 @@ class CommandCost:
 
 @dataclass(frozen=True, slots=True)
 class SlowCommand:
-    """One command that took long, as SLOWLOG keeps it.
+    """One command that took long, as SLOWLOG keeps it."""
 
-    Attributes:
-        id: in the server's list.
-        at_ms: when it ran, wall milliseconds.
-        microseconds: it took.
-        words: the command; the server cuts long ones.
-        client: address of the client; empty before Redis 4.
-        name: that the client gave itself.
-    """
-
-    id: int
-    at_ms: int
-    microseconds: int
-    words: tuple[bytes, ...]
-    client: str = ""
-    name: str = ""
+    id: int  # In the server's list
+    at_ms: int  # When it ran, wall milliseconds
+    microseconds: int  # It took
+    words: tuple[bytes, ...]  # The command; the server cuts long ones
+    client: str = ""  # Address of the client; empty before Redis 4
+    name: str = ""  # That the client gave itself
 
 
 @dataclass(frozen=True, slots=True)
 class ServerStatus:
-    """How a server is, read at one moment.
+    """How a server is, read at one moment."""
 
-    Attributes:
-        at_ms: wall milliseconds when it was asked.
-        product: ``millstream``, ``redis``, ``valkey`` or another that it says it is.
-        version: its own.
-        redis_version: the version of Redis that it behaves as.
-        role: ``master`` or ``slave``, in the server's words.
-        uptime_seconds: since it started.
-        clients: connections.
-        blocked_clients: those that wait for entries.
-        memory_bytes: in use.
-        memory_limit: above which it refuses writes; 0 for none.
-        commands_per_second: at the moment.
-        log_enabled: whether it keeps a log on disk.
-        log_bytes: size of that log.
-        log_status: ``ok``, or how the last write ended.
-        replicas: that follow it.
-        primary_link: ``up`` or ``down``, of a replica to its primary; None for a primary.
-        replication: more of that; None where the server does not tell.
-        costs: per command, the most expensive in all first.
-        slow: commands that took long, the longest first.
-        missing: what the server did not tell -> why, in words.
-    """
-
-    at_ms: int
-    product: str
-    version: str
-    redis_version: str
-    role: str | None
-    uptime_seconds: int | None
-    clients: int | None
-    blocked_clients: int | None
-    memory_bytes: int | None
-    memory_limit: int | None
-    commands_per_second: int | None
-    log_enabled: bool | None
-    log_bytes: int | None
-    log_status: str | None
-    replicas: tuple[ReplicaStatus, ...] = ()
-    primary_link: str | None = None
-    replication: Replication | None = None
-    costs: tuple[CommandCost, ...] = ()
-    slow: tuple[SlowCommand, ...] = ()
-    missing: Mapping[str, str] = field(default_factory=dict)
+    at_ms: int  # Wall milliseconds when it was asked
+    product: str  # ``millstream``, ``redis``, ``valkey`` or another that it says it is
+    version: str  # Its own
+    redis_version: str  # The version of Redis that it behaves as
+    role: str | None  # ``master`` or ``slave``, in the server's words
+    uptime_seconds: int | None  # Since it started
+    clients: int | None  # Connections
+    blocked_clients: int | None  # Those that wait for entries
+    memory_bytes: int | None  # In use
+    memory_limit: int | None  # Above which it refuses writes; 0 for none
+    commands_per_second: int | None  # At the moment
+    log_enabled: bool | None  # True if it keeps a log on disk
+    log_bytes: int | None  # Size of that log
+    log_status: str | None  # ``ok``, or how the last write ended
+    replicas: tuple[ReplicaStatus, ...] = ()  # That follow it
+    primary_link: str | None = None  # ``up`` or ``down``, of a replica to its primary; None for a primary
+    replication: Replication | None = None  # More of that; None where the server does not tell
+    costs: tuple[CommandCost, ...] = ()  # Per command, the most expensive in all first
+    slow: tuple[SlowCommand, ...] = ()  # Commands that took long, the longest first
+    missing: Mapping[str, str] = field(default_factory=dict)  # What the server did not tell -> why, in words
 
 
 def parse_info(text: str) -> dict[str, str]:
@@ -222,12 +145,7 @@ def parse_info(text: str) -> dict[str, str]:
 
 
 def server_status(info: Mapping[str, str], at_ms: int) -> ServerStatus:
-    """How a server is, by its INFO, which may have any sections.
-
-    Args:
-        info: lines by name.
-        at_ms: wall milliseconds when it was asked.
-    """
+    """How a server is, by its INFO, which may have any sections."""
     behaves = info.get("redis_version", "")
     other = next(((name, info[f"{name}_version"]) for name in _PRODUCTS if f"{name}_version" in info), None)
     product, version = other or (info.get("server_name", "redis"), behaves)

@@ -13,15 +13,10 @@ from millstream.console.model.names import age_ms, is_time, order
 
 @dataclass(frozen=True, slots=True)
 class OldestEntry:
-    """The oldest entry of some kind, such as pending ones.
+    """The oldest entry of some kind, such as pending ones."""
 
-    Attributes:
-        id: its id; None when there is none, and when nobody knows.
-        why: why it is not known; None when it is known, also that there is none.
-    """
-
-    id: str | None = None
-    why: str | None = None
+    id: str | None = None  # Its id; None when there is none, and when nobody knows
+    why: str | None = None  # Why it is not known; None when it is known, also that there is none
 
     def age(self, now_ms: int) -> int | None:
         """Milliseconds since it was added: 0 when there is none, None when that is not known."""
@@ -46,96 +41,64 @@ WAITING = "(retry)"
 
 @dataclass(frozen=True, slots=True)
 class ConsumerStatus:
-    """What is known of one consumer.
+    """What is known of one consumer."""
 
-    Attributes:
-        stream: key of the stream.
-        group: its group.
-        name: its own; ``""`` is where servers without XNACK keep entries that nobody holds.
-        pending: entries it holds.
-        idle_ms: since it last asked for something.
-        inactive_ms: since it was last given something; None when it never was, or the server (before Redis 7.2) does
-            not tell: see ``inactive_known``.
-        inactive_known: whether the server tells it.
-    """
-
-    stream: str
-    group: str
-    name: str
-    pending: int
-    idle_ms: int
+    stream: str  # Key of the stream
+    group: str  # Its group
+    name: str  # Its own; ``""`` is where servers without XNACK keep entries that nobody holds
+    pending: int  # Entries it holds
+    idle_ms: int  # Since it last asked for something
+    # Since it was last given something; None when it never was, or the server (before Redis 7.2) does not tell: see
+    # ``inactive_known``
     inactive_ms: int | None
-    inactive_known: bool = True
+    inactive_known: bool = True  # True if the server tells it
 
     @property
     def reads(self) -> bool:
-        """Whether somebody can be behind the name: not where entries wait for anybody, or for their next try."""
+        """True if somebody can be behind the name: not where entries wait for anybody, or for their next try."""
         return self.name not in {"", WAITING}
 
     @property
     def waits(self) -> bool:
-        """Whether what it holds waits for its next try, which the group's workers make when it is due."""
+        """True if what it holds waits for its next try, which the group's workers make when it is due."""
         return self.name == WAITING
 
 
 @dataclass(frozen=True, slots=True)
 class GroupStatus:
-    """What is known of one group.
+    """What is known of one group."""
 
-    Attributes:
-        stream: key of the stream.
-        name: of the group.
-        consumers: how many there are.
-        pending: entries delivered and not acknowledged.
-        last_delivered_id: the position of the group.
-        entries_read: entries ever delivered, as the server counts them; None when it does not know.
-        lag: entries not delivered yet.
-        unowned: pending entries that no consumer holds, since they were given back; None when it was not asked.
-        oldest_pending: of the pending entries that wait for no delay.
-        oldest_undelivered: of the entries not delivered yet.
-        held: consumer -> pending entries it holds, of those that hold any; None when it was not asked.
-        delayed: pending entries whose delay is not over; None when it was not asked, or the server does not tell.
-    """
-
-    stream: str
-    name: str
-    consumers: int
-    pending: int
-    last_delivered_id: str
-    entries_read: int | None
-    lag: Lag
+    stream: str  # Key of the stream
+    name: str  # Of the group
+    consumers: int  # How many there are
+    pending: int  # Entries delivered and not acknowledged
+    last_delivered_id: str  # The position of the group
+    entries_read: int | None  # Entries ever delivered, as the server counts them; None when it does not know
+    lag: Lag  # Entries not delivered yet
+    # Pending entries that no consumer holds, since they were given back; None when it was not asked
     unowned: int | None = None
-    oldest_pending: OldestEntry = NOT_ASKED
-    oldest_undelivered: OldestEntry = NOT_ASKED
+    oldest_pending: OldestEntry = NOT_ASKED  # Of the pending entries that wait for no delay
+    oldest_undelivered: OldestEntry = NOT_ASKED  # Of the entries not delivered yet
+    # Consumer -> pending entries it holds, of those that hold any; None when it was not asked
     held: Mapping[str, int] | None = None
+    # Pending entries whose delay is not over; None when it was not asked, or the server does not tell
     delayed: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class StreamStatus:
-    """What is known of one stream.
+    """What is known of one stream."""
 
-    Attributes:
-        key: of the stream.
-        length: entries in it.
-        last_id: the last id given to an entry, also to one that is gone.
-        first_entry_id: of the oldest entry that is there; None when it is empty.
-        last_entry_id: of the newest entry that is there; None when it is empty.
-        entries_added: entries ever added; None when the server (before Redis 7.0) does not tell.
-        max_deleted_id: the highest id that was deleted by XDEL, ``"0-0"`` for none; None as above.
-        groups: by name; empty also where they could not be read, and then ``missing`` has ``"groups"``.
-        missing: fact that the server did not tell -> why, in words.
-    """
-
-    key: str
-    length: int
-    last_id: str
-    first_entry_id: str | None
-    last_entry_id: str | None
-    entries_added: int | None
-    max_deleted_id: str | None
+    key: str  # Of the stream
+    length: int  # Entries in it
+    last_id: str  # The last id given to an entry, also to one that is gone
+    first_entry_id: str | None  # Of the oldest entry that is there; None when it is empty
+    last_entry_id: str | None  # Of the newest entry that is there; None when it is empty
+    entries_added: int | None  # Entries ever added; None when the server (before Redis 7.0) does not tell
+    max_deleted_id: str | None  # The highest id that was deleted by XDEL, ``"0-0"`` for none; None as above
+    # By name; empty also where they could not be read, and then ``missing`` has ``"groups"``
     groups: tuple[GroupStatus, ...] = ()
-    missing: Mapping[str, str] = field(default_factory=dict)
+    missing: Mapping[str, str] = field(default_factory=dict)  # Fact that the server did not tell -> why, in words
 
     @property
     def worst_lag(self) -> Lag | None:
@@ -160,36 +123,23 @@ class StreamStatus:
 
 @dataclass(frozen=True, slots=True)
 class StreamsSeen:
-    """Streams of a server, read at one moment.
+    """Streams of a server, read at one moment."""
 
-    Attributes:
-        at_ms: wall milliseconds when they were asked for.
-        streams: by key.
-        refused: key -> why it could not be read, in words.
-        more: whether there are streams beyond the limit that was asked for.
-    """
-
-    at_ms: int
-    streams: tuple[StreamStatus, ...]
-    refused: Mapping[str, str] = field(default_factory=dict)
-    more: bool = False
+    at_ms: int  # Wall milliseconds when they were asked for
+    streams: tuple[StreamStatus, ...]  # By key
+    refused: Mapping[str, str] = field(default_factory=dict)  # Key -> why it could not be read, in words
+    more: bool = False  # True if there are streams beyond the limit that was asked for
 
 
 @dataclass(frozen=True, slots=True)
 class GroupSeen:
-    """One group with all that is known of it, read at one moment.
+    """One group with all that is known of it, read at one moment."""
 
-    Attributes:
-        streams: its stream alone, with the moment.
-        group: the group.
-        consumers: by name; empty where they could not be read, and then ``consumers_why`` says why.
-        consumers_why: why they could not be read; None when they were.
-    """
-
-    streams: StreamsSeen
-    group: GroupStatus
+    streams: StreamsSeen  # Its stream alone, with the moment
+    group: GroupStatus  # The group
+    # By name; empty where they could not be read, and then ``consumers_why`` says why
     consumers: tuple[ConsumerStatus, ...]
-    consumers_why: str | None = None
+    consumers_why: str | None = None  # Why they could not be read; None when they were
 
     @property
     def at_ms(self) -> int:

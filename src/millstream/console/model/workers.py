@@ -12,97 +12,54 @@ from millstream.worker.model.pause import HandlerPause
 
 @dataclass(frozen=True, slots=True)
 class RunningJob:
-    """An entry in the hands of a handler.
+    """An entry in the hands of a handler."""
 
-    Attributes:
-        worker: id of the worker.
-        handler: its name.
-        stream: key of the stream.
-        group: the handler's group.
-        id: of the entry.
-        since_ms: when the handler began, by the worker's clock, known to about five seconds.
-        for_ms: how long it had run at the worker's last beat.
-        deliveries: how often the entry was delivered.
-    """
-
-    worker: str
-    handler: str
-    stream: str
-    group: str
-    id: str
-    since_ms: int
-    for_ms: int
-    deliveries: int
+    worker: str  # Id of the worker
+    handler: str  # Its name
+    stream: str  # Key of the stream
+    group: str  # The handler's group
+    id: str  # Of the entry
+    since_ms: int  # When the handler began, by the worker's clock, known to about five seconds
+    for_ms: int  # How long it had run at the worker's last beat
+    deliveries: int  # How often the entry was delivered
 
 
 @dataclass(frozen=True, slots=True)
 class SubscriberStatus:
-    """One handler in one worker.
+    """One handler in one worker."""
 
-    Attributes:
-        handler: its name.
-        stream: key of the stream.
-        group: its group.
-        consumer: its name in the group.
-        slots: entries it may have in hand at a time.
-        running: entries in hand.
-        buffered: entries read and not begun.
-        handled: entries done since the worker started.
-        failed: attempts that failed since then.
-        dead: entries given up since then.
-        paused: why it is paused; None when it is not.
-        jobs: what is in hand, the longest first.
-    """
-
-    handler: str
-    stream: str
-    group: str
-    consumer: str
-    slots: int
-    running: int
-    buffered: int
-    handled: int
-    failed: int
-    dead: int
-    paused: str | None
-    jobs: tuple[RunningJob, ...]
+    handler: str  # Its name
+    stream: str  # Key of the stream
+    group: str  # Its group
+    consumer: str  # Its name in the group
+    slots: int  # Entries it may have in hand at a time
+    running: int  # Entries in hand
+    buffered: int  # Entries read and not begun
+    handled: int  # Entries done since the worker started
+    failed: int  # Attempts that failed since then
+    dead: int  # Entries given up since then
+    paused: str | None  # Why it is paused; None when it is not
+    jobs: tuple[RunningJob, ...]  # What is in hand, the longest first
 
 
 @dataclass(frozen=True, slots=True)
 class WorkerStatus:
-    """One worker that is alive.
+    """One worker that is alive."""
 
-    Attributes:
-        id: in the registry.
-        host: where it runs.
-        pid: its process there.
-        version: of Millstream.
-        state: ``running``, ``quiet``, ``draining``, ``blocked`` and so on, as it says itself.
-        started_ms: when it started, wall milliseconds.
-        beat_ms: its last heartbeat.
-        blocked_ms: how long its event loop had stood still at the last beat; None while it goes on.
-        blocked_at: file, line and function where it stands; None while it goes on.
-        subscribers: its handlers.
-        error: its last error; None without any.
-        error_ms: when that was.
-        error_entry: the entry it was about.
-        ordered: what it was ordered to do and has not done yet; None for nothing.
-    """
-
-    id: str
-    host: str
-    pid: int
-    version: str
-    state: str
-    started_ms: int
-    beat_ms: int
-    blocked_ms: int | None
-    blocked_at: str | None
-    subscribers: tuple[SubscriberStatus, ...]
-    error: str | None
-    error_ms: int | None
-    error_entry: str | None
-    ordered: str | None = None
+    id: str  # In the registry
+    host: str  # Where it runs
+    pid: int  # Its process there
+    version: str  # Of Millstream
+    state: str  # ``running``, ``quiet``, ``draining``, ``blocked`` and so on, as it says itself
+    started_ms: int  # When it started, wall milliseconds
+    beat_ms: int  # Its last heartbeat
+    blocked_ms: int | None  # How long its event loop had stood still at the last beat; None while it goes on
+    blocked_at: str | None  # File, line and function where it stands; None while it goes on
+    subscribers: tuple[SubscriberStatus, ...]  # Its handlers
+    error: str | None  # Its last error; None without any
+    error_ms: int | None  # When that was
+    error_entry: str | None  # The entry it was about
+    ordered: str | None = None  # What it was ordered to do and has not done yet; None for nothing
 
     @property
     def jobs(self) -> list[RunningJob]:
@@ -113,45 +70,26 @@ class WorkerStatus:
 
 @dataclass(frozen=True, slots=True)
 class VanishedWorker:
-    """A worker that told nothing for a while and did not sign off.
+    """A worker that told nothing for a while and did not sign off."""
 
-    Attributes:
-        id: in the registry.
-        beat_ms: its last heartbeat.
-    """
-
-    id: str
-    beat_ms: int
+    id: str  # In the registry
+    beat_ms: int  # Its last heartbeat
 
 
 @dataclass(frozen=True, slots=True)
 class WorkersSeen:
-    """Everybody who works, read at one moment.
+    """Everybody who works, read at one moment."""
 
-    Attributes:
-        at_ms: wall milliseconds when they were asked for.
-        workers: those alive, the oldest first.
-        vanished: those of the last day that are gone without signing off, the latest first.
-        pauses: handlers that are paused.
-        strange: keys in which no worker's record stands.
-        why: why nothing is known of workers; None when it is.
-    """
-
-    at_ms: int
-    workers: tuple[WorkerStatus, ...] = ()
+    at_ms: int  # Wall milliseconds when they were asked for
+    workers: tuple[WorkerStatus, ...] = ()  # Those alive, the oldest first
+    # Those of the last day that are gone without signing off, the latest first
     vanished: tuple[VanishedWorker, ...] = ()
-    pauses: tuple[HandlerPause, ...] = ()
-    strange: tuple[str, ...] = ()
-    why: str | None = None
+    pauses: tuple[HandlerPause, ...] = ()  # Handlers that are paused
+    strange: tuple[str, ...] = ()  # Keys in which no worker's record stands
+    why: str | None = None  # Why nothing is known of workers; None when it is
 
     def holder(self, stream: str, group: str, consumer: str) -> WorkerStatus | None:
-        """The worker that a consumer belongs to; None when none says so.
-
-        Args:
-            stream: key of the stream.
-            group: name of the group.
-            consumer: its name.
-        """
+        """The worker that a consumer belongs to; None when none says so."""
         wanted = (stream, group, consumer)
         for worker in self.workers:
             if any((one.stream, one.group, one.consumer) == wanted for one in worker.subscribers):
@@ -159,22 +97,12 @@ class WorkersSeen:
         return None
 
     def pause_of(self, stream: str, group: str) -> HandlerPause | None:
-        """The pause of a group; None when it is not paused.
-
-        Args:
-            stream: key of the stream.
-            group: name of the group.
-        """
+        """The pause of a group; None when it is not paused."""
         return next((pause for pause in self.pauses if (pause.stream, pause.group) == (stream, group)), None)
 
 
 def worker_status(facts: Mapping[str, Any], ordered: str | None = None) -> WorkerStatus:
-    """A worker as it tells of itself.
-
-    Args:
-        facts: its record in the registry, checked.
-        ordered: what it is ordered to do.
-    """
+    """A worker as it tells of itself."""
     error, blocked = facts["last_error"], facts["blocked"]
     return WorkerStatus(
         **{name: facts[name] for name in ("id", "host", "pid", "version", "state", "started_ms", "beat_ms")},

@@ -15,22 +15,17 @@ COLUMNS = ("stream", "id", "time_ms", "fields", "repeated")
 
 @dataclass(frozen=True, slots=True)
 class EntryChoice:
-    """How entries are decoded, and which are wanted.
+    """How entries are decoded, and which are wanted."""
 
-    Attributes:
-        form: of values; None to find out.
-        conditions: all of them hold for those wanted.
-    """
-
-    form: Form | None = None
-    conditions: tuple[Condition, ...] = ()
+    form: Form | None = None  # Of values; None to find out
+    conditions: tuple[Condition, ...] = ()  # All of them hold for those wanted
 
     def payload(self, entry: EntryView) -> EntryPayload:
         """What is in an entry."""
         return EntryPayload(entry.fields, self.form)
 
     def fits(self, entry: EntryView) -> bool:
-        """Whether it is wanted."""
+        """True if it is wanted."""
         if not self.conditions:
             return True
         payload = self.payload(entry)
@@ -38,16 +33,7 @@ class EntryChoice:
 
 
 def choice_of(form: Form | None, where: Sequence[str] = (), grep: Sequence[str] = ()) -> EntryChoice:
-    """Conditions as they were typed, as one choice.
-
-    Args:
-        form: as what values are decoded; None to find out.
-        where: conditions.
-        grep: texts that have to be in a name or a value.
-
-    Raises:
-        ValueError: a condition is not valid; the text says which, and what is wrong with it.
-    """
+    """Conditions as they were typed, as one choice."""
     found = [has_text(text) for text in grep]
     for text in where:
         try:
@@ -58,12 +44,7 @@ def choice_of(form: Form | None, where: Sequence[str] = (), grep: Sequence[str] 
 
 
 def values_of(payload: EntryPayload, names: Sequence[str] = ()) -> Iterator[tuple[str, object]]:
-    """Names and decoded values of an entry.
-
-    Args:
-        payload: what is in it.
-        names: fields, or ways into them, that are wanted; none for all.
-    """
+    """Names and decoded values of an entry."""
     if not names:
         yield from ((name, found.value) for name, found in payload.fields)
     for name in names:
@@ -72,13 +53,7 @@ def values_of(payload: EntryPayload, names: Sequence[str] = ()) -> Iterator[tupl
 
 
 def row_of(entry: EntryView, payload: EntryPayload, names: Sequence[str] = ()) -> tuple[object, ...]:
-    """An entry as a row of :data:`COLUMNS`.
-
-    Args:
-        entry: it.
-        payload: what is in it.
-        names: as for :func:`values_of`.
-    """
+    """An entry as a row of :data:`COLUMNS`."""
     fields: dict[str, object] = {}
     repeated = []
     for name, value in values_of(payload, names):

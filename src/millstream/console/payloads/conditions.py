@@ -19,27 +19,18 @@ Number = int | float
 
 @dataclass(frozen=True, slots=True)
 class Condition:
-    """What an entry has to fulfil.
+    """What an entry has to fulfil."""
 
-    Attributes:
-        text: as it was typed.
-        test: asked with each entry.
-    """
-
-    text: str
-    test: Callable[[EntryPayload], bool]
+    text: str  # As it was typed
+    test: Callable[[EntryPayload], bool]  # Asked with each entry
 
     def holds(self, payload: EntryPayload) -> bool:
-        """Whether an entry fulfils it; never raises, whatever the entry holds."""
+        """True if an entry fulfils it; never raises, whatever the entry holds."""
         return self.test(payload)
 
 
 def parse(text: str) -> Condition:
-    """The condition that was typed.
-
-    Raises:
-        ValueError: it is not valid; the text says what is wrong.
-    """
+    """The condition that was typed."""
     parser = _Parser(tokens(text))
     test = parser.any_of(0)
     parser.end()
@@ -158,7 +149,7 @@ def _fits(value: object, operator: str, text: str, number: Number | None) -> boo
 
 
 def _ordered(sign: int, operator: str) -> bool:
-    """Whether an order of two values, -1, 0 or 1, fits an operator."""
+    """True if an order of two values, -1, 0 or 1, fits an operator."""
     if sign == 0:
         return operator in {"=", ">=", "<="}
     return operator.startswith(">" if sign > 0 else "<")

@@ -28,30 +28,18 @@ _SAMPLE = 4096
 
 @dataclass(frozen=True, slots=True)
 class Decoded:
-    """A value, decoded.
+    """A value, decoded."""
 
-    Attributes:
-        form: as what.
-        value: what JSON has, and bytes: text for ``text`` (bytes in it that are no text stand as
-            ``surrogateescape`` has them), the bytes for ``hex``, and for ``envelope`` an object of ``headers`` and
-            ``body``.
-        size: of the value in bytes, as it stands in the entry.
-        note: why it is not what was asked for; empty where it is.
-    """
-
-    form: Form
+    form: Form  # As what
+    # What JSON has, and bytes: text for ``text`` (bytes in it that are no text stand as ``surrogateescape`` has them),
+    # the bytes for ``hex``, and for ``envelope`` an object of ``headers`` and ``body``
     value: object
-    size: int
-    note: str = ""
+    size: int  # Of the value in bytes, as it stands in the entry
+    note: str = ""  # Why it is not what was asked for; empty where it is
 
 
 def decode(data: bytes, form: Form | None = None) -> Decoded:
-    """What a value says; never raises, whatever the bytes.
-
-    Args:
-        data: as it stands in the entry.
-        form: as what; None to find out. What cannot be decoded so is text or hex, with a note.
-    """
+    """What a value says; never raises, whatever the bytes."""
     if form is None:
         return _envelope(data) or _content(data)
     if form == "hex":
@@ -77,7 +65,7 @@ def _content(data: bytes) -> Decoded:
 
 
 def _is_text(data: bytes) -> bool:
-    """Whether all of it is UTF-8. Few bytes of a long text in MessagePack are not, so this comes before the share."""
+    """True if all of it is UTF-8. Few bytes of a long text in MessagePack are not, so this comes before the share."""
     try:
         data.decode()
     except UnicodeDecodeError:

@@ -29,19 +29,12 @@ def difference(before: str, after: str) -> list[str]:
 
 @dataclass(frozen=True, slots=True)
 class _Value:
-    """One value in a document.
+    """One value in a document."""
 
-    Attributes:
-        form: as what it is written again.
-        data: as it is stored.
-        shown: as it stands in the document.
-        body: of an envelope; None of anything else.
-    """
-
-    form: Form
-    data: bytes
-    shown: object
-    body: "_Value | None" = None
+    form: Form  # As what it is written again
+    data: bytes  # As it is stored
+    shown: object  # As it stands in the document
+    body: "_Value | None" = None  # Of an envelope; None of anything else
 
 
 def document_of(pairs: Pairs) -> str:
@@ -63,15 +56,7 @@ def _document(shown: Sequence[tuple[object, object]]) -> str:
 
 
 def fields_from(text: str | bytes, before: Pairs) -> list[tuple[bytes, bytes]]:
-    """The fields that a changed document says.
-
-    Args:
-        text: the document.
-        before: the fields it was made of.
-
-    Raises:
-        ValueError: it is no such document; the text says what is wrong.
-    """
+    """The fields that a changed document says."""
     found = parse_record(text)
     if isinstance(found, dict):
         wanted: list[tuple[object, object]] = list(found.items())
@@ -108,16 +93,7 @@ def _value(data: bytes) -> _Value:
 
 
 def _changed(value: object, before: _Value | None, name: str) -> bytes:
-    """The bytes of a value in a changed document.
-
-    Args:
-        value: as it stands there now.
-        before: as it was; None for a field that is new.
-        name: of the field, for the message.
-
-    Raises:
-        ValueError: it has no form as a value.
-    """
+    """The bytes of a value in a changed document."""
     if before is not None and json.dumps(value) == json.dumps(before.shown):
         return before.data
     if value is None:
@@ -145,11 +121,7 @@ def _enveloped(headers: object, body: object, before: _Value, name: str) -> byte
 
 
 def _bytes_of(value: object) -> bytes | None:
-    """The bytes of a text or of ``{"base64": ...}``; None for any other value.
-
-    Raises:
-        ValueError: it is meant as one of them and is not valid.
-    """
+    """The bytes of a text or of ``{"base64": ...}``; None for any other value."""
     if isinstance(value, str):
         try:
             return value.encode()

@@ -15,12 +15,7 @@ _ENVELOPE = envelope.FIELD.decode()
 
 
 class EntryPayload:
-    """The fields of one entry.
-
-    Args:
-        pairs: names and values, as the server has them.
-        form: as what all values are decoded; None to find out for each.
-    """
+    """The fields of one entry."""
 
     def __init__(self, pairs: Sequence[tuple[bytes, bytes]], form: Form | None = None) -> None:
         self.pairs = tuple(pairs)

@@ -27,25 +27,15 @@ _ESCAPED = re.compile(r"\\(.)", re.DOTALL)
 
 
 class Token(NamedTuple):
-    """One word.
+    """One word."""
 
-    Attributes:
-        kind: ``sign``, ``word`` or ``quoted``.
-        text: without its quotes.
-        at: where it begins.
-    """
-
-    kind: str
-    text: str
-    at: int
+    kind: str  # ``sign``, ``word`` or ``quoted``
+    text: str  # Without its quotes
+    at: int  # Where it begins
 
 
 def tokens(text: str) -> list[Token]:
-    """The words of a condition.
-
-    Raises:
-        ValueError: a quote is not closed, a character begins nothing, or it is too long.
-    """
+    """The words of a condition."""
     if len(text) > LONGEST:
         raise ValueError(f"it is longer than {LONGEST:,} characters")
     found: list[Token] = []

@@ -23,16 +23,12 @@ _FIXED |= {0xD3: 8, 0xD4: 2, 0xD5: 3, 0xD6: 5, 0xD7: 9, 0xD8: 17}
 
 
 def is_container(data: bytes) -> bool:
-    """Whether the bytes begin like a list or a map: no other value is told from text or chance."""
+    """True if the bytes begin like a list or a map: no other value is told from text or chance."""
     return bool(data) and (0x80 <= data[0] <= 0x9F or data[0] in _CONTAINERS)
 
 
 def unpack(data: bytes) -> object:
-    """The value, of what JSON has and bytes; a time is ISO text, any other extension ``{"extension": n, "data": b}``.
-
-    Raises:
-        ValueError: it is no single MessagePack value, or one with more levels or values than are decoded.
-    """
+    """The value as JSON and bytes; a time is ISO text, another extension ``{"extension": n, "data": b}``."""
     _walk(data)
     try:
         found = msgpack.unpackb(data, strict_map_key=False, unicode_errors="surrogateescape")
@@ -42,11 +38,7 @@ def unpack(data: bytes) -> object:
 
 
 def _walk(data: bytes) -> None:
-    """Go through the values without making any.
-
-    Raises:
-        ValueError: something is missing, left over, or beyond the bounds.
-    """
+    """Go through the values without making any."""
     left, at, waiting = [1], 0, 1
     for _ in range(MOST):
         while left and left[-1] == 0:

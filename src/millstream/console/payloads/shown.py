@@ -33,23 +33,14 @@ def light_value(value: bytes) -> bytes:
 
 @dataclass(frozen=True, slots=True)
 class Shown:
-    """One field.
+    """One field."""
 
-    Attributes:
-        name: of the field.
-        form: as what its value was decoded.
-        size: of the value in bytes.
-        text: the value; nothing in it moves a cursor.
-        cut: how many letters were left out.
-        note: what is odd about it.
-    """
-
-    name: str
-    form: str
-    size: int
-    text: str
-    cut: int = 0
-    note: str = ""
+    name: str  # Of the field
+    form: str  # As what its value was decoded
+    size: int  # Of the value in bytes
+    text: str  # The value; nothing in it moves a cursor
+    cut: int = 0  # How many letters were left out
+    note: str = ""  # What is odd about it
 
 
 def in_brief(payload: EntryPayload) -> list[Shown]:
@@ -73,14 +64,7 @@ def _brief(name: str, value: object) -> Shown:
 
 
 def _shown(name: str, found: Decoded, most: int, indent: int | None) -> Shown:
-    """A field.
-
-    Args:
-        name: of it.
-        found: its value.
-        most: letters.
-        indent: of JSON; None for one line.
-    """
+    """A field."""
     if found.form == "hex":
         assert isinstance(found.value, bytes)
         raw = found.value[: most // 3]

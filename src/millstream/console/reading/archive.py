@@ -14,15 +14,7 @@ from millstream.spark.archiving.manifest import ArchiveManifest
 
 
 async def archive(line: Line, path: Path | str) -> ArchiveSeen:
-    """What an archive holds, and how far its streams are ahead of it.
-
-    Args:
-        line: to the server of the streams.
-        path: of the archive: a directory of this machine, or a URL.
-
-    Raises:
-        Disconnected: no answer came.
-    """
+    """What an archive holds, and how far its streams are ahead of it."""
     seen = ArchiveSeen(SystemClock().wall_time(), str(path))
     try:
         manifest, changed_ms = await asyncio.to_thread(_manifest, path)

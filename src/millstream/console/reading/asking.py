@@ -30,12 +30,7 @@ class NotAllowedError(NotReadableError):
 
 
 def unreadable(text: str, stream: str) -> NotReadableError:
-    """The error for what :func:`explained` made of a server's refusal.
-
-    Args:
-        text: the explanation.
-        stream: key that was asked about.
-    """
+    """The error for what :func:`explained` made of a server's refusal."""
     # redis-py takes NOPERM off; what is left is Redis's wording since ACLs exist
     said = text.removeprefix(f"{stream}: ").lower()
     denied = said.startswith(("noperm", "noauth")) or "no permissions" in said
@@ -43,29 +38,12 @@ def unreadable(text: str, stream: str) -> NotReadableError:
 
 
 async def calls(line: Line, commands: Sequence[Command]) -> list[Reply]:
-    """The replies to commands, each of which names a key, sent in one round trip.
-
-    Args:
-        line: to the server.
-        commands: what to send; none is sent where there are none.
-
-    Raises:
-        Disconnected: no answer came.
-    """
+    """The replies to commands, each of which names a key, sent in one round trip."""
     return list(await line.calls(commands, timeout=PATIENCE)) if commands else []
 
 
 def checked(reply: Reply, stream: str, group: str | None = None) -> Reply:
-    """The reply, unless it is a refusal.
-
-    Args:
-        reply: the server's.
-        stream: key that was asked about.
-        group: that was asked about, if one was.
-
-    Raises:
-        NotReadableError: the server refused.
-    """
+    """The reply, unless it is a refusal."""
     said = refusal(reply)
     if said is None:
         return reply
@@ -73,13 +51,7 @@ def checked(reply: Reply, stream: str, group: str | None = None) -> Reply:
 
 
 def explained(said: str, stream: str, group: str | None = None) -> str:
-    """What the server's refusal means for whoever named a stream and a group.
-
-    Args:
-        said: by the server.
-        stream: key that was asked about.
-        group: that was asked about, if one was.
-    """
+    """What the server's refusal means for whoever named a stream and a group."""
     if "no such key" in said:
         return f"there is no stream {stream!r}: look at the name, and at the database in the URL"
     if said.startswith("WRONGTYPE"):

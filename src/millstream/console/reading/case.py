@@ -22,18 +22,7 @@ _PENDING = 100  # of each group, where several are read
 
 
 async def read_case(line: Line, stream: str, name: str, *, count: int = COUNT) -> Case:
-    """What is known of a group: its consumers, its oldest pending entries, and who works.
-
-    Args:
-        line: to the server.
-        stream: key of the stream.
-        name: of the group.
-        count: most entries that are counted where the server does not know the lag; 0 for none.
-
-    Raises:
-        NotReadableError: there is no such stream or group, or the server does not let us look.
-        Disconnected: no answer came.
-    """
+    """What is known of a group: its consumers, its oldest pending entries, and who works."""
     case = Case(await read_group(line, stream, name, count=count), workers=await fleet.workers(line))
     return replace(case, pending=await _oldest(line, stream, name)) if case.seen.group.pending else case
 
@@ -48,17 +37,7 @@ async def _oldest(line: Line, stream: str, name: str) -> tuple[PendingEntry, ...
 async def read_cases(
     line: Line, seen: StreamsSeen, groups: Sequence[GroupStatus], done: Mapping[tuple[str, str], GroupRate]
 ) -> tuple[Case, ...]:
-    """What is known of several groups, in two round trips.
-
-    Args:
-        line: to the server.
-        seen: all streams.
-        groups: that are looked into.
-        done: how groups did of late, by stream and name.
-
-    Raises:
-        Disconnected: no answer came.
-    """
+    """What is known of several groups, in two round trips."""
     asked: list[Command] = []
     for group in groups:
         asked.append(("XINFO", "CONSUMERS", group.stream, group.name))
@@ -80,15 +59,7 @@ def _case(
     workers: WorkersSeen,
     rate: GroupRate | None,
 ) -> Case:
-    """One group's case.
-
-    Args:
-        seen: its stream.
-        group: as it was read.
-        answers: the replies about its consumers and its pending entries.
-        workers: everybody who works.
-        rate: how it did of late.
-    """
+    """One group's case."""
     members, held = answers
     why = replies.refusal(members)
     consumers: tuple[ConsumerStatus, ...] = ()

@@ -24,18 +24,7 @@ _GROUPS = 20  # that one check counts: of a server that knows no lag there may b
 
 
 async def count_lag(line: Line, stream: StreamStatus, group: GroupStatus, limit: int = COUNT) -> GroupStatus:
-    """The group, its lag counted where the server does not know it; one that is known stays as it is.
-
-    Args:
-        line: to the server.
-        stream: of the group.
-        group: to be counted.
-        limit: most entries; 0 counts none.
-
-    Raises:
-        NotReadableError: the stream is gone.
-        Disconnected: no answer came.
-    """
+    """The group, its lag counted where the server does not know it; one that is known stays as it is."""
     if group.lag.known or limit == 0:
         return group
     try:
@@ -50,18 +39,7 @@ async def count_lag(line: Line, stream: StreamStatus, group: GroupStatus, limit:
 async def count_undecided(
     line: Line, seen: StreamsSeen, group: str | None, bounds: CheckBounds, most: int
 ) -> StreamsSeen:
-    """The streams, the lags that thresholds do not decide counted: so far that they do.
-
-    Args:
-        line: to the server.
-        seen: the streams.
-        group: only groups of this name.
-        bounds: thresholds of a lag.
-        most: entries that are counted of a group; 0 counts none.
-
-    Raises:
-        Disconnected: no answer came.
-    """
+    """The streams, the lags that thresholds do not decide counted: so far that they do."""
     limit = min(max(bounds.warning or 0, bounds.critical or 0), most)
     wanted = undecided(seen, group, bounds)[:_GROUPS]
     streams = []

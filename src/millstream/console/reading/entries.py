@@ -19,7 +19,7 @@ from millstream.console.reading.asking import NotReadableError, calls, checked
 from millstream.console.reading.pending import with_due
 
 Fits = Callable[[EntryView], bool]
-"""Whether an entry is wanted."""
+"""True if an entry is wanted."""
 
 _FIRST = 100  # entries of the first page
 _MOST = 1000
@@ -32,17 +32,7 @@ def size_of(entry: EntryView) -> int:
 
 
 async def find(line: Line, stream: str, entry: str) -> EntryFound:
-    """One entry, and where it stands in each group, in two round trips.
-
-    Args:
-        line: to the server.
-        stream: key of the stream.
-        entry: its id.
-
-    Raises:
-        NotReadableError: there is no such stream, or the server does not let us look, or this is no id.
-        Disconnected: no answer came.
-    """
+    """One entry, and where it stands in each group, in two round trips."""
     near = line.near(stream)
     about: list[Command] = [("XINFO", "GROUPS", stream), ("XRANGE", stream, entry, entry)]
     groups, rows = await calls(near, about)
@@ -65,17 +55,7 @@ async def find(line: Line, stream: str, entry: str) -> EntryFound:
 
 
 async def last_ids(line: Line, streams: Sequence[str], *, missing_ok: bool = False) -> dict[str, str]:
-    """The last id that each stream has given to an entry.
-
-    Args:
-        line: to the server.
-        streams: their keys.
-        missing_ok: ``"0-0"`` for a stream that is not there; else that is an error.
-
-    Raises:
-        NotReadableError: there is no such stream, or the server does not let us look.
-        Disconnected: no answer came.
-    """
+    """The last id that each stream has given to an entry."""
     answers = await calls(line, [("XINFO", "STREAM", stream) for stream in streams])
     return {
         stream: last_id_of(stream, reply, missing_ok=missing_ok) for stream, reply in zip(streams, answers, strict=True)
@@ -83,33 +63,14 @@ async def last_ids(line: Line, streams: Sequence[str], *, missing_ok: bool = Fal
 
 
 def last_id_of(stream: str, reply: Reply, *, missing_ok: bool = False) -> str:
-    """The last id that a stream has given to an entry.
-
-    Args:
-        stream: its key.
-        reply: to XINFO STREAM.
-        missing_ok: as for :func:`last_ids`.
-
-    Raises:
-        NotReadableError: there is no such stream, or the server does not let us look.
-    """
+    """The last id that a stream has given to an entry."""
     if missing_ok and "no such key" in str(replies.refusal(reply)):
         return NEVER
     return text_of(replies.record(checked(reply, stream))["last-generated-id"])
 
 
 async def group_positions(line: Line, streams: Sequence[str], group: str) -> dict[str, str]:
-    """The last id that a group was delivered, for each stream.
-
-    Args:
-        line: to the server.
-        streams: their keys.
-        group: of that name on each.
-
-    Raises:
-        NotReadableError: there is no such stream, or it has no such group, or the server does not let us look.
-        Disconnected: no answer came.
-    """
+    """The last id that a group was delivered, for each stream."""
     found = {}
     answers = await calls(line, [("XINFO", "GROUPS", stream) for stream in streams])
     for stream, reply in zip(streams, answers, strict=True):
@@ -124,18 +85,7 @@ async def group_positions(line: Line, streams: Sequence[str], group: str) -> dic
 async def newest(
     line: Line, bounds: Mapping[str, tuple[str, str]], count: int, fits: Fits | None = None
 ) -> list[EntryView]:
-    """The last entries that fit, of all these streams together, oldest first.
-
-    Args:
-        line: to the server.
-        bounds: key of each stream -> where its range begins and ends, as for XRANGE.
-        count: how many.
-        fits: which ones; None for all.
-
-    Raises:
-        NotReadableError: the server does not let us look.
-        Disconnected: no answer came.
-    """
+    """The last entries that fit, of all these streams together, oldest first."""
     found: list[EntryView] = []
     most = count if fits is None else _MOST  # of those looked at few may fit
     for stream, (start, end) in bounds.items():
@@ -151,19 +101,12 @@ async def newest(
 
 @dataclass(frozen=True, slots=True)
 class ScannedEntries:
-    """Entries that were looked for, within bounds.
+    """Entries that were looked for, within bounds."""
 
-    Attributes:
-        entries: those that fit, in the order they were looked at.
-        looked_at: how many entries were looked at.
-        last: id of the last one of these; None where there was none.
-        more: there are entries that were not looked at.
-    """
-
-    entries: tuple[EntryView, ...]
-    looked_at: int
-    last: str | None
-    more: bool
+    entries: tuple[EntryView, ...]  # Those that fit, in the order they were looked at
+    looked_at: int  # How many entries were looked at
+    last: str | None  # Id of the last one of these; None where there was none
+    more: bool  # There are entries that were not looked at
 
 
 async def scan(
@@ -177,22 +120,7 @@ async def scan(
     volume: int = _VOLUME,
     backwards: bool = False,
 ) -> ScannedEntries:
-    """Look for entries, at no more than so many: who wants more goes on behind the last one.
-
-    Args:
-        line: to the server.
-        stream: key of the stream.
-        bounds: where the range begins and ends, as for XRANGE.
-        fits: which entries are wanted.
-        count: how many.
-        most: entries that are looked at.
-        volume: bytes of entries that are looked at, about.
-        backwards: newest first.
-
-    Raises:
-        NotReadableError: there is no such stream, or the server does not let us look.
-        Disconnected: no answer came.
-    """
+    """Look for entries, at no more than so many: who wants more goes on behind the last one."""
     found: list[EntryView] = []
     looked_at, size, last = 0, 0, None
     async with aclosing(_pages(line, stream, *bounds, backwards=backwards)) as pages:
@@ -209,17 +137,7 @@ async def scan(
 async def between(
     line: Line, bounds: Mapping[str, tuple[str, str]], fits: Fits | None = None
 ) -> AsyncGenerator[list[EntryView], None]:
-    """All entries that fit, of these streams in the order of their ids, some at a time.
-
-    Args:
-        line: to the server.
-        bounds: as for :func:`newest`.
-        fits: which ones; None for all.
-
-    Raises:
-        NotReadableError: the server does not let us look.
-        Disconnected: no answer came.
-    """
+    """All entries that fit, of these streams in the order of their ids, some at a time."""
     sources = [_pages(line, stream, start, end) for stream, (start, end) in bounds.items()]
     try:
         async for page in sources[0] if len(sources) == 1 else _merged(sources):
@@ -259,16 +177,7 @@ async def _merged(sources: Sequence[AsyncGenerator[list[EntryView], None]]) -> A
 async def _pages(
     line: Line, stream: str, start: str, end: str, *, most: int = _MOST, backwards: bool = False
 ) -> AsyncGenerator[list[EntryView], None]:
-    """A range page by page, oldest first or newest first.
-
-    Args:
-        line: to the server.
-        stream: key of the stream.
-        start: lowest id.
-        end: highest id.
-        most: entries of a page.
-        backwards: newest first.
-    """
+    """A range page by page, oldest first or newest first."""
     size = max(min(most, _FIRST), 1)
     while True:
         words = ("XREVRANGE", stream, end, start) if backwards else ("XRANGE", stream, start, end)

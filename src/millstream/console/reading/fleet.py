@@ -22,11 +22,7 @@ from millstream.worker.registry import protocol
 
 
 async def workers(line: Line) -> WorkersSeen:
-    """Everybody who works, those that vanished lately, and what is paused.
-
-    Raises:
-        Disconnected: no answer came.
-    """
+    """Everybody who works, those that vanished lately, and what is paused."""
     at_ms = line.wall_time()
     try:
         found, strange = await protocol.read_workers(line)
@@ -46,11 +42,7 @@ async def workers(line: Line) -> WorkersSeen:
 
 
 async def queries(line: Line) -> QueriesSeen:
-    """Every Spark query that reported to the server, those that reported last first.
-
-    Raises:
-        Disconnected: no answer came.
-    """
+    """Every Spark query that reported to the server, those that reported last first."""
     at_ms = line.wall_time()
     try:
         (reply,) = await calls(line, [("HGETALL", store.QUERIES)])
@@ -90,11 +82,7 @@ def _sink(record: Reply) -> SinkBatch | None:
 
 
 async def letters(line: Line) -> LettersSeen:
-    """Every dead-letter stream.
-
-    Raises:
-        Disconnected: no answer came.
-    """
+    """Every dead-letter stream."""
     at_ms = line.wall_time()
     try:
         found = await dead_letter_streams(line)

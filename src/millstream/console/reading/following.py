@@ -26,28 +26,16 @@ _PAUSE = 0.5
 
 @dataclass(frozen=True, slots=True)
 class Arrived:
-    """What came.
+    """What came."""
 
-    Attributes:
-        entries: added since, in the order of their stream.
-        said: what happened that a person should know, such as that the server is away; empty with entries.
-    """
-
-    entries: tuple[EntryView, ...] = ()
-    said: str = ""
+    entries: tuple[EntryView, ...] = ()  # Added since, in the order of their stream
+    said: str = ""  # What happened that a person should know, such as that the server is away; empty with entries
 
 
 async def follow(line: Line, positions: Mapping[str, str]) -> AsyncGenerator[Arrived, None]:
     """What is added behind these positions; never ends by itself.
 
     Something arrives at least every few seconds, be it nothing, so that a caller can look whether it is still wanted.
-
-    Args:
-        line: to the server; nobody else asks over it meanwhile.
-        positions: key of each stream -> the id behind which it goes on; the stream need not be there yet.
-
-    Raises:
-        NotReadableError: the server does not let us look, or a key holds no stream.
     """
     places: dict[Line, dict[str, str]] = {}
     for stream, position in positions.items():  # one read for all streams of a server, one for each slot of a cluster
@@ -67,13 +55,7 @@ async def follow(line: Line, positions: Mapping[str, str]) -> AsyncGenerator[Arr
 
 
 class _Follower:
-    """Reads streams that one server has.
-
-    Args:
-        line: to that server.
-        at: key of each stream -> the last id that was read.
-        arrived: takes what came.
-    """
+    """Reads streams that one server has."""
 
     def __init__(self, line: Line, at: dict[str, str], arrived: "asyncio.Queue[Arrived | Exception]") -> None:
         self._line = line

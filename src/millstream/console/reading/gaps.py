@@ -12,17 +12,7 @@ SCAN = 10_000
 
 
 async def read_gaps(line: Line, stream: str, *, scan: int = SCAN) -> StreamGaps:
-    """What is known of entries that are missing.
-
-    Args:
-        line: to the server.
-        stream: key of the stream.
-        scan: most entries that are looked at, from the oldest on, and most pending entries of each group.
-
-    Raises:
-        NotReadableError: there is no such stream, or the server does not let us look.
-        Disconnected: no answer came.
-    """
+    """What is known of entries that are missing."""
     near = line.near(stream)
     status = await one(near, stream)
     finder, looked_at, whole = GapFinder(), 0, True

@@ -11,18 +11,7 @@ _NAMED = 10  # groups that a message names
 
 
 async def read_group(line: Line, stream: str, name: str, *, count: int = COUNT) -> GroupSeen:
-    """A group, its stream and its consumers.
-
-    Args:
-        line: to the server.
-        stream: key of the stream.
-        name: of the group.
-        count: most entries that are counted where the server does not know the lag; 0 for none.
-
-    Raises:
-        NotReadableError: there is no such stream or group, or the server does not let us look.
-        Disconnected: no answer came.
-    """
+    """A group, its stream and its consumers."""
     seen = await read_one(line, stream)
     found = await count_lag(line, seen.streams[0], _named(seen.streams[0], name), count)
     try:
@@ -44,17 +33,7 @@ def _named(status: StreamStatus, name: str) -> GroupStatus:
 
 
 async def consumers(line: Line, stream: str, name: str) -> list[ConsumerStatus]:
-    """The consumers of a group, by name.
-
-    Args:
-        line: to the server.
-        stream: key of the stream.
-        name: of the group.
-
-    Raises:
-        NotReadableError: there is no such stream or group, or the server does not let us look.
-        Disconnected: no answer came.
-    """
+    """The consumers of a group, by name."""
     (reply,) = await calls(line, [("XINFO", "CONSUMERS", stream, name)])
     rows = checked(reply, stream, name)
     return sorted((replies.consumer_status(stream, name, row) for row in rows), key=lambda found: found.name)

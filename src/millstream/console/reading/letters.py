@@ -19,34 +19,17 @@ _ERROR, _TRACE = 2000, 4000  # letters: of an error the first, of a traceback th
 
 @dataclass(frozen=True, slots=True)
 class ErrorClass:
-    """Letters that died of the same.
+    """Letters that died of the same."""
 
-    Attributes:
-        reason: error, nack, reject, invalid, overdue.
-        error: the type of the error, or its text where it has none.
-        group: that gave up on them.
-        letters: how many, of those looked at.
-        newest: the last one.
-    """
-
-    reason: str
-    error: str
-    group: str
-    letters: int
-    newest: StoredLetter
+    reason: str  # Error, nack, reject, invalid, overdue
+    error: str  # The type of the error, or its text where it has none
+    group: str  # That gave up on them
+    letters: int  # How many, of those looked at
+    newest: StoredLetter  # The last one
 
 
 async def read_letters(line: Line, key: str) -> tuple[list[StoredLetter], int]:
-    """The newest letters, newest first, without the rest of long values; and how many there are.
-
-    Args:
-        line: to the server.
-        key: of the dead-letter stream.
-
-    Raises:
-        NotReadableError: there is no such stream, or the server does not let us look.
-        Disconnected: no answer came.
-    """
+    """The newest letters, newest first, without the rest of long values; and how many there are."""
     rows, length = await calls(line, [("XREVRANGE", key, "+", "-", "COUNT", LETTERS), ("XLEN", key)])
     return [_light(stored(row)) for row in checked(rows, key)], int(checked(length, key))
 

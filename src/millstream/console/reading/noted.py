@@ -11,13 +11,7 @@ Note: TypeAlias = Callable[[int, Sequence[Command], Sequence[Reply]], None]
 
 
 class NotedLine(Line):
-    """Sends over another line, and tells of what was answered.
-
-    Args:
-        line: to the server.
-        note: is told, before whoever asked.
-        node: number of the node, where the line is to one of a cluster.
-    """
+    """Sends over another line, and tells of what was answered."""
 
     def __init__(self, line: Line, note: Note, node: int = 0) -> None:  # not Line's: there is no connection of its own
         self._to = line
@@ -27,13 +21,7 @@ class NotedLine(Line):
     def calls(
         self, commands: Sequence[Command], *, timeout: float | None = None, only_if: Callable[[], bool] | None = None
     ) -> "asyncio.Future[list[Reply]]":
-        """As :meth:`Line.calls`.
-
-        Args:
-            commands: what to send.
-            timeout: seconds they may take.
-            only_if: their condition.
-        """
+        """As :meth:`Line.calls`."""
         return asyncio.ensure_future(self._noted(commands, self._to.calls(commands, timeout=timeout, only_if=only_if)))
 
     def wall_time(self) -> int:

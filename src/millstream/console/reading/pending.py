@@ -31,17 +31,7 @@ _LOOKED_FOR = 50  # entries that are looked for in one round trip, which brings 
 
 
 async def summary(line: Line, stream: str, group: str) -> PendingSummary:
-    """How much is pending in a group, and with whom.
-
-    Args:
-        line: to the server.
-        stream: key of the stream.
-        group: name of the group.
-
-    Raises:
-        NotReadableError: there is no such stream or group, or the server does not let us look.
-        Disconnected: no answer came.
-    """
+    """How much is pending in a group, and with whom."""
     (reply,) = await calls(line, [("XPENDING", stream, group)])
     return replies.pending_summary(checked(reply, stream, group))
 
@@ -61,20 +51,6 @@ async def page(
 
     Whatever is chosen, a server looks at a thousand entries at once and no more: ``XPENDING ... IDLE`` would look at a
     million of them, with everybody else waiting, to find that none fits.
-
-    Args:
-        line: to the server.
-        stream: key of the stream.
-        group: name of the group.
-        start: where to begin, ``-`` or the ``next`` of the page before.
-        count: most entries.
-        choice: which ones; None for all.
-        scan: most entries that are looked at; where they do not suffice the page is short and has a ``next``.
-        payload: also the entries themselves, in one more round trip.
-
-    Raises:
-        NotReadableError: there is no such stream or group, or the server does not let us look.
-        Disconnected: no answer came.
     """
     found: list[PendingEntry] = []
     looked_at, following = 0, str(start)
@@ -101,22 +77,7 @@ async def worst(
     scan: int = SCAN,
     payload: bool = False,
 ) -> PendingPage:
-    """The pending entries that were delivered most often, or are idle for longest, among those looked at.
-
-    Args:
-        line: to the server.
-        stream: key of the stream.
-        group: name of the group.
-        by: what counts; what nobody holds counts as idle for ever.
-        count: most entries.
-        choice: which ones; None for all.
-        scan: most entries that are looked at, the lowest ids first; where there are more, the page has a ``next``.
-        payload: also the entries themselves, in one more round trip.
-
-    Raises:
-        NotReadableError: there is no such stream or group, or the server does not let us look.
-        Disconnected: no answer came.
-    """
+    """The pending entries that were delivered most often, or are idle for longest, among those looked at."""
     heap: list[tuple[float, int, PendingEntry]] = []
     looked_at, following = 0, None
     async with aclosing(_scanned(line, stream, group, start="-", choice=choice, count=_ROWS)) as rows:
@@ -135,16 +96,7 @@ async def worst(
 async def _scanned(
     line: Line, stream: str, group: str, *, start: str, choice: PendingChoice | None, count: int
 ) -> AsyncGenerator[PendingEntry, None]:
-    """Pending entries by id, page by page; of one consumer alone where that is chosen, which a server finds by itself.
-
-    Args:
-        line: to the server.
-        stream: key of the stream.
-        group: name of the group.
-        start: where to begin.
-        choice: for its consumer.
-        count: entries that are wanted; without a choice no more are asked for.
-    """
+    """Pending entries by id, page by page; of one consumer alone where that is chosen."""
     holder = () if choice is None or choice.consumer is None else (choice.consumer,)
     size = min(count, _ROWS) if choice is None else _ROWS
     following: str | None = start
@@ -163,10 +115,6 @@ async def with_due(line: Line, entries: list[PendingEntry]) -> list[PendingEntry
     """The same entries with how long each has to wait until it is due, in one round trip.
 
     Ask only where the group has due times: nearly none has.
-
-    Args:
-        line: to the server.
-        entries: of one group.
     """
     if not entries:
         return []
@@ -180,11 +128,6 @@ async def _marked(line: Line, stream: str, entries: Sequence[PendingEntry]) -> l
 
     What is older than the oldest entry was trimmed, and nothing is asked about it: no command tells whether an entry is
     there without sending it.
-
-    Args:
-        line: to the server.
-        stream: key of the stream.
-        entries: of one group.
     """
     (reply,) = await calls(line, [("XRANGE", stream, "-", "+", "COUNT", 1)])
     oldest = next((text_of(row[0]) for row in checked(reply, stream)), None)
@@ -201,16 +144,7 @@ async def _payloads(line: Line, entries: list[PendingEntry], wanted: bool) -> li
 
 
 async def with_payload(line: Line, entries: Sequence[PendingEntry]) -> list[PendingEntry]:
-    """The same entries with what is in them, or that they are gone from the stream; in one round trip.
-
-    Args:
-        line: to the server.
-        entries: of any streams and groups.
-
-    Raises:
-        NotReadableError: the server does not let us read the stream.
-        Disconnected: no answer came.
-    """
+    """The same entries with what is in them, or that they are gone from the stream; in one round trip."""
     asked: list[Command] = [("XRANGE", entry.stream, entry.id, entry.id) for entry in entries]
     found = []
     for entry, reply in zip(entries, await calls(line, asked), strict=True):

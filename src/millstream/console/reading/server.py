@@ -25,11 +25,7 @@ _OTHER = "its answer is none of this command's: is it a Redis?"
 
 
 async def server(line: Line) -> list[ServerStatus]:
-    """Each server: one, or the nodes of a cluster that have slots. What one refuses to tell lacks, with its reason.
-
-    Raises:
-        Disconnected: no answer came.
-    """
+    """Each server: one, or the nodes of a cluster that have slots. What one refuses to tell lacks, with its reason."""
     return [await _one(node) for node in await line.nodes()]
 
 
@@ -50,11 +46,7 @@ async def _one(line: Line) -> ServerStatus:
 
 
 async def standing(line: Line) -> list[ServerStatus]:
-    """Each server as :func:`server` has it, of what INFO says alone: in one command for most, so that it can be often.
-
-    Raises:
-        Disconnected: no answer came.
-    """
+    """Each server as :func:`server` has it, from INFO alone: one command for most, so that it can be read often."""
     return [await _standing(node) for node in await line.nodes()]
 
 
@@ -73,11 +65,7 @@ async def _standing(line: Line) -> ServerStatus:
 
 
 async def followers(lines: Mapping[str, Line]) -> list[ReplicationPlace]:
-    """Who follows whom among servers, all of which are asked at once; one that does not answer is told of as that.
-
-    Args:
-        lines: by URL.
-    """
+    """Who follows whom among servers, all of which are asked at once; one that does not answer is told of as that."""
     asked = await asyncio.gather(*(_asked(url, line) for url, line in lines.items()))
     named = sorted(addresses(asked))
     return standings(asked, dict(zip(named, await asyncio.gather(*map(_name, named)), strict=True)))
@@ -95,12 +83,7 @@ async def _asked(url: str, line: Line) -> AskedServer:
 
 
 async def _address(url: str) -> str:
-    """Host and port of the server that a URL names; of a service, those of its primary now.
-
-    Raises:
-        Disconnected: no Sentinel answers, or none knows the service.
-        ConfigError: the URL is none of a service.
-    """
+    """Host and port of the server that a URL names; of a service, those of its primary now."""
     if url.startswith(SENTINELS):
         host, port = await asyncio.to_thread(master_address, url)
         return f"{host}:{port}"

@@ -29,18 +29,7 @@ _SCANNED = 1000  # keys that one SCAN looks at
 
 
 async def names(line: Line, pattern: str | None = None, *, part: bool = False) -> list[str]:
-    """Keys of all streams, in their order; on a cluster, of all nodes.
-
-    Args:
-        line: to the server.
-        pattern: of the keys, as SCAN MATCH takes it; None for all.
-        part: accept one node of a cluster, which has a part of the keys.
-
-    Raises:
-        NotReadableError: the server does not let us look.
-        UsageError: it is one node of a cluster, and was reached by its own URL.
-        Disconnected: no answer came.
-    """
+    """Keys of all streams, in their order; on a cluster, of all nodes."""
     found: set[bytes] = set()
     fits: tuple[str, ...] = () if pattern is None else ("MATCH", pattern)
     nodes = await line.nodes()
@@ -60,18 +49,7 @@ async def names(line: Line, pattern: str | None = None, *, part: bool = False) -
 async def overview(
     line: Line, pattern: str | None = None, *, limit: int | None = None, ages: bool = True
 ) -> StreamsSeen:
-    """Streams with their groups.
-
-    Args:
-        line: to the server.
-        pattern: of the keys, as SCAN MATCH takes it; None for all.
-        limit: most streams, the first by name; None for all.
-        ages: also the oldest pending and oldest undelivered entries, and who holds what.
-
-    Raises:
-        NotReadableError: the server does not let us look which streams there are.
-        Disconnected: no answer came.
-    """
+    """Streams with their groups."""
     keys = await names(line, pattern)
     seen = await read(line, keys[:limit], ages=ages)
     # removed since it was named: nobody asked for it, and nothing is wrong with it
@@ -80,30 +58,12 @@ async def overview(
 
 
 async def one(line: Line, key: str) -> StreamStatus:
-    """One stream with its groups and their ages.
-
-    Args:
-        line: to the server.
-        key: of the stream.
-
-    Raises:
-        NotReadableError: there is none at that key, or the server does not let us look.
-        Disconnected: no answer came.
-    """
+    """One stream with its groups and their ages."""
     return (await read_one(line, key)).streams[0]
 
 
 async def read_one(line: Line, key: str) -> StreamsSeen:
-    """The same, with the moment it was read.
-
-    Args:
-        line: to the server.
-        key: of the stream.
-
-    Raises:
-        NotReadableError: there is none at that key, or the server does not let us look.
-        Disconnected: no answer came.
-    """
+    """The same, with the moment it was read."""
     seen = await read(line, [key])
     if not seen.streams:
         raise unreadable(seen.refused[key], key)
@@ -111,16 +71,7 @@ async def read_one(line: Line, key: str) -> StreamsSeen:
 
 
 async def read(line: Line, keys: Sequence[str], *, ages: bool = True) -> StreamsSeen:
-    """Streams of these keys; what is no stream is in ``refused``.
-
-    Args:
-        line: to the server.
-        keys: of the streams, each once.
-        ages: as for :func:`overview`.
-
-    Raises:
-        Disconnected: no answer came.
-    """
+    """Streams of these keys; what is no stream is in ``refused``."""
     at_ms = line.wall_time()
     found: list[StreamStatus] = []
     refused: dict[str, str] = {}
@@ -139,12 +90,7 @@ async def read(line: Line, keys: Sequence[str], *, ages: bool = True) -> Streams
 
 
 def _fitting(asked: int, infos: Sequence[Reply]) -> int:
-    """Streams of the next round trip, by those of the one before: their first and last entries come with the replies.
-
-    Args:
-        asked: streams of the one before.
-        infos: replies to XINFO STREAM.
-    """
+    """Streams of the next round trip, by those of the one before; the replies bring first and last entries."""
     entries = [part for info in infos if isinstance(info, list) for part in info if isinstance(part, list) and part]
     bulk = sum(len(value) for entry in entries for value in entry[1])
     return STREAMS_A_TRIP if bulk <= _BULK else max(min(asked * _BULK // bulk, STREAMS_A_TRIP), 1)
@@ -167,17 +113,11 @@ def _statuses(keys: Sequence[str], answers: Sequence[Reply], refused: dict[str, 
 
 
 class _Ages:
-    """The second question about some streams: what is oldest in each group.
-
-    Args:
-        streams: as XINFO told of them.
-
-    Attributes:
-        commands: to send.
-    """
+    """The second question about some streams: what is oldest in each group."""
 
     def __init__(self, streams: Sequence[StreamStatus]) -> None:
         self._streams = streams
+        # To send
         self.commands: list[Command] = [
             command for stream in streams for group in stream.groups for command in _oldest_of(stream, group)
         ]
@@ -232,13 +172,7 @@ def _is_behind(stream: StreamStatus, group: GroupStatus) -> bool:
 
 
 def _with_ages(group: GroupStatus, summary: Reply, entries: Reply) -> GroupStatus:
-    """A group with what is oldest in it.
-
-    Args:
-        group: without.
-        summary: reply to XPENDING; None where nothing was pending.
-        entries: reply to XRANGE; an empty one where nothing was undelivered.
-    """
+    """A group with what is oldest in it."""
     said = replies.refusal(entries)
     undelivered = OldestEntry(text_of(entries[0][0]) if entries else None) if said is None else OldestEntry(why=said)
     said = replies.refusal(summary)

@@ -31,44 +31,25 @@ _BULK = 2 << 20  # bytes of entries in one reply, about
 
 @dataclass(frozen=True, slots=True)
 class ReportBounds:
-    """How much a report may take.
+    """How much a report may take."""
 
-    Attributes:
-        streams: most streams, the first by name.
-        seconds: after which nothing more is asked.
-    """
-
-    streams: int = 1000
-    seconds: float = 60.0
+    streams: int = 1000  # Most streams, the first by name
+    seconds: float = 60.0  # After which nothing more is asked
 
 
 class Gathering:
-    """Asks all that a report holds.
-
-    Args:
-        line: to the server.
-        writer: keeps the replies.
-        bounds: of it.
-        tell: told how far it is.
-
-    Attributes:
-        streams_left_out: streams that were not looked at; None where it is not known which there are.
-    """
+    """Asks all that a report holds."""
 
     def __init__(self, line: Line, writer: ReportWriter, bounds: ReportBounds, tell: Tell) -> None:
         self._line = NotedLine(line, writer.take)
         self._writer = writer
         self._bounds = bounds
         self._tell = tell
+        # Streams that were not looked at; None where it is not known which there are
         self.streams_left_out: int | None = None
 
     async def run(self) -> None:
-        """Ask; what is not asked any more is in the writer's ``left_out``.
-
-        Raises:
-            NotReadableError: the server does not let us look which streams there are.
-            Disconnected: it cannot be reached at all.
-        """
+        """Ask; what is not asked any more is in the writer's ``left_out``."""
         for node in await self._line.nodes():  # whoever cannot be reached is known here
             await calls(node, [("CONFIG", "GET", "*"), ("CLIENT", "LIST"), ("ACL", "WHOAMI")])
         try:
@@ -121,12 +102,7 @@ class Gathering:
         await pending.worst(line, *where, by="idle", count=_PENDING, payload=True)
 
     async def _entries(self, stream: StreamStatus, whole: bool) -> None:
-        """Both ends of a stream, as many entries as make no large reply.
-
-        Args:
-            stream: as it was read.
-            whole: as many as pages of letters and changes show.
-        """
+        """Both ends of a stream, as many entries as make no large reply."""
         key = stream.key
         (sample,) = await calls(self._line, [("XREVRANGE", key, "+", "-", "COUNT", 1)])
         size = sum(len(part) for row in sample for part in row[1]) if isinstance(sample, list) else 0

@@ -14,50 +14,29 @@ _NAMED = 1000  # replies that are named because they were left out
 
 
 class ReportWriter:
-    """Writes a report, one JSON object, as the replies come; memory does not grow with its size.
-
-    Args:
-        file: that it is written to.
-        redactor: takes out what does not belong there.
-        most: characters of the whole.
-
-    Attributes:
-        left_out: what is not in it -> why.
-        size: characters written.
-        replies: that are in it.
-    """
+    """Writes a report, one JSON object, as the replies come; memory does not grow with its size."""
 
     def __init__(self, file: IO[str], redactor: Redactor, most: int) -> None:
         self._file = file
         self._redactor = redactor
         self._most = most
         self._seen: set[tuple[int, tuple[bytes, ...]]] = set()
-        self.left_out: dict[str, str] = {}
-        self.size = 0
-        self.replies = 0
+        self.left_out: dict[str, str] = {}  # What is not in it -> why
+        self.size = 0  # Characters written
+        self.replies = 0  # That are in it
 
     @property
     def full(self) -> bool:
-        """Whether little more fits."""
+        """True if little more fits."""
         return self.size >= self._most * 9 // 10
 
     def begin(self, facts: dict[str, object]) -> None:
-        """Write what is known before anything is asked.
-
-        Args:
-            facts: by name.
-        """
+        """Write what is known before anything is asked."""
         head = json.dumps(facts, indent=1).rstrip("}\n")
         self._write(f'{head},\n "asked": [')
 
     def take(self, node: int, commands: Sequence[Command], replies: Sequence[Reply]) -> None:
-        """Write commands and their replies, each once.
-
-        Args:
-            node: that answered.
-            commands: as they were sent.
-            replies: to them.
-        """
+        """Write commands and their replies, each once."""
         for command, reply in zip(commands, replies, strict=True):
             self._take(node, command, reply)
 
@@ -77,11 +56,7 @@ class ReportWriter:
         self.replies += 1
 
     def end(self, facts: dict[str, object]) -> None:
-        """Write what is known behind all of it.
-
-        Args:
-            facts: by name.
-        """
+        """Write what is known behind all of it."""
         tail = json.dumps({"left_out": self.left_out, **facts}, indent=1).lstrip("{\n")
         self._write(f"\n ],\n {tail.lstrip()}\n")
 

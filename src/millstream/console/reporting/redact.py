@@ -44,12 +44,7 @@ _IPV4 = re.compile(rb"\b[0-9]{1,3}(?:\.[0-9]{1,3}){3}\b")
 
 
 class Redactor:
-    """Takes out what does not belong in a report.
-
-    Args:
-        payloads: leave values of entries in.
-        addresses: leave addresses of clients and servers in.
-    """
+    """Takes out what does not belong in a report."""
 
     def __init__(self, *, payloads: bool = False, addresses: bool = False) -> None:
         self._payloads = payloads
@@ -58,12 +53,7 @@ class Redactor:
         self._names: set[bytes] = set()
 
     def redacted(self, words: Sequence[bytes], reply: Reply) -> Reply:
-        """The reply to a command as it may be written down.
-
-        Args:
-            words: of the command, its name in capitals.
-            reply: the server's.
-        """
+        """The reply to a command as it may be written down."""
         if isinstance(reply, Exception):
             return self._refusal(reply)
         if reply is None:
@@ -178,12 +168,7 @@ def _values_at(words: Sequence[bytes]) -> int:
 
 
 def _is_counted(words: Sequence[bytes], at: int) -> bool:
-    """Whether a word is the figure or the id that belongs to the option before it.
-
-    Args:
-        words: of a command.
-        at: place of the word.
-    """
+    """True if a word is the figure or the id that belongs to the option before it."""
     before = words[at - 1].upper()
     if before in {b"~", b"="}:
         before = words[at - 2].upper()
@@ -196,13 +181,7 @@ def size_of(value: bytes) -> bytes:
 
 
 def _value(key: bytes, name: bytes, value: bytes) -> bytes:
-    """A field's value, if it is one of ours that says nothing of an entry.
-
-    Args:
-        key: of the stream.
-        name: of the field.
-        value: of it.
-    """
+    """A field's value, if it is one of ours that says nothing of an entry."""
     if key == AUDIT.encode():
         return value if name in _AUDIT else size_of(value)
     if key == PROGRESS.encode():
@@ -221,12 +200,7 @@ def _class(error: bytes) -> bytes:
 
 
 def _without_error(record: bytes, *names: str) -> bytes:
-    """A JSON record of ours with an error's text taken out; what is no such record is taken out whole.
-
-    Args:
-        record: as the server has it.
-        names: that lead to the text.
-    """
+    """A JSON record of ours with an error's text taken out; what is no such record is taken out whole."""
     try:
         found = parse_record(record)
         place = found

@@ -29,19 +29,12 @@ Name = tuple[str, str | None]
 
 @dataclass(frozen=True, slots=True)
 class TrendPoint:
-    """One reading of a value that may be unknown.
+    """One reading of a value that may be unknown."""
 
-    Attributes:
-        at_ms: when.
-        value: what it was; None where nobody knows.
-        least: it was no less.
-        most: it was no more.
-    """
-
-    at_ms: float
-    value: float | None
-    least: float
-    most: float
+    at_ms: float  # When
+    value: float | None  # What it was; None where nobody knows
+    least: float  # It was no less
+    most: float  # It was no more
 
 
 class History:
@@ -51,12 +44,7 @@ class History:
         self._series: OrderedDict[Name, array[float]] = OrderedDict()
 
     def note(self, streams: Sequence[StreamStatus], at_ms: int) -> None:
-        """Keep what was read.
-
-        Args:
-            streams: with their groups.
-            at_ms: when.
-        """
+        """Keep what was read."""
         for stream in streams:
             added = _UNKNOWN if stream.entries_added is None else float(stream.entries_added)
             self._add((stream.key, None), at_ms, added, added, added)
@@ -78,12 +66,7 @@ class History:
             del series[: len(series) - POINTS * _WIDTH]
 
     def lags(self, key: str, group: str) -> list[TrendPoint]:
-        """The lag of a group, as it was.
-
-        Args:
-            key: of the stream.
-            group: its group.
-        """
+        """The lag of a group, as it was."""
         return [
             TrendPoint(at, None if value != value else value, least, most)  # noqa: PLR0124 - NaN stands for unknown
             for at, value, least, most in self._rows((key, group))

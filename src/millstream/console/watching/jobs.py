@@ -26,42 +26,26 @@ _GRACE = 5.0  # seconds that jobs have to end at a good place when the console e
 
 @dataclass(slots=True)
 class ChangeJob:
-    """One change that was confirmed.
+    """One change that was confirmed."""
 
-    Attributes:
-        id: names it in addresses and in the audit stream.
-        prepared: the change.
-        words: of the form that was confirmed, for the same again.
-        actor: who makes it.
-        began_ms: when it was confirmed, wall milliseconds.
-        done: how many entries or letters were looked at so far.
-        stop: set to break it off.
-        outcome: what became of it; None while it is under way, and where it failed.
-        error: why it failed; None where it did not.
-    """
-
-    id: str
-    prepared: Prepared
-    words: dict[str, str]
-    actor: Actor
-    began_ms: int
-    done: int = 0
-    stop: asyncio.Event = field(default_factory=asyncio.Event)
-    outcome: ChangeOutcome | None = None
-    error: MillstreamError | None = None
+    id: str  # Names it in addresses and in the audit stream
+    prepared: Prepared  # The change
+    words: dict[str, str]  # Of the form that was confirmed, for the same again
+    actor: Actor  # Who makes it
+    began_ms: int  # When it was confirmed, wall milliseconds
+    done: int = 0  # How many entries or letters were looked at so far
+    stop: asyncio.Event = field(default_factory=asyncio.Event)  # Set to break it off
+    outcome: ChangeOutcome | None = None  # What became of it; None while it is under way, and where it failed
+    error: MillstreamError | None = None  # Why it failed; None where it did not
     task: "asyncio.Task[None] | None" = None
 
     @property
     def running(self) -> bool:
-        """Whether it is under way."""
+        """True if it is under way."""
         return self.task is not None and not self.task.done()
 
     async def ended(self, seconds: float) -> bool:
-        """Wait for its end, for so many seconds at most; whether it has ended.
-
-        Raises:
-            MillstreamError: it failed.
-        """
+        """Wait for its end, for so many seconds at most; whether it has ended."""
         if self.task is not None:
             await asyncio.wait([self.task], timeout=seconds)
         if self.error is not None:
@@ -74,12 +58,7 @@ class ChangeJob:
 
 
 class ChangeJobs:
-    """The changes of one server.
-
-    Args:
-        url: of the server.
-        changed: called when one has ended.
-    """
+    """The changes of one server."""
 
     def __init__(self, url: str, changed: Callable[[], None]) -> None:
         self._url = url
@@ -87,16 +66,7 @@ class ChangeJobs:
         self._jobs: dict[str, ChangeJob] = {}
 
     def start(self, prepared: Prepared, words: dict[str, str], actor: Actor) -> ChangeJob:
-        """Begin a change.
-
-        Args:
-            prepared: it.
-            words: of the form that was confirmed.
-            actor: who makes it.
-
-        Raises:
-            ChangeRefusedError: too many are under way.
-        """
+        """Begin a change."""
         if len(self.running) >= RUNNING:
             raise ChangeRefusedError(f"{RUNNING} changes are under way already: wait for one to end, or break one off")
         job = ChangeJob(secrets.token_hex(6), prepared, words, actor, time.time_ns() // 1_000_000)

@@ -30,31 +30,18 @@ Rates: TypeAlias = tuple[Mapping[str, float], Mapping[tuple[str, str], GroupRate
 
 @dataclass(frozen=True, slots=True)
 class PendingWanted:
-    """Which pending entries are asked for.
+    """Which pending entries are asked for."""
 
-    Attributes:
-        key: of the stream.
-        group: name of the group.
-        count: most of them.
-        choice: which; None for all.
-        by: the worst by this first; None for the order of ids.
-        start: in the order of ids, where to begin.
-    """
-
-    key: str
-    group: str
-    count: int
-    choice: PendingChoice | None = None
-    by: PendingOrder | None = None
-    start: str = "-"
+    key: str  # Of the stream
+    group: str  # Name of the group
+    count: int  # Most of them
+    choice: PendingChoice | None = None  # Which; None for all
+    by: PendingOrder | None = None  # The worst by this first; None for the order of ids
+    start: str = "-"  # In the order of ids, where to begin
 
 
 async def everything(watch: ServerWatch) -> Reading[StreamsSeen]:
-    """All streams with their groups.
-
-    Raises:
-        MillstreamError: the server does not answer, or does not let us look.
-    """
+    """All streams with their groups."""
 
     async def work(line: Line) -> StreamsSeen:
         seen = await streams.overview(line)
@@ -65,11 +52,7 @@ async def everything(watch: ServerWatch) -> Reading[StreamsSeen]:
 
 
 async def stream_reading(watch: ServerWatch, key: str) -> Reading[StreamsSeen]:
-    """One stream with its groups.
-
-    Raises:
-        MillstreamError: it is not there, the server does not answer.
-    """
+    """One stream with its groups."""
 
     async def work(line: Line) -> StreamsSeen:
         seen = await streams.read_one(line, key)
@@ -80,16 +63,7 @@ async def stream_reading(watch: ServerWatch, key: str) -> Reading[StreamsSeen]:
 
 
 async def group_reading(watch: ServerWatch, key: str, group: str) -> Reading[Case]:
-    """One group with its stream, consumers, oldest pending entries, and who works; with its rate.
-
-    Args:
-        watch: the server.
-        key: of the stream.
-        group: name of the group.
-
-    Raises:
-        MillstreamError: it is not there, the server does not answer.
-    """
+    """One group with its stream, consumers, oldest pending entries, and who works; with its rate."""
 
     async def work(line: Line) -> Case:
         found = await read_case(line, key, group)
@@ -103,27 +77,14 @@ async def group_reading(watch: ServerWatch, key: str, group: str) -> Reading[Cas
 
 
 async def worst_cases(watch: ServerWatch, seen: StreamsSeen, done: Rates) -> Reading[tuple[Case, ...]]:
-    """All that advice goes by, for the groups that look worst; in two round trips.
-
-    Args:
-        watch: the server.
-        seen: all streams.
-        done: how groups did of late.
-
-    Raises:
-        MillstreamError: the server does not answer.
-    """
+    """All that advice goes by, for the groups that look worst; in two round trips."""
     groups = worst_groups(seen)
     named = tuple((group.stream, group.name) for group in groups)
     return await watch.read(("cases", named), lambda line: read_cases(line, seen, groups, done[1]))
 
 
 async def pending_reading(watch: ServerWatch, wanted: PendingWanted) -> Reading[PendingPage]:
-    """Pending entries with their payloads, long values cut.
-
-    Raises:
-        MillstreamError: there is no such group, the server does not answer.
-    """
+    """Pending entries with their payloads, long values cut."""
 
     async def work(line: Line) -> PendingPage:
         words = (line, wanted.key, wanted.group)
@@ -138,20 +99,12 @@ async def pending_reading(watch: ServerWatch, wanted: PendingWanted) -> Reading[
 
 
 async def all_queries(watch: ServerWatch) -> Reading[QueriesSeen]:
-    """What every Spark query told.
-
-    Raises:
-        MillstreamError: the server does not answer.
-    """
+    """What every Spark query told."""
     return await watch.read("queries", fleet.queries)
 
 
 async def server_standing(watch: ServerWatch) -> Reading[list[ServerStatus]]:
-    """Each server, by its INFO alone.
-
-    Raises:
-        MillstreamError: the server does not answer.
-    """
+    """Each server, by its INFO alone."""
     return await watch.read("standing", standing)
 
 
@@ -163,41 +116,17 @@ def on_servers(reading: Reading[list[ServerStatus]]) -> list[Advice]:
 
 
 async def some_streams(watch: ServerWatch, keys: Sequence[str]) -> Reading[StreamsSeen]:
-    """Some streams with their groups; of those that are not there, why.
-
-    Args:
-        watch: the server.
-        keys: of the streams.
-
-    Raises:
-        MillstreamError: the server does not answer.
-    """
+    """Some streams with their groups; of those that are not there, why."""
     return await watch.read(("streams", tuple(keys)), lambda line: streams.read(line, keys))
 
 
 async def archive_reading(watch: ServerWatch, path: Path | str) -> Reading[ArchiveSeen]:
-    """What an archive holds, and how far its streams are ahead of it.
-
-    Args:
-        watch: the server.
-        path: of the archive.
-
-    Raises:
-        MillstreamError: the server does not answer.
-    """
+    """What an archive holds, and how far its streams are ahead of it."""
     return await watch.read(("archive", path), lambda line: archive(line, path))
 
 
 async def refused_actions(watch: ServerWatch, key: str) -> dict[str, str]:
-    """Action -> why the server's user may not make it.
-
-    Args:
-        watch: the server.
-        key: of the stream; of the registry of workers for the actions that write that.
-
-    Raises:
-        Disconnected: the server does not answer.
-    """
+    """Action -> why the server's user may not make it."""
     return (await watch.read(("rights", key), lambda line: rights_on(line, key))).value.closed(
         registry=key == protocol.CONTROL
     )

@@ -17,15 +17,10 @@ command line takes a password, and without a server it might be run on another o
 
 @dataclass(frozen=True, slots=True)
 class ConsoleServer:
-    """One server that is looked at.
+    """One server that is looked at."""
 
-    Attributes:
-        url: as given, perhaps with a password: it is never shown.
-        context: the name of the context it was given by; empty for none.
-    """
-
-    url: str = field(repr=False)
-    context: str = ""
+    url: str = field(repr=False)  # As given, perhaps with a password: it is never shown
+    context: str = ""  # The name of the context it was given by; empty for none
 
     @property
     def name(self) -> str:
@@ -39,7 +34,7 @@ class ConsoleServer:
 
     @property
     def has_secret(self) -> bool:
-        """Whether its URL has a password in it, so that no command line can have the URL."""
+        """True if its URL has a password in it, so that no command line can have the URL."""
         return has_password(self.url)
 
     @property

@@ -53,25 +53,16 @@ _OLDEST = 600_000  # milliseconds over which a rate is still shown, with the tim
 
 @dataclass(frozen=True, slots=True)
 class Reading(Generic[T]):
-    """What a server said.
+    """What a server said."""
 
-    Attributes:
-        value: the facts.
-        at_ms: wall milliseconds when it had answered.
-        took: seconds it took.
-        commands: the first of those that were sent.
-        sent: how many were sent.
-        trouble: why there is no newer one, in words; empty where it is fresh.
-        before: the same question's reading of 15 to 30 seconds ago, for rates, or the last one within 10 minutes; None
-            for the first one.
-    """
-
-    value: T
-    at_ms: int
-    took: float
-    commands: tuple[Command, ...]
-    sent: int
-    trouble: str = ""
+    value: T  # The facts
+    at_ms: int  # Wall milliseconds when it had answered
+    took: float  # Seconds it took
+    commands: tuple[Command, ...]  # The first of those that were sent
+    sent: int  # How many were sent
+    trouble: str = ""  # Why there is no newer one, in words; empty where it is fresh
+    # The same question's reading of 15 to 30 seconds ago, for rates, or the last one within 10 minutes; None for the
+    # first one
     before: "Reading[T] | None" = None
 
     @property
@@ -94,11 +85,7 @@ class _Kept:
 
 
 class ServerWatch:
-    """A server that is looked at.
-
-    Args:
-        server: which one.
-    """
+    """A server that is looked at."""
 
     def __init__(self, server: ConsoleServer) -> None:
         self.server = server
@@ -112,7 +99,7 @@ class ServerWatch:
 
     @property
     def recorded(self) -> bool:
-        """Whether it is a report, of which nothing new is to be had."""
+        """True if it is a report, of which nothing new is to be had."""
         return self.server.url.startswith(REPORT)
 
     @property
@@ -124,11 +111,7 @@ class ServerWatch:
 
     @contextmanager
     def replies(self) -> Iterator[None]:
-        """Around what reads this server's replies: whoever looks must see that it failed, and go on with other pages.
-
-        Raises:
-            WrongReplyError: an error came that is none of ours.
-        """
+        """Guard the reading of replies: a viewer must see that it failed, and go on with other pages."""
         try:
             yield
         except MillstreamError:
@@ -137,18 +120,7 @@ class ServerWatch:
             raise wrong_reply(error, self.server.url) from error
 
     async def read(self, question: Hashable, work: Callable[[Line], Awaitable[T]]) -> Reading[T]:
-        """A reading that is fresh enough.
-
-        Args:
-            question: names it: what is asked under the same name is the same.
-            work: asks the server.
-
-        Raises:
-            Disconnected: the server does not answer, and never did.
-            AccessDenied: it does not let us in.
-            WrongReplyError: it raises an error that is none of ours.
-            MillstreamError: whatever ``work`` raises.
-        """
+        """A reading that is fresh enough."""
         now = time.monotonic()
         kept = self._kept.get(question)
         if kept is None:
@@ -172,9 +144,6 @@ class ServerWatch:
         """The answer, within the time that a reader waits: a frozen server keeps its connections open.
 
         Questions of a page follow one another, so only the first of them waits that long.
-
-        Raises:
-            Disconnected: no answer came in time.
         """
         try:
             async with asyncio.timeout(_AGAIN if self._silent else LONGEST):

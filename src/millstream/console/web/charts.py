@@ -26,15 +26,7 @@ _STEPS = (1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 10800, 
 
 
 def frame(width: float, height: float, body: Iterable[str], label: str, kind: str) -> Markup:
-    """A drawing with a text for those who cannot see it.
-
-    Args:
-        width: in the drawing's units; the stylesheet scales it.
-        height: the same.
-        body: its elements; a later one covers an earlier one.
-        label: what it shows; it is escaped.
-        kind: its class in the stylesheet.
-    """
+    """A drawing with a text for those who cannot see it."""
     inside = "".join(body)
     return Markup(  # noqa: S704 - made of numbers and of escaped words, here and by those who call
         f'<svg class="{kind}" viewBox="0 0 {width:g} {height:g}" width="{width:g}" height="{height:g}" role="img" '
@@ -43,16 +35,7 @@ def frame(width: float, height: float, body: Iterable[str], label: str, kind: st
 
 
 def words(x: float, y: float, text: str, kind: str = "tick", anchor: str = "start", style: str = "") -> str:
-    """Words at a place.
-
-    Args:
-        x: where the anchor is, from the left.
-        y: the baseline, from the top.
-        text: it is escaped.
-        kind: its class in the stylesheet.
-        anchor: which part of the words is at ``x``: ``start``, ``middle`` or ``end``.
-        style: CSS of its own, for a page whose policy allows it; the console's does not.
-    """
+    """Words at a place."""
     css = f' style="{style}"' if style else ""
     return f'<text x="{x:.1f}" y="{y:.1f}" class="{kind}" text-anchor="{anchor}"{css}>{escape(text)}</text>'
 
@@ -87,13 +70,7 @@ def path(points: Sequence[Point]) -> str:
 
 
 def time_ticks(low_ms: float, high_ms: float, count: int = 6) -> list[tuple[float, str]]:
-    """Round moments between two, with the words for each, in UTC.
-
-    Args:
-        low_ms: wall milliseconds.
-        high_ms: the same, not before.
-        count: about how many.
-    """
+    """Round moments between two, with the words for each, in UTC."""
     span = max((high_ms - low_ms) / 1000, 0.001)
     step = next((step for step in _STEPS if step * count >= span), _STEPS[-1])
     while span / step > 3 * count:  # years and more
@@ -119,13 +96,7 @@ _ROW, _TOP, _LEFT, _RIGHT = 26.0, 8.0, 190.0, 12.0
 
 
 def sparkline(points: Sequence[Point], label: str, *, hot: bool = False) -> Markup:
-    """A line of the last values; nothing where there are less than two of them.
-
-    Args:
-        points: times and values, times rising.
-        label: what it shows, in words.
-        hot: its end is what needs a person.
-    """
+    """A line of the last values; nothing where there are less than two of them."""
     if len(points) < 2:
         return Markup("")
     xs, ys = [x for x, _ in points], [y for _, y in points]
@@ -145,13 +116,7 @@ def sparkline(points: Sequence[Point], label: str, *, hot: bool = False) -> Mark
 
 
 def trend(moments: Sequence[TrendPoint], label: str, *, spans: bool = False) -> Markup:
-    """A value over time with its axes, and bounds where it was unknown; nothing where there are less than two readings.
-
-    Args:
-        moments: readings, times rising.
-        label: what it shows, in words.
-        spans: the values are milliseconds.
-    """
+    """A value over time with its axes, and bounds while it was unknown; empty for fewer than two readings."""
     if len(moments) < 2:
         return Markup("")
     high = max(max(moment.most, moment.value or 0) for moment in moments)
@@ -196,32 +161,17 @@ def _runs(moments: Sequence[TrendPoint]) -> Iterable[list[TrendPoint]]:
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """How far one group is.
+    """How far one group is."""
 
-    Attributes:
-        name: for people.
-        delivered_ms: its position; None where it was delivered nothing that is there.
-        pending_ms: when the oldest pending entry was added; None without one, or where that is not known.
-        words: the same in words, for those who cannot see it.
-        hot: it needs a person.
-    """
-
-    name: str
-    delivered_ms: int | None
-    pending_ms: int | None
-    words: str
-    hot: bool = False
+    name: str  # For people
+    delivered_ms: int | None  # Its position; None where it was delivered nothing that is there
+    pending_ms: int | None  # When the oldest pending entry was added; None without one, or where that is not known
+    words: str  # The same in words, for those who cannot see it
+    hot: bool = False  # It needs a person
 
 
 def ground(standings: Sequence[Standing], first_ms: int, last_ms: int, more: int = 0) -> Markup:
-    """The groups of a stream on one axis of time, from its oldest entry to its newest.
-
-    Args:
-        standings: a row for each.
-        first_ms: when the oldest entry was added.
-        last_ms: when the newest was.
-        more: how many others read the stream, and have no row.
-    """
+    """The groups of a stream on one axis of time, from its oldest entry to its newest."""
     across = Scale(first_ms, max(last_ms, first_ms + 1), _LEFT, _WIDTH - _RIGHT)
     body: list[str] = []
     for index, one in enumerate(standings):

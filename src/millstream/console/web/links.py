@@ -18,13 +18,7 @@ class AddressError(ValueError):
 
 
 def address(page: str, words: Mapping[str, str | int | None], server: int = 0) -> str:
-    """The address of a page on this console.
-
-    Args:
-        page: its path, such as ``/stream``.
-        words: of its query; None is left out.
-        server: number of the server, where the console shows several.
-    """
+    """The address of a page on this console."""
     pairs = [(name, str(value)) for name, value in words.items() if value is not None]
     pairs += [("server", str(server))] if server else []
     query = "&".join(f"{name}={quote(_sent(value), safe='')}" for name, value in pairs)
@@ -32,21 +26,12 @@ def address(page: str, words: Mapping[str, str | int | None], server: int = 0) -
 
 
 def twin(path: str, query: str) -> str:
-    """The address of a page's facts as JSON.
-
-    Args:
-        path: of the page.
-        query: as it came.
-    """
+    """The address of a page's facts as JSON."""
     return ("/overview" if path == "/" else path) + ".json" + (f"?{query}" if query else "")
 
 
 def words_of(query: bytes) -> dict[str, str]:
-    """The words of a query, names as text with ``surrogateescape``.
-
-    Raises:
-        AddressError: there are too many, or one is no base64.
-    """
+    """The words of a query, names as text with ``surrogateescape``."""
     try:
         pairs = parse_qsl(
             query.decode("latin-1"), keep_blank_values=True, errors="surrogateescape", max_num_fields=_MOST

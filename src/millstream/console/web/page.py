@@ -21,58 +21,33 @@ class NoPageError(MillstreamError):
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """What a page is asked for.
+    """What a page is asked for."""
 
-    Attributes:
-        settings: of the console.
-        watch: the server.
-        number: of the server among those the console shows.
-        path: of the page, without ``.json``.
-        words: of the query; names are text with ``surrogateescape``.
-        query: as it came.
-        user: who asks, where the console knows.
-        peer: the address of who asks.
-    """
-
-    settings: ConsoleSettings
-    watch: ServerWatch
-    number: int
-    path: str
-    words: Mapping[str, str]
-    query: str = ""
-    user: str = ""
-    peer: str = ""
+    settings: ConsoleSettings  # Of the console
+    watch: ServerWatch  # The server
+    number: int  # Of the server among those the console shows
+    path: str  # Of the page, without ``.json``
+    words: Mapping[str, str]  # Of the query; names are text with ``surrogateescape``
+    query: str = ""  # As it came
+    user: str = ""  # Who asks, where the console knows
+    peer: str = ""  # The address of who asks
 
     def word(self, name: str) -> str:
-        """A word of the query that must be there; it may be empty.
-
-        Raises:
-            NoPageError: it is not.
-        """
+        """A word of the query that must be there; it may be empty."""
         found = self.words.get(name)
         if found is None:
             raise NoPageError(f"the address of this page needs {name}=")
         return found
 
     def entry_id(self, name: str) -> str:
-        """A word of the query that is the id of an entry, as the server writes it.
-
-        Raises:
-            NoPageError: it is not there, or no id.
-        """
+        """A word of the query that is the id of an entry, as the server writes it."""
         try:
             return entry_id(self.word(name))
         except UsageError as error:
             raise NoPageError(str(error)) from None
 
     def count(self, name: str, usual: int, most: int) -> int:
-        """A number in the query.
-
-        Args:
-            name: of the word.
-            usual: what it is without.
-            most: what it is at most.
-        """
+        """A number in the query."""
         text = self.words.get(name, "")
         return min(max(int(text), 1), most) if text.isascii() and text.isdigit() and len(text) < 10 else usual
 
@@ -88,35 +63,21 @@ class Asked:
 
 @dataclass(frozen=True, slots=True)
 class WebPage:
-    """All that is to be shown.
+    """All that is to be shown."""
 
-    Attributes:
-        name: of the template, and ``page`` in the JSON.
-        title: for the window, and the last of ``trail``.
-        facts: the JSON twin: its fields never change their meaning.
-        view: what the template needs beside the facts: drawings, links, words.
-        shell: command lines that show the same.
-        commands: the first raw commands that were sent.
-        sent: how many were sent.
-        at_ms: when the server had answered.
-        trouble: why there is nothing newer.
-        live: whether it is worth refreshing by itself.
-        status: of HTTP.
-        location: address of the page to go to instead; empty for this one.
-    """
-
-    name: str
-    title: str
-    facts: Mapping[str, Any]
+    name: str  # Of the template, and ``page`` in the JSON
+    title: str  # For the window, and the last of ``trail``
+    facts: Mapping[str, Any]  # The JSON twin: its fields never change their meaning
+    # What the template needs beside the facts: drawings, links, words
     view: Mapping[str, Any] = field(default_factory=dict)
-    shell: Sequence[Sequence[str]] = ()
-    commands: Sequence[Command] = ()
-    sent: int = 0
-    at_ms: int = 0
-    trouble: str = ""
-    live: bool = True
-    status: int = 200
-    location: str = ""
+    shell: Sequence[Sequence[str]] = ()  # Command lines that show the same
+    commands: Sequence[Command] = ()  # The first raw commands that were sent
+    sent: int = 0  # How many were sent
+    at_ms: int = 0  # When the server had answered
+    trouble: str = ""  # Why there is nothing newer
+    live: bool = True  # True if it is worth refreshing by itself
+    status: int = 200  # Of HTTP
+    location: str = ""  # Address of the page to go to instead; empty for this one
 
     @staticmethod
     def source(*readings: Reading[Any]) -> dict[str, Any]:

@@ -156,13 +156,7 @@ def event(kind: str, facts: dict[str, Any]) -> bytes:
 
 
 def _context(page: WebPage, asked: Asked, *, whole: bool) -> dict[str, Any]:
-    """What the templates may use.
-
-    Args:
-        page: what is shown.
-        asked: for whom.
-        whole: all of the page, not only what is refreshed.
-    """
+    """What the templates may use."""
     context = {
         "page": page,
         "asked": asked,

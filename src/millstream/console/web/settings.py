@@ -13,27 +13,23 @@ Network: TypeAlias = ipaddress.IPv4Network | ipaddress.IPv6Network
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """Who may come in.
+    """Who may come in."""
 
-    Attributes:
-        hosts: names a browser may call the console by, beside numbers of addresses and ``localhost``; lower case.
-        password: its digest (:func:`digest`); None for none.
-        user_header: the header in which a proxy names the user it has let in, lower case; None for none.
-        proxies: networks of the proxies whose word on that counts.
-    """
-
+    # Names a browser may call the console by, beside numbers of addresses and ``localhost``; lower case
     hosts: frozenset[str] = frozenset()
-    password: bytes | None = None
+    password: bytes | None = None  # Its digest (:func:`digest`); None for none
+    # The header in which a proxy names the user it has let in, lower case; None for none
     user_header: str | None = None
+    # Networks of the proxies whose word on that counts
     proxies: tuple[Network, ...] = (ipaddress.ip_network("127.0.0.1"), ipaddress.ip_network("::1"))
 
     @property
     def asks(self) -> bool:
-        """Whether anybody has to say who they are."""
+        """True if anybody has to say who they are."""
         return self.password is not None or self.user_header is not None
 
     def is_proxy(self, peer: str) -> bool:
-        """Whether an address is that of a proxy whose word counts; an IPv4 address may be written as an IPv6 one."""
+        """True if an address is that of a proxy whose word counts; an IPv4 address may be written as an IPv6 one."""
         try:
             found = ipaddress.ip_address(peer)
         except ValueError:
@@ -45,21 +41,13 @@ class Access:
 
 @dataclass(frozen=True, slots=True)
 class ConsoleSettings:
-    """All of it.
+    """All of it."""
 
-    Attributes:
-        servers: at least one.
-        access: who may come in.
-        allow_changes: whether buttons that change something are there and obeyed.
-        archive: place of an archive of the streams; None for none.
-        base: path below which a proxy shows the console, such as ``/millstream``; empty for the root.
-    """
-
-    servers: tuple[ConsoleServer, ...]
-    access: Access = Access()
-    allow_changes: bool = False
-    archive: Path | str | None = None
-    base: str = ""
+    servers: tuple[ConsoleServer, ...]  # At least one
+    access: Access = Access()  # Who may come in
+    allow_changes: bool = False  # True if buttons that change something are there and obeyed
+    archive: Path | str | None = None  # Place of an archive of the streams; None for none
+    base: str = ""  # Path below which a proxy shows the console, such as ``/millstream``; empty for the root
 
 
 def digest(password: str) -> bytes:

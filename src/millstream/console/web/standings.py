@@ -16,13 +16,7 @@ MOST = 20
 
 
 def group_standing(group: GroupStatus, now_ms: int, *, stuck: bool) -> Standing:
-    """A group.
-
-    Args:
-        group: as it was read.
-        now_ms: wall milliseconds of the reading.
-        stuck: it needs a person.
-    """
+    """A group."""
     pending = group.oldest_pending.id
     delayed = f", {count(group.delayed)} of them delayed" if group.delayed else ""
     lag = f"{count(group.lag.entries)} behind" if group.lag.known else "lag unknown"
@@ -35,12 +29,7 @@ def group_standing(group: GroupStatus, now_ms: int, *, stuck: bool) -> Standing:
 
 
 def query_standings(queries: QueriesSeen, stream: str) -> list[Standing]:
-    """The queries that read a stream by themselves, or should.
-
-    Args:
-        queries: all that reported.
-        stream: key of the stream.
-    """
+    """The queries that read a stream by themselves, or should."""
     found = []
     for query, place in queries.readers(stream):
         lag = "lag unknown" if place.behind is None else f"{count(place.behind)} behind"
@@ -50,12 +39,7 @@ def query_standings(queries: QueriesSeen, stream: str) -> list[Standing]:
 
 
 def archive_standings(archived: Iterable[ArchivedStream], stream: str) -> list[Standing]:
-    """How far a stream is archived.
-
-    Args:
-        archived: the streams of the archive.
-        stream: key of the stream.
-    """
+    """How far a stream is archived."""
     return [
         Standing("archive", milliseconds(one.upto) or None, None, f"{count(one.waiting)} not archived")
         for one in archived
@@ -64,12 +48,7 @@ def archive_standings(archived: Iterable[ArchivedStream], stream: str) -> list[S
 
 
 def standings_drawn(stream: StreamStatus, standings: Sequence[Standing]) -> Markup:
-    """The drawing; nothing for a stream without entries, or that nobody reads.
-
-    Args:
-        stream: as it was read.
-        standings: those first that must be seen: of a crowd the last are not drawn.
-    """
+    """The drawing; nothing for a stream without entries, or that nobody reads."""
     if not standings or stream.first_entry_id is None or stream.last_entry_id is None:
         return Markup("")
     first_ms, last_ms = milliseconds(stream.first_entry_id), milliseconds(stream.last_entry_id)

@@ -30,11 +30,7 @@ def py_pack_entries(store: EntryStore) -> list[bytes]:
 
 
 def py_read_entries(data: bytes, at: int) -> tuple[EntryStore, int]:
-    """A store of what :func:`pack_entries` packed, and the position behind it.
-
-    Raises:
-        MalformedError: no entries begin there that a stream can have.
-    """
+    """A store of what :func:`pack_entries` packed, and the position behind it."""
     store, last = EntryStore(), 0
     count, at = plain.take_list(data, at)
     for _ in range(count):
@@ -46,16 +42,8 @@ def py_read_entries(data: bytes, at: int) -> tuple[EntryStore, int]:
 def _add_node(store: EntryStore, entries: object, last: int) -> int:
     """Add a node of entries, each as XADD adds it, so that sizes are computed and not believed.
 
-    Args:
-        store: what they are added to.
-        entries: in plain form.
-        last: the last id that is stored.
-
     Returns:
         The last id that is stored now.
-
-    Raises:
-        MalformedError: a stream cannot have them.
     """
     if type(entries) is not list or not entries:
         raise MalformedError("a block without entries")
@@ -75,10 +63,6 @@ def py_pack_records(group: Group, places: dict[bytes, int]) -> bytes:
     """The packed list of a group's records in time order.
 
     So reading them needs no sorting, and those of one moment keep their order.
-
-    Args:
-        group: the group.
-        places: of its consumers, by name.
     """
     return plain.pack(
         [
@@ -89,17 +73,7 @@ def py_pack_records(group: Group, places: dict[bytes, int]) -> bytes:
 
 
 def py_read_records(data: bytes, at: int, group: Group, holders: list[Consumer]) -> int:
-    """Add the records that :func:`pack_records` packed; the position behind them.
-
-    Args:
-        data: all bytes.
-        at: where the list begins.
-        group: a group without records, which is of no use if this fails.
-        holders: its consumers, which records name by their place.
-
-    Raises:
-        MalformedError: one is there already, out of order, or of a consumer that is not.
-    """
+    """Add the records that :func:`pack_records` packed; the position behind them."""
     latest = plain.OLDEST
     count, at = plain.take_list(data, at)
     for _ in range(count):
@@ -109,14 +83,7 @@ def py_read_records(data: bytes, at: int, group: Group, holders: list[Consumer])
 
 
 def _add_record(group: Group, holders: list[Consumer], record: list[Any], latest: int) -> int:
-    """Add the next record in time order; the time from which the one behind it may be.
-
-    Args:
-        group: the group so far.
-        holders: its consumers.
-        record: in plain form.
-        latest: the time of the one before.
-    """
+    """Add the next record in time order; the time from which the one behind it may be."""
     entry_id, at, time, count = record
     if number(entry_id, MAX_ID) in group.pending:
         raise MalformedError("one entry pending twice")

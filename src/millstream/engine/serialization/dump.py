@@ -49,7 +49,7 @@ T = TypeVar("T")
 
 
 def is_ours(payload: bytes) -> bool:
-    """Whether the first byte names a type of this format, not one of Redis's."""
+    """True if the first byte names a type of this format, not one of Redis's."""
     return bool(payload) and FIRST_TYPE <= payload[0] <= LAST_TYPE
 
 
@@ -89,18 +89,14 @@ def _checksum(pieces: Iterable[Buffer]) -> bytes:
 
 
 def is_whole(payload: bytes) -> bool:
-    """Whether version and checksum are right: the two things for which RESTORE has an error of its own, as Redis."""
+    """True if version and checksum are right: the two things for which RESTORE has an error of its own, as Redis."""
     if len(payload) <= _TAIL or payload[-_CHECKSUM:] != _checksum([memoryview(payload)[:-_CHECKSUM]]):
         return False
     return int.from_bytes(payload[-_TAIL:-_CHECKSUM], "little") <= VERSION
 
 
 def load(payload: bytes) -> Value:
-    """The value in a payload that is whole.
-
-    Raises:
-        MalformedError: it is not one that :func:`dump` can have made.
-    """
+    """The value in a payload that is whole."""
     kind, body = payload[0], payload[1:-_TAIL]
     if kind == 0x81:
         return _read_stream(body)
@@ -208,15 +204,7 @@ def _read_stream(content: bytes) -> Stream:
 
 
 def make_stream(counters: list[Any], entries: EntryStore) -> Stream:
-    """A stream without groups.
-
-    Args:
-        counters: last id, max deleted id, entries added and producers, in plain form.
-        entries: as they were read.
-
-    Raises:
-        MalformedError: a rule that every stream keeps is broken.
-    """
+    """A stream without groups."""
     last, max_deleted, added, memory = counters
     stream = _memory_of(memory)
     stream.entries = entries
@@ -249,16 +237,7 @@ def _memory_of(content: object) -> Stream:
 
 
 def add_group(stream: Stream, content: list[Any]) -> tuple[Group, list[Consumer]]:
-    """Add a group without records to a stream that has its entries; the group, and its consumers in their order.
-
-    Args:
-        stream: the stream.
-        content: name, last id, entries read and consumers, in plain form; entries read may be None for "as far as the
-            stream can tell".
-
-    Raises:
-        MalformedError: a rule that every group keeps is broken.
-    """
+    """Add a group without records to a stream that has its entries; the group, and its consumers in their order."""
     name, last, read, consumers = content
     last = number(last, MAX_ID)
     if read is None:

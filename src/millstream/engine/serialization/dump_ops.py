@@ -11,11 +11,7 @@ from millstream.engine.serialization.dump import load
 
 @transition("restore")
 def _restore(space: Keyspace, db: int, key: bytes, payload: bytes, expires_at: int | None) -> None:
-    """Make the key hold what the payload holds; replaces what was there.
-
-    Raises:
-        MalformedError: the payload holds nothing, and nothing is changed; what is logged was loaded before.
-    """
+    """Make the key hold what the payload holds; replaces what was there."""
     base, value = space.databases[db], load(payload)
     base.keys[key] = value
     if expires_at is None:

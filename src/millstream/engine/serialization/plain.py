@@ -67,11 +67,7 @@ def _put_size(out: bytearray, number: int) -> None:
 
 
 def unpack(data: bytes) -> Any:
-    """The value that ``data`` is, all of it.
-
-    Raises:
-        MalformedError: the bytes are no value, or more than one.
-    """
+    """The value that ``data`` is, all of it."""
     source = PlainSource(data)
     value = source.value()
     source.end()
@@ -79,32 +75,19 @@ def unpack(data: bytes) -> Any:
 
 
 class PlainSource:
-    """Values read one after another, from front to end.
-
-    Attributes:
-        data: all bytes.
-        at: where the next value begins.
-    """
+    """Values read one after another, from front to end."""
 
     def __init__(self, data: bytes) -> None:
-        self.data = data
-        self.at = 0
+        self.data = data  # All bytes
+        self.at = 0  # Where the next value begins
 
     def value(self) -> Any:
-        """The next value.
-
-        Raises:
-            MalformedError: none begins here.
-        """
+        """The next value."""
         value, self.at = take(self.data, self.at, _DEEPEST)
         return value
 
     def opened(self) -> int:
-        """Open the list that begins here: how many values it has, which follow.
-
-        Raises:
-            MalformedError: no list begins here.
-        """
+        """Open the list that begins here: how many values it has, which follow."""
         size, self.at = take_list(self.data, self.at)
         return size
 
@@ -115,11 +98,7 @@ class PlainSource:
 
 
 def take_list(data: bytes, at: int) -> tuple[int, int]:
-    """How many values the list has that begins at a position, and where the first of them begins.
-
-    Raises:
-        MalformedError: no list begins there.
-    """
+    """How many values the list has that begins at a position, and where the first of them begins."""
     if data[at : at + 1] != bytes([_LIST]):
         raise MalformedError("list expected")
     size, at = _take_size(data, at + 1)
@@ -129,16 +108,7 @@ def take_list(data: bytes, at: int) -> tuple[int, int]:
 
 
 def take(data: bytes, at: int, depth: int) -> tuple[Any, int]:
-    """The value that begins at a position, and the position behind it.
-
-    Args:
-        data: all bytes.
-        at: where it begins.
-        depth: how many lists may still be opened.
-
-    Raises:
-        MalformedError: no value begins there.
-    """
+    """The value that begins at a position, and the position behind it."""
     if at >= len(data):
         raise MalformedError("cut short")
     tag = data[at]
@@ -187,27 +157,14 @@ def _take_size(data: bytes, at: int) -> tuple[int, int]:
 
 
 def number(value: object, highest: int, *, lowest: int = 0) -> int:
-    """The value, if it is a number between two.
-
-    Args:
-        value: any value.
-        highest: the largest it may be.
-        lowest: the smallest it may be.
-
-    Raises:
-        MalformedError: it is another, or none.
-    """
+    """The value, if it is a number between two."""
     if type(value) is not int or not lowest <= value <= highest:  # a bool is an int to Python, and must not be one
         raise MalformedError("a number out of range")
     return value
 
 
 def part(value: object, count: int) -> list[Any]:
-    """The value, if it is a list of so many.
-
-    Raises:
-        MalformedError: it is not.
-    """
+    """The value, if it is a list of so many."""
     if type(value) is not list or len(value) != count:
         raise MalformedError(f"{count} parts expected")
     return value

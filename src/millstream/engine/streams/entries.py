@@ -39,29 +39,20 @@ Run = tuple[Block, int, int]
 
 
 class PyEntryStore:
-    """A stream's entries.
-
-    Attributes:
-        length: live entries.
-    """
+    """A stream's entries."""
 
     __slots__ = ("_blocks", "_firsts", "length")
 
     def __init__(self) -> None:
         self._blocks: list[Block] = []  # oldest first
         self._firsts: list[int] = []  # first stored id of each block, for bisection
-        self.length = 0
+        self.length = 0  # Live entries
 
     def needs_block(self, added: int, max_bytes: int, max_entries: int) -> bool:
-        """Whether an entry starts a new node, by Redis's two rules: bytes and number of entries.
+        """True if an entry starts a new node, by Redis's two rules: bytes and number of entries.
 
         Tombstones count as entries, since they are in Redis's listpack too. The bytes are those of fields and values as
         they are, not as the listpack stores them: the rule is Redis's, and not exact there either.
-
-        Args:
-            added: bytes of the entry's fields and values.
-            max_bytes: ``stream-node-max-bytes``; 0 for no other bound than a gigabyte.
-            max_entries: ``stream-node-max-entries``; 0 for no bound.
         """
         if not self._blocks:
             return True
@@ -71,18 +62,7 @@ class PyEntryStore:
         return max_entries != 0 and len(block.ids) >= max_entries
 
     def append(self, entry_id: int, fields: list[bytes], *, fresh: bool, dead: bool = False) -> None:
-        """Add an entry with an id above all others.
-
-        Args:
-            entry_id: its id.
-            fields: names and values in turn.
-            fresh: whether it starts a new node, which the command decided by :meth:`needs_block`; then the last one is
-                sealed.
-            dead: it is a tombstone, of what is restored; such a one may have the id of the entry before it.
-
-        Raises:
-            ValueError: an entry with that id or a greater one is stored.
-        """
+        """Add an entry with an id above all others."""
         if self._blocks and entry_id < self._blocks[-1].ids[-1] + (not dead):
             raise ValueError("an id that is not above all stored")
         if fresh:
@@ -173,12 +153,7 @@ class PyEntryStore:
         return True
 
     def remove_below(self, bound: int, *, keep: bool) -> int:
-        """Delete every entry with an id below ``bound``, and every block that ends below it; how many entries went.
-
-        Args:
-            bound: the smallest id that stays.
-            keep: the block in which the bound lies stays even if nothing in it lives.
-        """
+        """Delete every entry with an id below ``bound``, and every block that ends below it; how many entries went."""
         removed = whole = 0
         for block in self._blocks:
             if block.ids[-1] >= bound:
@@ -198,7 +173,7 @@ class PyEntryStore:
         return removed
 
     def ends_below(self, bound: int) -> bool:
-        """Whether :meth:`remove_below` would change anything."""
+        """True if :meth:`remove_below` would change anything."""
         first = self.first_id
         return bool(self._blocks) and (self._blocks[0].ids[-1] < bound or 0 < first < bound)
 
@@ -242,12 +217,6 @@ class PyEntryStore:
     def reply(self, start: int, end: int, count: int = -1, *, backwards: bool = False) -> tuple[int, list[Buffer], int]:
         """Live entries with ids in [start, end] in wire form.
 
-        Args:
-            start: the smallest id.
-            end: the largest id, itself included.
-            count: most entries; negative for all.
-            backwards: newest first.
-
         Returns:
             How many they are, their bytes in any number of pieces, and the id of the last one, 0 without one.
         """
@@ -262,11 +231,6 @@ class PyEntryStore:
         """Live entries with ids in [start, end] one by one, oldest first: the id and the wire form.
 
         Nothing may be added or deleted on the way.
-
-        Args:
-            start: the smallest id.
-            end: the largest id, itself included.
-            count: most entries; negative for all.
         """
         for block, low, high in self._runs(start, end, count):
             for at in range(low, high):
@@ -274,11 +238,6 @@ class PyEntryStore:
 
     def _runs(self, start: int, end: int, count: int = -1) -> Iterator[Run]:
         """Live entries with ids in [start, end], oldest first, as runs within blocks.
-
-        Args:
-            start: smallest id.
-            end: largest id.
-            count: at most this many entries; negative for all.
 
         Yields:
             The block, the first position and the position behind the last.
@@ -320,26 +279,14 @@ class PyEntryStore:
             yield start, at
 
     def ids(self, start: int = 0, end: int = MAX_ID, count: int = -1) -> list[int]:
-        """Ids of live entries, oldest first.
-
-        Args:
-            start: the smallest id.
-            end: the largest id, itself included.
-            count: most ids; negative for all.
-        """
+        """Ids of live entries, oldest first."""
         found: list[int] = []
         for block, low, high in self._runs(start, end, count):
             found += block.ids[low:high]
         return found
 
     def _reversed_runs(self, start: int, end: int, count: int = -1) -> Iterator[Run]:
-        """Live entries, newest first, one entry a run.
-
-        Args:
-            start: the smallest id.
-            end: the largest id, itself included.
-            count: most entries; negative for all.
-        """
+        """Live entries, newest first, one entry a run."""
         if start > end or not self._blocks:
             return
         index = bisect_right(self._firsts, end) - 1

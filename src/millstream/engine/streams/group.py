@@ -26,40 +26,25 @@ _SELF, _CONSUMER, _RECORD, _MOMENT = 700, 420, 153, 52
 
 
 class Claimable(NamedTuple):
-    """What a walk over a group's records found for a claim.
+    """What a walk over a group's records found for a claim."""
 
-    Attributes:
-        cursor: id of the record where the next walk goes on; 0 at the end.
-        ids: the records that may be claimed, as a transition names them.
-        counts: deliveries of each.
-        gone: the records whose entries are gone, as a transition names them.
-    """
-
-    cursor: int
-    ids: bytes
-    counts: list[int]
-    gone: bytes
+    cursor: int  # Id of the record where the next walk goes on; 0 at the end
+    ids: bytes  # The records that may be claimed, as a transition names them
+    counts: list[int]  # Deliveries of each
+    gone: bytes  # The records whose entries are gone, as a transition names them
 
 
 class PyGroup:
-    """One consumer group.
-
-    Attributes:
-        last_id: id of the last entry delivered as new.
-        entries_read: how many entries that position counts, ``UNKNOWN`` (-1) if nobody can say.
-        consumers: by name.
-        pending: all records by id.
-        order: all records by time.
-    """
+    """One consumer group."""
 
     __slots__ = ("consumers", "entries_read", "last_id", "order", "pending")
 
     def __init__(self, last_id: int, entries_read: int) -> None:
-        self.last_id = last_id
-        self.entries_read = entries_read
-        self.consumers: dict[bytes, PyConsumer] = {}
-        self.pending = IdIndex()
-        self.order = TimeOrder()
+        self.last_id = last_id  # Id of the last entry delivered as new
+        self.entries_read = entries_read  # How many entries that position counts, ``UNKNOWN`` (-1) if nobody can say
+        self.consumers: dict[bytes, PyConsumer] = {}  # By name
+        self.pending = IdIndex()  # All records by id
+        self.order = TimeOrder()  # All records by time
 
     @property
     def footprint(self) -> int:
@@ -74,14 +59,7 @@ class PyGroup:
         return found
 
     def assign(self, entry_id: int, consumer: PyConsumer, time: int, count: int) -> None:
-        """Make ``consumer`` the holder of an entry, whoever held it, if anybody, before.
-
-        Args:
-            entry_id: the entry; it may be gone from the stream.
-            consumer: a consumer of this group.
-            time: wall milliseconds of the delivery, which may lie in the past (XCLAIM with IDLE or TIME).
-            count: deliveries, this one included.
-        """
+        """Make ``consumer`` the holder of an entry, whoever held it, if anybody, before."""
         record = self.pending.get(entry_id)
         if record is None:
             record = Pending(entry_id, consumer, time, count)
@@ -103,12 +81,6 @@ class PyGroup:
 
         Putting each into the order of ids at once would cost a search for each; sorted once at the end they cost next
         to none.
-
-        Args:
-            entry_id: the entry.
-            consumer: its holder; None for a released one.
-            time: wall milliseconds of the delivery.
-            count: deliveries so far.
         """
         if consumer is None:
             self.order.release(Pending(entry_id, None, time, count))
@@ -116,11 +88,7 @@ class PyGroup:
             self.order.insert(Pending(entry_id, consumer, self.order.known(time), count))
 
     def restored(self) -> None:
-        """All records are there: bring them into the order of ids.
-
-        Raises:
-            ValueError: an entry has two.
-        """
+        """All records are there: bring them into the order of ids."""
         records = sorted(self.order, key=lambda record: record.id)
         if any(one.id == other.id for one, other in pairwise(records)):
             raise ValueError("one entry pending twice")
@@ -158,14 +126,7 @@ class PyGroup:
         return True
 
     def assign_all(self, packed: bytes, consumer: PyConsumer, time: int, counts: list[int]) -> None:
-        """Make ``consumer`` the holder of several entries, see :meth:`assign`.
-
-        Args:
-            packed: the entries' ids.
-            consumer: a consumer of this group.
-            time: wall milliseconds of the delivery.
-            counts: deliveries of each, this one included.
-        """
+        """Make ``consumer`` the holder of several entries, see :meth:`assign`."""
         ids, pending = unpack_all(packed), self.pending
         if not ids or (len(pending) and pending.last() >= ids[0]) or not all(map(lt, ids, ids[1:])):
             for entry_id, count in zip(ids, counts, strict=True):
@@ -200,14 +161,6 @@ class PyGroup:
         """What may be claimed from an id on; with ``min_idle`` 0 also what a clock delivered that was set back since.
 
         A released record may always be claimed, and one whose entry is gone is found however fresh it is.
-
-        Args:
-            entries: the stream's.
-            start: the smallest id.
-            min_idle: only what is idle for so many milliseconds.
-            now: wall milliseconds.
-            most: records to find, those whose entries are gone included.
-            looks: records to look at.
         """
         found: list[Pending] = []
         gone: list[int] = []

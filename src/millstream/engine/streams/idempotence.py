@@ -17,24 +17,16 @@ _MASK = 2**64 - 1
 
 
 class Idempotence:
-    """One stream's memory of producers.
-
-    Attributes:
-        duration: seconds a message is remembered.
-        maxsize: messages remembered for one producer.
-        producers: per producer id, message id to entry id, oldest first.
-        added: messages remembered so far, in all.
-        duplicates: additions refused as duplicates so far.
-    """
+    """One stream's memory of producers."""
 
     __slots__ = ("added", "duplicates", "duration", "maxsize", "producers")
 
     def __init__(self, duration: int, maxsize: int) -> None:
-        self.duration = duration
-        self.maxsize = maxsize
-        self.producers: dict[bytes, dict[bytes, int]] = {}
-        self.added = 0
-        self.duplicates = 0
+        self.duration = duration  # Seconds a message is remembered
+        self.maxsize = maxsize  # Messages remembered for one producer
+        self.producers: dict[bytes, dict[bytes, int]] = {}  # Per producer id, message id to entry id, oldest first
+        self.added = 0  # Messages remembered so far, in all
+        self.duplicates = 0  # Additions refused as duplicates so far
 
     def find(self, producer: bytes, message: bytes) -> int | None:
         """The id of the entry that this message became, if it is still remembered."""
@@ -42,13 +34,7 @@ class Idempotence:
         return None if messages is None else messages.get(message)
 
     def remember(self, producer: bytes, message: bytes, entry_id: int) -> None:
-        """Note a new message; the producer's oldest goes when there are too many.
-
-        Args:
-            producer: the producer's name.
-            message: the message's name, unique for the producer.
-            entry_id: the entry that it became.
-        """
+        """Note a new message; the producer's oldest goes when there are too many."""
         messages = self.producers.setdefault(producer, {})
         messages.pop(message, None)  # a replica may not have forgotten it yet: it is the newest again
         messages[message] = entry_id
@@ -63,7 +49,7 @@ class Idempotence:
             self.producers = {}
 
     def has_expired(self, now: int) -> bool:
-        """Whether :meth:`expire` would remove anything at this wall time."""
+        """True if :meth:`expire` would remove anything at this wall time."""
         bound = now - self.duration * 1000
         return any(not messages or next(iter(messages.values())) >> 64 <= bound for messages in self.producers.values())
 

@@ -80,7 +80,7 @@ def strings(items: list[bytes], size: int) -> int:
 
 
 def is_integer(data: bytes) -> bool:
-    """Whether a string is the one canonical way to write a number of 64 bits."""
+    """True if a string is the one canonical way to write a number of 64 bits."""
     return len(data) <= 20 and _canonical(data) is not None
 
 

@@ -73,10 +73,6 @@ def _cut(pieces: list[bytes], head: bytes) -> tuple[bytes, list[bytes]]:
     nothing to put them back, so it is one stretch of each entry, and what reads a range replaces one byte by it. It is
     done where every entry has it exactly once (so their lengths tell where each began) and it saves enough.
 
-    Args:
-        pieces: the bytes of each entry.
-        head: what most of them have between their id and the first value.
-
     Returns:
         The byte, empty if nothing was cut, and the bytes of each entry from now on.
     """
@@ -98,11 +94,7 @@ def _shared(names: list[bytes], before: "Block | None") -> tuple[list[bytes], by
 
 
 def expect_packed(packed: Any) -> None:
-    """Make sure that another server's packed node is one, as the native core does of each that it unpacks.
-
-    Raises:
-        ValueError: it is not.
-    """
+    """Make sure that another server's packed node is one, as the native core does of each that it unpacks."""
     if type(packed) is not list or [*map(type, packed)] != [bytes, bytes, list, list, list, bytes]:
         raise ValueError("a packed node is damaged: a part is of another type")
     ids, offsets, dead, counters, names, wire = packed
@@ -164,20 +156,6 @@ def _read_head(wire: bytes, at: int, mark: bytes) -> tuple[int, int]:
 class Block:
     """One node.
 
-    Attributes:
-        ids: every id ever stored here, tombstones included, ascending; equal ones: see :meth:`EntryStore.reach_back`;
-            packed once sealed.
-        wire: the bytes of each entry; all together once sealed, with ``mark`` for ``head``, see :func:`_cut`.
-        offsets: where each entry starts in them, packed; none until sealed.
-        head: what most entries have between their id and the first value.
-        mark: a byte that no entry has; empty where ``head`` was left as it is.
-        dead: positions of tombstones; a set of the block's own once there is one.
-        live: entries that are not tombstones.
-        low: position of the first live entry; without one, behind the last tombstone.
-        high: position behind the last live entry; 0 without one.
-        fields: names of the first entry's fields: later entries with the same names take less room in a node.
-        payload: listpack bytes of everything but the two counters at its head.
-
     What others see: ``live`` and the properties and methods under that heading; the rest is the store's.
     """
 
@@ -185,14 +163,19 @@ class Block:
 
     def __init__(self, entry_id: int, fields: list[bytes], before: "Block | None" = None) -> None:
         names, head = _shared(fields[::2], before)
+        # Every id ever stored here, tombstones included, ascending; equal ones: see :meth:`EntryStore.reach_back`;
+        # packed once sealed
         self.ids: list[int] | PackedIds = []
-        self.offsets: Sequence[int] = ()
+        self.offsets: Sequence[int] = ()  # Where each entry starts in them, packed; none until sealed
+        # The bytes of each entry; all together once sealed, with ``mark`` for ``head``, see :func:`_cut`
         self.wire: list[bytes] | bytes = []
+        # Positions of tombstones; a set of the block's own once there is one
         self.dead: set[int] | frozenset[int] = _NONE
-        self.live = 0
-        self.low = 0
-        self.high = 0
+        self.live = 0  # Entries that are not tombstones
+        self.low = 0  # Position of the first live entry; without one, behind the last tombstone
+        self.high = 0  # Position behind the last live entry; 0 without one
         self.fields, self.head, self.mark = names, head, b""
+        # Listpack bytes of everything but the two counters at its head
         self.payload = listpack.EMPTY + listpack.integer(len(names)) + listpack.integer(0)
         for name in names:
             self.payload += listpack.string(name)
@@ -211,13 +194,7 @@ class Block:
         self.payload += self._entry_size(entry_id, fields, len(encoded))
 
     def _entry_size(self, entry_id: int, fields: list[bytes], added: int) -> int:
-        """Listpack bytes of one entry: flags, id difference, fields unless shared, values, element count.
-
-        Args:
-            entry_id: its id.
-            fields: names and values in turn.
-            added: bytes that names and values have at most together; small ones are looked up in a cache.
-        """
+        """Listpack bytes of one entry: flags, id difference, fields unless shared, values, element count."""
         master = self.ids[0]
         ms_diff, seq_diff = (entry_id >> 64) - (master >> 64), (entry_id & MAX64) - (master & MAX64)
         size = 2 + _difference(ms_diff) + (2 if 0 <= seq_diff <= 127 else _difference(seq_diff))
@@ -380,9 +357,6 @@ class Block:
         """The block that :meth:`pack` packed, sealed; ``before`` is one that may share its field names.
 
         A checksum has seen to its bytes; what is compared here costs next to nothing and keeps every place within them.
-
-        Raises:
-            ValueError: its parts do not belong together.
         """
         ids, offsets, dead, (low, high, payload), fields, wire = packed
         count = len(ids) // 16

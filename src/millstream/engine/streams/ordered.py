@@ -18,13 +18,10 @@ V = TypeVar("V")
 
 
 class Ordered(Generic[V]):
-    """Values by different whole numbers, ascending.
-
-    Attributes:
-        PIECE: numbers in a piece; one that grows to twice this is cut in two. Of the class: groups have many of these.
-    """
+    """Values by different whole numbers, ascending."""
 
     __slots__ = ("_lasts", "_pieces", "_values")
+    # Numbers in a piece; one that grows to twice this is cut in two. Of the class: groups have many of these.
     PIECE: ClassVar[int] = 512
 
     def __init__(self) -> None:
@@ -33,12 +30,7 @@ class Ordered(Generic[V]):
         self._lasts: list[int] = []
 
     def fill(self, numbers: list[int], values: list[V]) -> None:
-        """Hold these and nothing else.
-
-        Args:
-            numbers: ascending.
-            values: as many.
-        """
+        """Hold these and nothing else."""
         starts = range(0, len(numbers), self.PIECE)
         self._pieces = [numbers[at : at + self.PIECE] for at in starts]
         self._values = [values[at : at + self.PIECE] for at in starts]
@@ -73,10 +65,6 @@ class Ordered(Generic[V]):
 
         A full last piece is not cut but followed by a new one: numbers that ascend, as ids do, leave full pieces
         behind.
-
-        Args:
-            number: it may be there or not.
-            value: what it stands for from now on.
         """
         pieces, values, lasts = self._pieces, self._values, self._lasts
         if not lasts or number > lasts[-1]:
@@ -109,12 +97,7 @@ class Ordered(Generic[V]):
         return before
 
     def extend(self, numbers: list[int], values: list[V]) -> None:
-        """Add several that ascend and lie above all others, as :meth:`put` would one by one.
-
-        Args:
-            numbers: at least one.
-            values: as many.
-        """
+        """Add several that ascend and lie above all others, as :meth:`put` would one by one."""
         room = self.PIECE - len(self._pieces[-1]) if self._pieces else 0
         if room > 0:
             self._pieces[-1] += numbers[:room]
@@ -126,7 +109,7 @@ class Ordered(Generic[V]):
             self._lasts.append(self._pieces[-1][-1])
 
     def begins_with(self, numbers: list[int]) -> bool:
-        """Whether these are the first, in this order; False where they are not all in one piece."""
+        """True if these are the first, in this order; False where they are not all in one piece."""
         return bool(self._pieces) and self._pieces[0][: len(numbers)] == numbers
 
     def pop_first(self, count: int) -> list[V]:

@@ -29,26 +29,17 @@ MAX_DELIVERIES = 2**63 - 1
 
 
 class Pending:
-    """One record.
-
-    Attributes:
-        id: the entry's id.
-        consumer: who holds it; None once released by XNACK.
-        time: wall milliseconds of the last delivery; 0 once released.
-        count: deliveries so far.
-        before: the record before this one in time order.
-        after: the record after it.
-    """
+    """One record."""
 
     __slots__ = ("after", "before", "consumer", "count", "id", "time")
 
     def __init__(self, entry_id: int, consumer: "PyConsumer | None", time: int, count: int) -> None:
-        self.id = entry_id
-        self.consumer = consumer
-        self.time = time
-        self.count = count
-        self.before: Pending | None = None
-        self.after: Pending | None = None
+        self.id = entry_id  # The entry's id
+        self.consumer = consumer  # Who holds it; None once released by XNACK
+        self.time = time  # Wall milliseconds of the last delivery; 0 once released
+        self.count = count  # Deliveries so far
+        self.before: Pending | None = None  # The record before this one in time order
+        self.after: Pending | None = None  # The record after it
 
 
 class IdIndex:
@@ -76,17 +67,12 @@ class IdIndex:
         self._count += 1
 
     def extend(self, ids: list[int], records: list[Pending]) -> None:
-        """Add records that ascend, with ids above all others.
-
-        Args:
-            ids: theirs.
-            records: at least one.
-        """
+        """Add records that ascend, with ids above all others."""
         self._records.extend(ids, records)
         self._count += len(records)
 
     def begins_with(self, ids: list[int]) -> bool:
-        """Whether these are the first ids, in this order; it may say no where they are a great many."""
+        """True if these are the first ids, in this order; it may say no where they are a great many."""
         return self._records.begins_with(ids)
 
     def pop_first(self, count: int) -> list[Pending]:
@@ -121,13 +107,6 @@ class IdIndex:
         """Rows of XPENDING, ``[id, consumer, idle time, deliveries]`` in wire form: how many, and their bytes.
 
         A released record has no consumer (an empty name), is -1 milliseconds idle, and passes any ``min_idle``.
-
-        Args:
-            start: the smallest id.
-            end: the largest id.
-            count: most rows.
-            min_idle: only what is idle for so many milliseconds.
-            now: wall milliseconds.
         """
         rows: list[bytes] = []
         for record in self.walk(start):
@@ -146,12 +125,7 @@ class IdIndex:
         return len(rows), b"".join(rows)
 
     def rows(self, count: int, *, own: bool) -> tuple[int, bytes]:
-        """The first rows as XINFO STREAM FULL shows them, in wire form: how many, and their bytes.
-
-        Args:
-            count: most rows; negative for all.
-            own: without the consumer, in whose row they stand.
-        """
+        """The first rows as XINFO STREAM FULL shows them, in wire form: how many, and their bytes."""
         found = [
             _own_row(record) if own else _row(record, record.consumer.name if record.consumer else b"", record.time)
             for record in islice(self.walk(), None if count < 0 else count)
@@ -173,22 +147,15 @@ def _own_row(record: Pending) -> bytes:
 
 
 class PyConsumer:
-    """One consumer of a group.
-
-    Attributes:
-        name: any bytes, the empty string included.
-        seen: wall milliseconds of its last attempt to read or claim.
-        active: wall milliseconds of its last delivery or claim, -1 if there was none.
-        pending: its records.
-    """
+    """One consumer of a group."""
 
     __slots__ = ("active", "name", "pending", "seen")
 
     def __init__(self, name: bytes, seen: int) -> None:
-        self.name = name
-        self.seen = seen
-        self.active = -1
-        self.pending = IdIndex()
+        self.name = name  # Any bytes, the empty string included
+        self.seen = seen  # Wall milliseconds of its last attempt to read or claim
+        self.active = -1  # Wall milliseconds of its last delivery or claim, -1 if there was none
+        self.pending = IdIndex()  # Its records
 
 
 class TimeOrder:
@@ -196,19 +163,15 @@ class TimeOrder:
 
     A linked list, with the last owned record of each time by that time, in order, so that a record finds its place at
     once wherever it belongs: a delivery time may lie in the past (XCLAIM with IDLE or TIME, a clock that was set back).
-
-    Attributes:
-        head: the record claimed first.
-        released: length of the NACK zone.
     """
 
     __slots__ = ("_ends", "_zone_end", "head", "released")
 
     def __init__(self) -> None:
-        self.head: Pending | None = None
+        self.head: Pending | None = None  # The record claimed first
         self._ends: Ordered[Pending] = Ordered()
         self._zone_end: Pending | None = None
-        self.released = 0
+        self.released = 0  # Length of the NACK zone
 
     def __iter__(self) -> Iterator[Pending]:
         at = self.head

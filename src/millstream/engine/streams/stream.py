@@ -24,38 +24,23 @@ LLONG_MAX = 2**63 - 1
 
 
 class Stream:
-    """One stream.
-
-    Attributes:
-        entries: the live entries.
-        last_id: the id generated last.
-        max_deleted: the largest deleted id, 0 if none was.
-        entries_added: additions so far.
-        groups: by name.
-        idempotence: producers and their messages.
-    """
+    """One stream."""
 
     kind: ClassVar[bytes] = b"stream"
     __slots__ = ("entries", "entries_added", "groups", "idempotence", "last_id", "max_deleted")
 
     def __init__(self, idmp_duration: int, idmp_maxsize: int) -> None:
-        self.entries = EntryStore()
-        self.last_id = 0
-        self.max_deleted = 0
-        self.entries_added = 0
-        self.groups: dict[bytes, Group] = {}
-        self.idempotence = Idempotence(idmp_duration, idmp_maxsize)
+        self.entries = EntryStore()  # The live entries
+        self.last_id = 0  # The id generated last
+        self.max_deleted = 0  # The largest deleted id, 0 if none was
+        self.entries_added = 0  # Additions so far
+        self.groups: dict[bytes, Group] = {}  # By name
+        self.idempotence = Idempotence(idmp_duration, idmp_maxsize)  # Producers and their messages
 
     # ------------------------------------------------------------------ changes
 
     def add(self, entry_id: int, fields: list[bytes], *, fresh: bool) -> None:
-        """Append an entry whose id is above ``last_id``.
-
-        Args:
-            entry_id: its id.
-            fields: names and values in turn.
-            fresh: whether it starts a new node.
-        """
+        """Append an entry whose id is above ``last_id``."""
         self.entries.append(entry_id, fields, fresh=fresh)
         self.last_id = entry_id
         if self.entries_added < LLONG_MAX:
@@ -79,14 +64,6 @@ class Stream:
         """Give the consumer every live entry above the group's position, up to an id.
 
         An entry that was pending already (the position was set back) moves to this consumer with its count begun anew.
-
-        Args:
-            group: a group of this stream.
-            consumer: a consumer of it.
-            upto: the last id; the transition names it instead of a number of entries, so that replaying cannot deliver
-                others.
-            now: wall milliseconds.
-            noack: make no records; the consumer then was not active, as in Redis.
         """
         ids = self.entries.ids(group.last_id + 1, upto)
         if not noack:
@@ -111,7 +88,7 @@ class Stream:
         group.last_id = ids[-1]
 
     def counts_on(self, group: Group) -> bool:
-        """Whether the group's count goes up by one with each further entry."""
+        """True if the group's count goes up by one with each further entry."""
         return (
             group.entries_read != UNKNOWN and group.last_id >= self.first_id and not self.has_gap_after(group.last_id)
         )
@@ -119,12 +96,7 @@ class Stream:
     # ------------------------------------------------------------------ questions
 
     def count_with(self, group: Group, entry_id: int) -> int:
-        """How many entries a group has read once it is given the next one, as :meth:`deliver` counts.
-
-        Args:
-            group: a group of this stream.
-            entry_id: the next entry.
-        """
+        """How many entries a group has read once it is given the next one, as :meth:`deliver` counts."""
         if self.counts_on(group):
             return min(group.entries_read + 1, LLONG_MAX)
         distance = self.distance(entry_id) if self.entries_added else group.entries_read
@@ -141,7 +113,7 @@ class Stream:
         return self.entries.first_id
 
     def has_gap_after(self, position: int) -> bool:
-        """Whether a deletion at or after this position makes counting from it impossible."""
+        """True if a deletion at or after this position makes counting from it impossible."""
         return self.length > 0 and self.max_deleted != 0 and position <= self.max_deleted
 
     def distance(self, entry_id: int) -> int | None:
@@ -189,7 +161,7 @@ class Stream:
         return None if distance is None else self.entries_added - distance
 
     def is_referenced(self, entry_id: int) -> bool:
-        """Whether some group still needs the entry: it was not delivered to it yet, or is pending in it.
+        """True if some group still needs the entry: it was not delivered to it yet, or is pending in it.
 
         By position alone: an id beyond a group's position is needed, whether or not an entry has it. Without groups
         nothing is.

@@ -35,11 +35,7 @@ def _new(space: Keyspace, db: int, key: bytes, idmp_duration: int, idmp_maxsize:
 def _add(
     space: Keyspace, db: int, key: bytes, entry_id: PackedId, fields: list[bytes], fresh: bool, idmp: list[bytes] | None
 ) -> None:
-    """An entry; ``fresh`` opens a new node, ``idmp`` is [producer, message] to remember.
-
-    Raises:
-        ValueError: a record says so of an id or of fields that no command can have given.
-    """
+    """An entry; ``fresh`` opens a new node, ``idmp`` is [producer, message] to remember."""
     stream = _stream(space, db, key)
     number = unpack(entry_id)
     if number <= stream.last_id:
@@ -100,11 +96,7 @@ def _unreference(space: Keyspace, db: int, key: bytes, ids: bytes) -> int:
 def _set_id(
     space: Keyspace, db: int, key: bytes, last: PackedId, entries_added: int | None, max_deleted: PackedId | None
 ) -> None:
-    """What XSETID sets; None for a counter that was not given.
-
-    Raises:
-        ValueError: a record says so of an id below a live entry, which no command can have given.
-    """
+    """What XSETID sets; None for a counter that was not given."""
     stream = _stream(space, db, key)
     if unpack(last) < stream.entries.last_live_id:
         raise ValueError("a last id below a live entry")

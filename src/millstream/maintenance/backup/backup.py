@@ -31,34 +31,19 @@ FORMAT = 1
 
 @dataclass(frozen=True, slots=True)
 class BackupInfo:
-    """What a backup says of itself.
+    """What a backup says of itself."""
 
-    Attributes:
-        made_ms: wall time in milliseconds at which it was begun.
-        source: the data directory.
-        millstream: version that made it.
-        snapshot_last: position of the last record in the snapshot; 0 if there is none.
-        records: records behind the snapshot.
-        last: position of the last record.
-        last_ms: its wall time; None if there is no record behind the snapshot.
-        files: sizes in bytes by name.
-    """
-
-    made_ms: int
-    source: str
-    millstream: str
-    snapshot_last: int
-    records: int
-    last: int
-    last_ms: int | None
-    files: dict[str, int]
+    made_ms: int  # Wall time in milliseconds at which it was begun
+    source: str  # The data directory
+    millstream: str  # Version that made it
+    snapshot_last: int  # Position of the last record in the snapshot; 0 if there is none
+    records: int  # Records behind the snapshot
+    last: int  # Position of the last record
+    last_ms: int | None  # Its wall time; None if there is no record behind the snapshot
+    files: dict[str, int]  # Sizes in bytes by name
 
     def check(self) -> None:
-        """Raise unless these facts are of the kinds that are said.
-
-        Raises:
-            TypeError: one is not.
-        """
+        """Raise unless these facts are of the kinds that are said."""
         figures = [self.made_ms, self.snapshot_last, self.records, self.last, *self.files.values()]
         if not all(isinstance(each, int) for each in figures) or not isinstance(self.last_ms, int | None):
             raise TypeError("a figure is no number")
@@ -70,12 +55,7 @@ class BackupInfo:
 
     @classmethod
     def decode(cls, data: bytes, path: Path) -> "BackupInfo":
-        """Read the file.
-
-        Raises:
-            LogCorruptError: it is damaged.
-            StorageError: a later Millstream wrote it.
-        """
+        """Read the file."""
         line, _, rest = data.partition(b"\n")
         if rest != b"crc32 %08x\n" % crc32(line):
             raise LogCorruptError(f"{path} is damaged; take another backup", path=str(path), offset=0)
@@ -92,27 +72,16 @@ class BackupInfo:
 
 @dataclass(frozen=True, slots=True)
 class BackupReport:
-    """What was made.
+    """What was made."""
 
-    Attributes:
-        path: the backup.
-        facts: what it says of itself.
-        left_out: bytes of a write that was under way, and not acknowledged to anybody.
-        bytes: of its files in all.
-    """
-
-    path: Path
-    facts: BackupInfo
-    left_out: int
-    bytes: int
+    path: Path  # The backup
+    facts: BackupInfo  # What it says of itself
+    left_out: int  # Bytes of a write that was under way, and not acknowledged to anybody
+    bytes: int  # Of its files in all
 
 
 def read_backup_info(disk: Disk, directory: Path) -> BackupInfo | None:
-    """What a backup says of itself; None if this is no backup, but perhaps a data directory.
-
-    Raises:
-        LogCorruptError: it says nothing readable.
-    """
+    """What a backup says of itself; None if this is no backup, but perhaps a data directory."""
     try:
         file = disk.open_read(directory / NAME)
     except FileNotFoundError:
@@ -124,21 +93,7 @@ def read_backup_info(disk: Disk, directory: Path) -> BackupInfo | None:
 
 
 def back_up(directory: Path, dest: Path, disk: Disk | None = None, tell: Progress | None = None) -> BackupReport:
-    """Copy a data directory, in use or not; returns when the copy is on the medium and was read back.
-
-    Args:
-        directory: the data directory.
-        dest: the backup to make; nothing may be there, and the directory above it must be.
-        disk: the real one by default.
-        tell: called with how far it is: ``"copy"``, then ``"check"``.
-
-    Raises:
-        UsageError: something is at ``dest`` already.
-        LogCorruptError: the log is damaged; nothing was made.
-        FormatError: a newer program wrote it.
-        DiskError: a disk failed or is full; nothing was made.
-        StorageError: there is no log.
-    """
+    """Copy a data directory, in use or not; returns when the copy is on the medium and was read back."""
     disk = disk or RealDisk()
     directory, dest = directory.absolute(), dest.absolute()
     if dest.exists() or dest.is_symlink():
@@ -185,17 +140,7 @@ def usable_manifest(view: FrozenView, directory: Path) -> Manifest | None:
 
 
 def plan_copy(view: FrozenView, directory: Path, manifest: Manifest) -> CopyPlan:
-    """Everything that the log is made of.
-
-    Args:
-        view: a frozen view of the log.
-        directory: of the log.
-        manifest: what a start would go by.
-
-    Raises:
-        LogCorruptError: a file is missing.
-        FormatError: a newer program wrote one.
-    """
+    """Everything that the log is made of."""
     named = [] if manifest.snapshot is None else [manifest.snapshot.name]
     named += [entry.name for entry in manifest.segments]
     missing = [name for name in named if name not in view.list(directory)]
@@ -225,16 +170,7 @@ def _check_versions(view: FrozenView, directory: Path, manifest: Manifest) -> No
 
 
 def last_wall(disk: Disk, directory: Path, position: int) -> int:
-    """The wall time of a log's last record, in milliseconds.
-
-    Args:
-        disk: what it is on.
-        directory: of the log.
-        position: of its last record.
-
-    Raises:
-        DiskError: it cannot be read.
-    """
+    """The wall time of a log's last record, in milliseconds."""
     tail = deque(records(disk, directory, start=position), maxlen=1)
     if not tail:
         raise DiskError(f"record {position} of {directory} cannot be read back")

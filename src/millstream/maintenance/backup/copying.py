@@ -26,15 +26,10 @@ _SYNC_EVERY = 64 << 20  # bytes: a running server's fsync would wait long behind
 
 @dataclass(frozen=True, slots=True)
 class CopyPlan:
-    """What a copy is to hold.
+    """What a copy is to hold."""
 
-    Attributes:
-        manifest: of the copy.
-        files: name and how many bytes of it, from the start.
-    """
-
-    manifest: Manifest
-    files: tuple[tuple[str, int], ...]
+    manifest: Manifest  # Of the copy
+    files: tuple[tuple[str, int], ...]  # Name and how many bytes of it, from the start
 
     @property
     def size(self) -> int:
@@ -54,17 +49,7 @@ def leftovers(final: Path) -> list[Path]:
 
 @contextmanager
 def staged(disk: Disk, final: Path, aside: Path | None = None) -> Iterator[Path]:
-    """A new directory to be filled; it becomes ``final`` when the block ends well, durably, and else it is removed.
-
-    Args:
-        disk: where.
-        final: its name in the end.
-        aside: a free name for the directory that is at ``final`` now; None if there is none.
-
-    Raises:
-        StorageError: something else is at ``final`` by then.
-        DiskError: it has its name, but the disk does not say whether a power cut would take that back.
-    """
+    """A new directory to be filled; it becomes ``final`` when the block ends well, durably, and else it is removed."""
     partial = partial_of(final)
     disk.make_directory(partial)
     made = _identity(partial)
@@ -137,20 +122,8 @@ def _replace(disk: Disk, partial: Path, final: Path, aside: Path, made: tuple[in
 def copy_log(disk: Disk, source: Disk, directory: Path, into: Path, plan: CopyPlan, tell: Progress | None) -> int:
     """Copy the files of a plan, cut an unfinished write off the last, and write the manifest.
 
-    Args:
-        disk: for the copy.
-        source: a frozen view of the log.
-        directory: of the log.
-        into: an empty directory.
-        plan: what to copy.
-        tell: called with how far it is, as ``"copy"``.
-
     Returns:
         Bytes at the end that were no whole record, and left out.
-
-    Raises:
-        DiskFullError: there is not enough room; nothing was copied.
-        OSError: a disk failed.
     """
     free = disk.free(into)
     if free < plan.size + _SPARE:
@@ -203,17 +176,7 @@ def _cut_tail(disk: Disk, into: Path, manifest: Manifest) -> int:
 
 
 def verify(into: Path, source: Path, disk: Disk, tell: Progress | None) -> CheckReport:
-    """Read a copy back, by what a start reads it by.
-
-    Args:
-        into: the copy.
-        source: the directory it was made from, which the error names: the copy is gone by then.
-        disk: what the copy is on.
-        tell: called with how far it is, as ``"check"``.
-
-    Raises:
-        LogCorruptError: it is not whole, since its source is not, or since a disk failed.
-    """
+    """Read a copy back, by what a start reads it by."""
     report = check(into, disk, tell)
     manifest = manifests.read_manifest(disk, into)
     if report.ok and manifest is not None:
@@ -234,15 +197,7 @@ def verify(into: Path, source: Path, disk: Disk, tell: Progress | None) -> Check
 
 
 def plan_until(disk: Disk, directory: Path, manifest: Manifest, plan: CopyPlan, last: int) -> CopyPlan:
-    """The part of a plan that holds the records up to a position.
-
-    Args:
-        disk: a frozen view of the log.
-        directory: of the log.
-        manifest: its manifest.
-        plan: for all of it.
-        last: position of the last record that is wanted.
-    """
+    """The part of a plan that holds the records up to a position."""
     sizes = dict(plan.files)
     kept = [entry for entry in manifest.segments if entry.first <= last] or [manifest.segments[0]]
     final = kept[-1]

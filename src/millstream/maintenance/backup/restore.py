@@ -19,31 +19,18 @@ from millstream.persistence.lockfile import take_lock
 
 @dataclass(frozen=True, slots=True)
 class RestoreReport:
-    """What was made.
+    """What was made."""
 
-    Attributes:
-        directory: the data directory.
-        source: what it was made from.
-        made_ms: when the backup was made, in milliseconds; None if the source was no backup.
-        snapshot_last: position of the last record in the snapshot; 0 if there is none.
-        records: records behind the snapshot.
-        last: position of the last record.
-        last_ms: its wall time; None if there is no record behind the snapshot.
-        left_out_records: records of the source that are later than the moment asked for; None if none was.
-        set_aside: where the data that was there before is now; None if there was none.
-        bytes: of its files in all.
-    """
-
-    directory: Path
-    source: Path
-    made_ms: int | None
-    snapshot_last: int
-    records: int
-    last: int
-    last_ms: int | None
-    left_out_records: int | None
-    set_aside: Path | None
-    bytes: int
+    directory: Path  # The data directory
+    source: Path  # What it was made from
+    made_ms: int | None  # When the backup was made, in milliseconds; None if the source was no backup
+    snapshot_last: int  # Position of the last record in the snapshot; 0 if there is none
+    records: int  # Records behind the snapshot
+    last: int  # Position of the last record
+    last_ms: int | None  # Its wall time; None if there is no record behind the snapshot
+    left_out_records: int | None  # Records of the source that are later than the moment asked for; None if none was
+    set_aside: Path | None  # Where the data that was there before is now; None if there was none
+    bytes: int  # Of its files in all
 
 
 def restore(
@@ -55,23 +42,7 @@ def restore(
     disk: Disk | None = None,
     tell: Progress | None = None,
 ) -> RestoreReport:
-    """Make a data directory from a backup; returns when it is on the medium and was read back.
-
-    Args:
-        backup: a backup or a data directory; only read.
-        directory: the data directory to make; the directory above it must be there.
-        until: leave out what came later.
-        force: set aside, under another name, what is in ``directory``.
-        disk: the real one by default.
-        tell: called with how far it is: ``"copy"``, then ``"check"``.
-
-    Raises:
-        UsageError: there is data at ``directory``, or the moment is not in the backup.
-        LogCorruptError: the backup is damaged or not complete; nothing was made.
-        LogLockedError: a process uses ``directory``.
-        DiskError: a disk failed or is full; nothing was made.
-        StorageError: ``backup`` holds no log.
-    """
+    """Make a data directory from a backup; returns when it is on the medium and was read back."""
     disk = disk or RealDisk()
     backup, directory = backup.absolute(), directory.absolute()
     if directory.is_symlink():  # the link stays, and what it leads to is made

@@ -25,12 +25,7 @@ _REMOTE = frozenset({"nfs", "nfs4", "cifs", "smb3", "fuse.sshfs", "9p"})
 
 
 def diagnose_directory(directory: Path, tell: Progress | None = None) -> Iterator[Finding]:
-    """Everything about a data directory; a file is made there and removed again, to measure the disk.
-
-    Args:
-        directory: the data directory.
-        tell: called with how far reading the log is.
-    """
+    """Everything about a data directory; a file is made there and removed again, to measure the disk."""
     directory = directory.absolute()
     if not directory.is_dir():
         yield Finding(
@@ -159,11 +154,7 @@ def _speed(directory: Path) -> Finding:
 
 
 def fsync_speed(directory: Path) -> tuple[float, float]:
-    """Milliseconds that an fdatasync behind an append of 4 kB takes there: median and 99th percentile.
-
-    Raises:
-        OSError: nothing can be written there.
-    """
+    """Milliseconds that an fdatasync behind an append of 4 kB takes there: median and 99th percentile."""
     disk, path = RealDisk(), directory / f".doctor-{secrets.token_hex(4)}"
     file = disk.create(path)
     taken = []

@@ -10,22 +10,14 @@ LEVELS: tuple[Level, ...] = ("ok", "note", "warning", "problem")
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One thing that was looked at.
+    """One thing that was looked at."""
 
-    Attributes:
-        level: ``ok``; ``note``: worth knowing; ``warning``: will hurt one day; ``problem``: loses data, or does not
-            work.
-        check: what was looked at, one or two words that do not change.
-        what: what was found.
-        why: why it matters; empty if it is fine.
-        advice: what to do next; empty if there is nothing to do.
-    """
-
+    # ``ok``; ``note``: worth knowing; ``warning``: will hurt one day; ``problem``: loses data, or does not work
     level: Level
-    check: str
-    what: str
-    why: str = ""
-    advice: str = ""
+    check: str  # What was looked at, one or two words that do not change
+    what: str  # What was found
+    why: str = ""  # Why it matters; empty if it is fine
+    advice: str = ""  # What to do next; empty if there is nothing to do
 
 
 def worst(findings: Iterable[Finding]) -> Level:

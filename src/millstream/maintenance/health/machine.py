@@ -19,11 +19,7 @@ _DESCRIPTORS = 10_032  # 10,000 clients, and what the server needs for itself
 
 
 def diagnose_machine(useful: Mapping[str, str] = USEFUL) -> Iterator[Finding]:
-    """Versions and limits of this process, which those of a server started from here will be.
-
-    Args:
-        useful: packages that may be missing, and what is then.
-    """
+    """Versions and limits of this process, which those of a server started from here will be."""
     yield Finding("ok", "millstream", f"Millstream {__version__}, Python {platform.python_version()}")
     yield Finding("ok", "libraries", ", ".join(f"{name} {version(name)}" for name in _NEEDED))
     for name, why in useful.items():

@@ -18,30 +18,17 @@ PAIR_SETTINGS = ("sync-replicas", "repl-dialect", *_SHAPES)
 
 @dataclass(frozen=True, slots=True)
 class ServerWords:
-    """What one server has told.
+    """What one server has told."""
 
-    Attributes:
-        place: of the server, without a password.
-        info: INFO as redis-py reads it, ``cmdstat_wait`` included.
-        settings: CONFIG parameters; empty where it does not say.
-        clock: its wall clock minus ours, in milliseconds.
-        doubt: by how many milliseconds that may be wrong.
-    """
-
-    place: str
-    info: Mapping[str, Any]
-    settings: Mapping[str, str | None] = field(default_factory=dict)
-    clock: float = 0.0
-    doubt: float = 0.0
+    place: str  # Of the server, without a password
+    info: Mapping[str, Any]  # INFO as redis-py reads it, ``cmdstat_wait`` included
+    settings: Mapping[str, str | None] = field(default_factory=dict)  # CONFIG parameters; empty where it does not say
+    clock: float = 0.0  # Its wall clock minus ours, in milliseconds
+    doubt: float = 0.0  # By how many milliseconds that may be wrong
 
 
 def diagnose_pairs(primary: ServerWords, replicas: Sequence[ServerWords]) -> Iterator[Finding]:
-    """Findings about a primary and the replicas that were named beside it.
-
-    Args:
-        primary: the server.
-        replicas: the others.
-    """
+    """Findings about a primary and the replicas that were named beside it."""
     for each in replicas:
         if each.info.get("role") != "slave":
             yield Finding(

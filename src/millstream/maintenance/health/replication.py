@@ -15,12 +15,7 @@ ROLE_SETTINGS = ("min-replicas-to-write",)
 
 
 def diagnose_replication(info: Mapping[str, Any], settings: Mapping[str, str | None]) -> Iterator[Finding]:
-    """Findings about a primary's replicas, or a replica's link; nothing of a server that stands alone.
-
-    Args:
-        info: INFO as redis-py reads it.
-        settings: :data:`ROLE_SETTINGS`, as far as they are known.
-    """
+    """Findings about a primary's replicas, or a replica's link; nothing of a server that stands alone."""
     if info.get("role") == "slave":
         yield from _link(info)
     else:
@@ -153,13 +148,7 @@ def _while_away(info: Mapping[str, Any], settings: Mapping[str, str | None]) -> 
 
 
 def diagnose_stream(info: Mapping[str, Any], settings: Mapping[str, str | None], rate: float) -> Iterator[Finding]:
-    """Findings about what a primary keeps for its replicas; nothing where it has none.
-
-    Args:
-        info: INFO as redis-py reads it.
-        settings: :data:`STREAM_SETTINGS`, as far as they are known.
-        rate: bytes that it now adds to the stream in a second.
-    """
+    """Findings about what a primary keeps for its replicas; nothing where it has none."""
     if not has_replicas(info):
         return
     size, silence = int(info.get("repl_backlog_size", 0)), settings.get("repl-timeout")
@@ -189,7 +178,7 @@ STREAM_SETTINGS = ("repl-timeout", "client-output-buffer-limit")
 
 
 def has_replicas(info: Mapping[str, Any]) -> bool:
-    """Whether it is a primary that replicas follow."""
+    """True if it is a primary that replicas follow."""
     return info.get("role") == "master" and any(map(_is_replica, info))
 
 

@@ -32,31 +32,16 @@ _SHOWN = 20  # findings of one kind; the rest is counted
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What is too much.
+    """What is too much."""
 
-    Attributes:
-        pending_ms: idle time in milliseconds from which a pending entry, or a consumer that holds one, is left behind.
-        streams: how many streams are looked at.
-        large: entries from which a stream that nobody trims is worth a note.
-    """
-
+    # Idle time in milliseconds from which a pending entry, or a consumer that holds one, is left behind
     pending_ms: int = 3_600_000
-    streams: int = 1000
-    large: int = 100_000
+    streams: int = 1000  # How many streams are looked at
+    large: int = 100_000  # Entries from which a stream that nobody trims is worth a note
 
 
 def diagnose_server(url: str, limits: Limits, replicas: tuple[str, ...] = ()) -> Iterator[Finding]:
-    """Everything about a server; only reads, so that it can be run on one that is in trouble.
-
-    Args:
-        url: of the server.
-        limits: what is too much.
-        replicas: URLs of its replicas, to be compared with it. Nobody else is asked: an address that a server tells is
-            not one to send a password to.
-
-    Raises:
-        ConfigError: the URL is not one we can reach.
-    """
+    """Everything about a server; only reads, so that it can be run on one that is in trouble."""
     client = _client(url)
     with client:
         try:
@@ -81,16 +66,7 @@ def diagnose_server(url: str, limits: Limits, replicas: tuple[str, ...] = ()) ->
 def _sections(
     client: Any, url: str, info: dict[str, Any], begun: float, limits: Limits, replicas: tuple[str, ...]
 ) -> Iterator[tuple[str, Iterator[Finding]]]:
-    """What is looked at, one after the other, and what each is called.
-
-    Args:
-        client: of the server.
-        url: of it.
-        info: INFO as redis-py reads it.
-        begun: monotonic seconds when that was asked for.
-        limits: what is too much.
-        replicas: URLs of its replicas.
-    """
+    """What is looked at, one after the other, and what each is called."""
     yield "server", _server(client, info)
     yield "settings", _settings(client, info)
     settings = _settings_of(client, ROLE_SETTINGS) if "min_slaves_good_slaves" in info else {}
@@ -104,12 +80,7 @@ def _sections(
 
 
 def _unless_refused(check: str, section: Iterator[Finding]) -> Iterator[Finding]:
-    """A section's findings; what the server refuses to tell is one more, and the next section is looked at.
-
-    Args:
-        check: what the section is called.
-        section: makes the findings.
-    """
+    """A section's findings; what the server refuses to tell is one more, and the next section is looked at."""
     try:
         yield from section
     except redis.ResponseError as error:
@@ -118,13 +89,7 @@ def _unless_refused(check: str, section: Iterator[Finding]) -> Iterator[Finding]
 
 
 def _pairs(client: Any, url: str, replicas: tuple[str, ...]) -> Iterator[Finding]:
-    """The server beside its replicas.
-
-    Args:
-        client: of the server.
-        url: of it.
-        replicas: theirs.
-    """
+    """The server beside its replicas."""
     unseen: list[Finding] = []
     yield from diagnose_pairs(_words_of(client, url), list(_others(replicas, unseen)))
     yield from unseen
@@ -365,7 +330,7 @@ def _raw(name: str) -> bytes:
 
 
 def _group(client: Any, stream: str, group: dict[str, Any], limits: Limits) -> Iterator[Finding]:
-    """Whether a group's lag is known, and whether what it was given is still worked on.
+    """True if a group's lag is known, and whether what it was given is still worked on.
 
     One entry that is idle too long is enough for a finding: counting all of them would read the whole pending list of a
     group that may have millions.

@@ -26,33 +26,14 @@ PREFIX = "cut-"
 
 @dataclass(frozen=True, slots=True)
 class CutReport:
-    """What a cut did.
+    """What a cut did."""
 
-    Attributes:
-        kept: files that hold what was cut; ``millstream log dump`` reads them.
-        bytes: cut in all.
-    """
-
-    kept: tuple[Path, ...]
-    bytes: int
+    kept: tuple[Path, ...]  # Files that hold what was cut; ``millstream log dump`` reads them
+    bytes: int  # Cut in all
 
 
 def cut(directory: Path, name: str, offset: int, disk: Disk | None = None) -> CutReport:
-    """Let the log end at a byte of a file.
-
-    Args:
-        directory: the data directory; no server may run on it.
-        name: a log file; it may be missing.
-        offset: byte in it where a record ends, as a check names it; 0 takes the whole file out.
-        disk: the real one by default.
-
-    Raises:
-        LogLockedError: a process uses the directory.
-        UsageError: there is no such file, no record ends at that byte, or nothing is behind it.
-        LogCorruptError: the manifest is damaged.
-        StorageError: there is no manifest, or a newer program wrote it or a log file.
-        DiskError: the disk failed.
-    """
+    """Let the log end at a byte of a file."""
     disk = disk or RealDisk()
     try:
         lock = take_lock(disk, directory)

@@ -13,25 +13,15 @@ MAX_KEYS = 10_000  # keys listed one by one; a log may hold more than memory doe
 
 @dataclass(slots=True)
 class KeyLoss:
-    """What one key would lose.
+    """What one key would lose."""
 
-    Attributes:
-        db: its database.
-        key: its name.
-        changes: transitions that change it.
-        entries: stream entries added by them.
-        first_id: id of the first such entry.
-        last_id: id of the last.
-        ops: how many transitions of each op.
-    """
-
-    db: int
-    key: bytes
-    changes: int = 0
-    entries: int = 0
-    first_id: str | None = None
-    last_id: str | None = None
-    ops: dict[str, int] = field(default_factory=dict)
+    db: int  # Its database
+    key: bytes  # Its name
+    changes: int = 0  # Transitions that change it
+    entries: int = 0  # Stream entries added by them
+    first_id: str | None = None  # Id of the first such entry
+    last_id: str | None = None  # Id of the last
+    ops: dict[str, int] = field(default_factory=dict)  # How many transitions of each op
 
     def add(self, change: Change) -> None:
         """Count one more."""
@@ -45,27 +35,17 @@ class KeyLoss:
 
 @dataclass(slots=True)
 class DataLoss:
-    """The whole records behind a place in the log.
+    """The whole records behind a place in the log."""
 
-    Attributes:
-        records: how many.
-        unreadable: those among them whose checksum is right, but which this program cannot read.
-        first: position of the first.
-        last: position of the last.
-        first_ms: wall time of the first, in milliseconds.
-        last_ms: wall time of the last.
-        keys: by database and key, at most :data:`MAX_KEYS`.
-        other: transitions of databases as a whole, and of keys beyond that many.
-    """
-
-    records: int = 0
-    unreadable: int = 0
-    first: int | None = None
-    last: int | None = None
-    first_ms: int | None = None
-    last_ms: int | None = None
+    records: int = 0  # How many
+    unreadable: int = 0  # Those among them whose checksum is right, but which this program cannot read
+    first: int | None = None  # Position of the first
+    last: int | None = None  # Position of the last
+    first_ms: int | None = None  # Wall time of the first, in milliseconds
+    last_ms: int | None = None  # Wall time of the last
+    # By database and key, at most :data:`MAX_KEYS`
     keys: dict[tuple[int, bytes], KeyLoss] = field(default_factory=dict)
-    other: int = 0
+    other: int = 0  # Transitions of databases as a whole, and of keys beyond that many
 
     def by_weight(self) -> list[KeyLoss]:
         """The keys, those that lose most first."""

@@ -43,20 +43,11 @@ if TYPE_CHECKING:
 
 
 class Tail:
-    """The records of a log that are behind an offset of its history.
-
-    Args:
-        disk: to read.
-        directory: the data directory.
-        upto: the offset.
-
-    Attributes:
-        is_rewritten: the log was rewritten behind it.
-    """
+    """The records of a log that are behind an offset of its history."""
 
     def __init__(self, disk: Disk, directory: Path, upto: int) -> None:
         self._disk, self._directory, self._upto = disk, directory, upto
-        self.is_rewritten = False
+        self.is_rewritten = False  # The log was rewritten behind it
 
     def __iter__(self) -> Iterator[tuple[LogRecord, bytes]]:
         """Each record that changed data, and the commands that change them so, as bytes."""
@@ -92,17 +83,7 @@ def _behind(offset: int, steps: "list[Transition]") -> int:
 
 
 def write(disk: Disk, path: Path, upto: int) -> tuple[int, bool]:
-    """Write both files; how many records there were, and whether the log was rewritten behind the offset.
-
-    Args:
-        disk: to read the log.
-        path: of the first; in the data directory.
-        upto: the offset behind which it begins.
-
-    Raises:
-        StorageError: the log cannot be read.
-        OSError: they cannot be written.
-    """
+    """Write both files; how many records there were, and whether the log was rewritten behind the offset."""
     tail, count = Tail(disk, path.parent, upto), 0
     places = path, path.with_suffix(".resp")
     parts = [each.with_name(each.name + ".part") for each in places]

@@ -20,37 +20,17 @@ _Fits: TypeAlias = Callable[[bytes], bool]
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """Which records, and which of their changes.
+    """Which records, and which of their changes."""
 
-    Attributes:
-        start: the first, by position or time.
-        end: the last, by position or time.
-        key: pattern that a change's key matches, as KEYS and SCAN take it.
-        streams: only changes of streams, their groups and consumers.
-        past_damage: go on behind damage with what is whole there.
-    """
-
-    start: Moment = ANY
-    end: Moment = ANY
-    key: str | None = None
-    streams: bool = False
-    past_damage: bool = False
+    start: Moment = ANY  # The first, by position or time
+    end: Moment = ANY  # The last, by position or time
+    key: str | None = None  # Pattern that a change's key matches, as KEYS and SCAN take it
+    streams: bool = False  # Only changes of streams, their groups and consumers
+    past_damage: bool = False  # Go on behind damage with what is whole there
 
 
 def dump(path: Path, choice: Choice, disk: Disk | None = None) -> Iterator[LogRecord]:
-    """Records in the order of the log, as it was when this was called; beside a running server too.
-
-    Args:
-        path: a data directory, or a file that a cut kept.
-        choice: which.
-        disk: the real one by default.
-
-    Raises:
-        LogCorruptError: there is damage, unless the choice goes past it.
-        DiskError: it cannot be read.
-        StorageError: nothing in the directory is of a log, or a record is none of ours and the choice does not go past
-            it.
-    """
+    """Records in the order of the log, as it was when this was called; beside a running server too."""
     disk, path = disk or RealDisk(), path.absolute()
     pattern = glob.rule(choice.key.encode(errors="surrogateescape")) if choice.key is not None else None
     try:

@@ -28,33 +28,20 @@ _PAUSE = 0.02  # seconds; a write takes less, so a tail that stays as it is for 
 
 @dataclass(frozen=True, slots=True)
 class Examination:
-    """The outcome.
+    """The outcome."""
 
-    Attributes:
-        report: files, problems and counts.
-        running: a process holds the directory.
-        begin: position of the first record behind the snapshot; 1 if there is none.
-        snapshot: the snapshot's file, if there is one.
-        log_bytes: of the log files and the snapshot.
-        first_ms: wall time of the first record behind the snapshot, in milliseconds.
-        last_ms: wall time of the last record.
-        under_way: bytes at the end that a running server was just writing.
-        losses: what stands behind the first problem; None if nothing would be lost.
-        cut_at: where the log could be cut to start without what is lost: file and byte; None if cutting does not help.
-        kept_aside: files that hold what was cut off earlier.
-    """
-
-    report: CheckReport
-    running: bool
-    begin: int
-    snapshot: str | None
-    log_bytes: int
-    first_ms: int | None
-    last_ms: int | None
-    under_way: int
-    losses: DataLoss | None
+    report: CheckReport  # Files, problems and counts
+    running: bool  # A process holds the directory
+    begin: int  # Position of the first record behind the snapshot; 1 if there is none
+    snapshot: str | None  # The snapshot's file, if there is one
+    log_bytes: int  # Of the log files and the snapshot
+    first_ms: int | None  # Wall time of the first record behind the snapshot, in milliseconds
+    last_ms: int | None  # Wall time of the last record
+    under_way: int  # Bytes at the end that a running server was just writing
+    losses: DataLoss | None  # What stands behind the first problem; None if nothing would be lost
+    # Where the log could be cut to start without what is lost: file and byte; None if cutting does not help
     cut_at: tuple[str, int] | None
-    kept_aside: tuple[FileReport, ...]
+    kept_aside: tuple[FileReport, ...]  # Files that hold what was cut off earlier
 
     @property
     def last(self) -> int:
@@ -63,17 +50,7 @@ class Examination:
 
 
 def examine_directory(directory: Path, disk: Disk | None = None, tell: Progress | None = None) -> Examination:
-    """Look over a data directory, in use or not; nothing is changed and no lock is taken.
-
-    Args:
-        directory: the data directory.
-        disk: the real one by default.
-        tell: called with how far it is: ``"check"``, then ``"read"``.
-
-    Raises:
-        DiskError: it cannot be read, or is no directory.
-        StorageError: it is no data directory: nothing in it is of a log.
-    """
+    """Look over a data directory, in use or not; nothing is changed and no lock is taken."""
     disk, directory = disk or RealDisk(), directory.absolute()
     try:
         with FrozenView(disk, directory) as view:
@@ -133,7 +110,7 @@ def _live_tail(disk: Disk, directory: Path, report: CheckReport) -> int:
 
 
 def _goes_on(disk: Disk, path: Path, result: ScanResult) -> bool:
-    """Whether a tail that looked torn has become a record since, or was taken back."""
+    """True if a tail that looked torn has become a record since, or was taken back."""
     for _ in range(_LOOKS):
         file = disk.open_read(path)
         try:

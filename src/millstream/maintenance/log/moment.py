@@ -19,15 +19,10 @@ _EPOCH_FROM = 10_000_000_000  # a bare number from here on is milliseconds since
 
 @dataclass(frozen=True, slots=True)
 class Moment:
-    """A place in the log; one of the two is given, or none for :data:`ANY`.
+    """A place in the log; one of the two is given, or none for :data:`ANY`."""
 
-    Attributes:
-        position: of a record.
-        ms: wall time in milliseconds.
-    """
-
-    position: int | None = None
-    ms: int | None = None
+    position: int | None = None  # Of a record
+    ms: int | None = None  # Wall time in milliseconds
 
 
 ANY = Moment()
@@ -35,11 +30,7 @@ ANY = Moment()
 
 
 def parse_moment(word: str, now_ms: int) -> Moment:
-    """A position (``4711``), or a time as :func:`millstream.times.instant` reads it.
-
-    Raises:
-        UsageError: it is none of these.
-    """
+    """A position (``4711``), or a time as :func:`millstream.times.instant` reads it."""
     if word.isdecimal():
         number = int(word)
         return Moment(ms=number) if number >= _EPOCH_FROM else Moment(position=number)
@@ -50,18 +41,7 @@ def parse_moment(word: str, now_ms: int) -> Moment:
 
 
 def last_before(disk: Disk, directory: Path, manifest: Manifest, until: Moment) -> int:
-    """Position of the last record that belongs to a moment.
-
-    Args:
-        disk: a frozen view of the log.
-        directory: of the log.
-        manifest: its manifest.
-        until: the moment.
-
-    Raises:
-        UsageError: the log cannot be had as of then; the text says from and to when it can.
-        LogCorruptError: there is damage before that moment.
-    """
+    """Position of the last record that belongs to a moment."""
     base = last = manifest.begin - 1
     if until.position is not None and until.position < base:
         raise UsageError(

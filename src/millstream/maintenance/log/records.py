@@ -24,23 +24,16 @@ _HEAD = 32  # bytes of a record that hold its version and its time
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """One transition.
+    """One transition."""
 
-    Attributes:
-        op: its name in the log.
-        db: database; None for an op this program does not know.
-        key: what it changes; None for a whole database.
-        arguments: by name; ids as clients see them.
-    """
-
-    op: str
-    db: int | None
-    key: bytes | None
-    arguments: Mapping[str, object]
+    op: str  # Its name in the log
+    db: int | None  # Database; None for an op this program does not know
+    key: bytes | None  # What it changes; None for a whole database
+    arguments: Mapping[str, object]  # By name; ids as clients see them
 
     @property
     def of_stream(self) -> bool:
-        """Whether it changes a stream, its groups or its consumers."""
+        """True if it changes a stream, its groups or its consumers."""
         return self.op[:1] in {"x", "g", "c"} and self.op != "copy"
 
     def sentence(self) -> str:
@@ -53,27 +46,16 @@ class Change:
 
 @dataclass(frozen=True, slots=True)
 class LogRecord:
-    """One log record: what one command or one transaction changed.
+    """One log record: what one command or one transaction changed."""
 
-    Attributes:
-        position: in the log, from 1.
-        wall: wall time in milliseconds at which it was made.
-        changes: its transitions.
-        size: bytes of its payload.
-    """
-
-    position: int
-    wall: int
-    changes: tuple[Change, ...]
-    size: int
+    position: int  # In the log, from 1
+    wall: int  # Wall time in milliseconds at which it was made
+    changes: tuple[Change, ...]  # Its transitions
+    size: int  # Bytes of its payload
 
 
 def read_record(position: int, payload: bytes) -> LogRecord:
-    """A record made readable.
-
-    Raises:
-        StorageError: its bytes are right by their checksum, but no record this program can read.
-    """
+    """A record made readable."""
     wall, steps = _unpack(position, payload)
     return LogRecord(position, wall, tuple(_change(step) for step in steps), len(payload))
 
@@ -89,12 +71,7 @@ class NewerRecordError(StorageError):
 
 
 def expect_record(position: int, payload: bytes) -> None:
-    """Make sure that a record can be applied, as far as its own bytes say; cheaper than :func:`read_record`.
-
-    Raises:
-        NewerRecordError: its version or one of its ops is not known to this program.
-        StorageError: it is no record at all.
-    """
+    """Make sure that a record can be applied, as far as its own bytes say; cheaper than :func:`read_record`."""
     for op, *arguments in _unpack(position, payload)[1]:
         if op not in _OPS:
             raise NewerRecordError(f"its op {op!r} is not known here")
@@ -104,11 +81,7 @@ def expect_record(position: int, payload: bytes) -> None:
 
 
 def wall_of(position: int, payload: bytes) -> int:
-    """A record's wall time in milliseconds; cheaper than :func:`read_record`, which reads the changes too.
-
-    Raises:
-        StorageError: as there.
-    """
+    """A record's wall time in milliseconds; cheaper than :func:`read_record`, which reads the changes too."""
     head = msgpack.Unpacker()
     head.feed(payload[:_HEAD])
     try:

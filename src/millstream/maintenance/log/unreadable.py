@@ -25,17 +25,7 @@ _Placed = tuple[Path, int, int | None, bytes]
 
 
 def find_unreadable(disk: Disk, report: CheckReport, manifest: Manifest, tell: Progress | None) -> None:
-    """Add to the report of a log found whole the first record that a start could not apply, if there is one.
-
-    Args:
-        disk: a frozen view, if the log is in use.
-        report: of the directory; nothing is wrong in it yet.
-        manifest: its manifest.
-        tell: called with how far it is, as ``"read"``.
-
-    Raises:
-        StorageError: there is no memory to apply the records.
-    """
+    """Add to the report of a log found whole the first record that a start could not apply, if there is one."""
     home = report.directory
     sizes = {name: size_of(disk, home / name) for name in manifest.names}
     meter = Meter("read", sum(sizes.values()), tell)
@@ -67,11 +57,7 @@ def find_unreadable(disk: Disk, report: CheckReport, manifest: Manifest, tell: P
 
 
 def _expect_rewritable(space: Keyspace) -> None:
-    """Apply the transitions of a snapshot, each key's to an empty keyspace, which holds one value at a time.
-
-    Raises:
-        Exception: of any class, if they cannot be applied.
-    """
+    """Apply the transitions of a snapshot, each key's to an empty keyspace, which holds one value at a time."""
     one, at = Keyspace(), None
     for step in transitions(space):
         if step[1:3] != at:

@@ -21,12 +21,7 @@ _KEPT = ("torn-", "cut-")
 
 
 def expect_log(disk: Disk, directory: Path) -> None:
-    """Make sure that a directory is one of ours: a mistyped path must not look like an empty log.
-
-    Raises:
-        StorageError: it holds nothing that a server makes.
-        OSError: it cannot be read.
-    """
+    """Make sure that a directory is one of ours: a mistyped path must not look like an empty log."""
     if not any(_is_ours(name) for name in disk.list(directory)):
         raise StorageError(f"{directory} holds no log: is it the data directory?")
 
@@ -65,18 +60,7 @@ def log_files(disk: Disk, directory: Path) -> list[SegmentEntry]:
 def records(
     disk: Disk, directory: Path, *, start: int = 1, past_damage: bool = False, tick: Tick | None = None
 ) -> Iterator[RawRecord]:
-    """The records from a position on, in order; a torn tail ends them, as it does at a start of the server.
-
-    Args:
-        disk: a frozen view, if the log is in use.
-        directory: the data directory.
-        start: first position wanted; files before it are not read, so that the last hour of a long log is quick.
-        past_damage: go on behind damage with what is whole there.
-        tick: called with how many bytes of the present file were read.
-
-    Raises:
-        LogCorruptError: records are damaged or missing, unless ``past_damage``.
-    """
+    """The records from a position on, in order; a torn tail ends them, as it does at a start of the server."""
     entries = log_files(disk, directory)
     for number, entry in enumerate(entries):
         following = entries[number + 1] if number + 1 < len(entries) else None
@@ -124,14 +108,7 @@ def _of_file(
 
 
 def records_behind(disk: Disk, directory: Path, name: str, offset: int) -> Iterator[RawRecord]:
-    """The whole records that cutting the log at a byte of a file would lose: there, and in every file that follows.
-
-    Args:
-        disk: a frozen view, if the log is in use.
-        directory: the data directory.
-        name: a log file, which may be missing.
-        offset: byte in it; less than a header's size means the whole file.
-    """
+    """The whole records that cutting the log at a byte of a file would lose: there, and in every file that follows."""
     for entry in log_files(disk, directory):
         if entry.name < name:
             continue
@@ -149,13 +126,7 @@ def records_behind(disk: Disk, directory: Path, name: str, offset: int) -> Itera
 
 
 def records_before(file: DiskFile, header: FileHeader, offset: int) -> int:
-    """Whole records of a file before a byte of it.
-
-    Args:
-        file: open for reading.
-        header: the file's, as the manifest knows it: the one in the file may be what is damaged.
-        offset: byte in it.
-    """
+    """Whole records of a file before a byte of it."""
     scan = Scan(file, header, min(offset, file.size()))
     for _ in scan.runs():
         pass
@@ -163,13 +134,7 @@ def records_before(file: DiskFile, header: FileHeader, offset: int) -> int:
 
 
 def record_end(file: DiskFile, header: FileHeader, offset: int) -> int:
-    """The end of the last whole frame at or before a byte of a file: that byte itself, if it is one.
-
-    Args:
-        file: open for reading.
-        header: the file's, as the manifest knows it.
-        offset: byte in it.
-    """
+    """The end of the last whole frame at or before a byte of a file: that byte itself, if it is one."""
     scan = Scan(file, header, min(offset, file.size()))
     for _ in scan.runs():
         pass

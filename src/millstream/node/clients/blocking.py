@@ -23,40 +23,24 @@ SLACK = 10
 
 @dataclass(slots=True, eq=False)
 class Waiter:
-    """One session's wait.
+    """One session's wait."""
 
-    Attributes:
-        session: who waits.
-        argv: the command to run again.
-        given: the command as the client gave it.
-        places: database and key of each line it stands in.
-        deadline: monotonic milliseconds at which it gets ``late``; None for never.
-        group_wait: deletion of a key is news to it too.
-        kind: the type of value it waits for.
-        late: makes the reply for when its time is up.
-        due: tells at which wall milliseconds to run again unasked; None for a wait that never does.
-        alarm: monotonic milliseconds of the earliest alarm set for that; None for none.
-        fulfilled: whether replicas are as far as it waits for; None for a wait for keys.
-        over: the wait has ended.
-        glance: what it would change to run where it finds nothing; see
-            :class:`~millstream.commands.context.context.Blocked`.
-        may_unblock: CLIENT UNBLOCK ends the wait.
-    """
-
-    session: Session
-    argv: list[bytes]
-    places: list[Place]
-    deadline: int | None
-    group_wait: bool
-    kind: type[Value]
-    given: list[bytes]
-    late: Callable[[], Reply]
+    session: Session  # Who waits
+    argv: list[bytes]  # The command to run again
+    places: list[Place]  # Database and key of each line it stands in
+    deadline: int | None  # Monotonic milliseconds at which it gets ``late``; None for never
+    group_wait: bool  # Deletion of a key is news to it too
+    kind: type[Value]  # The type of value it waits for
+    given: list[bytes]  # The command as the client gave it
+    late: Callable[[], Reply]  # Makes the reply for when its time is up
+    # Tells at which wall milliseconds to run again unasked; None for a wait that never does
     due: Callable[[], int | None] | None = None
-    alarm: int | None = None
-    over: bool = False
+    alarm: int | None = None  # Monotonic milliseconds of the earliest alarm set for that; None for none
+    over: bool = False  # The wait has ended
+    # What it would change to run where it finds nothing; see :class:`~millstream.commands.context.context.Blocked`
     glance: Glance | None = None
-    fulfilled: Callable[[], bool] | None = None
-    may_unblock: bool = True
+    fulfilled: Callable[[], bool] | None = None  # True if replicas are as far as it waits for; None for a wait for keys
+    may_unblock: bool = True  # CLIENT UNBLOCK ends the wait
     _packed: bytes = b""
 
     @property
@@ -69,21 +53,16 @@ class Waiter:
 
 @dataclass(slots=True)
 class Waits:
-    """Every wait of a node.
+    """Every wait of a node."""
 
-    Attributes:
-        lines: who waits for a key, in the order in which they began to wait.
-        claimers: those of them who would claim there, and so have a due time, which is one of the wall clock.
-        by_session: each wait by the id of its session.
-        ready: keys that changed while somebody waits for them, in that order; those who wait are yet to be served.
-        overdue: who could claim, but for the disk that takes no writes.
-    """
-
+    # Who waits for a key, in the order in which they began to wait
     lines: WaitingLines[Waiter] = field(default_factory=WaitingLines)
+    # Those of them who would claim there, and so have a due time, which is one of the wall clock
     claimers: WaitingLines[Waiter] = field(default_factory=WaitingLines)
-    by_session: dict[int, Waiter] = field(default_factory=dict)
+    by_session: dict[int, Waiter] = field(default_factory=dict)  # Each wait by the id of its session
+    # Keys that changed while somebody waits for them, in that order; those who wait are yet to be served
     ready: dict[Place, None] = field(default_factory=dict)
-    overdue: list[Waiter] = field(default_factory=list)
+    overdue: list[Waiter] = field(default_factory=list)  # Who could claim, but for the disk that takes no writes
     _alarms: list[tuple[int, int, Waiter]] = field(default_factory=list)
     _serial: "count[int]" = field(default_factory=count)
     _looked: int = 0  # monotonic time of the last look at the wall clock
@@ -95,15 +74,7 @@ class Waits:
     def start(
         self, session: Session, wait: Blocked, given: list[bytes], now: Now, deadline: int | None = None
     ) -> Waiter:
-        """Park a session.
-
-        Args:
-            session: who waits.
-            wait: what it waits for.
-            given: the command as the client gave it.
-            now: both clocks.
-            deadline: that of the wait being resumed; None to take it from ``wait``.
-        """
+        """Park a session."""
         if deadline is None and wait.timeout:
             deadline = now.mono + wait.timeout
         places = [(session.db, key) for key in dict.fromkeys(wait.keys)]

@@ -16,11 +16,7 @@ if TYPE_CHECKING:
 
 
 class Muting:
-    """Follows the commands of one EXEC.
-
-    Args:
-        session: whose transaction it is.
-    """
+    """Follows the commands of one EXEC."""
 
     def __init__(self, session: "Session") -> None:
         self._session = session

@@ -26,31 +26,19 @@ MAY_WRITE = frozenset({"publish", "eval", "evalsha"})
 
 @dataclass(slots=True)
 class Pause:
-    """The pause of a node, if there is one.
+    """The pause of a node, if there is one."""
 
-    Attributes:
-        ends: monotonic milliseconds at which that is to be looked at; None for no pause.
-        writes_only: only commands that write are held back.
-        held: who waits for the end, in the order of their commands.
-        only_reads: finds a call of a script that declared that it does not write.
-    """
-
-    ends: int | None = None
-    writes_only: bool = False
-    held: "dict[Session, None]" = field(default_factory=dict)
+    ends: int | None = None  # Monotonic milliseconds at which that is to be looked at; None for no pause
+    writes_only: bool = False  # Only commands that write are held back
+    held: "dict[Session, None]" = field(default_factory=dict)  # Who waits for the end, in the order of their commands
+    # Finds a call of a script that declared that it does not write
     only_reads: Callable[[list[bytes]], bool] = lambda argv: False  # noqa: ARG005 - until the node has scripts
     _asked: int | None = None  # when that of clients ends
     _asked_writes_only: bool = False
     _holders: set[str] = field(default_factory=set)  # what the server itself holds writers back for
 
     def begin(self, milliseconds: int, now: Now, *, writes_only: bool) -> None:
-        """Pause, or go on pausing: never for less time than was asked for before.
-
-        Args:
-            milliseconds: from now on; 0 while nothing is paused begins nothing.
-            now: both clocks.
-            writes_only: commands that only read go on.
-        """
+        """Pause, or go on pausing: never for less time than was asked for before."""
         if self._asked is None and not milliseconds:
             return
         self._asked = max(self._asked or 0, now.mono + milliseconds)
@@ -63,22 +51,12 @@ class Pause:
         self._settle(now)
 
     def hold_writers(self, purpose: str, now: Now) -> None:
-        """Hold back who writes, until :meth:`let_go` for the same purpose.
-
-        Args:
-            purpose: of the server.
-            now: both clocks.
-        """
+        """Hold back who writes, until :meth:`let_go` for the same purpose."""
         self._holders.add(purpose)
         self._settle(now)
 
     def let_go(self, purpose: str, now: Now) -> None:
-        """Writers are not held back for a purpose any more.
-
-        Args:
-            purpose: of the server.
-            now: both clocks.
-        """
+        """Writers are not held back for a purpose any more."""
         self._holders.discard(purpose)
         self._settle(now)
 
@@ -89,13 +67,7 @@ class Pause:
         self.writes_only = self._asked is None or self._asked_writes_only
 
     def holds(self, session: "Session", row: Command, argv: list[bytes]) -> bool:
-        """Whether a session's command must wait.
-
-        Args:
-            session: whose command it is.
-            row: the command.
-            argv: its words.
-        """
+        """True if a session's command must wait."""
         if self.ends is None or session.is_replica:  # a replica only says how far it is
             return False
         if not self.writes_only:
@@ -110,7 +82,7 @@ class Pause:
         return row.group != "scripting" or not self.only_reads(argv)
 
     def is_over(self, now: Now) -> bool:
-        """Whether that of clients has ended by itself."""
+        """True if that of clients has ended by itself."""
         return self._asked is not None and self._asked <= now.mono
 
     def release(self) -> "list[Session]":

@@ -26,30 +26,17 @@ class Heard(Many):
 
 
 class Replies:
-    """See the module's text.
-
-    Args:
-        config: ``client-output-buffer-limit`` is looked at.
-        journal: knows the position of the last record.
-
-    Attributes:
-        are_limited: replies above the hard limit of ``client-output-buffer-limit`` are not made, since the shell would
-            cut their client: see :attr:`~millstream.commands.context.session.Session.overflow`.
-    """
+    """See the module's text."""
 
     def __init__(self, config: "Config", journal: "Journal") -> None:
         self._config = config
         self._journal = journal
+        # Replies above the hard limit of ``client-output-buffer-limit`` are not made, since the shell would cut their
+        # client: see :attr:`~millstream.commands.context.session.Session.overflow`
         self.are_limited = False
 
     def outcome(self, session: "Session", reply: Reply, row: "Command | None") -> Outcome | None:
-        """A reply as it is sent; None if the session is sent nothing.
-
-        Args:
-            session: whose reply it is.
-            reply: of the command, or of EXEC.
-            row: the command; None where there is none, or none that is known.
-        """
+        """A reply as it is sent; None if the session is sent nothing."""
         if isinstance(reply, Heard):
             if not reply.values:
                 return None
@@ -74,7 +61,7 @@ class Replies:
         return Outcome(encode(reply, session.resp), barrier)
 
     def _waits_for_nothing(self, row: "Command") -> bool:
-        """Whether a reply may go before all is kept: who connects hears of no change by it.
+        """True if a reply may go before all is kept: who connects hears of no change by it.
 
         Who watches a server does: INFO counts keys, and so waits for the disk. For replicas of ``sync-replicas``, which
         may stay away, it does not, or a server would look dead while it is at work.
@@ -82,7 +69,7 @@ class Replies:
         return row.group == "connection" or (self._config.sync_replicas > 0 and row.name in _WATCHING)
 
     def _overflows(self, session: "Session", reply: list[Reply]) -> bool:
-        """Whether a reply is not made; many of it may be one and the same string, which writing it out would copy."""
+        """True if a reply is not made; many of it may be one and the same string, which writing it out would copy."""
         if len(reply) > _FEW and (ceiling := self.ceiling(session)) and (size := weight(reply)) > ceiling:
             session.overflow = size
         return session.overflow > 0

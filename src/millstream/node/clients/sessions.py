@@ -31,23 +31,7 @@ log = logger("millstream.node")
 
 
 class Sessions:
-    """See the module's text.
-
-    Args:
-        config: ``notify-keyspace-events`` is looked at.
-        accounts: whose name a new client has.
-        replies: makes what is sent.
-        stats: errors and connections are counted.
-
-    Attributes:
-        outbox: what goes to sessions other than the one that just ran a command; the shell empties it.
-        messages: published by the command at work; they go out behind its record.
-        waits: sessions that wait inside a command.
-        pause: of clients, or of those that write.
-        watches: who watches which key.
-        channels: who listens to which channel.
-        patterns: who listens to which pattern of channels.
-    """
+    """See the module's text."""
 
     def __init__(self, config: "Config", accounts: "Accounts", replies: "Replies", stats: "NodeStats") -> None:
         self._config = config
@@ -56,27 +40,22 @@ class Sessions:
         self._stats = stats
         self._by_id: dict[int, Session] = {}
         self._last_id = 0
+        # Published by the command at work; they go out behind its record
         self.messages: list[tuple[Session, Push]] = []
+        # What goes to sessions other than the one that just ran a command; the shell empties it
         self.outbox: list[tuple[Session, Outcome]] = []
-        self.waits = Waits()
-        self.pause = Pause()
-        self.watches = Watches()
-        self.channels: Channels[Session] = Channels()
-        self.patterns: Patterns[Session] = Patterns()
+        self.waits = Waits()  # Sessions that wait inside a command
+        self.pause = Pause()  # Of clients, or of those that write
+        self.watches = Watches()  # Who watches which key
+        self.channels: Channels[Session] = Channels()  # Who listens to which channel
+        self.patterns: Patterns[Session] = Patterns()  # Who listens to which pattern of channels
 
     def __iter__(self) -> Iterator[Session]:
         """Every open session, oldest first."""
         return iter(self._by_id.values())
 
     def open(self, now: "Now", *, addr: str = "", laddr: str = "", is_unix: bool = False) -> Session:
-        """A new client.
-
-        Args:
-            now: both clocks.
-            addr: its address, as CLIENT LIST shows it.
-            laddr: ours.
-            is_unix: it came in by the unix socket.
-        """
+        """A new client."""
         self._last_id += 1
         user = self._accounts.first_user  # None where it must AUTH first
         session = Session(self._last_id, addr, laddr, created=now.wall, last_used=now.wall, is_unix=is_unix, user=user)
@@ -85,14 +64,7 @@ class Sessions:
         return session
 
     def admit(self, session: Session, now: "Now", addr: str, laddr: str) -> None:
-        """A connection that this server has made is listed as one.
-
-        Args:
-            session: in whose name runs what comes by it.
-            now: both clocks.
-            addr: where it goes to.
-            laddr: our end.
-        """
+        """A connection that this server has made is listed as one."""
         self._last_id += 1
         session.id, session.addr, session.laddr = self._last_id, addr, laddr
         session.created = session.last_used = now.wall
@@ -118,13 +90,7 @@ class Sessions:
     # ------------------------------------------------------------------ what is sent
 
     def send(self, session: Session, reply: Reply, row: "Command | None" = None) -> None:
-        """Answer a session whose command waited.
-
-        Args:
-            session: whose command waited.
-            reply: its answer.
-            row: the command; None where the reply tells of no data (a time that is up).
-        """
+        """Answer a session whose command waited."""
         outcome = self._replies.outcome(session, reply, row)
         if outcome is None and session.overflow:
             self.kill(session)
@@ -185,14 +151,7 @@ class Sessions:
         return len(found)
 
     def notify(self, kind: str, event: str, db: int, key: bytes) -> None:
-        """Publish a keyspace event, if CONFIG asks for it and somebody can be listening.
-
-        Args:
-            kind: the letter of ``notify-keyspace-events``.
-            event: its name, as ``xadd``.
-            db: the database.
-            key: of what.
-        """
+        """Publish a keyspace event, if CONFIG asks for it and somebody can be listening."""
         if self._config.events and (self.channels or self.patterns):
             try:
                 for channel, text in messages(self._config.events, kind, event, db, key):
@@ -216,12 +175,7 @@ class Sessions:
         self._go_on(now)
 
     def let_writers_go(self, purpose: str, now: "Now") -> None:
-        """End what :meth:`Pause.hold_writers` has begun.
-
-        Args:
-            purpose: for which they were held back.
-            now: both clocks.
-        """
+        """End what :meth:`Pause.hold_writers` has begun."""
         self.pause.let_go(purpose, now)
         self._go_on(now)
 

@@ -50,20 +50,7 @@ class WriteSwitch(Protocol):
 
 
 class DiskGuard:
-    """See the module's text.
-
-    Args:
-        log: the log.
-        switch: has writes refused.
-        floor: returns how many bytes are to stay free; 0 for none.
-        clock: where time comes from.
-        tries: seconds until the first new try, and at most between two.
-
-    Attributes:
-        state: one of the three.
-        since: wall milliseconds of the last change of state, 0 before the first.
-        is_near: the floor is, or may be, so near that every write must be looked at.
-    """
+    """See the module's text."""
 
     def __init__(
         self,
@@ -81,9 +68,9 @@ class DiskGuard:
         self._first_try, self._last_try = tries
         self._tries = 0
         self._last_floor = 0
-        self.state: State = "ok"
-        self.since = 0
-        self.is_near = True
+        self.state: State = "ok"  # One of the three
+        self.since = 0  # Wall milliseconds of the last change of state, 0 before the first
+        self.is_near = True  # The floor is, or may be, so near that every write must be looked at
 
     @property
     def is_full(self) -> bool:
@@ -91,7 +78,7 @@ class DiskGuard:
         return self.state == "full"
 
     def has_moved(self) -> bool:
-        """Whether the floor is another one than when this was asked, or space was looked at, last."""
+        """True if the floor is another one than when this was asked, or space was looked at, last."""
         before, self._last_floor = self._last_floor, self._floor()
         return before != self._last_floor
 

@@ -57,20 +57,13 @@ class CommitStep:
 
     No ``Enum``: some ten times a turn of the loop one is named, and CPython 3.11 looks up its members ten times as
     slowly.
-
-    Attributes:
-        text: what it is, for people.
-        in_thread: it may take as long as the disk likes, so commands go on meanwhile.
-        writes: the group is written.
-        syncs: what is written is synced.
-        measures: the free space is looked at; behind the others when that is due.
     """
 
-    text: str
-    in_thread: bool
-    writes: bool = False
-    syncs: bool = False
-    measures: bool = True
+    text: str  # What it is, for people
+    in_thread: bool  # It may take as long as the disk likes, so commands go on meanwhile
+    writes: bool = False  # The group is written
+    syncs: bool = False  # What is written is synced
+    measures: bool = True  # The free space is looked at; behind the others when that is due
 
     WRITE: ClassVar["CommitStep"]
     MEASURE: ClassVar["CommitStep"]
@@ -88,31 +81,17 @@ CommitStep.COMMIT = CommitStep("write and sync at once", in_thread=False, writes
 
 @dataclass(slots=True)
 class Report:
-    """What became of a step.
+    """What became of a step."""
 
-    Attributes:
-        step: which it was.
-        position: the last position written, or durable; 0 if the step had nothing to do with that.
-        free: free bytes, None if they were not looked at, or the system does not say.
-        error: why it failed, None if it did not.
-        seconds: how long it took.
-    """
-
-    step: CommitStep
-    position: int = 0
-    free: int | None = None
-    error: StorageError | None = None
-    seconds: float = 0.0
+    step: CommitStep  # Which it was
+    position: int = 0  # The last position written, or durable; 0 if the step had nothing to do with that
+    free: int | None = None  # Free bytes, None if they were not looked at, or the system does not say
+    error: StorageError | None = None  # Why it failed, None if it did not
+    seconds: float = 0.0  # How long it took
 
 
 def perform(step: CommitStep, log: "Log", guard: DiskGuard) -> Report:
-    """Carry out a step; the one place where group commit touches the disk.
-
-    Args:
-        step: what :meth:`GroupCommit.next_step` said.
-        log: to write.
-        guard: asked for the free space.
-    """
+    """Carry out a step; the one place where group commit touches the disk."""
     position = 0
     free: int | None = None
     began = time.perf_counter()
@@ -129,13 +108,7 @@ def perform(step: CommitStep, log: "Log", guard: DiskGuard) -> Report:
 
 
 def perform_safely(step: CommitStep, log: "Log", guard: DiskGuard) -> Report:
-    """:func:`perform`, where nobody else would see what it raises: no reply may be released after it.
-
-    Args:
-        step: what :meth:`GroupCommit.next_step` said.
-        log: to write.
-        guard: asked for the free space.
-    """
+    """:func:`perform`, where nobody else would see what it raises: no reply may be released after it."""
     try:
         return perform(step, log, guard)
     except BaseException as error:  # noqa: BLE001 - whatever it is, the log is not to be trusted from here on
@@ -143,25 +116,7 @@ def perform_safely(step: CommitStep, log: "Log", guard: DiskGuard) -> Report:
 
 
 class GroupCommit:
-    """See the module's text. All times are seconds of one clock that never goes back.
-
-    Args:
-        log: its ``append`` is called by others.
-        policy: when to sync.
-        guard: told of a full disk and of free space.
-        now: the time.
-        sync_seconds: under ``everysec`` a sync is due so long after a write.
-        may_wait: the shell waits for the disk itself while that is quick.
-        gate: of connections that are there already; None for a new one.
-
-    Attributes:
-        gate: which replies may go out; the shell opens it when :meth:`done` says so.
-        failure: why the disk failed, or None.
-        is_busy: a step is under way in the thread.
-        synced_at: when the last sync ended, or the start.
-        slow_syncs: how many took longer than :data:`SLOW_SECONDS`.
-        sync_at: when ``everysec`` syncs next; None if there is nothing to sync.
-    """
+    """See the module's text. All times are seconds of one clock that never goes back."""
 
     def __init__(
         self,
@@ -180,16 +135,16 @@ class GroupCommit:
         self._sync_seconds = sync_seconds
         self._may_wait = may_wait
         self._pace = 2 * QUICK_SECONDS  # of syncs, on average; a disk has to show first that it is quick
-        self.sync_at: float | None = None
+        self.sync_at: float | None = None  # When ``everysec`` syncs next; None if there is nothing to sync
         self._retry_at: float | None = None  # when a disk that takes no writes is tried again; None while it takes them
         self._measure_at = now  # from when on free space is looked at behind a write
         self._is_measured = False  # since the last write
-        self.gate = gate or ReplyGate()
+        self.gate = gate or ReplyGate()  # Which replies may go out; the shell opens it when :meth:`done` says so
         self.gate.begin(log.appended)
-        self.failure: StorageError | None = None
-        self.is_busy = False
-        self.synced_at = now
-        self.slow_syncs = 0
+        self.failure: StorageError | None = None  # Why the disk failed, or None
+        self.is_busy = False  # A step is under way in the thread
+        self.synced_at = now  # When the last sync ended, or the start
+        self.slow_syncs = 0  # How many took longer than :data:`SLOW_SECONDS`
 
     # ------------------------------------------------------------------ what to do
 
@@ -231,7 +186,7 @@ class GroupCommit:
         return min(self.sync_at, self._retry_at)
 
     def retry_if_floor_moved(self) -> bool:
-        """Whether a refused group is to be tried now: who lowers the floor by CONFIG SET need not wait for it."""
+        """True if a refused group is to be tried now: who lowers the floor by CONFIG SET need not wait for it."""
         if self._retry_at is None or not self._guard.has_moved():
             return False
         self.retry()
@@ -280,12 +235,7 @@ class GroupCommit:
             self._retry_at = now + self._guard.delay()
 
     def fail(self, error: StorageError, now: float) -> None:
-        """The disk refused something: for good, or, if it is only full, for now.
-
-        Args:
-            error: what it said.
-            now: the time, in seconds.
-        """
+        """The disk refused something: for good, or, if it is only full, for now."""
         if isinstance(error, DiskFullError):
             # SAVE may have stored what was released by nobody yet; nothing of the refused group is in the file
             self.gate.keep(self._log.durable)

@@ -25,24 +25,14 @@ UNLIMITED = sys.maxsize
 
 
 class ReplyGate:
-    """How far replies may go, for all connections of a node.
-
-    Args:
-        kept: as the attribute; :data:`UNLIMITED` where no log is kept.
-
-    Attributes:
-        kept: the log has this position, as the fsync policy asks.
-        limit: no reply may go out that waits for a later position, kept or not.
-        released: replies may go out that wait for this log position or an earlier one.
-        holders: connections with replies that wait for more; each leaves when it has none.
-        watchers: what sends as far as is kept, and not as far as is released.
-    """
+    """How far replies may go, for all connections of a node."""
 
     def __init__(self, kept: int = 0) -> None:
         self.kept = self.released = kept
-        self.limit = UNLIMITED
+        self.limit = UNLIMITED  # No reply may go out that waits for a later position, kept or not
+        # Connections with replies that wait for more; each leaves when it has none
         self.holders: dict[ReplyHolder, None] = {}  # in the order in which they began to wait
-        self.watchers: dict[ReplyHolder, None] = {}
+        self.watchers: dict[ReplyHolder, None] = {}  # What sends as far as is kept, and not as far as is released
 
     def begin(self, position: int) -> None:
         """A log was read as far as a position, which is kept."""
@@ -72,15 +62,7 @@ class ReplyGate:
 
 
 class HeldReplies:
-    """One connection's replies that wait, oldest first.
-
-    Args:
-        gate: of the node that the connection talks to.
-        holder: the connection.
-
-    Attributes:
-        size: bytes that are held.
-    """
+    """One connection's replies that wait, oldest first."""
 
     __slots__ = ("_gate", "_holder", "_queue", "size")
 
@@ -88,7 +70,7 @@ class HeldReplies:
         self._gate = gate
         self._holder: ReplyHolder | None = holder  # until the end, or the two would be a cycle for the collector
         self._queue: deque[tuple[int, list[Buffer]]] = deque()  # barrier, buffers
-        self.size = 0
+        self.size = 0  # Bytes that are held
 
     def __bool__(self) -> bool:
         return bool(self._queue)

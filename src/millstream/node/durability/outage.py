@@ -34,30 +34,19 @@ _HELD = (
 
 
 def shows_times(row: Command) -> bool:
-    """Whether a command's reply shows when consumers last tried to read, which is logged softly."""
+    """True if a command's reply shows when consumers last tried to read, which is logged softly."""
     return row.name.startswith("xinfo") or row.name == "dump"
 
 
 class Outage:
-    """Why writes are refused, and what may not be read.
-
-    Args:
-        why: what is wrong with the disk, without a full stop.
-        held: records that were refused by the disk, and are to be written when there is space; None for one whose keys
-            are not known.
-
-    Attributes:
-        why: as given.
-        held: how many records wait.
-        other: a second reason at the same time.
-    """
+    """Why writes are refused, and what may not be read."""
 
     __slots__ = ("_everything", "_seen", "_touched", "held", "other", "why")
 
     def __init__(self, why: str, held: Iterable[bytes | None] = ()) -> None:
-        self.why = why
-        self.held = 0
-        self.other: Outage | None = None
+        self.why = why  # As given
+        self.held = 0  # How many records wait
+        self.other: Outage | None = None  # A second reason at the same time
         self._everything = False  # a whole database was changed
         self._touched: set[bytes] = set()
         self._seen: set[bytes] = set()  # only a consumer came or looked, which few commands show
@@ -82,7 +71,7 @@ class Outage:
 
     @property
     def is_holding(self) -> bool:
-        """Whether changes are held, for one reason or the other."""
+        """True if changes are held, for one reason or the other."""
         return self.held > 0 or (self.other is not None and self.other.is_holding)
 
     @property
@@ -107,13 +96,7 @@ class Outage:
         return None if self.other is None else self.other.refusal(row, argv)
 
     def refusal_of(self, session: "Session", row: Command, argv: list[bytes]) -> str | None:
-        """The error line for a client's command, None if it may run.
-
-        Args:
-            session: whose command it is; its transaction and its watches are looked at.
-            row: the command.
-            argv: its words.
-        """
+        """The error line for a client's command, None if it may run."""
         if row.name == "ping":
             return self._of_ping
         if row.name != "exec":
@@ -126,7 +109,7 @@ class Outage:
         return None if self.other is None else self.other.refusal_of(session, row, argv)
 
     def _tells(self, row: Command, argv: list[bytes]) -> bool:
-        """Whether a command that writes nothing may tell of held changes."""
+        """True if a command that writes nothing may tell of held changes."""
         if row.group == "scripting":  # the script's own commands are looked at
             return False
         if not has_keys(row) or row.name == "sort_ro":  # KEYS, SCAN, DBSIZE and RANDOMKEY look at all keys, BY at any
@@ -144,11 +127,7 @@ class Outage:
 
 
 class Shortage(Outage):
-    """Fewer replicas than ``sync-replicas`` asks for hold what is written.
-
-    Args:
-        held: records that too few of them hold.
-    """
+    """Fewer replicas than ``sync-replicas`` asks for hold what is written."""
 
     __slots__ = ()
 

@@ -14,16 +14,11 @@ _BYTES_MAX = 64 * 1024 * 1024
 
 
 class Unconfirmed:
-    """See the module's text.
-
-    Attributes:
-        gate: whose limit this moves; the shell puts the one of its connections here.
-        is_asked: replicas are asked for; else nothing is noted.
-    """
+    """See the module's text."""
 
     def __init__(self) -> None:
-        self.gate = ReplyGate(UNLIMITED)
-        self.is_asked = False
+        self.gate = ReplyGate(UNLIMITED)  # Whose limit this moves; the shell puts the one of its connections here
+        self.is_asked = False  # Replicas are asked for; else nothing is noted
         self._waiting: deque[tuple[int, int, bytes | None]] = deque()  # position, offset behind it, record
         self._last = self._bytes = 0
 
@@ -31,13 +26,7 @@ class Unconfirmed:
         return len(self._waiting)
 
     def note(self, position: int, offset: int, record: bytes) -> None:
-        """A record was made that replicas are told of.
-
-        Args:
-            position: of the record; one that was noted before is a message behind that record, which waits for nobody.
-            offset: of the stream, behind what tells of it.
-            record: its bytes.
-        """
+        """A record was made that replicas are told of."""
         if not self.is_asked or position <= self._last:
             return
         self._last = position
@@ -50,7 +39,7 @@ class Unconfirmed:
             self._waiting.append((position, offset, record))
 
     def is_between(self, before: int, offset: int) -> bool:
-        """Whether what waits longest is behind one offset, and not behind a later one that a replica has come to."""
+        """True if what waits longest is behind one offset, and not behind a later one that a replica has come to."""
         return bool(self._waiting) and before < self._waiting[0][1] <= offset
 
     @property

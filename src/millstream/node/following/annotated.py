@@ -11,15 +11,7 @@ if TYPE_CHECKING:
 
 
 def run(ctx: "Context", payload: bytes) -> int:
-    """Apply an annotation as a part of the record at work; how many of the commands behind it are not to be run.
-
-    Args:
-        ctx: for commands of the primary.
-        payload: of the PING.
-
-    Raises:
-        AnnotationError: it cannot be applied; nothing of it was.
-    """
+    """Apply an annotation as a part of the record at work; how many of the commands behind it are not to be run."""
     covers, step = annotations.read(payload)
     space = ctx.host.keyspace
     annotations.check(space, step)

@@ -32,48 +32,28 @@ _PURPOSE = "failover"  # for which writers are held back
 
 
 class Failover:
-    """See the module's text.
-
-    Args:
-        sessions: who writes is held back.
-        journal: of the roles' records.
-        primary: whose replicas are chosen from.
-        following: becomes a replica, or leads again.
-
-    Attributes:
-        is_resumed: this server was started since it asked, so the other may have been asked before.
-    """
+    """See the module's text."""
 
     def __init__(self, sessions: "Sessions", journal: "Journal", primary: "Primary", following: "Following") -> None:
         self._sessions, self._journal, self._primary, self._following = sessions, journal, primary, following
         self._target: tuple[str, int] | None = None
         self._ends: int | None = None
         self._by_force = False
-        self.is_resumed = False
+        self.is_resumed = False  # This server was started since it asked, so the other may have been asked before
         primary.heard.append(self._look)
 
     @property
     def is_under_way(self) -> bool:
-        """Whether the role is being handed over."""
+        """True if the role is being handed over."""
         return self._primary.failover != NONE
 
     @property
     def is_asking(self) -> bool:
-        """Whether the primary that is followed is to be asked to lead."""
+        """True if the primary that is followed is to be asked to lead."""
         return self._primary.failover == ASKING
 
     def begin(self, target: tuple[str, int] | None, timeout: int | None, now: "Now", *, by_force: bool) -> None:
-        """Hold back who writes, until a replica can lead.
-
-        Args:
-            target: address and port of the replica that is to lead; None for the first that holds all.
-            timeout: milliseconds after which it is given up; None for never.
-            now: both clocks.
-            by_force: let it lead then, whatever it lacks.
-
-        Raises:
-            CommandError: there is one under way, this is a replica, or there is no such replica.
-        """
+        """Hold back who writes, until a replica can lead."""
         if self.is_under_way:
             raise CommandError("ERR FAILOVER already in progress.")
         if self._following.is_replica:
@@ -95,25 +75,13 @@ class Failover:
         self._primary.ask(self._primary.written)
 
     def abort(self, now: "Now") -> None:
-        """FAILOVER ABORT: take writes again.
-
-        Raises:
-            CommandError: there is none under way.
-        """
+        """FAILOVER ABORT: take writes again."""
         if not self.is_under_way:
             raise CommandError("ERR No failover in progress.")
         self.give_up("it was aborted", now)
 
     def give_up(self, reason: str, now: "Now") -> None:
-        """Take writes again, as the primary that this is, or was.
-
-        Args:
-            reason: why, for the log.
-            now: both clocks.
-
-        Raises:
-            StorageError: the log does not take the role.
-        """
+        """Take writes again, as the primary that this is, or was."""
         log.warning("the failover has failed, and this server goes on as the primary: %s", reason)
         if self.is_asking:
             self._following.lead(now)
@@ -121,16 +89,7 @@ class Failover:
         self._end(now)
 
     def not_led(self, reason: str, now: "Now", *, may_lead: bool) -> None:
-        """The link is over, and the one that was to lead has not said that it does.
-
-        Args:
-            reason: why, in its words where it gave some.
-            now: both clocks.
-            may_lead: it was asked, and its answer did not come.
-
-        Raises:
-            StorageError: the log does not take the role.
-        """
+        """The link is over, and the one that was to lead has not said that it does."""
         if reason == LEADS_ALREADY:
             self.done(now)  # by an earlier question, the answer to which was lost, or by somebody else's wish
         elif not may_lead:

@@ -52,21 +52,13 @@ class DivergedError(MillstreamError):
 
 
 class Obedience:
-    """See the module's text.
-
-    Args:
-        node: runs the commands.
-        following: where the bytes go, and the divergences.
-
-    Attributes:
-        session: in whose name they run; its database is that of the stream.
-        asked: offset behind the last question how far this is.
-    """
+    """See the module's text."""
 
     def __init__(self, node: "Node", following: "Following") -> None:
         self._node, self._following = node, following
+        # In whose name they run; its database is that of the stream
         self.session = Session(0, is_primary=True, user=_SUPERUSER)
-        self.asked = 0
+        self.asked = 0  # Offset behind the last question how far this is
         self._commands = self._size = 0  # of the piece at work: what was run
 
     def begin(self) -> None:
@@ -75,18 +67,7 @@ class Obedience:
         self.asked = 0
 
     def run(self, received: "ReceivedStream", now: "Now") -> bool:
-        """Run units that have come, as one record; whether there may be more.
-
-        Args:
-            received: what has come.
-            now: both clocks.
-
-        Raises:
-            NotHeldError: a unit cannot be run; those before it were.
-            DivergedError: a unit failed, or is too large; those before it were run.
-            ProtocolError: what has come are no commands.
-            StorageError: the log takes nothing any more.
-        """
+        """Run units that have come, as one record; whether there may be more."""
         self._commands = self._size = 0
         self._node.host.wall, self._node.host.mono = now.wall, now.mono
         ctx = self._node.context(self.session, now, Origin.PRIMARY)
@@ -185,12 +166,7 @@ class Obedience:
 
 
 def _row(words: list[bytes]) -> "Command | None":
-    """The row of a command that is to be run; None for those that are of the stream itself.
-
-    Raises:
-        NotHeldError: there is none, or not with so many words, or it is for clients: whoever took a primary's place may
-            stop a replica, but not its server.
-    """
+    """The row of a command that is to be run; None for those that are of the stream itself."""
     row = find(words)
     if row is None or row.name in _OF_STREAM:
         name = words[0].upper()

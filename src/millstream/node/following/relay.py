@@ -28,12 +28,7 @@ class Relay(Feed):
         """A replica adds nothing to the stream."""
 
     def take_in(self, data: bytes, db: int) -> None:
-        """Bytes of the primary were run, as a part of the record at work.
-
-        Args:
-            data: whole units.
-            db: the database that is selected behind them.
-        """
+        """Bytes of the primary were run, as a part of the record at work."""
         self.extend(data)
         self._db, self._has_more = db, True
 

@@ -49,68 +49,42 @@ class LinkShell(Protocol):
 
 
 class Following:
-    """See the module's text.
-
-    Args:
-        config: the parameters of replication are looked at.
-        keyspace: has the role and the history.
-        journal: gets the relay.
-        sessions: those that wait are let go when this becomes a replica.
-        primary: its replicas follow on.
-
-    Attributes:
-        shell: the link; None where there can be none.
-        scan: called when all data have been replaced: what is to be looked after in them.
-        state: how the link is, in a word of ROLE.
-        error: why it is down, or was last; empty for no reason.
-        is_stuck: what the primary has sent cannot be run here, so nothing more is asked of it.
-        is_taking: a copy is being taken over, and nothing may be logged meanwhile.
-        divergences: units that failed here though they did not there.
-        full_syncs: copies taken over.
-        copied_at: monotonic milliseconds when the last of them was; None for none.
-        last_copy: what that was; None for none.
-        begun_at: monotonic milliseconds when the copy that is on its way began to come.
-        acked_kept: offset that the primary was told last: the log has kept that much of its stream; -1 for none.
-        acked_durable: the same of what is on the disk; -1 where no log is kept, or nobody knows yet.
-        heard_at: monotonic milliseconds when the primary last sent something.
-        down_since: monotonic milliseconds when the link went down, or was begun.
-        copy_size: bytes of the copy that is on its way; None if the primary did not say.
-        copy_read: how many of them are here.
-    """
+    """See the module's text."""
 
     def __init__(
         self, config: "Config", keyspace: "Keyspace", journal: "Journal", sessions: "Sessions", primary: "Primary"
     ) -> None:
         self._config, self._keyspace, self._journal = config, keyspace, journal
         self._sessions, self._primary = sessions, primary
-        self.shell: LinkShell | None = None
+        self.shell: LinkShell | None = None  # The link; None where there can be none
+        # Called when all data have been replaced: what is to be looked after in them
         self.scan: Callable[[], None] = lambda: None
-        self.state = CONNECT
-        self.error = ""
+        self.state = CONNECT  # How the link is, in a word of ROLE
+        self.error = ""  # Why it is down, or was last; empty for no reason
         self.is_stuck = self.is_taking = False
         self.divergences = self.full_syncs = 0
-        self.copied_at: int | None = None
-        self.last_copy: CopyFacts | None = None
-        self.begun_at = 0
+        self.copied_at: int | None = None  # Monotonic milliseconds when the last of them was; None for none
+        self.last_copy: CopyFacts | None = None  # What that was; None for none
+        self.begun_at = 0  # Monotonic milliseconds when the copy that is on its way began to come
         self.acked_kept = self.acked_durable = NO_OFFSET
         self.heard_at = self.down_since = 0
-        self.copy_size: int | None = None
-        self.copy_read = 0
+        self.copy_size: int | None = None  # Bytes of the copy that is on its way; None if the primary did not say
+        self.copy_read = 0  # How many of them are here
         self._has_led = False  # since the last copy, or the start
 
     @property
     def is_replica(self) -> bool:
-        """Whether another server is followed."""
+        """True if another server is followed."""
         return self._keyspace.followed is not None
 
     @property
     def is_up(self) -> bool:
-        """Whether the primary's stream comes in."""
+        """True if the primary's stream comes in."""
         return self.state == CONNECTED
 
     @property
     def is_stale(self) -> bool:
-        """Whether data are not to be shown now, since nobody knows how old they are."""
+        """True if data are not to be shown now, since nobody knows how old they are."""
         return self.is_replica and not self.is_up and self._config.values["replica-serve-stale-data"] == "no"
 
     @property
@@ -126,15 +100,6 @@ class Following:
         """REPLICAOF: follow a primary; False if that is the one already.
 
         What it holds stays until the primary has sent a copy; if the history is the same it goes on behind it.
-
-        Args:
-            host: its name or address.
-            port: its port.
-            now: both clocks.
-            hands_over: it is to be asked to lead, after a start of this one too.
-
-        Raises:
-            CommandError: a server that lives in another program cannot.
         """
         if self.shell is None:
             raise CommandError(_EMBEDDED)
@@ -156,7 +121,7 @@ class Following:
 
     @property
     def hands_over(self) -> bool:
-        """Whether the server that is followed has not answered yet whether it leads."""
+        """True if the server that is followed has not answered yet whether it leads."""
         return self._keyspace.hands_over
 
     def led(self) -> None:
@@ -208,12 +173,7 @@ class Following:
     # ------------------------------------------------------------------ what the link brings
 
     def lost(self, reason: str, mono: int) -> None:
-        """The link is down.
-
-        Args:
-            reason: why; nothing if nobody knows.
-            mono: monotonic milliseconds.
-        """
+        """The link is down."""
         if self.is_up:
             self.down_since = mono
         self.state, self.error = CONNECT, reason
@@ -223,12 +183,7 @@ class Following:
         self.state, self.error, self.heard_at = CONNECTED, "", mono
 
     def renamed(self, replid: str, wall: int) -> None:
-        """The history goes on under another name, since its primary is another now.
-
-        Args:
-            replid: the new name.
-            wall: wall milliseconds.
-        """
+        """The history goes on under another name, since its primary is another now."""
         past = self._keyspace.history
         if past.replid == replid:
             return
@@ -243,11 +198,7 @@ class Following:
         self._record(forgotten(self._keyspace))
 
     def begin_taking(self, wall: int) -> None:
-        """A copy is here: it will take the place of all records up to one that is made now.
-
-        Args:
-            wall: wall milliseconds.
-        """
+        """A copy is here: it will take the place of all records up to one that is made now."""
         self.is_taking = True
         self._journal.count_fed()
         self._journal.flush(wall)
@@ -260,10 +211,6 @@ class Following:
         Where the primary does not tell, and this server has led, that is what replicas told last, and after a start
         what was recovered then. Without such knowledge all is taken to be there, as where an unrelated server is
         followed. Behind the end of a history that was given up there may be changes that no offset counts.
-
-        Args:
-            begins: of which history the copy is, and as of which offset.
-            past: which histories that goes on from; None if the primary has not told.
         """
         mine = self._keyspace.history
         known = NO_OFFSET
@@ -281,15 +228,7 @@ class Following:
         return known if NO_OFFSET < known < mine.offset else None
 
     def prepared(self, payloads: "Iterator[bytes]", begins: "CopyBegins") -> "Callable[[int], None]":
-        """Read a copy, in any thread; what is returned makes it the data, at a time in monotonic milliseconds.
-
-        Args:
-            payloads: the snapshot that was made of the copy, which is the log's by the time that is called.
-            begins: which history the primary said that it is of, and how far.
-
-        Raises:
-            StorageError: it cannot be read back, or is not what the primary said.
-        """
+        """Read a copy, in any thread; what is returned makes it the data, at a time in monotonic milliseconds."""
         try:
             fresh = foreign.from_copy(payloads)
         except MemoryError as error:

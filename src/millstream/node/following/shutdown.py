@@ -23,27 +23,18 @@ _PURPOSE = "shutdown"  # for which writers are held back
 
 
 class Shutdown:
-    """See the module's text.
-
-    Args:
-        config: ``shutdown-timeout`` is looked at.
-        sessions: who writes is held back.
-        primary: whose replicas are waited for.
-
-    Attributes:
-        is_due: the shell is to end the process now.
-    """
+    """See the module's text."""
 
     def __init__(self, config: "Config", sessions: "Sessions", primary: "Primary") -> None:
         self._config, self._sessions, self._primary = config, sessions, primary
         self._ends: int | None = None
         self._needed = 0  # offset of all that replicas were told before
-        self.is_due = False
+        self.is_due = False  # The shell is to end the process now
         primary.heard.append(self._look)
 
     @property
     def is_waiting(self) -> bool:
-        """Whether it has begun and was not aborted."""
+        """True if it has begun and was not aborted."""
         return self._ends is not None
 
     def left(self, mono: int) -> int | None:
@@ -51,12 +42,7 @@ class Shutdown:
         return None if self._ends is None else max(self._ends - mono, 0)
 
     def begin(self, now: "Now", *, at_once: bool) -> bool:
-        """End the process, or wait for replicas first; whether it ends at once.
-
-        Args:
-            now: both clocks.
-            at_once: wait for nobody.
-        """
+        """End the process, or wait for replicas first; whether it ends at once."""
         if self.is_waiting:
             return False
         log.info("User requested shutdown...")

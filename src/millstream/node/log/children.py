@@ -15,12 +15,7 @@ from millstream.errors import StorageError
 
 
 def reason_of(error: BaseException, what: str) -> str:
-    """Why work failed, in words; a :class:`MemoryError` has none.
-
-    Args:
-        error: the failure.
-        what: the work's product.
-    """
+    """Why work failed, in words; a :class:`MemoryError` has none."""
     if isinstance(error, MemoryError):
         return f"there is not enough memory for {what}: give this server more; it is tried again by itself"
     return str(error) or repr(error)
@@ -33,10 +28,6 @@ class GivenUpError(StorageError):
     """A rewriting ended without a snapshot; the log is as it was.
 
     What to do: read the reason in it, mostly space or memory; it is tried again by itself.
-
-    Args:
-        reason: why.
-        code: the exit code of the process that was to make it; 0 for none.
     """
 
     def __init__(self, reason: str, code: int = 0) -> None:
@@ -45,16 +36,7 @@ class GivenUpError(StorageError):
 
 
 class ChildProcess:
-    """See the module's text.
-
-    Args:
-        program: to run.
-        words: its arguments.
-        files: descriptors that it has under the same numbers.
-
-    Raises:
-        OSError: it cannot be started.
-    """
+    """See the module's text."""
 
     def __init__(self, program: Sequence[str], words: Sequence[str], files: Sequence[int] = ()) -> None:
         self._process = subprocess.Popen(
@@ -94,11 +76,7 @@ class ChildProcess:
         return True
 
     def said(self) -> Iterator[str]:
-        """What it says, line by line, until its end.
-
-        Raises:
-            GivenUpError: it has failed, for the reason that it gave in the last line.
-        """
+        """What it says, line by line, until its end."""
         assert self._process.stdout is not None
         last = ""
         with open(self._process.stdout.fileno(), encoding="utf-8", errors="replace", closefd=False) as lines:

@@ -62,12 +62,7 @@ def add(payload: bytes, *steps: Transition) -> bytes:
 
 
 def unpack(payload: bytes) -> tuple[int, list[list[Any]]]:
-    """A record's wall time and transitions.
-
-    Raises:
-        StorageError: the record is of a later version than this program knows.
-        ValueError: no version writes such a record.
-    """
+    """A record's wall time and transitions."""
     version, wall, steps = msgpack.unpackb(payload, raw=False, strict_map_key=True)
     if version != VERSION:
         raise StorageError(

@@ -39,22 +39,7 @@ from millstream.persistence.rewrite import Rewrite, contents, make
 def compact(
     disk: Disk, directory: Path, rewrite: Rewrite, copy: int | None = None, version: int = 10, *, alone: bool = False
 ) -> None:
-    """Make the snapshot of a rewriting.
-
-    Args:
-        disk: to read and write.
-        directory: the data directory.
-        rewrite: what to make from what.
-        copy: descriptor of a file for a copy of the same data for replicas.
-        version: of that copy.
-        alone: make only the copy.
-
-    Raises:
-        LogCorruptError: a file it was to be made from is damaged.
-        StorageError: such a file cannot be read, or is of a later version; or the snapshot could not be written, or a
-            start could not read it.
-        OSError: the copy could not be written.
-    """
+    """Make the snapshot of a rewriting."""
     assert transitions.MODULES, "importing them is what matters"
     space = Keyspace()
     _, wall = replay.read_back(space, contents(disk, directory, rewrite))
@@ -92,11 +77,7 @@ def stand_back(niceness: int) -> None:
 
 
 def open_disk(directory: Path, place: str) -> RealDisk:
-    """The disk, if the directory is still the one that the log is in.
-
-    Raises:
-        DiskError: it is another one, or cannot be opened.
-    """
+    """The disk, if the directory is still the one that the log is in."""
     disk = RealDisk()
     try:
         found = disk.hold(directory)
@@ -108,17 +89,7 @@ def open_disk(directory: Path, place: str) -> RealDisk:
 
 
 def main(directory: str, niceness: str, place: str, copy: str = "", version: str = "10", alone: str = "") -> int:
-    """Read what is asked for, and do it; the exit code.
-
-    Args:
-        directory: the data directory.
-        niceness: a number as text: how much less of the processor than the server it takes.
-        place: which directory the server has under that name. It may have been replaced between the server's order
-            and this process's start, and then nothing must be written there.
-        copy: a descriptor as text, or nothing.
-        version: of the copy, as text.
-        alone: anything, if only the copy is to be made.
-    """
+    """Read what is asked for, and do it; the exit code."""
     rewrite = Rewrite.decode(sys.stdin.readline())
     threading.Thread(target=end_with_parent, daemon=True).start()
     stand_back(int(niceness))

@@ -62,17 +62,7 @@ class _CopiedFile:
 
 
 def payloads(source: CopiedBytes, on_compact: Callable[[int], None] = lambda _: None) -> Iterator[bytes]:
-    """The records of a log that comes, up to the last that counts; at the end of this it was whole.
-
-    Args:
-        source: its bytes, from ``MAGIC`` on.
-        on_compact: called first with how many of them are a snapshot's; behind that there may be what is out of date.
-
-    Raises:
-        LogCorruptError: it is not; what was handed out before is as it was written.
-        FormatError: a file is of a version this program does not read.
-        OSError: it cannot be read.
-    """
+    """The records of a log that comes, up to the last that counts; at the end of this it was whole."""
     manifest, sizes, last, begin = _read_head(source)
     made, parts = manifest.snapshot, []
     on_compact(sizes[0] if made else 0)

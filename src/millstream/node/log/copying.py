@@ -18,14 +18,7 @@ EARLIER = "millstream-earlier-histories"
 
 
 def pieces(space: Keyspace, past: "ReplicationState | CopyMade", wall: int, version: int) -> Iterator[bytes]:
-    """The bytes of a copy, in pieces.
-
-    Args:
-        space: all data; must not change meanwhile.
-        past: the history in which they were this, how far that was, and the database that is selected then.
-        wall: wall milliseconds.
-        version: of the file, as :func:`~millstream.engine.serialization.rdb.writing.write_file` has them.
-    """
+    """The bytes of a copy, in pieces."""
     aux = {"redis-ver": REDIS_VERSION, "redis-bits": "64", "ctime": str(wall // 1000)}
     if past.db != NO_DATABASE:
         aux["repl-stream-db"] = str(past.db)

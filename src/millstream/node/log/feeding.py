@@ -36,11 +36,6 @@ def py_tell_plain(
 ) -> tuple[bytes, int, bytes] | None:
     """What replicas are told of a record that does nothing but add entries, acknowledge and set strings.
 
-    Args:
-        payload: the record.
-        selected: the database that is selected before it, or ``NO_DATABASE``.
-        uncounted: bytes before these that no record counts yet; this one does.
-
     Returns:
         The bytes, its database, and the record with how many bytes tell of it. None if it is none of these. Here that
         is so of every record: the double in C takes a short cut.
@@ -55,21 +50,7 @@ else:
 
 
 class Feed:
-    """See the module's text. The journal calls it, once a history is recorded.
-
-    Args:
-        space: the data, with the history's state.
-        config: bytes of the backlog, and in which words replicas are told.
-
-    Attributes:
-        backlog: what was made, with the part that replicas may be sent.
-        written: offset behind the last change of data.
-        is_relay: it passes on what another server says, and says nothing of its own.
-        selects: each record begins with SELECT. So while a copy is made, as of some moment: a tool that does not look
-            for the database that a copy names is told it by what comes first behind it, as Redis does.
-        is_prompt: the last bytes change nothing, and may be sent before the log counts them.
-        on_bytes: called when there are more bytes; the shell sends them once they are kept.
-    """
+    """See the module's text. The journal calls it, once a history is recorded."""
 
     is_relay = False
     selects = False
@@ -81,8 +62,10 @@ class Feed:
         self._unlogged = 0  # bytes that no record counts yet
         self._commands: list[Command] = []
         self._has_changes = False  # they tell of one that clients may wait for
+        # What was made, with the part that replicas may be sent
         self.backlog = Backlog(space.history.offset, config.backlog_size)
-        self.written = space.history.offset
+        self.written = space.history.offset  # Offset behind the last change of data
+        # Called when there are more bytes; the shell sends them once they are kept
         self.on_bytes: Callable[[], None] = lambda: None
 
     @property
@@ -193,12 +176,7 @@ def forgotten(space: "Keyspace") -> "Transition":
 
 
 def given_up(space: "Keyspace", *, had_replicas: bool) -> "Transition":
-    """The transition with which a primary records its history no more, and what it was called when others had it.
-
-    Args:
-        space: the data.
-        had_replicas: replicas have had it under its present name.
-    """
+    """The transition with which a primary records its history no more, and what it was called when others had it."""
     past = space.history
     if had_replicas or not past.replid2:
         return ("hist", NO_DATABASE, "", past.offset, past.replid, past.offset + 1, list(past.before()))
@@ -214,12 +192,6 @@ def gone_on(space: "Keyspace") -> "Transition":
 
 
 def renamed(space: "Keyspace", replid: str, db: int) -> "Transition":
-    """The transition with which the history goes on under another name.
-
-    Args:
-        space: the data.
-        replid: the name.
-        db: the database that is selected.
-    """
+    """The transition with which the history goes on under another name."""
     past = space.history
     return ("hist", db, replid, past.offset, past.replid, past.offset + 1, list(past.before()))

@@ -41,11 +41,7 @@ _NAME = re.compile("[0-9a-zA-Z]{40}")
 
 
 def from_copy(payloads: Iterable[bytes]) -> Keyspace:
-    """What these records give.
-
-    Raises:
-        Exception: of any class, where they are nothing that a Millstream writes.
-    """
+    """What these records give."""
     space, kinds = Keyspace(), Kinds()
     for payload in payloads:
         if not 0 <= replay.apply(space, payload, kinds.look) <= LLONG_MAX:
@@ -65,11 +61,7 @@ class Kinds:
         self._unsorted: Sequence[Any] | None = None  # database, key and group of records that are not in order yet
 
     def look(self, step: Sequence[Any]) -> None:
-        """Look at one transition.
-
-        Raises:
-            Exception: of any class, if it is not of the types that its applier names.
-        """
+        """Look at one transition."""
         kinds = (step[0], *map(type, step))
         checks = self._found.get(kinds)
         if checks is None:
@@ -86,11 +78,7 @@ class Kinds:
             self._unsorted = step[1:4]
 
     def look_at_end(self) -> None:
-        """Look at what is left open.
-
-        Raises:
-            ValueError: something is.
-        """
+        """Look at what is left open."""
         if self._unsorted is not None:
             raise ValueError("records of a group without an order")
 
@@ -108,11 +96,7 @@ def _checks(op: str, kinds: Sequence[type]) -> list[tuple[int, Check]]:
 
 
 def _check(kind: type, hint: Any) -> Check | None:
-    """How an argument of a type is looked at further for an applier that wants another or the same; None: not at all.
-
-    Raises:
-        TypeError: it does not want that.
-    """
+    """Further checks of an argument of a type, for an applier that wants another or the same; None for no check."""
     for each in get_args(hint) if get_origin(hint) in {Union, UnionType} else (hint,):
         origin = get_origin(each)
         if each is kind:
@@ -207,7 +191,7 @@ def _look_at_keys(base: Database) -> None:
 
 
 def _is_sound(value: Value) -> bool:
-    """Whether a command can leave it so, and the reader of a snapshot takes it."""
+    """True if a command can leave it so, and the reader of a snapshot takes it."""
     if isinstance(value, Stream):
         memory = value.idempotence
         counters = (value.entries_added, memory.duration, memory.maxsize, memory.added, memory.duplicates)
@@ -222,7 +206,7 @@ def _is_sound(value: Value) -> bool:
 
 
 def _ascend(entries: EntryStore) -> bool:
-    """Whether no live entry has the id 0-0 or that of another, and each node can be written."""
+    """True if no live entry has the id 0-0 or that of another, and each node can be written."""
     last, before = 0, [0]
     for node in entries.nodes():
         if node.size > _NODE_MAX or (node.first <= last and before and node.live_ids()[:1] == before):

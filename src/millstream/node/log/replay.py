@@ -21,12 +21,6 @@ def py_apply_plain(databases: list[Database], stream: type[Stream], payload: byt
 
     At its end it may say how far the stream for replicas is.
 
-    Args:
-        databases: of the keyspace.
-        stream: the class of streams.
-        payload: the record.
-        history: of the keyspace.
-
     Returns:
         Its wall milliseconds; -1 if it is none of these, so nothing was changed. Here that is so of every record: the
         ordinary way is what the double in C takes a short cut of.
@@ -35,16 +29,7 @@ def py_apply_plain(databases: list[Database], stream: type[Stream], payload: byt
 
 
 def apply(space: Keyspace, payload: bytes, look: Callable[[list[Any]], None] | None = None) -> int:
-    """Apply one record; its wall milliseconds.
-
-    Args:
-        space: to which.
-        payload: the record.
-        look: raises if a transition is not to be applied; the native core makes sure itself of what it applies.
-
-    Raises:
-        StorageError: it is of a later version than this program knows.
-    """
+    """Apply one record; its wall milliseconds."""
     wall = apply_plain(space.databases, Stream, payload, space.history)
     if wall < 0:
         wall, steps = codec.unpack(payload)
@@ -58,15 +43,8 @@ def apply(space: Keyspace, payload: bytes, look: Callable[[list[Any]], None] | N
 def read_back(space: Keyspace, payloads: Iterable[bytes]) -> tuple[int, int]:
     """Apply logged records, in order, to an empty keyspace, in any thread.
 
-    Args:
-        space: gets the data.
-        payloads: the records.
-
     Returns:
         How many there were, and the wall milliseconds of the last.
-
-    Raises:
-        StorageError: one cannot be applied, though it is as it was written, or there is no memory for it.
     """
     records = wall = 0
     collects = gc.isenabled()

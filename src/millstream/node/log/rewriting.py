@@ -54,59 +54,39 @@ def niceness(last: int, grown: float) -> int:
     Standing back while writers are at full rate would let the log grow without a bound: the more the server works, the
     less the child gets. With the same priority it gets as much processor as the server, and needs a fraction of the
     server's time for each record, so it keeps up however many want the processors.
-
-    Args:
-        last: seconds that the last one took; -1 if none is known.
-        grown: seconds in which the log has grown since.
     """
     return STANDS_BACK if last >= 0 and grown >= CALM * max(last, 1) else 0
 
 
 @dataclass(frozen=True, slots=True)
 class CopyMade:
-    """A copy for replicas is in its file.
+    """A copy for replicas is in its file."""
 
-    Attributes:
-        replid: the history in which the data were this.
-        offset: how far that was.
-        db: the database that is selected then.
-    """
-
-    replid: str
-    offset: int
-    db: int
+    replid: str  # The history in which the data were this
+    offset: int  # How far that was
+    db: int  # The database that is selected then
 
 
 @dataclass(frozen=True, slots=True)
 class CopyOrder:
-    """A copy for replicas that a rewriting makes first; or alone, where there is next to nothing to rewrite.
+    """A copy for replicas that a rewriting makes first; or alone, where there is next to nothing to rewrite."""
 
-    Attributes:
-        file: to write; this process closes it.
-        version: of RDB files, as which it is written.
-        made: called once, in another thread, with what came of it; if nothing did, with the reason.
-    """
-
-    file: IO[bytes]
-    version: int
+    file: IO[bytes]  # To write; this process closes it
+    version: int  # Of RDB files, as which it is written
+    # Called once, in another thread, with what came of it; if nothing did, with the reason
     made: Callable[[CopyMade | str], None]
 
 
 @dataclass(frozen=True, slots=True)
 class TakeOrder:
-    """A snapshot that is made of a primary's copy instead of the log, whose place it is to take.
+    """A snapshot that is made of a primary's copy instead of the log, whose place it is to take."""
 
-    Attributes:
-        child: from :meth:`Rewriter.reader`; it is closed at the end of the rewriting that this is given to.
-        history: name of the history that the copy is of, and how far that was.
-        swap: called in another thread when the snapshot is begun: with its records, which come as it is made, and are
-            there at the end of them; and with what then makes it the log. It raises to give up.
-        failed: called there at the end; what it says counts only if nothing was swapped.
-    """
-
-    child: ChildProcess
-    history: tuple[str, int]
+    child: ChildProcess  # From :meth:`Rewriter.reader`; it is closed at the end of the rewriting that this is given to
+    history: tuple[str, int]  # Name of the history that the copy is of, and how far that was
+    # Called in another thread when the snapshot is begun: with its records, which come as it is made, and are there at
+    # the end of them; and with what then makes it the log. It raises to give up.
     swap: Callable[[Iterator[bytes], Callable[[], None]], None]
+    # Called there at the end; what it says counts only if nothing was swapped
     failed: Callable[[StorageError | OSError], None]
 
 
@@ -115,19 +95,7 @@ def _at_once(job: Callable[[], T]) -> T:
 
 
 class Rewriter:
-    """Rewrites one log, one rewriting at a time.
-
-    Args:
-        log: to rewrite.
-        config: ``auto-aof-rewrite-percentage`` and ``auto-aof-rewrite-min-size`` are looked at.
-        exclusively: runs a job at a moment at which nobody writes the log, and returns what it returns; by default
-            at once, since the log guards itself.
-        program: what makes the snapshot, see :mod:`millstream.node.log.compaction`.
-        thread: class of the threads that it starts.
-
-    Attributes:
-        facts: what came of it so far.
-    """
+    """Rewrites one log, one rewriting at a time."""
 
     def __init__(
         self,
@@ -157,7 +125,7 @@ class Rewriter:
         self._ended = 0.0
         self._niceness = STANDS_BACK
         self._not_before = 0.0
-        self.facts = RewriteFacts()
+        self.facts = RewriteFacts()  # What came of it so far
 
     def consider(self) -> None:
         """Begin if the log has grown as far as the configuration says. Called often, so it does little."""
@@ -170,13 +138,7 @@ class Rewriter:
             self.start(niceness(self.facts.seconds, time.monotonic() - self._ended))
 
     def start(self, priority: int = STANDS_BACK, copy: CopyOrder | None = None, take: TakeOrder | None = None) -> bool:
-        """Begin a rewriting; False if one is under way, or no more are begun.
-
-        Args:
-            priority: so much lower a one than this process's.
-            copy: a copy for replicas, of the same data; there must be a record that is in no snapshot.
-            take: a primary's copy to make the snapshot of; there must be such a record here too, and no more are added.
-        """
+        """Begin a rewriting; False if one is under way, or no more are begun."""
         if self.facts.is_running or self._stopped:
             return False
         self._niceness, self._copy, self._take, self._is_alone = priority, copy, take, False
@@ -191,13 +153,6 @@ class Rewriter:
         """A process that reads a primary's copy, which may still be coming, for a :class:`TakeOrder`.
 
         It is told by its ``hint`` how many bytes of the copy are there. Whoever gives no such order closes it.
-
-        Args:
-            file: the copy; this process closes it.
-            words: for :mod:`millstream.node.log.taking`, behind the file's descriptor.
-
-        Raises:
-            OSError: it cannot be started.
         """
         number = file.fileno()
         return ChildProcess(TAKING, [str(self._log.directory), "0", self._log.place, str(number), *words], [number])
@@ -329,11 +284,7 @@ class Rewriter:
         return ChildProcess(self._program, [*words, str(file), str(self._copy.version), *alone], [file])
 
     def _synced(self, child: ChildProcess) -> Iterator[int]:
-        """Bytes that a process tells to be on the medium, until its end; and pass on what it tells of a copy.
-
-        Raises:
-            GivenUpError: it has not made the snapshot.
-        """
+        """Bytes that a process tells to be on the medium, until its end; and pass on what it tells of a copy."""
         for line in child.said():
             words = line.split()
             if self._copy is not None and len(words) == 4 and words[0] == "copy":

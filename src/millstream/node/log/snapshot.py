@@ -12,12 +12,7 @@ PAYLOAD_BYTES = 1 << 19
 
 
 def payloads(space: Keyspace, wall: int) -> Iterator[bytes]:
-    """Records that make this keyspace out of an empty one.
-
-    Args:
-        space: must not change meanwhile.
-        wall: wall milliseconds of the last record that it came from.
-    """
+    """Records that make this keyspace out of an empty one."""
     steps: list[Transition] = []
     size = 0
     for step in transitions(space):

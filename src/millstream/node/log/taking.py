@@ -52,15 +52,7 @@ _EMPTY = "empty collection"
 
 
 def fill(space: Keyspace, items: Iterator[RdbItem]) -> list[NotHeld]:
-    """Put what is in a copy into an empty keyspace; what of it does not exist here.
-
-    Args:
-        space: gets the keys, the database that the stream goes on with, and the names of earlier histories.
-        items: what the copy holds.
-
-    Raises:
-        RdbError: the copy is damaged.
-    """
+    """Put what is in a copy into an empty keyspace; what of it does not exist here."""
     lacking = []
     for item in items:
         if isinstance(item, RdbKey) and item.db < DATABASES:
@@ -123,11 +115,7 @@ class Arriving:
         os._exit(1)
 
     def pieces(self) -> Iterator[bytes]:
-        """The copy's bytes, as they come.
-
-        Raises:
-            OSError: they cannot be read.
-        """
+        """The copy's bytes, as they come."""
         at = 0
         while size := self._beyond(at):
             piece = self._read(at, min(size, _PIECE))
@@ -135,11 +123,7 @@ class Arriving:
             yield piece
 
     def read_at(self, offset: int, size: int) -> bytes:
-        """So many bytes from a place, waited for; fewer only at the end of all.
-
-        Raises:
-            OSError: they cannot be read.
-        """
+        """So many bytes from a place, waited for; fewer only at the end of all."""
         there = max(min(self._beyond(offset + size - 1) + size - 1, size), 0)
         return self._read(offset, there) if there else b""
 

@@ -13,23 +13,15 @@ _TOO_LARGE = (
 
 
 class Weight:
-    """What was weighed since the last record.
-
-    Attributes:
-        bytes: as much as the next one takes, or a little more; set to 0 with each record.
-    """
+    """What was weighed since the last record."""
 
     __slots__ = ("bytes",)
 
     def __init__(self) -> None:
-        self.bytes = 0
+        self.bytes = 0  # As much as the next one takes, or a little more; set to 0 with each record
 
     def add_words(self, row: Command, argv: list[bytes]) -> None:
-        """Weigh a command of a transaction or script before it runs: it logs its words, or weighs what else it logs.
-
-        Raises:
-            CommandError: see :meth:`add`.
-        """
+        """Weigh a command of a transaction or script before it runs: it logs its words, or weighs what else it logs."""
         if "write" in row.flags:
             self.add(sum(map(len, argv)) + WORD_OVERHEAD * len(argv))
 
@@ -40,11 +32,7 @@ class Weight:
         return fits
 
     def add(self, size: int) -> None:
-        """So many bytes are about to be changed.
-
-        Raises:
-            CommandError: with what was weighed before they are more than a record may hold.
-        """
+        """So many bytes are about to be changed."""
         if self.bytes + size > limits.CHANGE_MAX:
             raise CommandError(_TOO_LARGE)
         self.bytes += size

@@ -43,15 +43,7 @@ def objection(source: bytes) -> str | None:
 
 
 def mended(dump: bytes, *, keep_frames: bool = False) -> bytes:
-    """The same code, in which who calls a library function keeps its frame.
-
-    Args:
-        dump: what ``string.dump`` gave for a function compiled in this process.
-        keep_frames: make every tail call an ordinary one.
-
-    Raises:
-        ValueError: it is not Lua 5.1's format for this kind of machine.
-    """
+    """The same code, in which who calls a library function keeps its frame."""
     return _Mender(dump, keep_frames=keep_frames).run()
 
 
@@ -128,7 +120,7 @@ class _Mender:
 
 
 def _calls_library(code: "array[int]", at: int) -> bool:
-    """Whether the function called there may be a library's: all but upvalues and fields of the script's own tables.
+    """True if the function called there may be a library's: all but upvalues and fields of the script's own tables.
 
     Those are what functions of the script's own are called by, when they call themselves or each other: their tail
     calls may go on for ever without filling the stack, and stay what they are. Scripts have no globals of their own.

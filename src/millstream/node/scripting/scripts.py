@@ -55,54 +55,37 @@ _AS_THEY_ARE = frozenset({bytes, int})
 
 @dataclass(slots=True)
 class Script:
-    """One script.
+    """One script."""
 
-    Attributes:
-        sha: its SHA-1 in hexadecimal.
-        source: its text.
-        is_loaded: SCRIPT LOAD brought it.
-        flags: of its first line, ``#!lua flags=a,b``; None if it has no such line.
-        body: the compiled function, of the present runtime.
-    """
-
-    sha: bytes
-    source: bytes
-    is_loaded: bool = False
-    flags: set[str] | None = None
+    sha: bytes  # Its SHA-1 in hexadecimal
+    source: bytes  # Its text
+    is_loaded: bool = False  # SCRIPT LOAD brought it
+    flags: set[str] | None = None  # Of its first line, ``#!lua flags=a,b``; None if it has no such line
 
     @property
     def read_only(self) -> bool:
         """It declared that it does not write."""
         return self.flags is not None and "no-writes" in self.flags
 
-    body: Any = None
+    body: Any = None  # The compiled function, of the present runtime
 
 
 @dataclass(slots=True)
 class _Run:
-    """The script that runs now.
-
-    Attributes:
-        words: of the next command, as far as they have come, if they come in parts.
-        is_plain: plain commands are run without being given here.
-    """
+    """The script that runs now."""
 
     ctx: Context
     read_only: bool
     resp: int = 2
     ends: float | None = None
     limit: int = 0
+    # Of the next command, as far as they have come, if they come in parts
     words: list[bytes] = field(default_factory=list)
-    is_plain: bool = False
+    is_plain: bool = False  # Plain commands are run without being given here
 
 
 class Scripts:
-    """The scripts of one node.
-
-    Args:
-        node: runs their commands.
-        admission: who may run what.
-    """
+    """The scripts of one node."""
 
     def __init__(self, node: "Node", admission: "Admission") -> None:
         self._node = node
@@ -118,11 +101,7 @@ class Scripts:
     # ------------------------------------------------------------------ the cache
 
     def load(self, source: bytes) -> bytes:
-        """SCRIPT LOAD: keep a script; its SHA-1.
-
-        Raises:
-            CommandError: it does not compile, or there is no Lua.
-        """
+        """SCRIPT LOAD: keep a script; its SHA-1."""
         script = self._known(source)
         script.is_loaded = True
         return script.sha
@@ -181,7 +160,7 @@ class Scripts:
         script.body = body
 
     def only_reads(self, argv: list[bytes]) -> bool:
-        """Whether EVAL or EVALSHA calls a script that declared ``no-writes``; the script is not compiled for it."""
+        """True if EVAL or EVALSHA calls a script that declared ``no-writes``; the script is not compiled for it."""
         if argv[0].lower() == b"evalsha":
             script = self._scripts.get(argv[1].lower())
             return script is not None and script.read_only
@@ -195,33 +174,11 @@ class Scripts:
     def run_source(
         self, ctx: Context, source: bytes, keys: list[bytes], args: list[bytes], *, read_only: bool
     ) -> Reply:
-        """EVAL.
-
-        Args:
-            ctx: of the command.
-            source: the script; it is compiled once and kept.
-            keys: KEYS, for the script.
-            args: ARGV, for the script.
-            read_only: EVAL_RO; a command that writes is refused.
-
-        Raises:
-            CommandError: it does not compile, or there is no Lua.
-        """
+        """EVAL."""
         return self._call(ctx, self._known(source), keys, args, read_only=read_only)
 
     def run_sha(self, ctx: Context, sha: bytes, keys: list[bytes], args: list[bytes], *, read_only: bool) -> Reply:
-        """EVALSHA.
-
-        Args:
-            ctx: of the command.
-            sha: SHA-1 in hexadecimal, in either case.
-            keys: KEYS, for the script.
-            args: ARGV, for the script.
-            read_only: EVALSHA_RO; a command that writes is refused.
-
-        Raises:
-            CommandError: no script of that SHA-1 is kept.
-        """
+        """EVALSHA."""
         script = self._scripts.get(sha.lower())
         if script is None:
             raise CommandError(NO_SCRIPT)
@@ -318,11 +275,7 @@ class Scripts:
     # ------------------------------------------------------------------ the runtime
 
     def _start(self) -> None:
-        """Make the runtime.
-
-        Raises:
-            CommandError: lupa is not installed.
-        """
+        """Make the runtime."""
         try:
             from lupa import lua51  # noqa: PLC0415 - only servers that run scripts need Lua
         except ImportError:
@@ -508,11 +461,7 @@ def _nothing(found: object, name: object, is_setting: bool) -> object:  # noqa: 
 
 
 class _Values:
-    """Reply values as Lua values, as Redis converts them.
-
-    Args:
-        table: makes a table of the runtime's.
-    """
+    """Reply values as Lua values, as Redis converts them."""
 
     def __init__(self, table: Callable[..., Any]) -> None:
         self._table = table

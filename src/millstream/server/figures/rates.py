@@ -16,17 +16,13 @@ Counters = tuple[int, int, int]
 
 
 class Rates:
-    """What was done in the last :data:`WINDOW` milliseconds.
-
-    Attributes:
-        due: monotonic milliseconds from which the next sample is to be taken.
-    """
+    """What was done in the last :data:`WINDOW` milliseconds."""
 
     __slots__ = ("_samples", "due")
 
     def __init__(self) -> None:
         self._samples: deque[tuple[int, Counters]] = deque(maxlen=_KEPT + 1)
-        self.due = 0
+        self.due = 0  # Monotonic milliseconds from which the next sample is to be taken
 
     def sample(self, now: int, counters: Counters) -> None:
         """Keep the counters as they are before what is done next, at ``now`` monotonic milliseconds."""

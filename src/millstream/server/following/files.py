@@ -11,25 +11,14 @@ if TYPE_CHECKING:
 
 
 def unnamed_file(directory: "Path | None") -> IO[bytes]:
-    """A file without a name: when it is closed its space is free.
-
-    Args:
-        directory: on whose disk; None for the system's.
-
-    Raises:
-        OSError: none can be made there.
-    """
+    """A file without a name: when it is closed its space is free."""
     from tempfile import TemporaryFile  # noqa: PLC0415 - see above
 
     return TemporaryFile(dir=directory)
 
 
 def passing_directory() -> "TemporaryDirectory[str]":
-    """A directory of the system's for temporary files.
-
-    Raises:
-        OSError: none can be made.
-    """
+    """A directory of the system's for temporary files."""
     from tempfile import TemporaryDirectory  # noqa: PLC0415 - see above
 
     return TemporaryDirectory(prefix="millstream-copy-")

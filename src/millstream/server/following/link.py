@@ -84,13 +84,7 @@ class LinkLostError(MillstreamError):
 
 
 class ReplicaLink:
-    """The shell of a node's :class:`~millstream.node.following.role.Following`.
-
-    Args:
-        server: the replica's.
-        rewriter: of its log; None where none is kept.
-        directory: for the copy's file; None where no log is kept.
-    """
+    """The shell of a node's :class:`~millstream.node.following.role.Following`."""
 
     def __init__(self, server: "Server", rewriter: "Rewriter | None", directory: Path | None) -> None:
         self._server, self._rewriter, self._directory = server, rewriter, directory
@@ -185,12 +179,7 @@ class ReplicaLink:
             await asyncio.sleep(wait)
 
     def _is_news(self, reason: str, before: int) -> bool:
-        """Whether the log does not say already why the link is down.
-
-        Args:
-            reason: why.
-            before: the offset when it was last made: an end behind it is another one.
-        """
+        """True if the log does not say already why the link is down."""
         return reason != self._logged_reason or self._following.offset != before
 
 
@@ -432,7 +421,7 @@ class _Connection:
 
     @property
     def _is_held(self) -> bool:
-        """Whether nothing may be run now: the disk is full, or clients are paused."""
+        """True if nothing may be run now: the disk is full, or clients are paused."""
         return self._node.journal.outage is not None or self._node.sessions.pause.ends is not None
 
     def _kept(self) -> int:

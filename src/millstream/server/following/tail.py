@@ -37,16 +37,7 @@ def count(directory: Path) -> int:
 
 
 async def keep(server: "Server", directory: Path | None, upto: int) -> None:
-    """Put what the history holds behind an offset into files, and wait until they are on the disk.
-
-    Args:
-        server: the replica's.
-        directory: the data directory; None where no log is kept, so that nothing can be done but to say so.
-        upto: the offset.
-
-    Raises:
-        StorageError: they cannot be written.
-    """
+    """Put what the history holds behind an offset into files, and wait until they are on the disk."""
     node = server.node
     past = node.keyspace.history
     name = past.replid or past.replid2 or _ALONE

@@ -45,18 +45,7 @@ class _PassingLog:
 
 
 class Taking:
-    """One copy that is taken over; a process that reads it as it comes is started at once.
-
-    Args:
-        server: the replica's.
-        rewriter: of its log; None where none is kept.
-        file: for the copy.
-        primary: its host and port.
-
-    Raises:
-        StorageError: the process cannot be started, or there is no room for its log.
-        OSError: the latter.
-    """
+    """One copy that is taken over; a process that reads it as it comes is started at once."""
 
     def __init__(
         self,
@@ -89,16 +78,7 @@ class Taking:
         return self._child.hint(str(size))
 
     async def take(self, begins: "CopyBegins") -> None:
-        """Take it over: all of it is in the file.
-
-        Args:
-            begins: of which history it is, and how far.
-
-        Raises:
-            NotHeldError: it holds what does not exist here.
-            StorageError: it is damaged, or there is no room for it.
-            OSError: the same.
-        """
+        """Take it over: all of it is in the file."""
         following, rewriter = self._following, self._rewriter
         self._begins = begins
         order = TakeOrder(self._child, (begins.replid, begins.offset), self._swap, self._failed)

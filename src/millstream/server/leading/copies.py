@@ -16,17 +16,7 @@ PIECE = 64 * 1024
 
 
 class Copy:
-    """A copy in files; they are closed when the last of those who are sent it has it, or is gone.
-
-    Args:
-        made: of which moment.
-        form: what it is, for the log.
-        parts: what reads some bytes from a place, and how many there are, in order.
-        close: lets go of them.
-
-    Attributes:
-        files: how many are open for it.
-    """
+    """A copy in files; they are closed when the last of those who are sent it has it, or is gone."""
 
     def __init__(
         self,
@@ -59,11 +49,7 @@ class Copy:
         self._places[session_id] = 0
 
     def read(self, session_id: int) -> bytes:
-        """The next bytes for one; none at the end.
-
-        Raises:
-            OSError: they cannot be read.
-        """
+        """The next bytes for one; none at the end."""
         begin, place = 0, self._places[session_id]
         for read, size in self._parts:
             if place < begin + size:

@@ -24,24 +24,14 @@ _SAID = 500
 
 
 def can_fork() -> bool:
-    """Whether :func:`write_in_child` works here."""
+    """True if :func:`write_in_child` works here."""
     return _FORKS
 
 
 def write_in_child(
     loop: asyncio.AbstractEventLoop, file: "IO[bytes]", data: Iterable[bytes], done: Callable[..., None]
 ) -> None:
-    """Have a child write a file.
-
-    Args:
-        loop: the event loop that is at work.
-        file: where to; it is to be empty.
-        data: what; iterated in the child.
-        done: called in the loop at the end of the child, with why not all was written; empty if it was.
-
-    Raises:
-        OSError: no process can be made.
-    """
+    """Have a child write a file."""
     reading, writing = os.pipe()
     try:
         with warnings.catch_warnings():

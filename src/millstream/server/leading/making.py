@@ -42,15 +42,7 @@ MOST_FILES = 64
 
 
 class CopyMaker:
-    """See the module's text.
-
-    Args:
-        server: whose data are copied.
-        sender: what sends them.
-        rewriter: makes copies; None where no log is kept.
-        log: what it rewrites.
-        directory: for the files of copies; None where no log is kept.
-    """
+    """See the module's text."""
 
     def __init__(
         self,

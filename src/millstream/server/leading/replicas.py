@@ -32,14 +32,7 @@ _LOOK = 1.0
 
 
 class Replicas:
-    """The shell of a node's primary, see :class:`~millstream.node.primary.Shell`.
-
-    Args:
-        server: whose replicas these are.
-        rewriter: makes copies; None where no log is kept.
-        log: what it rewrites.
-        directory: for the files of copies; None where no log is kept.
-    """
+    """The shell of a node's primary, see :class:`~millstream.node.primary.Shell`."""
 
     def __init__(
         self, server: "Server", rewriter: "Rewriter | None", log: "Log | None", directory: Path | None

@@ -1,4 +1,4 @@
-"""Whether a stream is still the one that was archived, by its entries.
+"""True if a stream is still the one that was archived, by its entries.
 
 One that was deleted and begun anew may have outgrown the old one in ids and in entries added. What it has under ids
 that count as archived would then be trimmed, though no file has it.
@@ -20,13 +20,7 @@ _AT_ONCE = 256
 
 
 def has(page: Page, stream: str, entries: Entries) -> bool:
-    """Whether a stream has all entries of a page, as they are there.
-
-    Args:
-        page: with all fields, listed.
-        stream: its key.
-        entries: asked for what the stream has.
-    """
+    """True if a stream has all entries of a page, as they are there."""
     assert page.listed is not None
     for begin in range(0, len(page.ids), _AT_ONCE):
         ids = page.ids.slice(begin, _AT_ONCE).to_pylist()
@@ -42,15 +36,6 @@ def other_entry(folder: Folder, manifest: ArchiveManifest, stream: str, entries:
     """An entry of a stream that counts as archived and is not in the archive as it is; None when none is seen.
 
     Looked at are the first one that the stream has, and the last one of the archive where the stream still has it.
-
-    Args:
-        folder: the archive.
-        manifest: of it.
-        stream: its key.
-        entries: asked for what the stream has.
-
-    Raises:
-        DamagedFileError: the file in which one of them should be is damaged.
     """
     until = str(manifest.place(stream).id)
     last = max((str(file.last) for file in manifest.files if file.stream == stream), key=parse_id, default=until)

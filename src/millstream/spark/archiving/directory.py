@@ -55,11 +55,7 @@ class NoArchiveError(NotFoundError):
 
 
 class Folder:
-    """The place of one archive.
-
-    Args:
-        root: where it is, or shall be: a directory, or the URL of a place in an object store.
-    """
+    """The place of one archive."""
 
     def __init__(self, root: Path | str) -> None:
         self.root = root
@@ -67,12 +63,7 @@ class Folder:
 
     @contextlib.contextmanager
     def locked(self) -> Iterator[None]:
-        """Keep other jobs out while this runs; the directory is made if there is none.
-
-        Raises:
-            ArchiveLockedError: another job has it.
-            ConfigError: the directory holds something else, or is within another archive.
-        """
+        """Keep other jobs out while this runs; the directory is made if there is none."""
         if not self.storage.exists(MANIFEST):
             self._check_free()
         with self.storage.locked(LOCK) as holder:
@@ -100,12 +91,7 @@ class Folder:
         return [name for name in self.storage.top() if name not in begun and not name.startswith(CATALOG)]
 
     def read(self) -> ArchiveManifest:
-        """The manifest as it is now.
-
-        Raises:
-            NoArchiveError: there is none.
-            ManifestError: it is damaged.
-        """
+        """The manifest as it is now."""
         try:
             return self._loaded(self.storage.read(MANIFEST))
         except (FileNotFoundError, NotADirectoryError):
@@ -117,11 +103,7 @@ class Folder:
         return manifests.load(data, f"{self.root}/{MANIFEST}")
 
     def see(self) -> None:
-        """See that the archive is still there: it may have been removed, or its disk be mounted no more.
-
-        Raises:
-            FilesChangedError: it is not.
-        """
+        """See that the archive is still there: it may have been removed, or its disk be mounted no more."""
         if not self.storage.exists(MANIFEST):
             raise self._gone()
 
@@ -154,12 +136,7 @@ class Folder:
             self.storage.delete(MANIFEST)
 
     def switch(self, old: ArchiveManifest, new: ArchiveManifest) -> None:
-        """Put a new manifest in the place of the old one: durable when this returns.
-
-        Raises:
-            FilesChangedError: there is none any more.
-            StorageError: the manifest on disk is not the old one.
-        """
+        """Put a new manifest in the place of the old one: durable when this returns."""
         try:
             data = self.storage.read(MANIFEST)
         except FileNotFoundError:
@@ -187,9 +164,6 @@ class Folder:
         """By stream, the data files in the folder of its table that the manifest does not name.
 
         Files elsewhere, such as those of an archive that was put below this one, are not looked at.
-
-        Raises:
-            FilesChangedError: files that the manifest names are gone, or plain ones lie among files of others.
         """
         named = {file.path for file in manifest.files}
         needed = named | {path for path, _ in manifest.retired}
@@ -206,7 +180,7 @@ class Folder:
         return found
 
     def _is_there(self, path: str) -> bool:
-        """Whether a file that was not listed can be opened: a list of an object store may lag behind what is there.
+        """True if a file that was not listed can be opened: a list of an object store may lag behind what is there.
 
         In a directory it may be behind a link, which may not lead out of the archive.
         """
@@ -251,11 +225,11 @@ class Folder:
 
 
 def is_ours(path: str) -> bool:
-    """Whether a data file has a name that a job gives."""
+    """True if a data file has a name that a job gives."""
     return _OURS.fullmatch(path) is not None
 
 
 def _is_foreign(path: str) -> bool:
-    """Whether readers of plain files would take a file for one of the archive's; a table's log says it for tables."""
+    """True if readers of plain files would take a file for one of the archive's; a table's log says it for tables."""
     plain = path.startswith("stream=") and _DATA.fullmatch(path) is not None
     return plain and _OURS.fullmatch(path) is None

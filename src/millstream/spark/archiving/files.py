@@ -69,19 +69,12 @@ Numbers = np.ndarray[Any, np.dtype[np.uint64]]
 
 @dataclass(frozen=True)
 class WritePlan:
-    """Where and in what form a batch is written; sent to the executors.
+    """Where and in what form a batch is written; sent to the executors."""
 
-    Attributes:
-        root: where the archive lies: a directory, or the URL of a place in an object store.
-        shape: of its files.
-        columns: by stream, those that its table has.
-        target_bytes: of a file: another one is begun when it is reached.
-    """
-
-    root: Path | str
-    shape: Shape = field(default_factory=Shape)
-    columns: Mapping[str, tuple[TableColumn, ...]] = field(default_factory=dict)
-    target_bytes: int = TARGET_BYTES
+    root: Path | str  # Where the archive lies: a directory, or the URL of a place in an object store
+    shape: Shape = field(default_factory=Shape)  # Of its files
+    columns: Mapping[str, tuple[TableColumn, ...]] = field(default_factory=dict)  # By stream, those that its table has
+    target_bytes: int = TARGET_BYTES  # Of a file: another one is begun when it is reached
 
     def of(self, stream: str) -> tuple[TableColumn, ...]:
         """The columns that a stream's table has, or begins with."""
@@ -89,15 +82,7 @@ class WritePlan:
 
 
 class FileWriter:
-    """One file while it is written.
-
-    Args:
-        plan: of the batch.
-        stream: whose entries.
-        first: id of its first entry.
-        label: begins the file's name, for people.
-        columns: of the file, where it has any.
-    """
+    """One file while it is written."""
 
     def __init__(self, plan: WritePlan, stream: str, first: Id, label: str, columns: tuple[TableColumn, ...]) -> None:
         self._stream = stream
@@ -137,14 +122,7 @@ class FileWriter:
 
 
 class PartWriter:
-    """The entries of one stream and partition on their way to files: one, or another where columns come to be.
-
-    Args:
-        plan: of the batch.
-        stream: whose entries.
-        part: the partition.
-        label: begins the files' names.
-    """
+    """The entries of one stream and partition on their way to files: one, or another where columns come to be."""
 
     def __init__(self, plan: WritePlan, stream: str, part: int, label: str) -> None:
         self.key = (stream, part)
@@ -207,13 +185,7 @@ class PartWriter:
 
 
 def write_batches(plan: WritePlan, label: str, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """What a task of Spark's does: writes its entries, and gives a row for each file it made.
-
-    Args:
-        plan: of the batch.
-        label: begins the files' names, for people.
-        batches: the entries, in the columns of :data:`SOURCE_SCHEMA`, in the order of their ids.
-    """
+    """What a task of Spark's does: writes its entries, and gives a row for each file it made."""
     made = [
         (file.path, file.stream, str(file.first), str(file.last), file.rows, file.bytes, *_texts(file))
         for file in write_files(plan, label, batches)
@@ -240,11 +212,6 @@ def write_files(plan: WritePlan, label: str, batches: Iterable[pa.RecordBatch]) 
     """Write entries to one file for each stream and partition, or several where columns come to be.
 
     After an error the file at work is removed; finished ones stay, unnamed by the manifest, until the next sweep.
-
-    Args:
-        plan: of the batch.
-        label: begins the files' names, for people.
-        batches: entries in the order of their ids, stream by stream.
     """
     done: list[DataFile] = []
     writer: PartWriter | None = None
@@ -296,17 +263,7 @@ def split_ids(ids: pa.Array) -> tuple[pa.Array, pa.Array]:
 
 
 def merge(plan: WritePlan, files: Sequence[DataFile], label: str) -> list[DataFile]:
-    """Files of one stream and partition as one new file; the old ones stay until a manifest names the new one.
-
-    Args:
-        plan: of the archive.
-        files: in the order of their ids, which do not overlap.
-        label: begins the new file's name.
-
-    Raises:
-        DamagedFileError: a file is damaged.
-        StorageError: a link leads out of the archive.
-    """
+    """Files of one stream and partition as one new file; the old ones stay until a manifest names the new one."""
     stream, storage = files[0].stream, open_storage(plan.root)
     columns = plan.of(stream)
     writer = FileWriter(plan, stream, files[0].first, label, columns)
@@ -365,18 +322,7 @@ def _checked(source: Path | BinaryIO) -> pq.ParquetFile:
 
 
 def read_pages(source: Path | BinaryIO, after: Id, until: Id, want: Want) -> Iterator[Page]:
-    """The entries of a file in ``(after, until]``, without those row groups whose footer says they hold none of them.
-
-    Args:
-        source: the file.
-        after: exclusive.
-        until: inclusive.
-        want: which of the columns; what is not wanted is not read from the disk.
-
-    Raises:
-        FileNotFoundError: the file is gone, merged into another one.
-        DamagedFileError: it is damaged.
-    """
+    """The entries of a file in ``(after, until]``, without row groups whose footer excludes them."""
     where = str(source if isinstance(source, Path) else getattr(source, "name", "of unknown name"))
     with _undamaged(where), _checked(source) as parquet:
         names = parquet.schema_arrow.names
@@ -410,18 +356,6 @@ def archived(folder: Folder, stream: str, after: Id, until: Id, paths: Sequence[
 
     A file that is gone was merged: the manifest of now says where its entries are, and reading goes on after the last
     entry that was given out.
-
-    Args:
-        folder: the archive.
-        stream: whose entries.
-        after: exclusive.
-        until: inclusive.
-        paths: of the files that held them when the read was planned.
-        want: which of the columns.
-
-    Raises:
-        FileNotFoundError: the manifest names a file that is not there.
-        ManifestError: the manifest is damaged.
     """
     cursor, left, seen = after, list(paths), -1
     while left:
@@ -440,7 +374,7 @@ def archived(folder: Folder, stream: str, after: Id, until: Id, paths: Sequence[
 
 
 def _touches(group: Any, place: int, after: Id, until: Id) -> bool:
-    """Whether a row group may hold such entries, by what its footer says of the column at this place."""
+    """True if a row group may hold such entries, by what its footer says of the column at this place."""
     statistics = group.column(place).statistics
     if statistics is None or not statistics.has_min_max:
         return True

@@ -114,21 +114,8 @@ def run(
 ) -> list[Progress]:
     """Run an archive job until it is done (``once``) or told to stop.
 
-    Args:
-        settings: what it is to do.
-        spark: the session.
-        stop: asked several times a second; when it is true, the job ends after the batch it is at.
-        tell: progress, in entries.
-        say: called with each sentence about new columns, or values that fit none, as they come; logged unless given.
-
     Returns:
         What it came to, by stream.
-
-    Raises:
-        ArchiveLockedError: another job writes to this archive.
-        NotFoundError: a stream does not exist, and never did.
-        StandingStillError: at the end of ``once``, or where no stream is left: some went back.
-        ArchiveError: Spark gave up; what is in the manifest is archived, run the job again.
     """
     store = ArchiveStore(settings)
     with store.open():
@@ -137,29 +124,17 @@ def run(
 
 @dataclass(frozen=True, slots=True)
 class Outlook:
-    """What a job would do with one stream now.
+    """What a job would do with one stream now."""
 
-    Attributes:
-        stream: its key.
-        archive: entries that would be archived.
-        trim: entries that would then be removed from the stream.
-        left: entries that would stay.
-        held_by: what keeps the first of those, in words.
-    """
-
-    stream: str
-    archive: int
-    trim: int
-    left: int
-    held_by: str
+    stream: str  # Its key
+    archive: int  # Entries that would be archived
+    trim: int  # Entries that would then be removed from the stream
+    left: int  # Entries that would stay
+    held_by: str  # What keeps the first of those, in words
 
 
 def look(settings: ArchiveSettings) -> list[Outlook]:
-    """What a job would do if it began now; nothing is changed, and no Spark is started.
-
-    Raises:
-        ConfigError: a stream does not exist.
-    """
+    """What a job would do if it began now; nothing is changed, and no Spark is started."""
     store = ArchiveStore(settings)
     if store.folder.storage.exists(MANIFEST):
         store.manifest = store.folder.read()
@@ -194,16 +169,7 @@ def _outlook(
 
 
 def waiting(store: ArchiveStore, stream: str, state: StreamState | None) -> int:
-    """How many entries of a stream are to be archived.
-
-    Args:
-        store: of the archive, which knows how far the stream is archived.
-        stream: its key.
-        state: of the stream now; None where there is none.
-
-    Raises:
-        NotFoundError: it does not exist.
-    """
+    """How many entries of a stream are to be archived."""
     if state is None:
         raise NotFoundError(f"stream {stream!r} does not exist on the server: correct the name")
     known = store.manifest.places.get(stream)
@@ -216,12 +182,6 @@ def partitions_ahead(
     """Of how many partitions of its table the entries are, at most, that are to be archived.
 
     Where that may be many, slices of the time are looked into: one entry of another year must not make years of it.
-
-    Args:
-        manifest: of the archive.
-        stream: its key.
-        state: of the stream now; None where there is none.
-        firsts: asked for the first entry of a stream after an id, up to another one.
     """
     if state is None or state.first is None:
         return 0
@@ -248,25 +208,12 @@ def batch_size(most: int, entries: int, parts: int) -> int:
 
     A job shows what it has archived after each batch, and loses what it was at when it is killed: one batch of a year's
     hours takes minutes. An entry is of one partition, so batches need never be smaller than that.
-
-    Args:
-        most: entries at most.
-        entries: that are waiting.
-        parts: partitions that they are of, at most.
     """
     return most if parts <= PARTS else min(most, max(PARTS, entries * PARTS // parts))
 
 
 class _ArchiveRun:
-    """One run of a job.
-
-    Args:
-        settings: of the job.
-        spark: the session.
-        store: open.
-        tell: progress.
-        say: sentences about columns.
-    """
+    """One run of a job."""
 
     def __init__(
         self,
@@ -324,7 +271,7 @@ class _ArchiveRun:
                 raise
 
     def _spark_runs(self) -> bool:
-        """Whether Spark's Java is there: the signal that ends a job may have ended it too."""
+        """True if Spark's Java is there: the signal that ends a job may have ended it too."""
         java = getattr(self._spark, "_jsc", None)
         try:
             return java is None or not java.sc().isStopped()
@@ -437,11 +384,11 @@ class _ArchiveRun:
         return True
 
     def _has_still(self) -> bool:
-        """Whether streams stand still that this query reads."""
+        """True if streams stand still that this query reads."""
         return self._still != self._store.still.keys()
 
     def _has_new_streams(self) -> bool:
-        """Whether the pattern has streams that a query by names does not read."""
+        """True if the pattern has streams that a query by names does not read."""
         if self._settings.pattern is None or not self._store.still:
             return False
         info = StreamInfo(opts.parse({"streamPattern": self._settings.pattern, "url": self._settings.url}))

@@ -31,17 +31,11 @@ _LAST = Id(MAX_PART, MAX_PART)
 
 @dataclass(frozen=True)
 class Swept:
-    """What a sweep came to.
+    """What a sweep came to."""
 
-    Attributes:
-        manifest: that is true then.
-        news: by stream, a sentence about files that were kept.
-        doubtful: streams of which the manifest counts as archived what it names no file for.
-    """
-
-    manifest: ArchiveManifest
-    news: Mapping[str, str]
-    doubtful: frozenset[str] = frozenset()
+    manifest: ArchiveManifest  # That is true then
+    news: Mapping[str, str]  # By stream, a sentence about files that were kept
+    doubtful: frozenset[str] = frozenset()  # Streams of which the manifest counts as archived what it names no file for
 
 
 def sweep(folder: Folder, manifest: ArchiveManifest, streams: Iterable[str], entries: Entries) -> Swept:
@@ -49,16 +43,6 @@ def sweep(folder: Folder, manifest: ArchiveManifest, streams: Iterable[str], ent
 
     Only under the lock. Where locks do not reach they may be what another job is at, so the generation changes first:
     that job stops before it names files that are gone.
-
-    Args:
-        folder: the archive.
-        manifest: of it.
-        streams: whose tables are looked at.
-        entries: asked for what a file holds that is not archived.
-
-    Raises:
-        FilesChangedError: files that the manifest names are gone, or plain ones lie among files of others.
-        StorageError: a file cannot be read now, so nobody knows what it holds.
     """
     begun = folder.unnamed(manifest, streams)
     if not begun:
@@ -87,13 +71,6 @@ def as_its_table(
     folder: Folder, manifest: ArchiveManifest, plan: TablePlan, there: Mapping[str, int], now_ms: int
 ) -> ArchiveManifest | None:
     """The manifest with what a stream's table shows, where it is older than the table, as one of a backup is.
-
-    Args:
-        folder: the archive.
-        manifest: of it.
-        plan: of the table, as the manifest has it.
-        there: the files that the table shows, and the rows of each.
-        now_ms: milliseconds since 1970.
 
     Returns:
         None where the table shows what no job of this archive wrote, or lacks entries that were archived.
@@ -135,7 +112,7 @@ def _described(folder: Folder, path: str, stream: str, upto: Id) -> tuple[DataFi
 
 
 def _holds_archived(folder: Folder, path: str, manifest: ArchiveManifest, stream: str) -> bool:
-    """Whether a file holds an entry that counts as archived and is in no file of the manifest."""
+    """True if a file holds an entry that counts as archived and is in no file of the manifest."""
     until = manifest.place(stream).id
     return _holds(
         folder,
@@ -145,7 +122,7 @@ def _holds_archived(folder: Folder, path: str, manifest: ArchiveManifest, stream
 
 
 def _holds_more(folder: Folder, path: str, after: Id, stream: str, entries: Entries) -> bool:
-    """Whether a file holds an entry past what is archived of its stream that the stream does not have as it is here."""
+    """True if a file holds an entry past what is archived of its stream that the stream does not have as it is here."""
     return _holds(
         folder,
         path,
@@ -167,7 +144,7 @@ def _holds(folder: Folder, path: str, look: Callable[[BinaryIO], bool]) -> bool:
 
 
 def _named_have(folder: Folder, manifest: ArchiveManifest, stream: str, ids: Iterator[str]) -> bool:
-    """Whether the files that a manifest names have all of these ids, which are in order."""
+    """True if the files that a manifest names have all of these ids, which are in order."""
     first = next(ids, None)
     if first is None:
         return True

@@ -32,44 +32,29 @@ class ManifestError(StorageError):
 
 @dataclass(frozen=True, slots=True)
 class DataFile:
-    """One Parquet file: entries of one stream and one partition, in the order of their ids.
+    """One Parquet file: entries of one stream and one partition, in the order of their ids."""
 
-    Attributes:
-        path: below the archive's directory, with slashes.
-        stream: key of the stream.
-        first: id of its first entry.
-        last: id of its last entry.
-        rows: its entries.
-        bytes: its size.
-        columns: with which it was written; the manifest has them by stream.
-        unfit: by field, how many values of its batch were in no column; not in the manifest.
-        seen: fields of its batch that the archive's form names; not in the manifest.
-    """
-
-    path: str
-    stream: str
-    first: Id
-    last: Id
-    rows: int
-    bytes: int
+    path: str  # Below the archive's directory, with slashes
+    stream: str  # Key of the stream
+    first: Id  # Id of its first entry
+    last: Id  # Id of its last entry
+    rows: int  # Its entries
+    bytes: int  # Its size
+    # With which it was written; the manifest has them by stream
     columns: tuple[TableColumn, ...] = field(default=(), compare=False)
+    # By field, how many values of its batch were in no column; not in the manifest
     unfit: Mapping[str, int] = field(default_factory=dict, compare=False)
+    # Fields of its batch that the archive's form names; not in the manifest
     seen: frozenset[str] = field(default=frozenset(), compare=False)
 
 
 @dataclass(frozen=True, slots=True)
 class ArchivePosition:
-    """How far a stream is archived.
+    """How far a stream is archived."""
 
-    Attributes:
-        id: up to this id everything that was in the stream is archived.
-        n: entries added to the stream up to there.
-        holes: how many more that may be, see :class:`millstream.spark.model.offsets.Position`.
-    """
-
-    id: Id
-    n: int
-    holes: int = 0
+    id: Id  # Up to this id everything that was in the stream is archived
+    n: int  # Entries added to the stream up to there
+    holes: int = 0  # How many more that may be, see :class:`millstream.spark.model.offsets.Position`
 
     @property
     def raw(self) -> dict[str, Any]:
@@ -79,23 +64,16 @@ class ArchivePosition:
 
 @dataclass(frozen=True)
 class ArchiveManifest:
-    """The whole archive.
+    """The whole archive."""
 
-    Attributes:
-        generation: one more with every change.
-        places: by stream.
-        files: sorted by stream and id.
-        shape: the form of the files.
-        columns: of each stream's table; the columns of a file are the first of them.
-        retired: files that were merged into others, which readers of an older state of a table may still be at, and
-            when they were, in milliseconds since 1970.
-    """
-
-    generation: int = 0
-    places: Mapping[str, ArchivePosition] = field(default_factory=dict)
-    files: tuple[DataFile, ...] = ()
-    shape: Shape = field(default_factory=Shape)
+    generation: int = 0  # One more with every change
+    places: Mapping[str, ArchivePosition] = field(default_factory=dict)  # By stream
+    files: tuple[DataFile, ...] = ()  # Sorted by stream and id
+    shape: Shape = field(default_factory=Shape)  # The form of the files
+    # Of each stream's table; the columns of a file are the first of them
     columns: Mapping[str, tuple[TableColumn, ...]] = field(default_factory=dict)
+    # Files that were merged into others, which readers of an older state of a table may still be at, and when they
+    # were, in milliseconds since 1970
     retired: tuple[tuple[str, int], ...] = ()
 
     def place(self, stream: str) -> ArchivePosition:
@@ -103,13 +81,7 @@ class ArchiveManifest:
         return self.places.get(stream, ArchivePosition(ZERO, 0))
 
     def of(self, stream: str, after: Id, until: Id) -> list[DataFile]:
-        """The files that may hold entries of ``(after, until]``, in order.
-
-        Args:
-            stream: whose entries.
-            after: exclusive.
-            until: inclusive.
-        """
+        """The files that may hold entries of ``(after, until]``, in order."""
         return [file for file in self.files if file.stream == stream and file.last > after and file.first <= until]
 
     def with_batch(
@@ -118,16 +90,7 @@ class ArchiveManifest:
         files: Iterable[DataFile],
         columns: Mapping[str, tuple[TableColumn, ...]] | None = None,
     ) -> "ArchiveManifest":
-        """This archive and one batch more.
-
-        Args:
-            ranges: what was read of each stream, as the batch's offset says.
-            files: what of it was there.
-            columns: of the streams' tables, where they have more of them now.
-
-        Raises:
-            ManifestError: the batch does not begin where the archive ends.
-        """
+        """This archive and one batch more."""
         places = dict(self.places)
         for stream, read in ranges.items():
             at = self.places.get(stream)
@@ -151,16 +114,7 @@ class ArchiveManifest:
     def with_merged(
         self, old: Sequence[DataFile], new: Sequence[DataFile], retired_ms: int | None = None
     ) -> "ArchiveManifest":
-        """This archive with some of its files merged into others.
-
-        Args:
-            old: they are no longer named.
-            new: hold the same entries.
-            retired_ms: when, if the old ones are to be kept for a while.
-
-        Raises:
-            ManifestError: the new files do not hold as many entries, or the old ones are no longer there.
-        """
+        """This archive with some of its files merged into others."""
         if sum(file.rows for file in old) != sum(file.rows for file in new) or not set(old) <= set(self.files):
             raise ManifestError("merged files do not hold what the ones before held: nothing was changed")
         gone = set(old)
@@ -181,18 +135,7 @@ class ArchiveManifest:
         columns: tuple[TableColumn, ...],
         gone: Iterable[tuple[str, int]],
     ) -> "ArchiveManifest":
-        """This archive with what the table of a stream has in the place of what it had of the stream.
-
-        Args:
-            stream: whose table.
-            place: up to which the table reaches.
-            files: of the table.
-            columns: of the table.
-            gone: files that the table no longer has, and when that was seen, in milliseconds since 1970.
-
-        Raises:
-            ManifestError: the table's files hold the same entries.
-        """
+        """This archive with what the table of a stream has in the place of what it had of the stream."""
         others = [file for file in self.files if file.stream != stream]
         made = self._checked({**self.places, stream: place}, [*others, *files])
         return replace(made, columns={**self.columns, stream: columns}, retired=(*self.retired, *gone))
@@ -271,15 +214,7 @@ def dump(manifest: ArchiveManifest) -> str:
 
 
 def load(text: str | bytes, where: str = "") -> ArchiveManifest:
-    """The inverse of :func:`dump`.
-
-    Args:
-        text: of the manifest.
-        where: it lies, for an error.
-
-    Raises:
-        ManifestError: it is something else, contradicts itself, or is of a newer version.
-    """
+    """The inverse of :func:`dump`."""
     place = f"{where}: " if where else ""
     try:
         raw: dict[str, Any] = parse(text)
@@ -337,11 +272,6 @@ def mergeable(files: Sequence[DataFile], *, closed: bool, target: int) -> list[l
 
     In a partition that still grows, the largest file of a run is at most half of the whole: so an entry comes into a
     file of at least twice the size whenever it is rewritten, and is rewritten a few times, not once a batch.
-
-    Args:
-        files: of one stream and partition, in order.
-        closed: no entry can come to this partition any more, so it is brought to as few files as it takes.
-        target: bytes of a merged file at most, about.
     """
     if closed:
         return [run for run in _full(files, target) if len(run) > 1]

@@ -6,14 +6,7 @@ from millstream.spark.archiving.tables.storage import LocalStorage, Storage
 
 
 def open_storage(place: Path | str) -> Storage:
-    """The storage of an archive; nothing is asked of it yet.
-
-    Args:
-        place: a directory, absolute, or the URL of a place in an object store.
-
-    Raises:
-        UsageError: ``obstore`` is not installed, which object stores need.
-    """
+    """The storage of an archive; nothing is asked of it yet."""
     if isinstance(place, str) and "://" in place:
         from millstream.spark.archiving.objects.storage import ObjectStorage  # noqa: PLC0415 - only where it is used
 

@@ -45,19 +45,12 @@ _LAST = Id(MAX_PART, MAX_PART)
 
 @dataclass
 class ArchivePart(InputPartition):
-    """Files that one task reads.
+    """Files that one task reads."""
 
-    Attributes:
-        stream: whose.
-        after: ids up to this one are not wanted.
-        until: nor those past this one.
-        paths: of the files when this was planned.
-    """
-
-    stream: str
-    after: Id
-    until: Id
-    paths: tuple[str, ...]
+    stream: str  # Whose
+    after: Id  # Ids up to this one are not wanted
+    until: Id  # Nor those past this one
+    paths: tuple[str, ...]  # Of the files when this was planned
 
 
 @dataclass
@@ -77,12 +70,7 @@ def reader(options: "Options", schema: "StructType") -> DataSourceReader:
 
 
 class ArchiveReader(DataSourceReader):
-    """A read of archive and stream.
-
-    Args:
-        options: of the read.
-        schema: of the rows.
-    """
+    """A read of archive and stream."""
 
     def __init__(self, options: "Options", schema: "StructType") -> None:
         assert options.archive is not None
@@ -130,13 +118,7 @@ class PushdownReader(ArchiveReader):
 
 
 class _Plan:
-    """What is read of archive and streams, decided at one moment.
-
-    Args:
-        options: of the read.
-        folder: the archive.
-        bounds: what the filters leave.
-    """
+    """What is read of archive and streams, decided at one moment."""
 
     def __init__(self, options: "Options", folder: Folder, bounds: Bounds) -> None:
         self._options = options
@@ -253,14 +235,7 @@ def _ends(manifest: ArchiveManifest, stream: str, state: StreamState | None) -> 
 
 
 def gap(options: "Options", stream: str, place: ArchivePosition, state: StreamState | None) -> DataLossError | None:
-    """Why the stream does not follow on the archive; None when it does, or when that is not to be an error.
-
-    Args:
-        options: of the read: whether lost entries are an error, or a warning.
-        stream: its key.
-        place: how far it is archived.
-        state: of the stream now; None where there is none.
-    """
+    """Why the stream does not follow on the archive; None when it does, or when that is not to be an error."""
     at = Position(ZERO, 0, place.id, place.n, place.holes)
     back = offsets.how_it_went_back(at, state)
     if back is not None:
@@ -282,17 +257,7 @@ def gap(options: "Options", stream: str, place: ArchivePosition, state: StreamSt
 
 
 def tail(options: "Options", folder: Folder, whole: Range, want: "Want") -> "Iterator[Page]":
-    """The live entries of a range; those that were archived and trimmed before they were read from the archive.
-
-    Args:
-        options: of the read.
-        folder: the archive.
-        whole: the range, as it was planned.
-        want: which columns.
-
-    Raises:
-        DataLossError: somebody else trimmed the stream past the place where this was reading.
-    """
+    """The live entries of a range; those that were archived and trimmed before they were read from the archive."""
     pages = Pages(options.url, whole.key, whole.start, whole.end, replica=options.from_replica)
     warned = False
     try:

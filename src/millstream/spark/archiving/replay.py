@@ -25,20 +25,7 @@ def replay(
     wait: Callable[[float], None] = time.sleep,
     clock: Callable[[], float] = time.monotonic,
 ) -> ReplayResult:
-    """Run a replay to its end, or on from where it was broken off.
-
-    Args:
-        what: is replayed.
-        stop: asked between batches and several times a second while waiting; true ends it.
-        tell: progress, in entries looked at.
-        wait: lets seconds pass.
-        clock: seconds that only go forward.
-
-    Raises:
-        ConfigError: a URL or directory is invalid, or the stream is not there.
-        UsageError: its name is that of another replay.
-        ReplayError: the target refused the entries.
-    """
+    """Run a replay to its end, or on from where it was broken off."""
     folder = None if what.source.startswith(SERVERS) else open_folder(what.source)
     target = ReplayTarget(what)
     try:
@@ -62,12 +49,7 @@ def replay(
 
 
 class _Pace:
-    """When a batch is due.
-
-    Args:
-        speed: see :class:`Replay`.
-        clock: seconds that only go forward.
-    """
+    """When a batch is due."""
 
     def __init__(self, speed: float | None, clock: Callable[[], float]) -> None:
         self._speed = speed

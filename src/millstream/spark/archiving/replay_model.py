@@ -21,32 +21,19 @@ class ReplayError(MillstreamError):
 
 @dataclass(frozen=True)
 class Replay:
-    """What is replayed, and how.
+    """What is replayed, and how."""
 
-    Attributes:
-        source: place of an archive, or URL of a server.
-        stream: key there.
-        target: URL of the server that gets the entries.
-        into: key there.
-        since_ms: entries from this time on; None for the beginning.
-        until_ms: entries before this time; None for the end as it is when the replay begins.
-        where: field and value that an entry must have, each of them.
-        speed: 1 for as fast as they came in, 10 for ten times; None for as fast as it goes.
-        ids: ``keep`` writes the entries under their own ids, ``new`` under new ones.
-        id_field: with ``new``, a field that gets the old id; None for none.
-        name: of the replay: one that was broken off goes on under the same name; None makes one of all that is above.
-    """
-
-    source: str = field(repr=False)
-    stream: str
-    target: str = field(repr=False)
-    into: str
-    since_ms: int | None = None
-    until_ms: int | None = None
-    where: tuple[tuple[bytes, bytes], ...] = ()
-    speed: float | None = None
-    ids: Literal["keep", "new"] = "new"
-    id_field: bytes | None = None
+    source: str = field(repr=False)  # Place of an archive, or URL of a server
+    stream: str  # Key there
+    target: str = field(repr=False)  # URL of the server that gets the entries
+    into: str  # Key there
+    since_ms: int | None = None  # Entries from this time on; None for the beginning
+    until_ms: int | None = None  # Entries before this time; None for the end as it is when the replay begins
+    where: tuple[tuple[bytes, bytes], ...] = ()  # Field and value that an entry must have, each of them
+    speed: float | None = None  # 1 for as fast as they came in, 10 for ten times; None for as fast as it goes
+    ids: Literal["keep", "new"] = "new"  # ``keep`` writes the entries under their own ids, ``new`` under new ones
+    id_field: bytes | None = None  # With ``new``, a field that gets the old id; None for none
+    # Of the replay: one that was broken off goes on under the same name; None makes one of all that is above
     name: str | None = None
 
     @property
@@ -68,25 +55,15 @@ class Replay:
 
 @dataclass
 class ReplayResult:
-    """What a replay came to.
+    """What a replay came to."""
 
-    Attributes:
-        read: entries looked at by this run.
-        written: entries written, over all its runs.
-        skipped: entries that the filter left out, by this run.
-        resumed_after: last id of the run before; None for a new one.
-        last: id of the last entry looked at.
-        finished: False when it was told to stop.
-        before: True when an earlier run had finished it, and this one had nothing to do.
-    """
-
-    read: int = 0
-    written: int = 0
-    skipped: int = 0
-    resumed_after: str | None = None
-    last: str | None = None
-    finished: bool = False
-    before: bool = False
+    read: int = 0  # Entries looked at by this run
+    written: int = 0  # Entries written, over all its runs
+    skipped: int = 0  # Entries that the filter left out, by this run
+    resumed_after: str | None = None  # Last id of the run before; None for a new one
+    last: str | None = None  # Id of the last entry looked at
+    finished: bool = False  # False when it was told to stop
+    before: bool = False  # True when an earlier run had finished it, and this one had nothing to do
 
 
 @dataclass

@@ -37,11 +37,7 @@ class ReplaySource:
 
 
 def open_folder(source: str) -> Folder:
-    """The archive that a source which is no URL names.
-
-    Raises:
-        ConfigError: it is no place for an archive.
-    """
+    """The archive that a source which is no URL names."""
     try:
         return Folder(archive_place(source))
     except ConfigError as problem:
@@ -51,16 +47,7 @@ def open_folder(source: str) -> Folder:
 
 
 def open_source(what: Replay, folder: Folder | None, after: Id) -> ReplaySource:
-    """The entries that are left to replay, asked for as they are taken.
-
-    Args:
-        what: is replayed.
-        folder: the archive; None where the source is a server.
-        after: entries up to this id are at the target already.
-
-    Raises:
-        ConfigError: there is no such stream, or no archive.
-    """
+    """The entries that are left to replay, asked for as they are taken."""
     low = max(after, ZERO if what.since_ms is None else before_time(what.since_ms))
     high = _LAST if what.until_ms is None else before_time(what.until_ms)
     return _from_stream(what, low, high) if folder is None else _from_archive(what, folder, low, high)
@@ -119,11 +106,6 @@ def batches(what: Replay, pages: Iterator[Page], done: ReplayResult) -> Iterator
 
     A batch without entries is given out too: its last id moves the cursor, so that a run that is broken off does not
     look at the same entries again. With a speed, a batch also waits for those that are due with it.
-
-    Args:
-        what: is replayed.
-        pages: of the source.
-        done: where entries are counted.
     """
     batch = ReplayBatch()
     for page in pages:
@@ -149,7 +131,7 @@ def batches(what: Replay, pages: Iterator[Page], done: ReplayResult) -> Iterator
 
 
 def _full(what: Replay, batch: ReplayBatch, following: Id) -> bool:
-    """Whether an entry goes into the next batch: this one is large, or began too early to be written with it."""
+    """True if an entry goes into the next batch: this one is large, or began too early to be written with it."""
     if len(batch.entries) >= BATCH or batch.bytes >= BATCH_BYTES:
         return True
     assert batch.first is not None

@@ -26,11 +26,7 @@ CURSOR_DAYS = 7
 
 
 class ReplayTarget:
-    """The stream that is written, and the cursor beside it.
-
-    Args:
-        what: is replayed.
-    """
+    """The stream that is written, and the cursor beside it."""
 
     def __init__(self, what: Replay) -> None:
         if (what.source, what.stream) == (what.target, what.into):
@@ -56,12 +52,7 @@ class ReplayTarget:
             self._client = None
 
     def begin(self, done: ReplayResult) -> Id:
-        """The id after which this replay goes on.
-
-        Raises:
-            ConfigError: the target cannot be reached.
-            UsageError: the name is that of another replay.
-        """
+        """The id after which this replay goes on."""
         import redis  # noqa: PLC0415 - help does not wait for it
 
         try:
@@ -104,11 +95,7 @@ class ReplayTarget:
                 raise self._itself(what)
 
     def write(self, batch: ReplayBatch, done: ReplayResult) -> None:
-        """Add a batch and move the cursor, both or neither.
-
-        Raises:
-            ReplayError: the target refused, or the cursor was moved by somebody else.
-        """
+        """Add a batch and move the cursor, both or neither."""
         import redis  # noqa: PLC0415 - help does not wait for it
 
         try:
@@ -170,7 +157,7 @@ class ReplayTarget:
         raise replies[added]
 
     def _seen(self, pipe: Any, batch: ReplayBatch) -> bool:
-        """Whether the batch is there: the reply to an attempt may be lost where the attempt was not."""
+        """True if the batch is there: the reply to an attempt may be lost where the attempt was not."""
         there = pipe.hget(self._key, "after")
         found = there.decode(errors="backslashreplace") if there else str(ZERO)
         if found not in (str(self._after), str(batch.last)):

@@ -46,70 +46,39 @@ _NAMED = 10
 
 @dataclass(frozen=True)
 class ArchiveSettings:
-    """What an archive job is to do.
+    """What an archive job is to do."""
 
-    Attributes:
-        url: of the server.
-        streams: keys; empty with a pattern.
-        to: where the archive lies: a directory, or the URL of a place in an object store.
-        pattern: glob of keys instead.
-        once: end when everything that was there at the start is archived.
-        every: seconds between batches.
-        per_batch: entries of a batch at most.
-        trim: whether the streams are trimmed.
-        keep: what stays in a stream though it could go.
-        skip_lost: go on when entries were trimmed by others before they were archived.
-        target_bytes: of a file, about.
-        wanted: the form of the archive.
-        retain_ms: how long files that were merged stay, where the archive has tables.
-    """
-
-    url: str = field(repr=False)
-    streams: tuple[str, ...]
-    to: Path | str
-    pattern: str | None = None
-    once: bool = False
-    every: float = 10.0
-    per_batch: int = 200_000
-    trim: bool = True
-    keep: Keep = field(default_factory=Keep)
-    skip_lost: bool = False
-    target_bytes: int = TARGET_BYTES
-    wanted: Wanted = field(default_factory=Wanted)
-    retain_ms: int = RETAIN_MS
+    url: str = field(repr=False)  # Of the server
+    streams: tuple[str, ...]  # Keys; empty with a pattern
+    to: Path | str  # Where the archive lies: a directory, or the URL of a place in an object store
+    pattern: str | None = None  # Glob of keys instead
+    once: bool = False  # End when everything that was there at the start is archived
+    every: float = 10.0  # Seconds between batches
+    per_batch: int = 200_000  # Entries of a batch at most
+    trim: bool = True  # True if the streams are trimmed
+    keep: Keep = field(default_factory=Keep)  # What stays in a stream though it could go
+    skip_lost: bool = False  # Go on when entries were trimmed by others before they were archived
+    target_bytes: int = TARGET_BYTES  # Of a file, about
+    wanted: Wanted = field(default_factory=Wanted)  # The form of the archive
+    retain_ms: int = RETAIN_MS  # How long files that were merged stay, where the archive has tables
 
 
 @dataclass
 class Progress:
-    """What one stream came to.
+    """What one stream came to."""
 
-    Attributes:
-        stream: its key.
-        archived: entries archived by this job.
-        upto: archived up to this id.
-        total: entries in the archive.
-        trimmed: entries removed from the stream by this job.
-        left: entries still in the stream after the last look.
-        held_by: what keeps the next one there, in words.
-        news: columns that this job made, and values that fit none, in words.
-    """
-
-    stream: str
-    archived: int = 0
-    upto: str = "0-0"
-    total: int = 0
-    trimmed: int = 0
-    left: int | None = None
-    held_by: str = ""
-    news: list[str] = field(default_factory=list)
+    stream: str  # Its key
+    archived: int = 0  # Entries archived by this job
+    upto: str = "0-0"  # Archived up to this id
+    total: int = 0  # Entries in the archive
+    trimmed: int = 0  # Entries removed from the stream by this job
+    left: int | None = None  # Entries still in the stream after the last look
+    held_by: str = ""  # What keeps the next one there, in words
+    news: list[str] = field(default_factory=list)  # Columns that this job made, and values that fit none, in words
 
 
 class ArchiveStore:
-    """The archive of a running job.
-
-    Args:
-        settings: of the job.
-    """
+    """The archive of a running job."""
 
     def __init__(self, settings: ArchiveSettings) -> None:
         self._settings = settings
@@ -131,19 +100,11 @@ class ArchiveStore:
         """Held while a batch is taken: a job ends between batches, not in one."""
         self._closed = False
         self._took = False
-        """Whether a batch was begun, of which tasks may write files for a while."""
+        """True if a batch was begun, of which tasks may write files for a while."""
 
     @contextmanager
     def open(self) -> Iterator[None]:
-        """Have the archive: locked, its manifest read, what a killed job left removed.
-
-        Raises:
-            ArchiveLockedError: another job has it.
-            ConfigError: the directory holds something else, or an archive of another form.
-            ManifestError: it is damaged.
-            TableChangedError: another program wrote to one of its tables.
-            UsageError: a package is missing that its form needs.
-        """
+        """Have the archive: locked, its manifest read, what a killed job left removed."""
         with self.folder.locked():
             there = self.folder.read() if self.folder.storage.exists(MANIFEST) else None
             shape = self._shape(there)
@@ -193,15 +154,7 @@ class ArchiveStore:
     # --- what is archived --------------------------------------------------------------------------------------------
 
     def inspect(self, states: Mapping[str, StreamState | None], entries: Entries) -> None:
-        """See which streams can be archived on from where the archive ends; the others stand still from now on.
-
-        Args:
-            states: of the streams now; None for one that is not there.
-            entries: asked for what a stream has.
-
-        Raises:
-            DamagedFileError: a file of the archive is damaged.
-        """
+        """See which streams can be archived on from where the archive ends; the others stand still from now on."""
         for stream, state in states.items():
             at = self.manifest.places.get(stream)
             if at is None:
@@ -254,14 +207,7 @@ class ArchiveStore:
         ranges: Mapping[str, Position],
         write: Callable[[WritePlan, str], Sequence[DataFile]],
     ) -> None:
-        """Archive one batch: all of it, or nothing.
-
-        Args:
-            label: begins the names of its files.
-            ranges: by stream what was read.
-            write: writes the entries into files by a plan, and tells of them; called again where its tasks did not
-                agree on the columns.
-        """
+        """Archive one batch: all of it, or nothing."""
         with self.busy:
             if self._refuses(ranges):
                 return
@@ -288,16 +234,12 @@ class ArchiveStore:
             self._drop_retired()
 
     def _refuses(self, ranges: Mapping[str, Position]) -> bool:
-        """Whether a batch is left to the next query, and all after it: this one ends, or reads what stands still."""
+        """True if a batch is left to the next query, and all after it: this one ends, or reads what stands still."""
         self._closed = self._closed or any(stream in self.still for stream in ranges)
         return self._closed
 
     def _check_rows(self, ranges: Mapping[str, Position], files: Sequence[DataFile]) -> None:
-        """Refuse a batch with more entries of a stream than were added to it: they are another stream's.
-
-        Raises:
-            UsageError: it stands still from now on; the files are removed.
-        """
+        """Refuse a batch with more entries of a stream than were added to it: they are another stream's."""
         rows = Counter[str]()
         for file in files:
             rows[file.stream] += file.rows
@@ -537,15 +479,7 @@ class ArchiveStore:
     # --- what is trimmed ---------------------------------------------------------------------------------------------
 
     def trim(self, stop: Callable[[], bool] = lambda: False) -> None:
-        """Remove from the streams what is archived and needed by nobody; count what is left, where nothing is removed.
-
-        Args:
-            stop: when it is true, each stream is cut once more at most.
-
-        Raises:
-            FilesChangedError: the archive is no longer there.
-            UsageError: the server refused.
-        """
+        """Remove archived entries that nobody needs from the streams; count the rest where nothing is removed."""
         manifest = self._safe
         if self._settings.trim:
             self.folder.see()

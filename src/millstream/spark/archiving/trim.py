@@ -126,45 +126,26 @@ class ReplacedError(UsageError):
 
 @dataclass(frozen=True, slots=True)
 class Keep:
-    """What stays in the stream though it is archived.
+    """What stays in the stream though it is archived."""
 
-    Attributes:
-        ms: entries younger than this, by the server's clock; None for no such floor.
-        entries: so many of the newest; None for no such floor.
-        given: the age as somebody wrote it, such as ``"1h"``.
-    """
-
-    ms: int | None = None
-    entries: int | None = None
-    given: str = ""
+    ms: int | None = None  # Entries younger than this, by the server's clock; None for no such floor
+    entries: int | None = None  # So many of the newest; None for no such floor
+    given: str = ""  # The age as somebody wrote it, such as ``"1h"``
 
 
 @dataclass(frozen=True, slots=True)
 class Trimmed:
-    """What a look at a stream came to.
+    """What a look at a stream came to."""
 
-    Attributes:
-        stream: its key.
-        limit: entries below this id may go, or have gone; None when the stream is not there.
-        count: entries removed.
-        left: entries that are still there.
-        held_by: what keeps the next entry, in words; empty when everything archived is gone.
-    """
-
-    stream: str
-    limit: Id | None
-    count: int
-    left: int
-    held_by: str
+    stream: str  # Its key
+    limit: Id | None  # Entries below this id may go, or have gone; None when the stream is not there
+    count: int  # Entries removed
+    left: int  # Entries that are still there
+    held_by: str  # What keeps the next entry, in words; empty when everything archived is gone
 
 
 class Trimmer:
-    """Trims streams of one server.
-
-    Args:
-        url: of the server.
-        keep: what stays.
-    """
+    """Trims streams of one server."""
 
     def __init__(self, url: str, keep: Keep) -> None:
         self._router = Router(url)
@@ -182,18 +163,7 @@ class Trimmer:
         check: Callable[[str], None] = lambda _: None,
         stop: Callable[[], bool] = lambda: False,
     ) -> Trimmed:
-        """Remove what is archived and needed by nobody.
-
-        Args:
-            stream: its key.
-            archived: how far it is archived.
-            check: called with the id of the stream's first entry where that entry is not the one that was left last;
-                raises where the stream is another one than was archived.
-            stop: asked between two cuts; when it is true, the next trimming goes on.
-
-        Raises:
-            UsageError: the stream went back, or the server refused.
-        """
+        """Remove what is archived and needed by nobody."""
         total = checks = 0
         while True:
             reach("trimming")

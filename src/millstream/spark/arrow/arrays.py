@@ -30,11 +30,7 @@ def strings_in(data: pa.Buffer, bounds: Numbers) -> pa.Array:
 
 
 def strings(values: Sequence[bytes]) -> pa.Array:
-    """``pa.string`` of the bytes as they are, UTF-8 or not.
-
-    Raises:
-        UsageError: they are more than such an array can hold.
-    """
+    """``pa.string`` of the bytes as they are, UTF-8 or not."""
     return _strings(values, None)
 
 

@@ -48,31 +48,16 @@ _MAP = pa.map_(pa.string(), pa.string())
 
 @dataclass
 class Layout:
-    """What each column of a schema is made of.
+    """What each column of a schema is made of."""
 
-    Attributes:
-        schema: of the batches, as Spark wants them.
-        want: what has to be decoded for it.
-        typed: columns that are entry fields, with their types.
-        headers: whether entries' envelopes are opened.
-    """
-
-    schema: pa.Schema
-    want: Want
-    typed: dict[str, pa.DataType] = field(default_factory=dict)
-    headers: bool = False
+    schema: pa.Schema  # Of the batches, as Spark wants them
+    want: Want  # What has to be decoded for it
+    typed: dict[str, pa.DataType] = field(default_factory=dict)  # Columns that are entry fields, with their types
+    headers: bool = False  # True if entries' envelopes are opened
 
     @classmethod
     def of(cls, schema: "StructType", *, headers: bool = False) -> "Layout":
-        """The layout of a Spark schema.
-
-        Args:
-            schema: the columns.
-            headers: whether the columns of that name are the headers and the body of an entry's envelope.
-
-        Raises:
-            ConfigError: a column that is not a field has another type than it can have.
-        """
+        """The layout of a Spark schema."""
         target = as_arrow(schema)
         typed = {}
         pairs = listed = False
@@ -107,11 +92,7 @@ class Layout:
         return cls(target, Want(tuple(sorted(fields)), pairs, listed), typed, headers)
 
     def batch(self, stream: str, page: Page) -> pa.RecordBatch:
-        """The record batch of a page.
-
-        Raises:
-            UsageError: a column that must not be null has no value.
-        """
+        """The record batch of a page."""
         rows = len(page.ids)
         bad: dict[str, Any] = {}
         found = []
@@ -162,12 +143,7 @@ def _check_envelope(column: pa.Field) -> None:
 
 
 def open_envelopes(source: pa.Array, bad: dict[str, Any]) -> dict[str, pa.Array]:
-    """The headers and bodies of entries, by column; null where an entry has no envelope.
-
-    Args:
-        source: the field that holds an envelope, null where an entry has none.
-        bad: gets the rows of damaged envelopes, whose headers and body are null.
-    """
+    """The headers and bodies of entries, by column; null where an entry has no envelope."""
     headers: list[list[tuple[str, str]] | None] = []
     bodies: list[bytes | None] = []
     damaged = []
@@ -185,11 +161,7 @@ def open_envelopes(source: pa.Array, bad: dict[str, Any]) -> dict[str, pa.Array]
 
 
 def as_arrow(schema: "StructType") -> pa.Schema:
-    """The schema as Arrow has it, in UTC whatever the session's time zone is: ids count milliseconds in that.
-
-    Raises:
-        ConfigError: a column is of a type that Arrow has not.
-    """
+    """The schema as Arrow has it, in UTC whatever the session's time zone is: ids count milliseconds in that."""
     from pyspark.errors import PySparkTypeError  # noqa: PLC0415 - with the next one
     from pyspark.sql.pandas.types import to_arrow_schema  # noqa: PLC0415 - heavy, and only executors need it
     from pyspark.sql.types import StructType  # noqa: PLC0415 - as above
@@ -215,7 +187,7 @@ def unreadable(column: "StructField") -> ConfigError:
 
 
 def is_readable(kind: pa.DataType) -> bool:
-    """Whether text can become this type; of another every value would be null."""
+    """True if text can become this type; of another every value would be null."""
     if pa.types.is_nested(kind):
         parts = [kind.field(at) for at in range(kind.num_fields)]
         variant = any(part.metadata and b"variant" in part.metadata for part in parts)

@@ -32,16 +32,8 @@ Entry = Sequence[Any]
 def decode(raw: bytes, want: Want, *, more: int = 0) -> tuple[Page | None, list[Any]]:
     """The page of XRANGE replies, and the replies after them.
 
-    Args:
-        raw: replies, whole ones.
-        want: what of the entries is needed.
-        more: how many replies at the end are no entries of the page. All before them are one page.
-
     Returns:
         The page, None when it has no entries, and the ``more`` replies as objects.
-
-    Raises:
-        UsageError: one of the replies is an error.
     """
     found = None if _is_short(raw) else decode_uniform(raw, want)
     if found is not None and (more or found[1] == len(raw)):
@@ -60,16 +52,12 @@ def decode(raw: bytes, want: Want, *, more: int = 0) -> tuple[Page | None, list[
 
 
 def _is_short(raw: bytes) -> bool:
-    """Whether a reply has fewer than a hundred entries: the short cut begins with a quarter of a millisecond."""
+    """True if a reply has fewer than a hundred entries: the short cut begins with a quarter of a millisecond."""
     return raw.find(b"\r", 0, len("*99\r")) > 0
 
 
 def parse_replies(raw: bytes) -> list[Any]:
-    """All replies in ``raw`` as objects.
-
-    Raises:
-        UsageError: one of them is an error.
-    """
+    """All replies in ``raw`` as objects."""
     reader = hiredis.Reader()
     reader.feed(raw)
     found = []

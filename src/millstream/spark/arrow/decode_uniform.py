@@ -35,17 +35,11 @@ Ends = tuple[Ints, Ints]
 
 @dataclass(frozen=True)
 class _Template:
-    """What all entries of a page have in common.
+    """What all entries of a page have in common."""
 
-    Attributes:
-        names: of the fields.
-        before: the bytes before the length of the id, and before that of each value.
-        digits: how many digits each of those lengths may have.
-    """
-
-    names: tuple[bytes, ...]
-    before: tuple[bytes, ...]
-    digits: tuple[int, ...]
+    names: tuple[bytes, ...]  # Of the fields
+    before: tuple[bytes, ...]  # The bytes before the length of the id, and before that of each value
+    digits: tuple[int, ...]  # How many digits each of those lengths may have
 
 
 def decode_uniform(raw: bytes, want: Want) -> tuple[Page, int] | None:
@@ -113,11 +107,7 @@ def _bulk(raw: bytes, at: int) -> tuple[int, bytes]:
 
 
 class _Reply:
-    """The bytes of a reply, and all its entries gone through side by side.
-
-    Args:
-        raw: one or more whole replies.
-    """
+    """The bytes of a reply, and all its entries gone through side by side."""
 
     def __init__(self, raw: bytes) -> None:
         self._raw = raw
@@ -125,16 +115,7 @@ class _Reply:
         self._data = pa.py_buffer(raw)
 
     def walk(self, template: _Template, rows: int, begin: int) -> tuple[Ends, list[Ends], int] | None:
-        """Where the ids are and the values of each field, and where the reply ends; None if the template does not fit.
-
-        Args:
-            template: of the first entry.
-            rows: how many entries the reply has.
-            begin: of the first.
-
-        Raises:
-            IndexError: it does not fit.
-        """
+        """Places of the ids and of each field's values, and the end of the reply; None if the template does not fit."""
         begins = self._begins(template, rows)
         if begins is None or begins[0] != begin:
             return None
@@ -169,7 +150,7 @@ class _Reply:
         return begins if len(begins) == rows else None
 
     def _all(self, places: Ints, words: bytes) -> bool:
-        """Whether these bytes are at all of the places."""
+        """True if these bytes are at all of the places."""
         return self._at(places, len(words)).tobytes() == words * len(places)
 
     def _at(self, places: Ints, size: int) -> Bytes:

@@ -36,32 +36,16 @@ Ints = np.ndarray[Any, np.dtype[np.int64]]
 
 @dataclass(frozen=True)
 class RowLayout:
-    """What each column of a DataFrame is written as.
+    """What each column of a DataFrame is written as."""
 
-    Attributes:
-        target: stream that all rows go to; None when the column ``stream`` names it.
-        has_id: whether the column ``id`` gives the entries their ids.
-        fields: columns that are fields; empty when the column ``fields`` holds them as a map.
-        headers: whether the columns ``headers`` and ``body`` make an envelope, the entry's one field.
-    """
-
-    target: str | None
-    has_id: bool
-    fields: tuple[str, ...]
-    headers: bool = False
+    target: str | None  # Stream that all rows go to; None when the column ``stream`` names it
+    has_id: bool  # True if the column ``id`` gives the entries their ids
+    fields: tuple[str, ...]  # Columns that are fields; empty when the column ``fields`` holds them as a map
+    headers: bool = False  # True if the columns ``headers`` and ``body`` make an envelope, the entry's one field
 
     @classmethod
     def of(cls, schema: "StructType", target: str | None, *, headers: bool = False) -> "RowLayout":
-        """The layout of a DataFrame.
-
-        Args:
-            schema: its columns.
-            target: stream that all rows go to; None when a column names it.
-            headers: whether the columns ``headers`` and ``body`` make an envelope.
-
-        Raises:
-            ConfigError: a column is missing, or is of a type that cannot be written; the text says what to do.
-        """
+        """The layout of a DataFrame."""
         from pyspark.sql.pandas.types import to_arrow_type  # noqa: PLC0415 - heavy, and only where rows are written
 
         kinds = {}
@@ -138,11 +122,7 @@ def _check_envelope(kinds: dict[str, pa.DataType]) -> None:
 
 
 def _enveloped(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """The same rows with their envelope in one column.
-
-    Raises:
-        UsageError: a row has no body, or a header that an envelope cannot hold.
-    """
+    """The same rows with their envelope in one column."""
     bodies = batch.column(names.BODY).view(pa.binary()).to_pylist()
     made = []
     for headers, body in zip(batch.column(names.HEADERS).to_pylist(), bodies, strict=True):
@@ -172,31 +152,18 @@ def _is_text(kind: pa.DataType) -> bool:
 
 @dataclass
 class Commands:
-    """Some rows as commands.
+    """Some rows as commands."""
 
-    Attributes:
-        data: the commands one after the other.
-        bounds: where each begins, and where the last one ends.
-        words: of each command, in all.
-        targets: stream of each row, as numbers of ``names``; None when all go to ``names[0]``.
-        names: streams.
-        ids: id of each row; None when the server gives them.
-    """
-
-    data: memoryview
-    bounds: Ints
-    words: Ints
-    targets: Ints | None
-    names: list[str]
-    ids: list[Id] | None
+    data: memoryview  # The commands one after the other
+    bounds: Ints  # Where each begins, and where the last one ends
+    words: Ints  # Of each command, in all
+    targets: Ints | None  # Stream of each row, as numbers of ``names``; None when all go to ``names[0]``
+    names: list[str]  # Streams
+    ids: list[Id] | None  # Id of each row; None when the server gives them
 
 
 def encode(batch: pa.RecordBatch, layout: RowLayout) -> Iterator[Commands]:
-    """The commands of a batch, in portions that fit into memory.
-
-    Raises:
-        UsageError: a row has no field, no stream, or an id that is invalid.
-    """
+    """The commands of a batch, in portions that fit into memory."""
     portions = max(1, -(-batch.nbytes // BATCH_BYTES))
     step = max(1, -(-batch.num_rows // portions))
     for start in range(0, batch.num_rows, step):
@@ -340,11 +307,7 @@ def _check_counts(counts: Ints) -> None:
 
 
 def _targets(column: pa.Array) -> tuple[Ints, list[str]]:
-    """The stream of each row as a number, and the streams: few names in many rows are looked at once each.
-
-    Raises:
-        UsageError: a row names none.
-    """
+    """The stream of each row as a number, and the streams: few names in many rows are looked at once each."""
     coded = column.dictionary_encode()
     try:
         names = coded.dictionary.to_pylist()
@@ -356,11 +319,7 @@ def _targets(column: pa.Array) -> tuple[Ints, list[str]]:
 
 
 def _ids(column: pa.Array) -> list[Id]:
-    """The id of each row.
-
-    Raises:
-        UsageError: an id is invalid; found here, before anything is visible, and not by the server amid a batch.
-    """
+    """The id of each row."""
     if column.null_count:
         raise UsageError("a row's column 'id' is null: give each row an id, or drop the column to have them made")
     parts = pc.extract_regex(column, _ID)

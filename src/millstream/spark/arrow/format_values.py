@@ -45,15 +45,7 @@ def unwritable(kind: pa.DataType) -> str | None:
 
 
 def texts(values: pa.Array, name: str) -> pa.Array:
-    """The text of each value as ``pa.binary``; nulls stay null.
-
-    Args:
-        values: of a type that is not :func:`unwritable`.
-        name: of the column, for errors.
-
-    Raises:
-        UsageError: a value has no such text.
-    """
+    """The text of each value as ``pa.binary``; nulls stay null."""
     kind = values.type
     if pa.types.is_binary(kind):
         return values

@@ -20,55 +20,35 @@ LISTED = pa.list_(pa.field("element", pa.struct([("name", pa.binary()), ("value"
 
 @dataclass(frozen=True)
 class Want:
-    """What of the entries is needed: what nobody asked for is not decoded.
+    """What of the entries is needed: what nobody asked for is not decoded."""
 
-    Attributes:
-        fields: names of fields that become arrays of their own.
-        pairs: whether all fields are wanted as a map.
-        listed: whether all fields are wanted as a list of name and value, which keeps their order and a name's repeats.
-    """
-
-    fields: tuple[bytes, ...] = ()
-    pairs: bool = False
+    fields: tuple[bytes, ...] = ()  # Names of fields that become arrays of their own
+    pairs: bool = False  # True if all fields are wanted as a map
+    # True if all fields are wanted as a list of name and value, which keeps their order and a name's repeats
     listed: bool = False
 
     @property
     def by_name(self) -> bool:
-        """Whether a field that an entry names twice must be distinguished from its repeats."""
+        """True if a field that an entry names twice must be distinguished from its repeats."""
         return self.pairs or bool(self.fields)
 
 
 @dataclass
 class Page:
-    """The entries of one reply in columns.
+    """The entries of one reply in columns."""
 
-    Attributes:
-        ids: ``pa.string``.
-        times: milliseconds since 1970, from the ids.
-        fields: by name, ``pa.string`` of the bytes as stored, null where an entry has no such field.
-        pairs: ``pa.map_(pa.string(), pa.string())`` if wanted.
-        first: id of the first entry.
-        last: id of the last entry.
-        listed: :data:`LISTED` if wanted.
-    """
-
-    ids: pa.Array
-    times: Times
+    ids: pa.Array  # ``pa.string``
+    times: Times  # Milliseconds since 1970, from the ids
+    # By name, ``pa.string`` of the bytes as stored, null where an entry has no such field
     fields: dict[bytes, pa.Array]
-    pairs: pa.Array | None
-    first: "Id"
-    last: "Id"
-    listed: pa.Array | None = None
+    pairs: pa.Array | None  # ``pa.map_(pa.string(), pa.string())`` if wanted
+    first: "Id"  # Id of the first entry
+    last: "Id"  # Id of the last entry
+    listed: pa.Array | None = None  # :data:`LISTED` if wanted
 
 
 def listed_array(offsets: pa.Array, names: pa.Array, values: pa.Array) -> pa.Array:
-    """A :data:`LISTED` array from its parts.
-
-    Args:
-        offsets: where each entry's fields begin among all, and where the last ones end.
-        names: of all fields.
-        values: of all fields.
-    """
+    """A :data:`LISTED` array from its parts."""
     parts = [names.view(pa.binary()), values.view(pa.binary())]
     pairs = pa.StructArray.from_arrays(parts, fields=list(LISTED.value_type))
     return pa.ListArray.from_arrays(offsets, pairs, type=LISTED)

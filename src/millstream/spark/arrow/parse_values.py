@@ -53,10 +53,6 @@ def convert(values: pa.Array, kind: pa.DataType) -> tuple[pa.Array, Mistaken | N
     A null stays null; so does an empty value, unless the column is text or binary: Redis has no null, and producers
     write nothing for it.
 
-    Args:
-        values: ``pa.string`` whose bytes need not be UTF-8.
-        kind: of the result.
-
     Returns:
         The converted array, and the rows whose value was not of that type; None when there are none.
     """
@@ -95,7 +91,7 @@ def _parts(values: pa.Array) -> "tuple[np.ndarray[Any, np.dtype[np.int32]], np.n
 
 
 def _plain(text: "np.ndarray[Any, np.dtype[np.uint8]]", kind: pa.DataType) -> bool:
-    """Whether these are numbers of digits, or of digits and points, which Arrow reads just as we do."""
+    """True if these are numbers of digits, or of digits and points, which Arrow reads just as we do."""
     digits = text - np.uint8(ord("0")) <= 9
     if pa.types.is_floating(kind):
         digits |= text == ord(".")
@@ -186,11 +182,7 @@ def _json(text: bytes | None, kind: pa.DataType) -> Any:
 
 
 def _fit(value: Any, kind: pa.DataType) -> Any:
-    """A parsed value as its type.
-
-    Raises:
-        ValueError: it is not of that type; other errors of conversion mean the same.
-    """
+    """A parsed value as its type."""
     if value is None:
         return None
     if pa.types.is_struct(kind):
@@ -253,10 +245,6 @@ def _scalar(value: Any, kind: pa.DataType) -> Any:
 
 
 def _decimal(value: Decimal, kind: pa.DataType) -> Decimal:
-    """The value with the column's scale.
-
-    Raises:
-        ArithmeticError: the type has too few digits for it.
-    """
+    """The value with the column's scale."""
     exact = Context(prec=kind.precision, traps=[Inexact, InvalidOperation])
     return exact.quantize(value, Decimal(1).scaleb(-kind.scale))

@@ -27,17 +27,11 @@ REPLICA_SECONDS = 5.0
 
 
 class ReadFrom(NamedTuple):
-    """A server, and what it is read as.
+    """A server, and what it is read as."""
 
-    Attributes:
-        url: of that one server (or of Sentinels, who say which).
-        replica: it is one, so that there is another to turn to.
-        readonly: it is one of a cluster.
-    """
-
-    url: str
-    replica: bool = False
-    readonly: bool = False
+    url: str  # Of that one server (or of Sentinels, who say which)
+    replica: bool = False  # It is one, so that there is another to turn to
+    readonly: bool = False  # It is one of a cluster
 
 
 _idle: dict[tuple[int, ReadFrom], RawConnection] = {}
@@ -64,14 +58,7 @@ def give_back(server: ReadFrom, found: RawConnection) -> None:
 
 
 class BulkReader:
-    """Large reads of one stream.
-
-    Args:
-        url: of the server, or of all of them.
-        key: the stream.
-        until: for replicas: one is read from only after it has shown that it has everything up to this id. Where none
-            does within :data:`REPLICA_SECONDS`, the primary is read from. None reads from the primary at once.
-    """
+    """Large reads of one stream."""
 
     def __init__(self, url: str, key: str, until: Id | None = None) -> None:
         self._url = url
@@ -84,7 +71,7 @@ class BulkReader:
 
     @property
     def from_replica(self) -> bool:
-        """Whether the present connection is to a replica, or the next one may be."""
+        """True if the present connection is to a replica, or the next one may be."""
         return self._until is not None
 
     def send(self, commands: Sequence[Command]) -> None:
@@ -97,11 +84,7 @@ class BulkReader:
         return retrying(self._receive)
 
     def last_id(self) -> Id | None:
-        """The stream's last-generated-id, as the server says that was read from last; None where it has no stream.
-
-        Raises:
-            OSError: that connection is no more.
-        """
+        """The stream's last-generated-id, as the server says that was read from last; None where it has no stream."""
         if self._connection is None:
             raise ConnectionError("the connection is no more")
         try:
@@ -202,7 +185,7 @@ class BulkReader:
             return []
 
     def _has(self, url: str, until: Id) -> bool:
-        """Whether a replica is there and has everything up to an id; if so it is read from."""
+        """True if a replica is there and has everything up to an id; if so it is read from."""
         self._server = ReadFrom(url, replica=True, readonly=self._url.startswith(CLUSTERS))
         try:
             self._connection = borrow(self._server)

@@ -54,46 +54,24 @@ def _library() -> dict[str, Any]:
 
 
 class BlockingConnection:
-    """A connection to a server.
-
-    Args:
-        url: of that one server (or of Sentinels, who say which).
-        readonly: it is to be read though it is a replica of a cluster, which else sends every reader away.
-        patience: seconds for which it may say nothing.
-
-    Attributes:
-        received: bytes of the last replies that were parsed.
-
-    Raises:
-        UsageError: the server refuses the user or the password.
-        OSError: it cannot be reached.
-    """
+    """A connection to a server."""
 
     def __init__(self, url: str, *, readonly: bool = False, patience: float = ANSWER_SECONDS) -> None:
         self._connection = _connected(url, patience)
         self._socket: socket.socket = self._connection._sock  # noqa: SLF001 - the one way to let redis-py do TLS and login
         self._reader = hiredis.Reader()
-        self.received = 0
+        self.received = 0  # Bytes of the last replies that were parsed
         if readonly:
             (reply,) = self.ask([("READONLY",)])
             if isinstance(reply, ErrorReply):
                 raise UsageError(f"a replica of the cluster refuses READONLY: {reply}")
 
     def send(self, packed: bytes) -> None:
-        """Send packed commands without waiting for their replies.
-
-        Raises:
-            OSError: the server went away.
-        """
+        """Send packed commands without waiting for their replies."""
         self._socket.sendall(packed)
 
     def receive(self, count: int) -> list[Reply]:
-        """The next replies, so many of them.
-
-        Raises:
-            OSError: the server went away, did not answer in time, or is not ready. Replies may be left in the
-                connection then, so that it must be closed.
-        """
+        """The next replies, so many of them."""
         found: list[Reply] = []
         while len(found) < count:
             reply = self._reader.gets()
@@ -106,12 +84,9 @@ class BlockingConnection:
         return found
 
     def passes(self, expected: bytes) -> bool:
-        """Whether the next replies are these very bytes; if not, they are left to :meth:`receive`.
+        """True if the next replies are these very bytes; if not, they are left to :meth:`receive`.
 
         For a thousand replies that say nothing: only what is not expected becomes objects.
-
-        Raises:
-            OSError: the server went away, or did not answer in time.
         """
         if self._reader.has_data():
             return False

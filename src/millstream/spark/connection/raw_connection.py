@@ -31,14 +31,6 @@ class RawConnection(BlockingConnection):
 
     The last command of every request is an ECHO of a word that nobody else knows, so the end of the replies is seen
     without parsing them, whatever bytes the entries hold.
-
-    Args:
-        url: of the server.
-        readonly: as for :class:`BlockingConnection`.
-        patience: seconds for which the server may say nothing.
-
-    Attributes:
-        waiting: replies are still on their way.
     """
 
     def __init__(self, url: str, *, readonly: bool = False, patience: float = ANSWER_SECONDS) -> None:
@@ -48,7 +40,7 @@ class RawConnection(BlockingConnection):
         self._end = b"$%d\r\n%s\r\n" % (len(word), word)
         self._buffer = bytearray(_FIRST_BUFFER)
         self._replies = 0
-        self.waiting = False
+        self.waiting = False  # Replies are still on their way
 
     def request(self, commands: Sequence[Command]) -> None:
         """Send commands; :meth:`receive_raw` must fetch their replies before the next are sent."""
@@ -58,12 +50,7 @@ class RawConnection(BlockingConnection):
         self.send(pack(*commands) + self._echo)
 
     def receive_raw(self) -> bytes:
-        """The replies to what was sent last, one after the other.
-
-        Raises:
-            OSError: the server went away, is still loading its data, or did not answer in time.
-            UsageError: it refuses every command, for want of a password for instance.
-        """
+        """The replies to what was sent last, one after the other."""
         size = 0
         end = len(self._end)
         while size < end or self._buffer[size - end : size] != self._end:

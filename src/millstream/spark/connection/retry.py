@@ -19,7 +19,7 @@ _LONGEST_PAUSE = 1.0
 
 
 def lost_contact(reason: BaseException) -> bool:
-    """Whether an error means that the server is away or not ready, rather than that it refused a command."""
+    """True if an error means that the server is away or not ready, rather than that it refused a command."""
     import redis  # noqa: PLC0415 - only on the error path
 
     if isinstance(reason, redis.AuthenticationError):  # for redis-py a kind of ConnectionError

@@ -17,12 +17,6 @@ class Router:
 
     A WATCH ties what follows to its connection: a transaction is refused on any other, since a new connection watches
     nothing.
-
-    Args:
-        url: of the server, or of all of them.
-
-    Attributes:
-        received: bytes of the last replies.
     """
 
     def __init__(self, url: str) -> None:
@@ -30,18 +24,14 @@ class Router:
         self._connections: dict[str, BlockingConnection] = {}
         self._last = ""
         self._watching: BlockingConnection | None = None
-        self.received = 1
+        self.received = 1  # Bytes of the last replies
 
     def ask(self, commands: Sequence[Command]) -> list[Reply]:
         """The replies to commands that may be repeated: sent again for a while when the server is away."""
         return retrying(lambda: self.once(commands)) if commands else []
 
     def once(self, commands: Sequence[Command]) -> list[Reply]:
-        """The replies to commands that are sent once; what was not run since it was sent elsewhere is sent there.
-
-        Raises:
-            OSError: the connection broke; whether they ran is unknown.
-        """
+        """The replies to commands that are sent once; what was not run since it was sent elsewhere is sent there."""
         names = {command[0] for command in commands}
         guard = self._watching if "MULTI" in names else None
         deadline = time.monotonic() + RETRY_SECONDS
@@ -60,15 +50,7 @@ class Router:
                 self._watching = None
 
     def once_at(self, server: str, commands: Sequence[Command]) -> list[Reply]:
-        """The replies of one server, whatever the commands are about.
-
-        Args:
-            server: its URL, as :mod:`~millstream.spark.connection.routing` gives it.
-            commands: what to send, once.
-
-        Raises:
-            OSError: the connection broke; whether they ran is unknown.
-        """
+        """The replies of one server, whatever the commands are about."""
         try:
             connection = self.connect(server)
             replies = connection.ask(commands)
@@ -80,16 +62,7 @@ class Router:
         return replies
 
     def _sent(self, commands: Sequence[Command], *, whole: bool, guard: BlockingConnection | None) -> list[Reply]:
-        """The replies to all commands.
-
-        Args:
-            commands: all.
-            whole: they are one step, so that none of them is to be run elsewhere alone.
-            guard: the connection that watches, over which alone they may be sent.
-
-        Raises:
-            Redirected: one of them was not run.
-        """
+        """The replies to all commands."""
         replies: list[Reply] = [None] * len(commands)
         for server, part in routing.by_server(self._url, commands, self._last).items():
             self._last = server
@@ -128,27 +101,13 @@ class Router:
         return self._connections.get(self.server_of(key))
 
     def receive(self, connection: BlockingConnection, count: int) -> list[Reply]:
-        """The next replies over a connection, none of which sends elsewhere.
-
-        Args:
-            connection: one of this router's.
-            count: how many commands were sent over it.
-
-        Raises:
-            Redirected: a command was not run there.
-            OSError: the connection broke.
-        """
+        """The next replies over a connection, none of which sends elsewhere."""
         replies = connection.receive(count)
         routing.raise_if_redirected(self._url, replies)
         return replies
 
     def drop(self, reason: BaseException, servers: Iterable[str] | None = None) -> None:
-        """Close connections after an error; others are made, to whoever has the keys then.
-
-        Args:
-            reason: the error. A redirection has said where the key is now; after any other the cluster is asked.
-            servers: whose connections; None for all.
-        """
+        """Close connections after an error; others are made, to whoever has the keys then."""
         for server in list(self._connections if servers is None else servers):
             if (found := self._connections.pop(server, None)) is not None:
                 found.close()
@@ -163,18 +122,14 @@ class Router:
 
 
 def checked(reply: Reply) -> Reply:
-    """The reply itself.
-
-    Raises:
-        UsageError: the server refused the command.
-    """
+    """The reply itself."""
     if isinstance(reply, ErrorReply):
         raise routing.refusal(reply, f"the server refused a command: {reply}")
     return reply
 
 
 def absent(reply: Reply) -> bool:
-    """Whether a command was refused because its stream or its group is not there."""
+    """True if a command was refused because its stream or its group is not there."""
     return isinstance(reply, ErrorReply) and ("no such key" in str(reply).lower() or str(reply).startswith("NOGROUP"))
 
 

@@ -36,11 +36,7 @@ class Redirected(ConnectionError):  # noqa: N818 - a state of the cluster, not a
 
 
 class _ClusterMap:
-    """Who has which slot of one cluster, as far as this process knows; its threads share it.
-
-    Args:
-        url: of the cluster.
-    """
+    """Who has which slot of one cluster, as far as this process knows; its threads share it."""
 
     def __init__(self, url: str) -> None:
         self.routes = Routes(url)
@@ -54,11 +50,7 @@ class _ClusterMap:
             return self.routes.slots
 
     def _ask(self) -> None:
-        """Learn from the first node that answers.
-
-        Raises:
-            ConnectionError: no node answers.
-        """
+        """Learn from the first node that answers."""
         reason: object = None
         for address in self.routes.candidates:
             try:
@@ -87,11 +79,7 @@ def _map(url: str) -> _ClusterMap:
 
 
 def _ask_once(server: str, command: Command, patience: float) -> Reply:
-    """The reply of one server, over a connection of its own.
-
-    Raises:
-        UsageError: the server refused.
-    """
+    """The reply of one server, over a connection of its own."""
     with closing(BlockingConnection(server, patience=patience)) as connection:
         (reply,) = connection.ask([command])
     if isinstance(reply, ErrorReply):
@@ -100,11 +88,7 @@ def _ask_once(server: str, command: Command, patience: float) -> Reply:
 
 
 def server_of(url: str, key: str | bytes) -> str:
-    """The URL to connect to for a key: of the cluster's node that has it, or the given one itself.
-
-    Raises:
-        ConnectionError: no node of the cluster answers, or none has the key.
-    """
+    """The URL to connect to for a key: of the cluster's node that has it, or the given one itself."""
     if not url.startswith(CLUSTERS):
         return url
     found = _map(url)
@@ -115,11 +99,6 @@ def by_server(url: str, commands: Sequence[Command], last: str = "") -> dict[str
     """By the URL to connect to, which commands go there, by their number.
 
     On a cluster one that names no key (TIME, MULTI) goes with the next that does, or else with the one before.
-
-    Args:
-        url: of the server, or of all of them.
-        commands: in their order, which those of one server keep.
-        last: where commands go that have none to go with.
     """
     if not url.startswith(CLUSTERS):
         return {url: list(range(len(commands)))}
@@ -175,23 +154,14 @@ def redirection(url: str, reply: Reply) -> str | None:
 
 
 def raise_if_redirected(url: str, replies: Iterable[Any]) -> None:
-    """Raise if one of the replies sends elsewhere.
-
-    Raises:
-        Redirected: a command was not run here.
-    """
+    """Raise if one of the replies sends elsewhere."""
     for reply in replies:
         if redirection(url, reply) is not None:
             raise Redirected(f"the server did not run it: {reply}")
 
 
 def refusal(reply: Reply, said: str) -> UsageError:
-    """The error to raise where a server refused a command; a plain URL may turn out to name one node of a cluster.
-
-    Args:
-        reply: the server's error.
-        said: the text where it is none of a cluster's.
-    """
+    """The error to raise where a server refused a command; a plain URL may turn out to name one node of a cluster."""
     code = str(reply).split(" ", 1)[0]
     if code not in ("MOVED", "ASK", "CROSSSLOT"):
         return NotLetInError(said) if code == "NOPERM" else UsageError(said)
@@ -202,11 +172,7 @@ def refusal(reply: Reply, said: str) -> UsageError:
 
 
 def require_whole(reply: Reply) -> None:
-    """Insist on a server that has all keys before a look through them; ``reply`` is that to CLUSTER INFO.
-
-    Raises:
-        ConfigError: it is one node of several.
-    """
+    """Insist on a server that has all keys before a look through them; ``reply`` is that to CLUSTER INFO."""
     if (count := masters(reply)) > 1:
         raise ConfigError(f"option 'url': {part_of(count)}: write {CLUSTERS}host:port,host:port, some of its nodes")
 
@@ -215,13 +181,7 @@ def require_whole(reply: Reply) -> None:
 
 
 def replicas(url: str, key: str | bytes | None = None) -> list[str]:
-    """The URLs of the replicas of the server that has a key; of all servers where None is given.
-
-    Raises:
-        ConfigError: the URL is of a kind that has none.
-        OSError: nobody answers who could say.
-        RedisError: no Sentinel answers.
-    """
+    """The URLs of the replicas of the server that has a key; of all servers where None is given."""
     if url.startswith(CLUSTERS):
         found = _map(url)
         slots = found.slots()

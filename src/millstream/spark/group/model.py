@@ -13,35 +13,21 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class GroupOptions:
-    """What a read in group mode was asked to do.
+    """What a read in group mode was asked to do."""
 
-    Attributes:
-        parsed: the options that it shares with the plain read.
-        group: whose entries.
-        query: from which the names of the query's consumers derive.
-        min_idle_ms: entries that others have left idle for so long are claimed too; None leaves them alone.
-        consumer: for a batch read, whose pending entries are read.
-    """
-
-    parsed: "Options"
-    group: str
-    query: str
+    parsed: "Options"  # The options that it shares with the plain read
+    group: str  # Whose entries
+    query: str  # From which the names of the query's consumers derive
+    # Entries that others have left idle for so long are claimed too; None leaves them alone
     min_idle_ms: int | None = None
-    consumer: str = ""
+    consumer: str = ""  # For a batch read, whose pending entries are read
 
 
 @dataclass
 class ClaimPartition(InputPartition):
-    """One task's work.
+    """One task's work."""
 
-    Attributes:
-        key: the stream.
-        runs: the entries.
-        consumer: who holds them.
-        deliveries: of each entry, where each is a run of its own; else empty.
-    """
-
-    key: str
-    runs: tuple[Run, ...]
-    consumer: str
-    deliveries: tuple[int, ...] = ()
+    key: str  # The stream
+    runs: tuple[Run, ...]  # The entries
+    consumer: str  # Who holds them
+    deliveries: tuple[int, ...] = ()  # Of each entry, where each is a run of its own; else empty

@@ -37,27 +37,15 @@ _GAPS = 1000
 
 @dataclass
 class Settled:
-    """What became of the entries of a batch when it was acknowledged.
+    """What became of the entries of a batch when it was acknowledged."""
 
-    Attributes:
-        acked: held by the batch's consumer to the end.
-        taken: by consumer, those that others had claimed meanwhile.
-        missing: those that were pending no more.
-    """
-
-    acked: int = 0
-    taken: Counter[str] = field(default_factory=Counter)
-    missing: int = 0
+    acked: int = 0  # Held by the batch's consumer to the end
+    taken: Counter[str] = field(default_factory=Counter)  # By consumer, those that others had claimed meanwhile
+    missing: int = 0  # Those that were pending no more
 
 
 class PendingEntries:
-    """The pending entries of one group of one stream.
-
-    Args:
-        router: the connection.
-        key: the stream.
-        group: the group.
-    """
+    """The pending entries of one group of one stream."""
 
     def __init__(self, router: Router, key: str, group: str) -> None:
         self._router = router
@@ -73,16 +61,7 @@ class PendingEntries:
         return {row[b"name"].decode("utf-8", "surrogateescape"): row[b"pending"] for row in rows}
 
     def pending(self, consumer: str | None, first: Id | str = "-", last: Id | str = "+") -> Iterator[list[list[Any]]]:
-        """Rows of XPENDING (id, consumer, idle milliseconds, deliveries), a page at a time.
-
-        Args:
-            consumer: whose; None for all consumers.
-            first: from this id on; ``-`` for the least.
-            last: up to this id; ``+`` for the greatest.
-
-        Raises:
-            UsageError: the server refuses.
-        """
+        """Rows of XPENDING (id, consumer, idle milliseconds, deliveries), a page at a time."""
         start: str | None = str(first)
         owner = () if consumer is None else (consumer,)
         while start is not None:
@@ -141,14 +120,7 @@ class PendingEntries:
             first += due.PAGE
 
     def put_back(self, consumer: str, ids: Sequence[bytes], min_idle_ms: int, *, charged: bool) -> set[bytes]:
-        """Let those wait on that are not due, as if they had not been claimed; which these are.
-
-        Args:
-            consumer: who has claimed them.
-            ids: the entries.
-            min_idle_ms: the idle time from which this query claims.
-            charged: the claim counted a delivery.
-        """
+        """Let those wait on that are not due, as if they had not been claimed; which these are."""
         early: dict[bytes, int] = {}
         for at in range(0, len(ids), PAGE):
             page = ids[at : at + PAGE]
@@ -199,11 +171,7 @@ class PendingEntries:
 
 
 def held_parts(options: "GroupOptions") -> list[tuple[str, tuple[Run, ...], tuple[int, ...]]]:
-    """What a consumer holds of each stream, in parts: entries as runs of one, with their delivery counts.
-
-    Raises:
-        ConfigError: there is no such server, stream or group.
-    """
+    """What a consumer holds of each stream, in parts: entries as runs of one, with their delivery counts."""
     _check_there(options)
     router = Router(options.parsed.url)
     found = []

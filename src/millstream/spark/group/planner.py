@@ -35,11 +35,7 @@ _STALE_MOST = 1000
 
 
 class GroupPlanner:
-    """Plans the batches of one query of group mode.
-
-    Args:
-        options: of the read.
-    """
+    """Plans the batches of one query of group mode."""
 
     def __init__(self, options: "GroupOptions") -> None:
         self._options = options
@@ -59,11 +55,7 @@ class GroupPlanner:
         self.report: dict[str, Any] = {}
 
     def connect(self) -> None:
-        """Make the first contact, which fails at once where later ones are tried again.
-
-        Raises:
-            ConfigError: there is no such server, or a key is no stream.
-        """
+        """Make the first contact, which fails at once where later ones are tried again."""
         self._info.states(self._plain.streams)
 
     def close(self) -> None:
@@ -73,11 +65,7 @@ class GroupPlanner:
         self._router.close()
 
     def begin(self) -> Claim:
-        """Where a new query begins; makes the groups that are to be made.
-
-        Raises:
-            ConfigError: a stream or a group does not exist.
-        """
+        """Where a new query begins; makes the groups that are to be made."""
         states = self._info.states(self._plain.streams)
         for key, state in states.items():
             if state is None:
@@ -150,15 +138,7 @@ class GroupPlanner:
         self._target = self._info.states(self._plain.streams)
 
     def next_end(self, start: Claim, cap: int | None) -> Claim:
-        """The batch after ``start``, claimed; ``start`` itself when there is nothing new.
-
-        Args:
-            start: a batch that is known to be committed.
-            cap: most entries; None for all that wait.
-
-        Raises:
-            UsageError: the group is gone, or the server refuses.
-        """
+        """The batch after ``start``, claimed; ``start`` itself when there is nothing new."""
         failpoints.reach("planning")
         self.settle(start)
         if not self._looked:
@@ -172,7 +152,7 @@ class GroupPlanner:
         except Exception as reason:
             if not lost_contact(reason):
                 raise
-            # Whether a page was claimed whose reply was lost is known to the server alone.
+            # True if a page was claimed whose reply was lost is known to the server alone.
             self._router.close()
             idle = self._options.min_idle_ms
             runs = {key: held.claimed(fresh.consumer, idle) for key, held in self._pending_entries.items()}

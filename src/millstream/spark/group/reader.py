@@ -40,14 +40,6 @@ def read_claim(options: "Options", layout: "Layout", part: "ClaimPartition") -> 
     """The claimed entries of a partition as record batches.
 
     The next portion is asked for before the one at hand is decoded, so that the server works meanwhile.
-
-    Args:
-        options: of the read.
-        layout: the columns.
-        part: the runs, each with the number of entries that it must have.
-
-    Raises:
-        DataLossError: entries were deleted after they were claimed.
     """
     asked = list(_together(part.runs))
     with closing(BulkReader(options.url, part.key)) as source:
@@ -90,13 +82,7 @@ def _check(options: "Options", part: "ClaimPartition", runs: Sequence[Run], page
 def with_deliveries(
     batches: "Iterator[pa.RecordBatch]", part: "ClaimPartition", schema: "StructType"
 ) -> "Iterator[pa.RecordBatch]":
-    """The same batches with how often each entry was delivered, where the schema has that column.
-
-    Args:
-        batches: with the column ``id``, by which counts are found.
-        part: the entries as runs of one each, with their delivery counts.
-        schema: of the result; its order of columns is taken.
-    """
+    """The same batches with how often each entry was delivered, where the schema has that column."""
     import pyarrow as pa  # noqa: PLC0415 - only executors need it
     from pyspark.sql.pandas.types import to_arrow_schema  # noqa: PLC0415 - as above
 

@@ -19,14 +19,7 @@ _PAGE = 1000
 
 
 class LeaseRenewal:
-    """Renews entries by resetting their idle time, as long as nobody else has claimed them.
-
-    Args:
-        url: of the server.
-        group: the group.
-        min_idle_ms: milliseconds after which others claim; None where nobody said, see :mod:`millstream.client.leases`.
-        beside: called in every round, with the thread's own connection.
-    """
+    """Renews entries by resetting their idle time, as long as nobody else has claimed them."""
 
     def __init__(
         self, url: str, group: str, min_idle_ms: int | None = None, beside: Callable[[Router], None] | None = None
@@ -74,16 +67,7 @@ class LeaseRenewal:
         asker.close()
 
     def round(self, asker: Router, consumer: str, keys: Sequence[str]) -> None:
-        """Renew once. Only entries that are idle for a while, which those that another has just claimed are not.
-
-        Args:
-            asker: a connection of the caller's, not shared between threads.
-            consumer: whose entries.
-            keys: of the streams.
-
-        Raises:
-            ErrorReply: the server refuses, for another reason than that the group is gone.
-        """
+        """Renew once. Only entries that are idle for a while, which those that another has just claimed are not."""
         old = self.plan.renew_after_ms
         for key in keys:
             start: str | None = "-"

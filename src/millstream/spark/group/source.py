@@ -28,11 +28,7 @@ DELIVERIES = StructField(names.DELIVERIES, LongType())
 
 
 class GroupMode:
-    """What ``format("millstream")`` is in group mode.
-
-    Args:
-        options: of the read.
-    """
+    """What ``format("millstream")`` is in group mode."""
 
     def __init__(self, options: GroupOptions) -> None:
         self._options = options
@@ -43,11 +39,7 @@ class GroupMode:
         return StructType([*plain, DELIVERIES]) if self._options.consumer else plain
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        """For ``spark.read``: what one consumer holds.
-
-        Raises:
-            ConfigError: none is named.
-        """
+        """For ``spark.read``: what one consumer holds."""
         if not self._options.consumer:
             raise ConfigError(
                 "option 'mode' is 'group', and a batch read would claim entries that nobody acknowledges: use "
@@ -68,12 +60,7 @@ class GroupMode:
 
 
 class HeldReader(DataSourceReader):
-    """What a consumer holds, read without changing anything.
-
-    Args:
-        options: of the read.
-        schema: of the rows.
-    """
+    """What a consumer holds, read without changing anything."""
 
     def __init__(self, options: GroupOptions, schema: StructType) -> None:
         from millstream.spark.arrow.columns import Layout  # noqa: PLC0415 - Arrow and numpy only where rows are made
@@ -110,12 +97,7 @@ def _without_deliveries(schema: StructType) -> StructType:
 
 
 class GroupReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """A query's source in group mode. Spark keeps one of these at the driver for planning; tasks only read.
-
-    Args:
-        options: of the read.
-        schema: of the rows.
-    """
+    """A query's source in group mode. Spark keeps one of these at the driver for planning; tasks only read."""
 
     def __init__(self, options: GroupOptions, schema: StructType) -> None:
         from millstream.spark.arrow.columns import Layout  # noqa: PLC0415 - Arrow and numpy only where rows are made

@@ -16,21 +16,13 @@ _GLOB = re.compile(r"[*?\[\]\\]")
 
 @dataclass(frozen=True)
 class HashOptions:
-    """What a read of hashes was asked to do; pickled to the executors.
+    """What a read of hashes was asked to do; pickled to the executors."""
 
-    Attributes:
-        url: of the server.
-        pattern: glob of keys, as SCAN MATCH takes it.
-        key_column: column that has the key, or what of it follows ``prefix``.
-        prefix: what every key begins with and the column leaves out; empty for whole keys.
-        min_partitions: tasks, at least; None for as many as the number of keys suggests.
-    """
-
-    url: str = field(repr=False)
-    pattern: str
-    key_column: str = KEY
-    prefix: str = ""
-    min_partitions: int | None = None
+    url: str = field(repr=False)  # Of the server
+    pattern: str  # Glob of keys, as SCAN MATCH takes it
+    key_column: str = KEY  # Column that has the key, or what of it follows ``prefix``
+    prefix: str = ""  # What every key begins with and the column leaves out; empty for whole keys
+    min_partitions: int | None = None  # Tasks, at least; None for as many as the number of keys suggests
 
     @property
     def shown_url(self) -> str:
@@ -39,14 +31,7 @@ class HashOptions:
 
 
 def parse(raw: Mapping[str, str]) -> HashOptions:
-    """Check every option given.
-
-    Args:
-        raw: by their names in lower case.
-
-    Raises:
-        ConfigError: one is unknown or does nothing here, or has an invalid value.
-    """
+    """Check every option given."""
     for name in names.others(names.LOOKUP):
         if name.lower() in raw:
             raise ConfigError(f"option {name!r} does nothing in a read of hashes: leave it out")

@@ -43,27 +43,16 @@ Row = tuple[bytes, dict[bytes, bytes]]
 
 @dataclass
 class HashLayout:
-    """What each column is made of.
+    """What each column is made of."""
 
-    Attributes:
-        schema: of the batches, as Spark wants them.
-        key_column: the key's column.
-        typed: columns that are fields of a hash, with their types.
-        whole: whether all fields are wanted as a map.
-    """
-
-    schema: pa.Schema
-    key_column: str
-    typed: dict[str, pa.DataType] = field(default_factory=dict)
-    whole: bool = False
+    schema: pa.Schema  # Of the batches, as Spark wants them
+    key_column: str  # The key's column
+    typed: dict[str, pa.DataType] = field(default_factory=dict)  # Columns that are fields of a hash, with their types
+    whole: bool = False  # True if all fields are wanted as a map
 
     @classmethod
     def of(cls, schema: "StructType", options: "HashOptions") -> "HashLayout":
-        """The layout of a Spark schema.
-
-        Raises:
-            ConfigError: a column is of a type that no field can be read as.
-        """
+        """The layout of a Spark schema."""
         made = cls(as_arrow(schema), options.key_column)
         for column in made.schema:
             if column.name in (made.key_column, CORRUPT):
@@ -80,15 +69,7 @@ class HashLayout:
         return made
 
     def batch(self, rows: Sequence[Row], prefix: str) -> pa.RecordBatch:
-        """The record batch of some hashes.
-
-        Args:
-            rows: keys with the fields that were asked for, those that are there.
-            prefix: what the keys' column leaves out.
-
-        Raises:
-            UsageError: a column that must not be null has no value.
-        """
+        """The record batch of some hashes."""
         bad: dict[str, Any] = {}
         found = []
         for column in self.schema:
@@ -115,12 +96,7 @@ class HashLayout:
 
 
 def shares(options: "HashOptions") -> int:
-    """How many tasks read: more where there are many keys, of whatever kind.
-
-    Raises:
-        NotReachedError: the server does not answer.
-        NotLetInError: it refuses the user or the password.
-    """
+    """How many tasks read: more where there are many keys, of whatever kind."""
     info = StreamInfo(Options(url=options.url, pattern=options.pattern))
     try:
         size = info.size()
@@ -133,15 +109,6 @@ def read(options: "HashOptions", schema: "StructType", number: int, of: int) -> 
     """The hashes of one share.
 
     A hash that is gone when it is asked for is no row, as is a key that holds something else.
-
-    Args:
-        options: of the read.
-        schema: the columns wanted.
-        number: which share.
-        of: how many shares there are.
-
-    Raises:
-        UsageError: the server refuses.
     """
     layout = HashLayout.of(schema, options)
     with closing(Router(options.url)) as router:
@@ -153,12 +120,6 @@ def read(options: "HashOptions", schema: "StructType", number: int, of: int) -> 
 
 def share_keys(router: Router, options: "HashOptions", number: int, of: int) -> Iterator[list[bytes]]:
     """The keys of a share, each once: a scan may give one twice.
-
-    Args:
-        router: to the servers.
-        options: of the read.
-        number: of the share, from 0.
-        of: number of shares.
 
     On a cluster all are looked through twice, for a hash that moves to a node that was looked at from one that was not.
     """
@@ -185,16 +146,7 @@ def _scanned(router: Router, server: str, words: Command, options: "HashOptions"
 
 
 def hashes_of(router: Router, layout: HashLayout, keys: Sequence[bytes]) -> list[Row]:
-    """The fields wanted of each hash that is still there.
-
-    Args:
-        router: to the servers.
-        layout: what is wanted.
-        keys: of the hashes.
-
-    Raises:
-        UsageError: the server refuses.
-    """
+    """The fields wanted of each hash that is still there."""
     if layout.whole or not layout.typed:
         replies = router.ask([("HGETALL", key) for key in keys])
         return [(key, pairs(reply)) for key, reply in zip(keys, replies, strict=True) if _is_hash(reply) and reply]
@@ -215,11 +167,7 @@ def hashes_of(router: Router, layout: HashLayout, keys: Sequence[bytes]) -> list
 
 
 def _is_hash(reply: Any) -> bool:
-    """False where the key holds something else by now.
-
-    Raises:
-        UsageError: the server refused for another reason.
-    """
+    """False where the key holds something else by now."""
     if isinstance(reply, ErrorReply) and str(reply).startswith("WRONGTYPE"):
         return False
     checked(reply)

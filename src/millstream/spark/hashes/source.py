@@ -17,23 +17,14 @@ if TYPE_CHECKING:
 
 @dataclass
 class HashPart(InputPartition):
-    """One task's share of the keys.
+    """One task's share of the keys."""
 
-    Attributes:
-        number: which of the shares.
-        of: how many there are.
-    """
-
-    number: int
-    of: int
+    number: int  # Which of the shares
+    of: int  # How many there are
 
 
 class Hashes:
-    """A read of hashes.
-
-    Args:
-        options: what was asked for.
-    """
+    """A read of hashes."""
 
     def __init__(self, options: HashOptions) -> None:
         self._options = options
@@ -48,11 +39,7 @@ class Hashes:
         return HashReader(self._options, schema)
 
     def stream_reader(self, schema: StructType) -> DataSourceStreamReader:
-        """For ``spark.readStream``: never.
-
-        Raises:
-            ConfigError: always.
-        """
+        """For ``spark.readStream``: never."""
         raise ConfigError(
             f"option 'hashes' is {self._options.pattern!r} ({', '.join(schema.fieldNames())}), a state and not a "
             "stream: use spark.read, and join that with a stream"
@@ -60,12 +47,7 @@ class Hashes:
 
 
 class HashReader(DataSourceReader):
-    """Plans and reads hashes.
-
-    Args:
-        options: what was asked for.
-        schema: the columns wanted.
-    """
+    """Plans and reads hashes."""
 
     def __init__(self, options: HashOptions, schema: StructType) -> None:
         from millstream.spark.hashes.reader import HashLayout  # noqa: PLC0415 - Arrow only where rows are made

@@ -24,61 +24,38 @@ Filter = tuple[str, str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """What has to be read.
+    """What has to be read."""
 
-    Attributes:
-        after: ids up to this one are not wanted.
-        until: ids past this one are not wanted.
-        low_ms: nor are smaller milliseconds, where all ids are of usual size.
-        high_ms: nor greater ones, there.
-        streams: the only streams wanted; None for all.
-    """
-
-    after: Id = ZERO
-    until: Id = _LAST
-    low_ms: int = 0
-    high_ms: int = MAX_PART
-    streams: frozenset[str] | None = None
+    after: Id = ZERO  # Ids up to this one are not wanted
+    until: Id = _LAST  # Ids past this one are not wanted
+    low_ms: int = 0  # Nor are smaller milliseconds, where all ids are of usual size
+    high_ms: int = MAX_PART  # Nor greater ones, there
+    streams: frozenset[str] | None = None  # The only streams wanted; None for all
 
     def within(self, after: Id, until: Id) -> "Bounds":
         """These bounds, and others."""
         return replace(self, after=max(self.after, after), until=min(self.until, until))
 
     def range(self, ends: Sequence[Id]) -> tuple[Id, Id]:
-        """The ids wanted, as ``(after, until]``.
-
-        Args:
-            ends: first and last ids of all that may be read: whether all ids are of usual size.
-        """
+        """The ids wanted, as ``(after, until]``."""
         if not all(10**12 <= ident.ms < 10**13 for ident in ends):
             return self.after, self.until
         return max(self.after, before_time(self.low_ms)), min(self.until, Id(self.high_ms, MAX_PART))
 
     def narrow(self, stream: str, after: Id, until: Id, state: StreamState) -> tuple[Id, Id]:
-        """What is left of a range ``(after, until]`` of a live stream; empty where the first is not below the second.
-
-        Args:
-            stream: its key.
-            after: exclusive.
-            until: inclusive.
-            state: of the stream.
-        """
+        """The rest of a range ``(after, until]`` of a live stream; empty unless the first is below the second."""
         if not self.wants(stream):
             return until, until
         ends = [state.last] if state.first is None else [state.first, state.last]
         return self.within(after, until).range(ends)
 
     def wants(self, stream: str) -> bool:
-        """Whether a stream has to be read at all."""
+        """True if a stream has to be read at all."""
         return self.streams is None or stream in self.streams
 
 
 def bounds_of(filters: Iterable[object]) -> Bounds:
-    """What the filters that Spark hands to a reader leave to be read.
-
-    Args:
-        filters: objects of Spark's classes; those of another shape than a column and a value are passed over.
-    """
+    """What the filters that Spark hands to a reader leave to be read."""
     return narrowed(
         (type(each).__name__, each.attribute[0], each.value)  # type: ignore[attr-defined] # those with both
         for each in filters

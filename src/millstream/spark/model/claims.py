@@ -18,34 +18,21 @@ from millstream.spark.model.offsets import Id, parse_id
 
 
 class Run(NamedTuple):
-    """Entries with nothing between them that belongs to others.
+    """Entries with nothing between them that belongs to others."""
 
-    Attributes:
-        first: id of the first.
-        last: id of the last.
-        n: how many there were when they were claimed.
-    """
-
-    first: Id
-    last: Id
-    n: int
+    first: Id  # Id of the first
+    last: Id  # Id of the last
+    n: int  # How many there were when they were claimed
 
 
 @dataclass(frozen=True)
 class Claim:
-    """One batch.
+    """One batch."""
 
-    Attributes:
-        group: whose entries.
-        query: the query's name, from which its consumers' names derive.
-        seq: number of the batch; 0 is where a query begins, and holds nothing.
-        runs: by stream, the entries in their order.
-    """
-
-    group: str
-    query: str
-    seq: int = 0
-    runs: Mapping[str, tuple[Run, ...]] = field(default_factory=dict)
+    group: str  # Whose entries
+    query: str  # The query's name, from which its consumers' names derive
+    seq: int = 0  # Number of the batch; 0 is where a query begins, and holds nothing
+    runs: Mapping[str, tuple[Run, ...]] = field(default_factory=dict)  # By stream, the entries in their order
 
     @property
     def consumer(self) -> str:
@@ -84,16 +71,7 @@ def dump(claim: Claim) -> dict[str, Any]:
 
 
 def load(raw: Mapping[str, Any], group: str, query: str) -> Claim:
-    """The inverse of :func:`dump`.
-
-    Args:
-        raw: the offset from the checkpoint.
-        group: which the query reads by now.
-        query: its name now. Both must be those of the checkpoint, since what was claimed is found by them alone.
-
-    Raises:
-        UsageError: the checkpoint holds something else, or is of another group or query.
-    """
+    """The inverse of :func:`dump`."""
     try:
         runs = {
             key: tuple(Run(parse_id(first), parse_id(last), int(n)) for first, last, n in found)
@@ -116,13 +94,7 @@ def load(raw: Mapping[str, Any], group: str, query: str) -> Claim:
 
 
 def parts(claim: Claim, wanted: int | None, most: int | None) -> list[tuple[str, tuple[Run, ...]]]:
-    """The claim cut into about equal parts, each of one stream; runs are not cut, since their counts prove them whole.
-
-    Args:
-        claim: the batch.
-        wanted: parts, at least where there are so many runs; None is one for each 100,000 entries, eight at most.
-        most: entries of one part.
-    """
+    """The claim cut into about equal parts, each of one stream; runs stay whole, since their counts prove them."""
     size = -(-claim.n // (wanted or min(8, -(-claim.n // 100_000) or 1)))
     size = max(1, min(size, most or size))
     found = []
@@ -141,13 +113,7 @@ def parts(claim: Claim, wanted: int | None, most: int | None) -> list[tuple[str,
 
 
 def joined(ids: Sequence[Id], gaps: Iterable[bool], most: int) -> list[Run]:
-    """Single entries as runs.
-
-    Args:
-        ids: in their order.
-        gaps: for each id but the first, whether there is any entry between it and the one before.
-        most: entries of one run.
-    """
+    """Single entries as runs."""
     found = [Run(ids[0], ids[0], 1)] if ids else []
     for ident, gap in zip(ids[1:], gaps, strict=True):
         last = found[-1]

@@ -28,11 +28,6 @@ def staged(stream: str, writer: str, token: str) -> str:
 
     In one slot, so that one transaction of a cluster's node moves them into the stream.
     (A stream whose name has a ``}`` and no tag of its own cannot have a neighbour; then the slots differ.)
-
-    Args:
-        stream: where the rows are going.
-        writer: the query's id, or the batch job's.
-        token: of the task's attempt and the piece, so that no attempt adds to what another has staged.
     """
     _, opened, rest = stream.partition("{")
     tag, closed, _ = rest.partition("}")
@@ -41,5 +36,5 @@ def staged(stream: str, writer: str, token: str) -> str:
 
 
 def is_staged(key: bytes, writer: str) -> bool:
-    """Whether a key can be one of :func:`staged`: asked of what is removed, since others may have named it."""
+    """True if a key can be one of :func:`staged`: asked of what is removed, since others may have named it."""
     return key.startswith(_STAGED.encode()) and f"}}:staged:{writer}:".encode() in key

@@ -61,11 +61,7 @@ ZERO = Id(0, 0)
 
 
 def parse_id(text: str) -> Id:
-    """An id from its text; the part after the dash may be absent and is then 0.
-
-    Raises:
-        ValueError: the text is not an entry id.
-    """
+    """An id from its text; the part after the dash may be absent and is then 0."""
     found = _ID.fullmatch(text)
     if found is None:
         raise ValueError(f"{text!r} is not an entry id such as 1700000000000-0")
@@ -82,21 +78,14 @@ def before_time(ms: int) -> Id:
 
 @dataclass(frozen=True, slots=True)
 class Position:
-    """Where a batch of one stream ends, and where it began.
+    """Where a batch of one stream ends, and where it began."""
 
-    Attributes:
-        start: id after which the batch begins (exclusive).
-        start_n: entries added up to ``start``.
-        id: last id of the batch (inclusive).
-        n: entries added up to ``id``.
-        holes: how many more entries than ``n`` says may have been added up to ``id``; above 0 only when entries were
-            deleted in front of a reader that counts its way forward, until it has caught up.
-    """
-
-    start: Id
-    start_n: int
-    id: Id
-    n: int
+    start: Id  # Id after which the batch begins (exclusive)
+    start_n: int  # Entries added up to ``start``
+    id: Id  # Last id of the batch (inclusive)
+    n: int  # Entries added up to ``id``
+    # How many more entries than ``n`` says may have been added up to ``id``; above 0 only when entries were deleted in
+    # front of a reader that counts its way forward, until it has caught up
     holes: int = 0
 
     @classmethod
@@ -105,13 +94,7 @@ class Position:
         return cls(ident, n, ident, n)
 
     def advanced(self, ident: Id, n: int, holes: int = 0) -> "Position":
-        """The batch that follows this one.
-
-        Args:
-            ident: its last id.
-            n: entries added up to there.
-            holes: how many more that may be, see the class.
-        """
+        """The batch that follows this one."""
         return Position(self.id, self.n, ident, n, holes)
 
 
@@ -131,11 +114,7 @@ def dump(offset: Mapping[str, Position]) -> dict[str, dict[str, Any]]:
 
 
 def load(raw: Mapping[str, Any]) -> Offset:
-    """The inverse of :func:`dump`.
-
-    Raises:
-        UsageError: the checkpoint holds something else, such as the offsets of another source.
-    """
+    """The inverse of :func:`dump`."""
     try:
         return {
             key: Position(
@@ -152,23 +131,14 @@ def load(raw: Mapping[str, Any]) -> Offset:
 
 @dataclass(frozen=True, slots=True)
 class StreamState:
-    """What one XINFO STREAM said of a stream.
+    """What one XINFO STREAM said of a stream."""
 
-    Attributes:
-        last: last-generated-id.
-        added: entries-added, over the life of the stream.
-        length: entries there now.
-        max_deleted: greatest id removed by XDEL (trimming leaves it alone).
-        first: id of the first entry there now; None when there is none.
-        mark: digest of what the first entry holds.
-    """
-
-    last: Id
-    added: int
-    length: int
-    max_deleted: Id
-    first: Id | None
-    mark: bytes = b""
+    last: Id  # Last-generated-id
+    added: int  # Entries-added, over the life of the stream
+    length: int  # Entries there now
+    max_deleted: Id  # Greatest id removed by XDEL (trimming leaves it alone)
+    first: Id | None  # Id of the first entry there now; None when there is none
+    mark: bytes = b""  # Digest of what the first entry holds
 
     @property
     def removed(self) -> int:
@@ -190,11 +160,6 @@ def went_back(key: str, at: Position, state: StreamState | None) -> str | None:
     """Why reading on from ``at`` would silently read nothing or something else; None if it would not.
 
     The stream was deleted, or replaced by an older state of it (a restored backup, a failover to a replica behind).
-
-    Args:
-        key: of the stream, for the text.
-        at: what was read.
-        state: of the stream now; None where there is none.
     """
     reason = how_it_went_back(at, state)
     if reason is None:
@@ -232,12 +197,6 @@ def replaced(before: StreamState, now: StreamState, up_to: Callable[[], int], n:
     Entries never change and are only added at the end, so the first one moves on only where entries were removed. The
     count of those never falls, unless a failover undid a trim: then all entries that were read and are not removed must
     be there.
-
-    Args:
-        before: the state at the earlier look.
-        now: the state at this one.
-        up_to: counts the entries that are there of those that were read.
-        n: number of entries that were read.
     """
     if now.removed < before.removed or (now.first and before.first and now.first < before.first):
         there = up_to()
@@ -251,13 +210,7 @@ def replaced(before: StreamState, now: StreamState, up_to: Callable[[], int], n:
 
 
 def replaced_text(key: str, at: Position, reason: str) -> str:
-    """The error for a stream that was replaced between two looks.
-
-    Args:
-        key: of the stream.
-        at: what was read.
-        reason: from :func:`replaced`.
-    """
+    """The error for a stream that was replaced between two looks."""
     return (
         f"stream {key!r} went back: {reason}. It was deleted and made anew since this query last looked, so entries up "
         f"to {at.id} may be others than those that were read. Start the query with a new checkpointLocation (and "
@@ -267,21 +220,14 @@ def replaced_text(key: str, at: Position, reason: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Loss:
-    """Entries that left the stream before they were read.
+    """Entries that left the stream before they were read."""
 
-    Attributes:
-        key: the stream.
-        after: last id that was read.
-        until: first id still there; None when there is none.
-        count: how many are gone.
-        certain: they were trimmed. Otherwise entries were deleted one by one further on as well (XDEL, as groups do
-            with what they have finished), and the server does not tell the two apart.
-    """
-
-    key: str
-    after: Id
-    until: Id | None
-    count: int
+    key: str  # The stream
+    after: Id  # Last id that was read
+    until: Id | None  # First id still there; None when there is none
+    count: int  # How many are gone
+    # They were trimmed. Otherwise entries were deleted one by one further on as well (XDEL, as groups do with what they
+    # have finished), and the server does not tell the two apart.
     certain: bool
 
     def __str__(self) -> str:
@@ -293,13 +239,7 @@ class Loss:
 
 
 def find_loss(key: str, at: Position, state: StreamState) -> Loss | None:
-    """What has left the stream past ``at``; None when nothing has, or when it has all been read.
-
-    Args:
-        key: of the stream, for the text.
-        at: what was read.
-        state: of the stream now.
-    """
+    """What has left the stream past ``at``; None when nothing has, or when it has all been read."""
     gone = state.removed - at.n - at.holes
     if gone <= 0 or (state.first is not None and state.first <= at.id):
         # Trimming takes the oldest first: while anything up to ``at`` is still there it has not come past it.
@@ -308,14 +248,7 @@ def find_loss(key: str, at: Position, state: StreamState) -> Loss | None:
 
 
 def share(wanted: Mapping[str, int], cap: int, order: Mapping[str, Id]) -> dict[str, int]:
-    """Split ``cap`` entries over streams: each gets an equal share, and what one does not need goes to the others.
-
-    Args:
-        wanted: entries waiting in each stream.
-        cap: never exceeded by the sum.
-        order: position of each stream; where there are more streams than entries, those left furthest behind are first,
-            so every stream has its turn.
-    """
+    """Split ``cap`` entries over streams: each gets an equal share, and what one does not need goes to the others."""
     waiting = sorted((key for key, count in wanted.items() if count > 0), key=lambda key: (order[key], key))
     chosen = sorted(waiting[:cap], key=lambda key: wanted[key])
     found: dict[str, int] = {}
@@ -326,11 +259,7 @@ def share(wanted: Mapping[str, int], cap: int, order: Mapping[str, Id]) -> dict[
 
 
 class Index:
-    """Known pairs (id, entries added) of one stream, from earlier looks at it: where a batch can end without counting.
-
-    Args:
-        limit: pairs kept; when full, every second one is forgotten.
-    """
+    """Known pairs (id, entries added) of one stream from earlier looks: a batch can end there without counting."""
 
     def __init__(self, limit: int = 2048) -> None:
         self._points: list[tuple[Id, int]] = []
@@ -358,11 +287,6 @@ class Index:
 
         None when it would hold less than ``least`` of them. Deletions make a batch smaller than the difference of its
         counts, never larger, so the budget is kept.
-
-        Args:
-            at: where the batch begins.
-            budget: its entries at most.
-            least: the part of the budget, 0 to 1, under which counting forward is worth its round trips.
         """
         fitting = [point for point in self._points if at.id < point[0] and point[1] <= at.n + budget]
         if fitting and fitting[-1][1] >= at.n + budget * least:
@@ -375,12 +299,6 @@ def counted_cut(at: Position, state: StreamState, ident: Id, rows: int) -> Posit
 
     Counting sees only what is there. If everything removed past ``at`` was trimmed, the number is still exact;
     if entries were deleted further on, some of them may lie inside the batch.
-
-    Args:
-        at: where the batch begins.
-        state: of the stream, from the same look as the count.
-        ident: the last entry counted.
-        rows: entries counted.
     """
     skipped = max(0, state.removed - at.n - at.holes)
     if state.max_deleted <= at.id:
@@ -391,22 +309,14 @@ def counted_cut(at: Position, state: StreamState, ident: Id, rows: int) -> Posit
 
 @dataclass(frozen=True, slots=True)
 class Range:
-    """Entries of one stream that a batch reads: ``(start, end]``.
+    """Entries of one stream that a batch reads: ``(start, end]``."""
 
-    Attributes:
-        key: the stream.
-        start: exclusive.
-        end: inclusive.
-        start_n: entries added up to ``start``.
-        rows: how many at most, for sizing only.
-        first: first entry past ``start`` that was there when the batch was planned; None when there was none.
-    """
-
-    key: str
-    start: Id
-    end: Id
-    start_n: int
-    rows: int
+    key: str  # The stream
+    start: Id  # Exclusive
+    end: Id  # Inclusive
+    start_n: int  # Entries added up to ``start``
+    rows: int  # How many at most, for sizing only
+    # First entry past ``start`` that was there when the batch was planned; None when there was none
     first: Id | None = None
 
 
@@ -430,13 +340,7 @@ def batch_ranges(start: Mapping[str, Position], end: Mapping[str, Position]) -> 
 
 
 def estimated_rows(state: StreamState, start: Id, end: Id) -> int:
-    """About how many entries lie in ``(start, end]``, if they are spread evenly over the stream's ids.
-
-    Args:
-        state: of the stream.
-        start: exclusive.
-        end: inclusive.
-    """
+    """About how many entries lie in ``(start, end]``, if they are spread evenly over the stream's ids."""
     if state.first is None:
         return 0
     first, last = state.first.as_int(), state.last.as_int()
@@ -445,13 +349,7 @@ def estimated_rows(state: StreamState, start: Id, end: Id) -> int:
 
 
 def parts_for(rows: int, total: int, min_partitions: int | None) -> int:
-    """Into how many parts a range is split: its share of ``min_partitions``, or else one for each 100,000 entries.
-
-    Args:
-        rows: entries of this range.
-        total: entries of the whole batch.
-        min_partitions: wanted for the whole batch; None leaves it to the size, with at most eight parts.
-    """
+    """Into how many parts a range is split: its share of ``min_partitions``, or else one for each 100,000 entries."""
     if rows <= 1:
         return 1
     if min_partitions is None:
@@ -463,11 +361,6 @@ def split(whole: Range, parts: int, known: Sequence[tuple[Id, int]] = ()) -> lis
     """Cut a range into about equal parts without asking the server.
 
     Between two places whose count is known the entries are taken to be spread evenly over the ids, which is time.
-
-    Args:
-        whole: the range; its ``first`` entry, when known, is where the spread begins.
-        parts: wanted; fewer come back when there are not so many ids.
-        known: places inside the range whose count is known (:meth:`Index.between`).
     """
     if parts <= 1 or whole.rows <= 1:
         return [whole]

@@ -19,13 +19,7 @@ PART_ROWS = 200
 
 
 def packed(parts: Sequence[Range], least: int | None = None, most: int | None = None) -> list[tuple[Range, ...]]:
-    """The parts of each task.
-
-    Args:
-        parts: of a batch.
-        least: tasks wanted, as far as there are parts; None leaves it to the sizes.
-        most: entries of one task that has more than one part; None leaves it to the sizes.
-    """
+    """The parts of each task."""
     weight = sum(part.rows + PART_ROWS for part in parts)
     size = max(LEAST_ROWS, -(-weight // TASKS)) if least is None else -(-weight // least)
     size = min(size, MOST_ROWS)

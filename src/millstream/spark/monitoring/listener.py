@@ -46,12 +46,7 @@ def _now_ms() -> int:
 
 
 class Watch(StreamingQueryListener):
-    """Tells of every query of a session until it is closed.
-
-    Args:
-        spark: the session.
-        url: of the server that is told.
-    """
+    """Tells of every query of a session until it is closed."""
 
     def __init__(self, spark: "SparkSession", url: str) -> None:
         self._session = spark
@@ -164,7 +159,7 @@ class Watch(StreamingQueryListener):
                 self._unwritten.pop(ident, None)
 
     def _try(self, call: Any) -> bool:
-        """Whether the server took it; the first failure of several is logged."""
+        """True if the server took it; the first failure of several is logged."""
         try:
             call()
         except redis.RedisError as error:

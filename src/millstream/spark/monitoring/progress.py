@@ -51,11 +51,7 @@ def phases(durations: Mapping[str, int]) -> dict[str, int]:
 
 
 def lag(sources: Any) -> int | None:
-    """Entries added to the streams and not in a finished batch; None where a source does not tell.
-
-    Args:
-        sources: of a query's progress, each with ``endOffset`` and ``latestOffset`` as JSON text.
-    """
+    """Entries added to the streams and not in a finished batch; None where a source does not tell."""
     total = 0
     try:
         for source in sources:
@@ -68,11 +64,7 @@ def lag(sources: Any) -> int | None:
 
 
 def places(sources: Any) -> list[dict[str, Any]]:
-    """Where a query stands in each stream that it reads by itself; nothing for one that shares a group.
-
-    Args:
-        sources: as for :func:`lag`.
-    """
+    """Where a query stands in each stream that it reads by itself; nothing for one that shares a group."""
     found = {}
     for source in sources:
         try:
@@ -96,13 +88,7 @@ def watermark(times: Mapping[str, str]) -> int | None:
 
 
 def recent(before: Sequence[Sequence[float | None]], at_ms: int, news: Mapping[str, Any]) -> list[list[float | None]]:
-    """The last batches as rows of numbers, with one more: :data:`RECENT` of them, one a second at most.
-
-    Args:
-        before: the rows so far.
-        at_ms: wall milliseconds of the new one.
-        news: its figures, see :func:`figures`.
-    """
+    """The last batches as rows of numbers, with one more: :data:`RECENT` of them, one a second at most."""
     rows = [list(row) for row in before]
     if rows and (rows[-1][0] or 0) // _APART == at_ms // _APART:
         rows.pop()  # of the same second

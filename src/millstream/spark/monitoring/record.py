@@ -1,4 +1,4 @@
-"""Whether what is kept of a query is what a driver writes: anybody may have written over it. Pure.
+"""True if what is kept of a query is what a driver writes: anybody may have written over it. Pure.
 
 A figure is a number that a page can show, a name is text that a command can name, and no list is longer than a driver
 makes it.
@@ -17,17 +17,12 @@ _SAMPLE = 6  # numbers in a row of ``recent``
 
 
 def fits(name: str, value: object) -> bool:
-    """Whether a field of a record may have a value.
-
-    Args:
-        name: of the field, see ``NEW`` in ``store.py``.
-        value: as it was read, not None.
-    """
+    """True if a field of a record may have a value."""
     return _SHAPES.get(name, is_figure)(value)
 
 
 def is_figure(value: object) -> bool:
-    """Whether it is a number of a size that a counter, a time or a rate has."""
+    """True if it is a number of a size that a counter, a time or a rate has."""
     if isinstance(value, int):
         return abs(value) < _LARGEST  # and not by way of a float, which the largest do not fit into
     return isinstance(value, float) and math.isfinite(value) and abs(value) < _LARGEST
@@ -59,7 +54,7 @@ def _is_place(value: object) -> bool:
 
 
 def _is_key(value: object) -> bool:
-    """Whether a key can have that name: half of a surrogate pair, as JSON may hold, is in none."""
+    """True if a key can have that name: half of a surrogate pair, as JSON may hold, is in none."""
     if not isinstance(value, str):
         return False
     try:

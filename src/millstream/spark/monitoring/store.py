@@ -77,16 +77,7 @@ def driver_key(driver: str) -> str:
 
 
 def write(client: "redis.Redis", facts: Mapping[str, Any], event: str | None) -> None:
-    """Keep the last that is known of a query, and add an event to the history if there is one.
-
-    Args:
-        client: of the server.
-        facts: with every field of :data:`NEW`.
-        event: ``started``, ``progress`` or ``terminated``; None for none.
-
-    Raises:
-        RedisError: the server cannot be reached or refused.
-    """
+    """Keep the last that is known of a query, and add an event to the history if there is one."""
     with client.pipeline(transaction=False) as pipe:
         pipe.hset(QUERIES, str(facts["id"]), json.dumps(facts))
         if event is not None:
@@ -107,11 +98,7 @@ def forget(client: "redis.Redis", now_ms: int) -> None:
 
 
 def found(client: "redis.Redis") -> list[dict[str, Any]]:
-    """What is known of every query, the last told first.
-
-    Raises:
-        RedisError: the server cannot be reached or refused.
-    """
+    """What is known of every query, the last told first."""
     queries = recorded(cast("dict[bytes, bytes]", client.hgetall(QUERIES)))
     return settled(queries, {driver for driver, key in driver_keys(queries).items() if client.exists(key)})
 
@@ -129,28 +116,14 @@ def driver_keys(queries: Sequence[Mapping[str, Any]]) -> dict[str, bytes]:
 
 
 def settled(queries: Sequence[Mapping[str, Any]], alive: Container[str]) -> list[dict[str, Any]]:
-    """The queries, the last that reported first; one that should run is ``gone`` where its driver is.
-
-    Args:
-        queries: as :func:`recorded` has them.
-        alive: drivers that live.
-    """
+    """The queries, the last that reported first; one that should run is ``gone`` where its driver is."""
     gone = [facts["state"] == "running" and str(facts["driver"]) not in alive for facts in queries]
     found = [{**facts, "state": "gone" if lost else facts["state"]} for facts, lost in zip(queries, gone, strict=True)]
     return sorted(found, key=lambda facts: -(facts["at_ms"] or 0))
 
 
 def look(url: str | None) -> list[dict[str, Any]]:
-    """What is known of every query at a server, the last told first.
-
-    Args:
-        url: of the server; None for what the environment says.
-
-    Raises:
-        Disconnected: the server cannot be reached.
-        QueriesError: it refused.
-        ConfigError: the URL is none of a server.
-    """
+    """What is known of every query at a server, the last told first."""
     where = check_remote(find_url(url))
     with connect(where, socket_timeout=10, socket_connect_timeout=10) as client:
         try:
@@ -164,18 +137,7 @@ def look(url: str | None) -> list[dict[str, Any]]:
 
 
 def find(url: str | None, query: str) -> dict[str, Any]:
-    """What is known of one query.
-
-    Args:
-        url: of the server; None for what the environment says.
-        query: its name, its id, or the beginning of that; of several the last that reported.
-
-    Raises:
-        NoQueryError: none is called so.
-        Disconnected: the server cannot be reached.
-        QueriesError: it refused.
-        ConfigError: the URL is none of a server.
-    """
+    """What is known of one query."""
     every = look(url)
     named = [facts for facts in every if query in {facts["name"], facts["id"]}]
     for facts in named or (facts for facts in every if query and facts["id"].startswith(query)):

@@ -25,16 +25,7 @@ _OTHER_WORDS = {
 
 
 def check_names(given: Iterable[str], options: Iterable[str], call: str) -> None:
-    """Raise if one of the names is not one of the options: a misspelt one would be passed over in silence.
-
-    Args:
-        given: the names, in lower case, since Spark's options have no case.
-        options: those that there are, as they are written in documents.
-        call: what they were given to, such as ``load()``.
-
-    Raises:
-        ConfigError: its text suggests the right name.
-    """
+    """Raise if one of the names is not one of the options: a misspelt one would be passed over in silence."""
     lowered = {option.lower(): option for option in options}
     others = {word: meant for word, meant in _OTHER_WORDS.items() if meant in lowered.values()}
     for name in given:
@@ -52,16 +43,7 @@ def check_names(given: Iterable[str], options: Iterable[str], call: str) -> None
 
 
 def read(given: Mapping[str, str], name: str, convert: Callable[[str], T]) -> T | None:
-    """The value of an option, None if it was not given.
-
-    Args:
-        given: texts by the option's name in lower case.
-        name: of the option, as it is written in documents.
-        convert: from text to value; raises ``ValueError`` whose text says what it must be.
-
-    Raises:
-        ConfigError: ``convert`` raised ``ValueError``; its text ends in that error's.
-    """
+    """The value of an option, None if it was not given."""
     text = given.get(name.lower())
     if text is None:
         return None
@@ -110,11 +92,7 @@ def duration(text: str, bare: str | None = None) -> int:
 
 
 def find_url(given: Mapping[str, str]) -> str:
-    """The server's URL: the option ``url``, or else the one that all of Millstream takes.
-
-    Raises:
-        ConfigError: it is of a kind that several processes cannot share.
-    """
+    """The server's URL: the option ``url``, or else the one that all of Millstream takes."""
     url = url_text.find_url(given.get("url", "").strip())
     if url.startswith(EMBEDDED):
         raise ConfigError(

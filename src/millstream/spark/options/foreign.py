@@ -11,17 +11,11 @@ KAFKA, SPARK_REDIS = "Kafka", "spark-redis"
 
 
 class Hint(NamedTuple):
-    """What a name of somebody else's is here.
+    """What a name of somebody else's is here."""
 
-    Attributes:
-        whose: who calls it so.
-        ours: the option's name here; None where nothing is needed.
-        note: what else to know: how its value differs, or why there is no such option.
-    """
-
-    whose: str
-    ours: str | None
-    note: str = ""
+    whose: str  # Who calls it so
+    ours: str | None  # The option's name here; None where nothing is needed
+    note: str = ""  # What else to know: how its value differs, or why there is no such option
 
 
 _CONNECTION = "the whole address is one URL: redis://user:password@host:6379/0, rediss:// for TLS"
@@ -79,22 +73,12 @@ _PREFIXES = {
 
 
 def hint(name: str) -> Hint | None:
-    """What a name of Kafka's or of spark-redis is here; None for one that is neither's.
-
-    Args:
-        name: in lower case.
-    """
+    """What a name of Kafka's or of spark-redis is here; None for one that is neither's."""
     return _FOREIGN.get(name) or next((found for start, found in _PREFIXES.items() if name.startswith(start)), None)
 
 
 def refusal(name: str, options: Collection[str], call: str) -> str | None:
-    """The error for a name that is Kafka's or spark-redis's; None for any other.
-
-    Args:
-        name: of the unknown option, in lower case.
-        options: those that there are where it was given.
-        call: where that was, such as ``load()``.
-    """
+    """The error for a name that is Kafka's or spark-redis's; None for any other."""
     found = hint(name)
     if found is None:
         return None

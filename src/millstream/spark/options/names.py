@@ -13,17 +13,11 @@ that of a batch."""
 
 
 class Option(NamedTuple):
-    """One option, as docs/spark/reference.md lists it.
+    """One option, as docs/spark/reference.md lists it."""
 
-    Attributes:
-        uses: where it does something.
-        default: what it is unless given, in words; empty for nothing.
-        says: what it is.
-    """
-
-    uses: tuple[str, ...]
-    default: str
-    says: str
+    uses: tuple[str, ...]  # Where it does something
+    default: str  # What it is unless given, in words; empty for nothing
+    says: str  # What it is
 
 
 OPTIONS: dict[str, Option] = {
@@ -179,7 +173,7 @@ def options(*uses: str) -> tuple[str, ...]:
 
 
 def of_a_table(raw: Mapping[str, str]) -> bool:
-    """Whether these are what Spark hands on for ``CREATE TABLE ... USING``: the format and the properties too."""
+    """True if these are what Spark hands on for ``CREATE TABLE ... USING``: the format and the properties too."""
     return PROVIDER in {name.lower() for name in raw}
 
 

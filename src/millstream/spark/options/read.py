@@ -43,64 +43,40 @@ words."""
 
 @dataclass(frozen=True)
 class Options:
-    """What a read was asked to do; pickled to the executors.
+    """What a read was asked to do; pickled to the executors."""
 
-    Attributes:
-        url: of the server.
-        streams: keys named; empty with a pattern.
-        pattern: glob of keys, as SCAN MATCH takes it; None when keys are named.
-        starting: where a new query or a batch read begins; None is the default of its kind.
-        ending: where a batch read ends.
-        max_entries: cap of a micro-batch.
-        min_entries: a micro-batch waits until there are so many, or until ``max_delay_ms`` have passed since the last.
-        min_partitions: parts of a batch or micro-batch, at least.
-        max_per_partition: entries of one part, at most.
-        fail_on_loss: whether entries that vanished unread are an error.
-        skip_missing: whether a query goes on without a stream that is no longer there.
-        group: consumer group that shows this query's progress.
-        fields: entry fields wanted as string columns; empty for the map.
-        headers: whether the envelope of an entry is opened, into columns of its headers and its body.
-        from_replica: whether tasks read from replicas; what is to be read is always asked of the primary.
-        archive: place of the archive that holds what was trimmed; None without one.
-        live_tail: whether the streams are read after the archive.
-        pushdown: whether filters on ids, times and streams choose what is read; safe for one query a ``load()``.
-        given: names of the options that were given, in lower case.
-    """
-
-    url: str = field(repr=False)
-    streams: tuple[str, ...] = ()
-    pattern: str | None = None
-    starting: Where | None = None
-    ending: Where = "latest"
-    max_entries: int | None = None
+    url: str = field(repr=False)  # Of the server
+    streams: tuple[str, ...] = ()  # Keys named; empty with a pattern
+    pattern: str | None = None  # Glob of keys, as SCAN MATCH takes it; None when keys are named
+    starting: Where | None = None  # Where a new query or a batch read begins; None is the default of its kind
+    ending: Where = "latest"  # Where a batch read ends
+    max_entries: int | None = None  # Cap of a micro-batch
+    # A micro-batch waits until there are so many, or until ``max_delay_ms`` have passed since the last
     min_entries: int | None = None
     max_delay_ms: int = DEFAULT_DELAY_MS
-    min_partitions: int | None = None
-    max_per_partition: int | None = None
-    fail_on_loss: bool = True
-    skip_missing: bool = False
-    group: str | None = None
-    fields: tuple[str, ...] = ()
-    headers: bool = False
-    from_replica: bool = False
-    archive: str | None = None
-    live_tail: bool = True
+    min_partitions: int | None = None  # Parts of a batch or micro-batch, at least
+    max_per_partition: int | None = None  # Entries of one part, at most
+    fail_on_loss: bool = True  # True if entries that vanished unread are an error
+    skip_missing: bool = False  # True if a query goes on without a stream that is no longer there
+    group: str | None = None  # Consumer group that shows this query's progress
+    fields: tuple[str, ...] = ()  # Entry fields wanted as string columns; empty for the map
+    headers: bool = False  # True if the envelope of an entry is opened, into columns of its headers and its body
+    from_replica: bool = False  # True if tasks read from replicas; what is to be read is always asked of the primary
+    archive: str | None = None  # Place of the archive that holds what was trimmed; None without one
+    live_tail: bool = True  # True if the streams are read after the archive
+    # True if filters on ids, times and streams choose what is read; safe for one query a ``load()``
     pushdown: bool = False
-    given: frozenset[str] = field(default_factory=frozenset)
+    given: frozenset[str] = field(default_factory=frozenset)  # Names of the options that were given, in lower case
 
     def refuse(self, use: str, kind: str) -> None:
-        """Raise if an option was given that does nothing in this use (see ``names``), called ``kind``.
-
-        Raises:
-            ConfigError: it names the option.
-        """
+        """Raise if an option was given that does nothing in this use (see ``names``), called ``kind``."""
         for name in names.others(use):
             if name.lower() in self.given:
                 raise ConfigError(f"option {name!r} does nothing in {kind}: leave it out")
 
     @property
     def on_cluster(self) -> bool:
-        """Whether the streams are spread over several servers."""
+        """True if the streams are spread over several servers."""
         return self.url.startswith(CLUSTERS)
 
     @property
@@ -110,11 +86,7 @@ class Options:
 
 
 def parse(raw: Mapping[str, str]) -> Options:
-    """Check every option given.
-
-    Raises:
-        ConfigError: one is unknown, has an invalid value, or contradicts another.
-    """
+    """Check every option given."""
     given = {name.lower(): value for name, value in raw.items()}
     check_names(given, names.options(names.BATCH, names.STREAM, names.VIEW, names.GROUP, names.LOOKUP), "load()")
     streams, pattern = _which(given)
@@ -156,11 +128,7 @@ def parse(raw: Mapping[str, str]) -> Options:
 
 
 def parse_entries(raw: Mapping[str, str]) -> Options:
-    """The options of a read of entries by ``spark.read`` or ``spark.readStream``: which of them is not known yet.
-
-    Raises:
-        ConfigError: as :func:`parse`, or no read of either kind takes them all.
-    """
+    """The options of a read of entries by ``spark.read`` or ``spark.readStream``: which of them is not known yet."""
     found = parse(raw)
     of_batches, of_streams = (
         next((name for name in names.others(other) if name in names.options(use) and name.lower() in found.given), None)

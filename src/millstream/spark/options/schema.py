@@ -12,12 +12,7 @@ from millstream.spark.options import names
 
 
 def entry_schema(fields: Sequence[str], *, headers: bool = False) -> StructType:
-    """The columns of a read: where an entry comes from, and its fields as a map, or those named as columns each.
-
-    Args:
-        fields: those named by the option.
-        headers: whether the envelope's headers and body are columns too.
-    """
+    """The columns of a read: where an entry comes from, and its fields as a map, or those named as columns each."""
     text = StringType()
     kinds: dict[str, DataType] = {
         names.TIMESTAMP: TimestampType(),
@@ -35,14 +30,6 @@ def checked_schema(fields: Sequence[str], schema: StructType, *, headers: bool =
     """The schema that the user gave, which the option ``fields`` must not contradict.
 
     Spark hands the source's own schema back where the user gave none, so the same columns are no contradiction.
-
-    Args:
-        fields: those named by the option.
-        schema: the one given.
-        headers: whether the envelope's headers and body are columns too.
-
-    Raises:
-        ConfigError: the option ``fields`` says another.
     """
     if fields and schema.fieldNames() != entry_schema(fields, headers=headers).fieldNames():
         raise ConfigError("option 'fields' and .schema(...) both choose the columns: leave one out")

@@ -15,33 +15,19 @@ DEFAULT_TIMEOUT_MS = 24 * 3600 * 1000
 
 @dataclass(frozen=True)
 class SinkOptions:
-    """What a write was asked to do; pickled to the executors.
+    """What a write was asked to do; pickled to the executors."""
 
-    Attributes:
-        url: of the server.
-        stream: that all rows go to; None when each row names its own.
-        max_len: entries to keep in a stream.
-        min_id: entries below this id are trimmed.
-        retention_ms: entries older than this are trimmed.
-        approximate: whether trimming may leave some more, which costs the server less.
-        headers: whether entries are written as envelopes, of the columns ``headers`` and ``body``.
-        staging_ms: how long rows wait for a commit that does not come.
-        app: whose writes are counted by ``version``, for a batch write that may be run again.
-        version: of this write.
-        given: names of the options that were given, in lower case.
-    """
-
-    url: str = field(repr=False)
-    stream: str | None = None
-    max_len: int | None = None
-    min_id: str | None = None
-    retention_ms: int | None = None
-    approximate: bool = True
-    headers: bool = False
-    staging_ms: int = DEFAULT_TIMEOUT_MS
-    app: str | None = None
-    version: int | None = None
-    given: frozenset[str] = frozenset()
+    url: str = field(repr=False)  # Of the server
+    stream: str | None = None  # That all rows go to; None when each row names its own
+    max_len: int | None = None  # Entries to keep in a stream
+    min_id: str | None = None  # Entries below this id are trimmed
+    retention_ms: int | None = None  # Entries older than this are trimmed
+    approximate: bool = True  # True if trimming may leave some more, which costs the server less
+    headers: bool = False  # True if entries are written as envelopes, of the columns ``headers`` and ``body``
+    staging_ms: int = DEFAULT_TIMEOUT_MS  # How long rows wait for a commit that does not come
+    app: str | None = None  # Whose writes are counted by ``version``, for a batch write that may be run again
+    version: int | None = None  # Of this write
+    given: frozenset[str] = frozenset()  # Names of the options that were given, in lower case
 
     @property
     def shown_url(self) -> str:
@@ -49,11 +35,7 @@ class SinkOptions:
         return without_password(self.url)
 
     def refuse_batch_only(self) -> None:
-        """Raise if an option was given that means nothing in a streaming query.
-
-        Raises:
-            ConfigError: it names the option.
-        """
+        """Raise if an option was given that means nothing in a streaming query."""
         for name in names.options(names.APPEND):
             if name.lower() in self.given:
                 raise ConfigError(
@@ -62,11 +44,7 @@ class SinkOptions:
 
 
 def parse(raw: Mapping[str, str]) -> SinkOptions:
-    """Check every option given.
-
-    Raises:
-        ConfigError: one is unknown or belongs to reading, has an invalid value, or contradicts another.
-    """
+    """Check every option given."""
     given = {name.lower(): value for name, value in raw.items() if name.lower() not in names.PASSED_TO_SINKS}
     if given.get("asyncprogresstrackingenabled", "").lower() == "true":
         raise ConfigError(

@@ -51,18 +51,7 @@ MOST_DIGITS = 38
 
 
 class AvroColumns:
-    """The column that a schema makes.
-
-    Args:
-        schema: a schema as Python has its JSON.
-
-    Attributes:
-        kind: Spark's type.
-        fit: makes what the library gives fit that type; None where it does.
-
-    Raises:
-        ConfigError: a part of it cannot be a column; the text names the part.
-    """
+    """The column that a schema makes."""
 
     def __init__(self, schema: Any) -> None:
         self._named: dict[str, Any] = {}

@@ -39,16 +39,8 @@ class UndecodableError(MillstreamError):
 def from_avro(column: "Column | str", schema: str, *, mode: str = FAILFAST) -> "Column":
     """The value of payloads in Avro's binary format, without a schema in front.
 
-    Args:
-        column: binary, or string that holds the bytes as they were stored.
-        schema: that they were written with, as JSON.
-        mode: ``FAILFAST``: one that cannot be read ends the query; ``PERMISSIVE``: it is null.
-
     Returns:
         A column; a struct for a record.
-
-    Raises:
-        ConfigError: the schema or the mode is invalid, or fastavro is not installed.
     """
     parsed = _parsed(schema)
     return _applied(column, parsed, None, mode)
@@ -67,20 +59,8 @@ def from_confluent(
     Each is read with the schema that it was written with, which the workers ask the registry for once, into the columns
     of one schema: the subject's latest as of now, or the one given.
 
-    Args:
-        column: binary, or string that holds the bytes as they were stored.
-        registry: URL of the schema registry, with ``user:password@`` where it asks for them; workers get it.
-        subject: whose latest schema gives the columns, such as ``orders-value``.
-        schema: that gives the columns instead, as JSON.
-        mode: ``FAILFAST``: a payload that cannot be read ends the query; ``PERMISSIVE``: it is null.
-
     Returns:
         A column; a struct for a record.
-
-    Raises:
-        ConfigError: an argument is invalid, there is no such subject, or fastavro is not installed.
-        NotReachedError: the registry does not answer.
-        NotLetInError: it refuses the user or the password.
     """
     found = Registry(registry)
     if (subject is None) == (schema is None):
@@ -130,19 +110,7 @@ def _check(schema: Any) -> None:
 
 
 def decoded(values: "pa.Array", schema: Any, kind: "DataType", registry: str | None, *, permissive: bool) -> "pa.Array":
-    """What payloads hold.
-
-    Args:
-        values: ``pa.binary``, null where there is none.
-        schema: that gives the columns.
-        kind: that it makes.
-        registry: that knows what they were written with; None where that is ``schema``.
-        permissive: whether one that cannot be read is null.
-
-    Raises:
-        UndecodableError: one cannot be read.
-        NotReachedError: the registry does not answer, and so on.
-    """
+    """What payloads hold."""
     import pyarrow as pa  # noqa: PLC0415 - only workers need it
     from pyspark.sql.pandas.types import to_arrow_type  # noqa: PLC0415 - as above
 
@@ -168,13 +136,7 @@ def _one(row: Any, target: "pa.DataType", *, permissive: bool) -> "pa.Array":
 
 
 class _Payloads:
-    """Reads payloads, each with the schema that it was written with.
-
-    Args:
-        schema: that gives the columns.
-        fit: makes values fit them.
-        registry: URL; None where all were written with ``schema``.
-    """
+    """Reads payloads, each with the schema that it was written with."""
 
     def __init__(self, schema: Any, fit: Fit | None, registry: str | None) -> None:
         import fastavro  # noqa: PLC0415 - only its users have it
@@ -233,12 +195,7 @@ class _Payloads:
 
 
 def _in_words(reason: Exception, size: int) -> str:
-    """What an error of fastavro's means, whose own words are those of Python's lists and numbers.
-
-    Args:
-        reason: the error.
-        size: bytes of the payload behind the id of its schema.
-    """
+    """What an error of fastavro's means, whose own words are those of Python's lists and numbers."""
     text = str(reason)
     if isinstance(reason, EOFError) and text.startswith("Expected -"):
         return "a length in it is below 0: it is damaged, or was written with another schema"

@@ -35,14 +35,7 @@ class _NoRedirects(HTTPRedirectHandler):
 
 
 class Registry:
-    """A schema registry.
-
-    Args:
-        url: ``http://`` or ``https://``, with ``user:password@`` where it asks for them.
-
-    Raises:
-        ConfigError: the URL is none of a registry.
-    """
+    """A schema registry."""
 
     def __init__(self, url: str) -> None:
         parts = split(url)
@@ -60,24 +53,12 @@ class Registry:
         self._opener = build_opener(_NoRedirects)
 
     def by_id(self, ident: int) -> Any:
-        """The schema of an id as Python has its JSON; None where the registry knows none.
-
-        Raises:
-            NotReachedError: the registry does not answer.
-            NotLetInError: it refuses the user or the password.
-            ConfigError: the schema is not Avro's, or is spread over several subjects.
-        """
+        """The schema of an id as Python has its JSON; None where the registry knows none."""
         found = self._ask(f"/schemas/ids/{ident}")
         return None if found is None else self._avro(found, f"schema {ident}")
 
     def latest(self, subject: str) -> Any:
-        """The latest schema of a subject.
-
-        Raises:
-            ConfigError: there is no such subject; and as :meth:`by_id`.
-            NotReachedError: as :meth:`by_id`.
-            NotLetInError: as :meth:`by_id`.
-        """
+        """The latest schema of a subject."""
         found = self._ask(f"/subjects/{quote(subject, safe='')}/versions/latest")
         if found is None:
             raise ConfigError(
@@ -142,15 +123,7 @@ _unknown: dict[tuple[str, int], float] = {}
 
 
 def schema_of(url: str, ident: int) -> Any:
-    """The schema of an id, asked for once a process; None where the registry knows none.
-
-    Args:
-        url: of the registry.
-        ident: of the schema.
-
-    Raises:
-        NotReachedError: as :meth:`Registry.by_id`, and so on.
-    """
+    """The schema of an id, asked for once a process; None where the registry knows none."""
     at = (url, ident)
     if at not in _known:
         if time.monotonic() < _unknown.get(at, 0.0):

@@ -14,20 +14,7 @@ _NOTHING = Want()
 
 
 class Pages:
-    """The entries of ``(start, end]`` of one stream, over a connection that outlives this.
-
-    Args:
-        url: of the server.
-        key: the stream.
-        start: exclusive.
-        end: inclusive.
-        replica: read from a replica that has the end.
-
-    Attributes:
-        cursor: the last entry that was read.
-        done: nothing is left.
-        doubtful: the last page came short, from a server that has not shown the end.
-    """
+    """The entries of ``(start, end]`` of one stream, over a connection that outlives this."""
 
     def __init__(self, url: str, key: str, start: Id, end: Id, *, replica: bool = False) -> None:
         self._bulk = BulkReader(url, key, end if replica else None)
@@ -36,9 +23,9 @@ class Pages:
         self._count = FIRST_COUNT
         self._asked = 0
         self._failed = False
-        self.doubtful = False
-        self.cursor = start
-        self.done = start >= end
+        self.doubtful = False  # The last page came short, from a server that has not shown the end
+        self.cursor = start  # The last entry that was read
+        self.done = start >= end  # Nothing is left
 
     def ask(self, most: int | None = None) -> None:
         """Send for the page after the cursor, of at most ``most`` entries, without waiting for it."""
@@ -70,13 +57,10 @@ class Pages:
         return page, parse_id(head[0][0].decode()) if head else None
 
     def _proved(self) -> bool:
-        """Whether a page that came short of the end did so because there is no more.
+        """True if a page that came short of the end did so because there is no more.
 
         The end was taken from the primary. A server that has not come so far (a primary that was replaced and does not
         know it, a replica that began anew) has less to give, and would pass for one whose entries were deleted.
-
-        Raises:
-            DataLossError: the primary itself does not have the end any more.
         """
         try:
             last = self._bulk.last_id()

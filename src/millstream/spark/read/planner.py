@@ -22,11 +22,7 @@ SCAN_SECONDS = 1.0
 
 
 class Planner:
-    """Plans the batches of one query (or one batch read).
-
-    Args:
-        options: of the read.
-    """
+    """Plans the batches of one query (or one batch read)."""
 
     def __init__(self, options: "Options") -> None:
         self._options = options
@@ -50,11 +46,7 @@ class Planner:
     # --- where a query begins, and bounded reads ---------------------------------------------------------------------
 
     def begin(self, where: "Where") -> Offset:
-        """The places named by ``where`` in the streams that are there.
-
-        Raises:
-            ConfigError: a named stream does not exist, or a place names a stream that does not.
-        """
+        """The places named by ``where`` in the streams that are there."""
         states = self._existing(self._streams.keys())
         if where == "group":
             return self._from_group(states)
@@ -79,11 +71,7 @@ class Planner:
         return Position.at(ident, state.added - after)
 
     def _from_group(self, states: Mapping[str, StreamState]) -> Offset:
-        """Where the query's group stands: what a query that lost its checkpoint has published last.
-
-        Raises:
-            ConfigError: a named stream has no such group.
-        """
+        """Where the query's group stands: what a query that lost its checkpoint has published last."""
         group = self._options.group or ""
         found = {}
         for key, place in self._streams.group_places(group, states).items():
@@ -100,13 +88,7 @@ class Planner:
         return found
 
     def bounded(self, starting: "Where", ending: "Where", bounds: Bounds | None = None) -> list[Range]:
-        """The parts of a batch read, up to the present end of the streams at most.
-
-        Args:
-            starting: where it begins.
-            ending: where it ends.
-            bounds: what the query's filters leave to be read; None for all.
-        """
+        """The parts of a batch read, up to the present end of the streams at most."""
         states = self._existing(self._streams.keys())
         starts = self._places(states, starting, "startingOffsets")
         ends = self._places(states, ending, "endingOffsets")
@@ -170,16 +152,7 @@ class Planner:
         self._ends.update({key: state.added for key, state in self._target.items()})
 
     def next_end(self, start: Mapping[str, Position], cap: int | None, least: int | None = None) -> Offset:
-        """The end of the batch that begins at ``start``: equal to it when there is nothing new.
-
-        Args:
-            start: end of a batch that is known to be finished; it is published to the group.
-            cap: most entries of the batch; None for all there are.
-            least: with fewer the batch waits, though no longer than the option ``maxTriggerDelay`` says.
-
-        Raises:
-            DataLossError: a stream went back, or (unless switched off) entries were trimmed before they were read.
-        """
+        """The end of the batch that begins at ``start``: equal to it when there is nothing new."""
         self._publish(start)
         states = self._look(start)
         self.latest = {key: state.end for key, state in states.items()}
@@ -204,7 +177,7 @@ class Planner:
         return ends
 
     def _holds(self, waiting: int, least: int | None) -> bool:
-        """Whether to wait for more entries."""
+        """True if to wait for more entries."""
         now = time.monotonic()
         if least is not None and self._target is None and waiting < least and now < self._hold_until:
             return True
@@ -332,11 +305,7 @@ class Planner:
     # --- partitions --------------------------------------------------------------------------------------------------
 
     def ranges(self, start: Mapping[str, Position], end: Mapping[str, Position]) -> list[Range]:
-        """The parts in which executors read a batch.
-
-        Raises:
-            DataLossError: as :meth:`next_end`; this is where a restarted query finds that its last batch is gone.
-        """
+        """The parts in which executors read a batch."""
         wholes = offsets.batch_ranges(start, end)
         if not wholes:
             return []

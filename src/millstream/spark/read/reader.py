@@ -20,16 +20,7 @@ logger = logging.getLogger("millstream.spark")
 
 
 def read_ranges(options: "Options", layout: "Layout", wholes: "Sequence[Range]") -> "Iterator[pa.RecordBatch]":
-    """The entries of ranges, one after the other, as record batches; doing it again gives the same rows.
-
-    Args:
-        options: of the read.
-        layout: of the rows.
-        wholes: what is to be read, as it was planned.
-
-    Raises:
-        DataLossError: a stream was trimmed past the place where this was reading.
-    """
+    """The entries of ranges, one after the other, as record batches; doing it again gives the same rows."""
     rest = iter(wholes)
     reading = _begun(options, rest)
     try:
@@ -46,12 +37,7 @@ def read_ranges(options: "Options", layout: "Layout", wholes: "Sequence[Range]")
 
 
 class _Reading:
-    """A range that is being read, its next page always asked for.
-
-    Args:
-        options: of the read.
-        whole: the range.
-    """
+    """A range that is being read, its next page always asked for."""
 
     def __init__(self, options: "Options", whole: Range) -> None:
         self._options = options
@@ -64,7 +50,7 @@ class _Reading:
 
     @property
     def done(self) -> bool:
-        """Whether nothing is left."""
+        """True if nothing is left."""
         return self._pages.done
 
     def page(self, want: "Want") -> "Page | None":
@@ -88,16 +74,10 @@ def _begun(options: "Options", rest: "Iterator[Range]") -> _Reading | None:
 
 
 def overtaken(whole: Range, cursor: Id, page: "Page | None", first: Id | None) -> bool:
-    """Whether entries of the batch may have left the stream before the page after ``cursor`` was read.
+    """True if entries of the batch may have left the stream before the page after ``cursor`` was read.
 
     They have not while an entry up to the cursor is still there (trimming takes the oldest first), nor while the first
     entry that the batch was planned with is.
-
-    Args:
-        whole: the range, with the first entry that it was planned with.
-        cursor: the last entry before the page.
-        page: what was read.
-        first: of the stream after the page was read; entries that left between the two were in the page.
     """
     planned = whole.first
     if planned is None or (first is not None and first <= max(cursor, planned)):
@@ -106,16 +86,7 @@ def overtaken(whole: Range, cursor: Id, page: "Page | None", first: Id | None) -
 
 
 def report(options: "Options", whole: Range, *, warn: bool) -> None:
-    """Find out what happened to the batch's first entries: raise if they were trimmed, warn if deleted one by one.
-
-    Args:
-        options: of the read; ``fail_on_loss`` says whether a loss is an error.
-        whole: the range that is being read.
-        warn: whether to log a loss that is no error; once a range is enough.
-
-    Raises:
-        DataLossError: entries of the range are gone, unread.
-    """
+    """Find out what happened to the batch's first entries: raise if they were trimmed, warn if deleted one by one."""
     info = StreamInfo(options)
     try:
         state = info.states([whole.key])[whole.key]

@@ -21,12 +21,7 @@ T = TypeVar("T")
 
 
 class StreamInfo:
-    """The connections of the driver and the questions asked over them, always of who has the original.
-
-    Args:
-        options: of the read; its first contact with the server fails at once, later ones are tried again for a while,
-            since a server that is being restarted should not end a query.
-    """
+    """The connections of the driver and the questions asked over them, always of who has the original."""
 
     def __init__(self, options: "Options") -> None:
         self._options = options
@@ -86,13 +81,7 @@ class StreamInfo:
         return sum(reply for reply in replies if not isinstance(reply, ErrorReply))
 
     def keys(self, pattern: str | None = None, *, sure: bool = True) -> list[str]:
-        """The streams of this read that are there: those named, or those that match the pattern (or another) now.
-
-        Args:
-            pattern: another one.
-            sure: on a cluster, look twice: a stream that is moved to a node that was looked at already, from one that
-                was not, would be missed. Not needed by whoever looks again anyway.
-        """
+        """The streams of this read that are there: those named, or those that match the pattern (or another) now."""
         pattern = pattern or self._options.pattern
         if pattern is None:
             return list(self._options.streams)
@@ -140,13 +129,7 @@ class StreamInfo:
         )
 
     def _refusal(self, key: str, command: str, answer: Exception) -> UsageError:
-        """The error to raise where the server refused a command on a stream.
-
-        Args:
-            key: of the stream.
-            command: its name.
-            answer: the server's.
-        """
+        """The error to raise where the server refused a command on a stream."""
         if "WRONGTYPE" in str(answer) or "wrong kind of value" in str(answer):
             return ConfigError(
                 f"option 'stream': {key!r} holds no stream on {self._options.shown_url}: name another key"
@@ -160,27 +143,11 @@ class StreamInfo:
         return {key: parse_id(_text(rows[0][0])) if rows else None for key, rows in zip(places, answers, strict=True)}
 
     def first_in(self, key: str, start: Id, end: Id) -> Id | None:
-        """The id of the first entry in ``(start, end]`` of one stream.
-
-        Args:
-            key: the stream.
-            start: exclusive.
-            end: inclusive.
-        """
+        """The id of the first entry in ``(start, end]`` of one stream."""
         return self.firsts({key: (start, end)})[key]
 
     def entries(self, key: str, first: str, last: str, most: int) -> list[tuple[bytes, list[bytes]]]:
-        """The entries from one id to another, both inclusive: the id of each, and its names and values in turn.
-
-        Args:
-            key: the stream.
-            first: the lower id.
-            last: the higher one.
-            most: so many of the first of them.
-
-        Raises:
-            UsageError: the key holds no stream, or the server refused.
-        """
+        """The entries from one id to another, both inclusive: the id of each, and its names and values in turn."""
         (answer,) = self._ask([("XRANGE", key, first, last, "COUNT", most)])
         if isinstance(answer, Exception):
             raise self._refusal(key, "XRANGE", answer)
@@ -191,13 +158,6 @@ class StreamInfo:
         """Count the entries in ``(start, end]`` by reading them in bounded pages and dropping all but their ids.
 
         The server has no rank query, and a script would cost it six times as much.
-
-        Args:
-            key: the stream.
-            start: exclusive.
-            end: inclusive.
-            stride: the id of every ``stride``-th entry is kept, and that of the last.
-            most: stop after so many entries.
 
         Returns:
             The ids kept, and the number of entries passed.
@@ -220,11 +180,7 @@ class StreamInfo:
     # --- the group that shows progress -------------------------------------------------------------------------------
 
     def claim_group(self, group: str, keys: Iterable[str]) -> None:
-        """Make sure the group is there and nobody's: moving the cursor of a group in use would skip others' entries.
-
-        Raises:
-            ConfigError: it has consumers or pending entries.
-        """
+        """Make sure the group is there and nobody's: moving the cursor of a group in use would skip others' entries."""
         names = list(keys)
         for key, answer in zip(names, self._ask([("XINFO", "GROUPS", key) for key in names]), strict=True):
             if isinstance(answer, Exception):  # no such stream yet: it joins later

@@ -17,11 +17,6 @@ class RecoveryLock:
 
     A recovery that was killed on this machine is seen to be gone at once, by its process id; one elsewhere when its
     time is over. Owned by one driver: its thread that renews has a connection of its own.
-
-    Args:
-        router: the connection.
-        key: of the lock.
-        name: of the recovery, for the texts of errors.
     """
 
     def __init__(self, router: Router, key: str, name: str) -> None:
@@ -32,11 +27,7 @@ class RecoveryLock:
         self._lost = False
 
     def acquire(self) -> None:
-        """Take the lock.
-
-        Raises:
-            UsageError: another recovery has it.
-        """
+        """Take the lock."""
         for _ in range(3):
             _, owner = self._router.once([("WATCH", self._key), ("GET", self._key)])
             if isinstance(owner, bytes) and not died_here(owner):
@@ -62,11 +53,7 @@ class RecoveryLock:
             self._lost = True
 
     def check(self) -> None:
-        """See that no other recovery has taken the lock, before anything is settled.
-
-        Raises:
-            UsageError: one has.
-        """
+        """See that no other recovery has taken the lock, before anything is settled."""
         if self._lost:
             raise UsageError(
                 f"another recovery named {self._name!r} began while the server was out of reach for more than "
@@ -80,7 +67,7 @@ class RecoveryLock:
 
 
 def died_here(owner: bytes) -> bool:
-    """Whether the owner of a lock was a process of this machine that is no more."""
+    """True if the owner of a lock was a process of this machine that is no more."""
     host, pid = _owner(owner)
     if host != socket.gethostname():
         return False

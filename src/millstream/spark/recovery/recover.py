@@ -137,17 +137,7 @@ def _milliseconds(given: str | int | timedelta) -> int:
 
 
 class Recovery:
-    """One recovery.
-
-    Args:
-        url: of the server.
-        stream: the stream.
-        group: the group.
-        min_idle: milliseconds an entry must have been idle.
-        name: of the consumer.
-        slice_size: entries claimed at a time.
-        dead: the dead-letter stream, ``<stream>:dead`` if None.
-    """
+    """One recovery."""
 
     def __init__(
         self, url: str, stream: str, group: str, min_idle: int, *, name: str, slice_size: int, dead: str | None

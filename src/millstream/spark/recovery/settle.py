@@ -39,36 +39,22 @@ _TRIES = 1000
 
 
 class EntryDecision(NamedTuple):
-    """What is to become of an entry.
+    """What is to become of an entry."""
 
-    Attributes:
-        word: one of :data:`WORDS`.
-        reason: of a dead letter.
-    """
-
-    word: str
-    reason: str = ""
+    word: str  # One of :data:`WORDS`
+    reason: str = ""  # Of a dead letter
 
 
 @dataclass
 class RecoveryCounts:
-    """What became of entries.
+    """What became of entries."""
 
-    Attributes:
-        acked: acknowledged by decision.
-        released: given back by decision.
-        dead: in the dead-letter stream.
-        unjudged: given back because nothing was decided about them.
-        deleted: no longer in the stream, and acknowledged.
-        taken: claimed or acknowledged by others meanwhile; what was decided about them was not carried out.
-    """
-
-    acked: int = 0
-    released: int = 0
-    dead: int = 0
-    unjudged: int = 0
-    deleted: int = 0
-    taken: int = 0
+    acked: int = 0  # Acknowledged by decision
+    released: int = 0  # Given back by decision
+    dead: int = 0  # In the dead-letter stream
+    unjudged: int = 0  # Given back because nothing was decided about them
+    deleted: int = 0  # No longer in the stream, and acknowledged
+    taken: int = 0  # Claimed or acknowledged by others meanwhile; what was decided about them was not carried out
 
     @property
     def total(self) -> int:
@@ -87,15 +73,7 @@ class _Dying:
 
 
 class Settler:
-    """Carries out the decisions on what one consumer holds.
-
-    Args:
-        asker: the connection.
-        holdings: the pending entries.
-        consumer: who holds them.
-        capabilities: of the server.
-        dead: the dead-letter stream.
-    """
+    """Carries out the decisions on what one consumer holds."""
 
     def __init__(
         self, asker: Router, holdings: PendingEntries, consumer: str, capabilities: Capabilities, dead: str
@@ -115,17 +93,7 @@ class Settler:
         counts: RecoveryCounts,
         progress: Callable[[], None],
     ) -> None:
-        """Settle entries.
-
-        Args:
-            deliveries: all of them, in the order of their ids, with how often each was delivered.
-            decisions: about those that got one.
-            counts: counts it.
-            progress: called now and then, as the counts grow.
-
-        Raises:
-            UsageError: the server refuses; what was settled before stays so, and the rest is held.
-        """
+        """Settle entries."""
         ids = list(deliveries)
         for at in range(0, len(ids), PAGE):
             page = ids[at : at + PAGE]

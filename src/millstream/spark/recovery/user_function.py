@@ -14,11 +14,7 @@ if TYPE_CHECKING:
 
 
 def load_function(spec: str) -> Callable[..., Any]:
-    """The function of a text such as ``triage:decide``; the module may be in the working directory.
-
-    Raises:
-        UsageError: there is no such thing, or it cannot be called.
-    """
+    """The function of a text such as ``triage:decide``; the module may be in the working directory."""
     module, _, name = spec.partition(":")
     if not module or not name:
         raise UsageError(f"{spec!r} names no function: say module:name, as triage:decide for decide() in triage.py")
@@ -42,17 +38,7 @@ def load_function(spec: str) -> Callable[..., Any]:
 
 
 class SparkDecisions:
-    """The user's function, called over what the recovery holds.
-
-    Args:
-        spark: the session.
-        function: the user's.
-        url: of the server.
-        stream: the stream.
-        group: the group.
-        consumer: who holds the entries.
-        schema: columns of the entries, or None.
-    """
+    """The user's function, called over what the recovery holds."""
 
     def __init__(  # noqa: PLR0917 - private
         self,
@@ -70,11 +56,7 @@ class SparkDecisions:
         self._function = function
 
     def __call__(self, ids: Sequence[bytes]) -> dict[bytes, EntryDecision]:
-        """The decisions on a slice.
-
-        Raises:
-            UsageError: the function's result is invalid.
-        """
+        """The decisions on a slice."""
         from pyspark.sql import DataFrame  # noqa: PLC0415 - slow, and only where a function is called
         from pyspark.sql import functions as F  # noqa: N812, PLC0415 - as everybody calls it
 
@@ -91,11 +73,7 @@ class SparkDecisions:
 
 
 def checked_decisions(wanted: set[bytes], rows: Iterable[tuple[Any, ...]]) -> dict[bytes, EntryDecision]:
-    """The decisions that a function's rows say, one an entry; entries without a row are left out.
-
-    Raises:
-        UsageError: a row is about another entry, says something else than :data:`WORDS`, or contradicts another row.
-    """
+    """The decisions that a function's rows say, one an entry; entries without a row are left out."""
     found: dict[bytes, EntryDecision] = {}
     for ident, word, reason in rows:
         if word is None:

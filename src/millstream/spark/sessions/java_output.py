@@ -14,11 +14,7 @@ _CHUNK = 1 << 16
 
 
 class _Relay:
-    """Reads what comes through a pipe: keeps it at first, and passes it on to standard error later.
-
-    Args:
-        pipe: descriptor to read from; closed at the end.
-    """
+    """Reads what comes through a pipe: keeps it at first, and passes it on to standard error later."""
 
     def __init__(self, pipe: int) -> None:
         self._pipe = pipe

@@ -130,7 +130,7 @@ def java_options(*, quick: bool) -> str:
 
 
 def _archive_flag(archive: Path) -> str | None:
-    """Whether the archive is used, or written at the end; None while another process writes it.
+    """True if the archive is used, or written at the end; None while another process writes it.
 
     Java writes its header last, and ignores a file without one; but a file that lost its end (a full disk, a power cut)
     makes it abort. So an archive is tried once, and remembered with its size.
@@ -169,7 +169,7 @@ def _folder_of_settings() -> Path | None:
 
 
 def _java_takes(archive: Path) -> bool:
-    """Whether Java starts with the archive."""
+    """True if Java starts with the archive."""
     words = [_java(), f"-XX:SharedArchiveFile={archive}", "-Xshare:auto", "-version"]
     return subprocess.run(words, capture_output=True, check=False).returncode == 0
 
@@ -260,12 +260,7 @@ def session(app_name: str = "millstream", *, quick: bool = False, quiet: bool = 
 
 
 def _launch(chosen: Mapping[str, str], errors: int) -> None:
-    """Start the Java process that the session will use, unless there is one.
-
-    Args:
-        chosen: settings of the session.
-        errors: descriptor of its standard error.
-    """
+    """Start the Java process that the session will use, unless there is one."""
     from pyspark import SparkConf, SparkContext  # noqa: PLC0415 - as above
     from pyspark.java_gateway import launch_gateway  # noqa: PLC0415 - as above
 

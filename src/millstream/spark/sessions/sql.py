@@ -23,32 +23,14 @@ _MS = timedelta(milliseconds=1)
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """What a query gave.
+    """What a query gave."""
 
-    Attributes:
-        columns: name and Spark's simple type of each.
-        rows: read once; times are milliseconds since 1970, structs are mappings.
-    """
-
-    columns: Sequence[tuple[str, str]]
-    rows: Iterator[Sequence[object]]
+    columns: Sequence[tuple[str, str]]  # Name and Spark's simple type of each
+    rows: Iterator[Sequence[object]]  # Read once; times are milliseconds since 1970, structs are mappings
 
 
 def run(query: str, options: Mapping[str, str]) -> Found:
-    """Run a query; ``entries``, ``groups``, ``consumers``, ``pending`` and ``dead`` are its tables.
-
-    Args:
-        query: in Spark's SQL.
-        options: of ``format("millstream")``, for every table.
-
-    Raises:
-        UsageError: the query or an option is invalid, or the query would change something.
-        NotReachedError: the server does not answer.
-        NotLetInError: it refuses the user, the password or a right.
-        NotFoundError: there is no stream of a name that was given.
-        WrongReplyError: what it answered cannot be read.
-        ConfigError: there is no Java that Spark can use.
-    """
+    """Run a query; ``entries``, ``groups``, ``consumers``, ``pending`` and ``dead`` are its tables."""
     from pyspark.errors import PySparkException  # noqa: PLC0415 - slow, and only where a query runs
     from pyspark.logger import PySparkLogger  # noqa: PLC0415 - as above
 
@@ -79,12 +61,7 @@ def _advice(condition: str | None) -> str:
 
 
 def _check_reads(spark: "SparkSession", query: str) -> None:
-    """Refuse what changes something: an INSERT INTO entries would add to the stream, a CREATE TABLE leave files here.
-
-    Raises:
-        UsageError: it is no question.
-        PySparkException: it cannot be parsed.
-    """
+    """Refuse statements that change something: INSERT INTO entries adds to the stream, CREATE TABLE leaves files."""
     jvm: Any = spark._jvm  # noqa: SLF001 - Spark's own way to its parser
     plan: Any = spark._jsparkSession.sessionState().sqlParser().parsePlan(query)  # noqa: SLF001 - as above
     command = jvm.java.lang.Class.forName("org.apache.spark.sql.catalyst.plans.logical.Command")
@@ -103,12 +80,7 @@ _HARMLESS = frozenset({"DescribeRelation", "DescribeQueryCommand", "ExplainComma
 
 
 def _ours(error: BaseException, url: str) -> MillstreamError | None:
-    """The error of ours that one of Spark's carries as the text of a traceback; None where it is Spark's own.
-
-    Args:
-        error: Spark's.
-        url: of the server.
-    """
+    """The error of ours that one of Spark's carries as the text of a traceback; None where it is Spark's own."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     found = [match for line in lines if (match := re.match(r"millstream(?:\.\w+)*\.(\w+): (.*)", line))]
     if found:

@@ -37,16 +37,9 @@ VIEWS = tuple(COLUMNS)
 
 @dataclass
 class ViewPartition(InputPartition):
-    """One task's share of a view.
+    """One task's share of a view."""
 
-    Attributes:
-        keys: the streams whose groups or consumers are shown; empty where there is nothing to read.
-        group: of the one stream, for pending entries.
-        start: ids after this one, for pending entries and dead letters.
-        end: ids up to this one.
-    """
-
-    keys: tuple[str, ...] = ()
-    group: bytes = b""
-    start: "Id | None" = None
-    end: "Id | None" = None
+    keys: tuple[str, ...] = ()  # The streams whose groups or consumers are shown; empty where there is nothing to read
+    group: bytes = b""  # Of the one stream, for pending entries
+    start: "Id | None" = None  # Ids after this one, for pending entries and dead letters
+    end: "Id | None" = None  # Ids up to this one

@@ -21,11 +21,7 @@ _SUMMARY_PAGE = 1000
 
 
 def plan(kind: str, parsed: "Options") -> list[ViewPartition]:
-    """The shares of a view's tasks.
-
-    Raises:
-        ConfigError: a stream that was named does not exist, or a named key is no stream.
-    """
+    """The shares of a view's tasks."""
     info, router = StreamInfo(parsed), Router(parsed.url)
     try:
         if kind == "dead":

@@ -30,17 +30,7 @@ Rows = list[Sequence[Any]]
 
 
 def read(kind: str, parsed: "Options", schema: "StructType", part: ViewPartition) -> Iterator[pa.RecordBatch]:
-    """The rows of one share of a view, as record batches.
-
-    Args:
-        kind: a key of :data:`millstream.spark.views.columns.COLUMNS`.
-        parsed: the options.
-        schema: the columns wanted, some of the view's, in any order.
-        part: the share.
-
-    Raises:
-        UsageError: the server refuses.
-    """
+    """The rows of one share of a view, as record batches."""
     from pyspark.sql.pandas.types import to_arrow_schema  # noqa: PLC0415 - heavy, and only executors need it
 
     target = to_arrow_schema(schema, timezone="UTC")

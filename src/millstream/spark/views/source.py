@@ -21,12 +21,7 @@ if TYPE_CHECKING:
 
 
 class View:
-    """One of the views, over the streams of a read's options.
-
-    Args:
-        kind: a key of :data:`COLUMNS`.
-        parsed: the options.
-    """
+    """One of the views, over the streams of a read's options."""
 
     def __init__(self, kind: str, parsed: "Options") -> None:
         self.kind = kind
@@ -52,11 +47,7 @@ class View:
         return ViewReader(self.kind, self.parsed, schema)
 
     def stream_reader(self, schema: StructType) -> DataSourceStreamReader:
-        """For ``spark.readStream``: never.
-
-        Raises:
-            ConfigError: always.
-        """
+        """For ``spark.readStream``: never."""
         raise ConfigError(
             f"option 'view' is {self.kind!r} ({', '.join(schema.fieldNames())}), a state and not a stream: use "
             "spark.read, again and again if need be"
@@ -64,13 +55,7 @@ class View:
 
 
 class ViewReader(DataSourceReader):
-    """Plans and reads a view.
-
-    Args:
-        kind: which.
-        parsed: the options.
-        schema: the columns wanted.
-    """
+    """Plans and reads a view."""
 
     def __init__(self, kind: str, parsed: "Options", schema: StructType) -> None:
         self._kind = kind

@@ -28,14 +28,7 @@ logger = logging.getLogger("millstream.spark")
 
 
 class SinkCommit:
-    """The commits of one writer.
-
-    Args:
-        options: of the write.
-        writer: whose.
-        lasting: whether the writer comes back with the same batch after a crash.
-        in_order: whether a batch older than the last one is an error; else it was written, and adds nothing.
-    """
+    """The commits of one writer."""
 
     def __init__(self, options: "SinkOptions", writer: str, *, lasting: bool, in_order: bool = False) -> None:
         self._options = options
@@ -47,12 +40,7 @@ class SinkCommit:
         self._pieces = PiecePublisher(options, writer, self._router, self._records)
 
     def commit(self, version: int, parts: Sequence[Part]) -> None:
-        """Make the rows visible unless a batch of this version, or of a later one, was already decided upon.
-
-        Raises:
-            UsageError: staged rows are gone, ids do not grow, or the server refused.
-            OSError: the server was away for too long.
-        """
+        """Make the rows visible unless a batch of this version, or of a later one, was already decided upon."""
         decided = self._decide(version, parts)
         self._finish(decided)
         # The register may have ended before rows that were decided upon, which have no time to live.

@@ -22,16 +22,11 @@ _MANY = 500
 
 @dataclass(frozen=True)
 class CommitRecord:
-    """What is known of a writer's last batch.
+    """What is known of a writer's last batch."""
 
-    Attributes:
-        version: of the batch.
-        parts: what is left to publish; None when it is done.
-        rows: number of its rows, by which a batch that was cut anew is told from it; None where that is not known.
-    """
-
-    version: int
-    parts: tuple[Part, ...] | None
+    version: int  # Of the batch
+    parts: tuple[Part, ...] | None  # What is left to publish; None when it is done
+    # Number of its rows, by which a batch that was cut anew is told from it; None where that is not known
     rows: int | None = None
 
     def packed(self) -> str:
@@ -41,11 +36,7 @@ class CommitRecord:
 
     @classmethod
     def unpacked(cls, text: bytes) -> "CommitRecord":
-        """The record of a text.
-
-        Raises:
-            ValueError: the text is no such record.
-        """
+        """The record of a text."""
         try:
             kept = parse(text)
             parts = None if kept["parts"] is None else tuple(_part(part) for part in kept["parts"])
@@ -73,23 +64,14 @@ def _number(value: Any) -> int:
 
 
 class SinkRouter(Router):
-    """The driver's commands: refusals are errors that say what to do.
-
-    Args:
-        options: of the write.
-    """
+    """The driver's commands: refusals are errors that say what to do."""
 
     def __init__(self, options: "SinkOptions") -> None:
         super().__init__(options.url)
         self._options = options
 
     def ask_all(self, commands: Sequence[Command]) -> list[Reply]:
-        """Replies to any number of commands that may be repeated.
-
-        Raises:
-            UsageError: one of them was refused.
-            OSError: the server was away for too long.
-        """
+        """Replies to any number of commands that may be repeated."""
         found: list[Reply] = []
         for start in range(0, len(commands), _MANY):
             found += self.ask(commands[start : start + _MANY])
@@ -97,11 +79,7 @@ class SinkRouter(Router):
         return found
 
     def check(self, replies: Iterable[Reply]) -> None:
-        """Raise for an error among the replies, and close: its connection may be in the midst of a transaction.
-
-        Raises:
-            UsageError: there is one.
-        """
+        """Raise for an error among the replies, and close: its connection may be in the midst of a transaction."""
         try:
             raise_refused(replies, self._options)
         except UsageError:
@@ -110,27 +88,15 @@ class SinkRouter(Router):
 
 
 class CommitRecordStore:
-    """Where the commit record of one writer is kept.
-
-    Args:
-        router: to the server.
-        writer: whose.
-
-    Attributes:
-        key: of the record.
-    """
+    """Where the commit record of one writer is kept."""
 
     def __init__(self, router: SinkRouter, writer: str) -> None:
         self._router = router
         self._writer = writer
-        self.key = keys.record(writer)
+        self.key = keys.record(writer)  # Of the record
 
     def read(self) -> CommitRecord | None:
-        """The record as it is now; the next :meth:`replace` writes only if that has not changed.
-
-        Raises:
-            UsageError: what is there is no such record.
-        """
+        """The record as it is now; the next :meth:`replace` writes only if that has not changed."""
         text = self._router.ask_all([("WATCH", self.key), ("GET", self.key)])[1]
         try:
             return None if text is None else self._checked(CommitRecord.unpacked(text))
@@ -148,11 +114,7 @@ class CommitRecordStore:
         return record
 
     def replace(self, record: CommitRecord) -> bool:
-        """Write the record unless it has changed since it was read; False if it was not, as far as is known.
-
-        Raises:
-            UsageError: the server refused.
-        """
+        """Write the record unless it has changed since it was read; False if it was not, as far as is known."""
         try:
             replies = self._router.once([("MULTI",), ("SET", self.key, record.packed()), ("EXEC",)])
         except OSError as reason:  # perhaps it was written: whoever reads it again sees that

@@ -19,44 +19,23 @@ if TYPE_CHECKING:
 
 
 class Piece(NamedTuple):
-    """A piece that was read back.
+    """A piece that was read back."""
 
-    Attributes:
-        rows: how many XADDs it is.
-        first: id of the first one; None when the server gives ids.
-        commands: the XADDs, packed.
-    """
-
-    rows: int
-    first: Id | None
-    commands: memoryview
+    rows: int  # How many XADDs it is
+    first: Id | None  # Id of the first one; None when the server gives ids
+    commands: memoryview  # The XADDs, packed
 
 
 def pack_piece(
     command: "Command", rows: int, first: Id | None, data: "Sequence[bytes | memoryview]"
 ) -> "list[bytes | memoryview]":
-    """The command that keeps a piece, as bytes to be joined once: a piece may be a megabyte.
-
-    Args:
-        command: HSET with its key and field, to which the piece is the value.
-        rows: how many there are.
-        first: id of the first row; None when the server gives ids.
-        data: the rows as packed XADDs.
-    """
+    """The command that keeps a piece, as bytes to be joined once: a piece may be a megabyte."""
     head = b"%d %s\n" % (rows, str(first or "").encode())
     return pack_long(command, [head, *data])
 
 
 def read_piece(kept: bytes, stream: str) -> Piece:
-    """A piece as it was staged.
-
-    Args:
-        kept: what the server has.
-        stream: the target of its rows.
-
-    Raises:
-        ValueError: it is not so many XADDs to this stream and nothing else.
-    """
+    """A piece as it was staged."""
     begin = kept.index(b"\n") + 1
     count, _, ident = kept[: begin - 1].partition(b" ")
     rows = int(count)

@@ -35,14 +35,7 @@ _Step = tuple[Part, int]
 
 
 class PiecePublisher:
-    """Publishes the pieces of one writer's batches.
-
-    Args:
-        options: of the write.
-        writer: whose.
-        router: to the server.
-        records: where the writer's commit record is.
-    """
+    """Publishes the pieces of one writer's batches."""
 
     def __init__(self, options: "SinkOptions", writer: str, router: SinkRouter, records: CommitRecordStore) -> None:
         self._options = options
@@ -53,12 +46,7 @@ class PiecePublisher:
         self._trim: tuple[Any, ...] = ()
 
     def publish(self, record: CommitRecord) -> None:
-        """Publish the pieces that were not published yet, in their order.
-
-        Raises:
-            UsageError: staged rows are gone or were changed, ids do not grow, or the server refused.
-            OSError: the server was away for too long.
-        """
+        """Publish the pieces that were not published yet, in their order."""
         # one after the other: how many there are is what the record says, which others may have written
         steps = ((part, number) for part in record.parts or () for number in range(part.pieces))
         step, following = next(steps, None), next(steps, None)
@@ -99,11 +87,7 @@ class PiecePublisher:
         return looked
 
     def _checked(self, record: CommitRecord, step: _Step, looked: list[Reply]) -> Piece | None:
-        """The piece if it is to be published now; None if it was already.
-
-        Raises:
-            UsageError: it is gone, is not what was staged, or its ids are not above those of the stream.
-        """
+        """The piece if it is to be published now; None if it was already."""
         part, number = step
         self._router.check(looked[:2])
         kept_count, kept = looked[1]
@@ -137,14 +121,7 @@ class PiecePublisher:
         )
 
     def _step(self, part: Part, number: int, piece: Piece, following: _Step | None) -> tuple[bool, list[Reply] | None]:
-        """Publish a piece; whether it was done, and the look at the following piece if it went along.
-
-        Args:
-            part: where the piece is from.
-            number: of the piece in it.
-            piece: its rows.
-            following: the next piece; None behind the last.
-        """
+        """Publish a piece; whether it was done, and the look at the following piece if it went along."""
         trim: list[Command] = [("XTRIM", part.stream, *self._trim)] if self._trim else []
         after: list[Command] = [*trim, ("HSET", part.key, _NEXT, number + 1)]
         if number:

@@ -24,11 +24,7 @@ class _Packed(NamedTuple):
 
 
 class SendWindow:
-    """Commands sent ahead of their replies; all must be such as may be sent twice, in any order.
-
-    Args:
-        options: of the write.
-    """
+    """Commands sent ahead of their replies; all must be such as may be sent twice, in any order."""
 
     def __init__(self, options: "SinkOptions") -> None:
         self._options = options
@@ -38,26 +34,11 @@ class SendWindow:
         self._size = 0
 
     def send(self, key: str, *commands: Command) -> None:
-        """Send some commands about a key in a row; waits while too much is on its way.
-
-        Raises:
-            UsageError: the server refused an earlier command.
-            OSError: the server was away for too long.
-        """
+        """Send some commands about a key in a row; waits while too much is on its way."""
         self.send_packed(key, pack(*commands), len(commands))
 
     def send_packed(self, key: str, packed: bytes, count: int) -> None:
-        """The same of commands that are packed already.
-
-        Args:
-            key: that all of them are about.
-            packed: the commands.
-            count: how many they are.
-
-        Raises:
-            UsageError: the server refused an earlier command.
-            OSError: the server was away for too long.
-        """
+        """The same of commands that are packed already."""
         self._unsent.append(_Packed(key, packed, count))
         self._size += len(packed)
         retrying(self._send_all)

@@ -42,23 +42,13 @@ def refused(reason: Reply, options: "SinkOptions") -> UsageError:
 
 
 def raise_refused(replies: Iterable[Reply], options: "SinkOptions") -> None:
-    """Raise for the first error among replies.
-
-    Raises:
-        UsageError: there is one; see :func:`refused`.
-    """
+    """Raise for the first error among replies."""
     for reply in replies:
         if isinstance(reply, ErrorReply):
             raise refused(reply, options)
 
 
 def wrong_type(stream: str, kind: bytes, options: "SinkOptions") -> ConfigError:
-    """The error for a target that is no stream.
-
-    Args:
-        stream: the target.
-        kind: what TYPE says it is.
-        options: of the write.
-    """
+    """The error for a target that is no stream."""
     what = f"{stream!r} on {options.shown_url} is a {kind.decode()} and no stream"
     return ConfigError(f"option 'stream': {what}: name another key, or delete that one")

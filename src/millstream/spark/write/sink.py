@@ -38,33 +38,18 @@ QUERY_PROPERTY = "sql.streaming.queryId"
 
 @dataclass
 class Staged(WriterCommitMessage):
-    """What a task has staged.
+    """What a task has staged."""
 
-    Attributes:
-        writer: whose rows they are.
-        parts: by stream.
-        problem: what is wrong with the rows; nothing may be published then.
-    """
-
-    writer: str
-    parts: list[Part] = field(default_factory=list)
-    problem: UsageError | None = None
+    writer: str  # Whose rows they are
+    parts: list[Part] = field(default_factory=list)  # By stream
+    problem: UsageError | None = None  # What is wrong with the rows; nothing may be published then
 
 
 def stage(options: SinkOptions, layout: RowLayout, writer: str, batches: "Iterable[pa.RecordBatch]") -> Staged:
     """A task's work: rows to the server, unseen.
 
-    Args:
-        options: of the write.
-        layout: of the rows.
-        writer: whose they are: a query, a numbered job, or one write.
-        batches: the rows of one partition.
-
     Returns:
         What was staged, or what is wrong with the rows; the driver raises that.
-
-    Raises:
-        OSError: the server was away for too long, which makes Spark repeat the task.
     """
     staging = Staging(options, writer)
     try:
@@ -94,19 +79,7 @@ def settle(
     lasting: bool,
     in_order: bool = False,
 ) -> None:
-    """The driver's work: the rows of all tasks, seen.
-
-    Args:
-        options: of the write.
-        writer: whose rows they are.
-        version: number of the batch, or of the write; a higher one is a later one.
-        messages: of all tasks.
-        lasting: whether the writer comes back with the same batch after a crash.
-        in_order: whether a batch older than the last one is an error; else it counts as written.
-
-    Raises:
-        UsageError: a task found something wrong with its rows, or they cannot be published.
-    """
+    """The driver's work: the rows of all tasks, seen."""
     sink_commit = SinkCommit(options, writer, lasting=lasting, in_order=in_order)
     try:
         problem = next((message.problem for message in messages if message.problem is not None), None)
@@ -119,13 +92,7 @@ def settle(
 
 
 def withdraw(options: SinkOptions, writer: str, *, lasting: bool) -> None:
-    """The driver's work after a failure: what tasks have staged is removed, as far as the server is there.
-
-    Args:
-        options: of the write.
-        writer: whose rows they are.
-        lasting: as for :func:`settle`; rows that were decided upon stay then.
-    """
+    """The driver's work after a failure: what tasks have staged is removed, as far as the server is there."""
     sink_commit = SinkCommit(options, writer, lasting=lasting)
     try:
         sink_commit.discard()
@@ -144,11 +111,7 @@ _seen: set[tuple[str, str | None]] = set()
 
 
 def check_server(options: SinkOptions) -> None:
-    """Raise at once, and in plain words, if there is no such server or the target is no stream.
-
-    Raises:
-        ConfigError: its text says which option to mend.
-    """
+    """Raise at once, and in plain words, if there is no such server or the target is no stream."""
     import redis  # noqa: PLC0415 - at the driver only
 
     if (options.url, options.stream) in _seen:
@@ -171,12 +134,7 @@ def check_server(options: SinkOptions) -> None:
 
 
 class StreamSink(DataSourceStreamArrowWriter):
-    """The sink of a streaming query.
-
-    Args:
-        options: of the write.
-        layout: of its rows.
-    """
+    """The sink of a streaming query."""
 
     def __init__(self, options: SinkOptions, layout: RowLayout) -> None:
         self._options = options
@@ -214,12 +172,7 @@ def _job(app: str, stream: str | None) -> str:
 
 
 class BatchSink(DataSourceArrowWriter):
-    """The sink of a batch write.
-
-    Args:
-        options: of the write.
-        layout: of its rows.
-    """
+    """The sink of a batch write."""
 
     def __init__(self, options: SinkOptions, layout: RowLayout) -> None:
         self._options = options
@@ -242,16 +195,7 @@ class BatchSink(DataSourceArrowWriter):
 
 
 def stream_sink(options: SinkOptions, schema: StructType, *, overwrite: bool) -> StreamSink:
-    """What ``writeStream`` needs.
-
-    Args:
-        options: of the write.
-        schema: of its rows.
-        overwrite: whether Spark would replace what is there, which is the output mode "complete".
-
-    Raises:
-        ConfigError: of an option, the columns or the output mode.
-    """
+    """What ``writeStream`` needs."""
     options.refuse_batch_only()
     if overwrite:
         raise ConfigError(
@@ -264,16 +208,7 @@ def stream_sink(options: SinkOptions, schema: StructType, *, overwrite: bool) ->
 
 
 def batch_sink(options: SinkOptions, schema: StructType, *, overwrite: bool) -> BatchSink:
-    """What ``write`` needs.
-
-    Args:
-        options: of the write.
-        schema: of its rows.
-        overwrite: whether Spark would replace what is there, which is the mode "overwrite".
-
-    Raises:
-        ConfigError: of an option, the columns or the mode.
-    """
+    """What ``write`` needs."""
     if overwrite:
         raise ConfigError(
             "mode('overwrite') would delete the stream, with its groups and what they have pending: use "

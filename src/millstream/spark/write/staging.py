@@ -38,23 +38,14 @@ GATHERED = 32 << 20
 
 @dataclass
 class Part:
-    """What one task has for one stream.
+    """What one task has for one stream."""
 
-    Attributes:
-        stream: the target.
-        key: where its rows are kept.
-        pieces: how many.
-        rows: in all of them.
-        first: id of the first row; None when the server gives ids.
-        last: id of the last row.
-    """
-
-    stream: str
-    key: str
-    pieces: int = 0
-    rows: int = 0
-    first: str | None = None
-    last: str | None = None
+    stream: str  # The target
+    key: str  # Where its rows are kept
+    pieces: int = 0  # How many
+    rows: int = 0  # In all of them
+    first: str | None = None  # Id of the first row; None when the server gives ids
+    last: str | None = None  # Id of the last row
 
 
 @dataclass
@@ -71,12 +62,7 @@ class _Waiting:
 
 
 class Staging:
-    """The rows of one attempt of one task.
-
-    Args:
-        options: of the write.
-        writer: whose rows they are.
-    """
+    """The rows of one attempt of one task."""
 
     def __init__(self, options: "SinkOptions", writer: str) -> None:
         self._options = options
@@ -92,12 +78,7 @@ class Staging:
         return [waiting.part for waiting in self._waiting.values()]
 
     def write(self, batches: "Iterable[pa.RecordBatch]", layout: RowLayout) -> None:
-        """Keep the rows; when this returns, the server has them all.
-
-        Raises:
-            UsageError: a row cannot be written, or the server refused.
-            OSError: the server was away for too long.
-        """
+        """Keep the rows; when this returns, the server has them all."""
         for batch in batches:
             for commands in encode(batch, layout):
                 self._add(commands)
@@ -215,13 +196,7 @@ def _fitting(sizes: "np.ndarray[Any, Any]", words: "np.ndarray[Any, Any]", waiti
 
 
 def not_increasing(stream: str, last: object, ident: object) -> UsageError:
-    """The error for ids that do not grow.
-
-    Args:
-        stream: the target.
-        last: the id before, in the stream or among the rows.
-        ident: the one that is not above it.
-    """
+    """The error for ids that do not grow."""
     return UsageError(
         f"column 'id': {ident} comes after {last} in stream {stream!r}, and ids must grow from row to row, partition "
         "to partition and batch to batch: sort by it (in one partition, or by ranges), or drop the column to have ids "

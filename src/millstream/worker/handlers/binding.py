@@ -47,22 +47,7 @@ class _Parameter:
 
 
 class Binder:
-    """Makes a handler's keyword arguments out of an entry.
-
-    Args:
-        handler: the function; its annotations are read once, here.
-        skip: parameters that others fill (dependencies).
-        context: annotations that stand for something of the app's, see ``context`` below.
-        batch: the handler takes lists; the arguments of one entry are made of their elements' types.
-
-    Attributes:
-        annotations: of the parameters filled from the entry or with the message, by name.
-        context: which of ``context`` each such parameter asks for, by name; :meth:`bind` leaves them out.
-        wants_message: True when a parameter is the message.
-
-    Raises:
-        ConfigError: an annotation cannot be resolved or decoded.
-    """
+    """Makes a handler's keyword arguments out of an entry."""
 
     def __init__(
         self,
@@ -75,7 +60,8 @@ class Binder:
         self._message_name: str | None = None
         self._message_kind: type[Message] = Message
         self._parameters: list[_Parameter] = []
-        self.annotations: dict[str, Any] = {}
+        self.annotations: dict[str, Any] = {}  # Of the parameters filled from the entry or with the message, by name
+        # Which of ``context`` each such parameter asks for, by name; :meth:`bind` leaves them out
         self.context: dict[str, type] = {}
         name = name_of(handler)
         try:
@@ -119,16 +105,12 @@ class Binder:
             )
         self._wants_data = any(one.text and one.name == _DATA for one in self._parameters)
         self._single = single = self._parameters[0] if len(self._parameters) == 1 else None
-        self.wants_message = self._message_name is not None
+        self.wants_message = self._message_name is not None  # True when a parameter is the message
         whole = single is not None and single.structured and not single.anything and not self.wants_message
         self._whole = single if whole else None
 
     def bind(self, fields: Sequence[bytes], message: Message | None) -> dict[str, Any]:
-        """The keyword arguments for one entry.
-
-        Raises:
-            PayloadError: the entry does not fit.
-        """
+        """The keyword arguments for one entry."""
         if self._whole is not None:  # nearly always
             return {self._whole.name: _convert(self._whole, _unwrapped(fields))}
         arguments: dict[str, Any] = {}

@@ -44,11 +44,6 @@ def hints_of(function: Any) -> dict[str, Any]:
     """The annotations of a callable's parameters, each from the outermost function that has one.
 
     A wrapper around a partial or an object has none of its own: :func:`functools.wraps` finds none there to take over.
-
-    Raises:
-        NameError: one is a text that names nothing known.
-        SyntaxError: likewise.
-        TypeError: likewise.
     """
     names = inspect.signature(function).parameters
     found: dict[str, Any] = {}
@@ -82,12 +77,12 @@ def bound_by_name(function: Any) -> frozenset[str]:
 
 
 def is_async(function: Callable[..., Any]) -> bool:
-    """Whether a call of the outermost function gives a coroutine."""
+    """True if a call of the outermost function gives a coroutine."""
     return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(annotated(function))
 
 
 def takes(function: Any, count: int) -> bool:
-    """Whether a call with that many positional arguments fits; yes where Python cannot tell."""
+    """True if a call with that many positional arguments fits; yes where Python cannot tell."""
     try:
         inspect.signature(function).bind(*range(count))
     except TypeError:
@@ -98,11 +93,7 @@ def takes(function: Any, count: int) -> bool:
 
 
 def check_handler(function: Any) -> None:
-    """Refuse what cannot be a handler.
-
-    Raises:
-        ConfigError: it is a generator function, whose body no call runs; a class, or a method without its object.
-    """
+    """Refuse what cannot be a handler."""
     name, base = name_of(function), _called(function)
     if isinstance(base, type):
         raise ConfigError(f"{name} is a class: a call would only make an object. Register a function, or {name}(...).")
@@ -140,17 +131,13 @@ def _first_parameter(function: Any) -> str:
 
 
 def _in_a_class(function: Any) -> bool:
-    """Whether a function was written in a class's body."""
+    """True if a function was written in a class's body."""
     owner = ["<locals>", *str(getattr(function, "__qualname__", "")).split(".")][-2]
     return inspect.isfunction(function) and owner != "<locals>"
 
 
 async def finished(result: Any) -> Any:
-    """The result of a call, awaited as long as it is an awaitable of any kind.
-
-    Raises:
-        UsageError: it is a generator, of which nothing has run.
-    """
+    """The result of a call, awaited as long as it is an awaitable of any kind."""
     while True:
         if isinstance(result, concurrent.futures.Future):
             result = asyncio.wrap_future(result)
@@ -165,17 +152,7 @@ async def finished(result: Any) -> Any:
 async def in_thread(
     threads: concurrent.futures.Executor, function: Callable[..., Any], arguments: dict[str, Any]
 ) -> Any:
-    """Call a plain function in a thread, in a copy of the context, so that what it sets there ends with the call.
-
-    Args:
-        threads: where it runs.
-        function: is called.
-        arguments: by name.
-
-    Raises:
-        RuntimeError: it raised StopIteration, as for a coroutine.
-        BaseException: whatever else it raised.
-    """
+    """Call a plain function in a thread, in a copy of the context, so that what it sets there ends with the call."""
     call = functools.partial(copy_context().run, _contained, function, arguments)
     result, error = await asyncio.get_running_loop().run_in_executor(threads, call)
     if issubclass(type(error), StopIteration | StopAsyncIteration):  # as for a coroutine, which cannot raise these
@@ -197,12 +174,7 @@ def _contained(function: Callable[..., Any], arguments: dict[str, Any]) -> _Outc
 
 
 def end_if_forked(process: int, error: BaseException | None = None) -> None:
-    """End a process that a handler has forked and that comes back from it: as a second worker it would do harm.
-
-    Args:
-        process: id of the worker.
-        error: what the handler raised, which decides the exit code as at the end of a program.
-    """
+    """End a process that a handler has forked and that comes back from it: as a second worker it would do harm."""
     if os.getpid() == process:
         return
     code = 0 if error is None else 1
@@ -218,7 +190,7 @@ def end_if_forked(process: int, error: BaseException | None = None) -> None:
 
 
 def ends_process(error: BaseException) -> bool:
-    """Whether an exception is none of the user's code: Ctrl-C without a handler for it, or a closed event loop.
+    """True if an exception is none of the user's code: Ctrl-C without a handler for it, or a closed event loop.
 
     By its type: ``__class__`` of an exception is the user's code too, and may raise.
     """
@@ -245,13 +217,7 @@ def publishers_of(handler: Any, app: object) -> tuple[Any, ...]:
 
 
 def add_publisher(handler: Any, app: object, publisher: object) -> None:
-    """Have an app publish what a handler returns; a wrapper of :func:`functools.wraps` takes it over.
-
-    Args:
-        handler: whose results.
-        app: publishes them.
-        publisher: publishes one.
-    """
+    """Have an app publish what a handler returns; a wrapper of :func:`functools.wraps` takes it over."""
     both = (*publishers_of(handler, app), publisher)
     if _shares_attributes(handler):
         _by_method.setdefault(app, {})[handler] = both
@@ -262,5 +228,5 @@ def add_publisher(handler: Any, app: object, publisher: object) -> None:
 
 
 def _shares_attributes(handler: Any) -> bool:
-    """Whether attributes are another object's (a method has those of its function), or there is no place for any."""
+    """True if attributes are another object's (a method has those of its function), or there is no place for any."""
     return inspect.ismethod(handler) or not hasattr(handler, "__dict__")

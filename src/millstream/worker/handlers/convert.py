@@ -84,11 +84,7 @@ def as_text(fields: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def from_json(value: bytes) -> Any:
-    """What this JSON says.
-
-    Raises:
-        ValueError: it is not JSON, or nested too deeply.
-    """
+    """What this JSON says."""
     try:
         return _fast_json(value)
     except ValueError:  # stricter than the standard library, which has the last word
@@ -96,11 +92,7 @@ def from_json(value: bytes) -> Any:
 
 
 def builder(annotation: Any) -> Convert:
-    """The function that makes this type out of bytes or a JSON value; it raises ValueError or TypeError when it cannot.
-
-    Raises:
-        ConfigError: no way to make such a type is known.
-    """
+    """The function that makes this type from bytes or a JSON value; it raises ValueError or TypeError if it cannot."""
     return _constrained(annotation) if get_origin(annotation) in _MARKS else _of_type(annotation)
 
 
@@ -469,13 +461,7 @@ def _typed_dict(kind: Any) -> Convert:
 
 
 def _object(kind: Any, parts: Mapping[str, tuple[str, Any, bool]], later: Mapping[str, Convert]) -> Convert:
-    """What a class makes of an object.
-
-    Args:
-        kind: the class.
-        parts: by name: the name among the class's arguments, the annotation, and whether there is no default.
-        later: what the class sets by itself and takes no argument for: what was published replaces it.
-    """
+    """What a class makes of an object."""
     made_by = [
         (name, argument, builder(hint), required, admits_none(hint))
         for name, (argument, hint, required) in parts.items()
@@ -563,13 +549,7 @@ def _struct(kind: Any) -> Convert:
 
 
 def _lenient_object(parts: Mapping[str, tuple[Any, bool, frozenset[str]]], make: Convert, other: Convert) -> Convert:
-    """What a library makes of an object: fields are text, which it reads leniently; nested parts are JSON in theirs.
-
-    Args:
-        parts: by name: the annotation, whether the part has no default, and all names by which it comes.
-        make: makes it from a dict.
-        other: what to do with a value that is no object.
-    """
+    """What a library makes of an object: fields are text, which it reads leniently; nested parts are JSON in theirs."""
     texts = {name for annotation, _, names in parts.values() if wants_text(annotation) for name in names}
     raw = {
         name

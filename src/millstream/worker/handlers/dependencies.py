@@ -47,11 +47,7 @@ def dependencies_of(handler: Callable[..., Any]) -> frozenset[str]:
 
 
 def new_provider() -> "Provider":
-    """An empty provider of dependencies.
-
-    Raises:
-        ConfigError: fast-depends is not installed.
-    """
+    """An empty provider of dependencies."""
     try:
         from fast_depends.dependencies import Provider  # noqa: PLC0415 - only users of dependencies pay for it
     except ImportError:
@@ -76,21 +72,7 @@ def Depends(dependency: Callable[..., Any], *, use_cache: bool = True) -> Any:  
 
 
 class Injector:
-    """Resolves the dependencies of one handler.
-
-    Args:
-        handler: the function.
-        provider: of the app; overrides set there (for tests) hold.
-        context: annotations that stand for something of the app's.
-
-    Attributes:
-        context: which parameters of dependencies ask for those, by name.
-        wants_message: True when a dependency asks for the message.
-        wants_entry: True when a dependency asks for the message or for what is in the entry.
-
-    Raises:
-        ConfigError: the dependencies cannot be resolved, or two of them mean different things by one parameter's name.
-    """
+    """Resolves the dependencies of one handler."""
 
     def __init__(self, handler: Callable[..., Any], provider: "Provider", context: Collection[type]) -> None:
         from fast_depends.core import build_call_model  # noqa: PLC0415 - only handlers with dependencies pay for it
@@ -106,30 +88,21 @@ class Injector:
             )
         self._provider = provider
         self._binders = self._collect(self._model, context)
-        self.context: dict[str, type] = {}
+        self.context: dict[str, type] = {}  # Which parameters of dependencies ask for those, by name
         seen: dict[str, Any] = {}
         for binder in self._binders:
             self.context.update(binder.context)
             for parameter, annotation in binder.annotations.items():
                 if seen.setdefault(parameter, annotation) != annotation:
                     raise ConfigError(f"{name}: two dependencies have a parameter {parameter!r} of different types")
-        self.wants_entry = bool(seen)
+        self.wants_entry = bool(seen)  # True when a dependency asks for the message or for what is in the entry
+        # True when a dependency asks for the message
         self.wants_message = any(binder.wants_message for binder in self._binders)
 
     async def resolve(
         self, stack: AsyncExitStack, fields: Sequence[bytes], message: Message | None, context: dict[str, Any]
     ) -> dict[str, Any]:
-        """The dependencies' values for one delivery, each made once.
-
-        Args:
-            stack: what generators are closed with.
-            fields: of the entry.
-            message: for those that want it.
-            context: the app's values, by parameter name.
-
-        Raises:
-            PayloadError: the entry does not fit a dependency's parameters.
-        """
+        """The dependencies' values for one delivery, each made once."""
         given = dict(context)
         for binder in self._binders:
             given.update(binder.bind(fields, message))

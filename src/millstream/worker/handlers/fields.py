@@ -62,11 +62,7 @@ def _said(name: Any) -> str:
 
 
 def unwrap(fields: Sequence[bytes]) -> Any:
-    """The entry's content: a dict of field names and raw values, or what its JSON or envelope holds.
-
-    Raises:
-        ValueError: the envelope or its JSON is damaged.
-    """
+    """The entry's content: a dict of field names and raw values, or what its JSON or envelope holds."""
     if len(fields) == 2:
         name, value = fields
         if name == envelope.FIELD:
@@ -122,9 +118,6 @@ def encode(content: Any) -> list[bytes]:
     Text, bytes and numbers stand as they are, dates in ISO form, anything nested as JSON in its field. A None has no
     representation among fields, so the field is left out; decoding gives None back where the annotation allows it. A
     model that would not come back equal from such fields is one JSON document in ``data``.
-
-    Raises:
-        PayloadError: nothing is left to store, or a value has no form; the text names the field.
     """
     if isinstance(content, Mapping):
         flat = _flat(content)
@@ -144,11 +137,7 @@ def encode(content: Any) -> list[bytes]:
 
 @_refusing
 def to_body(content: Any) -> tuple[str, bytes]:
-    """The content type and the body of an envelope for the same contents as :func:`encode` takes.
-
-    Raises:
-        PayloadError: a value has no form; the text names the field.
-    """
+    """The content type and the body of an envelope for the same contents as :func:`encode` takes."""
     if isinstance(content, bytes | bytearray | memoryview):
         return "application/octet-stream", _raw(content)
     try:
@@ -328,12 +317,7 @@ def _foreign(value: Any) -> Any:
 
 
 def _tree(value: Any, typed: bool) -> Any:
-    """The value as JSON has it.
-
-    Args:
-        value: the value.
-        typed: a model around it tells the reader its type, so text may stand for bytes and for NaN.
-    """
+    """The value as JSON has it."""
     kind = type(value)
     if kind in _AS_IS:
         return value
@@ -527,13 +511,7 @@ def _parts(value: Any) -> dict[str, Any]:
 
 
 def _proven(value: Any, forms: "Iterator[Callable[[], Form]]", read: Callable[[Form], Any]) -> Form:
-    """The first of these forms that is read back as an equal value.
-
-    Args:
-        value: the model.
-        forms: make its forms.
-        read: makes of one what the decoder takes.
-    """
+    """The first of these forms that is read back as an equal value."""
     kind: Any = type(value)
     decode = decoder(kind)
     if decode is None:

@@ -25,15 +25,7 @@ Call: TypeAlias = Callable[[Held], Awaitable[Any]]
 
 
 class HandlerCalls:
-    """Makes the calls of one subscriber.
-
-    Args:
-        subscription: whose handler.
-        outcomes: what a message's methods need.
-        threads: where a plain function runs; None for a coroutine function.
-        middlewares: of the app, outermost first. What the handler returns is published inside of them, so that they see
-            the publish as part of the run; the subscription's own are inside that, and may change what is published.
-    """
+    """Makes the calls of one subscriber."""
 
     def __init__(
         self,
@@ -112,11 +104,7 @@ class HandlerCalls:
         return Message(held, self._outcomes)
 
     def bind(self, message: Message) -> dict[str, Any]:
-        """The arguments made from one entry of a batch.
-
-        Raises:
-            PayloadError: it does not fit.
-        """
+        """The arguments made from one entry of a batch."""
         return self._binder.bind(message.raw, message)
 
     async def batch(self, entries: "BatchMessages") -> None:
@@ -177,15 +165,11 @@ class HandlerCalls:
 
 
 class BatchMessages(list[Message]):
-    """The messages of a batch, with the arguments that were made from each of them.
-
-    Attributes:
-        arguments: in the order of the messages.
-    """
+    """The messages of a batch, with the arguments that were made from each of them."""
 
     def __init__(self, messages: Iterable[Message], arguments: list[dict[str, Any]]) -> None:
         super().__init__(messages)
-        self.arguments = arguments
+        self.arguments = arguments  # In the order of the messages
 
 
 def _values(wanted: Mapping[str, type], context: Mapping[type, Callable[[], Any]]) -> dict[str, Any]:

@@ -111,14 +111,7 @@ class EntryLostError(MillstreamError):
 
 
 def seconds_of(delay: object) -> float:
-    """The delay that a Nack was given.
-
-    Args:
-        delay: seconds, or a text such as ``"1m"``.
-
-    Raises:
-        UsageError: it is not a length of time.
-    """
+    """The delay that a Nack was given."""
     try:
         return float(times.configured("Nack(delay=", delay, "s"))  # type: ignore[arg-type] # that is the question
     except ConfigError as reason:

@@ -21,16 +21,11 @@ RunBatch: TypeAlias = Callable[[Sequence[Message]], Awaitable[Any]]
 
 @dataclasses.dataclass(slots=True)
 class Publication:
-    """One entry on its way to a stream; hooks may change it.
+    """One entry on its way to a stream; hooks may change it."""
 
-    Attributes:
-        stream: key of the stream.
-        content: see :func:`millstream.worker.handlers.binding.encode`.
-        headers: None for an entry of plain fields; else the entry is written in FastStream's envelope with these.
-    """
-
-    stream: str
-    content: Any
+    stream: str  # Key of the stream
+    content: Any  # See :func:`millstream.worker.handlers.binding.encode`
+    # None for an entry of plain fields; else the entry is written in FastStream's envelope with these
     headers: dict[str, str] | None = None
 
 
@@ -88,11 +83,7 @@ class _Function(Middleware):
 
 
 def checked(middlewares: "Iterable[Middleware | Callable[..., Awaitable[Any]]]") -> tuple[Middleware, ...]:
-    """Functions made into middlewares.
-
-    Raises:
-        ConfigError: one is neither.
-    """
+    """Functions made into middlewares."""
     made: list[Middleware] = []
     if not isinstance(middlewares, Iterable):
         raise ConfigError(f"middlewares={middlewares!r} is invalid: it is a list. Write middlewares=[...].")
@@ -109,13 +100,7 @@ def receivers(middlewares: Sequence[Middleware]) -> list[Callable[[Sequence[Mess
 
 
 def chain(middlewares: Sequence[Middleware], hook: str, innermost: Callable[[Any], Awaitable[Any]]) -> Any:
-    """``innermost`` with the hooks of that name around it that are overridden; itself when there are none.
-
-    Args:
-        middlewares: the first is outermost.
-        hook: ``run``, ``run_batch`` or ``publish``.
-        innermost: what the hooks are around.
-    """
+    """``innermost`` with the hooks of that name around it that are overridden; itself when there are none."""
     call = innermost
     for one in reversed(middlewares):
         if getattr(type(one), hook) is not getattr(Middleware, hook):

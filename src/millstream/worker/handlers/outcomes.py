@@ -26,14 +26,7 @@ class DeliveryLimitError(Exception):
 
 
 class Outcomes:
-    """Decides about the entries of one subscriber.
-
-    Args:
-        member: whose entries.
-        acks: where settlements go.
-        retry: the policy.
-        loop: the event loop everything here runs on.
-    """
+    """Decides about the entries of one subscriber."""
 
     def __init__(self, member: Membership, acks: PendingAcks, retry: Retry, loop: asyncio.AbstractEventLoop) -> None:
         self.member = member
@@ -45,11 +38,7 @@ class Outcomes:
         self.last_failure: tuple[int, bytes, str] | None = None
 
     def failed(self, held: Held, error: BaseException) -> None:
-        """A run ended in an error, or there was no run because there must not be one.
-
-        Raises:
-            AlreadySettledError: the handler had settled the entry by hand; its own word stands.
-        """
+        """A run ended in an error, or there was no run because there must not be one."""
         member = self.member
         failure = _kind(error)
         delay = _delay(error)

@@ -18,11 +18,7 @@ _PRODUCERS = 4096
 
 
 def trimming(maxlen: int | None, minid: str | None) -> tuple[str | int, ...]:
-    """The words that trim the stream, approximately, with an XADD.
-
-    Raises:
-        ConfigError: both are given; the server takes one.
-    """
+    """The words that trim the stream, approximately, with an XADD."""
     if maxlen is not None and minid is not None:
         raise ConfigError("publish(maxlen=, minid=): a stream is trimmed by length or by id, not by both")
     if maxlen is not None:
@@ -31,15 +27,7 @@ def trimming(maxlen: int | None, minid: str | None) -> tuple[str | int, ...]:
 
 
 def fields_of(content: Any, headers: dict[str, str] | None) -> list[bytes]:
-    """Field names and values in turn.
-
-    Args:
-        content: see :func:`millstream.worker.handlers.fields.encode`.
-        headers: None for plain fields; else the content goes into FastStream's envelope with these.
-
-    Raises:
-        PayloadError: the content has no such form.
-    """
+    """Field names and values in turn."""
     if headers is None:
         return encode(content)
     kind, body = to_body(content)
@@ -61,15 +49,7 @@ def xadd(
     idempotent: str | None,
     producer: str | None = None,
 ) -> Command:
-    """The command.
-
-    Args:
-        stream: key of the stream.
-        fields: names and values in turn.
-        trim: words of :func:`trimming`.
-        idempotent: the id by which the server knows a repetition (XADD IDMP); None where it need not.
-        producer: whose ids that one is compared with; derived from the id when None.
-    """
+    """The command."""
     words: tuple[str | int, ...] = ()
     if idempotent is not None:
         words = ("IDMP", producer or producer_of(idempotent), idempotent)
@@ -77,11 +57,7 @@ def xadd(
 
 
 def need_idmp(found: Capabilities) -> None:
-    """Insist on XADD IDMP; a server that does not tell now, since it refuses writes, says why itself.
-
-    Raises:
-        UsageError: the server has not got it.
-    """
+    """Insist on XADD IDMP; a server that does not tell now, since it refuses writes, says why itself."""
     if not found.idmp and "idmp" not in found.unknown:
         raise UsageError(
             "publish(idempotent=...) needs XADD IDMP, which this server has not got (Millstream and Redis 8.6 have): "

@@ -54,25 +54,16 @@ Trim = tuple[str | int, ...]
 
 
 class How(NamedTuple):
-    """How an entry is added; see :meth:`millstream.App.publish`.
+    """How an entry is added; see :meth:`millstream.App.publish`."""
 
-    Attributes:
-        trim: the words that trim the stream.
-        idempotent: an id of the caller's.
-        retry: seconds, or a text such as ``"2m"``, for which it is sent again; None sends it once.
-    """
-
-    trim: Trim = ()
-    idempotent: str | None = None
+    trim: Trim = ()  # The words that trim the stream
+    idempotent: str | None = None  # An id of the caller's
+    # Seconds, or a text such as ``"2m"``, for which it is sent again; None sends it once
     retry: float | str | None = None
 
 
 class Sender:
-    """Adds entries.
-
-    Args:
-        url: the server.
-    """
+    """Adds entries."""
 
     def __init__(self, url: str) -> None:
         self.url = url
@@ -93,18 +84,7 @@ class Sender:
         return found
 
     async def add(self, stream: str, fields: list[bytes], how: How) -> str:
-        """Add one entry and return its id.
-
-        Args:
-            stream: key of the stream.
-            fields: names and values in turn.
-            how: trimmed, known again and repeated how, see :class:`How`.
-
-        Raises:
-            UsageError: a repetition is asked for and could not be told from a second entry, or for no length of time.
-            ResponseError: the server refused.
-            Disconnected: no answer came in time.
-        """
+        """Add one entry and return its id."""
         trim, idempotent, given = how
         if given is None:
             return str(await self.line.call(*xadd(stream, fields, trim, idempotent)), "ascii")
@@ -188,11 +168,7 @@ class Sender:
         )
 
     async def _remembers(self, stream: str, deadline: float) -> float:
-        """Seconds for which the server knows an id of this stream.
-
-        Raises:
-            Disconnected: it cannot be asked.
-        """
+        """Seconds for which the server knows an id of this stream."""
         try:
             flat = await self._tries().call("XINFO", "STREAM", stream, timeout=_share(deadline))
         except ResponseError as refused:

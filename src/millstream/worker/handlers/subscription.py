@@ -105,44 +105,29 @@ class StreamSub:
 
 @dataclass(slots=True)
 class Subscription:
-    """A handler bound to a stream; made by ``@app.subscriber``.
+    """A handler bound to a stream; made by ``@app.subscriber``."""
 
-    Attributes:
-        sub: where it reads.
-        handler: the function.
-        retry: what failure means.
-        concurrency: most runs at the same time, in this process.
-        ack: ``"auto"`` acks when the handler returns, gathered; ``"each"`` the same, but the next entry waits until the
-            ack is stored; ``"manual"`` leaves it to the handler.
-        read: ``"both"`` reads new entries and claims stale ones; ``"new"`` and ``"claimed"`` do one of the two.
-        dead: key of the dead-letter stream.
-        name: of the handler.
-        middlewares: around each run, the first outermost.
-        batch: the handler takes lists of entries, see :mod:`millstream.worker.subscriber.batching`.
-        key: a field's name, or a function of the message: entries of one key run one after the other.
-        on_ack: ``"delete"`` removes an acked entry from the stream once no group needs it.
-        context: what an annotation of the app's stands for, for example the app itself.
-        provider: of dependencies (fast-depends); made on first use.
-        app: whose ``@app.publisher`` counts.
-        depends: names of the handler's parameters that are dependencies.
-    """
-
-    sub: StreamSub
-    handler: Callable[..., Any]
-    retry: Retry = field(default_factory=Retry)
-    concurrency: int = 10
+    sub: StreamSub  # Where it reads
+    handler: Callable[..., Any]  # The function
+    retry: Retry = field(default_factory=Retry)  # What failure means
+    concurrency: int = 10  # Most runs at the same time, in this process
+    # ``"auto"`` acks when the handler returns, gathered; ``"each"`` the same, but the next entry waits until the ack is
+    # stored; ``"manual"`` leaves it to the handler
     ack: AckMode = "auto"
+    # ``"both"`` reads new entries and claims stale ones; ``"new"`` and ``"claimed"`` do one of the two
     read: ReadMode = "both"
-    dead: str = ""
-    name: str = ""
-    middlewares: Sequence[Middleware] = ()
-    batch: bool = False
+    dead: str = ""  # Key of the dead-letter stream
+    name: str = ""  # Of the handler
+    middlewares: Sequence[Middleware] = ()  # Around each run, the first outermost
+    batch: bool = False  # The handler takes lists of entries, see :mod:`millstream.worker.subscriber.batching`
+    # A field's name, or a function of the message: entries of one key run one after the other
     key: str | Callable[[Message], Hashable] | None = None
-    on_ack: OnAck = "keep"
+    on_ack: OnAck = "keep"  # ``"delete"`` removes an acked entry from the stream once no group needs it
+    # What an annotation of the app's stands for, for example the app itself
     context: Mapping[type, Callable[[], Any]] = field(default_factory=dict)
-    provider: Any = None
-    app: object = None
-    depends: frozenset[str] = field(init=False)
+    provider: Any = None  # Of dependencies (fast-depends); made on first use
+    app: object = None  # Whose ``@app.publisher`` counts
+    depends: frozenset[str] = field(init=False)  # Names of the handler's parameters that are dependencies
     binder: Binder = field(init=False)
     is_async: bool = field(init=False)
 
@@ -211,7 +196,7 @@ class Subscription:
             )
 
     def shares(self, other: "Subscription") -> bool:
-        """Whether the two take entries from each other without meaning to."""
+        """True if the two take entries from each other without meaning to."""
         meant = "claimed" in (self.read, other.read) or None not in (self.sub.consumer, other.sub.consumer)
         return (self.sub.stream, self.group) == (other.sub.stream, other.group) and not meant
 

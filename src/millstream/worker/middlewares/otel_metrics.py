@@ -26,17 +26,11 @@ _PLACE = ("messaging.system", "messaging.destination.name", "messaging.operation
 
 @dataclass(frozen=True, slots=True)
 class Instrument:
-    """One instrument, as docs/reference/metrics.md lists it.
+    """One instrument, as docs/reference/metrics.md lists it."""
 
-    Attributes:
-        kind: ``histogram`` (seconds) or ``counter`` (messages).
-        text: its description.
-        attributes: of its measurements, those included that only some have.
-    """
-
-    kind: Literal["histogram", "counter"]
-    text: str
-    attributes: tuple[str, ...]
+    kind: Literal["histogram", "counter"]  # ``histogram`` (seconds) or ``counter`` (messages)
+    text: str  # Its description
+    attributes: tuple[str, ...]  # Of its measurements, those included that only some have
 
 
 INSTRUMENTS: dict[str, Instrument] = {
@@ -62,11 +56,7 @@ INSTRUMENTS: dict[str, Instrument] = {
 
 
 class Instruments:
-    """The four instruments.
-
-    Args:
-        provider: where measurements go; the process's own provider when None.
-    """
+    """The four instruments."""
 
     def __init__(self, provider: "metrics.MeterProvider | None" = None) -> None:
         meter = metrics.get_meter("millstream", meter_provider=provider)
@@ -77,13 +67,7 @@ class Instruments:
 
     @contextlib.contextmanager
     def processing(self, stream: str, group: str, messages: int) -> Iterator[None]:
-        """Around one run of a handler; a Nack or Reject is a decision of the handler and not an error.
-
-        Args:
-            stream: key of the stream.
-            group: name of the consumer group.
-            messages: how many the handler gets, more than one for a batch.
-        """
+        """Around one run of a handler; a Nack or Reject is a decision of the handler and not an error."""
         known = {**place(stream, "process"), "messaging.consumer.group.name": group}
         self._consumed.add(messages, known)
         ended: dict[str, str] = {}

@@ -114,13 +114,7 @@ class Tracing(Middleware):
 
     @contextlib.contextmanager
     def _processing(self, msgs: Sequence[Message], known: Mapping[str, Any], **options: Any) -> Iterator[None]:
-        """The span and the metrics of one run; what it raised is recorded, a Nack or Reject not as a fault.
-
-        Args:
-            msgs: what the handler gets; all have the first one's stream, group and consumer.
-            known: attributes of this kind of run.
-            options: of the span.
-        """
+        """The span and the metrics of one run; what it raised is recorded, a Nack or Reject not as a fault."""
         first = msgs[0]
         with (
             self._tracer.start_as_current_span(
@@ -171,39 +165,20 @@ class Tracing(Middleware):
 
 
 class _ServerTracer:
-    """Makes spans that say which server they are about.
-
-    Args:
-        tracer: makes them.
-
-    Attributes:
-        server: what they say of it.
-    """
+    """Makes spans that say which server they are about."""
 
     def __init__(self, tracer: trace.Tracer) -> None:
         self._tracer = tracer
-        self.server: Mapping[str, str | int] = {}
+        self.server: Mapping[str, str | int] = {}  # What they say of it
 
     def start_span(self, name: str, *, attributes: Mapping[str, Any], **options: Any) -> Span:
-        """As a tracer does.
-
-        Args:
-            name: of the span.
-            attributes: beside the server's.
-            options: of the span.
-        """
+        """As a tracer does."""
         return self._tracer.start_span(name, attributes={**self.server, **attributes}, **options)
 
     def start_as_current_span(
         self, name: str, *, attributes: Mapping[str, Any], **options: Any
     ) -> contextlib.AbstractContextManager[Span]:
-        """As a tracer does.
-
-        Args:
-            name: of the span.
-            attributes: beside the server's.
-            options: of the span.
-        """
+        """As a tracer does."""
         return self._tracer.start_as_current_span(name, attributes={**self.server, **attributes}, **options)
 
 
@@ -227,16 +202,7 @@ class _EarlierSpans:
 
 
 class _Settling:
-    """The spans of what becomes of one run's entries: one for each kind of outcome, when all have theirs.
-
-    Args:
-        tracer: makes them.
-        run: the span of the run, whose children they are.
-        earlier: where the run is kept for entries that will be delivered again.
-
-    Attributes:
-        decided_ns: wall nanoseconds at which the run ended; None until then.
-    """
+    """The spans of what becomes of one run's entries: one for each kind of outcome, when all have theirs."""
 
     def __init__(self, tracer: _ServerTracer, run: Span, earlier: _EarlierSpans) -> None:
         self._tracer = tracer
@@ -244,7 +210,7 @@ class _Settling:
         self._earlier = earlier
         self._open = 0
         self._settled: dict[Settled, list[Message]] = {}
-        self.decided_ns: int | None = None
+        self.decided_ns: int | None = None  # Wall nanoseconds at which the run ended; None until then
 
     def watch(self, msg: Message) -> None:
         """Wait for what becomes of an entry."""
@@ -320,13 +286,7 @@ def _context(msg: Message) -> Context:
 
 
 def _consumer(msg: Message, operation: str, kind: str | None = None) -> dict[str, str]:
-    """What spans on the consumer's side have in common.
-
-    Args:
-        msg: whose stream, group and consumer.
-        operation: its name.
-        kind: the conventions' type of it; the name when None.
-    """
+    """What spans on the consumer's side have in common."""
     return {
         **_place(msg.stream, operation, kind or operation),
         "messaging.consumer.group.name": msg.group,
@@ -335,11 +295,5 @@ def _consumer(msg: Message, operation: str, kind: str | None = None) -> dict[str
 
 
 def _place(stream: str, operation: str, kind: str) -> dict[str, str]:
-    """What the conventions want of every span: what the metrics have, and the type of the operation.
-
-    Args:
-        stream: its key.
-        operation: its name.
-        kind: ``send``, ``receive``, ``process`` or ``settle``.
-    """
+    """What the conventions want of every span: what the metrics have, and the type of the operation."""
     return {**place(stream, operation), "messaging.operation.type": kind}

@@ -23,12 +23,7 @@ class UnreadableError(Exception):
 
 
 def describe(error: BaseException | None, trace: TracebackType | None = None) -> tuple[str, str]:
-    """An error's text, with its type in front, and its traceback's end; whatever its own methods do.
-
-    Args:
-        error: what was raised, if anything was.
-        trace: from where on its traceback is shown; all of it when None.
-    """
+    """An error's text, with its type in front, and its traceback's end; whatever its own methods do."""
     if error is None:
         return "", ""
     try:

@@ -15,15 +15,11 @@ BOUNDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0
 
 
 class Durations:
-    """The runs of one handler since they are measured.
-
-    Attributes:
-        total: seconds of all runs together.
-    """
+    """The runs of one handler since they are measured."""
 
     def __init__(self) -> None:
         self._counts = [0] * (len(BOUNDS) + 1)
-        self.total = 0.0
+        self.total = 0.0  # Seconds of all runs together
 
     def add(self, seconds: float) -> None:
         """Count one run."""

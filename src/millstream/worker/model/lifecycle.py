@@ -96,12 +96,7 @@ FINAL = frozenset({State.ACKED, State.RELEASED, State.WAITING, State.DEAD, State
 
 
 def step(state: State, event: Event) -> State:
-    """The next state.
-
-    Raises:
-        AlreadySettledError: the entry has an outcome already.
-        AssertionError: an event that the loop never produces in this state.
-    """
+    """The next state."""
     after = TABLE[state].get(event)
     if after is None:
         if event in _OUTCOMES or event is Event.LEAVE:

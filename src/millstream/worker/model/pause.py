@@ -9,18 +9,10 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class HandlerPause:
-    """A handler that is to run nothing, in all workers.
+    """A handler that is to run nothing, in all workers."""
 
-    Attributes:
-        stream: key of its stream.
-        group: its group.
-        reason: why, in words.
-        by: who.
-        at_ms: since when, wall milliseconds.
-    """
-
-    stream: str
-    group: str
-    reason: str
-    by: str
-    at_ms: int
+    stream: str  # Key of its stream
+    group: str  # Its group
+    reason: str  # Why, in words
+    by: str  # Who
+    at_ms: int  # Since when, wall milliseconds

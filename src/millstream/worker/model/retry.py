@@ -66,17 +66,12 @@ class Retry:
 
 @dataclass(frozen=True, slots=True)
 class FailureRecord:
-    """What is known of an entry besides the server's count of its deliveries.
+    """What is known of an entry besides the server's count of its deliveries."""
 
-    Attributes:
-        failures: deliveries that ended with a word of the handler: it raised, gave back, or returned and left it.
-        uncharged: True once a crash was not charged, so that one delivery more than the limit is allowed.
-        alone: True once a crash was surely its own: it ran with nothing beside it, or its process was killed since its
-            handler blocked the event loop.
-    """
-
-    failures: int = 0
-    uncharged: bool = False
+    failures: int = 0  # Deliveries that ended with a word of the handler: it raised, gave back, or returned and left it
+    uncharged: bool = False  # True once a crash was not charged, so that one delivery more than the limit is allowed
+    # True once a crash was surely its own: it ran with nothing beside it, or its process was killed since its handler
+    # blocked the event loop
     alone: bool = False
 
 
@@ -110,13 +105,6 @@ def course(retry: Retry, deliveries: int, record: FailureRecord | None, *, kept:
     first time, and runs as any other; after a second crash it is charged, and runs alone from then on, where nobody
     else's crash can meet it. The poison message uses up its tries alone. One whose crash is surely its own is charged
     and runs alone from the first crash on.
-
-    Args:
-        retry: the subscriber's policy.
-        deliveries: the server's count, this delivery included.
-        record: what is kept of it; None when there is nothing.
-        kept: False when the server takes no records: then failures and crashes are one, and only an entry that was
-            delivered once more than allowed is run alone.
     """
     known = record or NO_RECORD
     counted = tries(deliveries, record)
@@ -142,27 +130,14 @@ class Failure(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """What to do with a failed entry.
+    """What to do with a failed entry."""
 
-    Attributes:
-        dead: set it aside in the dead-letter stream.
-        delay: seconds until it may be delivered again, 0 for at once; meaningless when dead.
-    """
-
-    dead: bool
-    delay: float = 0.0
+    dead: bool  # Set it aside in the dead-letter stream
+    delay: float = 0.0  # Seconds until it may be delivered again, 0 for at once; meaningless when dead
 
 
 def decide(retry: Retry, failure: Failure, counted: int, chance: float, delay: float | None = None) -> Decision:
-    """Decide about one failed delivery.
-
-    Args:
-        retry: the subscriber's policy.
-        failure: why it failed.
-        counted: the :func:`tries` so far, this one included.
-        chance: a number in [0, 1) for the jitter.
-        delay: seconds the handler asked for, instead of the backoff's.
-    """
+    """Decide about one failed delivery."""
     if failure in (Failure.REJECT, Failure.INVALID, Failure.OVERDUE) or retry.exhausted(counted):
         return Decision(dead=True)
     if delay is not None:
@@ -176,11 +151,6 @@ def share(room: int, turn: bool, *, alone: bool = False) -> int:
     """How many of ``room`` free places claims may take: half, or every other time the only one.
 
     New entries can always use the rest, so entries that keep coming back never starve them.
-
-    Args:
-        room: free places.
-        turn: True every other time.
-        alone: the last read found nothing new: then an eighth is kept for what may have come since.
     """
     if room <= 1:
         return int(turn and room == 1)
@@ -191,12 +161,6 @@ def resize(target: int, lowest: int, highest: int, *, waited_ms: float) -> int:
     """The next size of the read-ahead buffer, from how long the last batch took to be started.
 
     Quick handlers get large reads; slow ones hold back little that another worker could run.
-
-    Args:
-        target: the size now, in entries.
-        lowest: entries there is always room for.
-        highest: entries there is never more room for, unless ``lowest`` is above it.
-        waited_ms: since the batch before came in; between 50 and 500 the size stays.
     """
     if waited_ms < 50:
         target *= 2

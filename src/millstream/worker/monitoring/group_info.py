@@ -24,58 +24,32 @@ Record: TypeAlias = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class GroupFacts:
-    """What is known of one group.
+    """What is known of one group."""
 
-    Attributes:
-        info: its row of XINFO GROUPS; None when there is no such group.
-        unowned: pending entries that no consumer holds, since XNACK released them.
-        delayed: pending entries whose delay is not over.
-        pending_age: seconds since the oldest other pending entry was added; 0 when nothing else is pending, None where
-            its id is no time.
-        undelivered_age: the same of the oldest entry not delivered yet.
-        consumers: rows of XINFO CONSUMERS, if they were asked for.
-    """
-
-    info: Record | None
-    unowned: int | None
-    delayed: int | None
+    info: Record | None  # Its row of XINFO GROUPS; None when there is no such group
+    unowned: int | None  # Pending entries that no consumer holds, since XNACK released them
+    delayed: int | None  # Pending entries whose delay is not over
+    # Seconds since the oldest other pending entry was added; 0 when nothing else is pending, None where its id is no
+    # time
     pending_age: float | None
-    undelivered_age: float | None
-    consumers: Sequence[Record]
+    undelivered_age: float | None  # The same of the oldest entry not delivered yet
+    consumers: Sequence[Record]  # Rows of XINFO CONSUMERS, if they were asked for
 
 
 @dataclass(frozen=True, slots=True)
 class StreamFacts:
-    """What is known of one stream.
+    """What is known of one stream."""
 
-    Attributes:
-        length: entries in it.
-        info: XINFO STREAM; None when there is no such stream.
-        groups: those asked about.
-        dead: dead-letter stream -> entries in it.
-    """
-
-    length: int | None
-    info: Record | None
-    groups: dict[str, GroupFacts]
-    dead: dict[str, int | None]
+    length: int | None  # Entries in it
+    info: Record | None  # XINFO STREAM; None when there is no such stream
+    groups: dict[str, GroupFacts]  # Those asked about
+    dead: dict[str, int | None]  # Dead-letter stream -> entries in it
 
 
 async def ask(
     line: Line, stream: str, groups: Sequence[str], dead: Sequence[str], *, consumers: bool = True
 ) -> StreamFacts:
-    """Everything about one stream and some of its groups.
-
-    Args:
-        line: the way to the server.
-        stream: its key.
-        groups: names of the groups.
-        dead: keys of dead-letter streams, in the same slot on a cluster.
-        consumers: also about each consumer.
-
-    Raises:
-        Disconnected: no answer came.
-    """
+    """Everything about one stream and some of its groups."""
     asked: list[Command] = [("XLEN", stream), ("XINFO", "STREAM", stream), ("XINFO", "GROUPS", stream)]
     asked += [("XLEN", key) for key in dead]
     asked += [("XPENDING", stream, group) for group in groups]

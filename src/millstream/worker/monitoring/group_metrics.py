@@ -24,14 +24,7 @@ _ENTRIES_IN_STREAM = ("first-entry", "last-entry")
 async def collect(
     subscriptions: Iterable[Subscription], line: Line | None, url: str, *, consumers: bool
 ) -> "list[Metric]":
-    """The metrics of every stream and group among the subscriptions; nothing when the server does not answer.
-
-    Args:
-        subscriptions: what is read here.
-        line: the way to the server; None before the first connection.
-        url: the server, for the label ``db``.
-        consumers: also those of each consumer.
-    """
+    """The metrics of every stream and group among the subscriptions; nothing when the server does not answer."""
     if line is None:
         return []
     samples = _Samples(db_label(url))
@@ -58,13 +51,7 @@ class _Samples:
         self._families: dict[str, Any] = {name: family(name) for name in STREAMS}
 
     def add(self, name: str, labels: Sequence[str], value: float | None) -> None:
-        """One sample.
-
-        Args:
-            name: of the metric.
-            labels: values of its labels after ``db``.
-            value: None for what is not known, which is no sample and not a zero.
-        """
+        """One sample."""
         if value is not None:
             self._families[name].add_metric([self._db, *labels], value)
 

@@ -106,17 +106,13 @@ def allowed_names(host: str, allow: Iterable[str] = ()) -> frozenset[str]:
 
     A page in a browser can have its own name point at this machine (DNS rebinding) and then read what answers here; the
     ``Host`` of such a request is that name. Addresses are safe, since no name stands in front of them.
-
-    Args:
-        host: where the endpoint listens.
-        allow: more names; ``*`` is any.
     """
     own = {host, socket.gethostname(), socket.gethostname().partition(".")[0], "localhost"}
     return frozenset(name.lower().rstrip(".") for name in (*own, *allow))
 
 
 def _is_allowed(host: str, names: frozenset[str]) -> bool:
-    """Whether a request with this ``Host`` is meant for us; one without is no browser's."""
+    """True if a request with this ``Host`` is meant for us; one without is no browser's."""
     name = host.lower()
     name = name[1:].partition("]")[0] if name.startswith("[") else name.partition(":")[0].rstrip(".")
     if not name or "*" in names or name in names or name.endswith(".localhost"):
@@ -142,17 +138,7 @@ def _tell_of_refusal(asked: str, refused: set[str]) -> None:
 
 @contextlib.asynccontextmanager
 async def serving(app: Watched, host: str, port: int, allow: Iterable[str] = ()) -> AsyncIterator[int]:
-    """Answers about ``app`` for as long as the block lasts; gives the port, which is chosen when it is 0.
-
-    Args:
-        app: what is answered about.
-        host: address to listen at.
-        port: likewise.
-        allow: names by which it may be asked, see :func:`allowed_names`.
-
-    Raises:
-        HealthError: the address is taken or not ours.
-    """
+    """Answers about ``app`` for as long as the block lasts; gives the port, which is chosen when it is 0."""
     home, own = asyncio.get_running_loop(), asyncio.new_event_loop()
     names, refused = allowed_names(host, allow), set[str]()
 
@@ -219,15 +205,7 @@ async def _converse(
 
 
 async def _answer(app: Watched, home: asyncio.AbstractEventLoop, method: str, target: str, accept: str) -> Answer:
-    """The answer to one request.
-
-    Args:
-        app: what is asked about.
-        home: its event loop.
-        method: of the request.
-        target: likewise.
-        accept: its header.
-    """
+    """The answer to one request."""
     path, _, query = target.partition("?")
     if method not in ("GET", "HEAD"):
         return 405, _TEXT, b"GET or HEAD\n"
@@ -247,13 +225,7 @@ async def _soon(report: Callable[[Watched], Answer], app: Watched) -> Answer:
 async def _from(
     app: Watched, home: asyncio.AbstractEventLoop, answer: Coroutine[object, object, Answer]
 ) -> Answer | None:
-    """An answer made in the app's event loop; None where that is known to stand still, 503 where it does not answer.
-
-    Args:
-        app: what is asked about.
-        home: its event loop.
-        answer: makes the answer.
-    """
+    """An answer made in the app's event loop; None where that is known to stand still, 503 where it does not answer."""
     if app.blocked is not None or home.is_closed():
         answer.close()
         return None

@@ -60,29 +60,14 @@ class MetricsError(MillstreamError):
 async def scrape(
     loops: Sequence[SubscriberLoop], line: Line | None, url: str, accept: str, *, consumers: bool
 ) -> tuple[bytes, str]:
-    """One scrape and its content type.
-
-    Args:
-        loops: the subscribers of this process.
-        line: the way to the server; None before the first connection, then nothing is said of groups.
-        url: the server, for the label ``db``.
-        accept: the scraper's ``Accept`` header.
-        consumers: also series for each consumer of the groups.
-
-    Raises:
-        MetricsError: prometheus-client is not installed.
-    """
+    """One scrape and its content type."""
     need()
     groups = await collect([loop.subscription for loop in loops], line, url, consumers=consumers)
     return expose([*_own(loops), *groups], accept)
 
 
 def need() -> None:
-    """Raise where the metrics cannot be made.
-
-    Raises:
-        MetricsError: prometheus-client is not installed.
-    """
+    """Raise where the metrics cannot be made."""
     if importlib.util.find_spec("prometheus_client") is None:
         raise MetricsError("metrics need prometheus-client: pip install 'millstream[metrics]'")
 

@@ -88,15 +88,7 @@ def run_in_process(
     health: tuple[str, int] | None = None,
     health_allow: Iterable[str] = (),
 ) -> int:
-    """Run an app until SIGTERM or SIGINT and return the exit code; a second signal ends the process at once.
-
-    Args:
-        app: what to run.
-        lifeline: a file descriptor that becomes readable when the process that started us is gone: then stop as well.
-        ready: called once the groups exist and reading begins.
-        health: host and port for ``/healthz``, ``/readyz`` and ``/metrics``.
-        health_allow: names by which they may be asked, see :func:`millstream.worker.monitoring.health.allowed_names`.
-    """
+    """Run an app until SIGTERM or SIGINT and return the exit code; a second signal ends the process at once."""
     if not logging.getLogger().handlers:
         logging.basicConfig(format="%(asctime)s %(levelname)s [%(process)d] %(name)s: %(message)s", level=logging.INFO)
     return run_lasting(_run_watched(app, lifeline, ready, health, health_allow))
@@ -121,13 +113,7 @@ async def _run_watched(
 
 
 def _outlive_nobody(app: RunnableApp, loop: asyncio.AbstractEventLoop, lifeline: int) -> None:
-    """End this process in time when its parent is gone.
-
-    Args:
-        app: at work.
-        loop: runs it.
-        lifeline: becomes readable when the parent is gone.
-    """
+    """End this process in time when its parent is gone."""
     select.select([lifeline], [], [])
     time.sleep(app.grace + _ORPHANED_SECONDS)
     if not _goes_on(loop):
@@ -146,7 +132,7 @@ def _end_if_blocked(app: RunnableApp, loop: asyncio.AbstractEventLoop) -> None:
 
 
 def _goes_on(loop: asyncio.AbstractEventLoop) -> bool:
-    """Whether an event loop gives a sign of life, or is closed."""
+    """True if an event loop gives a sign of life, or is closed."""
     answered = threading.Event()
     try:
         loop.call_soon_threadsafe(answered.set)
@@ -161,10 +147,6 @@ def _hearing(stop: Callable[[], None], app: RunnableApp) -> Iterator[None]:
 
     Python runs these handlers in the main thread, also in the middle of a handler that blocks it; those of the event
     loop would wait for it to go on.
-
-    Args:
-        stop: begins an end in order.
-        app: at work.
     """
     loop, ending = asyncio.get_running_loop(), Ending()
 
@@ -194,13 +176,7 @@ async def _run(app: RunnableApp, lifeline: int | None, ready: Callable[[], None]
 
 
 def _follow(app: RunnableApp, lifeline: int, stopping: asyncio.Event) -> None:
-    """Stop when the parent is gone.
-
-    Args:
-        app: at work.
-        lifeline: becomes readable then.
-        stopping: is set then.
-    """
+    """Stop when the parent is gone."""
     loop = asyncio.get_running_loop()
 
     def orphaned() -> None:
@@ -214,14 +190,7 @@ def _follow(app: RunnableApp, lifeline: int, stopping: asyncio.Event) -> None:
 async def _run_until(
     app: RunnableApp, stopping: asyncio.Event, ready: Callable[[], None] | None, *, supervised: bool
 ) -> int:
-    """Start, read until the stop, end in order.
-
-    Args:
-        app: what to run.
-        stopping: set when it is to end.
-        ready: called once reading begins.
-        supervised: True where a supervisor of ours reads the exit code.
-    """
+    """Start, read until the stop, end in order."""
     if not app.subscriptions:
         hint = "; `millstream run` runs its pipelines" if app.pipelines else ""
         log.error("the app has no subscribers; register one with @app.subscriber%s", hint)
@@ -260,11 +229,6 @@ async def _until_stopped(app: RunnableApp, stopping: asyncio.Event, *, supervise
     """Wait for the first reason to end (a signal, a failed subscriber, an order), stop, and say which it was.
 
     A signal goes before the others: who sends one knows that the process ends, and asks only whether it ended cleanly.
-
-    Args:
-        app: at work.
-        stopping: set by a signal, or by the end of who started us.
-        supervised: True where a supervisor of ours reads the exit code.
     """
     waits = [asyncio.create_task(wait) for wait in (_asked(stopping), app.wait(), app.dismissed())]
     await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)

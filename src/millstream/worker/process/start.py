@@ -27,17 +27,7 @@ class Startable(Protocol):
 
 
 async def start_patiently(app: Startable, patience: float | None, stopping: asyncio.Event | None = None) -> bool:
-    """Start an app, again and again while its server cannot be reached; False if it was to stop meanwhile.
-
-    Args:
-        app: what to start.
-        patience: seconds for which it is tried; None has no end.
-        stopping: set when nobody wants it any more.
-
-    Raises:
-        Disconnected: the server cannot be reached.
-        AccessDenied: it does not let us in, which is not tried again.
-    """
+    """Start an app, again and again while its server cannot be reached; False if it was to stop meanwhile."""
     stopping = stopping or asyncio.Event()
     began, said = time.monotonic(), False
     while True:

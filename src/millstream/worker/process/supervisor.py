@@ -47,25 +47,16 @@ _MODULE = "millstream.worker.child"
 
 @dataclass(slots=True)
 class Supervisor:
-    """Runs ``workers`` processes of one app.
+    """Runs ``workers`` processes of one app."""
 
-    Attributes:
-        target: ``module:app``.
-        workers: how many; they are numbered from 1.
-        grace: seconds running handlers get at a stop; None leaves it to the app.
-        environment: for the workers.
-        watched: a folder; when a Python file in it changes, the workers are started again. For development.
-        driver: module of the process that runs the app's pipelines, if it has some.
-        kill_after: seconds after which a worker that stands still is killed; None never.
-    """
-
-    target: str
-    workers: int
-    grace: float | None = None
-    environment: Mapping[str, str] = field(default_factory=lambda: dict(os.environ))
+    target: str  # ``module:app``
+    workers: int  # How many; they are numbered from 1
+    grace: float | None = None  # Seconds running handlers get at a stop; None leaves it to the app
+    environment: Mapping[str, str] = field(default_factory=lambda: dict(os.environ))  # For the workers
+    # A folder; when a Python file in it changes, the workers are started again. For development.
     watched: str | None = None
-    driver: str | None = None
-    kill_after: float | None = None
+    driver: str | None = None  # Module of the process that runs the app's pipelines, if it has some
+    kill_after: float | None = None  # Seconds after which a worker that stands still is killed; None never
     _edition: int = field(default=0, init=False)
     _changed: asyncio.Condition = field(default_factory=asyncio.Condition, init=False)
     _processes: dict[int, asyncio.subprocess.Process] = field(default_factory=dict, init=False)
@@ -107,12 +98,7 @@ class Supervisor:
         return self._code
 
     def _slots(self, first: asyncio.subprocess.Process, said: set[bytes]) -> "list[asyncio.Task[None]]":
-        """A task for each process there is to be, by what the first one said of the app.
-
-        Args:
-            first: the process that came up alone.
-            said: :data:`READY`, :data:`PIPELINES` or both; an app of pipelines only needs no workers.
-        """
+        """A task for each process there is to be, by what the first one said of the app."""
         started: dict[int, asyncio.subprocess.Process | None] = {}
         if READY in said:
             started = {1: first} | dict.fromkeys(range(2, self.workers + 1))
@@ -230,10 +216,6 @@ class Supervisor:
         What its end means is said by its exit code: dismissed, so that it is not wanted any more; a mistake in the
         configuration, which a restart repeats; anything else is a crash. A server that cannot be reached is nobody's
         mistake and tried for ever.
-
-        Args:
-            slot: its number, or that of the pipelines' process.
-            process: the one that runs already; None to start one.
         """
         quick = 0
         while True:

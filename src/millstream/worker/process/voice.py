@@ -24,20 +24,7 @@ _TICK = 1.0
 
 
 class Voice:
-    """The reports of one process.
-
-    Args:
-        process: whose they are.
-        reports: the end of the pipe to read; closed here.
-
-    Attributes:
-        said: which of ``READY`` and ``PIPELINES`` came.
-        spoke: set when the first of them has come, and when none will come.
-        grace: seconds of the app's grace; None as long as the process has not reported it.
-        killed: its event loop stood still for too long, and it ends itself.
-        alone: it runs an entry alone that is charged for its end.
-        silent: seconds without a report, as far as we and the process could run.
-    """
+    """The reports of one process."""
 
     def __init__(self, process: asyncio.subprocess.Process, reports: int) -> None:
         self._process = process
@@ -46,12 +33,12 @@ class Voice:
         self._watched = False
         self._debugged = False
         self._warned = False
-        self.said: set[bytes] = set()
-        self.spoke = asyncio.Event()
-        self.grace: float | None = None
-        self.killed = False
-        self.alone = False
-        self.silent = 0.0
+        self.said: set[bytes] = set()  # Which of ``READY`` and ``PIPELINES`` came
+        self.spoke = asyncio.Event()  # Set when the first of them has come, and when none will come
+        self.grace: float | None = None  # Seconds of the app's grace; None as long as the process has not reported it
+        self.killed = False  # Its event loop stood still for too long, and it ends itself
+        self.alone = False  # It runs an entry alone that is charged for its end
+        self.silent = 0.0  # Seconds without a report, as far as we and the process could run
         asyncio.get_running_loop().add_reader(reports, self._read)
 
     def close(self) -> None:
@@ -97,10 +84,6 @@ class Voice:
         """Take note of a tick without a report; what is to be done: None, ``"urge"``, ``"warn"`` or ``"kill"``.
 
         Time in which the process is stopped, by a signal or by a debugger, is no silence.
-
-        Args:
-            ran: seconds for which we ran since the last look.
-            limit: seconds of silence after which it is killed.
         """
         if not self._watched or self._debugged or self._is_over() or self._is_stopped():
             self.silent = min(self.silent, 0.0)

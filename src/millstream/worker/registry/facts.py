@@ -41,10 +41,6 @@ def parse(worker: str, record: bytes) -> dict[str, Any] | None:
     """A worker's own record; None when it is not as a worker writes it.
 
     Fields that this version does not know are kept: a newer worker may have more to tell.
-
-    Args:
-        worker: id under which the record is found; the one inside must be the same.
-        record: as the server has it.
     """
     try:
         parsed = parse_record(record)

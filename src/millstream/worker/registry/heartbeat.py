@@ -71,18 +71,7 @@ class ListedSubscriber(Protocol):
 
 
 class Heartbeat:
-    """Registers one process and obeys the control channel.
-
-    Args:
-        line: shared with the subscribers.
-        loops: the subscribers.
-        clock: where time comes from.
-        listed: False keeps the process out of the registry; then only the reaper is at work.
-        reap_after: seconds after which idle and empty consumers of our groups are removed; None never.
-        url: of the server, for the watchdog's own connection.
-        blocked_after: seconds after which an event loop that stands still is reported; None never.
-        standstill: looks after the entries meanwhile.
-    """
+    """Registers one process and obeys the control channel."""
 
     def __init__(
         self,

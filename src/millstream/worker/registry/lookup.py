@@ -1,4 +1,4 @@
-"""Whether a stream, a group and a worker that somebody names are there, and what is there instead."""
+"""True if a stream, a group and a worker that somebody names are there, and what is there instead."""
 
 from collections.abc import Sequence
 from typing import ClassVar
@@ -21,13 +21,7 @@ class NotThereError(MillstreamError):
 
 
 async def groups(line: Line, stream: str) -> list[str]:
-    """Names of a stream's groups.
-
-    Raises:
-        NotThereError: nothing is at that key, or no stream, or the server refused.
-        AccessDenied: the user has no right to look.
-        Disconnected: it cannot be reached.
-    """
+    """Names of a stream's groups."""
     reply = (await line.near(stream).calls([("XINFO", "GROUPS", stream)]))[0]
     if isinstance(reply, ResponseError):
         if "no such key" in str(reply):
@@ -41,17 +35,7 @@ async def groups(line: Line, stream: str) -> list[str]:
 
 
 async def require_group(line: Line, stream: str, group: str) -> None:
-    """Raise unless a stream has a group.
-
-    Args:
-        line: to the server.
-        stream: key of the stream.
-        group: name of the group.
-
-    Raises:
-        NotThereError: it has not; the text names the groups that it has.
-        Disconnected: it cannot be reached.
-    """
+    """Raise unless a stream has a group."""
     found = await groups(line, stream)
     if group not in found:
         more = f" and {len(found) - _SHOWN} more" if len(found) > _SHOWN else ""
@@ -60,17 +44,7 @@ async def require_group(line: Line, stream: str, group: str) -> None:
 
 
 def pick(known: Sequence[str], wanted: Sequence[str], *, everyone: bool = False) -> list[str]:
-    """Ids of the workers that somebody means: each by its id, or by its beginning where no other begins so.
-
-    Args:
-        known: ids of those that are alive.
-        wanted: as they were named.
-        everyone: all of them are meant, and none is named.
-
-    Raises:
-        UsageError: none is named, or a name is that of several.
-        NotThereError: none that is alive has such a name.
-    """
+    """Ids of the workers that somebody means: each by its id, or by its beginning where no other begins so."""
     if bool(wanted) == everyone:
         raise UsageError("which workers? give their IDs, or --all")
     if everyone:

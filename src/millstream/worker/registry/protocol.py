@@ -75,15 +75,7 @@ def pause_field(stream: str, group: str) -> str:
 def beat(
     worker: str, record: Mapping[str, object], now_ms: int, fields: Sequence[str], *, renews: bool = True
 ) -> list[Command]:
-    """The commands of one beat; the last one's reply is what :data:`CONTROL` has in ``fields``.
-
-    Args:
-        worker: its id.
-        record: what it says about itself.
-        now_ms: wall milliseconds.
-        fields: of :data:`CONTROL` that it wants to know.
-        renews: whether the index is to last another day; one beat within :data:`RENEWAL_MS` must.
-    """
+    """The commands of one beat; the last one's reply is what :data:`CONTROL` has in ``fields``."""
     renewal: list[Command] = [("PEXPIRE", INDEX, _FORGET_MS)] if renews else []
     return [
         ("SET", worker_key(worker), json.dumps(record, separators=(",", ":")), "PX", TTL_MS),
@@ -110,14 +102,7 @@ def pause_record(pause: HandlerPause) -> str:
 
 
 def parse_pause(stream: str, group: str, value: bytes | None) -> HandlerPause | None:
-    """The pause of a handler.
-
-    Args:
-        stream: key of its stream.
-        group: its group.
-        value: of the field; None is no pause. One that cannot be read is a pause all the same: whoever wrote it wanted
-            the handler to stand still, and running it is the worse mistake.
-    """
+    """The pause of a handler."""
     if value is None:
         return None
     try:
@@ -131,22 +116,12 @@ def parse_pause(stream: str, group: str, value: bytes | None) -> HandlerPause | 
 
 
 async def workers(line: Line) -> list[dict[str, Any]]:
-    """What every living worker tells about itself, oldest first; records that no worker wrote are passed over.
-
-    Raises:
-        RegistryError: the server refused.
-        Disconnected: it cannot be reached.
-    """
+    """What every living worker tells about itself, oldest first; records that no worker wrote are passed over."""
     return (await read_workers(line))[0]
 
 
 async def read_workers(line: Line) -> tuple[list[dict[str, Any]], list[str]]:
-    """The same, and the keys of records that cannot be read: somebody else wrote there.
-
-    Raises:
-        RegistryError: the server refused.
-        Disconnected: it cannot be reached.
-    """
+    """The same, and the keys of records that cannot be read: somebody else wrote there."""
     ids = [worker.decode(errors="surrogateescape") for worker in await _ask(line, "ZRANGE", INDEX, 0, -1)]
     if not ids:
         return [], []
@@ -173,12 +148,7 @@ async def orders(line: Line) -> dict[str, Order]:
 
 
 async def end_states(line: Line, ids: Sequence[str]) -> dict[str, EndState]:
-    """What became of workers that were ordered to end.
-
-    Raises:
-        RegistryError: the server refused.
-        Disconnected: it cannot be reached.
-    """
+    """What became of workers that were ordered to end."""
     ordered = await orders(line)  # first: whoever signs off takes its order away as well
     replies = await line.calls(
         [word for worker in ids for word in (("EXISTS", worker_key(worker)), ("ZSCORE", INDEX, worker))]

@@ -42,19 +42,7 @@ class ReapError(MillstreamError):
 
 
 async def reap(line: Line, stream: str, group: str, *, idle_ms: int, alive: Iterable[str] = ()) -> list[str]:
-    """Remove a group's consumers that are idle and empty, atomically; their names.
-
-    Args:
-        line: to the server.
-        stream: key of the stream.
-        group: name of the group.
-        idle_ms: milliseconds since their last command, at least.
-        alive: names that stay whatever they look like.
-
-    Raises:
-        ReapError: the server refused; nothing was removed.
-        Disconnected: no answer came.
-    """
+    """Remove a group's consumers that are idle and empty, atomically; their names."""
     reply = (await line.calls([("EVAL", SCRIPT, 1, stream, group, max(idle_ms, 0), *alive)]))[0]
     if isinstance(reply, ResponseError):
         raise ReapError(f"{stream}, group {group}: {reply}")

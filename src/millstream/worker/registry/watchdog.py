@@ -59,17 +59,11 @@ _DEBUGGERS = ("debugpy", "pydevd")
 
 
 class Supervision(NamedTuple):
-    """What ``millstream run`` wants of one of its processes.
+    """What ``millstream run`` wants of one of its processes."""
 
-    Attributes:
-        pid: of that process; a copy that it forks is not supervised.
-        kill_after: seconds after which it is to be killed when its event loop stands still.
-        reports: descriptor on which its watchdog reports.
-    """
-
-    pid: int
-    kill_after: float
-    reports: int
+    pid: int  # Of that process; a copy that it forks is not supervised
+    kill_after: float  # Seconds after which it is to be killed when its event loop stands still
+    reports: int  # Descriptor on which its watchdog reports
 
 
 #: Of this process; None where there is no supervisor, or it kills nobody.
@@ -77,17 +71,11 @@ supervision: Supervision | None = None
 
 
 class StoppedLoop(NamedTuple):
-    """A loop that stands still.
+    """A loop that stands still."""
 
-    Attributes:
-        where: file, line and function.
-        since: monotonic seconds.
-        kill_after: seconds after which the process is killed for it; None where nobody does.
-    """
-
-    where: str
-    since: float
-    kill_after: float | None
+    where: str  # File, line and function
+    since: float  # Monotonic seconds
+    kill_after: float | None  # Seconds after which the process is killed for it; None where nobody does
 
 
 class EntryCare(Protocol):
@@ -109,19 +97,7 @@ class EntryCare(Protocol):
 
 
 class Watchdog:
-    """Watches the event loop that runs now.
-
-    Args:
-        url: of the server.
-        worker: our id in the registry.
-        after: seconds without a sign of life after which the loop counts as blocked; None leaves it to the limit of
-            ``millstream run``.
-        facts: makes the record for the registry, called in the thread; None keeps out of the registry.
-        standstill: looks after the entries.
-
-    Attributes:
-        blocked: where the loop stands still; None while it goes on.
-    """
+    """Watches the event loop that runs now."""
 
     def __init__(
         self,
@@ -155,11 +131,11 @@ class Watchdog:
         self._turned = threading.Event()
         self._client: Any = None
         self._thread = threading.Thread(target=self._run, name="millstream-watchdog", daemon=True)
-        self.blocked: StoppedLoop | None = None
+        self.blocked: StoppedLoop | None = None  # Where the loop stands still; None while it goes on
 
     @staticmethod
     def is_wanted(after: float | None) -> bool:
-        """Whether there is anything to watch for."""
+        """True if there is anything to watch for."""
         return after is not None or _supervision() is not None
 
     def start(self) -> None:

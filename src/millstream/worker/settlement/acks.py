@@ -35,15 +35,7 @@ ACK_DELAY = 0.005
 
 
 class PendingAcks:
-    """Stores the settlements of one consumer's entries.
-
-    Args:
-        member: whose entries.
-        fence: through which they go.
-        failures: the failure log, whose rows are written with them.
-        delays: the due times, which are written with them too.
-        single: send each ack at once instead of gathering.
-    """
+    """Stores the settlements of one consumer's entries."""
 
     def __init__(
         self, member: Membership, fence: Fence, failures: FailureLog, delays: EntryDelays, *, single: bool
@@ -84,9 +76,6 @@ class PendingAcks:
         """Anything but an ack: released, to be tried again, or dead.
 
         It is sent at once, unlike an ack: another process may be waiting for the entry.
-
-        Raises:
-            AlreadySettledError: the entry has an outcome already.
         """
         held = settlement.held
         if held.step(settlement.event) is State.LOST:
@@ -168,11 +157,7 @@ class PendingAcks:
         return failures + 1
 
     async def flush(self) -> bool:
-        """Send all outcomes once; False when the server refused some, which are kept for another time.
-
-        Raises:
-            Disconnected: nothing is known; everything is kept.
-        """
+        """Send all outcomes once; False when the server refused some, which are kept for another time."""
         async with self._lock:  # else a flush of drain() and one of run() send the same twice
             self._ripe_off()
             clean = await self._flush_outcomes()
@@ -327,7 +312,7 @@ def _reach(when: str, others: Iterable[Settlement]) -> None:
 
 
 def _is_done(held: Held, owner: bytes, count: int) -> bool:
-    """Whether an entry that is not ours any more is as its outcome, sent before, would have left it."""
+    """True if an entry that is not ours any more is as its outcome, sent before, would have left it."""
     if held.state is State.ACKING:
         return count < 0
     if held.state is State.RETRYING:

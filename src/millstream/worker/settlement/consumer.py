@@ -19,34 +19,23 @@ if TYPE_CHECKING:
 
 
 class Held:
-    """One entry in our hands.
-
-    Attributes:
-        id: the entry's id as the server wrote it.
-        fields: names and values in turn.
-        deliveries: the server's count, the present delivery included.
-        leased: monotonic milliseconds at which we surely still owned it.
-        state: see :mod:`millstream.worker.model.lifecycle`.
-        waiter: resolved when the outcome is stored or lost; made only for those who wait.
-        on_end: called then, once; see :meth:`then`.
-        noted: its handler returned long ago without a word, which ``record`` counts as a failure already.
-        record: what is known of its failures, if anything is; see :mod:`millstream.worker.settlement.failure_log`.
-        was_due: a due time of it is on the server, which goes with its outcome.
-    """
+    """One entry in our hands."""
 
     __slots__ = ("deliveries", "fields", "id", "leased", "noted", "on_end", "record", "state", "waiter", "was_due")
 
     def __init__(self, entry: bytes, fields: list[bytes], deliveries: int, leased: int) -> None:
-        self.id = entry
-        self.fields = fields
-        self.deliveries = deliveries
-        self.leased = leased
-        self.state = State.BUFFERED
+        self.id = entry  # The entry's id as the server wrote it
+        self.fields = fields  # Names and values in turn
+        self.deliveries = deliveries  # The server's count, the present delivery included
+        self.leased = leased  # Monotonic milliseconds at which we surely still owned it
+        self.state = State.BUFFERED  # See :mod:`millstream.worker.model.lifecycle`
+        # Resolved when the outcome is stored or lost; made only for those who wait
         self.waiter: asyncio.Future[None] | None = None
-        self.on_end: Callable[[], None] | None = None
-        self.noted = False
+        self.on_end: Callable[[], None] | None = None  # Called then, once; see :meth:`then`
+        self.noted = False  # Its handler returned long ago without a word, which ``record`` counts as a failure already
+        # What is known of its failures, if anything is; see :mod:`millstream.worker.settlement.failure_log`
         self.record: FailureRecord | None = None
-        self.was_due = False
+        self.was_due = False  # A due time of it is on the server, which goes with its outcome
 
     def step(self, event: Event) -> State:
         """Move on, and wake whoever waits for the end."""
@@ -77,11 +66,7 @@ class Held:
 
 
 class Returned(Held):
-    """An entry that was dead and was put back; its fields are the original's.
-
-    Attributes:
-        history: its earlier deaths, see :class:`~millstream.client.dead_letter.letter.DeadLetter`.
-    """
+    """An entry that was dead and was put back; its fields are the original's."""
 
     __slots__ = ("history",)
 
@@ -94,18 +79,11 @@ class Returned(Held):
         history: tuple[Mapping[str, object], ...],
     ) -> None:
         super().__init__(entry, fields, deliveries, leased)
-        self.history = history
+        self.history = history  # Its earlier deaths, see :class:`~millstream.client.dead_letter.letter.DeadLetter`
 
 
 def hold(entry: bytes, fields: list[bytes], deliveries: int, leased: int) -> Held:
-    """An entry as it was delivered; the history of one that was put back is taken off its fields.
-
-    Args:
-        entry: its id.
-        fields: names and values in turn, as they were read.
-        deliveries: how often it was delivered, this time included; the proof of a lease together with the consumer.
-        leased: monotonic milliseconds at which we surely owned it: those before the read was sent.
-    """
+    """An entry as it was delivered; the history of one that was put back is taken off its fields."""
     if len(fields) < 4 or fields[-2] != HISTORY:
         return Held(entry, fields, deliveries, leased)
     own, history = take_history(fields)
@@ -116,42 +94,25 @@ def hold(entry: bytes, fields: list[bytes], deliveries: int, leased: int) -> Hel
 
 @dataclass(slots=True)
 class Membership:
-    """One consumer of one group.
+    """One consumer of one group."""
 
-    Attributes:
-        stream: key of the stream.
-        group: name of the group.
-        consumer: our name in it.
-        min_idle: milliseconds without a sign of life after which an entry may be claimed.
-        dead: key of the dead-letter stream.
-        dead_maxlen: its approximate bound, if any.
-        no_ack: entries are never pending; there is nothing to ack, retry or claim.
-        delete_acked: what is acked leaves the stream once no group needs it.
-        line: for acks, claims of known entries and lease renewals.
-        private: a line for transactions, which others' commands must not get into; use under ``guard``.
-        clock: where time comes from.
-        capabilities: of the server, as found at the last connect.
-        held: entries in hand by id.
-        reasons: why entries were given up, and how many for each.
-    """
-
-    stream: str
-    group: str
-    consumer: str
-    min_idle: int
-    dead: str
-    dead_maxlen: int | None
-    no_ack: bool
-    delete_acked: bool
-    line: Line
-    private: Line
+    stream: str  # Key of the stream
+    group: str  # Name of the group
+    consumer: str  # Our name in it
+    min_idle: int  # Milliseconds without a sign of life after which an entry may be claimed
+    dead: str  # Key of the dead-letter stream
+    dead_maxlen: int | None  # Its approximate bound, if any
+    no_ack: bool  # Entries are never pending; there is nothing to ack, retry or claim
+    delete_acked: bool  # What is acked leaves the stream once no group needs it
+    line: Line  # For acks, claims of known entries and lease renewals
+    private: Line  # A line for transactions, which others' commands must not get into; use under ``guard``
     guard: asyncio.Lock
-    clock: Clock
-    capabilities: Capabilities = field(default_factory=Capabilities)
+    clock: Clock  # Where time comes from
+    capabilities: Capabilities = field(default_factory=Capabilities)  # Of the server, as found at the last connect
     stats: SubscriberStats = field(default_factory=SubscriberStats)
     chance: Random = field(default_factory=Random)
-    held: dict[bytes, Held] = field(default_factory=dict)
-    reasons: Counter[str] = field(default_factory=Counter)
+    held: dict[bytes, Held] = field(default_factory=dict)  # Entries in hand by id
+    reasons: Counter[str] = field(default_factory=Counter)  # Why entries were given up, and how many for each
 
     def stale(self, held: Held) -> bool:
         """True when so much time went by that somebody else may own the entry."""

@@ -35,13 +35,7 @@ _TRIES = 20
 
 
 class DeadLetterWriter:
-    """Writes the dead letters of one consumer.
-
-    Args:
-        member: whose entries.
-        fence: knows whether scripts may be run.
-        failures: whose rows are forgotten with the entries.
-    """
+    """Writes the dead letters of one consumer."""
 
     def __init__(self, member: Membership, fence: Fence, failures: FailureLog) -> None:
         self._member = member
@@ -59,11 +53,7 @@ class DeadLetterWriter:
         self._queue.append(settlement)
 
     async def flush(self) -> bool:
-        """Write all; False when the server refused or others kept coming first, and some are left for another time.
-
-        Raises:
-            Disconnected: what was not confirmed is kept.
-        """
+        """Write all; False when the server refused or others kept coming first, and some are left for another time."""
         while self._queue:
             batch = [one for one in self._queue[:BATCH] if one.unsettled]
             failpoints.reach("before_dead")

@@ -21,12 +21,7 @@ log = logging.getLogger("millstream.worker")
 
 
 class EntryDelays:
-    """The due times of one group, as one consumer reads and writes them.
-
-    Args:
-        member: whose entries.
-        fence: puts entries back that are ours and no others; knows whether scripts may be run.
-    """
+    """The due times of one group, as one consumer reads and writes them."""
 
     def __init__(self, member: Membership, fence: Fence) -> None:
         self._member = member
@@ -44,9 +39,6 @@ class EntryDelays:
 
         A read waits for half of ``min_idle`` at most. So once in a quarter is enough: what waits is never idle for all
         of it. While the group has no due times, only that is asked.
-
-        Args:
-            whole: at the first contact, when the server may not know the script.
         """
         member, now = self._member, self._member.clock.now().mono
         lately = self._held_at is not None and now - self._held_at < member.min_idle // 4
@@ -60,15 +52,8 @@ class EntryDelays:
     async def held(self, reply: Reply, line: Line) -> list[bytes]:
         """Take note of the reply to :meth:`hold`, and keep the rest out of reach where not all fit into one step.
 
-        Args:
-            reply: as it came.
-            line: to go on with.
-
         Returns:
             ids of entries that left the stream while they waited.
-
-        Raises:
-            Disconnected: the rest is left to the next time.
         """
         gone: list[bytes] = []
         first = 0
@@ -96,13 +81,7 @@ class EntryDelays:
         return due.question(self._member.stream, self._member.group, ids)
 
     def answered(self, ids: Sequence[bytes], time: Reply, scores: Reply) -> None:
-        """Take note of when entries are due.
-
-        Args:
-            ids: those that were asked about.
-            time: the reply to the first command.
-            scores: the reply to the second.
-        """
+        """Take note of when entries are due."""
         self.left |= due.remaining(ids, time, scores)
         for entry in due.noted(ids, scores):
             held = self._member.held.get(entry)
@@ -110,15 +89,7 @@ class EntryDelays:
                 held.was_due = True
 
     async def put_back(self, claimed: Iterable[Held], line: Line) -> list[Held]:
-        """Let those wait on that are not due, their claim uncharged; which these are. They are ours no more.
-
-        Args:
-            claimed: entries that were asked about.
-            line: to send it on.
-
-        Raises:
-            Disconnected: they may or may not wait; who claims them next asks again.
-        """
+        """Let those wait on that are not due, their claim uncharged; which these are. They are ours no more."""
         member = self._member
         early = [held for held in claimed if held.id in self.left and held.state is State.BUFFERED]
         alike: dict[tuple[int, int], list[Held]] = {}

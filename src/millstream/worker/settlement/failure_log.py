@@ -41,13 +41,7 @@ def key(stream: str, group: str) -> str:
 
 
 class FailureLog:
-    """The rows of one group's record, as one consumer reads and writes them.
-
-    Args:
-        member: whose entries.
-        fence: writes the rows, of entries that are ours and of no others.
-        retry: the policy that tells what a row means.
-    """
+    """The rows of one group's record, as one consumer reads and writes them."""
 
     def __init__(self, member: Membership, fence: Fence, retry: Retry) -> None:
         self._member = member
@@ -65,7 +59,7 @@ class FailureLog:
         return Course.ALONE if found is Course.TOGETHER else found
 
     def died_alone(self, held: Held) -> bool:
-        """Whether an entry is to be a dead letter, and has surely ended a process."""
+        """True if an entry is to be a dead letter, and has surely ended a process."""
         return held.record is not None and held.record.alone and self.course(held) is Course.DEAD
 
     # -- at a claim -------------------------------------------------------------------------------------------------
@@ -78,14 +72,6 @@ class FailureLog:
         """Read the rows of entries that were delivered before; store whose first crash is not charged; uncharge others.
 
         When this returns, that is confirmed by the server: a crash after it is charged to none of them a second time.
-
-        Args:
-            claimed: the entries.
-            rows: those that were read already, since the claim; the others are added.
-            line: to ask on.
-
-        Raises:
-            Disconnected: nothing is known.
         """
         self.alone = []
         unknown = [held.id for held in claimed if held.id not in rows]
@@ -125,11 +111,7 @@ class FailureLog:
         self.alone = alone
 
     async def uncharge(self, held: Held) -> None:
-        """Take back the delivery of one entry that is to run alone; it is lost if it is not ours any more.
-
-        Raises:
-            Disconnected: it may or may not be taken back.
-        """
+        """Take back the delivery of one entry that is to run alone; it is lost if it is not ours any more."""
         self._drop_refused(await self._fence.take(self._uncharging([held])))
         held.deliveries -= 1
 
@@ -143,15 +125,7 @@ class FailureLog:
                 self._member.lose(held)
 
     async def charge(self, held: Held, *, alone: bool) -> bool:
-        """Charge an entry its run, before it starts; False when it is not ours any more.
-
-        Args:
-            held: an entry that waited uncharged.
-            alone: True when surely nothing runs beside it, which is noted.
-
-        Raises:
-            Disconnected: it may or may not be charged.
-        """
+        """Charge an entry its run, before it starts; False when it is not ours any more."""
         record = replace(held.record or NO_RECORD, alone=True)
         move = emulate.recount(self._member.group, self._member.consumer, held.deliveries + 1)
         (answer,) = await self._fence.take([FenceStep(move, [held], [_pack(record)] if alone else None)])

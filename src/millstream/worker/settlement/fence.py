@@ -35,43 +35,30 @@ _warned: WeakSet[Line] = WeakSet()  # one warning for all subscribers of an app,
 
 @dataclass(slots=True)
 class FenceStep:
-    """Something to do with entries that must be ours.
+    """Something to do with entries that must be ours."""
 
-    Attributes:
-        move: the command; None only writes the rows.
-        entries: all with the same delivery count.
-        rows: of the record, one for each entry: what to write, ``FORGET``, or empty; None for no rows at all.
-        due: milliseconds until the entries are due, which is noted; 0 forgets when they were; None leaves it.
-        any_count: the name is enough. For what does no harm to another process of our name, while the count may be
-            about to change by something of our own that is on its way.
-    """
-
-    move: Move | None
-    entries: Sequence[Held]
+    move: Move | None  # The command; None only writes the rows
+    entries: Sequence[Held]  # All with the same delivery count
+    # Of the record, one for each entry: what to write, ``FORGET``, or empty; None for no rows at all
     rows: Sequence[str] | None = None
+    # Milliseconds until the entries are due, which is noted; 0 forgets when they were; None leaves it
     due: int | None = None
+    # The name is enough. For what does no harm to another process of our name, while the count may be about to change
+    # by something of our own that is on its way.
     any_count: bool = False
 
 
 @dataclass(slots=True)
 class Answer:
-    """What the server made of a step, or of a part of one.
+    """What the server made of a step, or of a part of one."""
 
-    Attributes:
-        step: it.
-        reply: to the command; a ResponseError when it was not run.
-        entries: those it was run on, or would have been.
-        refused: those that were not ours: who had them, and the delivery count, -1 for what is not pending.
-        trouble: why the rows were not written.
-        late: why the due times were not written.
-    """
-
-    step: FenceStep
-    reply: Reply
-    entries: Sequence[Held]
+    step: FenceStep  # It
+    reply: Reply  # To the command; a ResponseError when it was not run
+    entries: Sequence[Held]  # Those it was run on, or would have been
+    # Those that were not ours: who had them, and the delivery count, -1 for what is not pending
     refused: list[tuple[Held, bytes, int]] = field(default_factory=list)
-    trouble: ResponseError | None = None
-    late: ResponseError | None = None
+    trouble: ResponseError | None = None  # Why the rows were not written
+    late: ResponseError | None = None  # Why the due times were not written
 
 
 def by_count(entries: Iterable[Held]) -> list[list[Held]]:
@@ -89,13 +76,7 @@ def by_count(entries: Iterable[Held]) -> list[list[Held]]:
 
 
 class Fence:
-    """Acts on the pending entries of one consumer.
-
-    Args:
-        member: whose entries.
-        record: key of the record of failures.
-        due: key of the due times.
-    """
+    """Acts on the pending entries of one consumer."""
 
     def __init__(self, member: Membership, record: str, due: str) -> None:
         self._member = member
@@ -107,15 +88,8 @@ class Fence:
     async def prepare(self, line: Line, *further: Command) -> list[Reply]:
         """Find out whether scripts may be run, and leave ours with the server.
 
-        Args:
-            line: to send it on.
-            further: commands that go with it.
-
         Returns:
             the replies to ``further``.
-
-        Raises:
-            Disconnected: nothing is known.
         """
         member = self._member
         move = ("EVAL", MOVE, 1, member.stream, *self._words(FenceStep(Move("XACK", member.group), [])))
@@ -137,15 +111,7 @@ class Fence:
         return replies[3:]
 
     async def take(self, steps: Iterable[FenceStep], line: Line | None = None) -> list[Answer]:
-        """Do all of it, in order.
-
-        Args:
-            steps: what to do.
-            line: to send it on; the shared one unless given.
-
-        Raises:
-            Disconnected: nothing is known.
-        """
+        """Do all of it, in order."""
         parts = [part for step in steps for part in _cut(step)]
         line = line or self._member.line
         if self.refusal is not None:
@@ -266,7 +232,7 @@ def _cut(step: FenceStep) -> list[FenceStep]:
 
 
 def no_script(reply: Reply) -> bool:
-    """Whether a script was not run because it is not there, or may not be run (any more)."""
+    """True if a script was not run because it is not there, or may not be run (any more)."""
     return isinstance(reply, NoScriptError | NoPermissionError)
 
 

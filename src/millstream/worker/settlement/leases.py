@@ -26,12 +26,7 @@ if TYPE_CHECKING:
 
 
 class Leases:
-    """Renews the entries one consumer holds.
-
-    Args:
-        member: whose entries.
-        fence: refuses to renew what is another's by now.
-    """
+    """Renews the entries one consumer holds."""
 
     def __init__(self, member: Membership, fence: Fence) -> None:
         self._member = member
@@ -80,11 +75,7 @@ class Leases:
                 member.lose(held)
 
     async def renew(self, entries: list[Held]) -> None:
-        """Renew these; those that are not ours any more are lost, unless an outcome of theirs is on its way.
-
-        Raises:
-            Disconnected: nothing is known.
-        """
+        """Renew these; those that are not ours any more are lost, unless an outcome of theirs is on its way."""
         if not entries:
             return
         member = self._member

@@ -33,13 +33,7 @@ STRAY: dict[int, tuple[BaseException, asyncio.Task[Any] | None]] = {}
 
 
 def blame(work: Work, error: BaseException, task: asyncio.Task[Any] | None = None) -> None:
-    """Have the run of an entry, or of each of a batch, count as failed though its handler returns.
-
-    Args:
-        work: the entries, as in :data:`AT_WORK`.
-        error: why.
-        task: raised it; a handler that awaits this task has the last word.
-    """
+    """Have the run of an entry, or of each of a batch, count as failed though its handler returns."""
     for held in [work] if isinstance(work, Held) else work:
         if held.state is State.RUNNING:
             STRAY.setdefault(id(held), (error, task))
@@ -59,12 +53,7 @@ class RunningSince:
         self._since: dict[tuple[bytes, int], int] = {}
 
     def look(self, held: Iterable[Held], now: int) -> list[tuple[int, bytes, int]]:
-        """What runs: since when, id, deliveries; longest first.
-
-        Args:
-            held: entries in hand; copied first, since they may change meanwhile.
-            now: milliseconds of whatever clock the observer goes by.
-        """
+        """What runs: since when, id, deliveries; longest first."""
         running = [one for one in list(held) if one.state is State.RUNNING]
         self._since = {(one.id, one.deliveries): self._since.get((one.id, one.deliveries), now) for one in running}
         return sorted((since, entry, deliveries) for (entry, deliveries), since in self._since.items())

@@ -14,22 +14,15 @@ from millstream.worker.settlement.consumer import Held
 
 @dataclass(slots=True, eq=False)
 class Settlement:
-    """The decision on one entry.
+    """The decision on one entry."""
 
-    Attributes:
-        held: the entry.
-        event: ``ACK``, ``RELEASE``, ``RETRY`` or ``DIE``.
-        failed: its handler ended this delivery with a word of its own, which the failure log counts: what is counted
-            there was no crash.
-        charge: the server goes on counting this delivery; False takes it back, for what never ran.
-        delay_ms: milliseconds until a retry is due.
-    """
-
-    held: Held
-    event: Event
+    held: Held  # The entry
+    event: Event  # ``ACK``, ``RELEASE``, ``RETRY`` or ``DIE``
+    # Its handler ended this delivery with a word of its own, which the failure log counts: what is counted there was no
+    # crash
     failed: bool = False
-    charge: bool = True
-    delay_ms: int = 0
+    charge: bool = True  # The server goes on counting this delivery; False takes it back, for what never ran
+    delay_ms: int = 0  # Milliseconds until a retry is due
 
     @property
     def id(self) -> bytes:
@@ -43,16 +36,12 @@ class Settlement:
 
     @property
     def unsettled(self) -> bool:
-        """Whether the server is yet to confirm it; False also once the entry is lost."""
+        """True if the server is yet to confirm it; False also once the entry is lost."""
         return self.held.state in UNCONFIRMED
 
 
 @dataclass(slots=True, eq=False, kw_only=True)
 class DeadSettlement(Settlement):
-    """The decision that an entry is dead; ``event`` is ``DIE``.
+    """The decision that an entry is dead; ``event`` is ``DIE``."""
 
-    Attributes:
-        letter: what is written of it.
-    """
-
-    letter: DeadLetter
+    letter: DeadLetter  # What is written of it

@@ -41,7 +41,7 @@ class Apart:
             del self._outer[inner]
 
     def ends(self, error: BaseException) -> bool:
-        """Whether a run ended by a stop, by Ctrl-C or with its event loop; False for what the handler raised."""
+        """True if a run ended by a stop, by Ctrl-C or with its event loop; False for what the handler raised."""
         if issubclass(type(error), asyncio.CancelledError):
             task = asyncio.current_task()
             return task is not None and self._is_ending(task)
@@ -53,18 +53,14 @@ class Apart:
         return task.cancelling() > 0
 
     def is_changed(self) -> bool:
-        """Whether a handler has set a context variable: only a new task is without it."""
+        """True if a handler has set a context variable: only a new task is without it."""
         try:
             return copy_context() != self._base
         except BaseException:  # noqa: BLE001 - values of the user's are compared
             return True
 
     async def calm(self) -> None:
-        """After a run: take back what the handler did to its own task by ``cancel()``, delivered or not.
-
-        Raises:
-            CancelledError: a stop cancels the lane.
-        """
+        """After a run: take back what the handler did to its own task by ``cancel()``, delivered or not."""
         task = asyncio.current_task()
         if task is None or not task.cancelling():
             return

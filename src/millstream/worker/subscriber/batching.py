@@ -57,18 +57,7 @@ class BatchError(MillstreamError):
 
 
 class BatchRuns(SubscriberPart):
-    """Runs a handler that takes many entries.
-
-    Args:
-        common: what the subscriber's parts share.
-        calls: of the handler.
-        after: settles entries.
-        gate: counts runs.
-        buffer: where the rest of a batch comes from.
-
-    Attributes:
-        call: runs the handler; may be put into something that measures it.
-    """
+    """Runs a handler that takes many entries."""
 
     def __init__(
         self,
@@ -78,6 +67,7 @@ class BatchRuns(SubscriberPart):
         gate: IsolationGate,
         buffer: Buffer,
     ) -> None:
+        # Runs the handler; may be put into something that measures it
         self.call: Callable[[BatchMessages], Awaitable[None]] = calls.batch
         self._calls = calls
         super().__init__(common)

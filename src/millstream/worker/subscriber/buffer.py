@@ -24,18 +24,6 @@ class Buffer(SubscriberPart):
 
     Its size adapts between two bounds: quick handlers get large reads, slow ones hold back little that another worker
     could run.
-
-    Args:
-        common: what the subscriber's parts share.
-        places: lanes that find none free wait for one as they wait for entries.
-        lowest: fewest entries it is meant to hold, and its size at first.
-        highest: most entries it is meant to hold.
-
-    Attributes:
-        entries: in the order in which they were read.
-        by_key: holds further entries, which wait for an earlier one of their key; None where order is of no matter.
-        room: set when a place was freed, or when whoever waits for one is to look at something else.
-        closed: set when nothing more is to begin.
     """
 
     def __init__(self, common: Common, places: LanePlaces, *, lowest: int, highest: int) -> None:
@@ -48,10 +36,12 @@ class Buffer(SubscriberPart):
         self._target = lowest
         self._fed_at = 0  # monotonic ms
         self._idle: deque[asyncio.Future[None]] = deque()
-        self.entries: deque[Held] = deque()
+        self.entries: deque[Held] = deque()  # In the order in which they were read
+        # Holds further entries, which wait for an earlier one of their key; None where order is of no matter
         self.by_key: KeyOrdering | None = None
+        # Set when a place was freed, or when whoever waits for one is to look at something else
         self.room = asyncio.Event()
-        self.closed = asyncio.Event()
+        self.closed = asyncio.Event()  # Set when nothing more is to begin
 
     @property
     def ahead(self) -> int:

@@ -38,12 +38,7 @@ class GroupMissing(Exception):  # noqa: N818 - a state of the server
 
 
 class Fetcher(SubscriberPart):
-    """Reads for one subscriber.
-
-    Args:
-        common: what the subscriber's parts share.
-        line: a connection of its own, since reads block.
-    """
+    """Reads for one subscriber."""
 
     def __init__(self, common: Common, line: Line) -> None:
         super().__init__(common)
@@ -62,13 +57,7 @@ class Fetcher(SubscriberPart):
         self._asked_at = 0  # what a reply brings was not ours before; when it came we cannot know, if we were frozen
 
     async def read(self, room: int) -> list[Held]:
-        """Wait for entries, at most ``room``, for at most the polling interval.
-
-        Raises:
-            GroupMissing: the group must be made first.
-            ResponseError: the server refused.
-            Disconnected: the connection is gone; what it had delivered will be claimed later.
-        """
+        """Wait for entries, at most ``room``, for at most the polling interval."""
         self._came, self._again, self._rows = [], [], {}
         self._known.clear()
         self._delays.left.clear()
@@ -109,11 +98,7 @@ class Fetcher(SubscriberPart):
         self._delays.answered(ids, time, scores)
 
     async def hold(self) -> None:
-        """Keep what is not due out of reach of claims; for tests that turn the clock by hand.
-
-        Raises:
-            Disconnected: the server cannot be reached.
-        """
+        """Keep what is not due out of reach of claims; for tests that turn the clock by hand."""
         if command := self._delays.hold():
             line = self._member.line  # the other may wait in a read
             (reply,) = await line.calls(command)

@@ -30,14 +30,7 @@ class FatalError(MillstreamError):
 
 
 class GroupSetup(SubscriberPart):
-    """Finds out what the server can do, and sees to it that the group is there.
-
-    Args:
-        common: what the subscriber's parts share; what the server can do is noted in its member.
-        fence: asked whether scripts may be run, since that is the server's to say as well.
-        line: the connection the subscriber reads by.
-        siblings: groups of the same stream that belong to the app, and so are no sign of a renamed handler.
-    """
+    """Finds out what the server can do, and sees to it that the group is there."""
 
     def __init__(self, common: Common, fence: Fence, line: Line, siblings: Collection[str]) -> None:
         super().__init__(common)
@@ -46,12 +39,7 @@ class GroupSetup(SubscriberPart):
         self._siblings = siblings
 
     async def prepare(self) -> None:
-        """At the start of the subscriber.
-
-        Raises:
-            Disconnected: the server cannot be reached.
-            FatalError: the group cannot be made, or the server lacks what ``on_ack="delete"`` needs.
-        """
+        """At the start of the subscriber."""
         member = self._member
         member.capabilities = await capabilities.find(self._line, member.stream)
         await self._make(again=False)
@@ -63,12 +51,7 @@ class GroupSetup(SubscriberPart):
             raise FatalError(f'{member.stream}: on_ack="delete" needs XACKDEL or the right to run scripts: {refusal}')
 
     async def restore(self) -> None:
-        """After trouble: it may be another server by now, or the same one without the group.
-
-        Raises:
-            Disconnected: the server cannot be reached.
-            FatalError: the group cannot be made.
-        """
+        """After trouble: it may be another server by now, or the same one without the group."""
         self._member.capabilities = await capabilities.find(self._line, self._member.stream)
         await self._prepare()
         await self._make(again=True)
@@ -127,5 +110,5 @@ class GroupSetup(SubscriberPart):
 
 
 def _is_refused(reply: Reply) -> bool:
-    """Whether a group was not made, and will not be later, though there is none."""
+    """True if a group was not made, and will not be later, though there is none."""
     return isinstance(reply, ResponseError) and not str(reply).startswith("BUSYGROUP") and not passes(reply)

@@ -34,20 +34,7 @@ _GONE = "the group is gone"
 
 
 class Intake(SubscriberPart):
-    """Reads for one subscriber.
-
-    Args:
-        common: what the subscriber's parts share.
-        group: made anew when it has gone.
-        fetcher: asks the server.
-        buffer: where entries go.
-        isolated: where entries go that must run alone.
-        received: told what a read brought, and when it began (wall nanoseconds); None where nobody wants to know.
-
-    Attributes:
-        task: the reader; None before the start.
-        held_up: True while nothing is to be read, since somebody paused the subscriber or its process.
-    """
+    """Reads for one subscriber."""
 
     def __init__(
         self,
@@ -69,8 +56,8 @@ class Intake(SubscriberPart):
         self._nudges: set[asyncio.Future[None]] = set()
         self._waiting = True  # for room
         self._answered_at = self._turned_at = self._member.clock.now().mono
-        self.task: asyncio.Task[None] | None = None
-        self.held_up = False
+        self.task: asyncio.Task[None] | None = None  # The reader; None before the start
+        self.held_up = False  # True while nothing is to be read, since somebody paused the subscriber or its process
 
     # -- what is known of it ----------------------------------------------------------------------------------------
 

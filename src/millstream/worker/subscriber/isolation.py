@@ -50,12 +50,7 @@ class IsolationGate:
         self.wanted = False
 
     def join(self, make_way: Callable[[], None], go_on: Callable[[], None]) -> None:
-        """Take part.
-
-        Args:
-            make_way: hands back what waits; called again and again until nothing runs.
-            go_on: called when the isolated run is over.
-        """
+        """Take part."""
         self._members[make_way] = go_on
 
     def leave(self, make_way: Callable[[], None]) -> None:
@@ -109,15 +104,7 @@ class IsolationGate:
 
 
 class IsolatedRuns(SubscriberPart):
-    """The entries of one subscriber that run in isolation: they wait here, and are run one by one.
-
-    Args:
-        common: what the subscriber's parts share. Outcomes are stored before and after each run, so that a crash
-            costs none of others.
-        gate: shared by the app's subscribers.
-        start: runs an entry.
-        received: called with an entry right before its run, and when its read began; None where nobody wants to know.
-    """
+    """The entries of one subscriber that run in isolation: they wait here, and are run one by one."""
 
     def __init__(
         self,
@@ -140,12 +127,7 @@ class IsolatedRuns(SubscriberPart):
         return tuple(held for held, _ in list(self._queue))
 
     def add(self, held: Held, began_ns: int = 0) -> None:
-        """Run it in isolation when its turn comes.
-
-        Args:
-            held: the entry.
-            began_ns: when the read began that brought it, which ``received`` is called with; 0 where it was already.
-        """
+        """Run it in isolation when its turn comes."""
         self._queue.append((held, began_ns))
         self._changed.set()
 

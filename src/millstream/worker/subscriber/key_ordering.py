@@ -21,17 +21,7 @@ _Queue: TypeAlias = list[tuple[tuple[int, int], int, Held]]
 
 
 class KeyOrdering:
-    """Lets each key's entries through one at a time.
-
-    Args:
-        key: a field's name, or a function of the message. Entries without the field, or for which the function returns
-            None, have no key and wait for nobody.
-        message: makes the message of an entry.
-        run: runs one entry to its end.
-        unfit: called with an entry whose key cannot be found out.
-        moved: called when an entry has left the queue, so that there is room for another.
-        apart: the tasks in which handlers run.
-    """
+    """Lets each key's entries through one at a time."""
 
     def __init__(
         self,

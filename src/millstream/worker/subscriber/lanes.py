@@ -37,14 +37,7 @@ class Runs(Protocol):
 
 
 class Lanes(SubscriberPart):
-    """Runs what the buffer holds.
-
-    Args:
-        common: what the subscriber's parts share.
-        buffer: what is to run.
-        runs: run it.
-        isolated: where entries go that must run alone.
-    """
+    """Runs what the buffer holds."""
 
     def __init__(self, common: Common, buffer: Buffer, runs: Runs, isolated: IsolatedRuns) -> None:
         super().__init__(common)
@@ -61,11 +54,7 @@ class Lanes(SubscriberPart):
         self.tasks = [asyncio.create_task(lane) for lane in (*work, self._isolated.run())]
 
     async def end(self, grace: float) -> int:
-        """Let what runs finish; handlers that go on although they were cancelled.
-
-        Args:
-            grace: seconds after which running handlers are cancelled.
-        """
+        """Let what runs finish; handlers that go on although they were cancelled."""
         self._buffer.release_lanes()
         if not self.tasks:
             return 0

@@ -59,18 +59,13 @@ _STORED_WITHIN = 5.0
 
 @dataclass(frozen=True, slots=True)
 class SubscriberProgress:
-    """How one subscriber moves on.
+    """How one subscriber moves on."""
 
-    Attributes:
-        handler: its name.
-        doing: ``starting``, ``reading``, ``full`` (every lane and the buffer are taken), ``paused`` (or quiet),
-            ``unreachable`` (it tries, and the server does not answer), ``stuck``, ``failed`` or ``stopping``.
-        idle_ms: milliseconds since the reader last got an answer.
-    """
-
-    handler: str
+    handler: str  # Its name
+    # ``starting``, ``reading``, ``full`` (every lane and the buffer are taken), ``paused`` (or quiet), ``unreachable``
+    # (it tries, and the server does not answer), ``stuck``, ``failed`` or ``stopping``
     doing: str
-    idle_ms: int
+    idle_ms: int  # Milliseconds since the reader last got an answer
 
     @property
     def alive(self) -> bool:
@@ -85,48 +80,24 @@ class SubscriberProgress:
 
 @dataclass(frozen=True, slots=True)
 class Shared:
-    """What all subscribers of an app share.
+    """What all subscribers of an app share."""
 
-    Attributes:
-        url: the server.
-        line: for short commands.
-        private: for transactions, which others' commands must not get into; used under ``guard``.
-        guard: see ``private``.
-        gate: an isolated entry runs with nothing beside it in the whole process.
-        clock: where time comes from.
-        middlewares: of the app, outside the subscription's own.
-    """
-
-    url: str = field(repr=False)
-    line: Line
-    private: Line
-    guard: asyncio.Lock
-    gate: IsolationGate
-    clock: Clock
-    middlewares: Sequence[Middleware] = ()
+    url: str = field(repr=False)  # The server
+    line: Line  # For short commands
+    private: Line  # For transactions, which others' commands must not get into; used under ``guard``
+    guard: asyncio.Lock  # See ``private``
+    gate: IsolationGate  # An isolated entry runs with nothing beside it in the whole process
+    clock: Clock  # Where time comes from
+    middlewares: Sequence[Middleware] = ()  # Of the app, outside the subscription's own
 
 
 class SubscriberLoop:
-    """Runs one subscription in this process.
-
-    Args:
-        subscription: what to run.
-        shared: what it has in common with the app's other subscribers.
-        siblings: groups of the app's subscribers of the same stream.
-
-    Attributes:
-        subscription: what it runs.
-        member: who it is in which group, and what it has in hand.
-        common: what its parts share.
-        lanes: run handlers.
-        fetcher: asks for entries.
-        paused: why it is to run nothing, if somebody paused it.
-    """
+    """Runs one subscription in this process."""
 
     def __init__(self, subscription: Subscription, shared: Shared, *, siblings: Collection[str] = ()) -> None:
         sub, gate = subscription.sub, shared.gate
         consumer, self._own_name = subscription.consumer()
-        self.subscription = subscription
+        self.subscription = subscription  # What it runs
         self.member = member = Membership(
             stream=sub.stream,
             group=subscription.group,
@@ -167,7 +138,7 @@ class SubscriberLoop:
             else SingleRuns(common, calls.one, after, gate, None if subscription.key is not None else places)
         )
         self._isolated = isolated = IsolatedRuns(common, gate, self._runs.start, calls.received)
-        self.lanes = Lanes(common, buffer, self._runs, isolated)
+        self.lanes = Lanes(common, buffer, self._runs, isolated)  # Run handlers
         if subscription.key is not None:
             buffer.by_key = KeyOrdering(
                 subscription.key,
@@ -178,7 +149,7 @@ class SubscriberLoop:
                 apart=apart,
             )
         self._group = GroupSetup(common, fence, self._line, siblings)
-        self.fetcher = Fetcher(common, self._line)
+        self.fetcher = Fetcher(common, self._line)  # Asks for entries
         self._intake = Intake(common, self._group, self.fetcher, buffer, isolated, calls.received)
         if subscription.claims:
             acks.on_due = self._intake.expect
@@ -187,7 +158,7 @@ class SubscriberLoop:
         self._durations: Durations | None = None
         self._running = RunningSince()
         self._quiet = False
-        self.paused: HandlerPause | None = None
+        self.paused: HandlerPause | None = None  # Why it is to run nothing, if somebody paused it
 
     # -- what is known of it ----------------------------------------------------------------------------------------
 
@@ -242,7 +213,7 @@ class SubscriberLoop:
         return now - running[0][0] if running else 0
 
     def progress(self) -> SubscriberProgress:
-        """Whether this subscriber moves on, and why not."""
+        """True if this subscriber moves on, and why not."""
         reader = self._intake.task
         if self._buffer.closed.is_set():
             doing = "stopping"
@@ -268,12 +239,7 @@ class SubscriberLoop:
     # -- start, pause, stop -----------------------------------------------------------------------------------------
 
     async def prepare(self) -> None:
-        """Find out what the server can do and make the group.
-
-        Raises:
-            Disconnected: the server cannot be reached.
-            FatalError: the group cannot be made.
-        """
+        """Find out what the server can do and make the group."""
         await self._group.prepare()
 
     def start(self) -> None:
@@ -299,12 +265,7 @@ class SubscriberLoop:
         await self.fetcher.hold()
 
     async def done(self) -> None:
-        """Wait until a part of the loop fails, or all have ended because of a stop.
-
-        Raises:
-            FatalError: the server makes it impossible to go on.
-            Exception: a mistake of ours; better a dead process than one that seems to work.
-        """
+        """Wait until a part of the loop fails, or all have ended because of a stop."""
         assert self._intake.task is not None
         parts = [self._intake.task, *self.lanes.tasks, *self._helpers]
         ended, _ = await asyncio.wait(parts, return_when=asyncio.FIRST_EXCEPTION)
@@ -314,9 +275,6 @@ class SubscriberLoop:
 
     async def stop(self, grace: float) -> bool:
         """Hand back what has not begun, let the rest finish, store every outcome, leave the group.
-
-        Args:
-            grace: seconds for running handlers; then they are cancelled and their entries handed back.
 
         Returns:
             False when something could not be finished: a thread still running, an outcome the server did not take.

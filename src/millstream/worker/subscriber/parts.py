@@ -13,27 +13,16 @@ from millstream.worker.subscriber.apart import Apart
 
 
 class Common(NamedTuple):
-    """Made once for each subscriber.
+    """Made once for each subscriber."""
 
-    Attributes:
-        subscription: what is read, how, and with which function.
-        member: the consumer, and the entries it has in hand.
-        leases: renew those, so that nobody claims them.
-        failures: the log that tells failures from crashes; says how to run what was delivered before.
-        delays: when delayed entries are due.
-        acks: take what becomes of entries, and store it.
-        outcomes: take failed runs; the retry policy decides what they mean.
-        apart: the tasks in which handlers run.
-    """
-
-    subscription: Subscription
-    member: Membership
-    leases: Leases
-    failures: FailureLog
-    delays: EntryDelays
-    acks: PendingAcks
-    outcomes: Outcomes
-    apart: Apart
+    subscription: Subscription  # What is read, how, and with which function
+    member: Membership  # The consumer, and the entries it has in hand
+    leases: Leases  # Renew those, so that nobody claims them
+    failures: FailureLog  # The log that tells failures from crashes; says how to run what was delivered before
+    delays: EntryDelays  # When delayed entries are due
+    acks: PendingAcks  # Take what becomes of entries, and store it
+    outcomes: Outcomes  # Take failed runs; the retry policy decides what they mean
+    apart: Apart  # The tasks in which handlers run
 
 
 class SubscriberPart:

@@ -15,20 +15,11 @@ if TYPE_CHECKING:
 
 
 class LanePlaces:
-    """Counts the free ones.
-
-    Args:
-        number: of them all.
-        gate: counts runs; an isolated one waits until no place is kept.
-
-    Attributes:
-        free: how many nobody has.
-        freed: called when there is one again after there was none.
-    """
+    """Counts the free ones."""
 
     def __init__(self, number: int, gate: IsolationGate) -> None:
-        self.free = number
-        self.freed: Callable[[], None] = lambda: None
+        self.free = number  # How many nobody has
+        self.freed: Callable[[], None] = lambda: None  # Called when there is one again after there was none
         self._gate = gate
 
     def keep(self, held: Held) -> None:

@@ -30,18 +30,12 @@ _UNSETTLED = (State.RUNNING, State.LOST)
 
 
 class AfterRun(SubscriberPart):
-    """Settles an entry by how its run ended.
-
-    Args:
-        common: what the subscriber's parts share.
-
-    Attributes:
-        unfinished: runs that go on beyond the stop, in threads or in handlers that ignore their cancellation; their
-            entries stay pending.
-    """
+    """Settles an entry by how its run ended."""
 
     def __init__(self, common: Common) -> None:
         super().__init__(common)
+        # Runs that go on beyond the stop, in threads or in handlers that ignore their cancellation; their entries stay
+        # pending
         self.unfinished = 0
 
     def returned(self, held: Held) -> None:
@@ -91,24 +85,12 @@ class AfterRun(SubscriberPart):
 
 
 class SingleRuns(SubscriberPart):
-    """Runs a handler that takes one entry.
-
-    Args:
-        common: what the subscriber's parts share.
-        call: of the handler.
-        after: settles entries.
-        gate: counts runs.
-        places: kept by entries whose ack is on its way; None where each run waits for its own, since the next of its
-            key follows.
-
-    Attributes:
-        call: may be put into something that measures it.
-    """
+    """Runs a handler that takes one entry."""
 
     def __init__(
         self, common: Common, call: Call, after: AfterRun, gate: IsolationGate, places: LanePlaces | None = None
     ) -> None:
-        self.call = call
+        self.call = call  # May be put into something that measures it
         super().__init__(common)
         self._after = after
         self._returned = after.returned  # looked up once: it is called for every entry

@@ -35,12 +35,7 @@ _IN_HAND = (State.BUFFERED, State.RUNNING, State.LEFT)
 
 
 class Standstill:
-    """Looks after the entries of one process; made in its event loop.
-
-    Args:
-        url: of the server.
-        loops: the subscribers.
-    """
+    """Looks after the entries of one process; made in its event loop."""
 
     def __init__(self, url: str, loops: Sequence[SubscriberLoop]) -> None:
         self._url = url
@@ -76,21 +71,11 @@ class Standstill:
         return "no handler's code"
 
     async def keep(self, blocking: Sequence[Held], seconds: float) -> None:
-        """Hand back what has not begun, and renew what runs.
-
-        Args:
-            blocking: the entries whose handler blocks the loop.
-            seconds: for which it is blocked.
-        """
+        """Hand back what has not begun, and renew what runs."""
         await self._each(lambda loop, line: self._keep(loop, line, blocking, seconds))
 
     async def leave(self, blocking: Sequence[Held], *, alone: bool) -> None:
-        """Settle everything, right before the end of the process.
-
-        Args:
-            blocking: the entries whose handler blocks the loop: this was a crash of theirs.
-            alone: note that the process ends for that entry and nothing else.
-        """
+        """Settle everything, right before the end of the process."""
         await self._each(lambda loop, line: self._leave(loop, line, blocking, alone=alone))
 
     async def _each(self, work: Callable[[SubscriberLoop, Line], Awaitable[None]]) -> None:
@@ -108,14 +93,7 @@ class Standstill:
                 raise result
 
     async def _keep(self, loop: SubscriberLoop, line: Line, blocking: Sequence[Held], seconds: float) -> None:
-        """One subscriber's part: what only waits for the loop goes back too, when others are about to claim it.
-
-        Args:
-            loop: the subscriber.
-            line: a connection.
-            blocking: the entries whose handler blocks the loop.
-            seconds: for which it is blocked.
-        """
+        """One subscriber's part: what only waits for the loop goes back too, when others are about to claim it."""
         steps = self._returning(loop, blocking)
         held = [one for one in list(loop.member.held.values()) if one.state in LEASED]
         waiting = await _unread(loop, line)
@@ -144,12 +122,7 @@ class Standstill:
         await _take(loop, steps, line)
 
     def _returning(self, loop: SubscriberLoop, blocking: Sequence[Held]) -> list[FenceStep]:
-        """Steps that hand back what has not begun; it counts as lost here.
-
-        Args:
-            loop: whose entries.
-            blocking: those that block the loop, which a key function does before the run.
-        """
+        """Steps that hand back what has not begun; it counts as lost here."""
         held = list(loop.member.held.values())
         waiting = [one for one in held if one.state is State.BUFFERED and one not in blocking]
         alone = loop.waiting_alone()  # their delivery is taken back already

@@ -24,29 +24,18 @@ _NOT_AS_NEW = "Each is a new entry at its stream's end; its history goes with it
 
 @dataclass(slots=True)
 class LetterTally:
-    """Letters that were chosen, counted without keeping them.
+    """Letters that were chosen, counted without keeping them."""
 
-    Attributes:
-        key: of the dead-letter stream.
-        length: letters in it.
-        ids: of those that were chosen, in their order.
-        first: the first of them.
-        letters: the first of them that are dead letters.
-        groups: stream and group that gave up -> how many of them.
-        errors: what they died of -> how many.
-        strange: entries among them that are no dead letters.
-        missing: ids that were asked for and are not there.
-    """
-
-    key: str
-    length: int
-    ids: list[str] = field(default_factory=list)
-    first: list[StoredLetter] = field(default_factory=list)
-    letters: list[StoredLetter] = field(default_factory=list)
+    key: str  # Of the dead-letter stream
+    length: int  # Letters in it
+    ids: list[str] = field(default_factory=list)  # Of those that were chosen, in their order
+    first: list[StoredLetter] = field(default_factory=list)  # The first of them
+    letters: list[StoredLetter] = field(default_factory=list)  # The first of them that are dead letters
+    # Stream and group that gave up -> how many of them
     groups: Counter[tuple[str, str]] = field(default_factory=Counter)
-    errors: Counter[str] = field(default_factory=Counter)
-    strange: int = 0
-    missing: list[str] = field(default_factory=list)
+    errors: Counter[str] = field(default_factory=Counter)  # What they died of -> how many
+    strange: int = 0  # Entries among them that are no dead letters
+    missing: list[str] = field(default_factory=list)  # Ids that were asked for and are not there
 
     def add(self, one: StoredLetter) -> None:
         """Count a letter."""
@@ -81,13 +70,7 @@ class LetterTally:
 
 
 def retry(found: LetterTally, *, all_groups: bool, rate: float | None) -> ChangePlan:
-    """Put letters back on the streams they came from.
-
-    Args:
-        found: which.
-        all_groups: for every group of its stream; else each for the group that gave up on it.
-        rate: most entries a second; None for as fast as it goes.
-    """
+    """Put letters back on the streams they came from."""
     count = len(found.ids)
     streams = ", ".join(sorted(found.streams)) or "no stream"
     groups = ", ".join(sorted({group for _, group in found.groups}))
@@ -129,14 +112,7 @@ def remove(found: LetterTally) -> ChangePlan:
 
 
 def edit(key: str, one: StoredLetter, fields: Sequence[bytes], difference: Sequence[str]) -> ChangePlan:
-    """Put the corrected entry of a letter back.
-
-    Args:
-        key: of the dead-letter stream.
-        one: the letter; its entry came from somewhere.
-        fields: names and values in turn, as they are to be.
-        difference: what changes, in lines.
-    """
+    """Put the corrected entry of a letter back."""
     letter = one.letter
     assert letter is not None
     question = (

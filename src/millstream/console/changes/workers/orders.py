@@ -40,26 +40,14 @@ _ENDS = {
 
 @dataclass(frozen=True, slots=True)
 class OrderTarget:
-    """A worker that is to be ordered something.
+    """A worker that is to be ordered something."""
 
-    Attributes:
-        status: as it tells of itself.
-        field: of the registry's hash, with what it is to do.
-    """
-
-    status: WorkerStatus
-    field: str
+    status: WorkerStatus  # As it tells of itself
+    field: str  # Of the registry's hash, with what it is to do
 
 
 def order(action: str, targets: Sequence[OrderTarget], seen: WorkersSeen, control: str) -> ChangePlan:
-    """Leave an order for workers, or take it back (``worker resume``).
-
-    Args:
-        action: its name: ``worker drain``.
-        targets: the workers.
-        seen: everybody who works, for who else reads what they read.
-        control: key of the registry's hash of orders.
-    """
+    """Leave an order for workers, or take it back (``worker resume``)."""
     what = None if action == "worker resume" else action.partition(" ")[2]
     changed = [one for one in targets if one.status.ordered != what]
     names = tuple(one.status.id for one in targets)
@@ -140,19 +128,12 @@ def _unread(targets: Sequence[OrderTarget], seen: WorkersSeen) -> list[tuple[str
 
 @dataclass(frozen=True, slots=True)
 class PauseField:
-    """Where the pause of a group is kept, and how it is now.
+    """Where the pause of a group is kept, and how it is now."""
 
-    Attributes:
-        control: key of the registry's hash.
-        field: of it.
-        value: what stands there; None for nothing.
-        pause: what that says; None for no pause.
-    """
-
-    control: str
-    field: str
-    value: bytes | None
-    pause: HandlerPause | None
+    control: str  # Key of the registry's hash
+    field: str  # Of it
+    value: bytes | None  # What stands there; None for nothing
+    pause: HandlerPause | None  # What that says; None for no pause
 
     def check(self) -> FactCheck:
         """That nobody has paused or resumed it since."""
@@ -161,14 +142,7 @@ class PauseField:
 
 
 def pause(where: PauseField, new: HandlerPause, record: str, seen: WorkersSeen) -> ChangePlan:
-    """Let no worker run anything for a group.
-
-    Args:
-        where: of the group.
-        new: the pause.
-        record: as it is kept.
-        seen: everybody who works.
-    """
+    """Let no worker run anything for a group."""
     stream, group = new.stream, new.group
     readers, running = _readers(seen, stream, group)
     table = (
@@ -188,14 +162,7 @@ def pause(where: PauseField, new: HandlerPause, record: str, seen: WorkersSeen) 
 
 
 def resume(where: PauseField, stream: str, group: str, seen: WorkersSeen) -> ChangePlan:
-    """End the pause of a group.
-
-    Args:
-        where: of the group.
-        stream: key of the stream.
-        group: name of the group.
-        seen: everybody who works.
-    """
+    """End the pause of a group."""
     found = where.pause
     if found is None:
         raise TargetMissingError(f"{group} on {stream} is not paused; `millstream worker ls` shows what is")

@@ -18,12 +18,6 @@ def reap(
     """Remove consumers that are idle for long and hold nothing, but for those of workers that are alive.
 
     One that waits for its first entry looks as idle as a dead one: hence the names of living workers.
-
-    Args:
-        stream: key of the stream.
-        groups: name of each group -> its consumers.
-        idle_ms: they asked for nothing for so long, milliseconds.
-        alive: group and name of consumers of workers that are alive.
     """
     gone = {
         name: [one for one in every if _is_gone(one, idle_ms) and (name, one.name) not in alive]

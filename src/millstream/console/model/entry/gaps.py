@@ -15,55 +15,33 @@ from millstream.console.model.streams import StreamStatus
 
 @dataclass(frozen=True, slots=True)
 class EntryGap:
-    """Entries that are missing between two neighbours.
+    """Entries that are missing between two neighbours."""
 
-    Attributes:
-        after: id of the entry before; ``"0-0"`` for the start of the stream.
-        before: id of the entry behind; the last id that was given, where the newest entries are gone.
-        missing: how many at least.
-        evidence: what tells of them, in words.
-    """
-
-    after: str
-    before: str
-    missing: int
-    evidence: str
+    after: str  # Id of the entry before; ``"0-0"`` for the start of the stream
+    before: str  # Id of the entry behind; the last id that was given, where the newest entries are gone
+    missing: int  # How many at least
+    evidence: str  # What tells of them, in words
 
 
 @dataclass(frozen=True, slots=True)
 class GonePending:
-    """What a group has pending and the stream has no more.
+    """What a group has pending and the stream has no more."""
 
-    Attributes:
-        group: name of the group.
-        entries: how many, of those looked at.
-        first: lowest id.
-        last: highest id.
-    """
-
-    group: str
-    entries: int
-    first: str
-    last: str
+    group: str  # Name of the group
+    entries: int  # How many, of those looked at
+    first: str  # Lowest id
+    last: str  # Highest id
 
 
 @dataclass(frozen=True, slots=True)
 class StreamGaps:
-    """What is known of entries that are missing.
+    """What is known of entries that are missing."""
 
-    Attributes:
-        stream: as it is.
-        gaps: by id, in the part that was looked at.
-        pending: by group.
-        looked_at: entries that were looked at, from the oldest on.
-        whole: whether these are all.
-    """
-
-    stream: StreamStatus
-    gaps: tuple[EntryGap, ...]
-    pending: tuple[GonePending, ...]
-    looked_at: int
-    whole: bool
+    stream: StreamStatus  # As it is
+    gaps: tuple[EntryGap, ...]  # By id, in the part that was looked at
+    pending: tuple[GonePending, ...]  # By group
+    looked_at: int  # Entries that were looked at, from the oldest on
+    whole: bool  # True if these are all
 
     @property
     def missing(self) -> int | None:
@@ -73,7 +51,7 @@ class StreamGaps:
 
     @property
     def inside(self) -> bool | None:
-        """Whether an entry behind the oldest one that is there was deleted; None where the server does not tell."""
+        """True if an entry behind the oldest one that is there was deleted; None where the server does not tell."""
         deleted = self.stream.max_deleted_id
         if deleted is None:
             return None
@@ -103,16 +81,11 @@ class StreamGaps:
 
 
 class GapFinder:
-    """Looks through ids, oldest first, for jumps.
-
-    Attributes:
-        gaps: that were found.
-        ids: all that were seen.
-    """
+    """Looks through ids, oldest first, for jumps."""
 
     def __init__(self) -> None:
-        self.gaps: list[EntryGap] = []
-        self.ids: set[str] = set()
+        self.gaps: list[EntryGap] = []  # That were found
+        self.ids: set[str] = set()  # All that were seen
         self._last: str | None = None
 
     def take(self, ids: Iterable[str]) -> None:
@@ -130,13 +103,7 @@ class GapFinder:
             self.gaps.append(EntryGap(before, after, skipped, "ids of one millisecond are not consecutive"))
 
     def found(self, stream: StreamStatus, pending: Sequence[tuple[str, Sequence[str]]], *, whole: bool) -> StreamGaps:
-        """What was found.
-
-        Args:
-            stream: as it is.
-            pending: groups, and ids that each has pending.
-            whole: whether all entries were looked at.
-        """
+        """What was found."""
         gaps = list(self.gaps)
         first, last, deleted = stream.first_entry_id, stream.last_entry_id, stream.max_deleted_id
         if whole and order(stream.last_id) > order(last or NEVER):

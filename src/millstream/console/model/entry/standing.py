@@ -15,53 +15,32 @@ and not pending, since it was acknowledged, or the position was set behind it, w
 
 @dataclass(frozen=True, slots=True)
 class EntryStanding:
-    """Where an entry stands in one group.
+    """Where an entry stands in one group."""
 
-    Attributes:
-        group: name of the group.
-        state: see :data:`Standing`.
-        pending: who holds it, since when, how often it was delivered; None where it is not pending.
-    """
-
-    group: str
-    state: Standing
+    group: str  # Name of the group
+    state: Standing  # See :data:`Standing`
+    # Who holds it, since when, how often it was delivered; None where it is not pending
     pending: PendingEntry | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class EntryFound:
-    """One entry and where it stands.
+    """One entry and where it stands."""
 
-    Attributes:
-        stream: key of the stream.
-        id: that was asked for.
-        entry: what is in it; None where the stream has none of that id (any more).
-        standings: by group.
-        refused: why the groups are not known; None where they are.
-    """
-
-    stream: str
-    id: str
-    entry: EntryView | None
-    standings: tuple[EntryStanding, ...] = ()
-    refused: str | None = None
+    stream: str  # Key of the stream
+    id: str  # That was asked for
+    entry: EntryView | None  # What is in it; None where the stream has none of that id (any more)
+    standings: tuple[EntryStanding, ...] = ()  # By group
+    refused: str | None = None  # Why the groups are not known; None where they are
 
     @property
     def pending(self) -> bool:
-        """Whether any group has it pending."""
+        """True if any group has it pending."""
         return any(one.state == "pending" for one in self.standings)
 
 
 def standing_of(entry: str, group: str, delivered: str, rows: Sequence[PendingEntry]) -> EntryStanding:
-    """Where an entry stands in a group.
-
-    Args:
-        entry: its id.
-        group: name of the group.
-        delivered: the group's last delivered id.
-        rows: what is pending of this id: one or none. An entry may be pending ahead of the position, where that was
-            set back.
-    """
+    """Where an entry stands in a group."""
     if rows:
         return EntryStanding(group, "pending", rows[0])
     return EntryStanding(group, "undelivered" if order(entry) > order(delivered) else "passed")

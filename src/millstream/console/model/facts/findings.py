@@ -51,12 +51,7 @@ LOST_MS = 86_400_000
 
 
 def lost_queries(queries: QueriesSeen, seen: StreamsSeen) -> list[Advice]:
-    """Spark queries that should run and do not, or that run and do not go on though entries wait; the latest first.
-
-    Args:
-        queries: all that reported.
-        seen: the streams as they are, for what waits.
-    """
+    """Spark queries that should run and do not, or that run and do not go on though entries wait; the latest first."""
     added = {stream.key: stream.entries_added for stream in seen.streams}
     lost = queries.lost
     found = []
@@ -75,15 +70,7 @@ def lost_queries(queries: QueriesSeen, seen: StreamsSeen) -> list[Advice]:
 
 
 def _query(query: QueryStatus, code: str, level: Level, says: str, silent_ms: int | None) -> Advice:
-    """A finding about a query.
-
-    Args:
-        query: as its driver told.
-        code: what kind it is.
-        level: how much it matters.
-        says: what is the matter.
-        silent_ms: since it reported last.
-    """
+    """A finding about a query."""
     evidence = {"state": query.state, "last_report_ms": silent_ms, "batch": query.batch, "host": query.host}
     evidence |= {"streams": ", ".join(place.stream for place in query.places) or None}
     remedy = command_words("spark show", query.id)
@@ -92,11 +79,7 @@ def _query(query: QueryStatus, code: str, level: Level, says: str, silent_ms: in
 
 
 def by_kind(found: Sequence[Advice]) -> list[list[Advice]]:
-    """Findings of one kind together, in the order of the first of each: what helps one helps them all.
-
-    Args:
-        found: what matters most first.
-    """
+    """Findings of one kind together, in the order of the first of each: what helps one helps them all."""
     kinds: dict[tuple[str, str], list[Advice]] = {}
     for one in found:
         kinds.setdefault((one.level, one.code), []).append(one)
@@ -119,12 +102,7 @@ def advice_on(cases: Iterable[Case], besides: Iterable[Advice] = ()) -> list[Adv
 
 
 def finding_facts(advice: Advice, remedy: Sequence[str] | str | None) -> Facts:
-    """A finding.
-
-    Args:
-        advice: as it was found.
-        remedy: the command line that helps; None where there is none.
-    """
+    """A finding."""
     return {
         "code": advice.code,
         "level": advice.level,

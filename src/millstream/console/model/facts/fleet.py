@@ -15,12 +15,7 @@ _ROW = 150  # letters that a row takes beside its texts
 
 
 def within(seen: WorkersSeen, letters: int = LETTERS) -> WorkersSeen:
-    """The first of each list, as many as fit, their texts cut.
-
-    Args:
-        seen: everybody.
-        letters: that each list may take.
-    """
+    """The first of each list, as many as fit, their texts cut."""
     return replace(
         seen,
         workers=_Room(letters).workers(seen.workers),

@@ -15,26 +15,21 @@ LONG_JOB = 300_000
 
 
 def is_late(group: GroupStatus, now_ms: int) -> bool:
-    """Whether what a group has not read yet is old."""
+    """True if what a group has not read yet is old."""
     return (group.oldest_undelivered.age(now_ms) or 0) >= BEHIND
 
 
 def is_stuck(group: GroupStatus, now_ms: int) -> bool:
-    """Whether an entry of a group is pending for long, or held by nobody."""
+    """True if an entry of a group is pending for long, or held by nobody."""
     return group.pending > 0 and ((group.oldest_pending.age(now_ms) or 0) >= STUCK or bool(group.unowned))
 
 
 def is_left(entry: PendingEntry) -> bool:
-    """Whether a pending entry is held for long, or by nobody; not one that waits for its time."""
+    """True if a pending entry is held for long, or by nobody; not one that waits for its time."""
     return entry.due_in_ms is None and (entry.unowned or (entry.idle_ms or 0) >= STUCK)
 
 
 def is_idle(consumer: ConsumerStatus, worker: WorkerStatus | None) -> bool:
-    """Whether a consumer holds entries and has asked for nothing for long, or its worker stands still.
-
-    Args:
-        consumer: as it was read.
-        worker: it belongs to; None where none that is alive says so.
-    """
+    """True if a consumer holds entries and has asked for nothing for long, or its worker stands still."""
     stuck = consumer.pending > 0 and consumer.idle_ms >= STUCK and not consumer.waits
     return stuck or (worker is not None and worker.blocked_at is not None)

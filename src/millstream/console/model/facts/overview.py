@@ -11,12 +11,7 @@ SORTS = ("worst", "name", "length", "pending")
 
 
 def sorted_streams(seen: StreamsSeen, sort: str) -> list[StreamStatus]:
-    """The streams in their order; the worst are those with the oldest entry that nobody has finished.
-
-    Args:
-        seen: all of them.
-        sort: one of :data:`SORTS`; any other word is the first of them.
-    """
+    """The streams in their order; the worst are those with the oldest entry that nobody has finished."""
 
     def rank(stream: StreamStatus) -> tuple[float, float, str]:
         if sort == "name":
@@ -32,12 +27,7 @@ def sorted_streams(seen: StreamsSeen, sort: str) -> list[StreamStatus]:
 
 
 def totals(seen: StreamsSeen, added: Mapping[str, float]) -> Facts:
-    """The figures over all streams.
-
-    Args:
-        seen: all of them.
-        added: entries a second that come to each, by key; empty where nobody knows yet.
-    """
+    """The figures over all streams."""
     groups = [group for stream in seen.streams for group in stream.groups]
     waits = [age for group in groups if (age := group.oldest_undelivered.age(seen.at_ms)) is not None]
     holds = [age for group in groups if (age := group.oldest_pending.age(seen.at_ms)) is not None]

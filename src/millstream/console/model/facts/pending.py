@@ -6,12 +6,7 @@ from millstream.console.model.pending import PendingEntry
 
 
 def pending_facts(entry: PendingEntry, fields: object = None) -> Facts:
-    """A pending entry.
-
-    Args:
-        entry: as it was read.
-        fields: its payload in the caller's form; None where it was not read.
-    """
+    """A pending entry."""
     return {
         "id": entry.id,
         "added_ms": milliseconds(entry.id),

@@ -7,19 +7,12 @@ from millstream.console.model.streams import StreamsSeen
 
 @dataclass(frozen=True, slots=True)
 class Hit:
-    """Something whose name fits.
+    """Something whose name fits."""
 
-    Attributes:
-        kind: ``stream``, ``group`` or ``consumer``.
-        stream: key of the stream.
-        group: the group, or that of the consumer.
-        consumer: the consumer.
-    """
-
-    kind: str
-    stream: str
-    group: str | None = None
-    consumer: str | None = None
+    kind: str  # ``stream``, ``group`` or ``consumer``
+    stream: str  # Key of the stream
+    group: str | None = None  # The group, or that of the consumer
+    consumer: str | None = None  # The consumer
 
     @property
     def text(self) -> str:
@@ -28,12 +21,7 @@ class Hit:
 
 
 def search(seen: StreamsSeen, wanted: str) -> list[Hit]:
-    """All that fits, the nearest first; of consumers those that hold entries.
-
-    Args:
-        seen: all streams.
-        wanted: a part of a name, in any case.
-    """
+    """All that fits, the nearest first; of consumers those that hold entries."""
     return sorted(_hits(seen, wanted.casefold()), key=lambda hit: (_distance(hit.text, wanted), hit.stream, hit.text))
 
 

@@ -15,12 +15,7 @@ _TEXT = 200  # letters of a reason
 
 
 def servers_advice(nodes: Sequence[ServerStatus], before: Sequence[ServerStatus] = ()) -> list[Advice]:
-    """Everything there is to say of some servers.
-
-    Args:
-        nodes: one, or the nodes of a cluster.
-        before: the same, of some seconds before; empty where they were not asked then.
-    """
+    """Everything there is to say of some servers."""
     earlier = before if len(before) == len(nodes) else ()
     return [
         advice
@@ -30,13 +25,7 @@ def servers_advice(nodes: Sequence[ServerStatus], before: Sequence[ServerStatus]
 
 
 def _server(node: ServerStatus, was: ServerStatus | None, name: str) -> Iterable[Advice]:
-    """What there is to say of one.
-
-    Args:
-        node: as it is.
-        was: as it was some seconds before; None where that is not known.
-        name: what it is called.
-    """
+    """What there is to say of one."""
     if node.log_status not in {None, "ok"}:
         says = "the last write to its disk failed, so writes are refused until one succeeds"
         yield _advice(name, "writes-refused", "problem", says, {"log_on_disk": node.log_status})
@@ -49,15 +38,7 @@ def _server(node: ServerStatus, was: ServerStatus | None, name: str) -> Iterable
 
 
 def _advice(name: str, code: str, level: Level, says: str, evidence: dict[str, object]) -> Advice:
-    """A finding.
-
-    Args:
-        name: of the server.
-        code: what kind it is.
-        level: how much it matters.
-        says: what is the matter.
-        evidence: the facts that say so.
-    """
+    """A finding."""
     return Advice(code, level, "", None, says, evidence, ("millstream", "doctor"), server=name)
 
 
@@ -99,13 +80,7 @@ def _replicas(node: ServerStatus, was: ServerStatus | None, name: str) -> Iterab
 
 
 def _late(node: ServerStatus, was: ServerStatus | None, behind: int | None) -> int | None:
-    """Milliseconds by which a replica is behind at least; None where it is not known to be too many.
-
-    Args:
-        node: its primary.
-        was: the same of some seconds before; None where that is not known.
-        behind: bytes that the replica does not have.
-    """
+    """Milliseconds by which a replica is behind at least; None where it is not known to be too many."""
     now, then = node.replication, None if was is None else was.replication
     if now is None or then is None or was is None or behind is None or now.id != then.id:
         return None

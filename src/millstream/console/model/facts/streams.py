@@ -15,11 +15,7 @@ _NAMED = 5  # streams of one reason
 
 
 def refused_lines(refused: Mapping[str, str]) -> list[str]:
-    """Which streams could not be looked at, and why: a line for each reason, however many there are.
-
-    Args:
-        refused: key -> why, as it was read.
-    """
+    """Which streams could not be looked at, and why: a line for each reason, however many there are."""
     reasons: dict[str, list[str]] = {}
     for key, why in refused.items():
         reasons.setdefault(why.removeprefix(f"{key}: "), []).append(key)
@@ -33,13 +29,7 @@ def _listed(keys: list[str]) -> str:
 
 
 def stream_facts(stream: StreamStatus, now_ms: int, added: float | None) -> Facts:
-    """A stream without its groups.
-
-    Args:
-        stream: as it was read.
-        now_ms: wall milliseconds of the reading.
-        added: entries a second that come to it; None where nobody knows yet.
-    """
+    """A stream without its groups."""
     lag = stream.worst_lag
     known = "groups" not in stream.missing
     unowned = [group.unowned for group in stream.groups]
@@ -65,13 +55,7 @@ def stream_facts(stream: StreamStatus, now_ms: int, added: float | None) -> Fact
 
 
 def group_facts(group: GroupStatus, now_ms: int, rate: GroupRate | None) -> Facts:
-    """A group.
-
-    Args:
-        group: as it was read.
-        now_ms: wall milliseconds of the reading.
-        rate: how it did of late; None where nobody knows yet.
-    """
+    """A group."""
     return {
         "stream": group.stream,
         "group": group.name,

@@ -13,87 +13,49 @@ NEWEST = 20
 
 @dataclass(frozen=True, slots=True)
 class ArchivedStream:
-    """One stream of an archive.
+    """One stream of an archive."""
 
-    Attributes:
-        stream: its key.
-        upto: everything up to this id is archived.
-        entries: in the archive.
-        files: that hold them.
-        bytes: of these files.
-        first: id of the oldest entry in the archive; None for none.
-        waiting: entries added and not archived yet; None where the server does not tell.
-        kept: entries that are archived and still in the stream; None as above.
-        held_by: what keeps the oldest of those in the stream, in words; empty where nothing does.
-        why: why nothing is known of the stream itself; None when it is.
-    """
-
-    stream: str
-    upto: str
-    entries: int
-    files: int
-    bytes: int
-    first: str | None
-    waiting: int | None = None
-    kept: int | None = None
-    held_by: str = ""
-    why: str | None = None
+    stream: str  # Its key
+    upto: str  # Everything up to this id is archived
+    entries: int  # In the archive
+    files: int  # That hold them
+    bytes: int  # Of these files
+    first: str | None  # Id of the oldest entry in the archive; None for none
+    waiting: int | None = None  # Entries added and not archived yet; None where the server does not tell
+    kept: int | None = None  # Entries that are archived and still in the stream; None as above
+    held_by: str = ""  # What keeps the oldest of those in the stream, in words; empty where nothing does
+    why: str | None = None  # Why nothing is known of the stream itself; None when it is
 
 
 @dataclass(frozen=True, slots=True)
 class ArchiveRun:
-    """What one run of the job wrote, and nobody has merged into other files since.
+    """What one run of the job wrote, and nobody has merged into other files since."""
 
-    Attributes:
-        run: its name, with which those of its files begin.
-        files: that it wrote.
-        entries: in them.
-        bytes: of them.
-        last: id of the newest entry in them.
-    """
-
-    run: str
-    files: int
-    entries: int
-    bytes: int
-    last: str
+    run: str  # Its name, with which those of its files begin
+    files: int  # That it wrote
+    entries: int  # In them
+    bytes: int  # Of them
+    last: str  # Id of the newest entry in them
 
 
 @dataclass(frozen=True, slots=True)
 class ArchiveSeen:
-    """An archive, read at one moment.
+    """An archive, read at one moment."""
 
-    Attributes:
-        at_ms: wall milliseconds when it was looked at.
-        path: of its directory.
-        changed_ms: when its manifest was last written; None where that is not known.
-        generation: how often it was written.
-        streams: by key.
-        runs: the one with the newest entries first.
-        newest: the newest data files.
-        why: why nothing is known of it; None when it is.
-    """
-
-    at_ms: int
-    path: str
-    changed_ms: int | None = None
-    generation: int = 0
-    streams: tuple[ArchivedStream, ...] = ()
-    runs: tuple[ArchiveRun, ...] = ()
-    newest: tuple[DataFile, ...] = ()
-    why: str | None = None
+    at_ms: int  # Wall milliseconds when it was looked at
+    path: str  # Of its directory
+    changed_ms: int | None = None  # When its manifest was last written; None where that is not known
+    generation: int = 0  # How often it was written
+    streams: tuple[ArchivedStream, ...] = ()  # By key
+    runs: tuple[ArchiveRun, ...] = ()  # The one with the newest entries first
+    newest: tuple[DataFile, ...] = ()  # The newest data files
+    why: str | None = None  # Why nothing is known of it; None when it is
 
 
 def archived_streams(
     manifest: ArchiveManifest, live: Mapping[str, StreamStatus], refused: Mapping[str, str]
 ) -> tuple[ArchivedStream, ...]:
-    """Each stream of an archive.
-
-    Args:
-        manifest: of the archive.
-        live: the streams themselves, as they are now.
-        refused: why others could not be read.
-    """
+    """Each stream of an archive."""
     files: dict[str, list[DataFile]] = {}
     for file in manifest.files:
         files.setdefault(file.stream, []).append(file)
@@ -106,15 +68,7 @@ def archived_streams(
 def _archived(
     key: str, place: ArchivePosition, files: Sequence[DataFile], live: StreamStatus | None, why: str | None
 ) -> ArchivedStream:
-    """One of them.
-
-    Args:
-        key: of the stream.
-        place: how far it is archived.
-        files: that hold its entries, by id.
-        live: the stream itself.
-        why: why it could not be read.
-    """
+    """One of them."""
     waiting = kept = None
     held = ""
     if live is not None and live.entries_added is not None:
@@ -136,12 +90,7 @@ def _archived(
 
 
 def held_by(stream: StreamStatus, upto: str) -> str:
-    """Which group keeps the oldest entry of a stream that is archived, in words; empty where none does.
-
-    Args:
-        stream: as it is now.
-        upto: everything up to this id is archived.
-    """
+    """Which group keeps the oldest entry of a stream that is archived, in words; empty where none does."""
     end, found = order(upto), []
     for group in stream.groups:
         pending, delivered = group.oldest_pending.id, group.last_delivered_id

@@ -13,19 +13,12 @@ STILL_MS = 300_000
 
 @dataclass(frozen=True, slots=True)
 class QueryPlace:
-    """Where a query stands in one stream.
+    """Where a query stands in one stream."""
 
-    Attributes:
-        stream: its key.
-        id: of the last entry in a finished batch.
-        n: entries that had been added to the stream up to there.
-        latest_n: entries that had been added in all when the batch ended; None where that is not known.
-    """
-
-    stream: str
-    id: str
-    n: int
-    latest_n: int | None
+    stream: str  # Its key
+    id: str  # Of the last entry in a finished batch
+    n: int  # Entries that had been added to the stream up to there
+    latest_n: int | None  # Entries that had been added in all when the batch ended; None where that is not known
 
     @property
     def at_ms(self) -> int:
@@ -40,91 +33,51 @@ class QueryPlace:
 
 @dataclass(frozen=True, slots=True)
 class QuerySample:
-    """One of the last micro-batches; what is not known of it is None.
+    """One of the last micro-batches; what is not known of it is None."""
 
-    Attributes:
-        at_ms: when it ended, wall milliseconds.
-        input_rows_per_second: that came in.
-        rows_per_second: that were processed.
-        batch_ms: how long it took.
-        rows: of it.
-        lag: entries that no finished batch had.
-    """
-
-    at_ms: float
-    input_rows_per_second: float | None
-    rows_per_second: float | None
-    batch_ms: float | None
-    rows: float | None
-    lag: float | None
+    at_ms: float  # When it ended, wall milliseconds
+    input_rows_per_second: float | None  # That came in
+    rows_per_second: float | None  # That were processed
+    batch_ms: float | None  # How long it took
+    rows: float | None  # Of it
+    lag: float | None  # Entries that no finished batch had
 
 
 @dataclass(frozen=True, slots=True)
 class SinkBatch:
-    """The last batch that a query wrote into streams, by its commit record.
+    """The last batch that a query wrote into streams, by its commit record."""
 
-    Attributes:
-        version: its number.
-        streams: those in which some of it is not published yet; empty when all of it is.
-    """
-
-    version: int
-    streams: tuple[str, ...]
+    version: int  # Its number
+    streams: tuple[str, ...]  # Those in which some of it is not published yet; empty when all of it is
 
 
 @dataclass(frozen=True, slots=True)
 class QueryStatus:
-    """The last that is known of a query (``spark/monitoring/store.py``).
+    """The last that is known of a query (``spark/monitoring/store.py``)."""
 
-    Attributes:
-        id: of the query.
-        name: that its author gave it.
-        run: of this start.
-        driver: the process that drives it.
-        host: where that runs.
-        pid: the process there.
-        state: ``running``, ``stopped``, ``failed``, or ``gone`` where its driver says nothing more.
-        started_ms: when it was started, wall milliseconds.
-        at_ms: when it told this.
-        batch: the last micro-batch.
-        rows: of that batch.
-        total_rows: of this run.
-        rows_per_second: that it processes.
-        input_rows_per_second: that come in.
-        batch_ms: how long the last batch took.
-        phases: milliseconds of that by phase, in Spark's words, the longest first.
-        lag: entries that no finished batch has.
-        places: where it stands in each stream it reads by itself.
-        watermark_ms: its watermark, wall milliseconds.
-        state_rows: rows that it keeps as state.
-        recent: the last batches.
-        error: its last.
-        sink: its last batch that went into streams; None for none.
-    """
-
-    id: str
-    name: str | None
-    run: str | None
-    driver: str
-    host: str | None
-    pid: int | None
-    state: str
-    started_ms: int | None
-    at_ms: int | None
-    batch: int | None
-    rows: int | None
-    total_rows: int | None
-    rows_per_second: float | None
-    input_rows_per_second: float | None
-    batch_ms: int | None
-    phases: Mapping[str, int]
-    lag: int | None
-    places: tuple[QueryPlace, ...]
-    watermark_ms: int | None
-    state_rows: int | None
-    recent: tuple[QuerySample, ...]
-    error: str | None
-    sink: SinkBatch | None = None
+    id: str  # Of the query
+    name: str | None  # That its author gave it
+    run: str | None  # Of this start
+    driver: str  # The process that drives it
+    host: str | None  # Where that runs
+    pid: int | None  # The process there
+    state: str  # ``running``, ``stopped``, ``failed``, or ``gone`` where its driver says nothing more
+    started_ms: int | None  # When it was started, wall milliseconds
+    at_ms: int | None  # When it told this
+    batch: int | None  # The last micro-batch
+    rows: int | None  # Of that batch
+    total_rows: int | None  # Of this run
+    rows_per_second: float | None  # That it processes
+    input_rows_per_second: float | None  # That come in
+    batch_ms: int | None  # How long the last batch took
+    phases: Mapping[str, int]  # Milliseconds of that by phase, in Spark's words, the longest first
+    lag: int | None  # Entries that no finished batch has
+    places: tuple[QueryPlace, ...]  # Where it stands in each stream it reads by itself
+    watermark_ms: int | None  # Its watermark, wall milliseconds
+    state_rows: int | None  # Rows that it keeps as state
+    recent: tuple[QuerySample, ...]  # The last batches
+    error: str | None  # Its last
+    sink: SinkBatch | None = None  # Its last batch that went into streams; None for none
 
     @property
     def title(self) -> str:
@@ -132,11 +85,7 @@ class QueryStatus:
         return self.name or self.id[:8]
 
     def still_ms(self, now_ms: int) -> int | None:
-        """How long it has told nothing, where that is longer than is usual for it; None where it is not.
-
-        Args:
-            now_ms: wall milliseconds.
-        """
+        """How long it has told nothing, where that is longer than is usual for it; None where it is not."""
         if self.state != "running" or self.at_ms is None:
             return None
         ends = [sample.at_ms for sample in self.recent]
@@ -146,23 +95,17 @@ class QueryStatus:
 
     @property
     def is_lost(self) -> bool:
-        """Whether it should run and does not."""
+        """True if it should run and does not."""
         return self.state in {"failed", "gone"}
 
 
 @dataclass(frozen=True, slots=True)
 class QueriesSeen:
-    """All queries that reported to a server, read at one moment.
+    """All queries that reported to a server, read at one moment."""
 
-    Attributes:
-        at_ms: wall milliseconds when they were asked for.
-        queries: those that reported last first.
-        why: why nothing is known of them; None when it is.
-    """
-
-    at_ms: int
-    queries: tuple[QueryStatus, ...] = ()
-    why: str | None = None
+    at_ms: int  # Wall milliseconds when they were asked for
+    queries: tuple[QueryStatus, ...] = ()  # Those that reported last first
+    why: str | None = None  # Why nothing is known of them; None when it is
 
     @property
     def lost(self) -> tuple[QueryStatus, ...]:

@@ -30,11 +30,7 @@ _SHOWN = 20  # raw commands, and entries that were left alone
 
 
 async def change_page(asked: Asked) -> WebPage:
-    """The preview of a change; of a correction that is not written yet, the form to write it.
-
-    Raises:
-        MillstreamError: there is no such change, a word is wrong, the user may not, the server does not answer.
-    """
+    """The preview of a change; of a correction that is not written yet, the form to write it."""
     action = _action(asked)
     if action.name == "dead edit" and "document" not in asked.words:
         return await correction_page(asked)
@@ -47,9 +43,6 @@ async def make_change(asked: Asked) -> WebPage:
     """Make the change that was previewed; or its preview again, where it would be another one by now.
 
     A form without a digest asks for the preview: what is too long for an address comes so.
-
-    Raises:
-        MillstreamError: as for the preview, and where the console is read-only.
     """
     action = _action(asked)
     if not asked.settings.allow_changes:
@@ -67,12 +60,7 @@ async def make_change(asked: Asked) -> WebPage:
 
 
 def result_page(asked: Asked, job: ChangeJob) -> WebPage:
-    """The page that says what became of a change.
-
-    Args:
-        asked: for whom.
-        job: that has ended, and did not fail.
-    """
+    """The page that says what became of a change."""
     assert job.outcome is not None
     return _result(asked, BY_NAME[job.prepared.plan.action], job, job.outcome)
 
@@ -109,15 +97,7 @@ def _action(asked: Asked) -> Action:
 
 
 def _preview(asked: Asked, action: Action, found: Prepared, *, at_ms: int, moved: bool = False) -> WebPage:
-    """The page that shows what would happen.
-
-    Args:
-        asked: for whom.
-        action: the change.
-        found: its plan.
-        at_ms: when the server had answered.
-        moved: it was confirmed, and is another one by now.
-    """
+    """The page that shows what would happen."""
     plan, words = found.plan, _form(found)
     view = {
         **_view(asked, action, plan),
@@ -177,7 +157,7 @@ def _result(asked: Asked, action: Action, job: ChangeJob, outcome: ChangeOutcome
 
 
 def _is_adding(plan: ChangePlan) -> bool:
-    """Whether entries are added, whose ids somebody may want to know."""
+    """True if entries are added, whose ids somebody may want to know."""
     return plan.action in {"stream add", "dead retry", "dead edit"}
 
 

@@ -11,12 +11,7 @@ LARGEST = 200_000
 
 
 async def correction_page(asked: Asked) -> WebPage:
-    """The entry of a letter as a document that can be changed, or what somebody made of it and what is wrong with that.
-
-    Raises:
-        NoPageError: it is no dead letter, or the id is not valid.
-        MillstreamError: there is no such letter, the server does not answer.
-    """
+    """The entry of a letter as a document that can be changed, or an edited one with its fault."""
     key, line = asked.word("key"), asked.watch.line
     one, before = await letters.editable(line, key, asked.entry_id("ids"))
     letter = one.letter

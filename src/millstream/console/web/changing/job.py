@@ -11,11 +11,7 @@ from millstream.console.web.pages.common import command_line
 
 
 async def job_page(asked: Asked) -> WebPage:
-    """A change that was confirmed.
-
-    Raises:
-        NoPageError: there is none of that id, or it is forgotten.
-    """
+    """A change that was confirmed."""
     job = _job(asked)
     if job.outcome is not None:
         return result_page(asked, job)
@@ -36,12 +32,7 @@ async def job_page(asked: Asked) -> WebPage:
 
 
 async def stop_job(asked: Asked) -> WebPage:
-    """Break a change off; it ends behind the part that is under way.
-
-    Raises:
-        NoPageError: there is none of that id.
-        ChangeRefusedError: the console is read-only.
-    """
+    """Break a change off; it ends behind the part that is under way."""
     if not asked.settings.allow_changes:
         raise ChangeRefusedError("the console is read-only: start it with --allow-changes")
     job = _job(asked)

@@ -18,32 +18,17 @@ from millstream.console.web.page import Asked
 
 @dataclass(frozen=True, slots=True)
 class GroupRow:
-    """A group in a table.
+    """A group in a table."""
 
-    Attributes:
-        group: as it was read.
-        rate: how it did of late.
-        spark: its lag as a drawing.
-        late: what it has not read yet is old.
-        stuck: what it has in hand is old, or nobody has it in hand.
-    """
-
-    group: GroupStatus
-    rate: GroupRate | None
-    spark: Markup
-    late: bool
-    stuck: bool
+    group: GroupStatus  # As it was read
+    rate: GroupRate | None  # How it did of late
+    spark: Markup  # Its lag as a drawing
+    late: bool  # What it has not read yet is old
+    stuck: bool  # What it has in hand is old, or nobody has it in hand
 
 
 def group_row(asked: Asked, group: GroupStatus, rate: GroupRate | None, now_ms: int) -> GroupRow:
-    """A group as a row.
-
-    Args:
-        asked: for whom.
-        group: as it was read.
-        rate: how it did of late.
-        now_ms: wall milliseconds of the reading.
-    """
+    """A group as a row."""
     late, stuck = is_late(group, now_ms), is_stuck(group, now_ms)
     moments = asked.watch.history.lags(group.stream, group.name)
     points = [(moment.at_ms, moment.most) for moment in moments]
@@ -61,15 +46,7 @@ def trend_words(moments: list[TrendPoint]) -> str:
 
 
 async def closed_actions(asked: Asked, key: str) -> dict[str, str]:
-    """Action -> why it is not open: the console is read-only, or the server's user may not.
-
-    Args:
-        asked: for whom.
-        key: of the stream; of the registry of workers for the actions that write that.
-
-    Raises:
-        Disconnected: the server does not answer.
-    """
+    """Action -> why it is not open: the console is read-only, or the server's user may not."""
     if not asked.settings.allow_changes:
         return {action.name: "the console is read-only: start it with --allow-changes" for action in ACTIONS}
     return await refused_actions(asked.watch, key)

@@ -20,25 +20,15 @@ _STREAMS = 500  # by key
 
 @dataclass(frozen=True, slots=True)
 class LetterRow:
-    """A letter in the table.
+    """A letter in the table."""
 
-    Attributes:
-        id: in the dead-letter stream.
-        letter: what it says of itself; None where something else wrote the entry.
-        fields: of the entry that died.
-    """
-
-    id: str
-    letter: DeadLetter | None
-    fields: list[Shown]
+    id: str  # In the dead-letter stream
+    letter: DeadLetter | None  # What it says of itself; None where something else wrote the entry
+    fields: list[Shown]  # Of the entry that died
 
 
 async def dead_page(asked: Asked) -> WebPage:
-    """The dead-letter streams, or the letters of the one that ``key`` names.
-
-    Raises:
-        MillstreamError: there is none, the server does not answer.
-    """
+    """The dead-letter streams, or the letters of the one that ``key`` names."""
     if "key" in asked.words:
         return await _letters_page(asked, asked.words["key"])
     reading = await asked.watch.read("letters", fleet.letters)

@@ -30,11 +30,7 @@ class EntrySeen:
 
 
 async def entry_page(asked: Asked) -> WebPage:
-    """An entry.
-
-    Raises:
-        MillstreamError: there is no such stream, the id is not valid, the server does not answer.
-    """
+    """An entry."""
     key, entry = asked.word("key"), asked.entry_id("id")
     reading = await asked.watch.read(("entry", key, entry), lambda line: _read(line, key, entry))
     found, stands = reading.value.found, reading.value.found.standings

@@ -12,35 +12,19 @@ from millstream.console.web.page import Asked
 
 @dataclass(frozen=True, slots=True)
 class ShownAdvice:
-    """A finding as a page shows it.
+    """A finding as a page shows it."""
 
-    Attributes:
-        advice: as it was found.
-        href: the page it is about.
-        place: its group and stream, in words.
-        evidence: the facts that say so, in words.
-        remedy: the command line that helps; empty where there is none.
-        raw: the command of the server; empty where there is none, or a command line.
-        form: address of the preview of what helps; empty where that is no change, or the console makes none.
-    """
-
-    advice: Advice
-    href: str
-    place: str
-    evidence: str
-    remedy: str
-    raw: str
-    form: str = ""
+    advice: Advice  # As it was found
+    href: str  # The page it is about
+    place: str  # Its group and stream, in words
+    evidence: str  # The facts that say so, in words
+    remedy: str  # The command line that helps; empty where there is none
+    raw: str  # The command of the server; empty where there is none, or a command line
+    form: str = ""  # Address of the preview of what helps; empty where that is no change, or the console makes none
 
 
 def findings(asked: Asked, found: Sequence[Case], besides: Sequence[Advice] = ()) -> list[ShownAdvice]:
-    """What there is to say of them, what matters most first.
-
-    Args:
-        asked: for whom.
-        found: the groups.
-        besides: what was found about no group.
-    """
+    """What there is to say of them, what matters most first."""
     return [_finding(asked, advice) for advice in advice_on(found, besides)]
 
 

@@ -26,15 +26,10 @@ KINDS = ("jsonl", "csv")
 
 @dataclass(frozen=True, slots=True)
 class EntrySearch:
-    """Which entries of the window are wanted, as it was typed.
+    """Which entries of the window are wanted, as it was typed."""
 
-    Attributes:
-        where: a condition; empty for none.
-        grep: a text that has to be in a name or a value; empty for none.
-    """
-
-    where: str = ""
-    grep: str = ""
+    where: str = ""  # A condition; empty for none
+    grep: str = ""  # A text that has to be in a name or a value; empty for none
 
     @property
     def choice(self) -> EntryChoice:
@@ -51,27 +46,16 @@ class EntrySearch:
 
 @dataclass(frozen=True, slots=True)
 class FoundEntries:
-    """The entries of a page.
+    """The entries of a page."""
 
-    Attributes:
-        entries: in the order they are shown.
-        looked_at: how many entries were looked at.
-        last: id of the last of these, in the order they were looked at; None where there was none.
-        further: there are more, in the direction they were looked at.
-    """
-
-    entries: tuple[EntryView, ...]
-    looked_at: int
-    last: str | None
-    further: bool
+    entries: tuple[EntryView, ...]  # In the order they are shown
+    looked_at: int  # How many entries were looked at
+    last: str | None  # Id of the last of these, in the order they were looked at; None where there was none
+    further: bool  # There are more, in the direction they were looked at
 
 
 def filters(words: Mapping[str, str]) -> EntrySearch:
-    """The conditions in the words of an address.
-
-    Raises:
-        NoPageError: one of them is none; the text says what is wrong with it.
-    """
+    """The conditions in the words of an address."""
     found = EntrySearch(words.get("where", "").strip(), words.get("grep", ""))
     try:
         _ = found.choice
@@ -81,18 +65,7 @@ def filters(words: Mapping[str, str]) -> EntrySearch:
 
 
 async def read_entries(line: Line, key: str, wanted: Window, sought: EntrySearch) -> FoundEntries:
-    """The entries of a page.
-
-    Args:
-        line: to the server.
-        key: of the stream.
-        wanted: the window.
-        sought: which of its entries.
-
-    Raises:
-        NotReadableError: there is no such stream, or the server does not let us look.
-        Disconnected: no answer came.
-    """
+    """The entries of a page."""
     if sought == EntrySearch():
         (reply,) = await calls(line, [wanted.command(key)])
         rows = checked(reply, key)
@@ -108,28 +81,13 @@ async def read_entries(line: Line, key: str, wanted: Window, sought: EntrySearch
 
 
 async def listed_entries(line: Line, key: str, wanted: Window, sought: EntrySearch) -> FoundEntries:
-    """The same without the rest of long values: what is kept of a reading must not be as large as they are.
-
-    Args:
-        line: to the server.
-        key: of the stream.
-        wanted: the window.
-        sought: which of its entries.
-
-    Raises:
-        MillstreamError: as for :func:`read_entries`.
-    """
+    """The same without the rest of long values: what is kept of a reading must not be as large as they are."""
     found = await read_entries(line, key, wanted, sought)
     return replace(found, entries=tuple(map(light, found.entries)))
 
 
 def paging(found: FoundEntries, wanted: Window) -> dict[str, Any]:
-    """The words of the addresses of the pages before and behind this one; None where there is none.
-
-    Args:
-        found: the entries of this page.
-        wanted: its window.
-    """
+    """The words of the addresses of the pages before and behind this one; None where there is none."""
     back, on = ("after", "before") if wanted.newest_first else ("before", "after")
     nowhere = {"before": None, "after": None}
     ends = [view.id for view in found.entries] or ([found.last] if found.last else [])

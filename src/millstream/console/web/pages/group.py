@@ -50,29 +50,17 @@ class PendingRow:
 
 @dataclass(frozen=True, slots=True)
 class ConsumerRow:
-    """A consumer in the table.
+    """A consumer in the table."""
 
-    Attributes:
-        consumer: as it was read.
-        worker: it belongs to; None where none that is alive says so.
-        job: what its worker has in hand for longest.
-        hot: it holds entries and has asked for nothing for long.
-        other: the group's consumer that asked for something last, of the others; empty where there is none.
-    """
-
-    consumer: ConsumerStatus
-    worker: WorkerStatus | None
-    job: RunningJob | None
-    hot: bool
-    other: str = ""
+    consumer: ConsumerStatus  # As it was read
+    worker: WorkerStatus | None  # It belongs to; None where none that is alive says so
+    job: RunningJob | None  # What its worker has in hand for longest
+    hot: bool  # It holds entries and has asked for nothing for long
+    other: str = ""  # The group's consumer that asked for something last, of the others; empty where there is none
 
 
 async def group_page(asked: Asked) -> WebPage:
-    """A group.
-
-    Raises:
-        MillstreamError: there is none, the words of the address are wrong, the server does not answer.
-    """
+    """A group."""
     key, group_name = asked.word("key"), asked.word("group")
     choice = _choice(asked)
     sort: Sort = next((each for each in _SORTS if each == asked.words.get("sort")), "id")
@@ -131,11 +119,7 @@ async def group_page(asked: Asked) -> WebPage:
 
 
 def _choice(asked: Asked) -> PendingChoice | None:
-    """Which pending entries the address asks for; None for all.
-
-    Raises:
-        NoPageError: a word is no length of time, or no number.
-    """
+    """Which pending entries the address asks for; None for all."""
     try:
         found = choice_of({name: text for name, text in asked.words.items() if text})  # others were left empty
     except UsageError as error:
@@ -151,13 +135,7 @@ def _options(asked: Asked, sort: str) -> list[str]:
 def _consumer_row(
     consumer: ConsumerStatus, workers: WorkersSeen | None, every: Sequence[ConsumerStatus]
 ) -> ConsumerRow:
-    """A consumer, and what its worker says.
-
-    Args:
-        consumer: as it was read.
-        workers: everybody who works; None where nobody knows.
-        every: all consumers of the group.
-    """
+    """A consumer, and what its worker says."""
     others = [one for one in every if one.reads and one.name != consumer.name and one.name.isprintable()]
     other = min(others, key=lambda one: one.idle_ms).name if others else ""
     where = (consumer.stream, consumer.group)

@@ -33,11 +33,7 @@ class SlowRow:
 
 
 async def health_page(asked: Asked) -> WebPage:
-    """The server, or each node of a cluster.
-
-    Raises:
-        MillstreamError: it does not answer.
-    """
+    """The server, or each node of a cluster."""
     reading = await asked.watch.read("server", server)
     nodes = reading.value
     facts: Facts = {"servers": [_facts(node) for node in nodes]}

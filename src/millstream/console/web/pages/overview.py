@@ -29,29 +29,17 @@ STREAMS = 100
 
 @dataclass(frozen=True, slots=True)
 class StreamRow:
-    """A stream in the table.
+    """A stream in the table."""
 
-    Attributes:
-        stream: as it was read.
-        groups: its groups.
-        added: entries a second that come to it.
-        spark: that as a drawing.
-        quiet_ms: since the newest entry was added; None where it has none.
-    """
-
-    stream: StreamStatus
-    groups: list[GroupRow]
-    added: float | None
-    spark: Markup
-    quiet_ms: int | None
+    stream: StreamStatus  # As it was read
+    groups: list[GroupRow]  # Its groups
+    added: float | None  # Entries a second that come to it
+    spark: Markup  # That as a drawing
+    quiet_ms: int | None  # Since the newest entry was added; None where it has none
 
 
 async def overview_page(asked: Asked) -> WebPage:
-    """All streams.
-
-    Raises:
-        MillstreamError: the server does not answer, or does not let us look.
-    """
+    """All streams."""
     reading = await everything(asked.watch)
     seen, done = reading.value, rates_of(reading)
     sort = asked.words.get("sort", "worst")

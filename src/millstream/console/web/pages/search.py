@@ -10,11 +10,7 @@ _MOST = 100
 
 
 async def search_page(asked: Asked) -> WebPage:
-    """What fits the words of ``q``; of consumers those that hold entries.
-
-    Raises:
-        MillstreamError: the server does not answer, or does not let us look.
-    """
+    """What fits the words of ``q``; of consumers those that hold entries."""
     wanted = asked.words.get("q", "")
     reading = await everything(asked.watch)
     every = search(reading.value, wanted)

@@ -32,11 +32,7 @@ class EntryRow:
 
 
 async def stream_page(asked: Asked) -> WebPage:
-    """A stream.
-
-    Raises:
-        MillstreamError: it is not there, the words of the address are wrong, the server does not answer.
-    """
+    """A stream."""
     key = asked.word("key")
     now_ms = asked.watch.line.wall_time()
     wanted, sought = window(asked.words, now_ms, asked.count("count", ENTRIES, MOST)), filters(asked.words)

@@ -14,23 +14,14 @@ ENTRIES, MOST = 50, 500
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """A page of entries.
+    """A page of entries."""
 
-    Attributes:
-        low: the least id, as XRANGE takes it.
-        high: the greatest one.
-        newest_first: the order they are shown in.
-        rising: the order they are read in: towards newer ones.
-        count: of entries.
-        at_edge: nothing was left out before the first one shown: it is the newest (or oldest) of the range.
-    """
-
-    low: str
-    high: str
-    newest_first: bool
-    rising: bool
-    count: int
-    at_edge: bool
+    low: str  # The least id, as XRANGE takes it
+    high: str  # The greatest one
+    newest_first: bool  # The order they are shown in
+    rising: bool  # The order they are read in: towards newer ones
+    count: int  # Of entries
+    at_edge: bool  # Nothing was left out before the first one shown: it is the newest (or oldest) of the range
 
     def command(self, key: str) -> Command:
         """What reads it, and one entry more, to know whether there are any."""
@@ -40,21 +31,12 @@ class Window:
 
     @property
     def onwards(self) -> bool:
-        """Whether it is read in the order it is shown."""
+        """True if it is read in the order it is shown."""
         return self.rising != self.newest_first
 
 
 def window(words: Mapping[str, str], now_ms: int, count: int) -> Window:
-    """What the words of an address ask for: ``from``, ``to``, ``order``, and ``before`` or ``after`` an id.
-
-    Args:
-        words: of the query.
-        now_ms: wall milliseconds, for times such as ``10m ago``.
-        count: of entries.
-
-    Raises:
-        NoPageError: one of them is neither an id nor a time.
-    """
+    """What the words of an address ask for: ``from``, ``to``, ``order``, and ``before`` or ``after`` an id."""
     low = _bound("from", words.get("from", ""), now_ms, "-")
     high = _bound("to", words.get("to", ""), now_ms, "+")
     newest_first = words.get("order") != "oldest"
@@ -85,7 +67,7 @@ def _id(name: str, text: str) -> str:
 
 
 def _is_id(text: str) -> bool:
-    """Whether it is ``milliseconds-number``; a number alone is a time."""
+    """True if it is ``milliseconds-number``; a number alone is a time."""
     left, dash, right = text.partition("-")
     if not (dash and left.isascii() and left.isdigit() and right.isascii() and right.isdigit() and len(text) < 42):
         return False

@@ -11,11 +11,7 @@ from millstream.worker.registry import protocol
 
 
 async def workers_page(asked: Asked) -> WebPage:
-    """All workers.
-
-    Raises:
-        Disconnected: the server does not answer.
-    """
+    """All workers."""
     reading = await asked.watch.read("workers", fleet.workers)
     every = reading.value
     seen = within(every)

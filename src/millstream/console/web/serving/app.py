@@ -37,12 +37,7 @@ _FOREVER = "public, max-age=31536000, immutable"
 
 
 def console_app(settings: ConsoleSettings, watches: list[ServerWatch]) -> ASGIApp:
-    """The application, guarded.
-
-    Args:
-        settings: of the console.
-        watches: one for each server, in their order; closed when the application ends.
-    """
+    """The application, guarded."""
 
     @asynccontextmanager
     async def lifespan(_: Starlette) -> AsyncIterator[None]:
@@ -77,15 +72,7 @@ def _below(base: str, app: ASGIApp) -> ASGIApp:
 
 
 class _Form:
-    """One page in its three forms.
-
-    Args:
-        path: of the page.
-        maker: makes it.
-        settings: of the console.
-        watches: the servers.
-        live: the pages that are kept live, of all forms.
-    """
+    """One page in its three forms."""
 
     def __init__(
         self, path: str, maker: Maker, settings: ConsoleSettings, watches: list[ServerWatch], live: LivePages
@@ -195,12 +182,7 @@ def refusal(error: MillstreamError, asked: Asked) -> WebPage:
 
 
 async def _in_two(making: "asyncio.Task[WebPage]", asked: Asked) -> AsyncIterator[bytes]:
-    """A page that takes long: a browser shows how it begins, and the rest as soon as the server has answered.
-
-    Args:
-        making: the page, being made.
-        asked: for whom.
-    """
+    """A page that takes long: a browser shows how it begins, and the rest as soon as the server has answered."""
     yield rendering.beginning(asked)
     page = await making
     try:
@@ -221,14 +203,7 @@ def _back(asked: Asked) -> str | None:
 
 
 def trouble(title: str, words: str, status: int, back: str | None = None) -> WebPage:
-    """The page for what cannot be shown.
-
-    Args:
-        title: in few words.
-        words: what happened, why, and what to do.
-        status: of HTTP.
-        back: where to put right what was asked for; None where there is no such page.
-    """
+    """The page for what cannot be shown."""
     shown = {"words": words, "back": back}
     return WebPage("trouble", title, {"error": words}, shown, live=status == 502, status=status)
 

@@ -21,15 +21,7 @@ _TYPES = {"jsonl": "application/x-ndjson", "csv": "text/csv; charset=utf-8"}
 
 
 async def entries_file(asked: Asked, kind: str) -> Response:
-    """The entries that the page of a stream shows, whole.
-
-    Args:
-        asked: with the words of the page's address.
-        kind: ``jsonl`` or ``csv``.
-
-    Raises:
-        MillstreamError: the stream is not there, a word is wrong, the server does not answer.
-    """
+    """The entries that the page of a stream shows, whole."""
     key, sought = asked.word("key"), filters(asked.words)
     wanted = window(asked.words, asked.watch.line.wall_time(), asked.count("count", ENTRIES, MOST))
     await last_ids(asked.watch.line, [key])  # of a stream that is not there, XRANGE says that it is empty

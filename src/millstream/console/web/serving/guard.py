@@ -49,12 +49,7 @@ _WRONG_AT_ONCE = 8  # requests with a wrong password that may wait so; more are 
 
 
 class WebGuard:
-    """Lets requests through to the app, or answers them itself.
-
-    Args:
-        app: what is guarded.
-        access: who may come in.
-    """
+    """Lets requests through to the app, or answers them itself."""
 
     def __init__(self, app: ASGIApp, access: Access) -> None:
         self._app = app
@@ -148,12 +143,7 @@ def wrong_host(headers: Headers, known: Iterable[str]) -> Response | None:
 
 
 def wrong_site(method: str, headers: Headers) -> Response | None:
-    """The answer to a request that another site's page made the browser send.
-
-    Args:
-        method: of the request.
-        headers: of the request.
-    """
+    """The answer to a request that another site's page made the browser send."""
     site = _all_of(headers, "sec-fetch-site")
     if method in _SAFE:
         # a link that somebody followed is fine; what a page asks for by itself, be it an image, is not

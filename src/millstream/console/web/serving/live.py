@@ -28,13 +28,7 @@ class LivePages:
 
 
 class LiveResponse(StreamingResponse):
-    """Server-sent events, as :func:`events` has them; one of why there are none where too many pages are live.
-
-    Args:
-        pages: of the console.
-        make: makes the page.
-        asked: for whom.
-    """
+    """Server-sent events, as :func:`events` has them; one of why there are none where too many pages are live."""
 
     def __init__(self, pages: LivePages, make: Callable[[], Awaitable[WebPage]], asked: Asked) -> None:
         super().__init__(_in_pieces(events(make, asked)), media_type="text/event-stream")
@@ -63,12 +57,7 @@ async def _in_pieces(whole: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
 
 
 async def events(make: Callable[[], Awaitable[WebPage]], asked: Asked) -> AsyncIterator[bytes]:
-    """Server-sent events without end: ``page`` with what is inside ``main``, ``same`` where nothing is another.
-
-    Args:
-        make: makes the page.
-        asked: for whom.
-    """
+    """Server-sent events without end: ``page`` with what is inside ``main``, ``same`` where nothing is another."""
     before = b""
     yield b"retry: 2000\n\n"
     while True:
@@ -81,13 +70,7 @@ async def events(make: Callable[[], Awaitable[WebPage]], asked: Asked) -> AsyncI
 async def _look(
     make: Callable[[], Awaitable[WebPage]], asked: Asked, before: bytes
 ) -> tuple[str, dict[str, object], bytes]:
-    """An event's kind and facts, and the digest of the page.
-
-    Args:
-        make: makes the page.
-        asked: for whom.
-        before: digest of the page that was sent.
-    """
+    """An event's kind and facts, and the digest of the page."""
     page = await make()
     text = rendering.inner(page, asked)
     facts: dict[str, object] = {"at": page.at_ms, "every": round(asked.watch.every(), 1), "trouble": page.trouble}

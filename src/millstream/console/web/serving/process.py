@@ -31,15 +31,7 @@ class PortError(UsageError):
 
 
 def bind(host: str, port: int | None) -> socket.socket:
-    """A socket that listens.
-
-    Args:
-        host: name or address.
-        port: its number, 0 for a free one; None for the usual one, or a free one where that is taken.
-
-    Raises:
-        PortError: it cannot listen there.
-    """
+    """A socket that listens."""
     try:
         family, _, _, _, address = socket.getaddrinfo(host, port or 0, type=socket.SOCK_STREAM)[0]
     except OSError as error:
@@ -75,18 +67,7 @@ def run(
     ready: Callable[[str], None],
     until: IO[str] | None = None,
 ) -> None:
-    """Serve until SIGINT or SIGTERM.
-
-    Args:
-        settings: what is shown, and to whom.
-        host: where to listen.
-        port: as for :func:`bind`.
-        ready: called with the address as soon as it answers there.
-        until: end with this stream too, which whoever started the console holds; None to go on without.
-
-    Raises:
-        PortError: it cannot listen there.
-    """
+    """Serve until SIGINT or SIGTERM."""
     opened = bind(host, port)
     server = ConsoleProcess(settings, lambda: ready(address_of(host, opened) + f"{settings.base}/"[1:]))
     if until is not None:
@@ -105,18 +86,10 @@ def _end_with(stream: IO[str], server: uvicorn.Server) -> None:
 
 
 class ConsoleProcess(uvicorn.Server):
-    """Uvicorn, without a log of addresses: they have the names of streams in them.
-
-    Args:
-        settings: of the console.
-        ready: called when it answers.
-
-    Attributes:
-        watches: the servers that are looked at.
-    """
+    """Uvicorn, without a log of addresses: they have the names of streams in them."""
 
     def __init__(self, settings: ConsoleSettings, ready: Callable[[], None]) -> None:
-        self.watches = [ServerWatch(server) for server in settings.servers]
+        self.watches = [ServerWatch(server) for server in settings.servers]  # The servers that are looked at
         config = uvicorn.Config(
             console_app(settings, self.watches),
             http=BrowserConnection,

@@ -52,15 +52,7 @@ def py_crc64(data: bytes | memoryview, crc: int = 0) -> int:
 
 
 def py_decompress(data: bytes, size: int) -> bytes:
-    """Undo LZF.
-
-    Args:
-        data: the compressed bytes.
-        size: how many there were before.
-
-    Raises:
-        MalformedError: they are not what they are said to be.
-    """
+    """Undo LZF."""
     if size > min(_LARGEST, len(data) * 264):  # three bytes make at most 264
         raise MalformedError("larger than it can be")
     source, out = Payload(data), bytearray()
@@ -88,15 +80,7 @@ def py_decompress(data: bytes, size: int) -> bytes:
 
 
 def py_read_listpacks(nodes: Iterable[tuple[bytes, bytes]]) -> EntryStore:
-    """A store of the entries of nodes.
-
-    Args:
-        nodes: of each the id it lies under, and its listpack; those without an entry are left out. Each is asked for
-            when the one before it was read, and what that raises goes through.
-
-    Raises:
-        MalformedError: they are damaged, or no stream can have them.
-    """
+    """A store of the entries of nodes."""
     store, last, newest = EntryStore(), 0, 0
     for key, packed in nodes:
         for at, (entry_id, is_dead, fields) in enumerate(_node(key, packed)):
@@ -211,16 +195,7 @@ def _element(source: Payload) -> bytes:
 
 
 def py_read_pending(data: bytes, at: int, count: int) -> tuple[bytes, int]:
-    """A group's records: of each its id, then its time and its count in 8 bytes, lowest first; and the position behind.
-
-    Args:
-        data: the payload.
-        at: where they begin.
-        count: how many they are.
-
-    Raises:
-        MalformedError: they are not all there.
-    """
+    """A group's records, lowest id first: id, then time and count in 8 bytes; and the next position."""
     source, found = Payload(data, at), []
     for _ in range(count):
         found += [source.take(24), source.size().to_bytes(8, "little")]
@@ -231,14 +206,6 @@ def py_assign_pending(group: Group, records: bytes, owned: list[tuple[Consumer, 
     """Put records into a group.
 
     These formats do not keep the order of time; entries delivered together are ordered by id.
-
-    Args:
-        group: a group without records, which is of no use if this fails.
-        records: as :func:`read_pending` gives them.
-        owned: each consumer, and the ids of its own, 16 bytes each.
-
-    Raises:
-        MalformedError: the group's and the consumers' are not the same, or no group can have them.
     """
     found: dict[bytes, tuple[int, int]] = {}
     for at in range(0, len(records), _RECORD):

@@ -17,7 +17,7 @@ _TAIL = 10
 
 
 def is_whole(payload: bytes) -> bool:
-    """Whether version and checksum are right."""
+    """True if version and checksum are right."""
     version = _version(payload)
     if len(payload) <= _TAIL or not (version <= NEWEST or version in VALKEY):
         return False
@@ -25,16 +25,7 @@ def is_whole(payload: bytes) -> bool:
 
 
 def load(payload: bytes, idmp_duration: int, idmp_maxsize: int) -> Value:
-    """The value in a payload that is whole.
-
-    Args:
-        payload: the whole payload.
-        idmp_duration: seconds a stream made from it remembers messages.
-        idmp_maxsize: messages it remembers for each producer.
-
-    Raises:
-        MalformedError: damaged, or of a type that is not read.
-    """
+    """The value in a payload that is whole."""
     source = Payload(payload[:-_TAIL])
     kind = source.byte()
     if kind > ACTIVE_TIMES and _version(payload) in VALKEY:

@@ -95,6 +95,6 @@ class PiecedSource(Payload):
         self.data, self.at = self.data[self.at :], 0
 
     def is_over(self) -> bool:
-        """Whether no byte comes any more."""
+        """True if no byte comes any more."""
         self.reach(1)
         return self.at == len(self.data)

@@ -30,19 +30,12 @@ class RdbError(MalformedError):
 
 @dataclass(frozen=True, slots=True)
 class RdbKey:
-    """A key.
+    """A key."""
 
-    Attributes:
-        db: number of its database.
-        key: its name.
-        value: what it holds.
-        expires_at: wall milliseconds at which it dies, maybe in the past; None for never.
-    """
-
-    db: int
-    key: bytes
-    value: Value
-    expires_at: int | None
+    db: int  # Number of its database
+    key: bytes  # Its name
+    value: Value  # What it holds
+    expires_at: int | None  # Wall milliseconds at which it dies, maybe in the past; None for never
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,17 +48,11 @@ class AuxField:
 
 @dataclass(frozen=True, slots=True)
 class NotHeld:
-    """Something that was passed over.
+    """Something that was passed over."""
 
-    Attributes:
-        what: its kind, in words.
-        db: number of the database.
-        key: the key's name; None for what belongs to no key.
-    """
-
-    what: str
-    db: int
-    key: bytes | None = None
+    what: str  # Its kind, in words
+    db: int  # Number of the database
+    key: bytes | None = None  # The key's name; None for what belongs to no key
 
 
 RdbItem = RdbKey | AuxField | NotHeld
@@ -79,16 +66,7 @@ def named(name: bytes) -> str:
 
 
 def read_file(pieces: Iterable[bytes], idmp_duration: int = 100, idmp_maxsize: int = 100) -> Iterator[RdbItem]:
-    """What is in a file. A key that is in it twice, which Redis refuses, is given twice.
-
-    Args:
-        pieces: its bytes, in pieces of any size.
-        idmp_duration: seconds a stream remembers messages, where the file does not say.
-        idmp_maxsize: messages it remembers for each producer, the same.
-
-    Raises:
-        RdbError: at the place where it is damaged, or something unknown begins.
-    """
+    """What is in a file. A key that is in it twice, which Redis refuses, is given twice."""
     file = _File(PiecedSource(pieces), idmp_duration, idmp_maxsize)
     try:
         yield from file.items()

@@ -18,11 +18,7 @@ _ZIP_NUMBERS = {0xC0: 2, 0xD0: 4, 0xE0: 8, 0xF0: 3, 0xFE: 1}
 
 
 def listpack_elements(packed: bytes) -> list[bytes]:
-    """The elements of a listpack.
-
-    Raises:
-        MalformedError: it is damaged, or has another number of them than it says.
-    """
+    """The elements of a listpack."""
     found = list(listpack(packed))
     return _counted(found, int.from_bytes(packed[4:6], "little"))
 
@@ -34,11 +30,7 @@ def _counted(found: list[bytes], said: int) -> list[bytes]:
 
 
 def ziplist_elements(packed: bytes) -> list[bytes]:
-    """The elements of a ziplist.
-
-    Raises:
-        MalformedError: it is damaged: a size, the place of the last element, or what each says of the one before it.
-    """
+    """The elements of a ziplist."""
     if len(packed) < 11 or packed[:4] != len(packed).to_bytes(4, "little") or packed[-1] != 0xFF:
         raise MalformedError("not a ziplist")
     source = Payload(packed[:-1], 10)
@@ -80,11 +72,7 @@ def _ziplist_element(source: Payload) -> bytes:
 
 
 def intset_elements(packed: bytes) -> list[bytes]:
-    """The numbers of an intset.
-
-    Raises:
-        MalformedError: it is damaged, or they do not ascend.
-    """
+    """The numbers of an intset."""
     source = Payload(packed)
     width, count = source.little(4), source.little(4)
     if width not in {2, 4, 8} or len(packed) != 8 + width * count:
@@ -96,11 +84,7 @@ def intset_elements(packed: bytes) -> list[bytes]:
 
 
 def zipmap_elements(packed: bytes) -> list[bytes]:
-    """Fields and values of a zipmap in turn.
-
-    Raises:
-        MalformedError: it is damaged.
-    """
+    """Fields and values of a zipmap in turn."""
     if len(packed) < 2 or packed[-1] != 0xFF:
         raise MalformedError("not a zipmap")
     source = Payload(packed[:-1], 1)

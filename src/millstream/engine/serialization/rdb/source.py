@@ -4,16 +4,11 @@ from millstream.engine.serialization.plain import MalformedError
 
 
 class Payload:
-    """Bytes that are all there.
-
-    Attributes:
-        data: the bytes.
-        at: where the next ones begin in them.
-    """
+    """Bytes that are all there."""
 
     def __init__(self, data: bytes, at: int = 0) -> None:
-        self.data = data
-        self.at = at
+        self.data = data  # The bytes
+        self.at = at  # Where the next ones begin in them
 
     def reach(self, size: int) -> None:
         """See that so many bytes are in ``data`` from ``at`` on, or all that are left."""

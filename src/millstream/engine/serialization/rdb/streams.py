@@ -26,17 +26,7 @@ _RECORD = 32
 
 
 def read_stream(source: Payload, kind: int, idmp_duration: int, idmp_maxsize: int) -> Stream:
-    """The stream that begins here.
-
-    Args:
-        source: the bytes.
-        kind: one of :data:`STREAM_TYPES`.
-        idmp_duration: seconds it remembers messages, where its type does not say.
-        idmp_maxsize: messages it remembers for each producer, the same.
-
-    Raises:
-        MalformedError: it is damaged.
-    """
+    """The stream that begins here."""
     entries = read_listpacks((string(source), string(source)) for _ in range(source.size()))
     length = source.size()
     last = source.entry_id()

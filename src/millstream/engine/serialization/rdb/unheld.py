@@ -20,11 +20,7 @@ def module_name(number: int) -> str:
 
 
 def pass_module_parts(source: Payload) -> None:
-    """Pass over what a module wrote, of which each part says what it is.
-
-    Raises:
-        MalformedError: it is damaged.
-    """
+    """Pass over what a module wrote, of which each part says what it is."""
     while (part := source.size()) != _MODULE_END:
         if part in {_SIGNED, _UNSIGNED}:
             source.size()
@@ -114,15 +110,7 @@ _VALKEY: dict[int, Callable[[Payload], str]] = {7: _pass_module, 22: _pass_valke
 
 
 def passing(kind: int, *, is_valkey: bool) -> Callable[[Payload], str]:
-    """What passes over values of a type that we do not hold, and says what they are.
-
-    Args:
-        kind: the type's number.
-        is_valkey: the number is one of Valkey's.
-
-    Raises:
-        MalformedError: nobody told us the form of such values.
-    """
+    """What passes over values of a type that we do not hold, and says what they are."""
     found = (_VALKEY if is_valkey else _REDIS).get(kind)
     if found is None:
         raise MalformedError(f"type {kind} is unknown, so what lies behind it cannot be found")

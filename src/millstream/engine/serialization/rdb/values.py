@@ -32,18 +32,7 @@ class EmptyError(MalformedError):
 
 
 def read_value(source: Payload, kind: int, idmp_duration: int, idmp_maxsize: int) -> Value:
-    """The value that begins here.
-
-    Args:
-        source: the bytes.
-        kind: the type's number.
-        idmp_duration: seconds a stream remembers messages, where its type does not say.
-        idmp_maxsize: messages it remembers for each producer, the same.
-
-    Raises:
-        EmptyError: it has no elements.
-        MalformedError: it is damaged, or of a type that is not read.
-    """
+    """The value that begins here."""
     if kind in STREAM_TYPES:
         return read_stream(source, kind, idmp_duration, idmp_maxsize)
     reader = _READERS.get(kind)
@@ -53,7 +42,7 @@ def read_value(source: Payload, kind: int, idmp_duration: int, idmp_maxsize: int
 
 
 def is_read(kind: int) -> bool:
-    """Whether values of this type are read."""
+    """True if values of this type are read."""
     return kind in STREAM_TYPES or kind in _READERS
 
 

@@ -21,29 +21,14 @@ _TOGETHER = 1 << 16
 
 
 def write_file(keyspace: Keyspace, *, aux: Mapping[str, str], version: int = 10) -> Iterator[bytes]:
-    """A file that Redis starts from; the keyspace must not change meanwhile.
-
-    Args:
-        keyspace: all databases of it are written, keys whose time is over too.
-        aux: notes for who loads it, such as ``redis-ver``, ``ctime`` or ``repl-id``, in this order.
-        version: of the format; 10 is read by Redis from 7.0 on and by Valkey, but has no active times, released records
-            and producers; 11 has active times (7.2), 14 all of them (8.8).
-
-    Raises:
-        ValueError: there is no such version.
-    """
+    """A file that Redis starts from; the keyspace must not change meanwhile."""
     if version not in STREAM_TYPE:
         raise ValueError(f"version {version} is not written; one of {', '.join(map(str, STREAM_TYPE))} is")
     return _gathered(_file(keyspace, aux, version))
 
 
 def redis_payload(value: Value, version: int = 10) -> bytes:
-    """A value as DUMP of Redis would write it.
-
-    Args:
-        value: of any kind.
-        version: of the format, as for :func:`write_file`.
-    """
+    """A value as DUMP of Redis would write it."""
     body = bytes([_kind(value, version)]) + b"".join(_value(value, version)) + version.to_bytes(2, "little")
     return body + crc64(body).to_bytes(8, "little")
 

@@ -45,12 +45,7 @@ def _time(wall: int) -> bytes:
 
 
 def stream_pieces(stream: Stream, kind: int) -> Iterator[bytes]:
-    """What stands behind the key.
-
-    Args:
-        stream: it must not change meanwhile.
-        kind: the number of the type, of :data:`STREAM_TYPE`.
-    """
+    """What stands behind the key."""
     nodes = [node for node in stream.entries.nodes() if node.live]
     yield pack_size(len(nodes))
     for node in nodes:

@@ -37,35 +37,18 @@ class Versioned(Protocol):
         """What is there, and its version; None when nothing is."""
 
     def put_version(self, path: str, data: bytes, version: Any | None) -> Any:
-        """Put bytes in the place of that version, or of nothing; the version that they are.
-
-        Args:
-            path: of the object.
-            data: what is there then.
-            version: what must be there; None for nothing.
-
-        Raises:
-            ChangedMeanwhileError: something else was there.
-        """
+        """Put bytes in the place of that version, or of nothing; the version that they are."""
 
 
 @dataclass(frozen=True)
 class LockRecord:
-    """What the lock's object holds.
+    """What the lock's object holds."""
 
-    Attributes:
-        owner: of the lock, by a name that nobody else has; empty when it was given back.
-        who: the same for people.
-        process: of the owner, so that its death can be seen on its own machine; empty where that cannot be told.
-        lease_seconds: how long it keeps the lock without a renewal.
-        renewed: how often it was renewed.
-    """
-
-    owner: str
-    who: str
-    process: str
-    lease_seconds: float
-    renewed: int = 0
+    owner: str  # Of the lock, by a name that nobody else has; empty when it was given back
+    who: str  # The same for people
+    process: str  # Of the owner, so that its death can be seen on its own machine; empty where that cannot be told
+    lease_seconds: float  # How long it keeps the lock without a renewal
+    renewed: int = 0  # How often it was renewed
 
     @property
     def data(self) -> bytes:
@@ -90,13 +73,7 @@ class LockRecord:
 
 @contextmanager
 def leased(objects: Versioned, path: str, seconds: float = LEASE_SECONDS) -> Iterator[str | None]:
-    """Hold the lock of that name; gives who has it where that is somebody else, and None when it is ours.
-
-    Args:
-        objects: where it lies.
-        path: of it.
-        seconds: of the lease; it is renewed three times in that.
-    """
+    """Hold the lock of that name; gives who has it where that is somebody else, and None when it is ours."""
     mine = LockRecord(uuid.uuid4().hex, f"process {os.getpid()} on {socket.gethostname()}", _process(), seconds)
     holder, version = _take(objects, path, mine)
     if holder is not None:
@@ -164,11 +141,7 @@ class _Renewal:
                 logger.warning("the archive's lock was not renewed, which is tried again: %s", reason)
 
     def _put(self, record: LockRecord) -> None:
-        """Put a record in the place of the last one, or of a later one of ours that was put and whose answer was lost.
-
-        Raises:
-            ChangedMeanwhileError: another has the lock.
-        """
+        """Replace the last record, or a later one of ours whose answer was lost."""
         try:
             self._version = self._objects.put_version(self._path, record.data, self._version)
         except ChangedMeanwhileError:
@@ -215,7 +188,7 @@ def _started(pid: int) -> str:
 
 
 def _died(process: str) -> bool:
-    """Whether a process was one of this machine and is not there any more."""
+    """True if a process was one of this machine and is not there any more."""
     mine, theirs = _process().split("/"), process.split("/")
     if len(mine) != len(theirs) or mine[:2] != theirs[:2] or not theirs[2].isdecimal():
         return False

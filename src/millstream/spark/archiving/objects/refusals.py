@@ -24,17 +24,11 @@ _UNREACHED = ("kind: Connect", "kind: Timeout", "kind: Request", "kind: Interrup
 
 @dataclass(frozen=True)
 class _Variables:
-    """What of the environment is of use with a store.
+    """What of the environment is of use with a store."""
 
-    Attributes:
-        credentials: that it takes, in words.
-        http: allows an address without TLS.
-        address: where its address is corrected, in words.
-    """
-
-    credentials: str
-    http: str
-    address: str
+    credentials: str  # That it takes, in words
+    http: str  # Allows an address without TLS
+    address: str  # Where its address is corrected, in words
 
 
 _OF = {
@@ -71,19 +65,7 @@ class NoConditionalPutError(ObjectStoreError):
 
 @contextmanager
 def explained(place: str, doing: str) -> Iterator[None]:
-    """Turn what ``obstore`` raises into one sentence; ``FileNotFoundError`` stays one, as do failed conditions.
-
-    Args:
-        place: the archive's URL.
-        doing: what was being done, such as ``put _manifest.json``.
-
-    Raises:
-        FileNotFoundError: the object is not there, though its bucket is.
-        NotFoundError: there is no such bucket.
-        NotLetInError: the credentials are wrong, missing, or do not allow this.
-        NotReachedError: no answer came.
-        ObjectStoreError: anything else.
-    """
+    """Turn what ``obstore`` raises into one sentence; ``FileNotFoundError`` stays one, as do failed conditions."""
     from obstore import exceptions as obstores  # noqa: PLC0415 - only who has an archive there has it
 
     try:
@@ -99,13 +81,7 @@ def explained(place: str, doing: str) -> Iterator[None]:
 
 
 def explanation(place: str, doing: str, reason: Exception) -> MillstreamError:
-    """The error that says what a store's answer means.
-
-    Args:
-        place: the archive's URL.
-        doing: what was being done.
-        reason: as ``obstore`` raised it.
-    """
+    """The error that says what a store's answer means."""
     text, kind = str(reason), type(reason).__name__
     variables = _OF[place.partition("://")[0]]
     code, status, host = (_first(shape, text) for shape in (_CODE, _STATUS, _HOST))

@@ -42,14 +42,7 @@ that some networks swallow without a word.
 
 
 class ObjectStorage:
-    """A place in an object store.
-
-    Args:
-        url: of it, as :func:`millstream.paths.archive_place` gives it.
-
-    Raises:
-        UsageError: ``obstore`` is not installed.
-    """
+    """A place in an object store."""
 
     lease_seconds = LEASE_SECONDS
     patience = _PATIENT
@@ -89,26 +82,18 @@ class ObjectStorage:
     # --- reading -----------------------------------------------------------------------------------------------------
 
     def read(self, path: str) -> bytes:
-        """What is there.
-
-        Raises:
-            FileNotFoundError: nothing is.
-        """
+        """What is there."""
         there = self.versioned(path)
         if there is None:
             raise FileNotFoundError(f"{self._url}/{path}")
         return there[0]
 
     def open(self, path: str) -> BinaryIO:
-        """What is there, to be read in any order.
-
-        Raises:
-            FileNotFoundError: nothing is.
-        """
+        """What is there, to be read in any order."""
         return opened(self._store, self._url, path)
 
     def exists(self, path: str) -> bool:
-        """Whether something is there, by asking for it."""
+        """True if something is there, by asking for it."""
         try:
             self._head(path)
         except FileNotFoundError:
@@ -116,11 +101,7 @@ class ObjectStorage:
         return True
 
     def modified_ms(self, path: str) -> int:
-        """When what is there was put, by the store's clock, in milliseconds since 1970.
-
-        Raises:
-            FileNotFoundError: nothing is.
-        """
+        """When what is there was put, by the store's clock, in milliseconds since 1970."""
         return int(self._head(path)["last_modified"].timestamp() * 1000)
 
     def list(self, prefix: str = "") -> Iterator[str]:
@@ -152,12 +133,7 @@ class ObjectStorage:
         return Upload(lambda file, size: self._put_file(path, file, size))
 
     def _put_file(self, path: str, file: BinaryIO, size: int) -> None:
-        """Put a file that nobody else has put, and see that it is there as it was written.
-
-        Raises:
-            FileExistsError: the name is taken.
-            ObjectStoreError: what is there then is something else.
-        """
+        """Put a file that nobody else has put, and see that it is there as it was written."""
         import obstore  # noqa: PLC0415 - as above
 
         if size <= ONE_PUT:
@@ -173,27 +149,13 @@ class ObjectStorage:
             raise ObjectStoreError(f"{self._url}/{path}: {size} bytes were put and {there} are there: run this again")
 
     def put_if_absent(self, path: str, data: bytes) -> None:
-        """Put bytes under a name that nobody has.
-
-        Raises:
-            ChangedMeanwhileError: somebody has it.
-        """
+        """Put bytes under a name that nobody has."""
         self.put_version(path, data, None)
 
     def replace_if_unchanged(
         self, path: str, old: bytes | None, data: bytes, before: Callable[[], None] = lambda: None
     ) -> None:
-        """Put bytes in the place of others.
-
-        Args:
-            path: of them.
-            old: what must be there; None for nothing.
-            data: what is there then.
-            before: called before the put.
-
-        Raises:
-            ChangedMeanwhileError: something else was there.
-        """
+        """Put bytes in the place of others."""
         there = self.versioned(path)
         if (None if there is None else there[0]) != old:
             raise self._changed(path)
@@ -212,16 +174,7 @@ class ObjectStorage:
             return None
 
     def put_version(self, path: str, data: bytes, version: Any | None) -> Any:
-        """Put bytes in the place of that version, or of nothing; the version that they are.
-
-        Args:
-            path: of the object.
-            data: what is there then.
-            version: what must be there; None for nothing.
-
-        Raises:
-            ChangedMeanwhileError: another version is there.
-        """
+        """Put bytes in the place of that version, or of nothing; the version that they are."""
         import obstore  # noqa: PLC0415 - as above
         from obstore.exceptions import AlreadyExistsError, PreconditionError  # noqa: PLC0415 - as above
 
@@ -273,11 +226,7 @@ class ObjectStorage:
         """Nothing: what the store confirmed is durable."""
 
     def sync_names(self, *paths: str) -> None:
-        """See that what was kept is there, whoever put it.
-
-        Raises:
-            ObjectStoreError: something is not.
-        """
+        """See that what was kept is there, whoever put it."""
         for path in paths:
             if not self.exists(path):
                 raise ObjectStoreError(f"{self._url}/{path} was put and is not there: run this again; nothing is lost")
@@ -286,14 +235,7 @@ class ObjectStorage:
 
     @contextmanager
     def locked(self, path: str) -> Iterator[str | None]:
-        """Hold the lock of that name; gives who has it where that is somebody else, and None when it is ours.
-
-        Raises:
-            NoConditionalPutError: the store has no put on condition, or does not keep to the condition.
-            NotFoundError: there is no such bucket.
-            NotLetInError: the credentials are wrong, or do not allow this.
-            NotReachedError: the store does not answer.
-        """
+        """Hold the lock of that name; gives who has it where that is somebody else, and None when it is ours."""
         with leased(self, path, self.lease_seconds) as holder:
             if holder is None:
                 self._try_conditions(path)

@@ -21,10 +21,6 @@ class Upload:
     """A file that is written on this machine's own disk, and put as one object when it is kept.
 
     The file has no name, so nothing is left of it when the process is killed.
-
-    Args:
-        put: puts the file of so many bytes under its name, sees that it is there, and raises FileExistsError if the
-            name is taken.
     """
 
     def __init__(self, put: "Callable[[BinaryIO, int], None]") -> None:
@@ -32,11 +28,7 @@ class Upload:
         self.file: BinaryIO = tempfile.TemporaryFile(prefix="millstream-")  # noqa: SIM115 - drop closes it
 
     def keep(self) -> int:
-        """Put it; its size in bytes.
-
-        Raises:
-            FileExistsError: the name is taken.
-        """
+        """Put it; its size in bytes."""
         self.file.flush()
         size = self.file.tell()
         self.file.seek(0)
@@ -50,16 +42,7 @@ class Upload:
 
 
 def opened(store: "ObjectStore", place: str, path: str) -> BinaryIO:
-    """An object, to be read in any order.
-
-    Args:
-        store: that has it.
-        place: the archive's URL, for errors.
-        path: of the object.
-
-    Raises:
-        FileNotFoundError: it is not there.
-    """
+    """An object, to be read in any order."""
     import obstore  # noqa: PLC0415 - only who has an archive there has it
 
     with explained(place, f"get {path}"):

@@ -35,11 +35,7 @@ class ColumnType(str):
     __slots__ = ()
 
     def __new__(cls, text: str) -> "ColumnType":
-        """The type that a word means.
-
-        Raises:
-            ValueError: it means none.
-        """
+        """The type that a word means."""
         word = text.strip().lower()
         if word in _WORDS:
             return super().__new__(cls, _WORDS[word])
@@ -52,17 +48,11 @@ class ColumnType(str):
 
 @dataclass(frozen=True, slots=True)
 class TableColumn:
-    """A column.
+    """A column."""
 
-    Attributes:
-        field: whose values it has.
-        name: of the column: as the field's where formats and tools allow that.
-        type: of its values.
-    """
-
-    field: str
-    name: str
-    type: ColumnType
+    field: str  # Whose values it has
+    name: str  # Of the column: as the field's where formats and tools allow that
+    type: ColumnType  # Of its values
 
     @property
     def json(self) -> list[str]:
@@ -71,11 +61,7 @@ class TableColumn:
 
 
 def load_columns(raw: Iterable[Sequence[Any]]) -> tuple[TableColumn, ...]:
-    """The inverse of :attr:`TableColumn.json`, for all columns of a table.
-
-    Raises:
-        ValueError: it is something else, or two columns have one name; TypeError and AttributeError mean the same.
-    """
+    """The inverse of :attr:`TableColumn.json`, for all columns of a table."""
     found = tuple(TableColumn(field, name, ColumnType(kind)) for field, name, kind in raw)
     for column in found:
         (column.field + column.name).encode()  # half of a surrogate pair is in no file
@@ -87,11 +73,7 @@ def load_columns(raw: Iterable[Sequence[Any]]) -> tuple[TableColumn, ...]:
 
 
 def parse_schema(text: str) -> list[tuple[str, ColumnType]]:
-    """Fields and their types, from a text such as ``item string, price decimal(18,2)``.
-
-    Raises:
-        ConfigError: the text is not such a schema; the error says where.
-    """
+    """Fields and their types, from a text such as ``item string, price decimal(18,2)``."""
     found: dict[str, ColumnType] = {}
     at = 0
     while at < len(text):
@@ -112,12 +94,7 @@ def parse_schema(text: str) -> list[tuple[str, ColumnType]]:
 
 
 def extended(known: Sequence[TableColumn], found: Mapping[str, ColumnType]) -> tuple[TableColumn, ...]:
-    """These columns and others for fields, or for values of a field that fit none of its columns.
-
-    Args:
-        known: the columns there are.
-        found: by field, the type of the values that have no column, in the order in which the fields were seen.
-    """
+    """These columns and others for fields, or for values of a field that fit none of its columns."""
     columns = list(known)
     taken = TAKEN | {column.name.lower() for column in columns}
     for field, kind in found.items():
@@ -154,10 +131,6 @@ def joined(types: Iterable[ColumnType]) -> ColumnType:
 
 def agreed(known: Sequence[TableColumn], made: Iterable[Sequence[TableColumn]]) -> tuple[tuple[TableColumn, ...], bool]:
     """What columns a batch needs whose files were written by tasks that know nothing of each other.
-
-    Args:
-        known: columns before it.
-        made: those that each of its files was written with.
 
     Returns:
         The columns, and whether all files have them as they are: if not, the batch is written again with these.

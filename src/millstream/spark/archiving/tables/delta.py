@@ -41,11 +41,7 @@ _TYPES = {"bigint": "long"}
 
 
 def publish(plan: TablePlan, storage: Storage) -> None:
-    """Bring the table's log to what the plan names: durable, and found again, when this returns.
-
-    Raises:
-        TableChangedError: another program wrote to the table.
-    """
+    """Bring the table's log to what the plan names: durable, and found again, when this returns."""
     table = _open(plan, storage)
     there = {} if table is None else _files(table)
     added, removed = plan.changes(there)
@@ -94,7 +90,7 @@ def listed(plan: TablePlan, storage: Storage) -> dict[str, int]:
 
 
 def _is_evolved(table: "DeltaTable", plan: TablePlan, fields: list[dict[str, Any]]) -> bool:
-    """Whether the table has fewer columns than it should."""
+    """True if the table has fewer columns than it should."""
     parts = partition_values(plan.shape, 0)
     there = [field.name for field in table.schema().fields if field.name not in parts]
     return plan.extended(there, [field["name"] for field in fields if field["name"] not in parts])
@@ -109,9 +105,6 @@ def _open(plan: TablePlan, storage: Storage) -> "DeltaTable | None":
     """The table at its newest version; None when there is none.
 
     The library finds that version by a list. A list may lag behind, so the version after it is asked for by its name.
-
-    Raises:
-        StorageError: lists still do not show it after a while.
     """
     from deltalake import DeltaTable  # noqa: PLC0415 - only who archives to Delta has it
 

@@ -14,10 +14,6 @@ def table_folder(shape: Shape, stream: str) -> str:
 
     Plain files are in a folder in the words of Hive, its characters escaped as in a URL. The libraries of Delta take
     ``%`` in a path for an escape, and Polars ``=`` for a column, so the folders of tables have neither.
-
-    Args:
-        shape: of the archive.
-        stream: its key.
     """
     digest = hashlib.sha256(stream.encode("utf-8", "surrogateescape")).hexdigest()
     if shape.format == "parquet":
@@ -29,12 +25,6 @@ def table_folder(shape: Shape, stream: str) -> str:
 
 
 def file_folder(shape: Shape, stream: str, ms: int) -> str:
-    """The folder of the file for an entry.
-
-    Args:
-        shape: of the archive.
-        stream: its key.
-        ms: of the entry's id.
-    """
+    """The folder of the file for an entry."""
     parts = [f"{name}={value}" for name, value in partition_values(shape, ms).items()]
     return "/".join([table_folder(shape, stream), *parts])

@@ -40,15 +40,7 @@ class CatalogUnansweredError(StorageError):
 
 
 def open_catalog(name: str | None, storage: Storage) -> "Catalog":
-    """The catalog that a name means.
-
-    Args:
-        name: of the user's configuration, or a URI; None for the archive's own.
-        storage: of the archive.
-
-    Raises:
-        ConfigError: there is no such catalog, or it is given with a password.
-    """
+    """The catalog that a name means."""
     from pyiceberg.catalog import load_catalog  # noqa: PLC0415 - only who archives to Iceberg has it
     from pyiceberg.exceptions import RESTError  # noqa: PLC0415 - as above
     from sqlalchemy.exc import SQLAlchemyError  # noqa: PLC0415 - as above
@@ -83,13 +75,7 @@ def open_catalog(name: str | None, storage: Storage) -> "Catalog":
 
 
 def publish(plan: TablePlan, storage: Storage) -> None:
-    """Bring the table to what the plan names: durable, and found again, when this returns.
-
-    Raises:
-        CatalogUnansweredError: the catalog sends no answers.
-        ConfigError: there is no such catalog.
-        TableChangedError: another program wrote to the table, or has one of its name.
-    """
+    """Bring the table to what the plan names: durable, and found again, when this returns."""
     _repeated(plan, storage, lambda catalog: _bring(catalog, plan, storage))
 
 
@@ -157,13 +143,7 @@ def _bring(catalog: "Catalog", plan: TablePlan, storage: Storage) -> None:
 
 
 def expire(plan: TablePlan, storage: Storage, before_ms: int) -> None:
-    """Forget the states of the table that are older, since files of theirs are about to be removed.
-
-    Args:
-        plan: of the table.
-        storage: of the archive.
-        before_ms: milliseconds since 1970.
-    """
+    """Forget the states of the table that are older, since files of theirs are about to be removed."""
 
     def forget(catalog: "Catalog") -> None:
         table = catalog.load_table((NAMESPACE, plan.folder))

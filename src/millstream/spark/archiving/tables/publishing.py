@@ -52,12 +52,7 @@ def _in_one_sentence(plan: TablePlan, storage: Storage) -> Iterator[None]:
 
 
 def prepare(shape: Shape, storage: Storage) -> None:
-    """See that what a format needs is there, before anything is begun.
-
-    Raises:
-        ConfigError: there is no such catalog, or the place has a name that the format's libraries take for another.
-        UsageError: a package is not installed; the text says which.
-    """
+    """See that what a format needs is there, before anything is begun."""
     wrong = sorted({sign for sign in storage.location if sign in _SIGNS.get(shape.format, "") or sign < " "})
     if wrong and shape.format in _SIGNS:
         raise ConfigError(
@@ -76,13 +71,7 @@ def prepare(shape: Shape, storage: Storage) -> None:
 
 
 def publish(plan: TablePlan, storage: Storage) -> None:
-    """Bring a table's log to what the plan names: durable, and found again, when this returns.
-
-    Raises:
-        CatalogUnansweredError: the catalog of Iceberg sends no answers.
-        TableChangedError: another program wrote to the table.
-        TableUnreadableError: it is damaged.
-    """
+    """Bring a table's log to what the plan names: durable, and found again, when this returns."""
     if plan.shape.format == "delta":
         from millstream.spark.archiving.tables import delta  # noqa: PLC0415 - its package may not be there
 
@@ -96,11 +85,7 @@ def publish(plan: TablePlan, storage: Storage) -> None:
 
 
 def listed(plan: TablePlan, storage: Storage) -> Mapping[str, int]:
-    """The files that a table shows, and the rows of each; none of plain files.
-
-    Raises:
-        TableUnreadableError: the table is damaged.
-    """
+    """The files that a table shows, and the rows of each; none of plain files."""
     with _in_one_sentence(plan, storage):
         if plan.shape.format == "delta":
             from millstream.spark.archiving.tables import delta  # noqa: PLC0415 - its package may not be there
@@ -114,16 +99,7 @@ def listed(plan: TablePlan, storage: Storage) -> Mapping[str, int]:
 
 
 def expire(plan: TablePlan, storage: Storage, before_ms: int) -> None:
-    """Forget states of a table whose files are about to be removed; Delta's log needs nothing for that.
-
-    Args:
-        plan: of the table.
-        storage: of the archive.
-        before_ms: states that are older, in milliseconds since 1970.
-
-    Raises:
-        TableUnreadableError: the table is damaged.
-    """
+    """Forget states of a table whose files are about to be removed; Delta's log needs nothing for that."""
     if plan.shape.format == "iceberg":
         from millstream.spark.archiving.tables import iceberg  # noqa: PLC0415 - as above
 

@@ -73,12 +73,7 @@ def initial(shape: Shape) -> tuple[TableColumn, ...]:
 
 
 def file_schema(shape: Shape, columns: Sequence[TableColumn]) -> pa.Schema:
-    """What a file holds. Each column has a number, as Iceberg wants it: those of the entry first, then the others.
-
-    Args:
-        shape: of the archive.
-        columns: of the stream's table.
-    """
+    """What a file holds. Each column has a number, as Iceberg wants it: those of the entry first, then the others."""
     own: list[pa.Field] = [
         pa.field("id", pa.string()),
         pa.field("id_ms", pa.int64()),
@@ -117,29 +112,16 @@ class DamagedFileError(StorageError):
 
 
 class Shaped(NamedTuple):
-    """Entries as rows.
+    """Entries as rows."""
 
-    Attributes:
-        rows: in the columns of :func:`file_schema`.
-        columns: those known, and others where values fit none of them.
-        unfit: by field, how many values are in none of its columns, empty ones aside.
-        seen: fields of the entries that the form names.
-    """
-
-    rows: pa.Table
-    columns: tuple[TableColumn, ...]
-    unfit: dict[str, int]
-    seen: set[str]
+    rows: pa.Table  # In the columns of :func:`file_schema`
+    columns: tuple[TableColumn, ...]  # Those known, and others where values fit none of them
+    unfit: dict[str, int]  # By field, how many values are in none of its columns, empty ones aside
+    seen: set[str]  # Fields of the entries that the form names
 
 
 def shaped(rows: pa.Table, shape: Shape, known: Sequence[TableColumn]) -> Shaped:
-    """Entries as rows, and the columns that they have.
-
-    Args:
-        rows: ``id_ms``, ``id_seq`` (unsigned) and ``fields``.
-        shape: of the archive.
-        known: columns so far.
-    """
+    """Entries as rows, and the columns that they have."""
     ms, seq, fields = (rows[name].combine_chunks() for name in ("id_ms", "id_seq", "fields"))
     found = _Fields(fields, shape, known)
     halves = [half.cast(pa.string()) for half in (ms, seq)]
@@ -162,13 +144,7 @@ def _timestamps(ms: Numbers) -> pa.Array:
 
 
 class _Fields:
-    """The columns of some entries' fields.
-
-    Args:
-        fields: of the entries.
-        shape: of the archive.
-        known: columns so far.
-    """
+    """The columns of some entries' fields."""
 
     def __init__(self, fields: pa.Array, shape: Shape, known: Sequence[TableColumn]) -> None:
         self.columns = tuple(known)
@@ -202,7 +178,7 @@ class _Fields:
         return self._shape.columns == "all" or field in self._named
 
     def _has_place(self, field: str) -> bool:
-        """Whether it has a column or may get one: names without end must not cost more than being passed over."""
+        """True if it has a column or may get one: names without end must not cost more than being passed over."""
         return len(self.columns) < MOST_COLUMNS or field in self._first
 
     def _rank(self, field: str) -> int:
@@ -262,9 +238,6 @@ def documents_of(fields: pa.Array) -> pa.Array:
     """Each entry's fields as JSON, a list of names and values; what is not UTF-8 is half of a surrogate pair.
 
     Words that JSON shows as they are, which most are, are joined in bulk: a fifth of what one by one costs.
-
-    Args:
-        fields: of the entries, as names and values in bytes.
     """
     rows, names, values = parts(fields)
     counts = np.bincount(rows, minlength=len(fields))
@@ -366,11 +339,7 @@ def _word(part: bytes) -> str:
 
 
 def columns_of(schema: pa.Schema) -> tuple[TableColumn, ...]:
-    """The columns of a file, as its metadata says.
-
-    Raises:
-        DamagedFileError: it says nothing that can be read.
-    """
+    """The columns of a file, as its metadata says."""
     try:
         return load_columns(parse((schema.metadata or {})[MARK]))
     except (KeyError, ValueError, TypeError, AttributeError) as reason:
@@ -378,15 +347,7 @@ def columns_of(schema: pa.Schema) -> tuple[TableColumn, ...]:
 
 
 def entries_of(batch: pa.RecordBatch, columns: Sequence[TableColumn]) -> pa.Array:
-    """The fields of rows as a :data:`LISTED` array: those of the columns that the batch has.
-
-    Args:
-        batch: with ``entry_json``.
-        columns: of its file.
-
-    Raises:
-        DamagedFileError: the JSON of an entry is damaged.
-    """
+    """The fields of rows as a :data:`LISTED` array: those of the columns that the batch has."""
     documents = batch.column("entry_json")
     whole = documents.is_valid().to_numpy(zero_copy_only=False)
     rows, ranks, names, values = [], [], [], []

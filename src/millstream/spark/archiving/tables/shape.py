@@ -22,44 +22,27 @@ _NAMED = 10
 
 @dataclass(frozen=True)
 class Wanted:
-    """The form that a job asks for; what is None is as the archive has it, or the default of a new one.
+    """The form that a job asks for; what is None is as the archive has it, or the default of a new one."""
 
-    Attributes:
-        format: of :data:`FORMATS`.
-        partition: of :data:`PARTITIONS`.
-        raw: whether each entry's fields are kept as a list as well, or, without names of columns, as nothing else.
-        fields: those that get columns; ``*`` is all.
-        schema: columns and their types, such as ``item string, price double``.
-        catalog: Iceberg's: a name of the user's configuration, or a URI; None for one in the archive.
-    """
-
-    format: str | None = None
-    partition: str | None = None
+    format: str | None = None  # Of :data:`FORMATS`
+    partition: str | None = None  # Of :data:`PARTITIONS`
+    # True if each entry's fields are kept as a list as well, or, without names of columns, as nothing else
     raw: bool | None = None
-    fields: tuple[str, ...] | None = None
-    schema: str | None = None
-    catalog: str | None = None
+    fields: tuple[str, ...] | None = None  # Those that get columns; ``*`` is all
+    schema: str | None = None  # Columns and their types, such as ``item string, price double``
+    catalog: str | None = None  # Iceberg's: a name of the user's configuration, or a URI; None for one in the archive
 
 
 @dataclass(frozen=True)
 class Shape:
-    """The form of an archive.
+    """The form of an archive."""
 
-    Attributes:
-        format: of :data:`FORMATS`.
-        partition: of :data:`PARTITIONS`.
-        raw: whether the entries' fields are there as a list.
-        columns: ``none``, ``all`` fields, the named ``fields``, or those of a ``schema``.
-        fields: that are named, with their types where there is a schema.
-        catalog: Iceberg's.
-    """
-
-    format: str = "parquet"
-    partition: str = "none"
-    raw: bool = False
-    columns: str = "all"
-    fields: tuple[tuple[str, ColumnType | None], ...] = ()
-    catalog: str | None = None
+    format: str = "parquet"  # Of :data:`FORMATS`
+    partition: str = "none"  # Of :data:`PARTITIONS`
+    raw: bool = False  # True if the entries' fields are there as a list
+    columns: str = "all"  # ``none``, ``all`` fields, the named ``fields``, or those of a ``schema``
+    fields: tuple[tuple[str, ColumnType | None], ...] = ()  # That are named, with their types where there is a schema
+    catalog: str | None = None  # Iceberg's
 
     @property
     def json(self) -> dict[str, Any]:
@@ -75,11 +58,7 @@ class Shape:
 
     @classmethod
     def load(cls, raw: Mapping[str, Any]) -> "Shape":
-        """The inverse.
-
-        Raises:
-            ValueError: it is something else; TypeError means the same.
-        """
+        """The inverse."""
         if raw["format"] not in FORMATS or raw["partition"] not in PARTITIONS:
             raise ValueError(f"format {raw['format']!r}, partition {raw['partition']!r}")
         catalog = raw["catalog"]
@@ -92,15 +71,7 @@ class Shape:
 
 
 def choose(there: Shape | None, wanted: Wanted) -> Shape:
-    """The form that a job works in.
-
-    Args:
-        there: of the archive; None for a new one.
-        wanted: by the job.
-
-    Raises:
-        ConfigError: the archive has another form, or the form contradicts itself.
-    """
+    """The form that a job works in."""
     for name, value, words in (("format", wanted.format, FORMATS), ("partition", wanted.partition, PARTITIONS)):
         if value is not None and value not in words:
             raise ConfigError(f"{name} {value!r}: it must be one of {', '.join(words)}")
@@ -154,12 +125,7 @@ def describe(shape: Shape) -> str:
 
 
 def part_of(shape: Shape, ms: int) -> int:
-    """The partition of an entry, as a number that grows with time.
-
-    Args:
-        shape: of the archive.
-        ms: of the entry's id.
-    """
+    """The partition of an entry, as a number that grows with time."""
     if shape.partition == "none":
         return 0
     hour = ms // _HOUR_MS
@@ -177,12 +143,7 @@ def moment(ms: int) -> datetime:
 
 
 def partition_values(shape: Shape, ms: int) -> dict[str, str]:
-    """The partition columns of an entry's file and their values, as text.
-
-    Args:
-        shape: of the archive.
-        ms: of the entry's id.
-    """
+    """The partition columns of an entry's file and their values, as text."""
     when = moment(ms)
     return {
         "none": {},

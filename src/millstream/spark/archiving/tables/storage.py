@@ -47,13 +47,9 @@ class NewObject(Protocol):
 
 
 class Storage(Protocol):
-    """A place for one archive.
+    """A place for one archive."""
 
-    Attributes:
-        local: the directory, where it is one of this machine; None elsewhere.
-    """
-
-    local: Path | None
+    local: Path | None  # The directory, where it is one of this machine; None elsewhere
 
     @property
     def location(self) -> str:
@@ -72,7 +68,7 @@ class Storage(Protocol):
         """What is there, to be read in any order; FileNotFoundError when nothing is."""
 
     def exists(self, path: str) -> bool:
-        """Whether something is there, by asking for it, not by a list."""
+        """True if something is there, by asking for it, not by a list."""
 
     def modified_ms(self, path: str) -> int:
         """When what is there was put, in milliseconds since 1970."""
@@ -86,14 +82,7 @@ class Storage(Protocol):
     def replace_if_unchanged(
         self, path: str, old: bytes | None, data: bytes, before: Callable[[], None] = lambda: None
     ) -> None:
-        """Put bytes in the place of others; ChangedMeanwhileError when something else is there.
-
-        Args:
-            path: of them.
-            old: what must be there; None for nothing.
-            data: what is there then.
-            before: called when all is ready, before the new bytes have the name.
-        """
+        """Put bytes in the place of others; ChangedMeanwhileError when something else is there."""
 
     def list(self, prefix: str = "") -> Iterator[str]:
         """The paths below a folder; one that is missing here may be there all the same."""
@@ -115,11 +104,7 @@ class Storage(Protocol):
 
 
 class LocalStorage:
-    """A directory of this machine, or one that is mounted.
-
-    Args:
-        root: the directory; made with the first thing that is put.
-    """
+    """A directory of this machine, or one that is mounted."""
 
     def __init__(self, root: Path) -> None:
         self.root = root
@@ -139,15 +124,11 @@ class LocalStorage:
         return {}
 
     def exists(self, path: str) -> bool:
-        """Whether something is there."""
+        """True if something is there."""
         return (self.root / path).exists()
 
     def modified_ms(self, path: str) -> int:
-        """When what is there was written, in milliseconds since 1970.
-
-        Raises:
-            FileNotFoundError: nothing is.
-        """
+        """When what is there was written, in milliseconds since 1970."""
         return int(inside(self.root, path).stat().st_mtime * 1000)
 
     def top(self) -> set[str]:
@@ -169,21 +150,12 @@ class LocalStorage:
                         self.root.rmdir()
 
     def read(self, path: str) -> bytes:
-        """What is there.
-
-        Raises:
-            FileNotFoundError: nothing is.
-        """
+        """What is there."""
         with self.open(path) as file:
             return file.read()
 
     def open(self, path: str) -> BinaryIO:
-        """What is there, to be read in any order.
-
-        Raises:
-            FileNotFoundError: nothing is.
-            StorageError: a link leads out of the archive.
-        """
+        """What is there, to be read in any order."""
         return inside(self.root, path).open("rb")
 
     def create(self, path: str) -> "NewFile":
@@ -191,11 +163,7 @@ class LocalStorage:
         return NewFile(inside(self.root, path))
 
     def put_if_absent(self, path: str, data: bytes) -> None:
-        """Put bytes under a name that nobody has.
-
-        Raises:
-            ChangedMeanwhileError: somebody has it.
-        """
+        """Put bytes under a name that nobody has."""
         new = self.create(path)
         try:
             new.file.write(data)
@@ -209,17 +177,7 @@ class LocalStorage:
     def replace_if_unchanged(
         self, path: str, old: bytes | None, data: bytes, before: Callable[[], None] = lambda: None
     ) -> None:
-        """Put bytes in the place of others.
-
-        Args:
-            path: of them.
-            old: what must be there; None for nothing.
-            data: what is there then.
-            before: called when the new bytes are written and do not have the name yet.
-
-        Raises:
-            ChangedMeanwhileError: something else was there.
-        """
+        """Put bytes in the place of others."""
         target = inside(self.root, path)
         there = self.read(path) if target.exists() else None
         if there != old:
@@ -261,11 +219,7 @@ class LocalStorage:
 
 
 class NewFile:
-    """A file while it is written, hidden until it is whole.
-
-    Args:
-        target: the name that it will have.
-    """
+    """A file while it is written, hidden until it is whole."""
 
     def __init__(self, target: Path) -> None:
         target.parent.mkdir(parents=True, exist_ok=True)
@@ -274,11 +228,7 @@ class NewFile:
         self.file: BinaryIO = self._hidden.open("xb")
 
     def keep(self) -> int:
-        """Give it its name, durable but for the name; its size in bytes.
-
-        Raises:
-            FileExistsError: the name is taken.
-        """
+        """Give it its name, durable but for the name; its size in bytes."""
         self.file.flush()
         os.fsync(self.file.fileno())
         size = self.file.tell()
@@ -301,11 +251,7 @@ class NewFile:
 
 
 def inside(root: Path, path: str) -> Path:
-    """A file or folder of the archive in ``root``.
-
-    Raises:
-        StorageError: a link leads out of the archive: what is written or removed there would be somebody else's.
-    """
+    """A file or folder of the archive in ``root``."""
     found = root / path
     if not found.resolve().is_relative_to(root.resolve()):
         raise StorageError(

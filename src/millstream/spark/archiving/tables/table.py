@@ -22,54 +22,29 @@ class TableChangedError(StorageError):
 
 @dataclass(frozen=True, slots=True)
 class TableFile:
-    """A file of a table.
+    """A file of a table."""
 
-    Attributes:
-        path: below the table's folder.
-        rows: its entries.
-        bytes: its size.
-        ms: milliseconds of its first entry's id.
-        last: the halves of its last entry's id.
-    """
-
-    path: str
-    rows: int
-    bytes: int
-    ms: int
-    last: tuple[int, int]
+    path: str  # Below the table's folder
+    rows: int  # Its entries
+    bytes: int  # Its size
+    ms: int  # Milliseconds of its first entry's id
+    last: tuple[int, int]  # The halves of its last entry's id
 
 
 @dataclass(frozen=True)
 class TablePlan:
-    """A stream's table as the manifest has it.
+    """A stream's table as the manifest has it."""
 
-    Attributes:
-        stream: its key.
-        folder: of the table, below the archive's directory.
-        shape: of the archive.
-        columns: of the table.
-        files: by path.
-        retired: paths of files that were merged into others.
-        generation: of the manifest.
-    """
-
-    stream: str
-    folder: str
-    shape: Shape
-    columns: tuple[TableColumn, ...]
-    files: Mapping[str, TableFile]
-    retired: frozenset[str]
-    generation: int
+    stream: str  # Its key
+    folder: str  # Of the table, below the archive's directory
+    shape: Shape  # Of the archive
+    columns: tuple[TableColumn, ...]  # Of the table
+    files: Mapping[str, TableFile]  # By path
+    retired: frozenset[str]  # Paths of files that were merged into others
+    generation: int  # Of the manifest
 
     def changes(self, there: Mapping[str, int]) -> tuple[list[TableFile], list[str]]:
-        """What has to be added to a table, and what removed from it.
-
-        Args:
-            there: the files that its log shows, and how many rows each has.
-
-        Raises:
-            TableChangedError: it shows files that the archive did not write, or lacks some that it had.
-        """
+        """What has to be added to a table, and what removed from it."""
         foreign = sorted(there.keys() - self.files.keys() - self.retired)
         if foreign:
             raise self._changed(f"it has {foreign[0]!r}, which is none of the archive's files")
@@ -82,26 +57,14 @@ class TablePlan:
         return added, removed
 
     def extended(self, there: Sequence[str], wanted: Sequence[str]) -> bool:
-        """Whether columns have to be added to the table.
-
-        Args:
-            there: its columns, those of partitions aside.
-            wanted: the columns of its newest files.
-
-        Raises:
-            TableChangedError: it has others, or in another order.
-        """
+        """True if columns have to be added to the table."""
         for at, name in enumerate(there):
             if at >= len(wanted) or wanted[at] != name:
                 raise self._changed(f"it has the column {name!r} where the archive has another, or none")
         return len(there) < len(wanted)
 
     def confirm(self, there: Iterable[str]) -> None:
-        """See that a table shows the files it should, after a commit.
-
-        Raises:
-            TableChangedError: it shows others.
-        """
+        """See that a table shows the files it should, after a commit."""
         if set(there) != self.files.keys():
             raise self._changed("it does not show what was just committed to it")
 

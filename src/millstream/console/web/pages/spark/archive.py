@@ -9,12 +9,7 @@ from millstream.console.web.page import Asked, NoPageError, WebPage
 
 
 async def archive_page(asked: Asked) -> WebPage:
-    """The archive that the console was started with.
-
-    Raises:
-        NoPageError: it was started without one.
-        MillstreamError: the server does not answer.
-    """
+    """The archive that the console was started with."""
     path = asked.settings.archive
     if path is None:
         raise NoPageError("this console was started without an archive: start it with --archive DIR")

@@ -23,19 +23,12 @@ _WORST_FIRST = {"failed": 0, "gone": 1, "running": 2, "stopped": 3}
 
 @dataclass(frozen=True, slots=True)
 class QueryRow:
-    """A query in the table.
+    """A query in the table."""
 
-    Attributes:
-        query: as its driver told.
-        spark: rows a second, drawn.
-        phase: that took longest in its last batch; may be empty.
-        lost: it should run and does not.
-    """
-
-    query: QueryStatus
-    spark: Markup
-    phase: str
-    lost: bool
+    query: QueryStatus  # As its driver told
+    spark: Markup  # Rows a second, drawn
+    phase: str  # That took longest in its last batch; may be empty
+    lost: bool  # It should run and does not
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,11 +40,7 @@ class StreamDrawn:
 
 
 async def queries_page(asked: Asked) -> WebPage:
-    """All queries that reported to this server.
-
-    Raises:
-        MillstreamError: the server does not answer.
-    """
+    """All queries that reported to this server."""
     reading = await all_queries(asked.watch)
     seen = reading.value
     lost = seen.lost
@@ -82,12 +71,7 @@ def query_facts(query: QueryStatus) -> dict[str, object]:
 
 
 def streams_drawn(live: StreamsSeen, queries: QueriesSeen) -> list[StreamDrawn]:
-    """Each stream with its groups and queries on one axis.
-
-    Args:
-        live: the streams.
-        queries: all that reported.
-    """
+    """Each stream with its groups and queries on one axis."""
     found = []
     for stream in live.streams:
         standings = query_standings(queries, stream.key)

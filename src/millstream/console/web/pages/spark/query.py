@@ -26,11 +26,7 @@ class PhaseRow:
 
 
 async def query_page(asked: Asked) -> WebPage:
-    """A query.
-
-    Raises:
-        MillstreamError: none has that id, or the server does not answer.
-    """
+    """A query."""
     wanted = asked.word("id")
     reading = await all_queries(asked.watch)
     seen = reading.value
@@ -57,12 +53,6 @@ def _phases(query: QueryStatus) -> list[PhaseRow]:
 
 
 def _drawn(points: Iterable[tuple[float, float | None]], label: str, *, spans: bool = False) -> Markup:
-    """A figure of the last batches.
-
-    Args:
-        points: times and values.
-        label: what it is, in words.
-        spans: the values are milliseconds.
-    """
+    """A figure of the last batches."""
     known = [TrendPoint(at, value, value, value) for at, value in points if value is not None]
     return trend(known, label, spans=spans) if any(one.most for one in known) else Markup("")
