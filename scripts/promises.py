@@ -159,7 +159,13 @@ def page(figures: dict[str, dict[str, Any]]) -> str:
     return HEAD + "".join(section(part, figures) for part in parts())
 
 
+def promised(figures: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
+    """The figures that a promise shows: a campaign that is gone leaves its record in checkouts that ran it."""
+    promises = [promise for part in parts() for promise in part["promise"]]
+    return dict(sorted({name: one for promise in promises for name, one in figures_of(promise, figures)}.items()))
+
+
 if __name__ == "__main__":
-    gathered_figures = gathered(load_figures())
+    gathered_figures = promised(gathered(load_figures()))
     FIGURES.write_text(json.dumps(gathered_figures, indent=1) + "\n")
     PAGE.write_text(page(gathered_figures))

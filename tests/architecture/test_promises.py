@@ -70,6 +70,12 @@ def test_every_figure_belongs_to_a_promise() -> None:
     assert [name for name in figures if not any(fnmatch(name, pattern) for pattern in patterns)] == []
 
 
+def test_a_campaign_that_is_gone_leaves_no_figure() -> None:
+    """Its record may lie in a checkout for long."""
+    known = PROMISES.load_figures()
+    assert PROMISES.promised(known | {"long-gone": {}}) == known
+
+
 def test_figures_are_taken_over_from_the_records(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The last whole run of a campaign is told with its count, time, day and commit; sums where there are several."""
     last = {"pieces": 2, "count": 1000, "unit": "kills", "seconds": 9.6, "commit": "abc", "day": "2026-01-02"}

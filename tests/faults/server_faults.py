@@ -1,12 +1,8 @@
-"""Faults in the node, the committer and the connections: ways to show a write before it is durable, or to lose it."""
+"""Faults in the node, the engine and the connections: ways to show a write before it is durable, or to lose it."""
 
 from faults.planting import ASSERTION, Fault
 
-TURNS = "tests/server/sessions/test_turns.py"
-COMMITTER = "tests/server/load/test_committer.py"
 OUTAGE = "tests/node/test_outage.py"
-PLAIN = "tests/server/disk/test_shown.py::test_nothing_plain_is_shown_before_it_is_durable"
-NODE_LOG = "tests/node/test_log.py"
 SHOWN = "tests/server/disk/test_shown.py::test_nothing_is_shown_before_it_is_durable"
 GONE = (*ASSERTION, "EOFError", "ConnectionResetError")
 
@@ -22,42 +18,6 @@ FAULTS = (
         which="2 of 2",
     ),
     Fault(
-        "expired-by-a-reader-is-not-counted",
-        "INFO's expired_keys counts a key that a command came upon.",
-        "commands/context/context.py",
-        "Context._delete_expired",
-        "self.host.lookups.expired += 1",
-        "",
-        "tests/server/process/test_monitoring.py::test_a_key_is_counted_as_expired_once_whoever_finds_it",
-    ),
-    Fault(
-        "dump-shows-times-before-durable",
-        "DUMP, which tells when consumers were seen, waits for the disk like XINFO.",
-        "node/durability/outage.py",
-        "shows_times",
-        "return row.name.startswith('xinfo') or row.name == 'dump'",
-        "return row.name.startswith('xinfo')",
-        "tests/server/disk/test_shown.py::test_nothing_is_shown_before_it_is_durable[dump]",
-    ),
-    Fault(
-        "released-before-the-sync",
-        "Under always a reply waits for the sync, not for the write.",
-        "node/durability/group_commit.py",
-        "GroupCommit.next_step",
-        "return self._durably() if self._policy == 'always' else CommitStep.WRITE",
-        "return CommitStep.WRITE",
-        f"{COMMITTER}::test_always_releases_after_the_sync",
-    ),
-    Fault(
-        "quick-disk-is-not-waited-for",
-        "Under always a reply waits for the sync, also where the loop itself waits for the disk.",
-        "node/durability/group_commit.py",
-        "perform",
-        "if step.syncs: ...",
-        "if step.in_thread: ...",
-        f"{COMMITTER}::test_a_quick_disk_is_waited_for_and_a_slow_one_is_not",
-    ),
-    Fault(
         "turn-answers-before-its-commit",
         "What was run together in a turn is answered when it is where the fsync mode promises.",
         "server/app.py",
@@ -66,70 +26,6 @@ FAULTS = (
         "return 0, True",
         "tests/server/disk/test_shown.py::test_nothing_plain_is_shown_before_it_is_durable[XLEN-alone]",
         core="native",
-    ),
-    Fault(
-        "killed-in-a-turn-and-answered",
-        "Who was killed in a turn is sent nothing at its end.",
-        "server/sockets.py",
-        "SocketTransport._lose",
-        "self._take_back()",
-        "",
-        f"{TURNS}::test_who_is_killed_in_a_turn_is_sent_nothing_in_it",
-        core="native",
-    ),
-    Fault(
-        "replies-one-shorter-than-their-clients",
-        "Where memory ends in a turn, no client is sent what another asked for.",
-        "server/sockets.py",
-        "Sockets.put_off",
-        "del self._answered[number:]",
-        "",
-        "tests/server/sessions/test_turn_memory.py::test_each_is_answered_once_or_closed_whichever_allocation_fails[None]",
-        core="native",
-    ),
-    Fault(
-        "found-nothing-and-kept-its-place",
-        "Who waits in a group and was looked at waits on behind those who began to wait meanwhile.",
-        "node/node.py",
-        "Node._served_quickly",
-        "self.waits.wait_on(waiter)",
-        "",
-        "tests/node/test_waking.py::test_waiting_commands_are_served_alike_either_way[0]",
-    ),
-    Fault(
-        "put-off-reply-sent-twice",
-        "What was put off to the end of a turn and has left before is not sent again.",
-        "server/sockets.py",
-        "Sockets.take_back",
-        "self._answered[number], self._replies[number] = (None, _NONE)",
-        "self._answered[number] = None",
-        f"{TURNS}::test_what_was_put_off_and_then_sent_at_once_is_sent_once",
-        core="native",
-    ),
-    Fault(
-        "released-before-the-write",
-        "Under everysec and no a reply waits for the write.",
-        "node/durability/group_commit.py",
-        "GroupCommit.done",
-        "before = self.gate.released",
-        """
-        before = self.gate.released
-        if report.step is CommitStep.WRITE:
-            self.gate.released = self._log.appended
-        """,
-        f"{COMMITTER}::test_others_release_nothing_that_is_not_written",
-    ),
-    Fault(
-        "failed-disk-releases",
-        "After a failed sync no reply is released.",
-        "node/durability/group_commit.py",
-        "GroupCommit.done",
-        "self.fail(report.error, now)",
-        """
-        self.fail(report.error, now)
-        self.gate.released = self._log.appended
-        """,
-        f"{COMMITTER}::test_broken_disk_releases_nothing",
     ),
     Fault(
         "failed-disk-goes-on",
@@ -142,22 +38,13 @@ FAULTS = (
         (*ASSERTION, "TimeoutExpired"),
     ),
     Fault(
-        "everysec-never-syncs",
-        "Under everysec what was written is synced by itself.",
-        "node/durability/group_commit.py",
-        "GroupCommit.done",
-        "if report.step is CommitStep.WRITE and self._policy == 'everysec' and self.sync_at is None: ...",
-        "if report.step is CommitStep.WRITE and self._policy == 'never' and self.sync_at is None: ...",
-        f"{COMMITTER}::test_everysec_syncs_by_itself",
-    ),
-    Fault(
         "everysec-waits-for-the-loop",
         "Under everysec a command that keeps all others waiting does not keep what was acknowledged from the disk.",
         "server/committer.py",
         "Committer._settle",
         "self._steps.put(time.monotonic() + self._sync_seconds)",
         "pass",
-        f"{COMMITTER}::test_everysec_syncs_while_one_command_keeps_the_loop",
+        "tests/server/load/test_committer.py::test_everysec_syncs_while_one_command_keeps_the_loop",
     ),
     Fault(
         "everysec-syncs-once",
@@ -169,15 +56,6 @@ FAULTS = (
         "tests/server/disk/test_window.py::test_everysec_loses_at_most_its_window",
     ),
     Fault(
-        "stop-does-not-commit",
-        "A stop brings everything to the disk first.",
-        "server/committer.py",
-        "Committer.close",
-        "self._start(CommitStep.WRITE_AND_SYNC)",
-        "",
-        f"{COMMITTER}::test_closing_leaves_nothing_behind_for_the_next_turn",
-    ),
-    Fault(
         "stop-forgets-what-it-owes",
         "A stop sends the replies that waited for the disk.",
         "server/connection.py",
@@ -186,51 +64,6 @@ FAULTS = (
         "if self._ending and (not self._closed): ...",
         "tests/server/disk/test_shown.py::test_a_stop_sends_what_waited_for_the_disk",
         GONE,
-    ),
-    Fault(
-        "replies-overtake",
-        "A reply never overtakes an earlier one of its connection.",
-        "node/durability/held_replies.py",
-        "HeldReplies.hold",
-        "if self._queue or barrier > self._gate.released: ...",
-        "if barrier > self._gate.released: ...",
-        "tests/server/disk/test_shown.py::test_no_reply_overtakes_one_that_waits",
-    ),
-    Fault(
-        "connection-ignores-barriers",
-        "A reply waits for its barrier.",
-        "node/durability/held_replies.py",
-        "HeldReplies.hold",
-        "if self._queue or barrier > self._gate.released: ...",
-        "if self._queue: ...",
-        f"{SHOWN}[reply]",
-    ),
-    Fault(
-        "barrier-of-the-last-alone",
-        "Replies that leave together wait for the highest of their barriers.",
-        "server/connection.py",
-        "Connection._gather",
-        "self._out_barrier = max(self._out_barrier, barrier)",
-        "self._out_barrier = barrier",
-        f"{SHOWN}[xinfo]",
-    ),
-    Fault(
-        "plain-reply-before-durable",
-        "The replies of plain commands that take the short way wait for their record.",
-        "server/connection.py",
-        "Connection._run_directly",
-        "self._send([replies], barrier)",
-        "self._send([replies], 0)",
-        f"{PLAIN}[XLEN-alone]",
-    ),
-    Fault(
-        "plain-reply-before-half-a-command-before-durable",
-        "The replies of plain commands before half a command wait for their record.",
-        "server/connection.py",
-        "Connection._take",
-        "self._gather([run.replies], server.node.journal.position)",
-        "self._gather([run.replies], 0)",
-        f"{PLAIN}[XLEN-before-a-half]",
     ),
     Fault(
         "reply-before-durable",
@@ -257,76 +90,6 @@ FAULTS = (
         f"{SHOWN}[read]",
     ),
     Fault(
-        "wake-up-before-durable",
-        "A waiting reader is not woken by a write that is not durable.",
-        "node/clients/sessions.py",
-        "Sessions.send",
-        "self.outbox.append((session, outcome or Outcome([], 0)))",
-        "self.outbox.append((session, Outcome(outcome.buffers if outcome else [], 0)))",
-        f"{SHOWN}[wake-up]",
-    ),
-    Fault(
-        "group-wake-up-before-durable",
-        "A waiting consumer is not given an entry, or its delivery, that is not durable.",
-        "node/node.py",
-        "Node._retry",
-        """
-        self._flush(now)
-        self.sessions.send(session, reply, row)
-        """,
-        """
-        self.sessions.send(session, reply, row)
-        self._flush(now)
-        """,
-        f"{NODE_LOG}::test_a_woken_reader_waits_for_the_record_of_its_delivery",
-    ),
-    Fault(
-        "event-before-durable",
-        "A keyspace event does not tell of a write that is not durable.",
-        "node/clients/sessions.py",
-        "Sessions.send_messages",
-        "(session, Outcome(encode(push, session.resp), barrier))",
-        "(session, Outcome(encode(push, session.resp), barrier * (b'__key' not in push.items[1])))",
-        f"{SHOWN}[event]",
-    ),
-    Fault(
-        "message-before-durable",
-        "A published message comes behind the writes before it.",
-        "node/clients/sessions.py",
-        "Sessions.send_messages",
-        "self.outbox.append((session, Outcome(encode(push, session.resp), barrier)))",
-        "self.outbox.append((session, Outcome(encode(push, session.resp), barrier * (b'__key' in push.items[1]))))",
-        f"{SHOWN}[message]",
-    ),
-    Fault(
-        "messages-before-the-record",
-        "An event waits for the record of its own command.",
-        "node/clients/sessions.py",
-        "Sessions.publish",
-        "self._messages += found",
-        """
-        for session, push in found:
-            self.outbox.append((session, Outcome(encode(push, session.resp), self._replies._journal.position)))
-        """,
-        f"{SHOWN}[event]",
-    ),
-    Fault(
-        "script-before-durable",
-        "A script's reply waits for what it wrote.",
-        "node/node.py",
-        "Node.context",
-        "return Context(self.host, session, now, self.journal.note, self.sessions.notify, origin)",
-        """
-        note = self.journal.note
-        if origin is Origin.SCRIPT:
-            return Context(
-                self.host, session, now, lambda step, _: note(step, True), self.sessions.notify, origin
-            )
-        return Context(self.host, session, now, note, self.sessions.notify, origin)
-        """,
-        f"{SHOWN}[script]",
-    ),
-    Fault(
         "slowlog-keeps-passwords",
         "What proves who a client is is not shown to who looks for slow commands.",
         "commands/context/slowlog.py",
@@ -336,94 +99,6 @@ FAULTS = (
         "tests/commands/test_slowlog.py::test_no_secret_is_kept_though_the_command_is_refused[AUTH a b c]",
     ),
     Fault(
-        "transaction-before-durable",
-        "EXEC's reply waits for what the transaction wrote.",
-        "node/clients/replies.py",
-        "Replies.outcome",
-        "barrier = journal.log.appended if shows_soft else journal.position",
-        """
-        barrier = journal.log.appended if shows_soft else journal.position
-        barrier *= row is None or row.name != 'exec'
-        """,
-        f"{SHOWN}[transaction]",
-    ),
-    Fault(
-        "barrier-of-the-record-before",
-        "A write waits for its own record, not for the one before it.",
-        "node/node.py",
-        "Node.execute",
-        """
-        self._flush(now)
-        outcome = self.replies.outcome(session, reply, row)
-        """,
-        """
-        outcome = self.replies.outcome(session, reply, row)
-        self._flush(now)
-        """,
-        f"{NODE_LOG}::test_a_write_waits_for_its_own_record",
-    ),
-    Fault(
-        "xinfo-before-durable",
-        "XINFO does not show a seen time that is not durable.",
-        "node/clients/replies.py",
-        "Replies.outcome",
-        "barrier = journal.log.appended if shows_soft else journal.position",
-        "barrier = journal.position",
-        f"{NODE_LOG}::test_a_consumer_seen_again_delays_only_those_who_look",
-    ),
-    Fault(
-        "recovered-state-before-durable",
-        "What was recovered counts as written.",
-        "node/journal.py",
-        "Journal.recovered",
-        "if self.log is not None: ...",
-        "",
-        f"{NODE_LOG}::test_a_recovered_node_answers_behind_its_log",
-    ),
-    Fault(
-        "transaction-in-pieces",
-        "A transaction is whole in the log or absent.",
-        "node/node.py",
-        "Node._exec",
-        "reply = self.run(ctx, row, argv)",
-        """
-        reply = self.run(ctx, row, argv)
-        self._flush(now)
-        """,
-        "tests/node/test_transactions.py::test_a_transaction_is_one_record",
-    ),
-    Fault(
-        "half-of-a-broken-command-unlogged",
-        "What a defect left behind in memory is in the log.",
-        "node/node.py",
-        "Node._call",
-        "log.exception('internal error in %s', row.name)",
-        """
-        self.journal._steps.clear()
-        log.exception('internal error in %s', row.name)
-        """,
-        f"{NODE_LOG}::test_what_a_defect_left_behind_is_logged_all_the_same",
-    ),
-    Fault(
-        "expiry-unlogged",
-        "The death of a key is in the log, so that recovery never looks at a clock.",
-        "commands/context/context.py",
-        "Context._delete_expired",
-        "self.commit(('unset', db.index, key))",
-        "self.host.keyspace.apply(('unset', db.index, key))",
-        f"{NODE_LOG}::test_the_death_of_a_key_is_logged",
-    ),
-    Fault(
-        "save-does-not-sync",
-        "SAVE answers when everything is on the medium.",
-        "node/journal.py",
-        "Journal.save",
-        "self.log.sync()",
-        "",
-        "tests/server/disk/test_shown.py::test_save_is_a_sync",
-        which="2 of 2",
-    ),
-    Fault(
         "writes-taken-by-a-full-disk",
         "While the disk is full every write is refused.",
         "node/durability/outage.py",
@@ -431,31 +106,6 @@ FAULTS = (
         "if 'write' in row.flags: ...",
         "if 'write' in row.flags and self.held: ...",
         f"{OUTAGE}::test_every_writing_command_is_refused",
-    ),
-    Fault(
-        "full-disk-forgets",
-        "What a full disk refused is written when there is space.",
-        "persistence/log.py",
-        "Log._put",
-        "self._take_back()",
-        """
-        self._take_back()
-        self._batch = []
-        """,
-        "tests/persistence/test_crash.py::test_a_full_disk_refuses_and_goes_on_when_there_is_space",
-    ),
-    Fault(
-        "stop-on-a-full-disk-releases",
-        "A stop on a full disk releases nothing that is not on it.",
-        "server/committer.py",
-        "Committer.close",
-        "self._steps.put(None)",
-        """
-        self.gate.released = self._log.appended
-        self.gate.open()
-        self._steps.put(None)
-        """,
-        f"{COMMITTER}::test_closing_on_a_full_disk_releases_nothing",
     ),
     Fault(
         "wall-clock-for-timeouts",
@@ -506,24 +156,6 @@ FAULTS = (
         (*ASSERTION, "TimeoutError"),
     ),
     Fault(
-        "handshakes-without-bound",
-        "So many connections agree on keys at a time.",
-        "server/accepting.py",
-        "Listener._has_place",
-        "if served is None or len(self._shaking) < handshakes_at(descriptors(), served.handshakes): ...",
-        "if True: ...",
-        "tests/server/disk/test_descriptors.py::test_slow_handshakes_give_way",
-    ),
-    Fault(
-        "closing-is-gone",
-        "Who has not taken the last replies is a client until the connection is gone.",
-        "server/connection.py",
-        "Connection._close_if_done",
-        "if not self._holds_output(): ...",
-        "if True: ...",
-        "tests/server/sessions/test_closing.py::test_who_does_not_take_the_last_replies_stays_a_client[asyncio-quit]",
-    ),
-    Fault(
         "transactions-are-not-weighed",
         "What a transaction changes is refused before it is more than a record holds.",
         "node/log/weight.py",
@@ -533,25 +165,88 @@ FAULTS = (
         "tests/node/test_large_changes.py::test_a_transaction_is_refused_what_is_too_much",
     ),
     Fault(
-        "expired-key-breaks-a-watch",
-        "A key whose time has come is none for WATCH, in whichever database.",
-        "commands/keyspace/keys.py",
-        "swapdb",
-        """
-        ctx.lookup(key, one)
-        ctx.lookup(key, two)
-        """,
-        "",
-        "tests/server/commands/test_watch_live.py::test_a_key_whose_time_has_come_is_none_for_watch",
+        "held-changes-are-read",
+        "No read tells of a change that a full disk has refused.",
+        "node/durability/outage.py",
+        "Outage.refusal",
+        "if self.held and self._tells(row, argv): ...",
+        "if self.held < 0 and self._tells(row, argv): ...",
+        f"{OUTAGE}::test_held_changes_are_not_told_and_others_are_read_at_once",
     ),
     Fault(
-        "old-message-forgotten-at-once",
-        "A stream remembers a message that is too old until the look that comes once a second.",
-        "node/cron.py",
+        "plain-run-not-logged",
+        "What plain commands change is in the log.",
+        "node/batch.py",
+        "Batches.run",
+        "self._journal.append_run(run.record, soft=run.soft)",
+        "pass",
+        "tests/server/load/test_plain_kills.py::test_a_server_killed_under_plain_commands_is_as_the_model_says[always]",
+        ("AssertionError", "ResponseError"),
+        core="native",
+    ),
+    Fault(
+        "small-replies-unwatched",
+        "Who leaves many small replies untaken is cut.",
+        "server/connection.py",
+        "Connection._run_directly",
+        "if self._full: self.check_output()",
         "",
-        "FORGETTING = 1000",
-        "FORGETTING = 0",
-        "tests/engine/test_idempotence.py::test_a_message_that_is_too_old_is_remembered_until_the_next_look",
-        which="1 of 2",
+        "tests/server/sessions/test_limits.py::test_output_hard_limit_of_small_replies",
+        core="native",
+    ),
+    Fault(
+        "libraries-can-be-written",
+        "Nothing a script does outlives it.",
+        "node/scripting/lua/natives.lua",
+        "tables.insert",
+        "if frozen[list] and (count == 2 or count == 3) then",
+        "if frozen[list] and count == 0 then",
+        "tests/scripting/test_takeover.py::test_nothing_a_script_does_outlives_it",
+    ),
+    Fault(
+        "unpack-behind-the-stack",
+        "No script ends the process.",
+        "node/scripting/lua/natives.lua",
+        "bases.unpack",
+        "to - from + 1 + select('#', ...) > STACK then",
+        "to - from + 1 + select('#', ...) > 2 ^ 60 then",
+        "tests/scripting/test_hostile.py::test_scripts_known_to_end_a_server_or_to_hold_it_do_neither",
+    ),
+    Fault(
+        "budget-without-a-streams-header",
+        "MAXSIZE counts every byte of the reply but its outermost header.",
+        "commands/streams/read.py",
+        "_Answer.end",
+        "self.size += len(b'*%d\\r\\n' % count)",
+        "",
+        "tests/commands/test_read_budgets.py::test_a_budget_leaves_the_longest_beginning_that_it_allows",
+    ),
+    Fault(
+        "released-entry-behind-the-owned",
+        "Released entries are claimed first, in the order of their release.",
+        "engine/streams/pending.py",
+        "TimeOrder.release",
+        "self._link(record, self._zone_end)",
+        "self._link(record, None)",
+        "tests/engine/test_pending.py::test_time_order_is_the_released_first_then_by_time",
+    ),
+    Fault(
+        "position-not-moved",
+        "An entry is delivered as new once in a group.",
+        "engine/streams/stream.py",
+        "Stream._advance",
+        "group.last_id = ids[-1]",
+        "group.last_id = ids[0]",
+        "tests/engine/test_machine.py::test_commands_answer_as_the_model_and_the_log_says_it_all",
+        (*ASSERTION, "KeyError"),
+    ),
+    Fault(
+        "checksum-of-a-file-not-compared",
+        "A damaged RDB file is refused.",
+        "engine/serialization/rdb/reading.py",
+        "_File._end",
+        "if said not in {0, made}: ...",
+        "if said not in {0, made, said}: ...",
+        "tests/engine/test_rdb_files.py::test_damaged_files_are_refused_by_their_checksum",
     ),
 )
