@@ -66,13 +66,14 @@ def test_redis_cli_loads_the_file(real_redis: ServerProcess, tmp_path: Path, for
 @pytest.mark.parametrize("form", ["resp", "text"])
 @pytest.mark.parametrize("is_packed", [False, True])
 def test_a_file_cut_off_is_refused(tmp_path: Path, form: str, is_packed: bool) -> None:
-    """At whatever byte it ends but behind a command."""
-    words = [b"XADD", b"a", b"1-1", b"f\n", b"v"]
-    whole = pack(words) if form == "resp" else command_file.as_text(words)
+    """At whatever byte it ends but behind a command, also after an export that is whole."""
+    commands = [[b"PING", b"millstream:export:end:0"], [b"XADD", b"a", b"1-1", b"f\n", b"v"]]
+    before, last = (pack(words) if form == "resp" else command_file.as_text(words) for words in commands)
+    whole = before + last
     path = tmp_path / "file"
     with Link("memory://cut") as link:
-        for end in range(1, len(whole)):
-            path.write_bytes(gzip.compress(whole[:end]) if is_packed else whole[:end])
+        for cut in (part[:end] for part in (last, whole) for end in range(1, len(part)) if part[:end] != before):
+            path.write_bytes(gzip.compress(cut) if is_packed else cut)
             with pytest.raises(MigrationError):
                 command_file.load(path, link)
         path.write_bytes(gzip.compress(whole)[:-3])
