@@ -84,8 +84,8 @@ BARE = "# no" + "qa"
 IGNORE = "# type: " + "ignore"
 
 PLANTED: list[tuple[Rule, str, int]] = [
-    (habits.too_long, "x = 1\n" * 701, 1),
-    (habits.too_long, "x = 1\n" * 700, 0),
+    (habits.too_long, "x = 1\n" * 801, 1),
+    (habits.too_long, "x = 1\n" * 800, 0),
     (habits.unfinished, f"x = 1  {LATER}\n", 1),
     (habits.unfinished, "def f():\n    raise NotImplementedError('soon')\n", 1),
     (habits.unfinished, "MASTODON = 'TODOS'\n", 0),

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from support.source import Module, functions
 
-MAX_LINES = 700
+MAX_LINES = 800
 # Spelt in halves, so that this file does not break its own rule.
 UNFINISHED = re.compile(r"\b(TO" + r"DO|FIX" + r"ME|XX" + r"X|HA" + r"CK)\b")
 # The one helper that may sleep: it polls other processes, with a deadline.
@@ -20,7 +20,7 @@ DIRECTIVE = re.compile(
 
 
 def too_long(modules: Iterable[Module]) -> list[str]:
-    """Modules over 700 lines: two rooms in one."""
+    """Modules over 800 lines: two rooms in one."""
     return [f"{module.place}: {count} lines" for module in modules if (count := module.text.count("\n")) > MAX_LINES]
 
 

@@ -34,7 +34,12 @@ async def test_running_waits_for_a_server_that_comes(
     caplog.set_level(logging.INFO, "millstream.worker")
     await asyncio.to_thread(own_server.stop)
     app, seen = working(own_server.url)
-    coming = asyncio.create_task(asyncio.to_thread(own_server.start))
+
+    async def come() -> None:
+        await aeventually(lambda: any("cannot reach" in record.getMessage() for record in caplog.records))
+        await asyncio.to_thread(own_server.start)
+
+    coming = asyncio.create_task(come())
     async with app.running():
         await coming
         await app.publish("s", {"x": 1})
