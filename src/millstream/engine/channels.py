@@ -1,7 +1,7 @@
-"""Who listens to which channel, as data.
+"""The listeners of each channel, as data.
 
-PURE. Channels are shared by all databases, as in Redis. A message goes to exact listeners first, then to those by
-pattern, a listener by two fitting patterns gets it once for each; the node does that, by what is found here.
+PURE. All databases share the channels, as in Redis. A message goes to exact listeners first, then to those by pattern.
+A listener by two fitting patterns gets it once for each. The node delivers, by what this module finds.
 """
 
 from collections.abc import Iterator
@@ -37,7 +37,7 @@ class Channels(Generic[T]):
         return list(self._by_name.get(name, ()))
 
     def count(self, name: bytes) -> int:
-        """How many listen to exactly this name."""
+        """The number of listeners to exactly this name."""
         return len(self._by_name.get(name, ()))
 
     def __iter__(self) -> Iterator[bytes]:

@@ -21,7 +21,7 @@ def pack_scores(scores: list[float]) -> bytes:
 
 
 def unpack_scores(packed: bytes) -> tuple[float, ...]:
-    """What :func:`pack_scores` packed."""
+    """The scores that :func:`pack_scores` packed."""
     return struct.unpack(f">{len(packed) // 8}d", packed)
 
 

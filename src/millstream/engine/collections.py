@@ -1,9 +1,10 @@
-"""Hashes, sorted sets, lists and sets: what a key may hold besides streams and strings.
+"""Hashes, sorted sets, lists and sets: the values of a key besides streams and strings.
 
-PURE. They are here for scripts and for tools that keep a little state beside their streams (due times, receipts,
-locks), so each is the plainest structure that does it; none is a cache. What shows as in Redis: the order of small
-hashes and sets, the order of sorted sets, and the name of the encoding, which in all but lists never goes back to the
-small one.
+PURE. They serve scripts, and tools that keep a little state with their streams (due times, receipts, locks). So each is
+the plainest structure that does the work, without caches.
+
+Three things are as in Redis: the order of small hashes and sets, the order of sorted sets, and the name of the
+encoding. In all but lists the encoding never goes back to the small one.
 """
 
 from abc import ABC, abstractmethod
@@ -38,7 +39,7 @@ class Collection(ABC):
     @property
     @abstractmethod
     def encoding(self) -> bytes:
-        """What OBJECT ENCODING says."""
+        """The encoding's name, as OBJECT ENCODING replies it."""
 
     @abstractmethod
     def begin(self, encoding: bytes) -> None:
@@ -111,8 +112,8 @@ class HashValue(Collection):
 class ZSetValue(Collection):
     """Members with scores, ordered by score, then by member.
 
-    A sorted list and not a skip list: a change moves half of the places, which for the tens of thousands of due times
-    that such sets hold here is a copy of some hundred kilobytes at most, and ranks are positions.
+    A sorted list, not a skip list: ranks are then positions. A change moves half of the places, which is a copy of some
+    hundred kilobytes at most for the tens of thousands of due times that such sets hold here.
     """
 
     kind: ClassVar[bytes] = b"zset"
@@ -171,13 +172,13 @@ class ZSetValue(Collection):
         return changes >= self.TOGETHER and changes * _SHARE > len(self.scores)
 
     def rank(self, member: bytes) -> int:
-        """How many members stand before one that exists."""
+        """The number of members in front of one that exists."""
         return bisect_left(self._order, (self.scores[member], member))
 
     def first_from(self, member: bytes, *, exclusive: bool = False) -> int:
         """The lowest rank of a member not less than (``exclusive``: greater than) ``member``, all having one score.
 
-        Where scores differ the answer means nothing, as in Redis.
+        The result means nothing if scores differ, as in Redis.
         """
         return (bisect_right if exclusive else bisect_left)(self._order, member, key=_member_of)
 

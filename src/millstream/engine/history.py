@@ -28,7 +28,7 @@ def text_of(names: tuple[Any, ...]) -> str:
 
 
 def names_of(text: bytes) -> tuple[Any, ...]:
-    """What another server has told so, as ``earlier`` of :class:`ReplicationState` has it; what is none is left out."""
+    """Another server's ``earlier``, as :class:`ReplicationState` has it, from its text, without malformed parts."""
     pairs = _PAIR.findall(text)[:EARLIER_MAX]
     return tuple(each for name, second in pairs for each in (name.decode(), int(second)))
 
@@ -40,7 +40,7 @@ class ReplicationState:
     replid: str = ""  # Name of the history, 40 hexadecimal digits; empty while nothing is recorded of one
     offset: int = 0  # Bytes of it so far
     db: int = NO_DATABASE  # The database that its commands have selected last, or :data:`NO_DATABASE`
-    # Name of the history that this one goes on from; empty for none. Where nothing is recorded any more, of the one
+    # Name of the history that this one goes on from; empty for none. If nothing is recorded any more, name of the one
     # that was given up.
     replid2: str = ""
     second: int = NO_OFFSET  # Offset in that up to which both are the same, plus 1; :data:`NO_OFFSET` for none
@@ -59,7 +59,7 @@ class ReplicationState:
         return not self.replid and bool(self.replid2)
 
     def before(self) -> tuple[Any, ...]:
-        """What ``earlier`` is of a history that goes on from this one."""
+        """The value of ``earlier`` for a history that goes on from this one."""
         return ((self.replid2, self.second, *self.earlier) if self.replid2 else self.earlier)[: 2 * EARLIER_MAX]
 
     def ends(self) -> Iterator[tuple[str, int]]:

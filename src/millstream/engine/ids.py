@@ -1,13 +1,13 @@
 """Entry ids: 128-bit numbers, ``ms << 64 | seq``, and every way Redis lets a client write one.
 
-Inside the engine an id is a plain ``int``, so order, equality and "the next one" are the machine's own; a pair or a
-class would cost an allocation for each comparison of a bisection. In transitions and in the log it is 16 bytes,
-big-endian, which sort the same way. To a client it is ``ms-seq``.
+Inside the engine an id is a plain ``int``, so order, equality and "the next one" are the machine's own. A pair or a
+class would cost an allocation for each comparison of a bisection. Transitions and the log write it as 16 bytes,
+big-endian, which sort the same way. Clients see it as ``ms-seq``.
 
-Which forms are fine depends on the place: ``*`` and ``ms-*`` in XADD, ``-``, ``+`` and ``(id`` in ranges, ``$`` and
-``>`` in reads. Here are the forms; commands choose among them.
+The valid forms depend on the place: ``*`` and ``ms-*`` in XADD, ``-``, ``+`` and ``(id`` in ranges, ``$`` and ``>`` in
+reads. This module has the forms; commands choose among them.
 
-Redis tries its own strict reader on each half, and where that fails C's ``strtoull``. So odd forms are ids (``05-07``,
+Redis tries its own strict reader on each half, then C's ``strtoull`` if that fails. So odd forms are ids (``05-07``,
 ``+9-1``, `` 13-1``, ``11--0``), and clients that print numbers with blanks get away with it.
 """
 

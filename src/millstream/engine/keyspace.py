@@ -26,7 +26,7 @@ Transition = tuple[Any, ...]
 
 
 class Value(Protocol):
-    """What a key holds."""
+    """A value that a key holds."""
 
     kind: ClassVar[bytes]
 
@@ -59,7 +59,7 @@ class StringValue:
 
     @property
     def size(self) -> int:
-        """How many bytes."""
+        """The size in bytes."""
         return len(self._data) if self._buffer is None else len(self._buffer)
 
     def part(self, start: int, stop: int) -> bytes:
@@ -99,7 +99,7 @@ class Database:
         self.index = index
         self.keys: dict[bytes, Value] = {}  # Live and not yet purged keys
         self.expires: dict[bytes, int] = {}  # Wall milliseconds at which a key dies; absent means never
-        self.scan_order = ScanOrder()  # What SCAN walks by; not part of the state
+        self.scan_order = ScanOrder()  # The order in which SCAN walks; not part of the state
 
     def replace(self, keys: dict[bytes, Value], expires: dict[bytes, int]) -> None:
         """Hold these keys and no others. Walks go on among them: no cursor depends on an order found before."""

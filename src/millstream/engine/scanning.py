@@ -1,13 +1,14 @@
 """The order in which SCAN walks a database: by a checksum of the key, so that a cursor is a place among all keys.
 
-PURE. A cursor means "what stands from here on", whatever was added or deleted meanwhile, so every key that is there
-during the whole walk is answered.
+PURE. A cursor means "all keys from here on", despite additions and deletions meanwhile. So a walk returns every key
+that exists during the whole walk.
 
-Finding the order of millions of keys takes longer than anybody should wait, so it is done a slice at each step of a
-walk, and the walk is answered nothing until it is done, which SCAN may do. All walks share one order. A key that was
-there when a walk began and still is must be in the order that it is answered from; so a walk that begins while an order
-is being made, from keys that were listed before, waits for the one after that. A cursor's upper half says for which:
-the number of the order, the lower half the place.
+Finding the order of millions of keys takes too long for one call. So each step of a walk does a slice of it, and
+returns nothing until the order is complete, which SCAN may do.
+
+All walks share one order. It must hold every key that existed when the walk began and still does. So a walk that begins
+while an order is being made, from keys listed before, waits for the next order. The upper half of a cursor is the
+number of its order, the lower half the place.
 """
 
 import zlib
@@ -26,7 +27,7 @@ NUMBERS = 2**30
 
 
 def place(key: bytes) -> int:
-    """Where a key stands: 1 to 2**32, the same in every process; keys may share a place."""
+    """The place of a key: 1 to 2**32, the same in every process; keys may share a place."""
     return zlib.crc32(key) + 1
 
 

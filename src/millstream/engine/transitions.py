@@ -1,6 +1,6 @@
 """Every transition there is: importing this module registers them all with the keyspace. PURE.
 
-Whoever replays a log imports it first; a transition whose module was not imported would be one that nobody knows.
+A program that replays a log imports it first; a transition whose module was not imported would be unknown.
 """
 
 from millstream.engine import collection_ops, keyspace

@@ -1,10 +1,10 @@
-"""Who waits for which key, as data, in the order in which they began to wait.
+"""The clients that wait for each key, as data, in the order in which they began to wait.
 
-PURE. A waiter stands in the line of each of its keys. When it is served, times out or goes away, it leaves all of them.
+PURE. A waiter is in the line of each of its keys. When it is served, times out or goes away, it leaves all of them.
 
-Who is served first can be seen by clients (a list's element, an entry of a group goes to one of them), so lines are
-first come, first served, as in Redis. Whether there is anything for a waiter is not known here: the node runs its
-command again.
+Clients can see the order of service: a list's element, or an entry of a group, goes to one of them. So lines are first
+come, first served, as in Redis. This module does not know if there is anything for a waiter: the node runs its command
+again.
 """
 
 from collections.abc import Iterator

@@ -1,8 +1,8 @@
-"""What there are many of in a stream's dump: entries and pending records, to the plain form and back.
+"""The bulk of a stream's dump: entries and pending records, to the plain form and back.
 
-PURE. The functions here are the specification, and what runs where the native core was not built; its doubles
+PURE. The functions here are the specification, and run if the native core was not built. Their doubles
 (``_core/plain.c``) make the same bytes, and take and refuse the same. The form is that of
-:mod:`~millstream.engine.serialization.dump`; nothing in it is believed.
+:mod:`~millstream.engine.serialization.dump`; it is not trusted.
 """
 
 from typing import TYPE_CHECKING, Any

@@ -1,9 +1,9 @@
-"""A key's value as bytes and back: what DUMP answers and RESTORE takes.
+"""A key's value as bytes and back: the payload that DUMP replies and RESTORE takes.
 
 PURE. A payload is a type byte, the value in the plain form of :mod:`~millstream.engine.serialization.plain`, a version,
-and a checksum over all of it. The bytes come from a client, so nothing in them is believed: every rule that the
-engine keeps by construction is checked here, entries are encoded anew rather than copied, and nothing is revived as an
-object. Payloads of Redis itself are read by :mod:`millstream.engine.serialization.rdb.payload`.
+and a checksum over all of it. The bytes come from a client and are not trusted. This module checks every rule that the
+engine keeps by construction, encodes entries again instead of copying them, and revives nothing as an object.
+:mod:`millstream.engine.serialization.rdb.payload` reads payloads of Redis itself.
 
 A stream's plain form, all in order::
 
@@ -13,11 +13,11 @@ A stream's plain form, all in order::
      [[name, last id, entries read, [[consumer, seen, active], ...],
        [[id, index of the consumer or None, time, count], ...]], ...]]    the records in time order, released first
 
-Why not Redis's own format for what is written: it has no released records, no idempotent producers with their counts
-and no tombstones in the order that trimming sees, so a stream would come back as another one.
+Payloads are not written in Redis's own format, since a stream would come back changed. That format does not have
+released records, idempotent producers with their counts, or tombstones in the order that trimming sees.
 
-The encoding that a collection shows is not in it: small collections come back in the small one, as in Redis. Neither is
-the order of a set.
+The payload does not have the encoding that a collection shows: small collections come back in the small one, as in
+Redis. It does not have the order of a set either.
 """
 
 from collections.abc import Iterable, Iterator
@@ -66,7 +66,7 @@ def dump(value: Value) -> bytes:
 
 
 def _content(value: Value) -> tuple[int, Any]:
-    """The type byte, and a value that is no stream in plain form."""
+    """The type byte and the plain form of a value other than a stream."""
     if isinstance(value, StringValue):
         return 0x80, value.data
     if isinstance(value, HashValue):
@@ -175,7 +175,7 @@ def _packed_group(name: bytes, group: Group) -> Iterator[bytes]:
 
 
 def _plain_idempotence(memory: Idempotence) -> list[Any]:
-    """What a stream remembers of its producers, oldest message first."""
+    """A stream's memory of its producers in plain form, oldest message first."""
     producers = [
         [producer, [part for pair in messages.items() for part in pair]]
         for producer, messages in memory.producers.items()

@@ -1,8 +1,7 @@
 """The transition by which a dumped value comes back.
 
-PURE. The log holds the payload in our own form, whatever form RESTORE was given, and it is loaded with the same code.
-What was believed of a payload once is therefore believed for ever: a check that is added later must not refuse what
-older versions logged.
+PURE. The log holds the payload in our own form, in whatever form RESTORE took it, and the same code loads it. So a
+payload that was once valid stays valid: a check that is added later must not refuse what older versions logged.
 """
 
 from millstream.engine.keyspace import Keyspace, transition

@@ -32,7 +32,7 @@ def pack(value: object) -> bytes:
 
 
 def pack_list(size: int) -> bytes:
-    """What a list of so many values begins with; they follow."""
+    """The head of a list with this many values, which follow it."""
     out = bytearray([_LIST])
     _put_size(out, size)
     return bytes(out)
@@ -79,7 +79,7 @@ class PlainSource:
 
     def __init__(self, data: bytes) -> None:
         self.data = data  # All bytes
-        self.at = 0  # Where the next value begins
+        self.at = 0  # The position of the next value
 
     def value(self) -> Any:
         """The next value."""
@@ -98,7 +98,7 @@ class PlainSource:
 
 
 def take_list(data: bytes, at: int) -> tuple[int, int]:
-    """How many values the list has that begins at a position, and where the first of them begins."""
+    """The number of values of the list that begins at a position, and the position of its first value."""
     if data[at : at + 1] != bytes([_LIST]):
         raise MalformedError("list expected")
     size, at = _take_size(data, at + 1)

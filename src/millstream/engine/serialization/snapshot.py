@@ -29,7 +29,7 @@ T = TypeVar("T")
 
 
 def transitions(space: Keyspace) -> Iterator[Transition]:
-    """What makes this keyspace out of an empty one; it must not change meanwhile."""
+    """Transitions that make this keyspace out of an empty one; it must not change meanwhile."""
     if space.primary is not None:
         yield ("role", NO_DATABASE, *space.primary, *([True] if space.hands_over else []))
     past = space.history
@@ -47,7 +47,7 @@ def transitions(space: Keyspace) -> Iterator[Transition]:
 
 
 def _value(db: int, key: bytes, value: Value) -> Iterator[Transition]:
-    """What makes a collection: its encoding first, since a large one that shrank shows the large one's name."""
+    """Transitions that make a collection: its encoding first, since a large one that shrank shows the large name."""
     if isinstance(value, Stream):
         yield from _stream(db, key, value)
         return
@@ -81,7 +81,7 @@ def _parts(items: Iterable[T], size: Callable[[T], int] | None = None) -> Iterat
 
 
 def _stream(db: int, key: bytes, stream: Stream) -> Iterator[Transition]:
-    """What makes a stream: counters, blocks, producers, then groups, which need the rest."""
+    """Transitions that make a stream: counters, blocks, producers, then groups, which need the rest."""
     memory = stream.idempotence
     counters = [stream.entries_added, memory.duration, memory.maxsize, memory.added, memory.duplicates]
     yield ("xmake", db, key, ids.pack(stream.last_id), ids.pack(stream.max_deleted), counters)

@@ -1,9 +1,12 @@
 """Streams: ids in order, entries, groups, pending entries, and every way they change. PURE.
 
-Read ``stream`` (the counters and the lag), ``entries`` (nodes that are replies already), ``group`` and ``pending`` (who
-was given what), then ``stream_ops``. ``ordered`` and ``listpack`` are tools of these, ``idempotence`` is by itself.
+Read ``stream`` (the counters and the lag), ``entries`` (nodes that are replies already), ``group`` and ``pending`` (the
+deliveries), then ``stream_ops``. ``ordered`` and ``listpack`` are tools of these; ``idempotence`` is separate.
 
-What things cost, n being entries and p pending records: adding is O(1); a range is O(log n) and then a slice for each
-node; finding an entry is O(log n); delivering, acknowledging and claiming one record is O(log p) in each of two orders;
-trimming whole nodes is O(1) for each, apart from the list of what goes.
+Costs, with n entries and p pending records:
+
+* Adding is O(1).
+* A range is O(log n), then a slice for each node; finding an entry is O(log n).
+* Delivering, acknowledging and claiming one record is O(log p) in each of two orders.
+* Trimming whole nodes is O(1) for each, apart from the list of the removed ids.
 """

@@ -1,24 +1,23 @@
 """The ordered store of entries: blocks that are at once Redis's nodes and the bytes of our replies.
 
-PURE. The classes here are the specification, and what runs where the native core was not built; its double of them
-(``_core/entries.c``) keeps its entries otherwise, and does and replies the same.
+PURE. The classes here are the specification, and run if the native core was not built. Its double of them
+(``_core/entries.c``) keeps its entries otherwise, but does and replies the same.
 
-A block holds the entries of one Redis node *in the form in which they are replied*: ``*2``, the id, the array of
-fields and values. A range of n contiguous entries is then a few slices, and the same bytes serve RESP2 and RESP3. A
-block that takes no more entries is sealed to immutable ``bytes``, so replies may hold on to it without copying; where
-entries are small, the first field's name is cut out of each then, and put back as it is read.
+A block holds the entries of one Redis node *in the form in which they are replied*: ``*2``, the id, the array of fields
+and values. A range of n contiguous entries is then a few slices, and the same bytes serve RESP2 and RESP3. A full block
+is sealed to immutable ``bytes``, so replies may hold on to it without copying. If entries are small, sealing also cuts
+the first field's name out of each, and reading puts it back.
 
-Why not a tree of entries: entries come at one end and mostly go at the other, so a list of blocks with the first id of
-each beside it is found by two bisections and appended to at its end. Encoding when an entry is added costs the same as
-when it is read, and is done once for all its readers. What that costs is a copy of the last, unsealed block's part for
-each reader of it.
+The store is not a tree, since entries come at one end and mostly go at the other. A list of blocks, with a list of
+their first ids, is found by two bisections and appended to at its end. Encoding costs the same on adding as on reading,
+and adding does it once for all readers. The price is a copy of the last, unsealed block's part for each reader of it.
 
 Deleting marks a tombstone; a block goes when its last live entry does. There is one exception: trimming removes a block
-for the ids it ever held, so it can empty one whose newest entries had been deleted before, and that one stays, with
+for the ids it ever held. So trimming can empty a block whose newest entries were deleted before. That block stays, with
 nothing but tombstones. All this shows in Redis (node counts, ``~`` trimming), so it is exact here: see
 :mod:`millstream.engine.streams.listpack` for the sizes.
 
-Invariants, checked by the state-machine tests: ids ascend within and over blocks; only the last block is unsealed;
+Invariants, checked by the state-machine tests: ids ascend within and over blocks; only the last block is unsealed.
 ``length`` is the sum of the blocks' live entries; ``low`` and ``high`` of a block are its outermost live entries.
 """
 
@@ -207,7 +206,7 @@ class PyEntryStore:
 
     @property
     def node_count(self) -> int:
-        """How many nodes there are."""
+        """The number of nodes."""
         return len(self._blocks)
 
     def nodes(self) -> Iterator[Block]:
@@ -218,7 +217,7 @@ class PyEntryStore:
         """Live entries with ids in [start, end] in wire form.
 
         Returns:
-            How many they are, their bytes in any number of pieces, and the id of the last one, 0 without one.
+            Their number, their bytes in any number of pieces, and the id of the last one, 0 without one.
         """
         number = 0
         buffers: list[Buffer] = []

@@ -1,10 +1,10 @@
-"""Consumer groups: who was given what, and how far the group has come.
+"""Consumer groups: their deliveries, and how far the group has come.
 
-PURE. Invariants, checked by the state-machine tests after every step: the group's records are exactly the consumers'
-records and the released ones; the time order holds the same records; released ones come first.
+PURE. The state-machine tests check the invariants after every step. The group's records are exactly the consumers'
+records and the released ones. The time order holds the same records, released ones first.
 
-A record is in up to three places (the group's ids, its consumer's ids, the time order), and every change of one goes
-through a method here, which keeps the three together. Nothing else touches them.
+A record is in up to three places: the group's ids, its consumer's ids, the time order. Every change of one goes through
+a method here, which keeps the three together. Other code does not touch them.
 """
 
 from itertools import pairwise
@@ -26,7 +26,7 @@ _SELF, _CONSUMER, _RECORD, _MOMENT = 700, 420, 153, 52
 
 
 class Claimable(NamedTuple):
-    """What a walk over a group's records found for a claim."""
+    """The result of a walk over a group's records for a claim."""
 
     cursor: int  # Id of the record where the next walk goes on; 0 at the end
     ids: bytes  # The records that may be claimed, as a transition names them
@@ -41,7 +41,7 @@ class PyGroup:
 
     def __init__(self, last_id: int, entries_read: int) -> None:
         self.last_id = last_id  # Id of the last entry delivered as new
-        self.entries_read = entries_read  # How many entries that position counts, ``UNKNOWN`` (-1) if nobody can say
+        self.entries_read = entries_read  # Number of entries up to that position; ``UNKNOWN`` (-1) if unknowable
         self.consumers: dict[bytes, PyConsumer] = {}  # By name
         self.pending = IdIndex()  # All records by id
         self.order = TimeOrder()  # All records by time
@@ -158,7 +158,7 @@ class PyGroup:
     def claimable(
         self, entries: EntryStore, start: int, min_idle: int, now: int, *, most: int, looks: int
     ) -> Claimable:
-        """What may be claimed from an id on; with ``min_idle`` 0 also what a clock delivered that was set back since.
+        """Records that may be claimed from an id on; with ``min_idle`` 0 also those with a time ahead of the clock.
 
         A released record may always be claimed, and one whose entry is gone is found however fresh it is.
         """

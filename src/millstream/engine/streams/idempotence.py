@@ -1,12 +1,12 @@
-"""Idempotent adding (Redis 8.6): which producer added which message, for as long as the stream remembers.
+"""Idempotent adding (Redis 8.6): the messages that each producer added, for as long as the stream remembers.
 
-PURE. A producer that got no reply sends its message again, with the same name for it, and is answered the first entry's
-id. Memory is bounded twice: by the age of the message and by the number of messages a producer may have, so a promise
+PURE. A producer that got no reply sends its message again, with the same name for it. The reply is the first entry's
+id. Memory is bounded twice: by the age of the message and by the number of messages a producer may have. So a promise
 of "once" holds for retries that come within both.
 
-Expiry goes by the age of the *entry's id*, in a job that runs about once a second; a lookup expires nothing. So the
-answer does not depend on the clock at the lookup, and a log replays it. Neither deleting nor trimming an entry forgets
-its message.
+Expiry goes by the age of the *entry's id*, in a job that runs about once a second; a lookup does not expire anything.
+So the result does not depend on the clock at the lookup, and a log replays it. Deleting or trimming an entry does not
+forget its message.
 
 Source: https://redis.io/docs/latest/commands/xadd/ (IDMP, IDMPAUTO) and the server's behaviour.
 """
@@ -80,8 +80,9 @@ class Idempotence:
 def content_digest(fields: list[bytes]) -> bytes:
     """A message id from the content (IDMPAUTO), the very bytes that Redis makes: replicas know a message by them.
 
-    Each pair is hashed with the length of its name, or ``a bc`` and ``ab c`` would be one message; what comes of the
-    pairs is added up, and combined by exclusive or, so that their order does not matter and how often one occurs does.
+    Each pair is hashed with the length of its name, or ``a bc`` and ``ab c`` would be one message. The hashes of the
+    pairs are added up, and combined by exclusive or. So the id depends on how often a pair occurs, but not on the
+    order.
     """
     sums = [0, 0]
     mixed = [0, 0]

@@ -1,8 +1,8 @@
 """One node of a stream's entries: their bytes as they are replied, and how large Redis's listpack of them would be.
 
-PURE. The store of them, and why they are as they are, is :mod:`millstream.engine.streams.entries`; the sizes come from
-:mod:`millstream.engine.streams.listpack`. What a store's ``nodes()`` gives out is this class or, with the native core,
-its double there; both have what stands under "what others see".
+PURE. :mod:`millstream.engine.streams.entries` is the store of nodes, and explains their form. The sizes come from
+:mod:`millstream.engine.streams.listpack`. A store's ``nodes()`` gives out this class or, with the native core, its
+double there. Both have the members under "what others see".
 """
 
 import re
@@ -33,9 +33,9 @@ _MARKS = tuple(bytes([each]) for each in (0, 1, 2, 3, 0x7F, 0xC0, 0xC1, 0xF5, 0x
 _WORTH = 10
 # No block is so large
 _PAYLOAD_MAX = 1 << 48
-# Of an array or a word in wire form
+# The head of an array or a word in wire form
 _HEAD = re.compile(rb"([*$])(0|[1-9][0-9]{0,17})\r\n")
-# Of most blocks
+# Dead ids of most blocks
 _NONE: frozenset[int] = frozenset()
 
 # hiredis's stub asks for a tuple of one element
@@ -69,9 +69,10 @@ def _difference(value: int) -> int:
 def _cut(pieces: list[bytes], head: bytes) -> tuple[bytes, list[bytes]]:
     """Put one byte in place of ``head`` in each entry, so that a sealed node holds the first field's name once.
 
-    As in Redis's listpack, where a node's first entry names the fields for those after it; here it must cost next to
-    nothing to put them back, so it is one stretch of each entry, and what reads a range replaces one byte by it. It is
-    done where every entry has it exactly once (so their lengths tell where each began) and it saves enough.
+    In Redis's listpack, too, a node's first entry names the fields for those after it. Here it must cost next to
+    nothing to put them back. So it is one stretch of each entry, and reading a range replaces one byte by it. The cut
+    is made only if every entry has the stretch exactly once, so that lengths tell where each began, and if it saves
+    enough.
 
     Returns:
         The byte, empty if nothing was cut, and the bytes of each entry from now on.
@@ -156,7 +157,7 @@ def _read_head(wire: bytes, at: int, mark: bytes) -> tuple[int, int]:
 class Block:
     """One node.
 
-    What others see: ``live`` and the properties and methods under that heading; the rest is the store's.
+    Others see ``live`` and the properties and methods under "what others see"; the rest is the store's.
     """
 
     __slots__ = ("dead", "fields", "head", "high", "ids", "live", "low", "mark", "offsets", "payload", "wire")
@@ -166,7 +167,7 @@ class Block:
         # Every id ever stored here, tombstones included, ascending; equal ones: see :meth:`EntryStore.reach_back`;
         # packed once sealed
         self.ids: list[int] | PackedIds = []
-        self.offsets: Sequence[int] = ()  # Where each entry starts in them, packed; none until sealed
+        self.offsets: Sequence[int] = ()  # Position of each entry in them, packed; empty until sealed
         # The bytes of each entry; all together once sealed, with ``mark`` for ``head``, see :func:`_cut`
         self.wire: list[bytes] | bytes = []
         # Positions of tombstones; a set of the block's own once there is one
@@ -226,11 +227,11 @@ class Block:
         return [piece.replace(self.mark, self.head) for piece in found] if self.mark else found
 
     def left(self, entry_id: int) -> int:
-        """How many stored ids are below this one."""
+        """The number of stored ids below this one."""
         return bisect_left(self.ids, entry_id) if isinstance(self.ids, list) else self.ids.left(entry_id)
 
     def right(self, entry_id: int) -> int:
-        """How many stored ids are at or below this one."""
+        """The number of stored ids at or below this one."""
         return bisect_right(self.ids, entry_id) if isinstance(self.ids, list) else self.ids.right(entry_id)
 
     def remove(self, position: int) -> None:
@@ -290,7 +291,7 @@ class Block:
 
     @property
     def stored(self) -> int:
-        """How many entries are stored, tombstones included."""
+        """The number of stored entries, tombstones included."""
         return len(self.ids)
 
     @property
@@ -379,7 +380,7 @@ class Block:
     def copy(self) -> "Block":
         """An independent copy; sealed bytes are shared."""
         twin = Block.__new__(Block)
-        # What is packed and sealed never changes
+        # Packed and sealed data never changes
         twin.ids = self.ids.copy() if isinstance(self.ids, list) else self.ids
         twin.offsets = self.offsets
         twin.wire = self.wire.copy() if isinstance(self.wire, list) else self.wire

@@ -1,12 +1,12 @@
-"""A dictionary of whole numbers in their order: changed anywhere at the cost of a short list, however many there are.
+"""A dictionary of whole numbers in order: a change anywhere costs as much as in a short list, whatever the size.
 
-PURE. The numbers lie in ascending pieces of bounded length, none of them empty, and beside each piece the values; a
-number is found by bisecting the last numbers of the pieces, and then its piece. Most arrive at the end and leave at the
-front, which is cheaper still.
+PURE. The numbers lie in ascending pieces of bounded length, none of them empty, and each piece has a list of its
+values. A number is found by bisecting the last numbers of the pieces, and then its piece. Most arrive at the end and
+leave at the front, which is cheaper still.
 
-A plain sorted list moves all numbers behind the place for each change, which for a million pending records is
-megabytes; a tree in Python pays with an object for each number, and a dictionary beside the order with up to a hundred
-bytes. Moving a few kilobytes of pointers costs less than any of them.
+A plain sorted list moves all later numbers for each change, which for a million pending records is megabytes. A tree in
+Python pays with an object for each number, and a separate dictionary with up to a hundred bytes. Moving a few kilobytes
+of pointers costs less than any of them.
 """
 
 from bisect import bisect_left
@@ -21,7 +21,8 @@ class Ordered(Generic[V]):
     """Values by different whole numbers, ascending."""
 
     __slots__ = ("_lasts", "_pieces", "_values")
-    # Numbers in a piece; one that grows to twice this is cut in two. Of the class: groups have many of these.
+    # Numbers in a piece; one that grows to twice this is cut in two. An attribute of the class, since groups have many
+    # pieces.
     PIECE: ClassVar[int] = 512
 
     def __init__(self) -> None:

@@ -1,7 +1,7 @@
-"""Numbers packed in few bytes: the ids of a sealed block, and where its entries begin.
+"""Numbers packed in few bytes: the ids of a sealed block, and the positions of its entries.
 
-PURE. A list of ints costs 8 bytes for each and 32 to 40 for the int. A block takes no more entries once it is sealed,
-so its ids become two arrays, of milliseconds since the first and of sequences, each with items as small as will do.
+PURE. A list of ints costs 8 bytes for each and 32 to 40 for the int. A block takes no more entries once it is sealed.
+So its ids become two arrays, of milliseconds since the first and of sequences, each with items as small as will do.
 """
 
 import struct
@@ -78,12 +78,12 @@ class PackedIds:
         return self[:]
 
     def left(self, entry_id: int) -> int:
-        """How many are below an id; what :func:`bisect.bisect_left` says, in one step through each array."""
+        """The number of ids below this one; as :func:`bisect.bisect_left`, in one step through each array."""
         low, high = self._same_ms(entry_id)
         return bisect_left(self._seq, entry_id & MAX64, low, high)
 
     def right(self, entry_id: int) -> int:
-        """How many are at or below an id."""
+        """The number of ids at or below this one."""
         low, high = self._same_ms(entry_id)
         return bisect_right(self._seq, entry_id & MAX64, low, high)
 

@@ -1,4 +1,4 @@
-"""Pending entries: what was delivered and not yet acknowledged, by id and by time.
+"""Pending entries: delivered and not yet acknowledged, by id and by time.
 
 PURE. Three views of the same records: a group's by id, each consumer's by id, and the group's by time::
 
@@ -8,12 +8,13 @@ PURE. Three views of the same records: a group's by id, each consumer's by id, a
 XREADGROUP CLAIM walks the time order from its head; XAUTOCLAIM and XPENDING walk the ids. A record's entry may be gone
 from the stream.
 
-Groups may have millions of records, and work through them in any order, so no view may cost their number: finding and
-order are :class:`~millstream.engine.streams.ordered.Ordered`. Time could be ordered by the same, yet records of one
-millisecond must stay in the order in which they came, and the zone has an order without times; hence the linked list.
+Groups may have millions of records, and work through them in any order, so the cost of a view must not grow with their
+number: finding and order are :class:`~millstream.engine.streams.ordered.Ordered`. It could order the times as well, but
+records of one millisecond must stay in the order in which they came, and the zone's order does not have times. Hence
+the linked list.
 
-The native core has doubles of consumers and of groups with all that is in them (``_core/group.c``). Its records are
-no objects: who asks for one gets a copy.
+The native core has doubles of consumers and of groups with all that is in them (``_core/group.c``). Its records are not
+Python objects: a caller that asks for one gets a copy.
 """
 
 from collections.abc import Iterator
@@ -35,7 +36,7 @@ class Pending:
 
     def __init__(self, entry_id: int, consumer: "PyConsumer | None", time: int, count: int) -> None:
         self.id = entry_id  # The entry's id
-        self.consumer = consumer  # Who holds it; None once released by XNACK
+        self.consumer = consumer  # Its holder; None once released by XNACK
         self.time = time  # Wall milliseconds of the last delivery; 0 once released
         self.count = count  # Deliveries so far
         self.before: Pending | None = None  # The record before this one in time order
@@ -161,8 +162,8 @@ class PyConsumer:
 class TimeOrder:
     """A group's records by time, with the NACK zone at the head.
 
-    A linked list, with the last owned record of each time by that time, in order, so that a record finds its place at
-    once wherever it belongs: a delivery time may lie in the past (XCLAIM with IDLE or TIME, a clock that was set back).
+    A linked list, with the last owned record of each time by that time, in order. So a record finds its place at once
+    wherever it belongs. A delivery time may lie in the past (XCLAIM with IDLE or TIME, a clock that was set back).
     """
 
     __slots__ = ("_ends", "_zone_end", "head", "released")
@@ -181,7 +182,7 @@ class TimeOrder:
 
     @property
     def moments(self) -> int:
-        """How many different times owned records have."""
+        """The number of different times of owned records."""
         return len(self._ends)
 
     def known(self, time: int) -> int:
@@ -249,8 +250,8 @@ class TimeOrder:
     def remove_all(self, records: list[Pending]) -> None:
         """Take several out, in the order in which they may follow each other, see :meth:`remove`.
 
-        What was delivered together and is acknowledged together is one stretch of the list, whose ends alone are linked
-        anew.
+        Records that were delivered together and are acknowledged together are one stretch of the list. Only the ends of
+        a stretch are linked again.
         """
         first = records[0]
         after: Pending | None = first

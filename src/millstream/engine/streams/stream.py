@@ -1,15 +1,15 @@
 """The stream: entries, counters, groups, and the arithmetic of lag.
 
 PURE. Counters, in Redis's words: ``last_id`` is the id generated last and never goes back except by XSETID;
-``max_deleted`` is the largest id removed by XDEL, XDELEX or XACKDEL, *not* by trimming; ``entries_added`` counts every
+``max_deleted`` is the largest id removed by XDEL, XDELEX or XACKDEL, *not* by trimming. ``entries_added`` counts every
 addition ever made. A stream with no entries stays.
 
 **Lag** is a difference of two counts: all additions, less those up to the group's position. The first is exact. The
-second is counted along while the group reads in order, and lost as soon as it is moved, or an entry ahead of it is
-deleted: what was deleted is not remembered, only the largest such id. Then the position must be one whose count can be
-told from outside: the stream's ends. Where it is not, the lag is None, and never a guess.
+second is counted along while the group reads in order. A move of the group, or a deletion ahead of it, loses the count:
+a stream remembers only the largest deleted id.
 
-Trimming does no harm to this: it only takes from the front, so what is left can be counted.
+Then the position must be one with a count that the stream can compute: one of the stream's ends. Otherwise the lag is
+None, and never a guess. Trimming does not harm this: it only takes from the front, so the rest can be counted.
 """
 
 from typing import ClassVar
@@ -78,7 +78,7 @@ class Stream:
         """Move the group's position over delivered ids, counting where counting is possible."""
         for at, entry_id in enumerate(ids):
             if self.counts_on(group):
-                # What holds here holds for the rest: ids ascend, and no deletion lies ahead
+                # This holds for the rest too: ids ascend, and no deletion lies ahead
                 group.entries_read = min(group.entries_read + len(ids) - at, LLONG_MAX)
                 break
             if self.entries_added:
@@ -96,7 +96,7 @@ class Stream:
     # ------------------------------------------------------------------ questions
 
     def count_with(self, group: Group, entry_id: int) -> int:
-        """How many entries a group has read once it is given the next one, as :meth:`deliver` counts."""
+        """The number of entries a group has read once it is given the next one, as :meth:`deliver` counts."""
         if self.counts_on(group):
             return min(group.entries_read + 1, LLONG_MAX)
         distance = self.distance(entry_id) if self.entries_added else group.entries_read
@@ -117,10 +117,14 @@ class Stream:
         return self.length > 0 and self.max_deleted != 0 and position <= self.max_deleted
 
     def distance(self, entry_id: int) -> int | None:
-        """How many additions lie up to and with this id; None where that cannot be known.
+        """The number of additions up to and with this id; None if it cannot be known.
 
-        Known in these cases: nothing was ever added; the stream is empty and the id not beyond its last; the id is the
-        last one; no deletion lies inside the live range and the id is at or before its first entry.
+        Known in these cases:
+
+        * nothing was ever added;
+        * the stream is empty and the id not beyond its last;
+        * the id is the last one;
+        * the live range is free of deletions and the id is at or before its first entry.
         """
         if self.entries_added == 0:
             return 0

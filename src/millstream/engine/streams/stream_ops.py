@@ -66,7 +66,7 @@ def _trim(space: Keyspace, db: int, key: bytes, bound: PackedId | None, unref: b
 def _drop(space: Keyspace, db: int, key: bytes, ids: bytes, floor: PackedId | None = None) -> int:
     """Trim away these entries one by one (ACKED); leaves ``max_deleted`` alone, as trimming does.
 
-    Of the nodes without a live entry, those that end below ``floor`` go (None: all of them).
+    Nodes without a live entry that end below ``floor`` go too (None: all of them).
     """
     entries = _stream(space, db, key).entries
     removed = sum(entries.remove(entry_id, keep=True) for entry_id in unpack_all(ids))
@@ -96,7 +96,7 @@ def _unreference(space: Keyspace, db: int, key: bytes, ids: bytes) -> int:
 def _set_id(
     space: Keyspace, db: int, key: bytes, last: PackedId, entries_added: int | None, max_deleted: PackedId | None
 ) -> None:
-    """What XSETID sets; None for a counter that was not given."""
+    """Set the values of XSETID; None for a counter that was not given."""
     stream = _stream(space, db, key)
     if unpack(last) < stream.entries.last_live_id:
         raise ValueError("a last id below a live entry")

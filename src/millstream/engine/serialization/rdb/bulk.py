@@ -1,7 +1,7 @@
-"""What takes time in a payload of Redis's: its checksum, compressed strings, listpacks of entries, pending records.
+"""The slow parts of reading Redis's payloads: checksum, compressed strings, listpacks of entries, pending records.
 
-PURE. The functions here are the specification, and what runs where the native core was not built; its doubles
-(``_core/rdb.c``) make the same of the same bytes, and refuse the same. Nothing in the bytes is believed.
+PURE. The functions here are the specification, and run if the native core was not built. Their doubles
+(``_core/rdb.c``) make the same of the same bytes, and refuse the same. The bytes are not trusted.
 
 Source: the format as rdb.h, listpack.c, crc64.c and lzf_d.c of Redis describe it.
 """

@@ -1,7 +1,7 @@
-"""What is made of many bytes: strings, ids, pending records; and bytes that come in pieces. PURE.
+"""Values made of many bytes: strings, ids, pending records; and bytes that come in pieces. PURE.
 
-A size in the bytes is never believed: what it asks for is taken from what is there, so that no more memory is used than
-there are bytes.
+A size in the bytes is not trusted: its bytes are taken from those at hand. So reading never uses more memory than there
+are bytes.
 """
 
 from collections.abc import Iterable
@@ -69,7 +69,7 @@ class PiecedSource(Payload):
 
     @property
     def offset(self) -> int:
-        """How many bytes lie before the next one."""
+        """The number of bytes before the next one."""
         return self._dropped + self.at
 
     def reach(self, size: int) -> None:
@@ -84,7 +84,7 @@ class PiecedSource(Payload):
             self.data = b"".join([self.data, *more])
 
     def checksum(self) -> int:
-        """Of all bytes before the next one."""
+        """The checksum of all bytes before the next one."""
         self._drop()
         return self._checksum
 

@@ -1,9 +1,11 @@
-"""A whole RDB file as what is in it, key by key, in its order. PURE.
+"""The contents of a whole RDB file, key by key, in its order. PURE.
 
-Files of Redis from 2.6 (version 6) to 8.8 (14), and of Valkey (80 and 81, with a head of their own). What we do not
-hold is passed over and named. Bytes that are damaged, missing or of a type nobody told us the form of are refused, with
-the place where that was seen. What was read before it is good only if the end is reached, where the checksum is
-compared. (Without the native core that takes most of the time: 1.6 MB a second.)
+It reads files of Redis from 2.6 (version 6) to 8.8 (14), and of Valkey (80 and 81, with a head of their own). It skips
+and names values that we do not hold. It refuses bytes that are damaged, missing or of an unknown type, with their
+place.
+
+Items are valid only once the end is reached, which compares the checksum. (Without the native core the checksum takes
+most of the time: 1.6 MB a second.)
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -34,7 +36,7 @@ class RdbKey:
 
     db: int  # Number of its database
     key: bytes  # Its name
-    value: Value  # What it holds
+    value: Value  # Its value
     expires_at: int | None  # Wall milliseconds at which it dies, maybe in the past; None for never
 
 
@@ -66,7 +68,10 @@ def named(name: bytes) -> str:
 
 
 def read_file(pieces: Iterable[bytes], idmp_duration: int = 100, idmp_maxsize: int = 100) -> Iterator[RdbItem]:
-    """What is in a file. A key that is in it twice, which Redis refuses, is given twice."""
+    """The contents of a file.
+
+    A key that is in it twice, which Redis refuses, is returned twice.
+    """
     file = _File(PiecedSource(pieces), idmp_duration, idmp_maxsize)
     try:
         yield from file.items()

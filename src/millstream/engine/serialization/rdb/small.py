@@ -11,7 +11,7 @@ from millstream.engine.serialization.plain import MalformedError
 from millstream.engine.serialization.rdb.bulk import listpack
 from millstream.engine.serialization.rdb.source import Payload
 
-# What a count of two bytes says where there are more, so that they must be counted
+# The count of two bytes that means "more than fits", so that a reader must count
 _MANY = 0xFFFF
 # Bytes of the numbers of a ziplist, by the first byte
 _ZIP_NUMBERS = {0xC0: 2, 0xD0: 4, 0xE0: 8, 0xF0: 3, 0xFE: 1}
@@ -47,7 +47,7 @@ def ziplist_elements(packed: bytes) -> list[bytes]:
 
 
 def _before(source: Payload) -> int:
-    """How many bytes the element before takes."""
+    """The size of the element before, in bytes."""
     first = source.byte()
     if first == 0xFF:
         raise MalformedError("a ziplist that ends early")

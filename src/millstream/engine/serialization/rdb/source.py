@@ -8,7 +8,7 @@ class Payload:
 
     def __init__(self, data: bytes, at: int = 0) -> None:
         self.data = data  # The bytes
-        self.at = at  # Where the next ones begin in them
+        self.at = at  # The position of the next ones in them
 
     def reach(self, size: int) -> None:
         """See that so many bytes are in ``data`` from ``at`` on, or all that are left."""

@@ -1,9 +1,12 @@
-"""Streams of Redis's five types, each of which has what the one before has, and more. PURE.
+"""Streams of Redis's five types, each of which extends the one before. PURE.
 
-15 (Redis 5) has no counters, so all entries there are were all that were added; 19 (7.0) has the first id, the largest
-deleted one, the number added, and the groups' counts; 21 (7.2) has consumers' active times; 26 (8.6) has producers and
-their messages; 27 (8.8) has the released records of each group, in their order. What a type does not have is what Redis
-takes it to be when it loads one.
+* 15 (Redis 5) does not have counters, so the number added is the number of entries.
+* 19 (7.0) has the first id, the largest deleted one, the number added, and the groups' counts.
+* 21 (7.2) has consumers' active times.
+* 26 (8.6) has producers and their messages.
+* 27 (8.8) has the released records of each group, in their order.
+
+An attribute that a type does not have gets the value that Redis gives it in loading.
 """
 
 from millstream.engine.ids import MAX64
@@ -19,7 +22,7 @@ from millstream.engine.streams.stream import Stream
 _FIRST, COUNTERS, ACTIVE_TIMES, PRODUCERS, RELEASED = STREAM_TYPES = (15, 19, 21, 26, 27)
 """The numbers of the types, by what came with each."""
 
-# What Redis takes for the two limits of a stream's memory of its producers
+# Redis's maxima for the two limits of a stream's memory of its producers
 _MOST_SECONDS, _MOST_MESSAGES = 86400, 10000
 # An id, a time, a count
 _RECORD = 32
@@ -90,7 +93,7 @@ def _apart(records: bytes, zone: bytes) -> tuple[bytes, dict[bytes, int]]:
 
 
 def _read_producers(source: Payload, stream: Stream) -> None:
-    """What the stream remembers of its producers. One without messages is left out, as Redis does."""
+    """Read the stream's memory of its producers. One without messages is left out, as in Redis."""
     memory = stream.idempotence
     memory.duration = number(source.size(), _MOST_SECONDS, lowest=1)
     memory.maxsize = number(source.size(), _MOST_MESSAGES, lowest=1)

@@ -1,6 +1,6 @@
-"""What an RDB file may hold and we do not: passed over, and called by its name. PURE.
+"""Values in RDB files that we do not hold: skipped, and called by their names. PURE.
 
-Each form has to be known to be passed over, since no size stands before a value.
+The form of each must be known in order to skip it, since a value does not begin with its size.
 """
 
 from collections.abc import Callable
@@ -9,7 +9,7 @@ from millstream.engine.serialization.plain import MalformedError
 from millstream.engine.serialization.rdb.pieces import string
 from millstream.engine.serialization.rdb.source import Payload
 
-# How a module's id writes its name, six bits a letter
+# The letters of a module's name in its id, six bits each
 _LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_"
 _MODULE_END, _SIGNED, _UNSIGNED, _FLOAT, _DOUBLE, _TEXT = range(6)
 
@@ -110,7 +110,7 @@ _VALKEY: dict[int, Callable[[Payload], str]] = {7: _pass_module, 22: _pass_valke
 
 
 def passing(kind: int, *, is_valkey: bool) -> Callable[[Payload], str]:
-    """What passes over values of a type that we do not hold, and says what they are."""
+    """The function that skips a value of a type that we do not hold, and names it."""
     found = (_VALKEY if is_valkey else _REDIS).get(kind)
     if found is None:
         raise MalformedError(f"type {kind} is unknown, so what lies behind it cannot be found")

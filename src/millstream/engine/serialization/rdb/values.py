@@ -1,6 +1,6 @@
-"""What keys hold, but for streams, by the numbers of Redis's types. PURE.
+"""Values of keys, except streams, by the numbers of Redis's types. PURE.
 
-A value that has no element is none: Redis leaves such a key out of a file, and refuses it in RESTORE.
+An empty collection is not a value: Redis leaves such a key out of a file, and refuses it in RESTORE.
 """
 
 import math
@@ -21,7 +21,7 @@ from millstream.engine.serialization.rdb.small import (
 from millstream.engine.serialization.rdb.source import Payload
 from millstream.engine.serialization.rdb.streams import STREAM_TYPES, read_stream
 
-# What a list's node is: one element, or many
+# Kinds of a list's node: one element, or many
 _PLAIN, _PACKED = 1, 2
 # A score in text, which says less than what Python would take for a number
 _SCORE = re.compile(rb"[+-]?(?:inf|[0-9]+(?:\.[0-9]*)?(?:e[+-]?[0-9]+)?|\.[0-9]+)", re.IGNORECASE)
@@ -136,7 +136,7 @@ def _binary_score(source: Payload) -> float:
 
 
 def _short_score(source: Payload) -> float:
-    """A score in text, its size before it; three sizes stand for what is no number of digits."""
+    """A score in text, its size before it; three sizes mean infinity or not a number."""
     size = source.byte()
     if size >= 253:
         return (math.nan, math.inf, -math.inf)[size - 253]

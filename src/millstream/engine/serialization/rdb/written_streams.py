@@ -1,10 +1,10 @@
 """A stream as an RDB file has it, in one of three types. PURE.
 
-What a type has no place for: below 21 consumers' active times; below 26 producers; below 27 the released records, which
-then belong to a consumer with an empty name, delivered at 0, so that any claim takes them.
+Types leave things out. Those below 21 leave out consumers' active times, those below 26 producers. Those below 27 leave
+out released records, which then belong to a consumer with an empty name, delivered at 0. So any claim takes them.
 
-Two things are cut to what newer servers take, which end where they find otherwise: a group has read no more entries
-than were added, and nodes in which nothing lives are left out.
+Two things are cut, since newer servers refuse the file otherwise. A group has not read more entries than were added;
+nodes without a live entry are left out.
 """
 
 from collections.abc import Iterable, Iterator
@@ -45,7 +45,7 @@ def _time(wall: int) -> bytes:
 
 
 def stream_pieces(stream: Stream, kind: int) -> Iterator[bytes]:
-    """What stands behind the key."""
+    """The bytes that follow the key."""
     nodes = [node for node in stream.entries.nodes() if node.live]
     yield pack_size(len(nodes))
     for node in nodes:
