@@ -1,13 +1,12 @@
 """Connections that do not wait without end for a server that is frozen or cut off from us.
 
-A reply may take :data:`LIMIT` seconds, and that of a command that blocks on purpose its own time more. A read without
-an end (BLOCK 0, SUBSCRIBE) goes on for as long as the server answers a PING on a second connection. The user's
+A reply may take :data:`LIMIT` seconds; a command that blocks on purpose has its own time more. A read without an end
+(BLOCK 0, SUBSCRIBE) goes on for as long as the server answers a PING on a second connection. The user's
 ``socket_timeout`` replaces all this. A command is never sent again.
 
-Whoever tries again and again to reach a port of its own machine where nobody listens can be given that very port as its
-own, if it is of the range of clients (``net.ipv4.ip_local_port_range``); TCP then connects it to itself. It would read
-its own requests as replies, and the server that wants to start again would find its port in use. So that counts as what
-it is: nobody listens there.
+A client that keeps trying a port of its own machine, without a listener there, can get that very port as its own. (The
+port must be in the range of clients, ``net.ipv4.ip_local_port_range``.) TCP then connects it to itself. It would read
+its own requests as replies, and a restarting server would find its port in use. So such a connection counts as refused.
 """
 
 import asyncio

@@ -1,7 +1,7 @@
-"""What a server can do, found by asking it, never by its version: Valkey says 7.2.4, Dragonfly 7.4.0.
+"""The abilities of a server, found by asking it, never by its version: Valkey says 7.2.4, Dragonfly 7.4.0.
 
 Commands are looked up with COMMAND INFO. Options are tried on a key that does not exist, in a form that changes
-nothing: a server that knows the option complains about the missing group, one that does not complains about the syntax.
+nothing. A server with the option complains about the missing group, one without it about the syntax.
 """
 
 from collections.abc import Sequence

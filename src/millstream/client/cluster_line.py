@@ -1,8 +1,8 @@
 """Asyncio connections to a cluster: a line to the node that has a key, and one line for all nodes.
 
-A stream lives on one node: what a worker does with it goes over lines of its own to that node, which ask anew who has
-the slot at every connection. When the slot moves, or its node dies, such a line breaks like one to a server that is
-down, and is made again to the new owner.
+A stream lives on one node. A worker uses lines of its own to that node, which ask for the slot's owner again at every
+connection. When the slot moves, or its node dies, such a line breaks like one to a server that is down, and is made
+again to the new owner.
 """
 
 import asyncio
@@ -33,8 +33,8 @@ _CODES: dict[type[RedisError], str] = {
 }
 #: Seconds for one node to say who has which slot; a dead one must not keep us from the next.
 _PATIENCE = 2.0
-#: How often a command is sent to where its slot is said to be, and the seconds between: a slot that moves is nowhere
-#: for a moment.
+#: Number of times that a command is sent to the reported node of its slot, and the seconds between: a slot that moves
+#: is nowhere for a moment.
 _TRIES = 20
 _PAUSE = 0.1
 

@@ -138,7 +138,7 @@ def _kind(url: str, plain: type, tls: type, unix: type) -> type:
 
 @contextlib.contextmanager
 def _options_of(url: str) -> Iterator[None]:
-    """What redis-py says of options behind the URL's question mark, as an error that names the URL."""
+    """Turn redis-py's complaint about options after the URL's question mark into an error that names the URL."""
     try:
         yield
     except (TypeError, ValueError) as reason:

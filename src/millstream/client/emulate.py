@@ -1,16 +1,18 @@
 """Giving entries back, delaying and keeping them: the commands for servers with XNACK and for those without. Pure.
 
-None of them asks whose the entries are: that is for the caller to know, and for
-``worker/settlement/fence.py`` to enforce.
+None of them checks the owner of the entries: the caller must know it, and ``worker/settlement/fence.py`` enforces it.
 
-Without XNACK one plain XCLAIM does it: the entry moves to the consumer ``""`` with a delivery time of zero, so that any
-claim takes it at once, and JUSTID leaves the delivery counter alone. What differs from XNACK: a consumer named ``""``
-is visible in XINFO CONSUMERS; ``XGROUP DELCONSUMER key group ""`` would drop the entries held there; an entry deleted
-from the stream is dropped from the pending list instead of being kept; order among released entries is by id.
+Without XNACK one plain XCLAIM does it. The entry moves to the consumer ``""`` with a delivery time of zero, so that any
+claim takes it at once, and JUSTID leaves the delivery counter alone. Differences from XNACK:
 
-No server can delay a redelivery. A delay within ``min_idle`` is made of idle time: an entry that gets ``min_idle -
-delay`` milliseconds of it becomes claimable after ``delay`` for every reader that claims at ``min_idle``. What keeps a
-longer one, and any of them for readers with another ``min_idle``, is :mod:`millstream.client.delays.due`.
+* A consumer named ``""`` is visible in XINFO CONSUMERS.
+* ``XGROUP DELCONSUMER key group ""`` would drop the entries held there.
+* An entry deleted from the stream is dropped from the pending list instead of being kept.
+* The order among released entries is by id.
+
+A server cannot delay a redelivery. A delay within ``min_idle`` is made of idle time. An entry that gets ``min_idle -
+delay`` milliseconds of it becomes claimable after ``delay`` for every reader that claims at ``min_idle``.
+:mod:`millstream.client.delays.due` keeps longer delays, and all delays for readers with another ``min_idle``.
 """
 
 from collections.abc import Sequence

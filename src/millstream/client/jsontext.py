@@ -1,7 +1,7 @@
-"""JSON that others wrote: read without a way to end the reader. Pure.
+"""JSON from others, read so that it cannot end the reader. Pure.
 
-``json.loads`` has two ways to refuse a text: ValueError, and RecursionError where it is nested more deeply than
-Python's stack allows. Whoever guards against the first is ended by the second, so here both are ValueErrors.
+``json.loads`` has two ways to refuse a text: ValueError, and RecursionError if it is nested more deeply than Python's
+stack allows. A caller that guards against the first is ended by the second, so here both are ValueErrors.
 """
 
 import json
@@ -16,7 +16,7 @@ class TooDeepError(ValueError):
 
 
 def parse(text: str | bytes, **hooks: Any) -> Any:
-    """What this JSON says."""
+    """The value of this JSON."""
     try:
         return json.loads(text, **hooks)
     except RecursionError:
@@ -24,9 +24,9 @@ def parse(text: str | bytes, **hooks: Any) -> Any:
 
 
 def parse_record(text: str | bytes) -> Any:
-    """What the JSON of a record says that this project writes, and anybody may have written over.
+    """The value of a record's JSON, which this project writes and any client may overwrite.
 
-    A thousand lists in one another can be parsed, and then end whoever walks through them: so the levels are bounded.
+    A thousand lists in one another can be parsed, but end any code that walks through them. So the levels are bounded.
     """
     found = parse(text)
     level = [found]
@@ -38,7 +38,7 @@ def parse_record(text: str | bytes) -> Any:
 
 
 def fault(reason: Exception) -> str:
-    """What is wrong with JSON that could not be read as what it should be, in plain words."""
+    """The fault of JSON that could not be read as intended, in plain words."""
     if isinstance(reason, json.JSONDecodeError):
         if not reason.doc[reason.pos :].strip() or reason.msg.startswith("Unterminated string"):
             return "it ends too early"

@@ -24,8 +24,8 @@ class LeasePlan:
     """A plan for one consumer."""
 
     period: float  # Seconds between two rounds
-    # Milliseconds since its last sign of life after which a round renews an entry. What another has just claimed is
-    # younger, and left to it.
+    # Milliseconds since its last sign of life after which a round renews an entry. An entry that another consumer has
+    # just claimed is younger, and left to it.
     renew_after_ms: int
 
     @classmethod

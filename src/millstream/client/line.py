@@ -58,7 +58,7 @@ Reply: TypeAlias = Any
 class Withheld(MillstreamError):  # noqa: N818 - the caller's own condition
     """The commands were not sent, because their condition did not hold any more when it was their turn.
 
-    What to do: look at the present state and decide anew; nothing was changed.
+    What to do: look at the present state and decide again; nothing was changed.
     """
 
 
@@ -72,10 +72,10 @@ class AccessDenied(MillstreamError):  # noqa: N818 - the server's answer, not a 
 
 
 class WrongReplyError(MillstreamError):
-    """What came back is not what the command replies with, on a server that is Redis or like it.
+    """The reply is not one of this command, on a server that is Redis or like it.
 
-    What to do: look at what listens at that address. If it is a Redis, a Valkey or a Millstream, this is a mistake of
-    ours: report it with the text, which says where it was noticed.
+    What to do: check which server listens at that address. If it is a Redis, a Valkey or a Millstream, the mistake is
+    ours: report it with the text, which names the place.
     """
 
 
@@ -115,7 +115,7 @@ _PASSING_KINDS = (
 
 
 def passes(error: Exception) -> bool:
-    """True if what the server refused now it may take later: it loads, is no master, is full, lacks replicas."""
+    """True if the server may take the refused command later: it loads, is a replica, is full, or misses replicas."""
     return isinstance(error, _PASSING_KINDS) or (
         str(error).startswith(_PASSING_CODES) and not str(error).startswith("BUSYGROUP")
     )
@@ -125,7 +125,7 @@ def passes(error: Exception) -> bool:
 #: and that of Python 3.11 forgets a cancellation that comes together with the result.
 _AGAIN = 0.05
 
-#: What redis-py's parser has hiredis say where no whole reply has come.
+#: Hiredis's value for "no whole reply yet", as redis-py's parser sets it.
 _NOTHING: Any = getattr(hiredis_parsers, "NOT_ENOUGH_DATA", None)
 
 #: Seconds between two looks whether the Sentinels name another master than one that does not answer.
@@ -379,7 +379,7 @@ async def _replies(connection: Any, count: int) -> list[Reply]:
 
 
 def _drain(connection: Any, found: list[Reply], count: int) -> None:
-    """What has come already: to go through redis-py's coroutines for each takes longer than to read it."""
+    """Take replies that have come already: redis-py's coroutines for each take longer than reading it."""
     reader = getattr(getattr(connection, "_parser", None), "_reader", None)
     if not isinstance(reader, Reader) or _NOTHING is None:
         return

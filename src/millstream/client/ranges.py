@@ -8,7 +8,7 @@ FIRST_TIME = 10**12
 
 
 def behind(entry: bytes) -> str | None:
-    """Where the next page begins after the one that ended with this entry; None where no id is left."""
+    """The start of the next page after the one that ended with this entry; None at the last id."""
     return None if entry == LAST else f"({entry.decode()}"
 
 
@@ -20,6 +20,6 @@ def below(milliseconds: int) -> str:
 
 
 def order_of(entry: bytes) -> tuple[int, int]:
-    """What an id is sorted by: milliseconds, then number. As text, ``9-0`` would come after ``10-0``."""
+    """The sort key of an id: milliseconds, then number. As text, ``9-0`` would come after ``10-0``."""
     milliseconds, _, number = entry.partition(b"-")
     return int(milliseconds), int(number)

@@ -19,7 +19,7 @@ class Redirection:
 
 
 class Routes:
-    """Who has which slot of one cluster, as its nodes said last."""
+    """The owners of one cluster's slots, as its nodes reported last."""
 
     def __init__(self, url: str) -> None:
         self.cluster = parse_cluster(url)

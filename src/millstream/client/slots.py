@@ -1,8 +1,7 @@
-"""Which slot of a cluster a key is in, which keys a command names, and who has which slot. Pure.
+"""The slot of a key in a cluster, the keys that a command names, and the owners of slots. Pure.
 
-A cluster puts a key into one of 16,384 slots by the part of its name between the first ``{`` and the ``}`` behind it
-(its hash tag), or by the whole name where there is none. Keys that one command, script or transaction touches must be
-in one slot.
+A cluster puts a key into one of 16,384 slots by its hash tag: the part of its name between the first ``{`` and the next
+``}``. A name without one counts whole. Keys that one command, script or transaction touches must be in one slot.
 """
 
 from collections.abc import Sequence
@@ -14,7 +13,7 @@ from redis.crc import key_slot
 Address = tuple[str, int]
 """Host and port of a node."""
 
-#: Where a command has its (first) key, if not in the second word.
+#: The position of a command's (first) key, if not the second word.
 _KEY_AT = {"EVAL": 3, "EVALSHA": 3, "XINFO": 2, "XGROUP": 2, "OBJECT": 2, "MEMORY": 2}
 _KEYLESS = frozenset(
     {
@@ -41,7 +40,7 @@ def slot_of(key: str | bytes) -> int:
 
 
 def tag_of(key: str) -> str:
-    """What a key's slot is computed from: its hash tag, or all of it."""
+    """The part of a key that decides its slot: its hash tag, or all of it."""
     _, opened, rest = key.partition("{")
     tag, closed, _ = rest.partition("}")
     return tag if opened and closed and tag else key
@@ -71,7 +70,7 @@ def key_of(command: Sequence[bytes | str | int | float]) -> str | bytes | None:
 
 @dataclass(frozen=True, slots=True)
 class Slots:
-    """Who has which slot, as a node said."""
+    """The owners of slots, as a node reported them."""
 
     # First slot, last slot, and the nodes that have them: the primary, then its replicas
     ranges: tuple[tuple[int, int, tuple[Address, ...]], ...] = ()
@@ -98,5 +97,5 @@ class Slots:
 
 
 def shown_key(key: str | bytes) -> str:
-    """A key as text for messages; bytes that are no UTF-8 as question marks."""
+    """A key as text for messages; bytes that are not UTF-8 as question marks."""
     return key.decode(errors="replace") if isinstance(key, bytes) else key

@@ -1,7 +1,7 @@
-"""What the text of a URL says before anybody connects: which kind of server, what is wrong with it, the secrets in it.
+"""A URL's text before any connection: the kind of server, the faults, the secrets in it.
 
-Nothing here loads a client, since Spark imports this whenever it looks for a data source and the command line for help.
-The clients themselves are made by ``millstream.client.connect``.
+This module does not load a client, since Spark imports it whenever it looks for a data source and the command line for
+help. ``millstream.client.connect`` makes the clients themselves.
 """
 
 import os
@@ -31,7 +31,7 @@ def find_url(given: str | None = None) -> str:
 
 
 def url_of_environment() -> str | None:
-    """What ``MILLSTREAM_URL`` or else ``REDIS_URL`` says; None where neither is set."""
+    """The value of ``MILLSTREAM_URL`` or else ``REDIS_URL``; None if neither is set."""
     return os.environ.get("MILLSTREAM_URL") or os.environ.get("REDIS_URL") or None
 
 
@@ -53,9 +53,9 @@ def split(url: str) -> SplitResult:
 
 
 def wrong(url: str) -> str | None:
-    """What is wrong with the URL of one server, None if nothing is.
+    """The fault of one server's URL, None without one.
 
-    redis-py takes a database that is no number for database 0, and port 0 for 6379: somebody else's data.
+    redis-py takes a database that is not a number for database 0, and port 0 for 6379: another application's data.
     """
     try:
         parts = urlsplit(url)
@@ -79,9 +79,9 @@ _SCHEME = re.compile(r"(redis|rediss|unix|redis\+sentinel|redis\+cluster|memory|
 
 
 def kind_of(url: str) -> str:
-    """All that an error shows of a URL that it refuses: its scheme, and that only where it is a common one.
+    """All that an error shows of a URL that it refuses: its scheme, and that only if it is a common one.
 
-    What is wrong with a URL decides where its password ends, so that nothing else in it is known to be harmless.
+    A faulty URL may hide the end of its password, so no other part of it is known to be harmless.
     """
     found = _SCHEME.match(url)
     return f"the {found[0]} URL" if found is not None else "the URL"

@@ -1,16 +1,17 @@
-"""What stands in a dead-letter stream: the entry as it was, and how it died. Pure.
+"""The format of a dead letter: the entry as it was, and how it died. Pure.
 
 The original fields come first, unchanged and in order (repeated names included); the fields named ``_dead.*`` follow.
-``_dead.fields`` says how many fields are the original's, so that an entry which was dead before, and carries such names
-itself, is still taken apart exactly.
+``_dead.fields`` counts the original fields. So an entry that was dead before, and has such names itself, is still taken
+apart exactly.
 
-An entry that is put back on its stream gets one field more, behind its own: ``_dead.history``, a JSON list of its
-earlier deaths. Workers take it off before the entry is decoded, so the handler gets what it got the first time; when
-the entry dies again, the history goes on in the new dead letter. The last death may say ``for``, the group that is to
-have the entry, and ``of``, the stream whose groups these are; workers of other groups there acknowledge it and run
-nothing. In another stream, into which it was copied or replayed, it is an entry like all others. That stands there and
-not in a field of its own so that workers of versions before it still take all of it off, and give the entry to every
-group as they always did.
+An entry that is put back on its stream gets one field more, after its own: ``_dead.history``, a JSON list of its
+earlier deaths. Workers take it off before the entry is decoded, so the handler gets the same fields as the first time.
+If the entry dies again, the history goes on in the new dead letter.
+
+The last death may say ``for``, the group that is to have the entry, and ``of``, the stream of these groups. Workers of
+other groups there acknowledge the entry unrun. In another stream, into which it was copied or replayed, it is an entry
+like all others. These two are in the history, not in a field of their own, for the sake of earlier versions. Workers of
+those still take all of it off, and give the entry to every group as they always did.
 """
 
 import json
@@ -22,7 +23,7 @@ from millstream.client.jsontext import parse
 
 PREFIX = b"_dead."
 
-#: What the names of dead-letter streams end with, unless a subscriber names another.
+#: The end of the names of dead-letter streams, unless a subscriber names another.
 SUFFIX = ":dead"
 
 #: Field of an entry that was put back, and of its next dead letter.
@@ -33,7 +34,7 @@ HISTORY = PREFIX + b"history"
 DEATHS_LIMIT = 20
 ERROR_LIMIT = 500
 
-#: What the parts of an earlier death are, as far as this version knows them.
+#: The types of the parts of an earlier death, as far as this version knows them.
 _DEATH: Mapping[str, type] = {
     "id": str,
     "group": str,
@@ -58,14 +59,14 @@ class DeadLetter:
     """One dead entry."""
 
     fields: tuple[bytes, ...]  # The original's names and values in turn
-    stream: str  # Where it was
+    stream: str  # The stream it was in
     id: str  # Its id there
     group: str  # The group that gave up on it
     consumer: str  # The consumer that had it last
-    deliveries: int  # How often it was delivered
+    deliveries: int  # Number of deliveries
     reason: str  # One of error, nack, reject, invalid, overdue
     error: str  # Type and text of the last error, or the reason given to ``reject``
-    traceback: str  # Of the last error; empty when there was none
+    traceback: str  # Traceback of the last error; empty if there was none
     published_ms: int  # Time of the original's id, milliseconds since 1970
     died_ms: int  # When it was given up, milliseconds since 1970
     # Its earlier deaths, oldest first, each with ``id``, ``group``, ``consumer``, ``deliveries``, ``reason``,
@@ -167,10 +168,10 @@ def is_return(flat: Sequence[bytes], letter: DeadLetter) -> bool:
 
 
 def parse_history(text: str | bytes) -> tuple[Mapping[str, object], ...] | None:
-    """The earlier deaths in a ``_dead.history`` field; None when it holds something else.
+    """The earlier deaths in a ``_dead.history`` field; None if it holds something else.
 
-    Anybody may write such a field. So what is read here can be written again and shown: a list of flat objects with
-    values of the known kinds; names that a later version adds may have any flat value.
+    Any client may write such a field. So the result must be fit to write and show: a list of flat objects with values
+    of the known kinds. Names that a later version adds may have any flat value.
     """
     try:
         found = parse(text)

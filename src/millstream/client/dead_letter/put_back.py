@@ -1,21 +1,24 @@
 """Putting dead letters back: the entry onto the stream it came from, and its letter out of the dead-letter stream.
 
-Both happen in one transaction, which watches the dead-letter stream and then looks whether the letter is still there.
-Whoever else puts it back writes to that stream and so breaks the transaction. So nothing is put back twice.
+Both happen in one transaction, which watches the dead-letter stream and then looks if the letter is still there.
+Another client that puts it back writes to that stream and so breaks the transaction. So nothing is put back twice.
 
-Inside EXEC an XADD that fails does not hold up the XDEL behind it. What is known to make it fail is looked for first
-(:func:`~millstream.client.dead_letter.transaction.hindrance`), and where it fails all the same the letter is written
-again, under a new id. A connection may break before, so a letter that was sent stays with its :class:`PutBack` until it
-is known where it is: still in the dead-letter stream, on the stream it came from, or written again. Each is looked for
-behind the id that its stream had last when the transaction was planned. Writing again is a transaction with a look of
-its own, since the one before may arrive late.
+Inside EXEC an XADD that fails does not hold up the XDEL after it. So the known causes of a failure are looked for first
+(:func:`~millstream.client.dead_letter.transaction.hindrance`). If it fails all the same, the letter is written again,
+under a new id.
 
-Where the reply to EXEC was lost and the entry is nowhere, it was refused, or it was handled and deleted (or trimmed)
-since: nothing tells these apart, so the letter is written again and the outcome says that the entry may have run.
+A connection may break before that. So a letter that was sent stays with its :class:`PutBack` until its place is known:
+the dead-letter stream still, the stream it came from, or written again. Each is looked for after the id that its stream
+had last when the transaction was planned. Writing again is a transaction with a look of its own, since the one before
+may arrive late.
 
-A stream is shared by its groups, and an entry that is put back is new to all of them. Unless all are to have it, it
-says in its history which group gave up on it, and workers of other groups acknowledge it unrun. (To make the old entry
-pending again in that one group would need no such word; but it may be trimmed by now, and its deaths would be lost.)
+The reply to EXEC may be lost and the entry be nowhere. Either it was refused, or it was handled and deleted (or
+trimmed) since. Nothing tells these apart, so the letter is written again and the outcome says that the entry may have
+run.
+
+A stream is shared by its groups, and an entry that is put back is new to all of them. Unless all are to have it, its
+history names the group that gave up on it, and workers of other groups acknowledge it unrun. (Making the old entry
+pending again in that one group would not need a name. But it may be trimmed by now, and its deaths would be lost.)
 """
 
 from collections import Counter
@@ -51,7 +54,7 @@ class StoredLetter:
 
     id: str  # Its id there, which tells when it was written
     flat: tuple[bytes, ...]  # Its fields and values in turn
-    letter: DeadLetter | None  # What it says; None when it is no dead letter
+    letter: DeadLetter | None  # Its contents; None if it is not a dead letter
 
     @property
     def strange(self) -> str | None:
@@ -75,7 +78,7 @@ def stored(row: Sequence[Any]) -> StoredLetter:
 
 @dataclass(slots=True)
 class PutBackOutcome:
-    """What became of the letters that were to be put back."""
+    """The outcomes of the letters that were to be put back."""
 
     # Id of each letter, the stream it went to, and its id there
     returned: list[tuple[str, str, str]] = field(default_factory=list)
@@ -99,11 +102,11 @@ class SentLetter:
     """A letter that is on its way back."""
 
     stored: StoredLetter  # As it was in the dead-letter stream
-    letter: DeadLetter  # What it says, with other fields where a person changed them
+    letter: DeadLetter  # Its contents, with other fields if a person changed them
     # The last id of its stream before; the entry is behind it. None where the user may not ask.
     entry_after: bytes | None
     letter_after: bytes | None  # The same of the dead-letter stream, if the letter is written again
-    why: str | None = None  # What the server said to its XADD inside EXEC; None until that is known
+    why: str | None = None  # The server's error for its XADD inside EXEC; None until that is known
 
     def is_entry(self, flat: Sequence[bytes]) -> bool:
         """True if these are the fields of its entry, put back by us or by another, who put back what it was."""
@@ -151,7 +154,7 @@ class PutBack:
         return (yield from self._settle()) and (yield from self._move()) and (yield from self._settle())
 
     def give_up(self) -> None:
-        """Whatever is unsettled stays so."""
+        """Leave unsettled letters unsettled."""
         self._outcome.unsettled += self.unsettled
         self._sent = []
 
@@ -204,11 +207,11 @@ class PutBack:
         return Relocation(sent, add=("XADD", sent.letter.stream, "*", *entry), remove=remove)
 
     def _that_fit(self, letters: Sequence[StoredLetter], letter_after: bytes | None) -> Exchange[list[SentLetter]]:
-        """Those that can be put back, and why others cannot: inside EXEC a failing XADD holds up no XDEL.
+        """Those that can be put back, with reasons for the others: in EXEC a failing XADD does not hold up the XDEL.
 
-        Where the group that gave up on an entry is not there and others are (it was renamed), these would acknowledge
-        the entry unrun, and with ``on_ack="delete"`` it would be gone. Where a stream has no group at all, it waits for
-        one.
+        The group that gave up on an entry may be missing while others exist (it was renamed). These would acknowledge
+        the entry unrun, and with ``on_ack="delete"`` it would be gone. So such an entry is not put back. In a stream
+        without any group the entry waits for one.
         """
         counts = Counter(one.letter.stream for one in letters if one.letter is not None)
         asked = ("TYPE",), ("XINFO", "STREAM"), ("XINFO", "GROUPS")

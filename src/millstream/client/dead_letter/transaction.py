@@ -1,31 +1,32 @@
 """The dead-letter transaction: a letter into the dead-letter stream and its entry out of the pending list, once.
 
 Everything rests on one guard with three questions: is the entry ours, is it still pending, and can its letter be
-written? Owner and delivery count together are the proof that it is ours: a claim by anybody, by the same consumer name
-included, changes the count. There are two ways to ask and act:
+written? Owner and delivery count together prove that it is ours: any claim, even by the same consumer name, changes the
+count. There are two ways to ask and act:
 
 ``by_script``
     The server asks all three and acts in one step; the XACK follows only an XADD that worked.
 ``by_transaction``
-    WATCH of the dead-letter stream, the questions, then MULTI with XADD and XACK. Whoever else writes the same letter
-    writes to that stream and so breaks the transaction. Inside EXEC an XADD that fails does not hold up the XACK behind
-    it. So what is known to make it fail is looked for first (:func:`hindrance`), and where it fails all the same the
-    entry is made pending again. Until that is confirmed the entry stays ours, whatever becomes of the connection.
+    WATCH of the dead-letter stream, the questions, then MULTI with XADD and XACK. Another client that writes the same
+    letter writes to that stream and so breaks the transaction. Inside EXEC an XADD that fails does not hold up the
+    XACK after it. So the known causes of a failure are looked for first (:func:`hindrance`). If it fails all the same,
+    the entry is made pending again. Until that is confirmed the entry stays ours, even if the connection breaks.
 
-The second is for servers whose user may run no scripts, for letters with more words than a script can pass on, and for
-recovery, which needs no speed.
+The second is for servers whose user may not run scripts, for letters with more words than a script can pass on, and for
+recovery, which does not need speed.
 
-A reply may be lost. Callers keep the ids that were sent (:data:`Unsure`) and begin anew, and the guard reads the answer
-off the server. What is pending was not acknowledged. What is pending no more has its letter if a script did it; behind
-EXEC the letter is looked for, among those that came since, and what has none is made pending again and written. So an
-entry is dead at most once, and its letter is there whenever it is acknowledged. What is left is a process that dies
-between EXEC and that step, with a letter that the server queued and then refused: no later command can be tied to the
-outcome of an earlier one in EXEC. It would take rights that were withdrawn within that round trip, or a letter beyond
-the server's largest entry.
+A reply may be lost. Callers keep the ids that were sent (:data:`Unsure`) and start over, and the guard asks the server.
+A pending entry was not acknowledged. An entry that is not pending any more has its letter if a script did it. After
+EXEC the letter is looked for, among those that came since; an entry without one is made pending again and written. So
+an entry is dead at most once, and its letter is there whenever it is acknowledged.
+
+One gap is left: a process that dies between EXEC and that step, with a letter that the server queued and then refused.
+In EXEC no later command can depend on the outcome of an earlier one. It would take rights that were withdrawn within
+that round trip, or a letter beyond the server's largest entry.
 
 Sans I/O: each function is an :data:`Exchange`, a generator that yields the commands to send over one connection. It
-takes their replies, an error reply as an exception in its place; or None where nothing of them was run, to look again.
-When the connection breaks it is dropped.
+takes their replies, an error reply as an exception in its place; or None if none of them was run, to look again. When
+the connection breaks it is dropped.
 """
 
 from collections.abc import Callable, Generator, Iterable, Sequence
@@ -61,7 +62,7 @@ _PART_MAX = 2**64 - 1  # of either half of an id
 
 
 class Fate(Enum):
-    """What the guard, or the whole step, found out about an entry."""
+    """The finding of the guard, or of the whole step, about an entry."""
 
     OURS = "ours"  #: it is pending, and ours; it is about to be written
     DEAD = "dead"  #: its letter is written and it is acknowledged
@@ -77,11 +78,11 @@ class FailedEntry(Protocol):
 
     @property
     def deliveries(self) -> int:
-        """How often it was delivered, as the server counted when it was ours."""
+        """The number of its deliveries, as the server counted when it was ours."""
 
     @property
     def letter(self) -> DeadLetter:
-        """What is to be written."""
+        """The letter to write."""
 
     @property
     def unsettled(self) -> bool:
@@ -97,7 +98,7 @@ class DeadLetterRoute:
 
     stream: str  # Key of the stream
     group: str  # Name of the group
-    consumer: str  # Who must have the entries
+    consumer: str  # The consumer that must have the entries
     dead: str  # Key of the dead-letter stream
     failures: str = ""  # Key of the hash of earlier failures, whose rows go with the entries; empty for none
     due: str = ""  # Key of the due times, which go with them too; empty for none
@@ -111,10 +112,10 @@ class DeadLetterRoute:
 
 
 class LettersRefusedError(MillstreamError):
-    """The server takes no letters; what has none is pending as it was.
+    """The server refuses letters; an entry without one is pending as it was.
 
-    What to do: give the user the right to write the dead-letter stream, or remove the key of another type that stands
-    there; what is pending is tried again by itself.
+    What to do: give the user the right to write the dead-letter stream, or remove the key of another type from its
+    name. Pending entries are tried again without further action.
     """
 
     def __init__(
@@ -123,14 +124,14 @@ class LettersRefusedError(MillstreamError):
         super().__init__(text)
         self.reply = reply  # Its own error, where there was one
         self.failed = failed  # Letters it took into a transaction and refused there; 0 where it refused the whole
-        self.hindrance = hindrance  # What the key has, see :func:`hindrance`; nothing was tried then
+        self.hindrance = hindrance  # The fault of the key, see :func:`hindrance`; nothing was tried then
 
 
 # -- the guard --------------------------------------------------------------------------------------------------------
 
 
 def hindrance(kind: object, info: object, letters: int) -> str | None:
-    """What its key has that keeps a transaction from adding letters, such as "holds a list"; None for nothing."""
+    """The reason why a transaction cannot add letters to a key, such as "holds a list"; None without one."""
     if isinstance(kind, bytes) and kind not in (b"stream", b"none"):
         return f"holds a {kind.decode()} and no stream"
     if isinstance(info, Exception) and str(info).startswith("WRONGTYPE"):
@@ -143,7 +144,7 @@ def hindrance(kind: object, info: object, letters: int) -> str | None:
 
 
 def fate(entry: FailedEntry, rows: Sequence[Sequence[Any]], consumer: str, *, sent: bool) -> Fate:
-    """What the pending list says of an entry."""
+    """An entry's fate according to the pending list."""
     if not rows:
         return Fate.DEAD if sent else Fate.LOST
     ours = rows[0][1] == consumer.encode() and rows[0][3] == entry.deliveries
@@ -162,7 +163,7 @@ def last_id(info: object) -> bytes | None:
 SCRIPT = resources.files("millstream.client.dead_letter").joinpath("dead_letter.lua").read_text(encoding="utf-8")
 SCRIPT_SHA = sha1(SCRIPT.encode(), usedforsecurity=False).hexdigest()
 
-#: What the script says of a letter, when it is no error.
+#: The script's reply for a letter, if it is not an error.
 _WRITTEN = 1
 _NOT_PENDING = 0
 
@@ -196,8 +197,8 @@ def relocate(
 ) -> Exchange[list[Relocation[Item]] | None]:
     """Move entries in one transaction that a watched key guards; None when others were faster ``tries`` times.
 
-    It serves both directions: from the pending list to the dead-letter stream, and from there back to a stream. What
-    it returns may be failed, though it was taken out of where it was: that is the caller's to mend.
+    It serves both directions: from the pending list to the dead-letter stream, and from there back to a stream. A
+    result may be failed although the item was taken from its place: the caller mends that.
     """
     for _ in range(tries):
         try:

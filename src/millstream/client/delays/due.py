@@ -1,15 +1,15 @@
-"""The due times of a group's delayed entries: a sorted set beside the stream. Pure.
+"""The due times of a group's delayed entries: a sorted set next to the stream. Pure.
 
 ::
 
     millstream:{orders}:due:billing        sorted set: entry id -> when it is due, milliseconds since 1970
 
-No server can delay a redelivery: an entry becomes claimable once it is idle for long enough, whatever its handler asked
-for. So the due time is kept here, by the server's clock, and written in the step that delays the entry. An entry that
-waits for its time is pending, held by :data:`~millstream.client.emulate.WAITING`.
+A server cannot delay a redelivery: an entry becomes claimable once it is idle for long enough, even if its handler
+asked for more. So the due time is kept here, by the server's clock, and written in the step that delays the entry. An
+entry that waits for its time is pending, held by :data:`~millstream.client.emulate.WAITING`.
 
-Whoever claims honours it in two ways. :func:`hold` renews entries that wait, so that a claim behind it does not get
-them; and what a claim brought all the same, :func:`question` finds, and the claimer puts it back uncharged.
+Every claimer honours it in two ways. :func:`hold` renews entries that wait, so that a claim after it does not get them.
+:func:`question` finds those that a claim brought all the same, and the claimer puts them back uncharged.
 
 A due time that has passed means nothing. It goes with the outcome of its entry, or with the next :func:`hold`, which
 also drops those of entries that are not pending any more. The key goes a week after its last entry was due.

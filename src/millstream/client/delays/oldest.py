@@ -14,7 +14,7 @@ _PAGES = 10
 
 @dataclass(frozen=True, slots=True)
 class Undelayed:
-    """What is pending in a group, apart from what is delayed."""
+    """The pending entries of a group, apart from delayed ones."""
 
     oldest: bytes | None  # Lowest id that waits for no time; None where all of the first ten thousand wait
     waiting: int  # Entries that are delayed; of a longer list as many as have a due time

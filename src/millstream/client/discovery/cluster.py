@@ -1,7 +1,7 @@
-"""What a cluster's URL names, and redis-py's clients of it, which follow slots that move by themselves.
+"""A cluster as its URL names it, and redis-py's clients of it, which follow slots that move by themselves.
 
-``redis+cluster://[user:password@]host:port,host:port``, some of the nodes: whichever answers first says who the others
-are. Which slot a key is in: ``millstream.client.slots``; connections of our own: ``millstream.client.cluster_line``.
+``redis+cluster://[user:password@]host:port,host:port``, some of the nodes: the first that answers names the others. For
+the slot of a key see ``millstream.client.slots``; for connections of our own ``millstream.client.cluster_line``.
 """
 
 from dataclasses import dataclass, field
@@ -23,7 +23,7 @@ _PORT = 6379
 
 @dataclass(frozen=True, slots=True)
 class Cluster:
-    """What a URL names."""
+    """A cluster as its URL names it."""
 
     nodes: tuple[Address, ...]  # Addresses of some of the nodes, asked in this order
     username: str | None  # For all nodes; None where the URL has none

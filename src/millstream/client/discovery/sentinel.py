@@ -29,10 +29,10 @@ _PATIENCE = 1.0
 
 @dataclass(frozen=True, slots=True)
 class Service:
-    """What such a URL names."""
+    """A service as its URL names it."""
 
     sentinels: tuple[tuple[str, int], ...]  # Addresses, asked in this order
-    name: str  # Of the service (the master's name in the Sentinels' configuration)
+    name: str  # Name of the service (the master's name in the Sentinels' configuration)
     options: dict[str, Any] = field(repr=False)  # For connections to the master
     sentinel_options: dict[str, Any] = field(repr=False)  # For connections to the Sentinels
 

@@ -1,7 +1,7 @@
 """FastStream's binary message format, read and written, so that both sides can share a stream. Pure.
 
-One field ``__data__``: eight magic bytes, version (16 bit), offset of the headers and of the body (32 bit each), then
-the headers (16 bit count, each name and value with a 16 bit length), then the body; all big-endian. FastStream 0.7,
+One field ``__data__``, all big-endian: eight magic bytes, version (16 bit), offset of the headers and of the body (32
+bit each). Then the headers (16 bit count, each name and value with a 16 bit length), then the body. FastStream 0.7,
 ``faststream/redis/parser/binary.py``.
 """
 
@@ -14,7 +14,7 @@ _HEAD = struct.Struct(">HII")
 
 
 class Envelope(NamedTuple):
-    """What the envelope held."""
+    """The contents of an envelope."""
 
     headers: dict[str, str]  # Names and values, ``content-type`` and ``correlation_id`` among them
     body: bytes  # The message

@@ -1,6 +1,6 @@
-"""A report of ``millstream report`` as a server: a line to it answers what its server answered when it was written.
+"""A report of ``millstream report`` as a server: a line to it returns the replies that its server gave for the report.
 
-What the file does not hold is refused with words that say so, what is not as a server sends it is found out when the
-file is opened. ``json_replies`` is how replies stand in the file, ``shapes`` what they must look like, ``ranges`` what
-several pages of one range say together.
+A command that the file does not cover is refused, with the reason. Replies that no server sends are found when the file
+is opened. ``json_replies`` is the form of replies in the file, ``shapes`` their required form. ``ranges`` joins several
+pages of one range.
 """

@@ -1,4 +1,4 @@
-"""What several replies to XRANGE, XREVRANGE and XPENDING say of one range together: which part of it is known. Pure."""
+"""The known part of a range, from several replies to XRANGE, XREVRANGE and XPENDING. Pure."""
 
 import re
 from bisect import bisect_left, bisect_right
@@ -62,7 +62,7 @@ class KnownRange:
     _ids: list[Id] = field(default_factory=list)
 
     def learn(self, low: Id, high: Id, rows: Sequence[Row], *, count: int | None, falling: bool) -> None:
-        """What one reply says."""
+        """Add one reply."""
         found = [_id_of(row) for row in rows]
         self._rows.update(zip(found, rows, strict=True))
         if count is not None and found and len(found) >= count:  # the rest of the range was not looked at

@@ -42,9 +42,9 @@ Words = tuple[bytes, ...]
 
 @dataclass(slots=True)
 class RecordedReport:
-    """What a file says."""
+    """The contents of a report's file."""
 
-    path: Path  # Of the file
+    path: Path  # Path of the file
     at_ms: int  # Wall milliseconds when it was begun
     facts: Mapping[str, Any]  # Everything beside the replies: versions, what was left out, what was redacted
     nodes: tuple[int, ...] = (0,)  # Numbers of the cluster's nodes; one server is node 0
@@ -55,7 +55,7 @@ class RecordedReport:
     _streams: set[bytes] = field(default_factory=set)
 
     def reply(self, node: int, command: Command) -> Reply:
-        """What the server answered; a refusal where the file does not say."""
+        """The server's recorded reply; a refusal if the file does not have it."""
         words = words_of(command)
         if words[0] == b"SCAN":
             return self._scanned(node, words)
@@ -145,7 +145,7 @@ class _AskedRange:
 
 
 def _asked(words: Words) -> _AskedRange:
-    """What a command asks for."""
+    """The range that a command asks for."""
     if words[0] == b"XPENDING":
         if len(words) not in (6, 7) or not _NUMBER.fullmatch(words[5]):
             raise ValueError("it is no XPENDING of a range")
@@ -190,7 +190,7 @@ def open_report(url: str) -> RecordedReport:
 
 
 def _content(path: Path) -> bytes:
-    """What the file says, unpacked."""
+    """The contents of the file, unpacked."""
     with path.open("rb") as file:
         packed = file.read(2) == b"\x1f\x8b"
     with gzip.open(path) if packed else path.open("rb") as unpacked:

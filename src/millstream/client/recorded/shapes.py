@@ -1,4 +1,4 @@
-"""What the replies in a report must look like, by their command: whoever reads them relies on it. Pure."""
+"""The required form of the replies in a report, by their command: readers rely on it. Pure."""
 
 import re
 from collections.abc import Callable, Mapping, Sequence
