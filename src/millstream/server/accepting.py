@@ -1,16 +1,17 @@
-"""Taking in connections: which are accepted, how many agree on keys at a time, what is told to those turned away.
+"""Taking in connections: which are accepted, how many handshakes at a time, and the errors for those turned away.
 
-A stranger must not be able to take the descriptors that the log, its rewriting and INFO need, so before anything is
-made of a new connection two bounds are looked at:
+A stranger must not be able to take the descriptors that the log, its rewriting and INFO need. So a new connection first
+meets two bounds:
 
-* *Descriptors.* The kernel gives the lowest free number, so a new connection whose number is among the last
-  :data:`RESERVE` below the limit says that hardly any are left. It is told so in Redis's words for ``maxclients`` and
-  closed. This holds whoever has the others: clients, handshakes, or the program around an embedded server.
-* *Handshakes.* A connection that agrees on keys is no client yet and does not count for ``maxclients``. So many may do
-  that at a time; further ones wait in the kernel, and while they wait, one that takes longer than ``Tls.grace`` gives
-  way. A client that is in earnest needs a few round trips; whoever connects and says nothing holds nobody up for long.
+* *Descriptors.* The kernel gives the lowest free number. So a new connection whose number is among the last
+  :data:`RESERVE` below the limit means that hardly any are left. It gets Redis's error for ``maxclients`` and is
+  closed. This holds for every user of the others: clients, handshakes, or the program around an embedded server.
+* *Handshakes.* A connection in its TLS handshake is not a client yet and does not count for ``maxclients``. Their
+  number is limited; further ones wait in the kernel. While they wait, a handshake that takes longer than ``Tls.grace``
+  gives way. An honest client needs a few round trips; one that connects and sends nothing does not hold others up for
+  long.
 
-That no descriptor is left at all (EMFILE, ENFILE) is no failure either: the next try is :data:`AGAIN` later.
+Running out of descriptors (EMFILE, ENFILE) is not a failure either: the next try is :data:`AGAIN` later.
 """
 
 import asyncio
@@ -47,13 +48,13 @@ Factory = Callable[[], asyncio.Protocol]
 
 
 def descriptors() -> int:
-    """How many files this process may have open now; a very large number where there is no limit."""
+    """The number of files this process may have open now; a very large number without a limit."""
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     return 2**31 if soft == resource.RLIM_INFINITY else soft
 
 
 def handshakes_at(limit: int, most: int = tls.HANDSHAKES_MAX) -> int:
-    """How many connections, but at most ``most``, may agree on keys at a time where so many files may be open."""
+    """The number of handshakes at a time, at most ``most``, for a limit of open files."""
     return max(1, min(most, (limit - 2 * RESERVE) // 4))
 
 
@@ -191,7 +192,7 @@ class Listener:
                 ssl_handshake_timeout=tls.HANDSHAKE_SECONDS if encrypted else None,
                 ssl_shutdown_timeout=tls.SHUTDOWN_SECONDS if encrypted else None,
             )
-        except OSError as error:  # it was no TLS, it took too long, or the client has gone
+        except OSError as error:  # not TLS, too slow, or the client has gone
             log.debug("a connection came to nothing: %s", error)
             sock.close()
         finally:

@@ -73,7 +73,7 @@ DENIED = (
 
 
 class LoadingStoppedError(MillstreamError):
-    """The server was told to stop before it had read its data directory.
+    """The server was stopped before it had read its data directory.
 
     What to do: nothing; start again when it is wanted.
     """
@@ -86,13 +86,13 @@ class Server:
         self.settings = settings
         self.clock = clock or SystemClock()
         self.facts = ShellFacts()  # Counters INFO shows
-        self.report: RecoveryReport | None = None  # What recovery found, None without a data directory
+        self.report: RecoveryReport | None = None  # Result of the recovery, None without a data directory
         self.failure: StorageError | None = None  # Why the disk made the server stop, or None
         self.committer: Committer | None = None
         self.disk_guard: DiskGuard | None = None  # True if the disk takes writes; None without a data directory
-        self.gate = ReplyGate(UNLIMITED)  # How far replies may go; the committer's where there is a log
+        self.gate = ReplyGate(UNLIMITED)  # Limit up to which replies may go; the committer's if there is a log
         self.tls_port = 0  # The port for TLS, 0 without
-        self.link_tls: ssl.SSLContext | None = None  # How a primary is followed over TLS; None for without
+        self.link_tls: ssl.SSLContext | None = None  # TLS context for following a primary; None without TLS
         self.stopping = asyncio.Event()  # Set once the server should stop, or has begun to
         self._reading_ends = threading.Event()  # whatever is left of the data directory
         self.node: Node  # The state served; there from :meth:`start` on
@@ -125,9 +125,9 @@ class Server:
         config = self.settings.config()
         node = self.node = Node(config)
         node.journal.unconfirmed.gate = self.gate
-        # The order is: what can be refused at once, then the addresses, then the recovery, which may take minutes. A
-        # server that cannot be had at its address has not touched the data either. Whoever watches over the server
-        # has to tell one that reads its log from one that is gone, so clients are answered meanwhile: LOADING
+        # The order is: checks that can refuse at once, then the addresses, then the recovery, which may take minutes. A
+        # server that cannot get its address has not touched the data either. A supervisor has to tell a server that
+        # reads its log from one that is gone, so clients are answered meanwhile: LOADING
         if self.settings.aclfile is not None:
             aclfile.load(node.accounts, self.settings.aclfile)
         try:
@@ -168,7 +168,7 @@ class Server:
         self._take_over(adopt, self.report)
 
     def _read(self, loading: "Loading") -> "tuple[Callable[[Log], None], RecoveryReport]":
-        """What the log holds, in a thread of its own."""
+        """Read the log, in a thread of its own."""
 
         def tell(doing: str, done: int, total: int) -> None:
             if self._reading_ends.is_set():
@@ -191,7 +191,7 @@ class Server:
             yield payload
 
     def _take_over(self, adopt: "Callable[[Log], None]", report: "RecoveryReport") -> None:
-        """What was read is the node's from here on, and so is the log."""
+        """Make the recovered data and the log the node's."""
         node, config, directory = self.node, self.node.config, self.settings.directory
         assert directory is not None
         assert self._log is not None
@@ -303,7 +303,7 @@ class Server:
         return read_machine()
 
     def _read_log(self) -> LogFacts:
-        """What INFO shows of the log; with nothing to keep, the last save is the start."""
+        """The log's facts for INFO; with nothing to keep, the last save is the start."""
         committer, guard, rewriter = self.committer, self.disk_guard, self._rewriter
         if self._log is None or committer is None or self.report is None or guard is None or rewriter is None:
             is_read = self.settings.directory is not None  # and not read to its end yet
@@ -320,7 +320,7 @@ class Server:
 
     @property
     def urls(self) -> list[str]:
-        """Where a client on this machine reaches the server."""
+        """URLs by which a client on this machine reaches the server."""
         found = []
         if self.facts.tcp_port:
             found.append(tcp_url(self.settings.host, self.facts.tcp_port))
@@ -419,7 +419,7 @@ class Server:
             self.fail(error)
 
     def fail(self, error: StorageError) -> None:
-        """The disk failed: show nobody anything more, and stop. What was acknowledged before is on the disk."""
+        """Stop after a failure of the disk, without another reply. Writes acknowledged before are on the disk."""
         if self.failure is None:
             self.failure = error
             log.critical("stopping: %s", error)

@@ -22,10 +22,10 @@ _GRACE = 3.0  # seconds in which it ends by itself
 class Companion:
     """Which program."""
 
-    name: str  # What people call it
+    name: str  # Its name for people
     argv: Sequence[str]  # Program and arguments; the server's URL is in ``MILLSTREAM_URL``, since others see arguments
     alone: str  # The command line that starts it by itself
-    password: str = ""  # Of the server's default user; empty for none
+    password: str = ""  # Password of the server's default user; empty for none
 
     def environment(self, url: str) -> dict[str, str]:
         """Ours, with the server's URL and password."""

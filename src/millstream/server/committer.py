@@ -1,11 +1,11 @@
 """The server's shell of the group commit: a turn of the event loop, a timer, and one thread that writes and syncs.
 
-What is written when, and which replies may go out, :mod:`millstream.node.durability.group_commit` decides. Here its
-steps are carried out: those that are quick by the loop itself, at the end of the turn in which the commands ran; those
-that wait for a slow disk by the thread, which answers in the loop. So the loop's thread alone touches the group commit.
+:mod:`millstream.node.durability.group_commit` decides when to write, and which replies may go out. This module carries
+its steps out. The loop does quick ones itself, at the end of the turn in which the commands ran. The thread does those
+that wait for a slow disk, and reports to the loop. So only the loop's thread touches the group commit.
 
-Under ``everysec`` the loop asks for the sync a little before it is due. If it does not, since one command keeps it
-busy, the thread syncs unasked: what was acknowledged does not wait for the end of a script.
+Under ``everysec`` the loop asks for the sync a little before it is due. If one command keeps the loop busy, the thread
+syncs unasked: acknowledged writes do not wait for the end of a script.
 """
 
 import asyncio
@@ -64,7 +64,7 @@ class Committer:
         self._loop = asyncio.get_running_loop()
         late = max(sync_seconds - early, 0)
         self._commit = GroupCommit(log, policy, guard, self._loop.time(), sync_seconds=late, may_wait=True, gate=gate)
-        self.gate = self._commit.gate  # How far replies may go, and who waits for more
+        self.gate = self._commit.gate  # Limit up to which replies may go, with its waiters
         # Called in the loop before a group is written, when it may still get longer
         self.before_write: Callable[[], None] = lambda: None
         self._turn_scheduled = False
@@ -75,7 +75,7 @@ class Committer:
         self._asked: list[tuple[Job, Future[Any]]] = []  # jobs of others, for when the thread is idle
         self._idle = asyncio.Event()  # the thread has no step
         self._idle.set()
-        # What the thread is to do; a time: by that, in monotonic seconds, it has been asked for a sync; None: the end
+        # The thread's steps; a time: a request for a sync by that, in monotonic seconds; None: the end
         self._steps: queue.SimpleQueue[tuple[CommitStep, Job | None] | float | None] = queue.SimpleQueue()
         self._report: Report | None = None  # of the step that has ended, until the loop has taken it in
         self._thread = threading.Thread(target=self._work, name="millstream-commit", daemon=True)
@@ -125,9 +125,9 @@ class Committer:
             self._turn_scheduled = True
 
     def _turn(self, due: float = 0.0) -> None:
-        """Do what is to be done now, until there is nothing or the thread does it; then wait for what is due later.
+        """Do the steps of now, until there is none or the thread does it; then wait for what is due later.
 
-        Where memory ends amid that, it is done again in the next turn: no command need come before what waits goes out.
+        If memory ends amid that, the next turn does it again: waiting replies go out even if no other command comes.
         """
         self._turn_scheduled = False
         try:
@@ -263,7 +263,7 @@ class Committer:
                 return
 
     def _sync_unasked(self) -> None:
-        """The loop is late. What it has written is synced all the same; nothing waits for that, so nothing is told."""
+        """Sync for a loop that is late. Nothing waits for that, so nothing is reported."""
         with contextlib.suppress(BaseException):  # the log takes nothing more then, which the next step finds and tells
             self._log.sync()
 
@@ -272,8 +272,8 @@ class Committer:
     async def close(self) -> None:
         """Commit everything appended so far, release it, and end the thread. The log itself stays open.
 
-        What a full disk refuses once more stays in the log, and is not released. A second call waits for the first, and
-        does nothing then.
+        Records that a full disk refuses again stay in the log, unreleased. A second call waits for the first, and does
+        nothing then.
         """
         self._closing = True
         async with self._ending:

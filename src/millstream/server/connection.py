@@ -1,13 +1,13 @@
 """One client's connection: bytes in, commands run in order, replies out in order once they may be shown.
 
-Between the two ends stand three reasons to stop for a while, and in each the bytes that have come wait unread:
+A connection stops for a while for three reasons, and in each the bytes that have come wait unread:
 
 * *blocked*: the command last run waits inside the node (XREAD BLOCK); its reply comes by :meth:`Connection.deliver`;
 * *held*: replies wait for the log (see :mod:`millstream.node.durability.held_replies`), and too many already do;
-* *full*: the client does not take what it is sent.
+* *full*: the client does not read its replies.
 
-So a client costs at most its unread input, bounded by the reader's limits, and about two megabytes of output; only a
-single reply larger than that can grow further, up to ``client-output-buffer-limit``, where the client is cut.
+So a client costs at most its unread input, bounded by the reader's limits, and about two megabytes of output. Only a
+single larger reply can grow further, up to ``client-output-buffer-limit``, where the client is cut.
 """
 
 import asyncio
@@ -53,7 +53,7 @@ _NO_LIMIT = OutputLimit(0, 0, 0)
 VOID = -1
 """The barrier of replies that are not to be sent."""
 
-# What a browser or a HTTP library would send first: somebody is being used to talk to us (Redis drops these too).
+# First words of a browser or a HTTP library, which an attacker uses to reach us (Redis drops these too).
 _CROSS_PROTOCOL = frozenset({b"post", b"host:"})
 
 
@@ -82,7 +82,7 @@ class Connection(asyncio.Protocol):
         self._ending = False  # no more commands are run; the connection closes behind the last reply
         self._eof = False  # the client sends no more
         self._closed = False  # nothing more is sent; what the client has not taken yet still goes to it
-        self._forgotten = False  # it is no client any more
+        self._forgotten = False  # not a client any more
         self._received = self.sent = self._reads = 0  # bytes, bytes, times
         self.slow_since: int | None = None  # monotonic milliseconds since when the soft output limit is passed
 
@@ -226,11 +226,11 @@ class Connection(asyncio.Protocol):
         self._close_if_done()
 
     def _run_directly(self) -> bool:
-        """Run what has come if all of it is plain commands, as is most of what comes; False if more is to be done.
+        """Run all bytes that have come if they are plain commands, as most are; False if more is to be done.
 
-        What :meth:`_run` does besides is not needed behind them: they end no wait, no connection and no turn of others,
-        publish nothing, and make nothing due. A client that waits for each reply pays for every call here, so what is
-        elsewhere in steps is in one piece here.
+        The other work of :meth:`_run` is not needed after them: they do not end a wait, a connection or a turn of
+        others, do not publish, and make nothing due. A client that waits for each reply pays for every call here. So
+        the steps that are separate elsewhere are in one piece here.
         """
         server, reader = self._server, self._reader
         try:
@@ -418,7 +418,7 @@ class Connection(asyncio.Protocol):
             self._defect(error)
 
     def refuse_held(self, line: str, more: "Sequence[Buffer]" = ()) -> None:
-        """What waits to be sent is not going to be: answer with an error in its place, and close."""
+        """Drop the replies that wait to be sent: send an error in their place, and close."""
         if more or self._held or self._out_barrier > self._server.gate.released:
             self._held.end()
             self._out, self._out_size, self._out_barrier = [], 0, 0

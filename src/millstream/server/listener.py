@@ -1,4 +1,4 @@
-"""Where the server listens: a TCP address, a unix socket, or both; what is wrong with them in one clear sentence."""
+"""The server's addresses: TCP, a unix socket, or both; faults in them, each in one clear sentence."""
 
 import asyncio
 import contextlib
@@ -13,9 +13,9 @@ _WILDCARDS = {"0.0.0.0": "127.0.0.1", "::": "::1", "": "127.0.0.1"}  # noqa: S10
 
 
 class ListenError(UsageError):
-    """The server cannot listen where it was told to; the text says why and what to do.
+    """The server cannot listen at the given address; the text gives the reason and the remedy.
 
-    What to do: choose another address or port, or end what listens there.
+    What to do: choose another address or port, or end the process that listens there.
     """
 
 

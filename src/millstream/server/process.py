@@ -42,8 +42,8 @@ _DOING = {"check": "Checking the log", "load": "Loading the log"}
 # Seconds a thread may keep the interpreter while another wants it. The thread that syncs the log needs it for an
 # instant after each fsync, and replies wait for that; Python's default of 5 ms is longer than the fsync itself.
 _SWITCH_INTERVAL = 0.0005
-# Descriptors for anything but clients: some 24 of the event loop, the log and the listeners, those that no client gets
-# (``accepting.RESERVE``), and a few for what else an embedding program opens. Redis, which needs fewer, keeps 32.
+# Descriptors for anything but clients: some 24 of the event loop, the log and the listeners, the reserve
+# (``accepting.RESERVE``), and a few for the files of an embedding program. Redis, which needs fewer, keeps 32.
 _OWN_DESCRIPTORS = 48
 # Logs smaller than this are read before a progress bar could be seen.
 _PROGRESS_FROM = 8 * 1024 * 1024
@@ -136,7 +136,7 @@ def clients_possible(wanted: int, *, encrypted: bool) -> int:
 
 
 def banner(server: Server) -> str:
-    """What a person wants to know at the start."""
+    """The lines that the server prints for people at its start."""
     settings = server.settings
     lines = [
         f"Millstream {__version__}",
@@ -152,7 +152,7 @@ def banner(server: Server) -> str:
 
 
 def core_note() -> str:
-    """What to do for a faster one, where nobody chose the Python one."""
+    """The way to the faster core, unless the Python one was chosen."""
     if core.NAME == core.NATIVE:
         return ""
     return f" ({core.VARIABLE} says so)" if core.IS_CHOSEN else f", the slower one. For the native one {core.REMEDY}"
@@ -167,7 +167,7 @@ class RecoveryProgress:
         self._tasks: dict[str, TaskID] = {}
 
     def tell(self, doing: str, done: int, total: int) -> None:
-        """How far it is."""
+        """Show the progress of one step."""
         if total < _PROGRESS_FROM or self._out is None or not self._out.isatty():
             return
         if self._bar is None:

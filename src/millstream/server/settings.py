@@ -1,4 +1,4 @@
-"""What a server is started with."""
+"""The settings of a server at its start."""
 
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -18,7 +18,7 @@ PROMISES: dict[str, str] = {
 
 @dataclass(frozen=True, slots=True)
 class Delays:
-    """How long the server lets things be; tests shorten them, nobody else has a reason to."""
+    """Time limits of the server; tests shorten them, and other code has no reason to."""
 
     farewell: float = 2.0  # Seconds that clients have, when the server stops, to take the replies they are owed
     after_error: float = 1.0  # Seconds until the next try after a defect in timed work
@@ -27,7 +27,7 @@ class Delays:
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """What a server is started with; the defaults are those of an embedded one."""
+    """The settings of a server at its start; the defaults are those of an embedded one."""
 
     host: str = "127.0.0.1"  # Address or name to listen at
     port: int | None = 0  # TCP port, 0 for a free one, None for no unencrypted TCP at all
@@ -36,15 +36,15 @@ class Settings:
     fsync: Fsync = "always"  # When writes are brought to the disk
     # CONFIG parameters that differ from their defaults, by name
     parameters: dict[str, str] = field(default_factory=dict)
-    tls: Tls | None = None  # How TLS is served, None for not at all
+    tls: Tls | None = None  # Settings of TLS, None without TLS
     aclfile: Path | None = None  # File of users, read at the start and by ACL LOAD, written by ACL SAVE; None for none
-    delays: Delays = Delays()  # How long the server lets things be
+    delays: Delays = Delays()  # Time limits
     # Host and port of the server to follow, where the data directory says nothing of a role
     replicaof: tuple[str, int] | None = None
 
     @property
     def promise(self) -> str:
-        """What becomes of acknowledged writes."""
+        """The fate of acknowledged writes, in one sentence."""
         return PROMISES["memory" if self.directory is None else self.fsync]
 
     def config(self) -> Config:

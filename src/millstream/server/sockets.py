@@ -1,15 +1,15 @@
 """Clients' sockets: all that are ready in one turn of the loop are read, then run, then committed, then answered.
 
 An event loop calls back once for each socket, and each call pays for its own way in and out. Here the loop watches one
-thing, an epoll of all clients. When that is ready, one turn takes what has come from all of them, as redis-server does:
-so a group commit is all that came together, and one sync is behind all its replies. TLS stays with the loop's own
-transports, as does every client where the native core, or epoll, is missing.
+thing, an epoll of all clients. When that is ready, one turn takes the bytes from all of them, as redis-server does. So
+a group commit covers everything that came together, with one sync for all its replies. TLS stays with the loop's own
+transports, as do all clients without the native core or epoll.
 
 Invariants:
 
-* A descriptor is in the epoll exactly while it is in ``_open`` and has something to be watched for; it is taken out
-  before its socket is closed, so no event of an earlier socket is ever another's.
-* A transport's bytes leave in the order in which they were written. Which may leave is not decided here.
+* A descriptor is in the epoll exactly while it is in ``_open`` and has events to watch for. It is taken out before its
+  socket is closed, so an event of an earlier socket never reaches another one.
+* A transport's bytes leave in the order in which they were written. This module does not decide which may leave.
 """
 
 import asyncio
@@ -43,7 +43,7 @@ Event = tuple[int, "bytes | int | None", int]
 
 
 class _Calls(Protocol):
-    """What the native core does for a turn."""
+    """The calls to the native core in a turn."""
 
     def read_ready(self, poll: "select.epoll") -> Iterator[Event]:
         """Read what has come, 64 KiB of each socket at most, and from 256 sockets of an epoll at most."""
@@ -65,7 +65,7 @@ class Sockets:
 
     def __init__(self, loop: asyncio.AbstractEventLoop, turns: "Server", calls: _Calls) -> None:
         self.loop = loop  # As given
-        self.in_turn = False  # What is written waits for the end of the turn
+        self.in_turn = False  # True if written bytes wait for the end of the turn
         self._turns = turns
         self._calls = calls
         self._poll = select.epoll()
@@ -230,8 +230,8 @@ class SocketTransport(asyncio.Transport):
         self.fd = sock.fileno()  # Its descriptor
         self.client = client  # The protocol, too
         self.run_at_once = cast("Callable[[Any, int], bytes | None]", client.run_at_once)  # Its own
-        self.reads = True  # What comes is taken
-        self.out: deque[Buffer] = deque()  # What is to be sent yet
+        self.reads = True  # True if incoming bytes are taken
+        self.out: deque[Buffer] = deque()  # Bytes to be sent
         self._size = 0  # bytes in out
         self._number = -1  # in the replies of this turn, while out waits for its end
         self.high, self._low = 64 * 1024, 16 * 1024
@@ -246,7 +246,7 @@ class SocketTransport(asyncio.Transport):
 
     def happened(self, data: bytes | int | None, events: int) -> None:
         """Something else than that bytes came."""
-        # Who was asked in this very turn to read no more is given what was read before that; the end comes again
+        # A protocol that stopped reading in this very turn still gets the bytes read before that; the end comes again
         if data is not None and (self.reads or (data and not self._closing)):
             self._take(data)
         elif events & _BROKEN and not self._waits:

@@ -58,7 +58,7 @@ class ServerThread:
 
     @property
     def url(self) -> str:
-        """Where clients reach it."""
+        """URL by which clients reach it."""
         return self.server.url
 
     def start(self) -> "ServerThread":

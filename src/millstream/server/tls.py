@@ -18,7 +18,7 @@ SHUTDOWN_SECONDS = 2.0
 
 
 class TlsError(UsageError):
-    """The TLS files cannot be used; the text says which, why, and what to do.
+    """The TLS files cannot be used; the text names the file, the reason and the remedy.
 
     What to do: correct the file that it names: PEM, a key without a passphrase, certificate and key of one pair.
     """

@@ -1,1 +1,1 @@
-"""What INFO shows of the machine and of time: what the system says of the process, and rates."""
+"""INFO's figures of the machine and of time: the system's figures of the process, and rates."""

@@ -1,4 +1,4 @@
-"""What the operating system says of this process, for INFO."""
+"""The operating system's figures of this process, for INFO."""
 
 import os
 import platform

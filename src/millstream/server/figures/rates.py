@@ -1,8 +1,8 @@
-"""How much the server did per second of late, for INFO's ``instantaneous_*``.
+"""Recent work of the server per second, for INFO's ``instantaneous_*``.
 
-A sample is taken at the most every 100 ms, as bytes come in, of the counters as they were before. What was done since
-a moment is then the counters now less those of the first sample after it: in between nothing was done. An idle server
-takes no samples and needs no timer, where Redis looks ten times a second.
+A sample is taken at most every 100 ms, as bytes come in, of the counters as they were before. The work since a moment
+is the counters now less those of the first sample after it: in between nothing was done. An idle server takes no
+samples and needs no timer; Redis looks ten times a second.
 """
 
 from collections import deque
@@ -16,7 +16,7 @@ Counters = tuple[int, int, int]
 
 
 class Rates:
-    """What was done in the last :data:`WINDOW` milliseconds."""
+    """The work of the last :data:`WINDOW` milliseconds."""
 
     __slots__ = ("_samples", "due")
 

@@ -1,1 +1,1 @@
-"""What a replica's server does of its link to the primary: ``link`` the connection, ``taking`` the copy of all data."""
+"""The replica's side of the link to the primary: ``link`` the connection, ``taking`` the copy of all data."""

@@ -1,12 +1,13 @@
-"""The link of a replica to its primary: the connection, the handshake, the copy, the stream, and what is told back.
+"""The link of a replica to its primary: the connection, the handshake, the copy, the stream, and the acknowledgements.
 
-One task for one primary. A link that is lost is tried again, ever more rarely up to some seconds; what was run stays,
-and the primary is asked for the next byte. A copy goes into a file without a name; another process reads it as it comes
-and makes a snapshot of it; only when that is there and was read back does it take the place of what was held, in one
-step.
+There is one task for each primary. A lost link is tried again, ever more rarely up to some seconds. Commands that were
+run stay, and the replica asks the primary for the next byte.
 
-The primary is told once a second how far the log has *kept* its stream, as the fsync policy asks, so it does not count
-what a power cut here could take back.
+A copy goes into a file without a name. Another process reads it as it comes and makes a snapshot of it. The snapshot
+replaces the old data in one step, only once it is complete and was read back.
+
+The replica reports once a second how far the log has *kept* the primary's stream, as the fsync policy asks. So the
+report does not count anything that a power cut could take back.
 """
 
 import asyncio
@@ -70,7 +71,7 @@ _HELD = 0.05
 # Letters of a reason that are shown
 _REASON_MAX = 1000
 
-# How a primary says that a user, or what a user may, does not do; the last two by Redis before 6 and without a password
+# Errors of a primary that refuses a user, or the user's rights; the last two by Redis before 6 and without a password
 _NOT_LET_IN = ("WRONGPASS", "NOAUTH", "NOPERM", "ERR invalid password", "ERR AUTH", "ERR Client sent AUTH")
 
 _NOT_SYNCED = -1  # in place of an offset: the disk has nothing that was run since the link is up
@@ -282,7 +283,7 @@ class _Connection:
                 self._copy_in(event, host, port)
 
     def _copy_in(self, event: CopyEvent, host: str, port: int) -> None:
-        """What the primary says of a copy, and what of it has come."""
+        """Handle the primary's message of a copy, or a piece of the copy."""
         following = self._following
         match event:
             case CopyBytes(data):
@@ -310,7 +311,7 @@ class _Connection:
 
     @contextlib.contextmanager
     def _logged(self) -> Iterator[None]:
-        """What is in memory and cannot be logged ends the server; a copy that cannot be read does not."""
+        """Stop the server for data in memory that cannot be logged; a copy that cannot be read does not stop it."""
         try:
             yield
         except StorageError as error:
@@ -319,7 +320,7 @@ class _Connection:
 
     @contextlib.contextmanager
     def _to_disk(self) -> Iterator[None]:
-        """What fails in it is not the connection."""
+        """Turn a failure of the disk into a failed copy; it is not the connection's."""
         try:
             yield
         except OSError as error:
@@ -474,10 +475,10 @@ class _Connection:
                 self._send(b"\n")
 
     def leave(self) -> None:
-        """What is kept from here on may be of another role, and is no concern of this primary's.
+        """Leave the primary: later records may be of another role, and do not concern it.
 
-        Nor is anything of it to be run or taken over, which the loop may have next on its list: so what would do that
-        is cancelled here, and not when the task that reads has heard of its own end.
+        The loop may have its commands or its copy next on its list. So their tasks are cancelled here, before the
+        reading task learns of its own end.
         """
         self._server.gate.watchers.pop(self, None)
         self._node.sessions.close(self._obedience.session)

@@ -1,4 +1,4 @@
-"""How long to wait before a copy of all data is tried again that could not be made or taken."""
+"""Pauses before another try of a copy of all data that could not be made or taken."""
 
 # Seconds where two in a row could not, doubled with each up to the longest: each costs the primary a rewriting of its
 # log

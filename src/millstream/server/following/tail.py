@@ -1,7 +1,7 @@
-"""What a former primary took and nobody else has is put into files, before the new primary's data take its place.
+"""Writes that only a former primary has are put into files, before the new primary's data replace them.
 
 Another process does it, from the log: see :mod:`millstream.maintenance.log.diverged`. Nothing is replaced before the
-files are on the disk, so whenever this server ends, what they hold is there or still in the log.
+files are on the disk. So whenever this server ends, their contents are there or still in the log.
 """
 
 import asyncio
@@ -32,7 +32,7 @@ def remove_parts(directory: Path) -> None:
 
 
 def count(directory: Path) -> int:
-    """How many files there are in a data directory, of this server's earlier times too."""
+    """The number of such files in a data directory, of this server's earlier times too."""
     return sum(1 for _ in directory.glob("diverged-*.jsonl"))
 
 

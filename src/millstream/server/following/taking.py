@@ -1,7 +1,7 @@
 """A primary's copy takes the place of a replica's data: read and checked by another process, then swapped in one step.
 
-Where a log is kept the snapshot that was made becomes that log, by one rename; a crash before it leaves the old data
-with their old history. Where none is kept, a log in a directory that goes again does the same work.
+If a log is kept, the new snapshot becomes that log, by one rename; a crash before it leaves the old data with their old
+history. Without one, a log in a temporary directory does the same work.
 """
 
 import asyncio
@@ -127,9 +127,9 @@ class Taking:
     # ------------------------------------------------------------------ in the loop
 
     def _adopt(self, adopt: Callable[[int], None], commit: Callable[[], None], done: "Future[None]") -> None:
-        """What was made becomes the log and the data, with nothing in between."""
+        """Make the new snapshot the log and the data, with nothing in between."""
         try:
-            # Who waits for the end may have been cancelled and not have heard of it yet
+            # The task that waits for the end may be cancelled and not know it yet
             if not (self._is_cancelled or self._end.done()):
                 commit()
                 adopt(self._server.clock.now().mono)

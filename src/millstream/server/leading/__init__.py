@@ -1,1 +1,1 @@
-"""What a primary's server does: ``making`` makes copies, ``replicas`` sends them and the stream."""
+"""The primary's side of replication: ``making`` makes copies, ``replicas`` sends them and the stream."""

@@ -62,7 +62,7 @@ class Copy:
         return b""
 
     def place(self, session_id: int) -> int:
-        """How many bytes one was sent."""
+        """The number of bytes sent to one replica."""
         return self._places[session_id]
 
     def drop(self, session_id: int) -> None:

@@ -1,8 +1,10 @@
-"""Writing a file of what is in memory, by a child process that has the memory as it was when it was begun.
+"""Writing a file of the data in memory, by a child process with the memory as it was at its start.
 
-The child shares all pages with the server until one of them changes one, so beginning it takes as long as copying the
-tables of pages does. It does nothing but make bytes and write them: it takes no lock that a thread of the server may
-have held, logs nothing, and ends without cleaning up, since all that it has is the server's.
+The child shares all pages with the server until one of them changes one. So its start takes as long as copying the
+tables of pages does.
+
+The child does nothing but make bytes and write them. It does not take a lock that a thread of the server may have held,
+does not log, and ends without cleaning up, since all that it has is the server's.
 """
 
 import asyncio
@@ -16,9 +18,9 @@ from typing import IO
 
 from millstream.node.log.children import reason_of
 
-# Where children are made by copying and threads of the system's own libraries do not stand in the way
+# True if fork is safe: threads of the system's own libraries do not prevent it
 _FORKS = sys.platform == "linux"
-# What a child says that has written all; another one says why not, in so many bytes at most
+# A child's report after writing all; a failed child sends its reason, of at most this many bytes
 _WELL = b"\0"
 _SAID = 500
 

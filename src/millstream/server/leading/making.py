@@ -1,7 +1,7 @@
-"""How the copies are made with which replicas begin; sending them is another matter.
+"""How the copies are made with which replicas begin; ``replicas`` sends them.
 
-A Millstream gets the files of the log as they lie there, where not much in them is out of date. For anybody else the
-process that rewrites the log makes a copy, of the same sealed files, in a file without a name; replicas that come
+A Millstream gets the log's files as they are on the disk, unless much in them is out of date. For any other replica the
+process that rewrites the log makes a copy, of the same sealed files, in a file without a name. Replicas that come
 meanwhile share it. Without a data directory a child of this process makes it, of the memory as it is at that moment.
 """
 
@@ -66,7 +66,7 @@ class CopyMaker:
         return [each for each in self._primary.followers if each.stage == "wait_bgsave"]
 
     def _version(self, follower: "Follower") -> int:
-        """Of the RDB file that a replica gets as its copy."""
+        """The version of the RDB file that a replica gets as its copy."""
         return COPIES[DIALECTS[-1] if follower.is_ours else self._server.node.config.dialect]
 
     def start(self) -> None:

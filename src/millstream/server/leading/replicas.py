@@ -1,7 +1,7 @@
-"""What sends replicas their copies and the stream, and looks after them once a second.
+"""Sending replicas their copies and the stream, and looking after them once a second.
 
-Bytes go out of the backlog as each replica takes them, once the log has kept them: never what a power cut could still
-take back. How the copies come to be, :mod:`millstream.server.leading.making` knows.
+Bytes go out of the backlog as each replica takes them, once the log has kept them: never bytes that a power cut could
+still take back. :mod:`millstream.server.leading.making` makes the copies.
 """
 
 from pathlib import Path
