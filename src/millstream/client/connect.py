@@ -31,12 +31,12 @@ def connect(url: str = "memory://", **options: Any) -> "redis.Redis":
             client.xadd("orders", {"item": "tea"})
 
     Args:
-        url: ``memory://`` for a store of this client's own, ``memory://NAME`` for one that all of this process share,
-            ``file:///DIR`` for a data directory (``?fsync=everysec`` or ``no`` to wait less for the disk); ``redis://``,
-            ``rediss://`` or ``unix://`` for a server; ``redis+sentinel://host:port,host:port/SERVICE`` and
-            ``redis+cluster://host:port,host:port``.
-        options: those of ``redis.Redis.from_url``. A server that does not answer for 10 s raises ``TimeoutError``; a
-            command that blocks has its own time more, and one without an end goes on while the server answers PING.
+        url: ``memory://`` for a store of this client's own, ``memory://NAME`` for one that all of this process share.
+            ``file:///DIR`` for a data directory (``?fsync=everysec`` or ``no`` to wait less for the disk). ``redis://``,
+            ``rediss://`` or ``unix://`` for a server. ``redis+sentinel://host:port,host:port/SERVICE`` and
+            ``redis+cluster://host:port,host:port`` for several.
+        options: those of ``redis.Redis.from_url``. A server that does not answer for 10 s raises ``TimeoutError``. A
+            command that blocks has its own time more; one without an end goes on while the server answers PING.
             ``socket_timeout`` replaces that. Nothing is sent twice unless ``retry`` is given.
 
     Raises:

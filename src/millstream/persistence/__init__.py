@@ -1,8 +1,16 @@
 """The data directory: disk, log files, snapshots, recovery; never imports the engine or a command.
 
-Read in this order: ``disk`` is what a disk must do, ``frame`` how bytes lie in a file, ``manifest`` which files make up
-the log, ``segment`` and ``snapshot`` how one file is read and what its end proves, ``inventory`` all files of a
-directory, ``recovery`` how a start uses them, ``log`` the log itself, ``rewrite`` how it gets shorter. ``predecessor``
-is the way back from a snapshot that cannot be used. ``check`` and ``frozen_view`` only read: they are for
-``maintenance/``, beside a running server too.
+Read in this order:
+
+1. ``disk``: the duties of a disk.
+2. ``frame``: the layout of bytes in a file.
+3. ``manifest``: which files make up the log.
+4. ``segment`` and ``snapshot``: how one file is read, and the proof that its end gives.
+5. ``inventory``: all files of a directory.
+6. ``recovery``: how a start uses them.
+7. ``log``: the log itself.
+8. ``rewrite``: how it gets shorter.
+
+``predecessor`` is the way back from a snapshot that cannot be used. ``check`` and ``frozen_view`` only read: they are
+for ``maintenance/``, next to a running server too.
 """

@@ -1,7 +1,7 @@
-"""What is in a data directory, what is wrong with it, and what a start would lose. Only reads, and needs no lock.
+"""The contents of a data directory, its faults, and the records a start would lose. Only reads, and needs no lock.
 
-While a server writes there, give a :class:`~millstream.persistence.frozen_view.FrozenView` of the directory as
-the disk. Even so the last log file may end in a record that is just being written, which shows as torn.
+While a server writes there, give a :class:`~millstream.persistence.frozen_view.FrozenView` of the directory as the
+disk. Even so the last log file may end in a record that is just being written, which shows as torn.
 """
 
 import os
@@ -44,17 +44,17 @@ class Problem:
     offset: int  # Byte where it starts
     text: str  # A sentence
     refuses: bool  # A start is refused for it; otherwise a start mends it (cuts a torn tail) and says so
-    newer: bool = False  # It is no damage, but of a version that only a newer program reads
+    newer: bool = False  # True for an intact file of a version that only a newer program reads
 
 
 @dataclass(slots=True)
 class CheckReport:
     """The outcome of a check."""
 
-    directory: Path  # What was checked
-    owner: Owner | None = None  # Who the lock file names; it may have ended since
+    directory: Path  # The checked directory
+    owner: Owner | None = None  # The owner that the lock file names; it may have ended since
     files: list[FileReport] = field(default_factory=list)  # Every file found, by name
-    problems: list[Problem] = field(default_factory=list)  # What is wrong, in the order of the log
+    problems: list[Problem] = field(default_factory=list)  # Faults, in the order of the log
     records: int = 0  # Whole records in log files before the first problem; a start would have these, and the snapshot
     lost_records: int = 0  # Whole records behind the first problem, which cutting there would lose
     lost_bytes: int = 0  # Bytes behind the first problem, whole records or not
@@ -133,7 +133,7 @@ def _log_files(
 
 
 def _fallback(disk: Disk, report: CheckReport, manifest: Manifest) -> Manifest | None:
-    """What a start goes by if the snapshot cannot be used and all that it was made from is there; else None."""
+    """The manifest that a start uses if the snapshot cannot be used and all its sources are there; else None."""
     before = fallback_of(disk, report.directory, manifest)
     if before is not None and manifest.snapshot is not None:
         path = report.directory / manifest.snapshot.name

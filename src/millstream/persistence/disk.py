@@ -1,12 +1,12 @@
 """The disk as a protocol, so that a test can put one underneath that tears, reorders, forgets and fails.
 
-Everything the log does to a disk goes through :class:`Disk`, one call for one system call. Errors are plain ``OSError``
-with their ``errno``. ``InterruptedError`` means that nothing was done; :func:`put` and :func:`datasync` then call again
-(Python itself does so for the real disk, PEP 475), elsewhere it is an error like others.
+The log uses a disk only through :class:`Disk`, one call for one system call. Errors are plain ``OSError`` with their
+``errno``. ``InterruptedError`` means that nothing was done. :func:`put` and :func:`datasync` then call again (Python
+itself does so for the real disk, PEP 475); elsewhere it is an error like others.
 
-What is assumed of a disk: bytes that a successful ``datasync`` covered stay as they are until written again, and a
-later append next to them does not harm them (what SQLite calls powersafe overwrite). Of bytes appended since, a crash
-may leave any part.
+The log assumes this of a disk: bytes that a successful ``datasync`` covered stay as they are until written again. A
+later append next to them does not harm them (SQLite calls this powersafe overwrite). A crash may
+leave any part of the bytes appended since.
 """
 
 import contextlib
@@ -58,7 +58,7 @@ class DiskFile(ReadableFile, Protocol):
         ...
 
     def drop_cache(self, start: int = 0) -> None:
-        """Ask that the next reads come from the medium, not from memory. Where it cannot be asked, nothing happens."""
+        """Ask that the next reads come from the medium, not from memory. A system without such a request ignores it."""
         ...
 
     def displaced(self, size: int) -> str:
@@ -77,12 +77,12 @@ class DiskLock(Protocol):
     """A held lock; it ends with :meth:`release` or with the process, however that ends.
 
     While it is held, the disk it was taken on finds the files of its directory by the directory itself, not by its
-    path: what is moved there or put in its place meanwhile is never touched.
+    path. So files that are moved there or put in its place meanwhile are never touched.
     """
 
     @property
     def place(self) -> str:
-        """What tells the directory from every other one on this machine, whatever its path."""
+        """The directory's identity on this machine, whatever its path."""
         ...
 
     def displaced(self) -> str:
@@ -99,7 +99,7 @@ class DiskLock(Protocol):
 
 
 class Disk(Protocol):
-    """What the log needs of a file system."""
+    """The file system operations that the log needs."""
 
     def create(self, path: Path) -> DiskFile:
         """Make a new file for appending; ``FileExistsError`` if there is one."""
@@ -183,7 +183,7 @@ def disk_error(doing: str, error: OSError) -> DiskError:
 
 
 def tried(read: Callable[[], T], doing: str) -> T:
-    """What reading gives. Only the disk's errors become ours, not those of whoever takes what a generator reads."""
+    """The result of a read. Only the disk's errors become ours, not those of a generator's consumer."""
     try:
         return read()
     except OSError as error:
@@ -307,7 +307,7 @@ def _opened(name: Path | str, flags: int, home: int | None = None) -> int:
 class _HeldDirectory:
     """A directory held by its descriptor, with some more descriptors in reserve.
 
-    They are given up for a file that must be opened when the process may have no more: connections may take all there
+    They are given up for a file that must be opened when the process may have no more. Connections may take all there
     are, and the log must go on to its next file.
     """
 
@@ -349,7 +349,7 @@ class _HeldDirectory:
         return RealFile(_opened(name, flags, self.fd), name, self)
 
     def names(self) -> list[str]:
-        """What is in the directory."""
+        """The names in the directory."""
         with self._listing:  # who lists goes along the one descriptor
             return self._with_spare(lambda: os.listdir(self.fd))  # noqa: PTH208 - which takes no descriptor
 
@@ -387,8 +387,8 @@ def _take(fd: int) -> None:
 class RealLock:
     """An flock(2), which the kernel releases when its process ends: of the lock file, and of its directory.
 
-    The directory's makes that two processes cannot both have it though somebody removed the file; the file's holds
-    where directories cannot be locked (NFS), and keeps out versions that lock nothing else.
+    The directory's lock keeps a second process out even if the lock file was removed. The file's lock works on systems
+    that cannot lock directories (NFS), and keeps out versions that lock nothing else.
     """
 
     __slots__ = ("_fd", "_home", "_identity", "_name", "_path", "_release")

@@ -1,4 +1,4 @@
-"""Who else on the machine may read a data directory: what is made is for its user alone, what was there may not be."""
+"""The other users who may read a data directory: new files are for its user alone, old ones may not be."""
 
 import stat
 from pathlib import Path
@@ -7,7 +7,7 @@ _OTHERS = stat.S_IRWXG | stat.S_IRWXO
 
 
 def exposed(directory: Path) -> str:
-    """What others than the owner may do in a data directory, and how to end it, as a sentence; empty if nothing.
+    """The rights of others than the owner in a data directory, and how to end them, as a sentence; empty if none.
 
     Files in a directory that is closed to others are out of their reach, whatever their own rights.
     """

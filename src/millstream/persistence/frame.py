@@ -1,4 +1,4 @@
-r"""How bytes lie in a log file or a snapshot: the file header and the frames, their exact layout, and why.
+r"""The layout of a log file or a snapshot: the file header and the frames, with the reasons.
 
 All integers are little-endian and unsigned. Sizes and offsets are in bytes.
 
@@ -35,12 +35,16 @@ offset  size  field        meaning
 24      n     payload      one record, opaque; a record is one frame, so it is there whole or not at all
 ======  ====  ===========  =============================================================================================
 
-Why two CRCs: the length is proved before it is believed, so a flipped length is never followed. Why mark and seed are
-random: after damage the rest of the file is searched for later frames, and a payload must not be able to hold
-something that looks like one (a client may store any bytes, a copy of another log included); the mark also makes that
-search one ``bytes.find``. Why ``unsynced``: a crash may lose the first page of an unfinished write and keep the second,
-so a valid frame behind a bad one is no proof of corruption by itself. It is proof if it says that the bad one had been
-durable. CRC-32 (zlib's) finds every change of up to 32 neighbouring bits, and misses other damage once in 2**32.
+Two CRCs: the length is proved before it is used, so a flipped length is never followed.
+
+Random mark and seed: after damage the rest of the file is searched for later frames. A payload must not be able to hold
+bytes that look like one (a client may store any bytes, even a copy of another log). The mark also makes that search one
+``bytes.find``.
+
+``unsynced``: a crash may lose the first page of an unfinished write and keep the second. So a valid frame after a bad
+one does not prove corruption by itself. It does if it says that the bad one had been durable.
+
+CRC-32 (zlib's) finds every change of up to 32 neighbouring bits, and misses other damage once in 2**32.
 """
 
 import struct
@@ -77,7 +81,7 @@ Entropy = Callable[[int], bytes]
 class FormatError(StorageError):
     """The file is not a log file, or of a format this program does not know.
 
-    ``version`` is that format, or 0 where the header itself cannot be read.
+    ``version`` is that format, or 0 if the header itself cannot be read.
 
     What to do: name a directory of Millstream; a file of a newer format needs that version.
     """
@@ -94,7 +98,7 @@ class FileHeader:
     mark: bytes  # Four bytes that start each frame
     seed: int  # Start value of each head CRC
     first: int  # Position of the first record; of a snapshot, the first that is not in it
-    magic: bytes = MAGIC  # What kind of file it is
+    magic: bytes = MAGIC  # Kind of file
 
     @classmethod
     def new(cls, first: int, entropy: Entropy, magic: bytes = MAGIC) -> "FileHeader":
@@ -140,12 +144,12 @@ class Head(NamedTuple):
     length: int  # Bytes of payload
     number: int  # The field ``index``: position minus the file's first
     unsynced: int  # See the table above
-    payload_crc: int  # What the payload's CRC must be
-    head_crc: int  # Where the payload's CRC starts
+    payload_crc: int  # Expected CRC of the payload
+    head_crc: int  # Start value of the payload's CRC
 
     @property
     def proven(self) -> int:
-        """How many of the file's first records this frame says were durable before it was made."""
+        """The number of the file's first records that were durable before this frame was made, as it says."""
         return self.number + 1 - self.unsynced if self.unsynced else self.number
 
 

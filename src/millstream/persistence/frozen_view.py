@@ -1,9 +1,9 @@
 """A data directory as it was at one moment, held open, while its owner goes on writing: a disk that only reads.
 
-Log files are only appended to, and which files make up the log is switched as a whole by the manifest. So a manifest,
-the files it names and their sizes, all found between two readings of the same manifest, are one state of the log: every
-record that was in it when the view was begun, and perhaps the first part of a later write. The files stay readable
-if the owner removes them meanwhile, since they are open. No lock is taken and nothing is written.
+Log files are only appended to, and the manifest switches the log's files as a whole. So take a manifest, the files it
+names and their sizes, all found between two readings of the same manifest. They are one state of the log: every record
+that was in it when the view was begun, and perhaps the first part of a later write. The files stay readable if the
+owner removes them meanwhile, since they are open. The view does not take a lock or write anything.
 """
 
 import contextlib

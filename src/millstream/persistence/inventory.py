@@ -45,9 +45,9 @@ class Meter:
 class ExaminedSegment:
     """One log file as found."""
 
-    entry: SegmentEntry  # What the manifest says of it
+    entry: SegmentEntry  # Its entry in the manifest
     header: FileHeader | None  # Its header; None if the file is shorter than one
-    result: ScanResult  # What it holds
+    result: ScanResult  # Its contents
 
 
 def examine(
@@ -122,8 +122,8 @@ def unnamed(disk: Disk, directory: Path, manifest: Manifest | None) -> list[tupl
 def holds_records(disk: Disk, directory: Path, manifest: Manifest | None, name: str, size: int) -> bool:
     """True if a file that the manifest does not name may hold records that are nowhere else.
 
-    It does not if it has none, if the snapshot made it superfluous, or if it is a snapshot of records that the log has:
-    one that was never finished, or was followed by another.
+    It does not if it is empty, if the snapshot made it superfluous, or if it is a snapshot of records that the log has.
+    Such a snapshot was never finished, or was followed by another.
     """
     if manifests.is_snapshot_name(name):
         return manifest is None or manifests.snapshot_last(name) >= manifest.segments[-1].first

@@ -21,10 +21,10 @@ _TRIES = 100  # of a lock whose file somebody removes meanwhile
 
 @dataclass(frozen=True, slots=True)
 class Owner:
-    """Who holds a data directory, or held it last."""
+    """The holder of a data directory, or its last one."""
 
     pid: int  # Its process
-    address: str | None = None  # Where it serves, as given to ``Log.announce``
+    address: str | None = None  # Address at which it serves, as given to ``Log.announce``
 
     def encode(self) -> bytes:
         """The lock file's content."""
@@ -32,7 +32,7 @@ class Owner:
 
 
 def read_owner(disk: Disk, directory: Path) -> Owner | None:
-    """Who the lock file names; None if there is none or it says nothing readable."""
+    """The owner that the lock file names; None without a readable one."""
     try:
         file = disk.open_read(directory / NAME)
     except FileNotFoundError:
@@ -47,7 +47,7 @@ def read_owner(disk: Disk, directory: Path) -> Owner | None:
 
 
 def write_owner(lock: DiskLock, owner: Owner) -> None:
-    """Say who holds a lock. Where there is no room for that nothing is said, since it keeps nobody out or in."""
+    """Write the holder of a lock to its file. A full disk is ignored, since the text does not keep anyone out."""
     try:
         lock.write(owner.encode())
     except OSError as error:

@@ -1,43 +1,51 @@
 """The log: one sequence of atomic records, each durable before anything built on it is shown to anyone.
 
-How the caller keeps the promise, with group commit::
+The caller keeps the promise so, with group commit::
 
     position = log.append(payload)        # loop thread: the change is made in memory
     ...                                   # more commands of the same turn
     log.write(); log.sync()               # worker thread: one write, one fdatasync for all of them
-    ...                                   # send what waits for a position <= log.durable
+    ...                                   # send replies that wait for a position <= log.durable
 
-What the caller must do when the disk fails:
+Duties of the caller when the disk fails:
 
 ``DiskError``
-    The log is poisoned: every later ``append``, ``write`` and ``sync`` raises. What is above ``durable`` may or may not
+    The log is poisoned: every later ``append``, ``write`` and ``sync`` raises. Records above ``durable`` may or may not
     be on disk, and trying again would lie. Show nothing above ``durable``, and end the process; the next start
-    recovers what is there.
+    recovers the records on the disk.
 
 ``DiskFullError`` (from ``write`` or ``sync``)
     Space, open files or memory have run out. Nothing of the refused records is on disk, and the log keeps them, in
-    order, under their positions. The change they stand for is in the caller's memory already, so: show nothing above
-    ``durable``, turn further writes away, and call
-    ``write`` again when there is space (``free()`` tells). Reads of what is durable go on. To meet a full disk before
-    a write fails, watch ``free()`` and turn writes away while it is below a floor.
+    order, under their positions. The change they stand for is in the caller's memory already. So show nothing above
+    ``durable``, turn further writes away, and call ``write`` again when there is space (``free()`` tells). Reads of
+    durable data go on. To meet a full disk before a write fails, watch ``free()`` and turn writes away while it is
+    below a floor.
 
-Files of a data directory: ``MANIFEST`` (see ``manifest``), ``log-<first position>.seg`` (see ``frame``),
-``snapshot-<last position>-<identity>.snap`` (see ``snapshot``), ``lock`` (see ``lockfile``), and
-``torn-<log file>-<offset>-<n>``: bytes that recovery cut, kept for a person to look at.
+Files of a data directory:
 
-Memory and disk never differ in which files make up the log: :meth:`Log._switch` is the one place where the manifest is
-replaced, and from its renaming on memory holds the new one, whatever fails afterwards. Where it is not known whether
-the renaming took place, or will stay, the log is poisoned; a poisoned log removes nothing.
+- ``MANIFEST`` (see ``manifest``);
+- ``log-<first position>.seg`` (see ``frame``);
+- ``snapshot-<last position>-<identity>.snap`` (see ``snapshot``);
+- ``lock`` (see ``lockfile``);
+- ``torn-<log file>-<offset>-<n>``: bytes that recovery cut, kept for a person to look at.
 
-The directory is that of the lock, whatever becomes of its path. Before a group is written, before it is promised, and
-before the manifest is switched, the log looks whether the path still leads there; if not, it is poisoned.
+Memory and disk never differ in which files make up the log. :meth:`Log._switch` is the one place that replaces the
+manifest, and from its renaming on memory holds the new one, even if a later step fails. If it is unknown whether the
+renaming took place, or will stay, the log is poisoned; a poisoned log removes nothing.
 
-A consistent copy of a directory in use: read the manifest (``read_manifest``), copy the files it names in its order
-(the snapshot, then the log files), then write what was read as the copy's manifest. Each of these files stays as it is
-while it is named, but for the last log file, which grows: a copy of it may end in the middle of a record, and a start
-from the copy cuts that, as after a crash. A rewriting may remove a file before it is copied (``FileNotFoundError``, or
-the open file stays readable): begin again with the manifest. Such a copy holds every record that was durable when it
-was begun, whole, and perhaps later ones.
+The directory is that of the lock, whatever becomes of its path. The log checks that the path still leads there before
+it writes a group, before it promises one, and before it switches the manifest. If not, it is poisoned.
+
+A consistent copy of a directory in use takes three steps:
+
+1. Read the manifest (``read_manifest``).
+2. Copy the files it names in its order: the snapshot, then the log files.
+3. Write the manifest that was read as the copy's manifest.
+
+Each of these files stays as it is while it is named, except the last log file, which grows. A copy of it may end in the
+middle of a record, and a start from the copy cuts that, as after a crash. A rewriting may remove a file before it is
+copied (``FileNotFoundError``, or the open file stays readable): start over with the manifest. Such a copy holds every
+record that was durable when it was begun, whole, and perhaps later ones.
 """
 
 import contextlib
@@ -148,7 +156,7 @@ class Log:
 
     @property
     def place(self) -> str:
-        """What tells the data directory from every other one, whatever its path; see ``DiskLock.place``."""
+        """The data directory's identity, whatever its path; see ``DiskLock.place``."""
         return self._lock.place
 
     @property
@@ -279,14 +287,14 @@ class Log:
 
     @property
     def count(self) -> int:
-        """How many files it has."""
+        """The number of its files."""
         return len(self._manifest.names)
 
     def begin_rewrite(self) -> Rewrite | None:
-        """Go on in a new log file, so that all written so far is in files that change no more; see ``rewrite``.
+        """Go on in a new log file, so that everything written so far is in files that change no more; see ``rewrite``.
 
         Returns:
-            What can be rewritten now; None if there is nothing.
+            The rewriting that is possible now; None without one.
         """
         with self._io:
             self._check()
@@ -332,7 +340,7 @@ class Log:
             raise disk_error(f"cannot remove files that are not needed from {self._directory}", error) from error
 
     def _removable(self) -> list[str]:
-        """What :meth:`remove_obsolete` may remove, by the manifest in memory, which must be the one on disk."""
+        """Names that :meth:`remove_obsolete` may remove, by the manifest in memory, which must be the one on disk."""
         with self._io:
             self._check()
             self._expect_place()
@@ -484,7 +492,7 @@ class Log:
             raise self._poison("sync the directory of", error) from error
 
     def _there(self) -> list[str]:
-        """What is in the directory; nothing if the system does not say."""
+        """The names in the directory; empty if the system refuses to list them."""
         try:
             return self._disk.list(self._directory)
         except OSError:

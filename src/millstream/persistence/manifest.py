@@ -3,11 +3,11 @@
 ``MANIFEST`` is two lines of text: JSON, then ``crc32 `` and the CRC-32 of the first line (without its line end) as
 eight hex digits. The JSON object has
 
-- ``format``: 1 as long as there was never a snapshot, else 2, which programs that know no snapshots refuse;
-- ``snapshot``: null, or ``{"name", "last", "identity"}``: the file that stands for all records before the first
-  segment: its name, the position of the last record in it, and the mark and seed of its header;
+- ``format``: 1 as long as there was never a snapshot, else 2, which programs without snapshots refuse;
+- ``snapshot``: null, or ``{"name", "last", "identity"}`` of the file that replaces all records before the first
+  segment. These are its name, the position of its last record, and the mark and seed of its header;
 - ``segments``: a list of ``{"name", "first", "identity"}``: file name, position of its first record, and the mark and
-  seed of its header, so that a file of the same name from elsewhere is noticed. Only the last is appended to;
+  seed of its header. So a file of the same name from elsewhere is noticed. Only the last is appended to;
 - ``obsolete`` (format 2): segments that the snapshot made superfluous, in the same form. They may still be there, and
   may be removed; no other file of records ever is.
 """
@@ -58,7 +58,7 @@ class Manifest:
     """The log's files."""
 
     segments: tuple[SegmentEntry, ...]  # In order; the last one is appended to
-    snapshot: SnapshotEntry | None = None  # What stands for the records before them, if anything
+    snapshot: SnapshotEntry | None = None  # Snapshot of the records before them, if there is one
     obsolete: tuple[SegmentEntry, ...] = ()  # Segments whose records are in the snapshot
 
     @property

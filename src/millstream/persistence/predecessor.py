@@ -1,8 +1,8 @@
-"""What a snapshot was made from, where it is still there: a way back if the snapshot cannot be used.
+"""The sources of a snapshot, if they are still there: a way back if the snapshot cannot be used.
 
-A rewriting switches the manifest first and removes what the snapshot replaced afterwards. If the snapshot is gone or
-damaged by then, the log files listed as obsolete still hold every record, behind an older snapshot if there was one.
-They are used only if all of it is proved whole and without a gap. Only reads.
+A rewriting switches the manifest first and removes the replaced files afterwards. If the snapshot is gone or damaged by
+then, the log files listed as obsolete still hold every record, after an older snapshot if there was one. They are used
+only if all of it is proved whole and without a gap. Only reads.
 """
 
 from collections.abc import Iterator
@@ -32,7 +32,7 @@ def predecessor(disk: Disk, directory: Path, manifest: Manifest) -> Manifest | N
 
 
 def fallback_of(disk: Disk, directory: Path, manifest: Manifest) -> Manifest | None:
-    """What a start goes by in place of this manifest: its predecessor if the snapshot cannot be used, else None."""
+    """The manifest that a start uses instead: the predecessor of this one if the snapshot cannot be used, else None."""
     made, names = manifest.snapshot, frozenset(disk.list(directory))
     if made is None or not any(entry.name in names for entry in manifest.obsolete):
         return None
@@ -47,9 +47,10 @@ def fallback_of(disk: Disk, directory: Path, manifest: Manifest) -> Manifest | N
 
 
 def effective_manifest(disk: Disk, directory: Path, manifest: Manifest) -> Manifest:
-    """What a start goes by: this manifest, or its predecessor if its snapshot cannot be used.
+    """The manifest that a start uses: this one, or its predecessor if its snapshot cannot be used.
 
-    Whatever reads a directory without starting on it must go by the same, or it would copy and report another log.
+    Any program that reads a directory without starting on it must use the same, or it would copy and report another
+    log.
     """
     return fallback_of(disk, directory, manifest) or manifest
 

@@ -27,7 +27,7 @@ from millstream.persistence.snapshot import snapshot_payloads
 
 @dataclass(frozen=True, slots=True)
 class RecoveryReport:
-    """What opening found and did."""
+    """The findings and repairs of an opening."""
 
     records: int  # Whole records, all durable now
     bytes: int  # Bytes of the log files they are in
@@ -37,9 +37,9 @@ class RecoveryReport:
     torn_bytes: int = 0  # Bytes cut from the end of the last file; 0 if it was whole
     # Whole records among those bytes: written, never confirmed durable, behind a record that was lost
     torn_records: int = 0
-    torn_offset: int = 0  # Where the cut was made in the last file
+    torn_offset: int = 0  # Offset of the cut in the last file
     torn_path: Path | None = None  # File the cut bytes were put in; None if nothing was cut
-    torn_reason: str = ""  # What was wrong there; empty if nothing
+    torn_reason: str = ""  # Fault at the cut; empty if none
     snapshot_last: int = 0  # Position of the last record that the snapshot stands for; 0 without one
     snapshot_bytes: int = 0  # Bytes of the snapshot; 0 without one
     # Why the snapshot that the manifest named could not be used, so that the log files it was made from were; empty if
@@ -73,7 +73,7 @@ class RecoveredLog:
         report: RecoveryReport,
         on_progress: Progress | None,
     ) -> None:
-        self.report = report  # What was found and done
+        self.report = report  # Findings and repairs
         self._disk = disk
         self._directory = directory
         self._snapshot = snapshot
@@ -98,7 +98,7 @@ class RecoveredLog:
 
 @dataclass(slots=True)
 class Opened:
-    """What the log goes on with after recovery."""
+    """The state that the log goes on with after recovery."""
 
     manifest: Manifest  # As it is on disk
     file: DiskFile  # The last log file, open for appending
@@ -215,7 +215,7 @@ def _fall_back(disk: Disk, directory: Path, manifest: Manifest, leftovers: list[
 def _sync_parents(disk: Disk, directory: Path) -> None:
     """Make the names of a new data directory and of those above it durable.
 
-    Who made them may have died before it synced them, and from then on they look like any other.
+    The process that made them may have died before it synced them, and from then on they look like any other.
     """
     for above in directory.absolute().parents:
         try:
@@ -229,8 +229,8 @@ def _sync_parents(disk: Disk, directory: Path) -> None:
 def _sync_tail(disk: Disk, path: Path) -> None:
     """Make the file's content in memory and on the medium the same before it is read.
 
-    What a killed process had written but not synced is made durable first, since it is about to be shown as recovered.
-    What a failed sync left in memory only, marked as clean, is forgotten.
+    Bytes that a killed process had written but not synced become durable first, since they are about to be shown as
+    recovered. Bytes that a failed sync left in memory only, marked as clean, are forgotten.
     """
     try:
         file = disk.open_append(path)

@@ -1,14 +1,14 @@
-"""Rewriting the log: what its sealed files hold is made into one snapshot, beside the log that goes on being written.
+"""Rewriting the log: one snapshot replaces the contents of its sealed files, while the log goes on being written.
 
-The steps, and what a crash between any two of them leaves::
+The steps, and the state after a crash between any two of them::
 
     Log.begin_rewrite()    a new log file is begun; those before it get no more   the log as it was, in one file more
     contents, make         the snapshot is written, by another process            ... and a file that nothing names
     Log.commit_rewrite()   the manifest names the snapshot, not those files       the new log, and files of no use
     Log.remove_obsolete()  these are removed                                      the new log
 
-Making the snapshot reads files that do not change and writes one that nobody else has, so it needs no lock, and may be
-given up at any moment. Every file is proved whole while it is read.
+Making the snapshot reads files that do not change and writes one that no other process has. So it needs no lock, and
+may be given up at any moment. Every file is proved whole while it is read.
 """
 
 import json
@@ -25,7 +25,7 @@ from millstream.persistence.snapshot import snapshot_payloads, write_snapshot
 
 @dataclass(frozen=True, slots=True)
 class Rewrite:
-    """What one rewriting turns into what."""
+    """The sources and the result of one rewriting."""
 
     source: Manifest  # The sealed log files, and the snapshot before them if there is one
     target: SnapshotEntry  # The snapshot to make
@@ -38,7 +38,7 @@ class Rewrite:
 
     @classmethod
     def decode(cls, line: str) -> "Rewrite":
-        """What :meth:`encode` encoded."""
+        """The rewriting that :meth:`encode` encoded."""
         facts = json.loads(line)
         target = facts["target"]
         return cls(Manifest.of(facts["source"]), SnapshotEntry(target["name"], target["last"], target["identity"]))

@@ -23,7 +23,7 @@ CHUNK = 1 << 20  # bytes read at once; with one record, all that reading holds i
 
 
 class TailState(Enum):
-    """What follows the last whole record of a file."""
+    """The bytes that follow the last whole record of a file."""
 
     WHOLE = "whole"  # nothing
     TORN = "torn"  # the rest of a write that a crash interrupted, as far as anyone can tell
@@ -32,7 +32,7 @@ class TailState(Enum):
 
 @dataclass(frozen=True, slots=True)
 class ScanResult:
-    """What a log file holds and how it ends."""
+    """The contents of a log file and how it ends."""
 
     state: TailState  # See :class:`TailState`
     first: int  # Position of the first record the file may hold
@@ -109,14 +109,14 @@ class Scan:
 def assess(scan: Scan) -> ScanResult:
     """The result on a file whose scan has run to its end.
 
-    Bytes behind the last whole record are a torn write, unless something proves that what is damaged had been durable:
+    Bytes after the last whole record are a torn write, unless something proves that the damaged part had been durable:
 
     - a later frame says so (its ``unsynced``);
-    - the record expected next is found further on, so what is damaged lies between records;
-    - a valid frame stands there with the wrong index, so records are missing in between.
+    - the record expected next is found further on, so the damage lies between records;
+    - a valid frame there has the wrong index, so records are missing in between.
 
-    The search reads the rest once; payloads of frames that turn out bad are charged to a budget of twice the rest, and
-    when that is used up, the result is corrupt, which loses nothing.
+    The search reads the rest once. Payloads of frames that turn out bad are charged to a budget of twice the rest. When
+    that is used up, the result is corrupt, which loses nothing.
     """
     rest = scan.size - scan.end
     if rest <= 0:

@@ -1,10 +1,12 @@
-"""A snapshot: one file that stands for every record of the log up to a position. Written once, then only read.
+"""A snapshot: one file that replaces every record of the log up to a position. Written once, then only read.
 
-The file is a header and frames as in a log file (see ``frame``), with a magic of its own: each frame holds one opaque
-payload, numbered 0, 1, 2, ..., and a seal ends it. Its name tells the position and its identity. Nothing names it while
-it is being made; it becomes part of the log when the manifest does, and that only after it was synced and read back,
-behind whoever makes it or at its side, piece by piece.
-Damage is never cut away, since nothing else holds what it holds: a start is refused.
+The file is a header and frames as in a log file (see ``frame``), with a magic of its own. Each frame holds one opaque
+payload, numbered 0, 1, 2, ..., and a seal ends it. Its name has the position and its identity.
+
+Nothing names the file while it is being made. It becomes part of the log when the manifest names it, and only after it
+was synced and read back. Its maker, or another process in parallel, reads it back piece by piece.
+
+Damage is never cut away, since its contents are nowhere else: a start is refused.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -77,9 +79,9 @@ def _runs(payloads: Iterable[bytes]) -> Iterator[list[bytes]]:
 
 
 def _sync(file: DiskFile, before: int, on_synced: Callable[[int], None]) -> int:
-    """Bring what was written to the medium, behind so many bytes that are there already; how many are then.
+    """Bring written bytes to the medium, after this many that are there already; return how many are then.
 
-    What somebody has read back from there meanwhile may stay in memory, for the next start.
+    Bytes that another process has read back meanwhile may stay in memory, for the next start.
     """
     datasync(file)
     file.drop_cache(before)
@@ -176,7 +178,7 @@ def snapshot_payloads(
 
 
 def _size(file: DiskFile, doing: str) -> Iterator[int]:
-    """Of a file, when that is asked for."""
+    """The size of a file, asked for when this runs."""
     yield tried(file.size, doing)
 
 

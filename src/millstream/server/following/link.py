@@ -435,7 +435,10 @@ class _Connection:
         return self._node.config.values["appendfsync"] == "always"
 
     def _synced(self) -> int:
-        """How far what was run is on the disk; what was written since the last look counts from the next sync on."""
+        """The offset up to which the commands that were run are on the disk.
+
+        Writes since the last look count from the next sync on.
+        """
         log = self._node.journal.log
         if log is None:
             return _NOT_SYNCED

@@ -4,7 +4,7 @@ The child shares all pages with the server until one of them changes one. So its
 tables of pages does.
 
 The child does nothing but make bytes and write them. It does not take a lock that a thread of the server may have held,
-does not log, and ends without cleaning up, since all that it has is the server's.
+and does not log. It ends without cleaning up, since all that it has is the server's.
 """
 
 import asyncio

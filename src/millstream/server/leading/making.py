@@ -1,4 +1,4 @@
-"""How the copies are made with which replicas begin; ``replicas`` sends them.
+"""Making the copies with which replicas begin; ``replicas`` sends them.
 
 A Millstream gets the log's files as they are on the disk, unless much in them is out of date. For any other replica the
 process that rewrites the log makes a copy, of the same sealed files, in a file without a name. Replicas that come
