@@ -1,14 +1,15 @@
-/* What the parts of the native core share: ids, growing buffers, varints, and the heads of RESP.
+/* Tools that the parts of the native core share: ids, growing buffers, varints, and the heads of RESP.
  *
- * The core is one extension, millstream._native. Each of its types stands in for a class of the engine's, which is its
+ * The core is one extension, millstream._native. Each of its types is a double of a class of the engine, which is its
  * specification; millstream/core.py chooses between the two.
  *
  * Invariants, here and in every file of this folder:
- *  - A function that can fail says so: -1 or NULL with a Python exception set. What it was to change is then as before.
- *  - Whatever is read from outside (words, packed blocks) is checked against its size before it is looked at. What a
- *    node holds was written by this code, and is not checked again.
+ *  - A function that can fail reports it: -1 or NULL with a Python exception set. The object that it was to change is
+ *    then as before.
+ *  - Input from outside (words, packed blocks) is checked against its size before it is read. The bytes of a node were
+ *    written by this code, and are not checked again.
  *  - put_... writes without asking for room: the caller has reserved it. buf_... asks.
- *  - No Python code runs while a node or a buffer is half changed; nothing here releases the interpreter's lock.
+ *  - No Python code runs while a node or a buffer is half changed. No function here releases the interpreter's lock.
  */
 #ifndef MILLSTREAM_CORE_H
 #define MILLSTREAM_CORE_H

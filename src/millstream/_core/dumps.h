@@ -1,6 +1,6 @@
-/* What the readers of dumps share: bytes that come from a client, read from front to end.
+/* Tools that the readers of dumps share: bytes that come from a client, read from front to end.
  *
- * Invariant: at <= end, and nothing is read but between them; every size is compared with what is left before it is used.
+ * Invariant: at <= end, and reads stay between them; every size is compared with the bytes left before it is used.
  */
 #ifndef MILLSTREAM_DUMPS_H
 #define MILLSTREAM_DUMPS_H

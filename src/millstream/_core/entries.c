@@ -1,7 +1,8 @@
-/* The ordered store of a stream's entries: PyEntryStore in millstream/engine/streams/entries.py, whose texts hold here.
+/* The ordered store of a stream's entries: a double of PyEntryStore in millstream/engine/streams/entries.py. The
+ * docstrings there apply here.
  *
  * Invariants: those of node.h. Ids do not descend from node to node; every node but the last is trimmed to its size. A
- * method gathers all that it returns, and all the memory it needs, before it changes anything.
+ * method gathers all its results, and all the memory it needs, before it changes anything.
  */
 #include "node.h"
 

@@ -1,10 +1,12 @@
-/* Frames of a log file, made and read; stands in for py_encode_records and py_decode_run of millstream.persistence.frame,
- * where the layout is described.
+/* Frames of a log file, made and read: doubles of py_encode_records and py_decode_run of millstream.persistence.frame,
+ * which describes the layout.
  *
  * Invariants:
- *  - Nothing is read of the data that is not within its size; a length is believed only behind a head CRC that is right.
- *  - What is made is one bytes object, of the size that was counted before, and nobody has it before it is whole.
- *  - zlib lets other threads run while it reads much; so payloads are in a tuple of our own, which nobody changes.
+ *  - Reads stay within the size of the data. A length is used only after a head CRC that is right.
+ *  - The result is one bytes object, of the size that was counted before. Other code does not have it before it is
+ *    whole.
+ *  - zlib lets other threads run during long reads. So payloads are in a tuple of our own, which no other code
+ *    changes.
  */
 #include "core.h"
 

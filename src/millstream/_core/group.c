@@ -1,6 +1,6 @@
-/* Consumer groups: stands in for PyGroup of millstream.engine.streams.group and PyConsumer of its pending.py.
+/* Consumer groups: doubles of PyGroup of millstream.engine.streams.group and of PyConsumer of its pending.py.
  *
- * What holds between calls stands in pending.h. A change asks for all memory it needs before it changes anything; taking
+ * pending.h has the invariants between calls. A change asks for all memory it needs before it changes anything. Taking
  * a record out of an index or out of the time order cannot fail.
  */
 #include "pending.h"

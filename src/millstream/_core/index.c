@@ -1,8 +1,8 @@
-/* Items in the order of their keys, in an array of short sorted pieces; see pending.h for what holds between calls.
+/* Items in the order of their keys, in an array of short sorted pieces; pending.h has the invariants between calls.
  *
- * Most keys arrive at the end, so a full last piece is followed by a new one and left full; any other full one is cut in
- * two. A piece that three quarters of its items have left gives half of its room back: what is never acknowledged must
- * not hold what was.
+ * Most keys arrive at the end, so a full last piece stays full and a new one follows it. Any other full piece is cut in
+ * two. A piece that has lost three quarters of its items gives half of its room back. Otherwise a few records that are
+ * never acknowledged would keep the room of all earlier ones.
  */
 #include "pending.h"
 

@@ -1,4 +1,4 @@
-/* The bytes of a node's listpack, for a Redis that is to read them: Block.listpack of millstream/engine/streams/nodes.py.
+/* The bytes of a node's listpack, for Redis to read: Block.listpack of millstream/engine/streams/nodes.py.
  *
  * Invariant: the elements are those of millstream/engine/streams/listpack.py, to the byte.
  */

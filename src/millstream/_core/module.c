@@ -1,6 +1,6 @@
-/* The extension module millstream._native: which types and functions it has.
+/* The extension module millstream._native: its types and functions.
  *
- * Invariant: one is here only when it does all that the class or function does which it stands in for.
+ * Invariant: a type or function is here only if it does everything that its double in Python does.
  */
 #include "dumps.h"
 

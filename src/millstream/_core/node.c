@@ -1,6 +1,6 @@
-/* Nodes: how entries are stored, found, deleted and replied, and what Redis's listpack of them would take.
+/* Nodes: storing, finding, deleting and replying entries, and the size of Redis's listpack of them.
  *
- * Invariants: those of node.h. The sizes are those of millstream/engine/streams/listpack.py, whose text says why.
+ * Invariants: those of node.h. The sizes are those of millstream/engine/streams/listpack.py, which has the reasons.
  */
 #include "node.h"
 

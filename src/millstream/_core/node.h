@@ -1,20 +1,20 @@
-/* One node of a stream's entries, and the store's inside, for the files that go through it.
+/* One node of a stream's entries, and the fields of the store, for the files that walk through it.
  *
- * A node's bytes: the field names of its first entry (varint of their number; varint of the size and the bytes of each),
- * then its entries, one behind the other:
+ * A node's bytes: the field names of its first entry (varint of their number; varint of the size and the bytes of
+ * each), then its entries, one after the other:
  *
- *     varint  (bytes behind the id) << 2 | has the first entry's names << 1 | is a tombstone
+ *     varint  (bytes after the id) << 2 | has the first entry's names << 1 | is a tombstone
  *     varint  milliseconds since the entry before (the first entry: since the node's first id)
  *     varint  with the same milliseconds the difference of the sequences, else the sequence
  *     [varint number of fields]            only with names of its own; then names and values in turn, else values only
  *     varint size, bytes                   and so on
  *
  * Invariants, of each node between any two calls:
- *  - stored > 0, and exactly so many entries lie between begin and size; live of them are no tombstones.
- *  - Ids do not descend; live ones are unlike all others before them. first and last are the outermost stored ids.
- *  - low is the place of the first live entry, before_low the id in front of it, first_live and last_live the outermost
- *    live ids; without a live entry low is size, before_low is last, and both ids are 0.
- *  - payload is what Redis's listpack takes without the two counters at its head.
+ *  - stored > 0, and exactly that many entries lie between begin and size; live of them are not tombstones.
+ *  - Ids do not descend; a live id differs from all before it. first and last are the outermost stored ids.
+ *  - low is the place of the first live entry, before_low the id in front of it, first_live and last_live the
+ *    outermost live ids. Without a live entry low is size, before_low is last, and both ids are 0.
+ *  - payload is the size of Redis's listpack without the two counters at its head.
  */
 #ifndef MILLSTREAM_NODE_H
 #define MILLSTREAM_NODE_H

@@ -1,9 +1,9 @@
 /* Nodes as plain values and back, in the form that snapshots have: Block.pack in millstream/engine/streams/nodes.py.
  *
- *     [ids, 16 bytes each; where entries begin, 4 bytes each; places of tombstones; [low, high, payload]; names; wire]
+ *     [ids, 16 bytes each; positions of entries, 4 bytes each; places of tombstones; [low, high, payload]; names; wire]
  *
- * Invariant: what is read comes from a file and is checked: no size in it is believed before it is compared with what is
- * left, and nothing of a node is used unless all of it is right.
+ * Invariant: input comes from a file and is checked. Each size is compared with the bytes left before it is used, and
+ * no part of a node is used unless all of it is right.
  */
 #include "node.h"
 

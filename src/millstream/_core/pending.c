@@ -1,8 +1,8 @@
-/* What Python sees of a group's records: IdIndex and TimeOrder of millstream.engine.streams.pending, and the rows that
- * replies are made of. A record that Python holds is a copy, and stays as it was.
+/* A group's records as Python sees them: IdIndex and TimeOrder of millstream.engine.streams.pending, and the rows of
+ * replies. A record that Python holds is a copy, and never changes.
  *
- * Invariant: a walk holds the owner of what it walks, and its version, which is compared before a record is looked at; a
- * record's fields are read before any object is made of them, since making one may run other code.
+ * Invariant: a walk holds the owner of its records, and the owner's version, which it compares before it looks at a
+ * record. It reads a record's fields before it makes an object of them, since making one may run other code.
  */
 #include "pending.h"
 

@@ -1,13 +1,13 @@
 /* A group's pending records, and the index that holds them by id; for pending.c and the files that use it.
  *
  * Invariants, between any two calls:
- *  - A record is in its group's index, in the index of its consumer if it has one, and in the group's time order: first
- *    the released ones, in the order of their release, then the owned ones by time, those of one time in the order in
- *    which they came.
- *  - A moment is the last owned record of one time; there is one for each time of an owned record, and no other.
+ *  - A record is in its group's index, in the index of its consumer if it has one, and in the group's time order. That
+ *    order has the released records first, as they were released. Then come the owned ones by time, those of one time
+ *    in the order in which they came.
+ *  - A moment is the last owned record of one time. There is exactly one for each time of an owned record.
  *  - An index's pieces ascend, none is empty, and slots[n].last is the last key of its piece.
- *  - A record keeps its consumer alive, and a consumer knows the one group whose records it has: so no index points at
- *    what is gone, whoever of the two is let go first.
+ *  - A record keeps its consumer alive, and a consumer knows the one group that has its records. So no index points at
+ *    freed memory, in whatever order the two are freed.
  */
 #ifndef MILLSTREAM_PENDING_H
 #define MILLSTREAM_PENDING_H

@@ -1,8 +1,8 @@
-/* Entries and pending records in the plain form of dumps, and back: millstream/engine/serialization/bulk.py, whose texts
- * hold here; the form is that of plain.py beside it.
+/* Entries and pending records in the plain form of dumps, and back: doubles of millstream/engine/serialization/bulk.py.
+ * The docstrings there apply here; the form is that of plain.py in the same folder.
  *
- * Invariants: that of dumps.h. What is made of bytes that are then refused is dropped, or (a group) of no use to the
- * caller, who drops it.
+ * Invariants: that of dumps.h. If the bytes are refused, objects made of them are dropped. A group made of them is
+ * useless to the caller, who drops it.
  */
 #include "dumps.h"
 

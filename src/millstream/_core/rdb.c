@@ -1,7 +1,8 @@
-/* What takes time in a payload of Redis's: millstream/engine/serialization/rdb/bulk.py, whose texts hold here.
+/* The slow parts of reading Redis's payloads: doubles of millstream/engine/serialization/rdb/bulk.py. The docstrings
+ * there apply here.
  *
- * Invariants: that of dumps.h. What is made of bytes that are then refused is dropped, or (a group) of no use to the
- * caller, who drops it.
+ * Invariants: that of dumps.h. If the bytes are refused, objects made of them are dropped. A group made of them is
+ * useless to the caller, who drops it.
  */
 #include "dumps.h"
 #include <stdlib.h>

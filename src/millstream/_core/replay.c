@@ -1,12 +1,13 @@
-/* Applies a record that does nothing but add entries, straight from its MessagePack; stands in for py_apply_plain of
+/* Applies a record that does nothing but add entries, straight from its MessagePack: a double of py_apply_plain of
  * millstream.node.log.replay.
  *
  * Invariants:
- *  - A record is read twice: the first time nothing is changed, and all of it must be of the one form that adding takes
- *    (millstream/node/log/codec.py), for streams that are there. Only then is it applied; anything else is left to the
- *    ordinary way, unchanged. What fails while it is applied (there is no memory, the id is not above the last) ends the
- *    start, which throws the keyspace away; so steps applied before it are not taken back.
- *  - Nothing is read beyond the record's end, whatever its lengths say.
+ *  - A record is read twice. The first reading changes nothing. It checks that all of the record has the one form of
+ *    adding (millstream/node/log/codec.py), for streams that exist. Only then is it applied; any other record is left
+ *    to the ordinary way, unchanged.
+ *  - A failure while it is applied (no memory, an id not above the last) ends the start, which drops the keyspace. So
+ *    the steps applied before it are not taken back.
+ *  - Reads stay within the record, whatever its lengths say.
  */
 #include "core.h"
 

@@ -1,14 +1,16 @@
-/* What the files of the runner of plain commands share: the runner, the run at work, and what handlers are made of.
+/* Declarations that the files of the runner of plain commands share: the runner, the run at work, and tools for
+ * handlers.
  *
- * run_words.c reads words, run_entries.c and run_groups.c have the handlers, run_scripts.c runs a script's commands, and
+ * run_words.c reads words, run_entries.c and run_groups.c have the handlers, run_scripts.c runs a script's commands.
  * run.c has the table of commands, the runs, and the type.
  *
  * Invariants, of all these files:
- *  - A command is taken only if all of it is here and written in the one usual form; nothing behind `end` is read.
- *  - A handler answers DONE, having changed all that the command changes and written its reply and its step of the
- *    log's record; or ORDINARY, having changed nothing, written nothing, and left no exception. So it asks for all the
- *    memory it needs before it changes anything, and whatever is unusual or fails takes the ordinary way.
- *  - None of it runs Python's code, in which a signal's exception could come up with commands done and not yet recorded.
+ *  - A command is taken only if all of it is here and written in the one usual form; nothing after `end` is read.
+ *  - A handler returns DONE or ORDINARY. DONE: it has made all changes of the command, and written its reply and its
+ *    step of the log's record. ORDINARY: it has changed nothing, written nothing, and left no exception.
+ *  - So a handler asks for all the memory it needs before it changes anything; unusual commands and failures take the
+ *    ordinary way.
+ *  - None of it runs Python code, in which a signal's exception could come up with commands done and not yet recorded.
  *  - Steps are MessagePack as millstream/node/log/codec.py writes it, with the shortest form of every number.
  *
  * The handlers in millstream/commands are the specification; tests/node/test_batch.py compares.

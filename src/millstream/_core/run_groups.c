@@ -1,7 +1,7 @@
 /* The plain forms of XREADGROUP, XACK, XPENDING, XCLAIM and XAUTOCLAIM, and a primary's of XCLAIM and XGROUP SETID.
  *
- * Delivering is plain where the group reads in order: its count is known and goes up by what is delivered, and nothing
- * above its position is pending. So all records are new, and those that were made go again if memory ends.
+ * Delivering is plain if the group reads in order: its count is known and rises with the deliveries, and nothing above
+ * its position is pending. So all records are new, and those made so far are removed again if memory ends.
  */
 #include "run.h"
 

@@ -1,8 +1,11 @@
 /* Plain commands of a script, one call each.
  *
- * Between begin and end no other run is at work: what the commands change gathers in `steps`, and end gives it as one
- * record. A call never fails: it answers None, with nothing changed, for whatever is not plain. A command that was run and
- * whose reply cannot be made a value leaves its exception in `faults`, for who runs the script.
+ * Invariants:
+ *  - No other run is at work between begin and end. The changes of the commands gather in `steps`, and end returns
+ *    them as one record.
+ *  - A call never fails: it returns None, with nothing changed, for anything that is not plain.
+ *  - If the reply of a command that was run cannot become a value, the exception goes to `faults`, for the code that
+ *    runs the script.
  */
 #include "run.h"
 

@@ -1,8 +1,10 @@
-/* What one turn of the server does with its clients' sockets: read all that are ready, send to all that are answered.
+/* One turn of the server with its clients' sockets: reads all that are ready, sends to all that have replies.
  *
- * Invariants: no call waits for a socket. A reply is given to the kernel at most once: what it did not take is told.
- * Memory that ends takes nothing from one client because of another: all that is needed is there before the first socket
- * is touched, but for what is read, and for numbers, and where there is none for those that is told of the one socket.
+ * Invariants:
+ *  - No call waits for a socket.
+ *  - A reply is given to the kernel at most once; the call reports how much of it the kernel took.
+ *  - Memory that ends for one client does not harm another. All memory is there before the first socket is touched,
+ *    except for read data and for numbers. If there is none for those, the call reports it for that one socket.
  */
 #include "core.h"
 

@@ -1,8 +1,8 @@
-/* Ways through a store, and what Python sees of them: one node, all nodes, entries row by row.
+/* Ways through a store, as Python sees them: one node, all nodes, entries row by row.
  *
- * Invariants: whoever holds a place in a store from one call to the next holds the store too, and its version, which is
- * compared before the place is used; within a call nothing changes the store. A tuple or a list may start the garbage
- * collector, and so anything: none is made between reading a place and using it.
+ * Invariants: an object that keeps a place in a store between calls keeps the store too, and its version. It compares
+ * the version before it uses the place; within a call nothing changes the store. Making a tuple or a list may start the
+ * garbage collector, which may run any code. So none is made between reading a place and using it.
  */
 #include "node.h"
 
