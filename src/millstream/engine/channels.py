@@ -33,7 +33,7 @@ class Channels(Generic[T]):
                 del self._by_name[name]
 
     def listeners(self, name: bytes) -> list[T]:
-        """Those who listen to exactly this name."""
+        """The listeners to exactly this name."""
         return list(self._by_name.get(name, ()))
 
     def count(self, name: bytes) -> int:
@@ -48,7 +48,7 @@ class Channels(Generic[T]):
 
 
 class Patterns(Channels[T]):
-    """Listeners by pattern; each pattern is taken apart once, by who asks for it, and not by who publishes."""
+    """Listeners by pattern; a pattern is taken apart once, at its subscription, and not for each message."""
 
     __slots__ = ("_prepared",)
 

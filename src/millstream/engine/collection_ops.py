@@ -26,7 +26,7 @@ def unpack_scores(packed: bytes) -> tuple[float, ...]:
 
 
 def _made(space: Keyspace, db: int, key: bytes, kind: type[C], *, afresh: bool = False) -> C:
-    """The collection at a key, new if there is none, or if it takes the place of whatever is there (``afresh``)."""
+    """The collection at a key, new if there is none, or if it replaces the present value (``afresh``)."""
     base = space.databases[db]
     value = None if afresh else base.keys.get(key)
     if value is None:
@@ -61,7 +61,7 @@ def _hash_delete(space: Keyspace, db: int, key: bytes, fields: list[bytes]) -> N
 
 @transition("zadd")
 def _zset_add(space: Keyspace, db: int, key: bytes, members: list[bytes], scores: bytes, afresh: bool = False) -> None:
-    """Set members' scores, new or not; ``afresh``: in place of whatever is there."""
+    """Set members' scores, new or not; ``afresh``: in place of the present value."""
     value = _made(space, db, key, ZSetValue, afresh=afresh)
     value.put_all(dict(zip(members, unpack_scores(scores), strict=True)), built=afresh)
 
@@ -74,7 +74,7 @@ def _zset_remove(space: Keyspace, db: int, key: bytes, members: list[bytes]) -> 
 
 @transition("lpush")
 def _list_push(space: Keyspace, db: int, key: bytes, items: list[bytes], left: bool, afresh: bool = False) -> None:
-    """Add elements at one end, one after another; ``afresh``: in place of whatever is there."""
+    """Add elements at one end, one after another; ``afresh``: in place of the present value."""
     value = _made(space, db, key, ListValue, afresh=afresh)
     for item in items:
         value.push(item, left=left)
@@ -82,7 +82,7 @@ def _list_push(space: Keyspace, db: int, key: bytes, items: list[bytes], left: b
 
 @transition("lpop")
 def _list_pop(space: Keyspace, db: int, key: bytes, count: int, left: bool) -> list[bytes]:
-    """Take elements from one end, no more than there are."""
+    """Take elements from one end, at most as many as there are."""
     value = _found(space, db, key, ListValue)
     return [value.pop(left=left) for _ in range(count)]
 
@@ -95,7 +95,7 @@ def _list_set(space: Keyspace, db: int, key: bytes, at: int, item: bytes) -> Non
 
 @transition("linsert")
 def _list_insert(space: Keyspace, db: int, key: bytes, at: int, item: bytes) -> None:
-    """Add an element so that it stands at a position, counted from the head."""
+    """Add an element at a position, counted from the head."""
     _found(space, db, key, ListValue).insert(at, item)
 
 
@@ -113,7 +113,7 @@ def _list_trim(space: Keyspace, db: int, key: bytes, first: int, behind: int) ->
 
 @transition("sadd")
 def _set_add(space: Keyspace, db: int, key: bytes, members: list[bytes], afresh: bool = False) -> None:
-    """Add members that are not there; ``afresh``: in place of whatever is there."""
+    """Add members that are not there; ``afresh``: in place of the present value."""
     value = _made(space, db, key, SetValue, afresh=afresh)
     for member in members:
         value.add(member)

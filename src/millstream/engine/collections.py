@@ -16,7 +16,7 @@ from typing import Any, ClassVar
 
 from millstream.engine.streams import listpack
 
-# Redis's defaults for what is kept as a listpack: elements, and bytes of one element
+# Redis's maxima for a listpack: elements, and bytes of one element
 HASH_ENTRIES, HASH_VALUE = 512, 64
 ZSET_ENTRIES, ZSET_VALUE = 128, 64
 SET_ENTRIES, SET_VALUE = 128, 64
@@ -28,7 +28,7 @@ LIST_BYTES = 8192
 
 
 class Collection(ABC):
-    """A value made of elements; a key whose collection is empty is deleted by who emptied it."""
+    """A value made of elements; code that empties a collection deletes its key."""
 
     kind: ClassVar[bytes]
     __slots__ = ()
@@ -43,7 +43,7 @@ class Collection(ABC):
 
     @abstractmethod
     def begin(self, encoding: bytes) -> None:
-        """Take up an encoding while empty: what it once held may have left it with another than the first."""
+        """Take up an encoding while empty: earlier elements may have left it with another than the first."""
 
     @abstractmethod
     def copy(self) -> Any:
@@ -61,7 +61,7 @@ class Collection(ABC):
 class HashValue(Collection):
     """Fields and their values, in the order in which the fields came.
 
-    Redis shows a small hash in that order; a large one in the order of its hash table, which nobody may rely on.
+    Redis shows a small hash in that order; a large one in the order of its hash table, which clients may not rely on.
     """
 
     kind: ClassVar[bytes] = b"hash"
@@ -117,7 +117,7 @@ class ZSetValue(Collection):
     """
 
     kind: ClassVar[bytes] = b"zset"
-    TOGETHER: ClassVar[int] = 32  # From so many changes on they may be made together
+    TOGETHER: ClassVar[int] = 32  # From this many changes on they may be made together
     __slots__ = ("_is_big", "_order", "scores")
 
     def __init__(self) -> None:
@@ -168,7 +168,7 @@ class ZSetValue(Collection):
         self._order = [place for place in self._order if place[1] in self.scores]
 
     def _is_much(self, changes: int) -> bool:
-        """True if so many changes cost less together: each alone moves half of all places."""
+        """True if this many changes cost less together: each alone moves half of all places."""
         return changes >= self.TOGETHER and changes * _SHARE > len(self.scores)
 
     def rank(self, member: bytes) -> int:
@@ -267,7 +267,7 @@ class ListValue(Collection):
         self._weigh(growth)
 
     def insert(self, at: int, item: bytes) -> None:
-        """Add an element so that it stands at a position."""
+        """Add an element at a position."""
         self._items.insert(at, item)
         self._weigh(listpack.string(item))
 
@@ -299,7 +299,7 @@ class ListValue(Collection):
         return (at for at, each in islice(zip(places, items, strict=True), most or None) if each == item)
 
     def _weigh(self, growth: int) -> None:
-        """Count the bytes of a change; only what grows makes a list big, and only what shrinks makes it small."""
+        """Count the bytes of a change; only growth makes a list big, and only shrinking makes it small."""
         self._bytes += growth
         if growth > 0 and self._bytes > LIST_BYTES:
             self._is_big = True

@@ -1,8 +1,8 @@
-"""Which stream of bytes the data has come from, and how far: what replicas and their primary compare.
+"""The stream of bytes that the data has come from, and its offset: replicas and their primary compare both.
 
-PURE. A *history* is what a primary sends to its replicas, byte after byte; it has a name, and an offset counts its
-bytes. Two servers whose name and offset are equal hold the same data. The state is part of the keyspace and of the log,
-so that a primary that starts again still knows how far its replicas may have come.
+PURE. A *history* is the bytes that a primary sends to its replicas; it has a name, and an offset counts its bytes. Two
+servers with equal name and offset hold the same data. The state is part of the keyspace and of the log, so that a
+primary that starts again still knows how far its replicas may have come.
 
 Source: https://redis.io/docs/latest/operate/oss_and_stack/management/replication/ (replication ID explained)
 """
@@ -23,7 +23,7 @@ _PAIR = re.compile(rb"([0-9a-zA-Z]{40}):(-?[0-9]{1,18})")
 
 
 def text_of(names: tuple[Any, ...]) -> str:
-    """Histories as another server is told of them: ``name:offset``, with commas between."""
+    """Histories as text for another server: ``name:offset``, with commas between."""
     return ",".join(f"{name}:{second}" for name, second in zip(names[::2], names[1::2], strict=True))
 
 
@@ -44,12 +44,12 @@ class ReplicationState:
     # that was given up.
     replid2: str = ""
     second: int = NO_OFFSET  # Offset in that up to which both are the same, plus 1; :data:`NO_OFFSET` for none
-    # The histories that came before those, the latest first: name and such an offset of each in turn. Nobody goes on
-    # behind them; they tell which changes another server has that went on from one of them.
+    # The histories that came before those, the latest first: name and such an offset of each in turn. No server goes on
+    # after them. They show the changes that another server has which went on from one of them.
     earlier: tuple[Any, ...] = ()
 
     def advance(self, db: int, size: int) -> None:
-        """So many bytes more, behind which a database is selected."""
+        """Count this many bytes more, after which a database is selected."""
         self.offset += size
         self.db = db
 
@@ -69,7 +69,7 @@ class ReplicationState:
             yield name, second - 1
 
     def follows(self, replid: str, offset: int) -> bool:
-        """True if who has this offset of that history holds what was here at that offset."""
+        """True if a server at this offset of that history holds the data that was here at that offset."""
         if not self.replid:
             return False
         return replid == self.replid or (replid == self.replid2 and offset <= self.second)

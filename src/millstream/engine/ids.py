@@ -25,7 +25,7 @@ PackedId = Annotated[bytes, PACKED_SIZE]
 
 INVALID = "ERR Invalid stream ID specified as stream command argument"
 
-# strtoull: blanks, one sign, digits, and nothing behind them
+# strtoull: blanks, one sign, digits, and nothing after them
 _STRTOULL = re.compile(rb"[ \t\n\v\f\r]*([+-]?)([0-9]+)\Z")
 _CANONICAL_NEGATIVE = re.compile(rb"-[1-9][0-9]{0,18}\Z")
 
@@ -87,10 +87,10 @@ def half(word: bytes) -> int | None:
 
 
 def _halves(word: bytes) -> tuple[bytes, bytes | None] | None:
-    """Both halves as text; None for what can be no id.
+    """Both halves as text; None if it cannot be an id.
 
-    A C string ends at its first NUL. Redis copies the word to a buffer of 128 bytes, NUL included: what is longer is
-    none.
+    A C string ends at its first NUL. Redis copies the word to a buffer of 128 bytes, NUL included: longer ones are not
+    ids.
     """
     if len(word) > 127:
         return None
@@ -102,7 +102,7 @@ def parse(word: bytes, missing_seq: int = 0) -> int | None:
     """An explicit id; None if it is not one."""
     head, _, tail = word.partition(b"-")
     if tail.isdigit() and head.isdigit() and len(head) < 20 > len(tail):
-        return int(head) << 64 | int(tail)  # as every server writes it: 19 digits fit 64 bits, whatever they are
+        return int(head) << 64 | int(tail)  # as every server writes it: any 19 digits fit 64 bits
     halves = _halves(word)
     if halves is None:
         return None

@@ -3,15 +3,15 @@
 PURE: no clock, file, socket or random source; times are arguments in milliseconds of wall time.
 
 Every change is a *transition*: a tuple ``(op, *arguments)`` of plain ints, bytes, strings, None and flat lists, with
-ids, times and counters already resolved. A command decides what to do by reading, then applies transitions; the log
-stores the same tuples; recovery applies them again. Live and replayed state are equal because the code is the same.
+ids, times and counters already resolved. A command reads and decides, then applies transitions. The log stores the same
+tuples; recovery applies them again. Live and replayed state are equal because the code is the same.
 
-Adding a kind of change takes a function with ``@transition("name")`` in the module of its family. The name is a format:
-logs of years ago have it. Never change what one means; where an argument must be added, give it a default that is what
-the old records meant, or add another name. Integers above 64 bits do not fit the log: pack ids.
+To add a kind of change, add a function with ``@transition("name")`` in the module of its family. The name is a format:
+logs of years ago have it. Never change its meaning. If an argument must be added, give it a default with the meaning of
+the old records, or add another name. Integers above 64 bits do not fit the log: pack ids.
 
-An expired key stays here until somebody deletes it by a transition: whether a key's time is over depends on a clock,
-and recovery has none.
+An expired key stays here until a transition deletes it: the end of a key's time depends on a clock, and recovery does
+not have one.
 """
 
 from collections.abc import Callable, Sequence
@@ -38,8 +38,8 @@ class Value(Protocol):
 class StringValue:
     """A plain string.
 
-    Changing a part of it costs what the part does: it is copied only when it is read whole again. APPEND to a string of
-    megabytes, a few bytes at a time, would else copy the megabytes each time.
+    A change of one part costs as much as the part: the string is copied only when it is read whole again. APPEND to a
+    string of megabytes, a few bytes at a time, would else copy the megabytes each time.
     """
 
     kind: ClassVar[bytes] = b"string"
@@ -77,7 +77,7 @@ class StringValue:
         self._changing().extend(part)
 
     def overwrite(self, offset: int, part: bytes) -> None:
-        """Put bytes from ``offset`` on; what is missing before them becomes zero bytes."""
+        """Put bytes from ``offset`` on; missing bytes before them become zero bytes."""
         buffer = self._changing()
         if not buffer:
             self._buffer = buffer = bytearray(offset)
@@ -86,7 +86,7 @@ class StringValue:
         buffer[offset : offset + len(part)] = part
 
     def copy(self) -> "StringValue":
-        """The same bytes serve until one of the two changes a part, which is done beside them."""
+        """A copy that shares the bytes until one of the two changes a part; that change goes to a copy of its own."""
         return StringValue(self.data)
 
 
@@ -147,9 +147,9 @@ class Keyspace:
         return self.primary if self.primary is not None and self.primary[0] else None
 
     def apply(self, step: Transition) -> Any:
-        """Carry out one transition and return what its applier returns (the command may reply from it).
+        """Carry out one transition and return the result of its applier (the command may reply from it).
 
-        Nothing is checked here. A transition whose key or group is missing is a bug of the command that made it, and
+        Nothing is checked here. A transition with a missing key or group is a bug of the command that made it, and
         fails as such, before anything is logged.
         """
         return OPS[step[0]](self, *step[1:])
@@ -157,7 +157,7 @@ class Keyspace:
 
 @transition("set")
 def _set(space: Keyspace, db: int, key: bytes, data: bytes, expires_at: int | None) -> None:
-    """Put a string, in place of whatever is there; without ``expires_at`` (wall milliseconds) it lives for ever."""
+    """Put a string in place of the present value; without ``expires_at`` (wall milliseconds) it lives for ever."""
     base = space.databases[db]
     base.keys[key] = StringValue(data)
     if expires_at is None:
@@ -201,7 +201,7 @@ def _expire(space: Keyspace, db: int, key: bytes, expires_at: int | None) -> Non
 
 @transition("move")
 def _move(space: Keyspace, db: int, key: bytes, new_db: int, new_key: bytes) -> None:
-    """RENAME (same database) and MOVE (same key); replaces what stood at the target."""
+    """RENAME (same database) and MOVE (same key); replaces the value at the target."""
     source, target = space.databases[db], space.databases[new_db]
     value = source.keys.pop(key)
     expires_at = source.expires.pop(key, None)
@@ -243,11 +243,11 @@ def _history(  # noqa: PLR0917 - the record of the log
 
 @transition("role")
 def _role(space: Keyspace, db: int, host: str, port: int, hands_over: bool = False) -> None:  # noqa: ARG001 - every op begins with one
-    """Another server is followed from here on; none where ``host`` is empty. It is a matter of no database."""
+    """Follow another server from here on, or none if ``host`` is empty; ``db`` has no meaning."""
     space.primary, space.hands_over = (host, port), hands_over
 
 
 @transition("off")
 def _offset(space: Keyspace, db: int, size: int) -> None:
-    """So many bytes of the history tell of this record and of what was sent before it; ``db`` is selected then."""
+    """Count the bytes of the history for this record and those sent before it; ``db`` is selected then."""
     space.history.advance(db, size)

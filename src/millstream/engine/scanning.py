@@ -45,7 +45,7 @@ class _Order:
         self._groups: list[list[bytes]] = [[] for _ in range((2**32 >> self._shift) + 1)]
 
     def go_on(self, count: int) -> bool:
-        """Put so many more keys in order; whether all are."""
+        """Put this many more keys in order; True once all are."""
         groups, shift, crc32 = self._groups, self._shift, zlib.crc32
         for key in self._listed[self._done : self._done + count]:
             groups[crc32(key) + 1 >> shift].append(key)
@@ -56,7 +56,7 @@ class _Order:
         return True
 
     def between(self, first: int, count: int) -> tuple[int, list[bytes]]:
-        """So many keys from a place on, a place as a whole; and the place of the next key, 0 if there is none.
+        """This many keys from a place on, a place as a whole; and the place of the next key, 0 if there is none.
 
         Keys of one place are never split over two steps, as a cursor could not say where between them to go on.
         """
@@ -89,7 +89,7 @@ class ScanOrder:
         """One step of a walk.
 
         Returns:
-            The next cursor, 0 at the end, and keys of which some may be gone.
+            The next cursor, 0 at the end, and keys, some of them perhaps gone.
         """
         number, first = cursor >> _PLACES, cursor & ((1 << _PLACES) - 1)
         if cursor == 0:

@@ -20,7 +20,7 @@ class WaitingLines(Generic[T]):
     __slots__ = ("by_place",)
 
     def __init__(self) -> None:
-        self.by_place: dict[Place, dict[T, None]] = {}  # The lines that somebody stands in. To be looked at only.
+        self.by_place: dict[Place, dict[T, None]] = {}  # The lines with waiters; only to be read.
 
     def join(self, waiter: T, places: list[Place]) -> None:
         """Stand at the end of each line."""
@@ -37,7 +37,7 @@ class WaitingLines(Generic[T]):
                     del self.by_place[place]
 
     def rejoin(self, waiter: T, places: list[Place]) -> None:
-        """Go to the end of each line that one stands in; a line of one's own comes behind the others, as a new one."""
+        """Move a waiter to the end of each of its lines; a line without others moves to the end as a new one."""
         for place in places:
             line = self.by_place[place]
             if len(line) == 1:
@@ -49,9 +49,9 @@ class WaitingLines(Generic[T]):
         return place in self.by_place
 
     def line(self, place: Place) -> list[T]:
-        """Those who wait at this place now, longest first."""
+        """The waiters at this place now, longest first."""
         return list(self.by_place.get(place, ()))
 
     def places(self) -> Iterator[Place]:
-        """Every place where somebody waits."""
+        """Every place with waiters."""
         return iter(self.by_place)

@@ -16,21 +16,21 @@ from millstream.engine.streams.group import Group
 from millstream.engine.streams.pending import MAX_DELIVERIES, Consumer
 
 _LLONG_MAX = 2**63 - 1
-# Lists in one another: a node, an entry, which has none; a record, whose time may be anything if nobody has it
+# Levels of nested lists: a node, with its flat entries; a record, with a time of any type if it is released
 _NODE_DEPTH, _RECORD_DEPTH = 2, 4
 
 
 def py_pack_entries(store: EntryStore) -> list[bytes]:
     """The packed list of a store's nodes, in any number of pieces.
 
-    Entries with their tombstones: which node an entry lies in, and what was deleted there, shows in trimming.
+    Entries keep their nodes and their tombstones, since both show in trimming.
     """
     nodes = ([[entry_id, is_dead, *fields] for entry_id, is_dead, fields in node.entries()] for node in store.nodes())
     return [plain.pack_list(store.node_count), *map(plain.pack, nodes)]
 
 
 def py_read_entries(data: bytes, at: int) -> tuple[EntryStore, int]:
-    """A store of what :func:`pack_entries` packed, and the position behind it."""
+    """A store of the entries that :func:`pack_entries` packed, and the position after it."""
     store, last = EntryStore(), 0
     count, at = plain.take_list(data, at)
     for _ in range(count):
@@ -53,7 +53,7 @@ def _add_node(store: EntryStore, entries: object, last: int) -> int:
         entry_id, is_dead, *fields = entry
         if type(is_dead) is not bool or not all(type(each) is bytes for each in fields):
             raise MalformedError("not a mark of a tombstone, or not bytes")
-        # A tombstone may share its id with what lies before it in its node, see PyEntryStore.reach_back
+        # A tombstone may share its id with the entry before it in its node, see PyEntryStore.reach_back
         last = number(entry_id, MAX_ID, lowest=last if is_dead and at else last + 1)
         store.append(last, fields, fresh=at == 0, dead=is_dead)
     return last
@@ -73,7 +73,7 @@ def py_pack_records(group: Group, places: dict[bytes, int]) -> bytes:
 
 
 def py_read_records(data: bytes, at: int, group: Group, holders: list[Consumer]) -> int:
-    """Add the records that :func:`pack_records` packed; the position behind them."""
+    """Add the records that :func:`pack_records` packed; return the position after them."""
     latest = plain.OLDEST
     count, at = plain.take_list(data, at)
     for _ in range(count):
@@ -83,7 +83,7 @@ def py_read_records(data: bytes, at: int, group: Group, holders: list[Consumer])
 
 
 def _add_record(group: Group, holders: list[Consumer], record: list[Any], latest: int) -> int:
-    """Add the next record in time order; the time from which the one behind it may be."""
+    """Add the next record in time order; return the earliest time of the one after it."""
     entry_id, at, time, count = record
     if number(entry_id, MAX_ID) in group.pending:
         raise MalformedError("one entry pending twice")

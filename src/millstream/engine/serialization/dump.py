@@ -81,7 +81,7 @@ def _content(value: Value) -> tuple[int, Any]:
 
 
 def _checksum(pieces: Iterable[Buffer]) -> bytes:
-    """Against damage, not against forgery: who can make a payload can make its checksum."""
+    """A checksum against damage, not against forgery: a client that can make a payload can make its checksum."""
     found = blake2b(digest_size=_CHECKSUM)
     for piece in pieces:
         found.update(piece)

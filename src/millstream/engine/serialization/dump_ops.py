@@ -10,7 +10,7 @@ from millstream.engine.serialization.dump import load
 
 @transition("restore")
 def _restore(space: Keyspace, db: int, key: bytes, payload: bytes, expires_at: int | None) -> None:
-    """Make the key hold what the payload holds; replaces what was there."""
+    """Make the key hold the payload's value, in place of the present one."""
     base, value = space.databases[db], load(payload)
     base.keys[key] = value
     if expires_at is None:

@@ -1,12 +1,12 @@
-"""Ints, bytes, booleans, None and lists of them as bytes, and back; what dumps are made of.
+"""Ints, bytes, booleans, None and lists of them as bytes, and back; the form of dumps.
 
-PURE. A value is one tag byte and what it needs; a size is seven bits a byte, lowest first, the high bit meaning "more
-follows". Reading believes nothing: a size larger than what is left, lists in lists in lists, or bytes left over are
-refused before anything is made of them. The core in C reads and writes this form too
+PURE. A value is one tag byte and its content. A size is seven bits a byte, lowest first, the high bit meaning "more
+follows". Input is not trusted: a size beyond the bytes left, lists in lists in lists, or bytes left over are refused
+before anything is made of them. The core in C reads and writes this form too
 (:mod:`millstream.engine.serialization.bulk`).
 
-Ours and not msgpack's: ids have 128 bits, which msgpack has no number for, and a library's reader would have to be told
-each of these limits.
+The form is our own, not msgpack: ids have 128 bits, which msgpack does not have numbers for, and a library's reader
+would have to be given each of these limits.
 """
 
 from typing import Any
@@ -108,7 +108,7 @@ def take_list(data: bytes, at: int) -> tuple[int, int]:
 
 
 def take(data: bytes, at: int, depth: int) -> tuple[Any, int]:
-    """The value that begins at a position, and the position behind it."""
+    """The value that begins at a position, and the position after it."""
     if at >= len(data):
         raise MalformedError("cut short")
     tag = data[at]
@@ -140,7 +140,7 @@ def take(data: bytes, at: int, depth: int) -> tuple[Any, int]:
 
 
 def _take_size(data: bytes, at: int) -> tuple[int, int]:
-    """A size and the position behind it; more bits than an id has are refused before they are added up."""
+    """A size and the position after it; more bits than an id has are refused before they are added up."""
     number = shift = 0
     while True:
         if at >= len(data) or shift >= _MOST_BITS:
@@ -164,7 +164,7 @@ def number(value: object, highest: int, *, lowest: int = 0) -> int:
 
 
 def part(value: object, count: int) -> list[Any]:
-    """The value, if it is a list of so many."""
+    """The value, if it is a list of this length."""
     if type(value) is not list or len(value) != count:
         raise MalformedError(f"{count} parts expected")
     return value

@@ -1,9 +1,9 @@
-"""A keyspace as the transitions that make it anew, from nothing: what a snapshot of the log consists of.
+"""A keyspace as the transitions that make it again, from nothing: the content of a snapshot of the log.
 
-PURE. Everything comes back that any command can show, and what later commands would make of it: orders, times,
-counters, encodings, tombstones, nodes. Entries are not encoded again: blocks go as they are. The transitions that only
-snapshots have are in :mod:`millstream.engine.serialization.snapshot_ops`; each holds a bounded part of a
-value, and those of one value follow each other.
+PURE. Everything comes back that any command can show, or later commands would use: orders, times, counters, encodings,
+tombstones, nodes. Entries are not encoded again: blocks go as they are. The transitions that only snapshots have are in
+:mod:`millstream.engine.serialization.snapshot_ops`; each holds a bounded part of a value, and those of one value follow
+each other.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -70,7 +70,7 @@ def _value(db: int, key: bytes, value: Value) -> Iterator[Transition]:
 
 
 def _parts(items: Iterable[T], size: Callable[[T], int] | None = None) -> Iterator[list[T]]:
-    """So many at a time; large ones, whose ``size`` in bytes is given, one by one, since a record must not be huge."""
+    """Items in bounded groups; large ones, with a given ``size`` in bytes, one by one: a record must stay small."""
     every = list(items)
     for at in range(0, len(every), ELEMENTS):
         part = every[at : at + ELEMENTS]

@@ -3,7 +3,7 @@
 See :mod:`millstream.engine.serialization.snapshot`.
 
 PURE. The first three arguments are as everywhere: keyspace, database, key. They make new values and never meet one that
-a command has changed, so they check nothing. The names are the log's own format: never change what one means; add
+a command has changed, so they check nothing. The names are the log's own format: never change the meaning of one; add
 another.
 """
 
@@ -21,7 +21,7 @@ _KINDS: dict[bytes, type[Collection]] = {kind.kind: kind for kind in (HashValue,
 
 @transition("vnew")
 def _collection_new(space: Keyspace, db: int, key: bytes, kind: bytes, encoding: bytes) -> None:
-    """An empty collection, whose elements follow; small ones may have a large one's encoding."""
+    """An empty collection, before its elements; small ones may have a large one's encoding."""
     value = _KINDS[kind]()
     value.begin(encoding)
     space.databases[db].keys[key] = value
@@ -66,7 +66,7 @@ def _consumers(space: Keyspace, db: int, key: bytes, group: bytes, consumers: li
     """The next consumers of a group: name, seen, active; and so on."""
     found = _group(space, db, key, group)
     for at in range(0, len(consumers), 3):
-        if consumers[at] in found.consumers:  # records would be of one that nobody finds
+        if consumers[at] in found.consumers:  # records would belong to a consumer that cannot be found
             raise ValueError("a consumer twice")
         consumer = found.consumers[consumers[at]] = Consumer(consumers[at], consumers[at + 1])
         consumer.active = consumers[at + 2]

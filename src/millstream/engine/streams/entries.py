@@ -31,7 +31,7 @@ from millstream.engine.ids import MAX_ID
 from millstream.engine.streams.nodes import Block
 from millstream.replies import Buffer
 
-# The largest node whatever stream-node-max-bytes says (Redis: STREAM_LISTPACK_MAX_SIZE)
+# The largest node, even if stream-node-max-bytes is larger (Redis: STREAM_LISTPACK_MAX_SIZE)
 NODE_BYTES_CAP = 1 << 30
 
 Run = tuple[Block, int, int]
@@ -79,7 +79,7 @@ class PyEntryStore:
             self.length += 1
 
     def extend(self, packed: list[list[Any]]) -> None:
-        """Add nodes of a snapshot (:meth:`~millstream.engine.streams.nodes.Block.pack`) behind the others.
+        """Add nodes of a snapshot (:meth:`~millstream.engine.streams.nodes.Block.pack`) after the others.
 
         Blocks that share their field names with the one before share the list of them: a stream of millions of like
         entries has it once.
@@ -195,9 +195,9 @@ class PyEntryStore:
     def reach_back(self, last: int) -> None:
         """Make room above ``last``, an id at or above every live one, for entries to come.
 
-        Tombstones above it would be in the way of finding what is stored at their ids later. Those of a block that
-        begins at or below ``last`` count as stored at ``last`` from now on, so that the block is as full as before.
-        Blocks that lie above as a whole go; Redis keeps them, and then finds its own nodes out of order.
+        Tombstones above it would be in the way of finding later entries at their ids. Those of a block that begins at
+        or below ``last`` count as stored at ``last`` from now on, so that the block is as full as before. Blocks that
+        lie above as a whole go; Redis keeps them, and then finds its own nodes out of order.
         """
         while self._blocks and self._blocks[-1].ids[0] > last:
             self._drop(len(self._blocks) - 1)
@@ -210,7 +210,7 @@ class PyEntryStore:
         return len(self._blocks)
 
     def nodes(self) -> Iterator[Block]:
-        """The nodes, oldest first; nothing may change while somebody goes through them or holds one."""
+        """The nodes, oldest first; nothing may change while a caller goes through them or holds one."""
         return iter(self._blocks)
 
     def reply(self, start: int, end: int, count: int = -1, *, backwards: bool = False) -> tuple[int, list[Buffer], int]:
@@ -239,7 +239,7 @@ class PyEntryStore:
         """Live entries with ids in [start, end], oldest first, as runs within blocks.
 
         Yields:
-            The block, the first position and the position behind the last.
+            The block, the first position and the position after the last.
         """
         if start > end or not self._blocks:
             return

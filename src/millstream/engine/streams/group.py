@@ -31,7 +31,7 @@ class Claimable(NamedTuple):
     cursor: int  # Id of the record where the next walk goes on; 0 at the end
     ids: bytes  # The records that may be claimed, as a transition names them
     counts: list[int]  # Deliveries of each
-    gone: bytes  # The records whose entries are gone, as a transition names them
+    gone: bytes  # The records with deleted entries, as a transition names them
 
 
 class PyGroup:
@@ -59,7 +59,7 @@ class PyGroup:
         return found
 
     def assign(self, entry_id: int, consumer: PyConsumer, time: int, count: int) -> None:
-        """Make ``consumer`` the holder of an entry, whoever held it, if anybody, before."""
+        """Make ``consumer`` the holder of an entry, in place of an earlier one."""
         record = self.pending.get(entry_id)
         if record is None:
             record = Pending(entry_id, consumer, time, count)
@@ -77,7 +77,7 @@ class PyGroup:
         self.order.insert(record)
 
     def restore(self, entry_id: int, consumer: PyConsumer | None, time: int, count: int) -> None:
-        """Add a record of a snapshot behind all others in time; :meth:`restored` must follow the last.
+        """Add a record of a snapshot after all others in time; :meth:`restored` must follow the last.
 
         Putting each into the order of ids at once would cost a search for each; sorted once at the end they cost next
         to none.
@@ -132,7 +132,7 @@ class PyGroup:
             for entry_id, count in zip(ids, counts, strict=True):
                 self.assign(entry_id, consumer, time, count)
             return
-        # None is pending yet, nor any behind them, as with most new deliveries: all go to the end of each order
+        # None is pending yet, nor any after them, as with most new deliveries: all go to the end of each order
         records = [Pending(entry_id, consumer, time, count) for entry_id, count in zip(ids, counts, strict=True)]
         pending.extend(ids, records)
         consumer.pending.extend(ids, records)
@@ -143,7 +143,7 @@ class PyGroup:
         ids = unpack_all(packed)
         if not ids or not self.pending.begins_with(ids):
             return sum(map(self.forget, ids))
-        # Acknowledging in order is what most groups do; it takes from the front of all orders at once
+        # Most groups acknowledge in order; this takes from the front of all orders at once
         records = self.pending.pop_first(len(ids))
         self.order.remove_all(records)
         holder = records[0].consumer

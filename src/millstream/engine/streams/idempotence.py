@@ -54,7 +54,7 @@ class Idempotence:
         return any(not messages or next(iter(messages.values())) >> 64 <= bound for messages in self.producers.values())
 
     def expire(self, now: int) -> None:
-        """Forget, per producer from its oldest on, messages whose entry's id is older than the duration."""
+        """Forget, per producer from its oldest on, messages with an entry id older than the duration."""
         bound = now - self.duration * 1000
         for producer, messages in list(self.producers.items()):
             while messages:

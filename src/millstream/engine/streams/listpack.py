@@ -30,7 +30,7 @@ def integer(value: int) -> int:
 
 
 def back_length(size: int) -> int:
-    """Bytes of an element's size behind it; but for the first, its bounds are one below a power of two."""
+    """Bytes of the size after an element; but for the first, its bounds are one below a power of two."""
     if size <= 127:
         return 1
     if size < 16383:
@@ -43,7 +43,7 @@ def back_length(size: int) -> int:
 
 
 def _canonical(data: bytes) -> int | None:
-    """The number a string stands for, if it is written the one canonical way and fits 64 bits."""
+    """The number that a string represents, if it is written the one canonical way and fits 64 bits."""
     digits = data[1:] if data[:1] == b"-" else data
     if not digits.isdigit() or (digits[:1] == b"0" and data != b"0"):
         return None
@@ -73,7 +73,7 @@ def string(data: bytes) -> int:
 
 
 def strings(items: list[bytes], size: int) -> int:
-    """Bytes of several string elements whose lengths add up to ``size``."""
+    """Bytes of several string elements with a total length of ``size``."""
     if size <= _CACHE_BYTES:
         return sum(map(_cached_string, items))
     return sum(map(string, items))
@@ -91,7 +91,7 @@ _WIDE = ((1 << 15, 0xF1, 2), (1 << 23, 0xF2, 3), (1 << 31, 0xF3, 4), (1 << 63, 0
 
 
 def integer_element(value: int) -> bytes:
-    """An integer of 64 bits as an element, its size behind it."""
+    """An integer of 64 bits as an element, with its size after it."""
     if 0 <= value <= 127:
         return bytes((value, 1))
     if -4096 <= value <= 4095:
@@ -114,7 +114,7 @@ def _element(data: bytes) -> bytes:
 
 
 def back(size: int) -> bytes:
-    """The size of an element behind it: seven bits a byte, the highest first, all but the first with the high bit."""
+    """The size after an element: seven bits a byte, the highest first, all but the first with the high bit."""
     if size <= 127:
         return bytes((size,))
     count = back_length(size)
@@ -125,7 +125,7 @@ _cached_element = lru_cache(maxsize=8192)(_element)
 
 
 def element(data: bytes) -> bytes:
-    """A string as an element, or the integer that it reads as, its size behind it."""
+    """A string as an element, or the integer that it reads as, with its size after it."""
     return _element(data) if len(data) > 20 else _cached_element(data)
 
 

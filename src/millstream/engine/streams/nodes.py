@@ -29,7 +29,7 @@ _ENTRY_OVERHEAD = 8
 _COUNTERS = 20
 # Bytes that text has not, and binary values often have not all of
 _MARKS = tuple(bytes([each]) for each in (0, 1, 2, 3, 0x7F, 0xC0, 0xC1, 0xF5, 0xFE, 0xFF))
-# One part in so many that is saved is worth the time that reading takes longer
+# The smallest part saved, as one in this many, that is worth slower reading
 _WORTH = 10
 # No block is so large
 _PAYLOAD_MAX = 1 << 48
@@ -88,7 +88,7 @@ def _cut(pieces: list[bytes], head: bytes) -> tuple[bytes, list[bytes]]:
 
 
 def _shared(names: list[bytes], before: "Block | None") -> tuple[list[bytes], bytes]:
-    """A block's field names and what follows from them, those of the block before if it has the same."""
+    """A block's field names and their head, those of the block before if it has the same."""
     if before is not None and before.fields == names:
         return before.fields, before.head
     return names, b"\r\n*%d\r\n$%d\r\n%b\r\n$" % (2 * len(names), len(names[0]), names[0])
@@ -124,7 +124,7 @@ def expect_packed(packed: Any) -> None:
 
 
 def _read_entry(wire: bytes, at: int) -> tuple[bytes, list[bytes], int]:
-    """The id and the words of an entry in wire form, and the place behind it."""
+    """The id and the words of an entry in wire form, and the position after it."""
     count, at = _read_head(wire, at, b"*")
     if count != 2:
         raise ValueError("a packed node is damaged: an entry has no two parts")
@@ -173,8 +173,8 @@ class Block:
         # Positions of tombstones; a set of the block's own once there is one
         self.dead: set[int] | frozenset[int] = _NONE
         self.live = 0  # Entries that are not tombstones
-        self.low = 0  # Position of the first live entry; without one, behind the last tombstone
-        self.high = 0  # Position behind the last live entry; 0 without one
+        self.low = 0  # Position of the first live entry; without one, after the last tombstone
+        self.high = 0  # Position after the last live entry; 0 without one
         self.fields, self.head, self.mark = names, head, b""
         # Listpack bytes of everything but the two counters at its head
         self.payload = listpack.EMPTY + listpack.integer(len(names)) + listpack.integer(0)
@@ -183,7 +183,7 @@ class Block:
         self.append(entry_id, fields)
 
     def append(self, entry_id: int, fields: list[bytes]) -> None:
-        """Add an entry behind the last one. The node's size grows by what Redis's listpack would, see :meth:`size`."""
+        """Add an entry after the last one. The node's size grows as Redis's listpack would, see :meth:`size`."""
         wire, ids = self.wire, self.ids
         assert isinstance(wire, list), "a sealed block takes no more entries"
         assert isinstance(ids, list), "they are packed when the bytes are sealed"
@@ -214,7 +214,7 @@ class Block:
             self.ids = PackedIds.of(self.ids)
 
     def unseal(self) -> None:
-        """Take entries again, since the blocks behind are gone; bytes shared before stay as they are."""
+        """Take entries again, since the later blocks are gone; bytes shared before stay as they are."""
         self.wire = self.pieces()
         self.ids, self.offsets, self.mark = list(self.ids), (), b""
 
@@ -357,7 +357,7 @@ class Block:
     def unpack(cls, packed: list[Any], before: "Block | None") -> "Block":
         """The block that :meth:`pack` packed, sealed; ``before`` is one that may share its field names.
 
-        A checksum has seen to its bytes; what is compared here costs next to nothing and keeps every place within them.
+        A checksum covers its bytes; these comparisons cost next to nothing and keep every position within them.
         """
         ids, offsets, dead, (low, high, payload), fields, wire = packed
         count = len(ids) // 16

@@ -48,7 +48,7 @@ class Ordered(Generic[V]):
         pieces, lasts = self._pieces, self._lasts
         if not lasts or number > lasts[-1]:
             return None
-        # The very first is looked at first: acknowledging in order is what most groups do
+        # The very first is looked at first: most groups acknowledge in order
         if pieces[0][0] == number:
             return 0, 0
         index = bisect_left(lasts, number)
@@ -64,8 +64,7 @@ class Ordered(Generic[V]):
     def put(self, number: int, value: V) -> V | None:
         """Set a number's value; returns the one it had, or else that of the number before it, if there is one.
 
-        A full last piece is not cut but followed by a new one: numbers that ascend, as ids do, leave full pieces
-        behind.
+        A full last piece is not cut, but a new one follows it: ascending numbers, such as ids, leave full pieces.
         """
         pieces, values, lasts = self._pieces, self._values, self._lasts
         if not lasts or number > lasts[-1]:
@@ -114,7 +113,7 @@ class Ordered(Generic[V]):
         return bool(self._pieces) and self._pieces[0][: len(numbers)] == numbers
 
     def pop_first(self, count: int) -> list[V]:
-        """Remove so many from the front, all of which are in one piece; returns their values."""
+        """Remove this many from the front, all of them in one piece; returns their values."""
         piece, values = self._pieces[0], self._values[0]
         popped = values[:count]
         if count == len(piece):

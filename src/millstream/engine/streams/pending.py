@@ -63,7 +63,7 @@ class IdIndex:
         return self._records.get(entry_id)
 
     def add(self, record: Pending) -> None:
-        """Add a record whose id is not there."""
+        """Add a record with an id that is not there."""
         self._records.put(record.id, record)
         self._count += 1
 
@@ -77,7 +77,7 @@ class IdIndex:
         return self._records.begins_with(ids)
 
     def pop_first(self, count: int) -> list[Pending]:
-        """Remove so many records from the front, as many as :meth:`begins_with` was asked for."""
+        """Remove this many records from the front, as many as :meth:`begins_with` was asked for."""
         self._count -= count
         return self._records.pop_first(count)
 
@@ -190,12 +190,12 @@ class TimeOrder:
         return self._ends.last() if self._ends and self._ends.last() == time else time
 
     def insert(self, record: Pending) -> None:
-        """Put an owned record behind all that were delivered no later; never inside the zone."""
+        """Put an owned record after all that were delivered no later; never inside the zone."""
         before = self._ends.put(record.time, record)
         self._link(record, self._zone_end if before is None else before)
 
     def insert_all(self, records: list[Pending]) -> None:
-        """Put owned records of one time, at least one, behind all that were delivered no later, in this order."""
+        """Put owned records of one time, at least one, after all that were delivered no later, in this order."""
         last = records[-1]
         found = self._ends.put(last.time, last)
         before = self._zone_end if found is None else found
@@ -228,7 +228,7 @@ class TimeOrder:
             after.before = record
 
     def remove(self, record: Pending) -> None:
-        """Take a record out; ``record.consumer`` and ``record.time`` must still be what they were in the order."""
+        """Take a record out; ``record.consumer`` and ``record.time`` must still have their values in the order."""
         before, after = record.before, record.after
         if record.consumer is None:
             self.released -= 1

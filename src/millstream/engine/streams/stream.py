@@ -40,7 +40,7 @@ class Stream:
     # ------------------------------------------------------------------ changes
 
     def add(self, entry_id: int, fields: list[bytes], *, fresh: bool) -> None:
-        """Append an entry whose id is above ``last_id``."""
+        """Append an entry with an id above ``last_id``."""
         self.entries.append(entry_id, fields, fresh=fresh)
         self.last_id = entry_id
         if self.entries_added < LLONG_MAX:
@@ -63,12 +63,12 @@ class Stream:
     def deliver(self, group: Group, consumer: Consumer, upto: int, now: int, *, noack: bool) -> None:
         """Give the consumer every live entry above the group's position, up to an id.
 
-        An entry that was pending already (the position was set back) moves to this consumer with its count begun anew.
+        An entry that was pending already (the position was set back) moves to this consumer and its count starts over.
         """
         ids = self.entries.ids(group.last_id + 1, upto)
         if not noack:
             group.assign_all(pack_all(ids), consumer, now, [1] * len(ids))
-        if ids:  # behind the records: where memory ends in between, the same entries are delivered again
+        if ids:  # after the records: if memory ends in between, the same entries are delivered again
             self._advance(group, ids)
         consumer.seen = now
         if not noack:
@@ -145,13 +145,14 @@ class Stream:
         return None
 
     def lag(self, group: Group) -> int | None:
-        """Entries the group has not been given yet; None where that cannot be known.
+        """Entries the group has not been given yet; None if that cannot be known.
 
         In this order:
+
         1. Nothing was ever added, or nothing is left: none.
-        2. The group is before the first entry, and nothing was deleted behind that: all there are.
+        2. The group is before the first entry, and nothing was deleted after that: all there are.
         3. The count is known, and no deletion lies ahead: the difference.
-        4. The position's count can be told from the stream's ends: the difference with that.
+        4. The position's count follows from the stream's ends: the difference with that.
         5. Else unknown.
         """
         if self.entries_added == 0 or self.length == 0:

@@ -116,7 +116,7 @@ def _configure(space: Keyspace, db: int, key: bytes, idmp_duration: int, idmp_ma
 
 @transition("xidmp")
 def _remember(space: Keyspace, db: int, key: bytes, producer: bytes, message: bytes, entry_id: PackedId) -> None:
-    """A message whose entry is there already (XIDMPRECORD, a snapshot)."""
+    """Record a message with an entry that is there already (XIDMPRECORD, a snapshot)."""
     _stream(space, db, key).idempotence.remember(producer, message, unpack(entry_id))
 
 
@@ -146,7 +146,7 @@ def _expire_messages(space: Keyspace, db: int, key: bytes, now: int) -> None:
 
 @transition("gnew")
 def _group_new(space: Keyspace, db: int, key: bytes, group: bytes, last: PackedId, entries_read: int) -> None:
-    """A group at a position; ``entries_read`` is -1 where nobody can say. Old snapshots may have it beyond 64 bits."""
+    """A group at a position; ``entries_read`` is -1 if unknown. Old snapshots may have it beyond 64 bits."""
     _stream(space, db, key).groups[group] = Group(unpack(last), min(entries_read, LLONG_MAX))
 
 

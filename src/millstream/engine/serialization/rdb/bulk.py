@@ -70,7 +70,7 @@ def py_decompress(data: bytes, size: int) -> bytes:
             raise MalformedError("points before the beginning")
         length += 2
         piece = bytes(out[start : start + length])
-        out += (piece * (length // len(piece) + 1))[:length]  # what is copied may overlap what it makes
+        out += (piece * (length // len(piece) + 1))[:length]  # the copied bytes may overlap the result
     if len(out) != size:
         raise MalformedError("not the size it is said to be")
     return bytes(out)
@@ -85,9 +85,9 @@ def py_read_listpacks(nodes: Iterable[tuple[bytes, bytes]]) -> EntryStore:
     for key, packed in nodes:
         for at, (entry_id, is_dead, fields) in enumerate(_node(key, packed)):
             fresh = at == 0
-            # A tombstone may share its id with what lies before it in its node, see PyEntryStore.reach_back
+            # A tombstone may share its id with the entry before it in its node, see PyEntryStore.reach_back
             if entry_id <= last and not (is_dead and at and entry_id == last):
-                # Redis up to 7.0 adds below tombstones, where XSETID put the last id back behind them
+                # Redis up to 7.0 adds below tombstones, if XSETID put the last id back
                 if entry_id <= store.last_live_id or not store.node_count:
                     raise MalformedError("entries out of order")
                 # A node that begins above the entry has only tombstones: the entry begins a node in its place
@@ -151,18 +151,18 @@ def _count(items: Iterator[bytes]) -> int:
     return number(_integer(items), _LLONG_MAX)
 
 
-# Sizes of the encodings of integers behind their first byte, whole
+# Sizes of the encodings of integers after their first byte, whole
 _INTEGERS = {0xF1: 2, 0xF2: 3, 0xF3: 4, 0xF4: 8}
 
 
 def listpack(packed: bytes) -> Iterator[bytes]:
     """The elements of a listpack, numbers as they are written.
 
-    The size of each stands behind it too, for walking backwards: it has from one to five bytes, and must be right.
+    The size of each also follows it, for walking backwards: it has from one to five bytes, and must be right.
     """
     if packed[:4] != len(packed).to_bytes(4, "little") or len(packed) < 7 or packed[-1] != 0xFF:
         raise MalformedError("not a listpack")
-    source = Payload(packed[:-1], 6)  # behind the size, and how many elements, if they are few
+    source = Payload(packed[:-1], 6)  # after the size, and how many elements, if they are few
     while source.at < len(source.data):
         start = source.at
         found = _element(source)

@@ -37,7 +37,7 @@ def _take(source: Payload, size: int) -> bytes:
 
 
 def ids(source: Payload, count: int) -> bytes:
-    """So many ids, 16 bytes each."""
+    """This many ids, 16 bytes each."""
     found = bytearray()
     while count:
         some = min(count, _RECORDS)
@@ -47,7 +47,7 @@ def ids(source: Payload, count: int) -> bytes:
 
 
 def pending(source: Payload, count: int) -> bytes:
-    """So many records of pending entries, each of 32 bytes: see ``read_pending`` of ``bulk``."""
+    """This many records of pending entries, each of 32 bytes: see ``read_pending`` of ``bulk``."""
     found = []
     while count:
         some = min(count, _RECORDS)
@@ -59,7 +59,7 @@ def pending(source: Payload, count: int) -> bytes:
 
 
 class PiecedSource(Payload):
-    """Bytes that come in pieces, of which those that were read are dropped."""
+    """Bytes that come in pieces; those that were read are dropped."""
 
     def __init__(self, pieces: Iterable[bytes]) -> None:
         super().__init__(b"")
@@ -73,7 +73,7 @@ class PiecedSource(Payload):
         return self._dropped + self.at
 
     def reach(self, size: int) -> None:
-        """See that so many bytes are in ``data`` from ``at`` on, or all that are left."""
+        """Make sure that this many bytes are in ``data`` from ``at`` on, or all that are left."""
         there = len(self.data) - self.at
         more = []
         while there < size and (piece := next(self._pieces, None)) is not None:
@@ -89,7 +89,7 @@ class PiecedSource(Payload):
         return self._checksum
 
     def _drop(self) -> None:
-        """Be done with what was read."""
+        """Drop the bytes that were read."""
         self._checksum = crc64(memoryview(self.data)[: self.at], self._checksum)
         self._dropped += self.at
         self.data, self.at = self.data[self.at :], 0

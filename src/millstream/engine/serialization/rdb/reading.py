@@ -54,7 +54,7 @@ class NotHeld:
 
     what: str  # Its kind, in words
     db: int  # Number of the database
-    key: bytes | None = None  # The key's name; None for what belongs to no key
+    key: bytes | None = None  # The key's name; None for an item without a key
 
 
 RdbItem = RdbKey | AuxField | NotHeld
@@ -80,7 +80,7 @@ def read_file(pieces: Iterable[bytes], idmp_duration: int = 100, idmp_maxsize: i
 
 
 class _File:
-    """A file that is being read: where, and what was said of the next key."""
+    """A file that is being read: the position, and the attributes of the next key."""
 
     def __init__(self, source: PiecedSource, idmp_duration: int, idmp_maxsize: int) -> None:
         self.source = source
@@ -128,7 +128,7 @@ class _File:
             raise MalformedError(f"{magic.decode()} is a version that is not read")
 
     def _end(self) -> None:
-        """The checksum; 0 stands for none."""
+        """Check the checksum; 0 means none."""
         made = self.source.checksum()
         said = self.source.little(8)
         if said not in {0, made}:

@@ -1,7 +1,7 @@
 """The forms in which Redis keeps small collections, as their elements. PURE.
 
-Listpacks since Redis 7.0, ziplists before it, intsets, and the zipmaps of Redis before 2.6. In each the elements
-stand one behind the other, and numbers are written as numbers.
+Listpacks since Redis 7.0, ziplists before it, intsets, and the zipmaps of Redis before 2.6. In each the elements follow
+one another, and numbers are written as numbers.
 """
 
 from collections.abc import Iterator
@@ -55,7 +55,7 @@ def _before(source: Payload) -> int:
 
 
 def _ziplist_element(source: Payload) -> bytes:
-    """One element behind the size of the one before."""
+    """One element, after the size of the one before."""
     first = source.byte()
     kind = first >> 6
     if kind == 0:

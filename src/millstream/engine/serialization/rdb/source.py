@@ -11,10 +11,10 @@ class Payload:
         self.at = at  # The position of the next ones in them
 
     def reach(self, size: int) -> None:
-        """See that so many bytes are in ``data`` from ``at`` on, or all that are left."""
+        """Make sure that this many bytes are in ``data`` from ``at`` on, or all that are left."""
 
     def take(self, size: int) -> bytes:
-        """So many bytes."""
+        """This many bytes."""
         if size > len(self.data) - self.at:
             self.reach(size)
         start = self.at
@@ -55,7 +55,7 @@ class Payload:
         raise MalformedError("an unknown size")
 
     def entry_id(self) -> int:
-        """An id as two sizes, as it stands in counters."""
+        """An id as two sizes, as counters have it."""
         ms = self.size()
         return ms << 64 | self.size()
 

@@ -39,7 +39,7 @@ def read_stream(source: Payload, kind: int, idmp_duration: int, idmp_maxsize: in
         max_deleted, added = source.entry_id(), source.size()
     if length != entries.length:
         raise MalformedError("not as many entries as it says")
-    max_deleted = min(max_deleted, last)  # Redis up to 7.0 lets XSETID put the last id back behind a deleted one
+    max_deleted = min(max_deleted, last)  # Redis up to 7.0 lets XSETID put the last id back to before a deleted one
     stream = make_stream([last, max_deleted, added, [idmp_duration, idmp_maxsize, 0, 0, []]], entries)
     for _ in range(source.size()):
         _read_group(source, kind, stream)

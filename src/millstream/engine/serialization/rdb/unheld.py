@@ -20,7 +20,7 @@ def module_name(number: int) -> str:
 
 
 def pass_module_parts(source: Payload) -> None:
-    """Pass over what a module wrote, of which each part says what it is."""
+    """Skip the data of a module; each part of it begins with its type."""
     while (part := source.size()) != _MODULE_END:
         if part in {_SIGNED, _UNSIGNED}:
             source.size()
@@ -33,7 +33,7 @@ def pass_module_parts(source: Payload) -> None:
 
 
 def pass_module_aux(source: Payload) -> str:
-    """Pass over what a module keeps beside the keys; its name."""
+    """Skip a module's data outside of keys; return its name."""
     name = module_name(source.size())
     if source.size() != _UNSIGNED:
         raise MalformedError("a module's data that do not say when they are read")
@@ -43,7 +43,7 @@ def pass_module_aux(source: Payload) -> str:
 
 
 def pass_key_metadata(source: Payload) -> None:
-    """Pass over what modules keep beside one key."""
+    """Skip the modules' data about one key."""
     for _ in range(source.size()):
         source.take(4)
         pass_module_parts(source)
@@ -56,7 +56,7 @@ def _pass_module(source: Payload) -> str:
 
 
 def _pass_fields(source: Payload, *, is_absolute: bool) -> str:
-    """A hash table whose fields have times to live."""
+    """Skip a hash table with times to live of fields."""
     if not is_absolute:
         source.take(8)
     for _ in range(source.size()):

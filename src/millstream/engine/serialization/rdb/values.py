@@ -23,7 +23,7 @@ from millstream.engine.serialization.rdb.streams import STREAM_TYPES, read_strea
 
 # Kinds of a list's node: one element, or many
 _PLAIN, _PACKED = 1, 2
-# A score in text, which says less than what Python would take for a number
+# A score in text, stricter than Python's numbers
 _SCORE = re.compile(rb"[+-]?(?:inf|[0-9]+(?:\.[0-9]*)?(?:e[+-]?[0-9]+)?|\.[0-9]+)", re.IGNORECASE)
 
 
@@ -47,7 +47,7 @@ def is_read(kind: int) -> bool:
 
 
 def _strings(source: Payload, each: int = 1) -> Iterator[bytes]:
-    """As many strings as the size before them says, or so many times as many."""
+    """As many strings as the size before them says, times ``each``."""
     for _ in range(source.size() * each):
         yield string(source)
 

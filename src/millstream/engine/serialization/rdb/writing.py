@@ -1,9 +1,9 @@
 """A keyspace as a whole RDB file, or one value as a payload that RESTORE of Redis takes. PURE.
 
-Values are written in the oldest form that is still read everywhere, element by element: who loads them makes of small
-ones what it makes of small ones. Only streams differ by version, see
-:mod:`millstream.engine.serialization.rdb.written_streams`. The checksum of a file is 0, which says that there is none,
-for one would cost more than all the rest without the native core; loaders have taken that since 2012.
+Values are written in the oldest form that is still read everywhere, element by element. A server that loads them turns
+small ones into its own small encodings. Only streams differ by version, see
+:mod:`millstream.engine.serialization.rdb.written_streams`. The checksum of a file is 0, which means none: one would
+cost more than all the rest without the native core. Loaders have taken that since 2012.
 """
 
 import struct

@@ -76,7 +76,7 @@ def _group(name: bytes, group: Group, added: int, kind: int) -> Iterator[bytes]:
 
 
 def _released(group: Group) -> list[bytes]:
-    """Ids of the records that nobody has, in the order of the zone."""
+    """Ids of the released records, in the order of the zone."""
     found = []
     for record in group.order:
         if record.consumer is not None:
@@ -86,7 +86,7 @@ def _released(group: Group) -> list[bytes]:
 
 
 def _consumers(group: Group, kind: int, homeless: list[bytes]) -> Iterator[bytes]:
-    """The consumers with the ids of their records; those that nobody has go to the one with an empty name."""
+    """The consumers with the ids of their records; released ones go to the one with an empty name."""
     times = {name: (each.seen, each.active) for name, each in group.consumers.items()}
     if homeless:
         times.setdefault(b"", (0, -1))
